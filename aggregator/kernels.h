@@ -1,0 +1,37 @@
+// Reduction kernels: the arithmetic on one fragment. Highway, dispatched at run time.
+//
+// Rows hold accumulators (accumulator_of(dtype)); payloads hold the wire's data type, little-endian,
+// and may be unaligned. Counts are elements. Nothing here allocates or fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/types.h"
+
+namespace ina::aggregator {
+
+/// The four steps of a fragment's life, for one data type and operation. Sums of floats are made in
+/// call order. Semantics of min, max, avg, wrapping, rounding and NaN: client/include/ina/ina.h.
+struct Kernels {
+  /// row[i] = widen(payload[i]): the first contribution.
+  void (*load)(std::byte* row, const std::byte* payload, size_t count);
+  /// row[i] = op(row[i], widen(payload[i])).
+  void (*add)(std::byte* row, const std::byte* payload, size_t count);
+  /// row[i] = op(row[i], other[i]), both rows of accumulators: merging partial sums.
+  void (*merge)(std::byte* row, const std::byte* other, size_t count);
+  /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if an
+  /// int8 saturated or a 16-bit float became Inf though its accumulator was finite.
+  bool (*finish)(std::byte* result, const std::byte* row, size_t count, uint32_t divisor);
+  /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.
+  bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,
+                     size_t count, uint32_t divisor);
+};
+
+/// Kernels for the best instruction set of this machine. dtype and op must be valid together.
+const Kernels& kernels(DType dtype, Op op);
+
+/// Name of the instruction set in use, e.g. "AVX3_ZEN4"; for logs and benchmarks.
+const char* kernel_target();
+
+}  // namespace ina::aggregator

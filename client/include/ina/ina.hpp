@@ -1,0 +1,176 @@
+// libina for C++20: ownership, spans and exceptions over the C ABI (ina.h has the semantics).
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "ina/ina.h"
+
+namespace ina {
+
+/// Thrown by every call of this header that fails; what() is the library's full text.
+class Exception : public std::runtime_error {
+ public:
+  Exception(int status, const std::string& text)
+      : std::runtime_error(std::string(ina_status_name(status)) + ": " + text), status_(status) {}
+  int status() const noexcept { return status_; }
+
+ private:
+  int status_;
+};
+
+namespace detail {
+inline void check(int status, const ina_context* context) {
+  if (status < 0) throw Exception(status, ina_last_error(context));
+}
+inline int64_t count_us(std::chrono::microseconds timeout) { return timeout.count(); }
+}  // namespace detail
+
+/// 16-bit floats as bit patterns: C++20 has no types for them.
+enum class bfloat16 : uint16_t {};
+enum class float16 : uint16_t {};
+
+/// The ina_dtype of an element type.
+template <class T>
+constexpr ina_dtype dtype_of() {
+  if constexpr (std::is_same_v<T, int8_t>) return INA_INT8;
+  else if constexpr (std::is_same_v<T, int32_t>) return INA_INT32;
+  else if constexpr (std::is_same_v<T, int64_t>) return INA_INT64;
+  else if constexpr (std::is_same_v<T, float>) return INA_FLOAT32;
+  else if constexpr (std::is_same_v<T, double>) return INA_FLOAT64;
+  else if constexpr (std::is_same_v<T, bfloat16>) return INA_BFLOAT16;
+  else if constexpr (std::is_same_v<T, float16>) return INA_FLOAT16;
+  else static_assert(sizeof(T) == 0, "no ina_dtype for this element type");
+}
+
+/// An operation in flight. Its buffers must outlive it; wait() or the destructor ends it.
+class Request {
+ public:
+  Request(ina_request* request, ina_context* context) : request_(request), context_(context) {}
+  Request(Request&& other) noexcept
+      : request_(std::exchange(other.request_, nullptr)), context_(other.context_) {}
+  Request& operator=(Request&& other) noexcept {
+    if (this != &other) {
+      finish();
+      request_ = std::exchange(other.request_, nullptr);
+      context_ = other.context_;
+    }
+    return *this;
+  }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  /// Waits, because the library still owns the buffers; errors are seen by the next call.
+  ~Request() { finish(); }
+
+  /// timeout 0: the context's default. A time-out throws and leaves the operation running.
+  void wait(std::chrono::microseconds timeout = {}) {
+    if (!request_) return;
+    const int status = ina_wait(request_, detail::count_us(timeout));
+    if (status != INA_ERR_TIMEOUT) request_ = nullptr;
+    detail::check(status, context_);
+  }
+  /// True once complete.
+  bool test() {
+    if (!request_) return true;
+    const int status = ina_test(request_);
+    if (status == INA_IN_PROGRESS) return false;
+    request_ = nullptr;
+    detail::check(status, context_);
+    return true;
+  }
+
+ private:
+  void finish() noexcept {
+    while (request_ && ina_wait(request_, 0) == INA_ERR_TIMEOUT) {
+    }
+    request_ = nullptr;
+  }
+  ina_request* request_;
+  ina_context* context_;
+};
+
+/// One worker's membership in a job. The destructor leaves the job.
+class Context {
+ public:
+  /// `config` as from ina_config_init; default: everything from the environment.
+  explicit Context(const ina_config& config) { init(&config); }
+  Context() { init(nullptr); }
+
+  int rank() const { return ina_rank(context_.get()); }
+  int world_size() const { return ina_world_size(context_.get()); }
+
+  template <class T>
+  void allreduce(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM,
+                 std::chrono::microseconds timeout = {}) {
+    check_sizes(send.size(), recv.size());
+    detail::check(ina_allreduce(context_.get(), send.data(), recv.data(), send.size(),
+                                dtype_of<T>(), op, detail::count_us(timeout)),
+                  context_.get());
+  }
+  /// In place.
+  template <class T>
+    requires(!std::is_const_v<T>)
+  void allreduce(std::span<T> data, ina_op op = INA_SUM, std::chrono::microseconds timeout = {}) {
+    allreduce<T>(std::span<const T>(data), data, op, timeout);
+  }
+  template <class T>
+  [[nodiscard]] Request allreduce_async(std::span<const T> send, std::span<T> recv,
+                                        ina_op op = INA_SUM) {
+    check_sizes(send.size(), recv.size());
+    ina_request* request = nullptr;
+    detail::check(ina_allreduce_async(context_.get(), send.data(), recv.data(), send.size(),
+                                      dtype_of<T>(), op, &request),
+                  context_.get());
+    return Request(request, context_.get());
+  }
+  /// In place.
+  template <class T>
+    requires(!std::is_const_v<T>)
+  [[nodiscard]] Request allreduce_async(std::span<T> data, ina_op op = INA_SUM) {
+    return allreduce_async<T>(std::span<const T>(data), data, op);
+  }
+
+  void barrier(std::chrono::microseconds timeout = {}) {
+    detail::check(ina_barrier(context_.get(), detail::count_us(timeout)), context_.get());
+  }
+  /// Leaves the job and reports what went wrong, which the destructor cannot.
+  void finalize(std::chrono::microseconds timeout = {}) {
+    const int status = ina_finalize(context_.release(), detail::count_us(timeout));
+    detail::check(status, nullptr);
+  }
+  ina_stats stats() const {
+    ina_stats stats{};
+    stats.struct_size = sizeof stats;
+    detail::check(ina_get_stats(context_.get(), &stats), context_.get());
+    return stats;
+  }
+  bool overflowed(bool clear = false) { return ina_overflowed(context_.get(), clear) > 0; }
+
+  ina_context* get() const { return context_.get(); }
+
+ private:
+  void init(const ina_config* config) {
+    ina_context* raw = nullptr;
+    detail::check(ina_init(config, &raw), nullptr);
+    context_.reset(raw);
+  }
+  static void check_sizes(size_t send, size_t recv) {
+    if (send != recv)
+      throw Exception(INA_ERR_INVALID, "allreduce: send has " + std::to_string(send) +
+                                           " elements, recv has " + std::to_string(recv));
+  }
+  struct Deleter {
+    void operator()(ina_context* context) const { ina_finalize(context, 0); }
+  };
+  std::unique_ptr<ina_context, Deleter> context_;
+};
+
+}  // namespace ina

@@ -1,0 +1,50 @@
+// How the client engine reaches the switch. One virtual call moves a burst of packets; an
+// implementation may live in a library of its own, loaded when its URL asks for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "wire/message.h"
+
+namespace ina::client {
+
+/// A packet to send: the payload is a view of the user's buffer.
+struct TxPacket {
+  wire::Message message;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
+};
+
+/// A packet received: the payload is readable until rx_release().
+struct RxPacket {
+  wire::Message message;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
+};
+
+struct TransportCounters {
+  uint64_t sleeps = 0;
+  uint64_t dropped = 0;  ///< packets dropped on receipt
+};
+
+/// Used by one thread at a time (the context's lock), except wake().
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  /// Takes a prefix of `packets` and returns its length. Payloads are copied out before it returns.
+  virtual size_t tx_burst(std::span<const TxPacket> packets) = 0;
+  /// Fills `packets` from the front with validated packets from the switch; returns how many.
+  virtual size_t rx_burst(std::span<RxPacket> packets) = 0;
+  /// The payloads of the last rx_burst have been consumed.
+  virtual void rx_release() = 0;
+  /// Sleeps in the kernel until a packet may have arrived, wake() was called, or the time has passed.
+  /// May return early.
+  virtual void wait(Nanos timeout_ns) = 0;
+  /// Ends a wait() in progress, from any thread.
+  virtual void wake() = 0;
+  virtual TransportCounters counters() const = 0;
+};
+
+}  // namespace ina::client

@@ -1,0 +1,59 @@
+// Packet I/O as the switch's datapath sees it. A packet is a message and a read-only view of its
+// payload, which need not lie in an mbuf: on the shm port it lies in the worker's own memory.
+//
+// Ports are used through templates (Datapath<Ports...>), so that no call on the packet path is
+// virtual. A port belongs to one lcore; nothing in it is shared with another but what its own
+// documentation names.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "wire/message.h"
+
+namespace ina::io {
+
+/// Index of a job in the lcore's job table (aggregator::Aggregator), given out by the conductor.
+using JobIndex = uint16_t;
+/// Index of a worker's endpoint within its port, given out by the port when a worker is bound.
+using EndpointIndex = uint16_t;
+
+/// A packet received. Job and rank come from the binding made at admission, never from the packet.
+struct RxPacket {
+  wire::Message message;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
+  JobIndex job = 0;
+  Rank rank{};
+};
+
+/// What every port counts; read by the conductor through relaxed copies.
+struct PortCounters {
+  uint64_t rx_packets = 0;
+  uint64_t rx_bytes = 0;  ///< payload
+  uint64_t tx_packets = 0;
+  uint64_t tx_bytes = 0;  ///< payload
+  DropCounters drops;     ///< packets that ended in the port: never handed to the datapath, or not sent
+};
+
+// clang-format off
+template <class P>
+concept SwitchPort = requires(P port, std::span<RxPacket> burst, EndpointIndex endpoint,
+                              const wire::Message& message, std::span<const std::byte> payload) {
+  /// Fills `burst` from the front with validated packets of bound workers; returns how many. Their
+  /// payloads stay readable until rx_release().
+  { port.rx_burst(burst) } -> std::same_as<size_t>;
+  /// Gives the memory of the last burst's payloads back to the senders.
+  { port.rx_release() };
+  /// Queues a message to one worker. The payload must stay as it is until the job's window has
+  /// passed it (it lies in the job's result ring). False: no room; counted, and the worker will ask again.
+  { port.tx(endpoint, message, payload) } -> std::same_as<bool>;
+  /// Sends what was queued and wakes receivers that sleep.
+  { port.tx_flush() };
+  { port.counters() } -> std::same_as<const PortCounters&>;
+};
+// clang-format on
+
+}  // namespace ina::io

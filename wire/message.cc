@@ -1,0 +1,163 @@
+#include "wire/message.h"
+
+namespace ina {
+
+std::string_view name(DType dtype) {
+  switch (dtype) {
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kFloat16:
+      return "float16";
+  }
+  return "?";
+}
+
+std::string_view name(Op op) {
+  switch (op) {
+    case Op::kSum:
+      return "sum";
+    case Op::kMin:
+      return "min";
+    case Op::kMax:
+      return "max";
+    case Op::kAvg:
+      return "avg";
+  }
+  return "?";
+}
+
+std::string_view name(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "allreduce";
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+std::string_view name(DropReason reason) {
+  static constexpr std::string_view kNames[] = {
+#define INA_X(enumerator, counter, text) counter,
+      INA_DROP_REASONS(INA_X)
+#undef INA_X
+  };
+  return kNames[static_cast<size_t>(reason)];
+}
+
+std::string_view describe(DropReason reason) {
+  static constexpr std::string_view kTexts[] = {
+#define INA_X(enumerator, counter, text) text,
+      INA_DROP_REASONS(INA_X)
+#undef INA_X
+  };
+  return kTexts[static_cast<size_t>(reason)];
+}
+
+}  // namespace ina
+
+namespace ina::wire {
+
+std::string_view name(Type type) {
+  switch (type) {
+    case Type::kGrad:
+      return "GRAD";
+    case Type::kPart:
+      return "PART";
+    case Type::kResult:
+      return "RESULT";
+    case Type::kQuery:
+      return "QUERY";
+    case Type::kPoll:
+      return "POLL";
+    case Type::kSent:
+      return "SENT";
+    case Type::kNotYet:
+      return "NOTYET";
+    case Type::kHave:
+      return "HAVE";
+    case Type::kDefer:
+      return "DEFER";
+    case Type::kRemind:
+      return "REMIND";
+    case Type::kPark:
+      return "PARK";
+    case Type::kParked:
+      return "PARKED";
+    case Type::kStale:
+      return "STALE";
+  }
+  return "?";
+}
+
+std::string_view name(Origin origin) {
+  switch (origin) {
+    case Origin::kNone:
+      return "none";
+    case Origin::kSwitch:
+      return "switch";
+    case Origin::kFallback:
+      return "fallback";
+    case Origin::kParker:
+      return "parker";
+  }
+  return "?";
+}
+
+namespace {
+
+bool is_valid_type(Type type) { return type >= Type::kGrad && type <= Type::kStale; }
+
+/// Partial sums travel as accumulators, everything else in the operation's own data type.
+bool carries_accumulators(Type type) { return type == Type::kPart || type == Type::kPark; }
+
+bool carries_payload(const Message& message) {
+  switch (message.type) {
+    case Type::kGrad:
+    case Type::kPart:
+    case Type::kResult:
+    case Type::kHave:
+    case Type::kPark:
+      return true;
+    case Type::kDefer:
+      return (message.flags & kFlagRaw) != 0;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+uint32_t payload_bytes(const Message& message) {
+  if (!carries_payload(message)) return 0;
+  const DType dtype =
+      carries_accumulators(message.type) ? accumulator_of(message.dtype) : message.dtype;
+  return message.elements * wire_bytes(dtype);
+}
+
+std::optional<DropReason> validate(const Message& message, uint32_t bytes, uint32_t slot_bytes) {
+  if (!is_valid_type(message.type)) return DropReason::kBadType;
+  if (!carries_payload(message))
+    return bytes == 0 ? std::nullopt : std::optional(DropReason::kBadLength);
+  if (!is_valid(message.dtype)) return DropReason::kBadDtype;
+  if (!is_valid(message.dtype, message.op) || !is_valid(message.collective))
+    return DropReason::kBadOp;
+  if (message.elements > elements_per_fragment(message.dtype, slot_bytes) ||
+      message.elements > message.operation_elements || bytes != payload_bytes(message))
+    return DropReason::kBadLength;
+  // Only an operation of no elements has an empty fragment.
+  if (message.elements == 0 && message.operation_elements != 0) return DropReason::kBadLength;
+  return std::nullopt;
+}
+
+}  // namespace ina::wire

@@ -1,0 +1,89 @@
+// A protocol message in host form: what the aggregator and the client engine read and write.
+//
+// Transports differ in how they carry it. Ethernet frames encode it little-endian behind an
+// envelope that names the job (wire/frame.h); the shm port copies it into a ring descriptor, where
+// the connection itself names job and worker (io/shm/layout.h).
+#pragma once
+
+#include <optional>
+#include <type_traits>
+
+#include "wire/drop_reason.h"
+#include "wire/types.h"
+
+namespace ina::wire {
+
+/// docs/protocol.md says who sends which to whom.
+enum class Type : uint8_t {
+  kGrad = 1,  ///< worker -> switch: one contribution
+  kPart,      ///< -> fallback: partial sum with its bitmap
+  kResult,    ///< -> workers: the sum
+  kQuery,     ///< worker -> fallback: where is the result?
+  kPoll,      ///< fallback -> workers: how do you stand? (phase)
+  kSent,      ///< worker -> fallback: sent, waiting
+  kNotYet,    ///< worker -> fallback: not sent yet
+  kHave,      ///< worker -> fallback: here is the result
+  kDefer,     ///< worker -> fallback: bound to your result
+  kRemind,    ///< fallback -> switch: flush the slot of this key
+  kPark,      ///< switch -> leading worker: keep this partial sum
+  kParked,    ///< switch -> contributors: the key left its slot
+  kStale,     ///< switch -> worker: your epoch is old
+};
+
+enum class Origin : uint8_t { kNone = 0, kSwitch, kFallback, kParker };
+enum class Phase : uint8_t { kNone = 0, kStatus, kBind };
+
+/// Bits of Message::flags.
+enum Flag : uint16_t {
+  kFlagOverflow = 1u << 0,  ///< the result saturated (int8) or became Inf from finite values (16-bit floats)
+  kFlagEcn = 1u << 1,       ///< congestion experienced; echoed by the receiver
+  kFlagRaw = 1u << 2,       ///< carries a raw contribution (DEFER)
+};
+inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw;
+
+/// What every worker must agree on before its contribution may be added to another's.
+struct Signature {
+  uint64_t elements = 0;   ///< of the whole operation
+  uint32_t operation = 0;  ///< number of the operation within its job
+  DType dtype{};
+  Op op{};
+  Collective collective{};
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+struct Message {
+  Bitmap bitmap = 0;                ///< workers whose contributions the payload holds
+  uint64_t operation_elements = 0;  ///< signature: elements of the whole operation
+  uint32_t operation = 0;           ///< signature: number of the operation within its job
+  uint32_t epoch = 0;
+  uint32_t seq = 0;                 ///< low 32 bits of the fragment's Seq
+  uint32_t instance = 0;            ///< fallback instance
+  uint16_t elements = 0;            ///< in this fragment's payload
+  uint16_t flags = 0;               ///< Flag
+  Type type{};
+  DType dtype{};                    ///< of the payload
+  Op op{};
+  Collective collective{};
+  Rank rank{};                      ///< a hint for people: the switch believes its bindings only
+  uint8_t priority = 0;
+  Origin origin{};
+  Phase phase{};
+  uint8_t lane = 0;
+  uint8_t reserved[3] = {};
+
+  Signature signature() const { return {operation_elements, operation, dtype, op, collective}; }
+};
+static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
+
+/// Checks what any receiver can check without knowing the job: type, data type, operation, and that
+/// `elements`, `payload_bytes` and `slot_bytes` (the size of a value row) agree. Does not look at
+/// the payload. Returns why the message must be dropped, or nothing.
+std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes, uint32_t slot_bytes);
+
+/// Bytes that the payload of `message` has by its type, data type and element count.
+uint32_t payload_bytes(const Message& message);
+
+std::string_view name(Type type);
+std::string_view name(Origin origin);
+
+}  // namespace ina::wire

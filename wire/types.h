@@ -1,0 +1,114 @@
+// Basic types of the protocol: identities, sequence numbers, data types, operations.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ina {
+
+enum class JobId : uint32_t {};
+enum class Rank : uint8_t {};
+
+constexpr uint32_t value(JobId id) { return static_cast<uint32_t>(id); }
+constexpr uint32_t value(Rank rank) { return static_cast<uint32_t>(rank); }
+
+/// A worker bitmap is one 64-bit word, so a job has at most 64 workers.
+inline constexpr uint32_t kMaxWorkers = 64;
+
+using Bitmap = uint64_t;
+constexpr Bitmap bit_of(Rank rank) { return Bitmap{1} << value(rank); }
+/// Bitmap with the bits of ranks 0..workers-1 set; workers in 1..64.
+constexpr Bitmap full_bitmap(uint32_t workers) { return ~Bitmap{0} >> (kMaxWorkers - workers); }
+
+/// Number of a fragment within its job: monotonic across operations and epochs, never reused.
+/// 64 bits inside; the wire carries the low 32, which each receiver extends (see extend()).
+struct Seq {
+  uint64_t value = 0;
+  friend constexpr auto operator<=>(Seq, Seq) = default;
+  constexpr Seq operator+(uint64_t n) const { return {value + n}; }
+  constexpr Seq operator-(uint64_t n) const { return {value - n}; }
+  constexpr uint64_t operator-(Seq other) const { return value - other.value; }
+  constexpr Seq& operator++() {
+    ++value;
+    return *this;
+  }
+  constexpr uint32_t low() const { return static_cast<uint32_t>(value); }
+};
+
+/// The sequence number nearest to `reference` whose low 32 bits are `low`. Exact while the true
+/// number lies within 2^31 of the reference, which the window guarantees for honest senders.
+constexpr Seq extend(uint32_t low, Seq reference) {
+  const auto delta = static_cast<int32_t>(low - reference.low());
+  if (delta < 0 && reference.value < static_cast<uint64_t>(-static_cast<int64_t>(delta)))
+    return {uint64_t{low}};  // would be negative: only a foreign packet can get here
+  return {reference.value + static_cast<uint64_t>(static_cast<int64_t>(delta))};
+}
+
+/// Nanoseconds of a monotonic clock. Pure code gets them as a parameter.
+using Nanos = int64_t;
+
+enum class DType : uint8_t { kInt8 = 1, kInt32, kInt64, kFloat32, kFloat64, kBFloat16, kFloat16 };
+inline constexpr DType kAllDTypes[] = {DType::kInt8,    DType::kInt32,   DType::kInt64,
+                                       DType::kFloat32, DType::kFloat64, DType::kBFloat16,
+                                       DType::kFloat16};
+
+enum class Op : uint8_t { kSum = 1, kMin, kMax, kAvg };
+inline constexpr Op kAllOps[] = {Op::kSum, Op::kMin, Op::kMax, Op::kAvg};
+
+/// What the fragments of an operation are for; part of its signature.
+enum class Collective : uint8_t { kAllReduce = 1, kBarrier };
+
+/// Bytes of one element on the wire; 0 for a value that is no DType.
+constexpr uint32_t wire_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kInt8:
+      return 1;
+    case DType::kBFloat16:
+    case DType::kFloat16:
+      return 2;
+    case DType::kInt32:
+    case DType::kFloat32:
+      return 4;
+    case DType::kInt64:
+    case DType::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+/// Type in which the switch accumulates: 16-bit floats in float32, int8 in int32, others as they are.
+constexpr DType accumulator_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16:
+    case DType::kFloat16:
+      return DType::kFloat32;
+    case DType::kInt8:
+      return DType::kInt32;
+    default:
+      return dtype;
+  }
+}
+
+/// Elements of one fragment: as many accumulators as fit a slot's value row.
+constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
+  return slot_bytes / wire_bytes(accumulator_of(dtype));
+}
+
+constexpr bool is_valid(DType dtype) { return wire_bytes(dtype) != 0; }
+constexpr bool is_float(DType dtype) {
+  return dtype >= DType::kFloat32 && dtype <= DType::kFloat16;
+}
+constexpr bool is_valid(Op op) { return op >= Op::kSum && op <= Op::kAvg; }
+constexpr bool is_valid(Collective c) { return c >= Collective::kAllReduce && c <= Collective::kBarrier; }
+/// avg is refused for integers: a rounded mean is not what anybody means by it.
+constexpr bool is_valid(DType dtype, Op op) {
+  return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype));
+}
+
+std::string_view name(DType dtype);
+std::string_view name(Op op);
+std::string_view name(Collective collective);
+
+}  // namespace ina
