@@ -95,10 +95,10 @@ TEST_P(AllReduce, SumsEveryElementOfEveryCount) {
 INSTANTIATE_TEST_SUITE_P(Shapes, AllReduce,
                          testing::Values(Grid{1, 1, 1024}, Grid{2, 1, 256}, Grid{4, 1, 8192},
                                          Grid{3, 2, 1024}, Grid{5, 4, 512}),
-                         [](const auto& info) {
-                           return "Workers" + std::to_string(info.param.world) + "Lanes" +
-                                  std::to_string(info.param.lanes) + "Slot" +
-                                  std::to_string(info.param.slot_bytes);
+                         [](const auto& param_info) {
+                           return "Workers" + std::to_string(param_info.param.world) + "Lanes" +
+                                  std::to_string(param_info.param.lanes) + "Slot" +
+                                  std::to_string(param_info.param.slot_bytes);
                          });
 
 TEST(AllReduceAsync, ManyInFlightCompleteInAnyOrderOfWaiting) {
