@@ -93,7 +93,7 @@ Result<void> Device::configure(const DeviceConfig& config) {
     conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
   }
   sends_from_outside_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 && is_virtual &&
-                        copies_on_tx(driver, info.device);
+                        !config.copy_on_tx && copies_on_tx(driver, info.device);
   if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   if (const int error = rte_eth_dev_configure(port_id_, 1, 1, &conf); error != 0)
     return fail_device(name_, "cannot be configured", -error);

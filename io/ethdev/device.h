@@ -20,6 +20,7 @@ struct DeviceConfig {
   uint32_t mtu = 1500;  ///< bytes of an IPv4 packet
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
+  bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
 };
 
 /// Used by one thread at a time.

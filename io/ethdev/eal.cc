@@ -245,21 +245,21 @@ Result<Eal> Eal::start(const EalConfig& config) {
                     (log.last_error.empty() ? "" : "; " + log.last_error) + "). " + advice(error));
   }
   PollGate::install();
-  return Eal(rte_eal_get_runtime_dir(), use_hugepages);
+  // DPDK makes this folder but puts nothing into it, given the arguments above. (If the extra
+  // arguments say otherwise, it is not empty and stays.)
+  std::error_code ignored;
+  std::filesystem::remove(rte_eal_get_runtime_dir(), ignored);
+  return Eal(use_hugepages);
 }
 
-Eal::Eal(std::string runtime_dir, bool uses_hugepages)
-    : runtime_dir_(std::move(runtime_dir)), uses_hugepages_(uses_hugepages), running_(true) {}
+Eal::Eal(bool uses_hugepages) : uses_hugepages_(uses_hugepages), running_(true) {}
 
 Eal::Eal(Eal&& other) noexcept
-    : runtime_dir_(std::move(other.runtime_dir_)),
-      uses_hugepages_(other.uses_hugepages_),
-      running_(std::exchange(other.running_, false)) {}
+    : uses_hugepages_(other.uses_hugepages_), running_(std::exchange(other.running_, false)) {}
 
 Eal& Eal::operator=(Eal&& other) noexcept {
   if (this != &other) {
     stop();
-    runtime_dir_ = std::move(other.runtime_dir_);
     uses_hugepages_ = other.uses_hugepages_;
     running_ = std::exchange(other.running_, false);
   }
@@ -271,12 +271,7 @@ Eal::~Eal() {
 }
 
 void Eal::stop() {
-  if (!std::exchange(running_, false)) return;
-  rte_eal_cleanup();
-  // DPDK makes this folder but leaves it. It is empty, unless the prefix is shared with another
-  // process that wants files: then it stays.
-  std::error_code ignored;
-  std::filesystem::remove(runtime_dir_, ignored);
+  if (std::exchange(running_, false)) rte_eal_cleanup();
 }
 
 }  // namespace ina::io

@@ -49,10 +49,9 @@ class Eal {
   bool uses_hugepages() const { return uses_hugepages_; }
 
  private:
-  Eal(std::string runtime_dir, bool uses_hugepages);
+  explicit Eal(bool uses_hugepages);
   void stop();
 
-  std::string runtime_dir_;
   bool uses_hugepages_ = false;
   bool running_ = false;
 };

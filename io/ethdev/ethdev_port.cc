@@ -201,8 +201,8 @@ void EthdevPort::answer(size_t place) {
 
 bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
                     std::span<const std::byte> payload) {
-  if (!endpoints_.contains(index)) {
-    counters_.drops.add(DropReason::kUnknownSource);
+  if (!endpoints_.contains(index)) {  // unbound meanwhile: nobody is there to take it
+    counters_.drops.add(DropReason::kTxFull);
     return false;
   }
   if (queued_count_ == queued_.size()) tx_flush();
