@@ -1,8 +1,8 @@
-// Kernels on one core: time per packet, with packets and value rows in L2, L3 or DRAM.
+// Kernels on one core: time per packet, with packets and value rows together in L2, L3 or DRAM.
 //
-// GB/s counts bytes of the row that a packet fills ("row_bytes"), once, so that data types compare:
-// a packet of 16-bit floats has half as many bytes as its row. memcpy moves as many payload bytes.
-// Packets and rows are visited in a fixed shuffled order, as hashing does with slots.
+// GB/s counts the payload, row_GB/s the accumulators that it fills (twice as many bytes for 16-bit
+// floats). memcpy of as many payload bytes is the yardstick. Packets and rows are visited in the
+// order of their addresses, as a stream's are; "_shuffled" visits them at random instead.
 
 #include <benchmark/benchmark.h>
 
@@ -49,12 +49,12 @@ void run_add_finish(const Kernels& k, std::byte* row, const std::byte* payload, 
 class Working {
  public:
   Working(const Place& place, size_t payload_bytes, size_t row_bytes, size_t result_bytes,
-          size_t misalignment)
+          size_t misalignment, bool shuffled)
       : payload_stride_(payload_bytes + 64), row_bytes_(row_bytes), result_bytes_(result_bytes) {
     const size_t bytes_each = payload_stride_ + row_bytes_ + result_bytes_;
     order_.resize(std::max<size_t>(1, place.bytes / bytes_each));
     std::iota(order_.begin(), order_.end(), 0u);
-    std::shuffle(order_.begin(), order_.end(), std::mt19937(1));
+    if (shuffled) std::shuffle(order_.begin(), order_.end(), std::mt19937(1));
     memory_ = std::make_unique<std::byte[]>(order_.size() * bytes_each + 64);
     payloads_ = memory_.get() + 64 - reinterpret_cast<uintptr_t>(memory_.get()) % 64;
     rows_ = payloads_ + order_.size() * payload_stride_;
@@ -78,40 +78,47 @@ class Working {
   std::byte* results_;
 };
 
-void report(benchmark::State& state, size_t bytes) {
-  using benchmark::Counter;
+void report(benchmark::State& state, const char* counter, size_t bytes) {
   const auto total = static_cast<double>(bytes) * static_cast<double>(state.iterations());
-  state.counters["GB/s"] = Counter(total / 1e9, Counter::kIsRate);
+  state.counters[counter] = benchmark::Counter(total / 1e9, benchmark::Counter::kIsRate);
 }
 
-void bench_step(benchmark::State& state, const Step& step, const Place& place, size_t misalignment,
-                Op op) {
-  const auto row_bytes = static_cast<size_t>(state.range(0));
-  const size_t count = row_bytes / wire_bytes(accumulator_of(step.dtype));
-  const size_t payload_bytes = count * wire_bytes(step.dtype);
+struct Variant {
+  Op op = Op::kSum;
+  size_t misalignment = 0;
+  bool shuffled = false;
+};
+
+void bench_step(benchmark::State& state, const Step& step, const Place& place,
+                const Variant& variant) {
+  const auto payload_bytes = static_cast<size_t>(state.range(0));
+  const size_t count = payload_bytes / wire_bytes(step.dtype);
+  const size_t row_bytes = count * wire_bytes(accumulator_of(step.dtype));
   const size_t result_bytes = step.run == run_add ? 0 : payload_bytes;
-  Working working(place, payload_bytes, row_bytes, result_bytes, misalignment);
-  const Kernels& k = kernels(step.dtype, op);
+  Working working(place, payload_bytes, row_bytes, result_bytes, variant.misalignment,
+                  variant.shuffled);
+  const Kernels& k = kernels(step.dtype, variant.op);
   for (auto _ : state) {
     step.run(k, working.row(), working.payload(), working.result(), count);
     working.next();
   }
-  report(state, row_bytes);
+  report(state, "GB/s", payload_bytes);
+  report(state, "row_GB/s", row_bytes);
 }
 
 void bench_memcpy(benchmark::State& state, const Place& place) {
   const auto bytes = static_cast<size_t>(state.range(0));
-  Working working(place, bytes, bytes, 0, 0);
+  Working working(place, bytes, bytes, 0, 0, false);
   for (auto _ : state) {
     std::memcpy(working.row(), working.payload(), bytes);
     benchmark::ClobberMemory();
     working.next();
   }
-  report(state, bytes);
+  report(state, "GB/s", bytes);
 }
 
 void sizes(benchmark::internal::Benchmark* bench) {
-  bench->ArgName("row_bytes")->Arg(256)->Arg(1024)->Arg(4096)->Arg(8192);
+  bench->ArgName("payload_bytes")->Arg(256)->Arg(1024)->Arg(4096)->Arg(8192);
 }
 
 void register_all() {
@@ -127,27 +134,23 @@ void register_all() {
       {"add_finish_bfloat16", DType::kBFloat16, run_add_finish},
       {"add_finish_float16", DType::kFloat16, run_add_finish},
   };
-  const auto name = [](const std::string& what, const Place& place) {
-    return what + "/" + place.name;
+  const auto register_step = [](const Step& step, const std::string& suffix, const Place& place,
+                                const Variant& variant) {
+    benchmark::RegisterBenchmark((step.name + suffix + "/" + place.name).c_str(), bench_step, step,
+                                 place, variant)
+        ->Apply(sizes);
   };
   for (const Place& place : kPlaces) {
-    benchmark::RegisterBenchmark(name("memcpy", place).c_str(), bench_memcpy, place)->Apply(sizes);
-    for (const Step& step : steps)
-      benchmark::RegisterBenchmark(name(step.name, place).c_str(), bench_step, step, place, 0,
-                                   Op::kSum)
-          ->Apply(sizes);
+    benchmark::RegisterBenchmark((std::string("memcpy/") + place.name).c_str(), bench_memcpy, place)
+        ->Apply(sizes);
+    for (const Step& step : steps) register_step(step, "", place, {});
+    register_step(steps[0], "_shuffled", place, {.shuffled = true});
   }
   // 50: where a payload starts within a cache line behind Ethernet, IPv4, UDP and our header.
-  for (const Step& step : {steps[0], steps[2]})
-    benchmark::RegisterBenchmark(name(std::string(step.name) + "_unaligned", kPlaces[0]).c_str(),
-                                 bench_step, step, kPlaces[0], 50, Op::kSum)
-        ->Apply(sizes);
-  benchmark::RegisterBenchmark(name("max_float32", kPlaces[0]).c_str(), bench_step, steps[0],
-                               kPlaces[0], 0, Op::kMax)
-      ->Apply(sizes);
-  benchmark::RegisterBenchmark(name("finish_avg_float32", kPlaces[0]).c_str(), bench_step, steps[4],
-                               kPlaces[0], 0, Op::kAvg)
-      ->Apply(sizes);
+  register_step(steps[0], "_unaligned", kPlaces[0], {.misalignment = 50});
+  register_step(steps[2], "_unaligned", kPlaces[0], {.misalignment = 50});
+  register_step(steps[0], "_max", kPlaces[0], {.op = Op::kMax});
+  register_step(steps[4], "_avg", kPlaces[0], {.op = Op::kAvg});
 }
 
 }  // namespace
