@@ -1,12 +1,9 @@
-// DPDK for a test program, and a folder for its files.
+// DPDK for a test program.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <optional>
-#include <string>
 
 #include "io/ethdev/eal.h"
 
@@ -32,26 +29,6 @@ class EalEnvironment : public ::testing::Environment {
 
  private:
   std::optional<Eal> eal_;
-};
-
-/// A temporary folder, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "ina-test-XXXXXX";
-    path_ = ::mkdtemp(name.data()) == nullptr ? "" : name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string file(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace ina::io

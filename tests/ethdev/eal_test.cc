@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tests/ethdev/eal_fixture.h"
-
 namespace ina::io {
 namespace {
 

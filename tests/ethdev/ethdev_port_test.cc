@@ -8,6 +8,7 @@
 
 #include "tests/ethdev/eal_fixture.h"
 #include "tests/ethdev/frames.h"
+#include "tests/ethdev/temporary_folder.h"
 
 namespace ina::io {
 namespace {
