@@ -3,7 +3,11 @@
 // learns only then whom to send to.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "client/src/transport.h"
+#include "common/result.h"
 #include "wire/frame.h"
 
 namespace ina::client {
@@ -31,5 +35,10 @@ class FrameTransport : public Transport {
 /// Signature of the factory that a transport library exports; see client/dpdk/dpdk_transport.h.
 using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us,
                                                char* error_text, size_t error_text_bytes);
+
+/// Opens the transport of a memif: URL, which lives in libina-dpdk.so beside libina or on the
+/// loader's path: loaded here, and never unloaded, because DPDK's threads stay.
+Result<std::unique_ptr<FrameTransport>> open_frame_transport(const std::string& url,
+                                                             Nanos timeout_ns);
 
 }  // namespace ina::client
