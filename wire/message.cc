@@ -116,10 +116,14 @@ std::string_view name(Origin origin) {
 
 namespace {
 
-bool is_valid_type(Type type) { return type >= Type::kGrad && type <= Type::kStale; }
+bool is_valid_type(Type type) {
+  return type >= Type::kGrad && type <= Type::kStale;
+}
 
 /// Partial sums travel as accumulators, everything else in the operation's own data type.
-bool carries_accumulators(Type type) { return type == Type::kPart || type == Type::kPark; }
+bool carries_accumulators(Type type) {
+  return type == Type::kPart || type == Type::kPark;
+}
 
 bool carries_payload(const Message& message) {
   switch (message.type) {

@@ -11,16 +11,24 @@ namespace ina {
 enum class JobId : uint32_t {};
 enum class Rank : uint8_t {};
 
-constexpr uint32_t value(JobId id) { return static_cast<uint32_t>(id); }
-constexpr uint32_t value(Rank rank) { return static_cast<uint32_t>(rank); }
+constexpr uint32_t value(JobId id) {
+  return static_cast<uint32_t>(id);
+}
+constexpr uint32_t value(Rank rank) {
+  return static_cast<uint32_t>(rank);
+}
 
 /// A worker bitmap is one 64-bit word, so a job has at most 64 workers.
 inline constexpr uint32_t kMaxWorkers = 64;
 
 using Bitmap = uint64_t;
-constexpr Bitmap bit_of(Rank rank) { return Bitmap{1} << value(rank); }
+constexpr Bitmap bit_of(Rank rank) {
+  return Bitmap{1} << value(rank);
+}
 /// Bitmap with the bits of ranks 0..workers-1 set; workers in 1..64.
-constexpr Bitmap full_bitmap(uint32_t workers) { return ~Bitmap{0} >> (kMaxWorkers - workers); }
+constexpr Bitmap full_bitmap(uint32_t workers) {
+  return ~Bitmap{0} >> (kMaxWorkers - workers);
+}
 
 /// Number of a fragment within its job: monotonic across operations and epochs, never reused.
 /// 64 bits inside; the wire carries the low 32, which each receiver extends (see extend()).
@@ -78,7 +86,8 @@ constexpr uint32_t wire_bytes(DType dtype) {
   return 0;
 }
 
-/// Type in which the switch accumulates: 16-bit floats in float32, int8 in int32, others as they are.
+/// Type in which the switch accumulates: 16-bit floats in float32, int8 in int32, others as they
+/// are.
 constexpr DType accumulator_of(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:
@@ -96,12 +105,18 @@ constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
   return slot_bytes / wire_bytes(accumulator_of(dtype));
 }
 
-constexpr bool is_valid(DType dtype) { return wire_bytes(dtype) != 0; }
+constexpr bool is_valid(DType dtype) {
+  return wire_bytes(dtype) != 0;
+}
 constexpr bool is_float(DType dtype) {
   return dtype >= DType::kFloat32 && dtype <= DType::kFloat16;
 }
-constexpr bool is_valid(Op op) { return op >= Op::kSum && op <= Op::kAvg; }
-constexpr bool is_valid(Collective c) { return c >= Collective::kAllReduce && c <= Collective::kBarrier; }
+constexpr bool is_valid(Op op) {
+  return op >= Op::kSum && op <= Op::kAvg;
+}
+constexpr bool is_valid(Collective c) {
+  return c >= Collective::kAllReduce && c <= Collective::kBarrier;
+}
 /// avg is refused for integers: a rounded mean is not what anybody means by it.
 constexpr bool is_valid(DType dtype, Op op) {
   return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype));
