@@ -85,7 +85,7 @@ run() {
   INA_RANK=0 "$work/$1" >"$work/$1.0" 2>&1 || first=$?
   wait "$other" || second=$?
   cat "$work/$1.0" "$work/$1.1"
-  [ "$first" -eq 0 ] && [ "$second" -eq 0 ] || fail "$1 ended with status $first and $second"
+  [ "$first$second" = 00 ] || fail "$1 ended with status $first and $second"
   for rank in 0 1; do
     [ "$(cat "$work/$1.$rank")" = "rank $rank of 2: $2" ] || fail "$1, rank $rank: other output"
   done
