@@ -208,6 +208,8 @@ class Crew {
         text += fmt::format("\n  {}: {}", worker.process.name(), worker.error);
       else if (worker.closed && worker.process.wait(1000) && worker.process.failed())
         text += "\n  " + worker.process.describe();
+      else if (!worker.closed)
+        text += fmt::format("\n  {}, without a word", worker.process.describe());
     }
     throw std::runtime_error(text);
   }

@@ -1,5 +1,7 @@
 #include "demo/worker.h"
 
+#include <unistd.h>
+
 #include <exception>
 #include <ina/ina.hpp>
 #include <optional>
@@ -48,9 +50,8 @@ std::vector<std::byte> all_parameters(const Mlp<float>& network) {
   return bytes;
 }
 
-void work(const WorkerSetup& setup, const Split& data, Context& context, Channel& launcher) {
-  Mlp<float> network(setup.hyper.widths, setup.hyper.seed);
-  SwitchExchange exchange(context, network.layers());
+void work(const WorkerSetup& setup, const Split& data, Mlp<float>& network,
+          GradientExchange& exchange, Context& context, Channel& launcher) {
   train(network, data, setup.hyper, setup.rank, setup.world, exchange,
         [&](const EpochStats& stats) {
           launcher.send(Kind::kEpoch, std::as_bytes(std::span(&stats, 1)));
@@ -60,13 +61,15 @@ void work(const WorkerSetup& setup, const Split& data, Context& context, Channel
   context.finalize();
 }
 
-int give_up(const std::exception& error, Channel& launcher) {
+/// Tells the launcher and ends the process, without returning: the destructors of requests in
+/// flight would wait for peers that may never answer.
+[[noreturn]] void give_up(const std::exception& error, Channel& launcher) {
   try {
     launcher.send(Kind::kError, std::as_bytes(std::span(std::string_view(error.what()))));
   } catch (const std::exception&) {
     // The launcher is gone: nobody is left to tell.
   }
-  return 1;
+  ::_exit(1);
 }
 
 }  // namespace
@@ -74,15 +77,16 @@ int give_up(const std::exception& error, Channel& launcher) {
 int run_worker(const WorkerSetup& setup, const Split& data, Channel& launcher) {
   try {
     Context context = join(setup);
+    Mlp<float> network(setup.hyper.widths, setup.hyper.seed);
+    SwitchExchange exchange(context, network.layers());
     try {
-      work(setup, data, context, launcher);
+      work(setup, data, network, exchange, context, launcher);
       return 0;
     } catch (const std::exception& error) {
-      // Before the context goes, because leaving a broken job may take its whole time-out.
-      return give_up(error, launcher);
+      give_up(error, launcher);
     }
   } catch (const std::exception& error) {
-    return give_up(error, launcher);
+    give_up(error, launcher);
   }
 }
 
