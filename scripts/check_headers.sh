@@ -10,8 +10,8 @@ done
 
 # Headers that are included several times on purpose (Highway's per-target code) are not on their own.
 find . -path './build*' -prune -o -path './.git' -prune -o \
-  \( -name '*.h' -o -name '*.hpp' \) ! -name '*-inl.h' -print |
-  xargs -r -P "${INA_JOBS:-$(nproc)}" -I{} "${CXX:-g++}" "${flags[@]}" -x c++ {}
+  \( -name '*.h' -o -name '*.hpp' \) ! -name '*-inl.h' -print0 |
+  xargs -0 -r -P "${INA_JOBS:-$(nproc)}" -I{} "${CXX:-g++}" "${flags[@]}" -x c++ {}
 
 # The C ABI is C.
 "${CC:-gcc}" -std=c99 -pedantic -Wall -Werror -fsyntax-only -x c client/include/ina/ina.h
