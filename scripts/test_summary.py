@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Adds up the test cases of several meson builds and says whether they passed.
 
-    test_summary.py [--ci] [--allowed-skips FILE] NAME=FOLDER:STATUS...
+    test_summary.py [--all] [--ci] [--allowed-skips FILE] NAME=FOLDER:STATUS...
 
 NAME is what the build is called in the table, FOLDER its build folder after `meson test`, STATUS
 the exit status of `meson test`. Each case of a GoogleTest program counts as one; any other test
 counts as one by its exit status. The last line reads `N passed, N failed[, N skipped]`.
 
-Exit status: 1 on a failure, when nothing ran, and with --ci on a skip that FILE does not list.
+Exit status: 1 on a failure, when nothing ran (with --all: in any of the builds), and with --ci on a
+skip that FILE does not list.
 """
 
 import argparse
@@ -115,6 +116,7 @@ def print_names(heading, cases):
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="every build must have tests")
     parser.add_argument("--ci", action="store_true")
     parser.add_argument("--allowed-skips")
     parser.add_argument("builds", nargs="*", metavar="NAME=FOLDER:STATUS")
@@ -124,7 +126,11 @@ def main(arguments):
     for build in options.builds:
         name, _, rest = build.partition("=")
         folder, _, status = rest.rpartition(":")
-        cases += read_build(name, folder, int(status))
+        found = read_build(name, folder, int(status))
+        if options.all and not found:
+            # A suite that was renamed must not leave a build untested in silence.
+            found = [Case(name, "-", "no test ran", FAILED)]
+        cases += found
 
     allowed = read_patterns(options.allowed_skips)
     failed = [case for case in cases if case.result == FAILED]

@@ -90,6 +90,10 @@ class SummaryTest(unittest.TestCase):
         self.write([], [])
         self.assertEqual(self.summarise()[:2], (1, "0 passed, 0 failed"))
 
+    def test_build_without_tests(self):
+        self.write([], [])
+        self.assertEqual(self.summarise("--all")[:2], (1, "0 passed, 1 failed"))
+
     def test_skips(self):
         self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "OK")],
                    gtest_suite("ina:wire / a_test", "A", [("x", ""), ("y", "<skipped/>")]))
