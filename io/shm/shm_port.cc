@@ -81,6 +81,9 @@ void ShmPort::detach(EndpointIndex index) {
   Endpoint& endpoint = endpoints_[index];
   if (!endpoint.active) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.wake_event, nullptr);
+  // The worker may sleep in wait for a packet that will not come now.
+  endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
+  futex_wake(&endpoint.doorbell->value);
   endpoint = Endpoint{};
   std::erase(active_, index);
   std::erase(written_, index);
