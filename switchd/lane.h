@@ -155,8 +155,9 @@ class Lane {
   /// Polls until told to stop.
   void run() {
     IdleStrategy idle(config_.idle);
-    while (!stopped_) {
+    for (;;) {
       while (const auto command = link_.next_command()) execute(**command);
+      if (stopped_) return;
       if (poll_once()) {
         idle.reset();
         continue;

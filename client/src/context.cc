@@ -12,6 +12,7 @@
 
 #include "client/src/shm_transport.h"
 #include "common/clock.h"
+#include "control/client.h"
 
 namespace ina::client {
 
@@ -104,15 +105,15 @@ void Context::close_after_fork() {
 // ---- joining
 
 Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
-  const size_t colon = settings.url.find(':');
-  const std::string scheme = settings.url.substr(0, colon);
-  if (colon == std::string::npos || scheme != "shm")
+  auto url = parse_url(settings.url);
+  if (!url) return tl::unexpected(url.error());
+  if (url->scheme != "shm" && url->scheme != "memif")
     return fail(INA_ERR_INVALID,
-                "url '" + settings.url + "' has no known transport: shm:/path/of/switch.sock");
+                "url '" + settings.url + "' has no known transport: use " +
+                    "shm:/path/of/switch.sock or memif:/path/of/memif.sock?ip=...");
   const Nanos deadline = now_ns() + settings.timeout_ns;
   std::unique_ptr<Context> context(new Context(settings));
-  if (auto opened = context->open(settings.url.substr(colon + 1), deadline); !opened)
-    return tl::unexpected(opened.error());
+  if (auto opened = context->open(*url, deadline); !opened) return tl::unexpected(opened.error());
   // The background thread must not take the host program's signals.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -123,20 +124,34 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
   return context;
 }
 
-Result<void> Context::open(const std::string& control_path, Nanos deadline) {
+Result<void> Context::open(const Url& url, Nanos deadline) {
+  std::unique_ptr<FrameTransport> frames;
+  std::string control_path = url.path;
+  if (url.scheme == "memif") {
+    auto opened = open_frame_transport(url.text, deadline - now_ns());
+    if (!opened) return tl::unexpected(opened.error());
+    frames = std::move(*opened);
+    control_path = url.get("control", control::kDefaultSocket);
+  } else if (auto known = url.check_keys({}); !known) {
+    return known;
+  }
   auto connection = control::Connection::open(control_path, deadline - now_ns());
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  if (auto sent = control_.send({{"type", "join"},
-                                 {"version", control::kControlVersion},
-                                 {"library", ina_version()},
-                                 {"job", settings_.job},
-                                 {"rank", settings_.rank},
-                                 {"world_size", settings_.world_size},
-                                 {"window_bytes", settings_.window_bytes},
-                                 {"transport", "shm"}});
-      !sent)
-    return sent;
+  Json join = {{"type", "join"},
+               {"version", control::kControlVersion},
+               {"library", ina_version()},
+               {"job", settings_.job},
+               {"rank", settings_.rank},
+               {"world_size", settings_.world_size},
+               {"window_bytes", settings_.window_bytes},
+               {"transport", frames ? "frame" : "shm"}};
+  if (frames) {
+    const wire::Address own = frames->address();
+    join["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
+    join["port"] = url.get("port");
+  }
+  if (auto sent = control_.send(join); !sent) return sent;
   auto reply = control_.receive(deadline - now_ns());
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply)
@@ -152,30 +167,60 @@ Result<void> Context::open(const std::string& control_path, Nanos deadline) {
     config.window = body.at("window").get<uint32_t>();
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
     config.lanes = body.at("lanes").get<uint32_t>();
-    const Json& shm = body.at("shm");
-    if (const auto layout = shm.at("layout").get<uint32_t>(); layout != io::shm::kLayoutVersion)
-      return fail(INA_ERR_VERSION, "the switch (" + body.value("library", std::string("?")) +
-                                       ") uses shm layout " + std::to_string(layout) + ", libina " +
-                                       ina_version() + " layout " +
-                                       std::to_string(io::shm::kLayoutVersion));
-    const io::shm::Geometry geometry{config.lanes, shm.at("tx_depth").get<uint32_t>(),
-                                     shm.at("rx_depth").get<uint32_t>(), config.slot_bytes,
-                                     shm.at("result_rows").get<uint32_t>()};
-    if (received.fds.size() != 2 + config.lanes || config.window == 0)
-      return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
-    std::vector<Fd> events(std::make_move_iterator(received.fds.begin() + 2),
-                           std::make_move_iterator(received.fds.end()));
-    auto transport = ShmTransport::create(geometry, received.fds[0], received.fds[1],
-                                          std::move(events), copier_);
-    if (!transport) return tl::unexpected(transport.error());
-    const int region = (*transport)->region_fd();
-    transport_ = std::move(*transport);
+    if (config.window == 0 || config.lanes == 0)
+      return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
     engine_ = std::make_unique<Engine>(config);
-    if (auto sent = control_.send({{"type", "attach"}}, {region}); !sent) return sent;
+    auto attached = frames ? attach_frames(std::move(frames), body) : attach_shm(received);
+    if (!attached) return attached;
   } catch (const Json::exception& e) {
     return fail(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
   }
   return await_ready(deadline);
+}
+
+Result<void> Context::attach_shm(control::Received& joined) {
+  const EngineConfig& config = engine_->config();
+  const Json& shm = joined.body.at("shm");
+  if (const auto layout = shm.at("layout").get<uint32_t>(); layout != io::shm::kLayoutVersion)
+    return fail(INA_ERR_VERSION, "the switch (" + joined.body.value("library", std::string("?")) +
+                                     ") uses shm layout " + std::to_string(layout) + ", libina " +
+                                     ina_version() + " layout " +
+                                     std::to_string(io::shm::kLayoutVersion));
+  const io::shm::Geometry geometry{config.lanes, shm.at("tx_depth").get<uint32_t>(),
+                                   shm.at("rx_depth").get<uint32_t>(), config.slot_bytes,
+                                   shm.at("result_rows").get<uint32_t>()};
+  if (joined.fds.size() != 2 + config.lanes)
+    return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
+  std::vector<Fd> events(std::make_move_iterator(joined.fds.begin() + 2),
+                         std::make_move_iterator(joined.fds.end()));
+  auto transport =
+      ShmTransport::create(geometry, joined.fds[0], joined.fds[1], std::move(events), copier_);
+  if (!transport) return tl::unexpected(transport.error());
+  const int region = (*transport)->region_fd();
+  transport_ = std::move(*transport);
+  return control_.send({{"type", "attach"}}, {region});
+}
+
+Result<void> Context::attach_frames(std::unique_ptr<FrameTransport> frames, const Json& joined) {
+  const EngineConfig& config = engine_->config();
+  if (config.slot_bytes > frames->max_slot_bytes())
+    return fail(INA_ERR_INVALID, "fragments of the switch's " + std::to_string(config.slot_bytes) +
+                                     "-byte slots do not fit the frames of " + settings_.url +
+                                     ", which carry " + std::to_string(frames->max_slot_bytes()) +
+                                     " bytes: raise mtu");
+  const Json& address = joined.at("address");
+  FrameBinding binding;
+  binding.own = frames->address();
+  binding.switch_address = {address.at("mac").get<wire::MacAddress>(),
+                            address.at("ip").get<uint32_t>(),
+                            address.at("udp_port").get<uint16_t>()};
+  binding.job = JobId{joined.at("job_id").get<uint32_t>()};
+  binding.job_key = joined.at("job_key").get<uint64_t>();
+  binding.lanes = static_cast<uint16_t>(config.lanes);
+  binding.slot_bytes = config.slot_bytes;
+  frames->bind(binding);
+  transport_ = std::move(frames);
+  return control_.send({{"type", "attach"}});
 }
 
 Result<void> Context::await_ready(Nanos deadline) {

@@ -15,8 +15,10 @@
 
 #include "client/src/bulk_copy.h"
 #include "client/src/engine.h"
+#include "client/src/frame_transport.h"
 #include "client/src/settings.h"
 #include "client/src/transport.h"
+#include "client/src/url.h"
 #include "control/socket.h"
 
 namespace ina::client {
@@ -60,7 +62,9 @@ class Context {
  private:
   explicit Context(const Settings& settings);
 
-  Result<void> open(const std::string& control_path, Nanos deadline);
+  Result<void> open(const Url& url, Nanos deadline);
+  Result<void> attach_shm(control::Received& joined);
+  Result<void> attach_frames(std::unique_ptr<FrameTransport> frames, const control::Json& joined);
   Result<void> await_ready(Nanos deadline);
   std::unique_lock<std::mutex> lock_engine();
   bool progress();

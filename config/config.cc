@@ -1,0 +1,338 @@
+#include "config/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "config/keys.h"
+#include "config/yaml_tree.h"
+
+namespace ina::config {
+namespace {
+
+/// Levenshtein distance in bytes.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The candidate that `given` was probably meant to be; empty if none is near.
+std::string_view nearest(std::string_view given, const std::vector<std::string_view>& candidates) {
+  constexpr size_t kLongestKey = 64;  // nobody mistypes a key into more than that
+  if (given.size() > kLongestKey) return {};
+  std::string_view best;
+  size_t best_distance = std::max<size_t>(2, given.size() / 3) + 1;
+  for (const std::string_view candidate : candidates) {
+    const size_t distance = edit_distance(given, candidate);
+    // Replacing every letter is no likeness.
+    if (distance < best_distance && distance < candidate.size()) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+/// A key of the file whose value was read.
+struct Given {
+  Place place;  ///< of the value
+  bool valid = false;
+};
+/// By name, within one section or one port.
+using GivenKeys = std::map<std::string_view, Given>;
+
+class Loader {
+ public:
+  Loader(std::string_view file_name, std::vector<ConfigError> errors)
+      : file_name_(file_name), errors_(std::move(errors)) {}
+
+  void read(const Node& root) {
+    if (root.kind == Node::Kind::kNull || root.kind == Node::Kind::kRefused) return;
+    if (root.kind != Node::Kind::kMap) {
+      report(root.place, fmt::format("a map of sections is expected, not {}", describe(root)));
+      return;
+    }
+    std::vector<std::string_view> names;
+    for (const Section& section : sections()) names.push_back(section.name);
+    for_each_member(root, "", names, [this](std::string_view section, const Node& value) {
+      if (section == "ports")
+        read_ports(value);
+      else
+        read_section(section, value);
+    });
+    check_together();
+  }
+
+  tl::expected<Config, std::vector<ConfigError>> result() && {
+    if (errors_.empty()) return std::move(config_);
+    std::ranges::stable_sort(errors_, {},
+                             [](const ConfigError& e) { return std::pair(e.line, e.column); });
+    return tl::unexpected(std::move(errors_));
+  }
+
+ private:
+  void report(Place place, std::string text) {
+    errors_.push_back({file_name_, place.line, place.column, std::move(text)});
+  }
+
+  /// Calls `visit` for the members of `map` named in `names`, once each; reports the others. `path`
+  /// is the map's own, empty or ending in a dot.
+  template <class Visit>
+  void for_each_member(const Node& map, const std::string& path,
+                       const std::vector<std::string_view>& names, Visit visit) {
+    std::map<std::string_view, int> first_line;
+    for (size_t i = 0; i < map.items.size(); ++i) {
+      const Node& key = map.keys[i];
+      if (key.kind == Node::Kind::kRefused) continue;
+      if (key.kind != Node::Kind::kScalar) {
+        report(key.place, fmt::format("{}{} as a key; a name is expected", path, describe(key)));
+        continue;
+      }
+      const auto found = std::ranges::find(names, key.text);
+      if (found == names.end()) {
+        report(key.place, fmt::format("{}{}: unknown key{}", path, printable(key.text),
+                                      suggestion(key.text, names)));
+        continue;
+      }
+      const auto [first, is_first] = first_line.emplace(*found, key.place.line);
+      if (!is_first) {
+        report(key.place,
+               fmt::format("{}{}: given twice, first in line {}", path, *found, first->second));
+        continue;
+      }
+      visit(*found, map.items[i]);
+    }
+  }
+
+  std::string suggestion(std::string_view given, const std::vector<std::string_view>& names) {
+    if (const auto name = nearest(given, names); !name.empty())
+      return fmt::format("; did you mean \"{}\"?", name);
+    for (const Key& key : keys())
+      if (key.name == given) return fmt::format("; did you mean \"{}.{}\"?", key.section, key.name);
+    return {};
+  }
+
+  void set(const Key& key, const Node& value, const std::string& path, const Target& target,
+           GivenKeys& given) {
+    Given& entry = given[key.name];
+    entry.place = value.place;
+    if (value.kind == Node::Kind::kRefused) return;
+    std::string wrong = value.kind == Node::Kind::kNull ? "has no value" : key.set(value, target);
+    entry.valid = wrong.empty();
+    if (!entry.valid) report(value.place, fmt::format("{}{}: {}", path, key.name, wrong));
+  }
+
+  static const Key& key_named(std::string_view section, std::string_view name) {
+    return *std::ranges::find_if(
+        keys(), [&](const Key& key) { return key.section == section && key.name == name; });
+  }
+
+  void read_section(std::string_view section, const Node& map) {
+    // A section whose keys are all commented out.
+    if (map.kind == Node::Kind::kNull || map.kind == Node::Kind::kRefused) return;
+    if (map.kind != Node::Kind::kMap) {
+      report(map.place,
+             fmt::format("{}: a map of keys is expected, not {}", section, describe(map)));
+      return;
+    }
+    std::vector<std::string_view> names;
+    for (const Key& key : keys())
+      if (key.section == section) names.push_back(key.name);
+    const std::string path = fmt::format("{}.", section);
+    for_each_member(map, path, names, [&](std::string_view name, const Node& value) {
+      set(key_named(section, name), value, path, {.config = &config_}, given_[section]);
+    });
+  }
+
+  void read_ports(const Node& list) {
+    if (list.kind == Node::Kind::kRefused) return;
+    if (list.kind != Node::Kind::kList) {
+      report(list.place, fmt::format("ports: a list of ports is expected, not {}", describe(list)));
+      return;
+    }
+    config_.ports.clear();
+    if (list.items.empty()) report(list.place, "ports: at least one port is needed");
+    for (size_t i = 0; i < list.items.size(); ++i) read_port(list.items[i], i);
+    check_ports();
+  }
+
+  void read_port(const Node& map, size_t index) {
+    // Also for a port that cannot be read, so that indices stay those of the file.
+    PortConfig& port = config_.ports.emplace_back();
+    GivenKeys& given = given_ports_.emplace_back();
+    const std::string path = fmt::format("ports[{}].", index);
+    if (map.kind == Node::Kind::kRefused) return;
+    if (map.kind != Node::Kind::kMap) {
+      report(map.place,
+             fmt::format("ports[{}]: a map of keys is expected, not {}", index, describe(map)));
+      return;
+    }
+    std::vector<std::string_view> names;
+    for (const Key& key : keys())
+      if (key.section == "ports") names.push_back(key.name);
+    const Target target{.config = &config_, .port = &port};
+    std::vector<std::pair<const Key*, Place>> typed;
+    size_t next = 0;
+    for_each_member(map, path, names, [&](std::string_view name, const Node& value) {
+      const Key& key = key_named("ports", name);
+      while (&map.items[next] != &value) ++next;
+      if (key.port_type) typed.emplace_back(&key, map.keys[next].place);
+      set(key, value, path, target, given);
+    });
+    check_port_keys(map.place, index, port, typed);
+  }
+
+  /// The keys that a port of this type must and may have.
+  void check_port_keys(Place place, size_t index, const PortConfig& port,
+                       const std::vector<std::pair<const Key*, Place>>& typed) {
+    const GivenKeys& given = given_ports_[index];
+    const auto type = given.find("type");
+    const bool type_known = type != given.end() && type->second.valid;
+    if (type_known)
+      for (const auto& [key, key_place] : typed)
+        if (*key->port_type != port.type)
+          report(key_place, fmt::format("ports[{}].{}: not a key of a port of type {}", index,
+                                        key->name, name(port.type)));
+    for (const Key& key : keys()) {
+      if (key.section != "ports" || !key.required || given.contains(key.name)) continue;
+      if (key.port_type && !(type_known && *key.port_type == port.type)) continue;
+      report(place, fmt::format("ports[{}]: {} is missing ({})", index, key.name, key.range));
+    }
+  }
+
+  /// The valid entry of a port's key, if there is one.
+  const Given* given_port(size_t index, std::string_view name) const {
+    const auto found = given_ports_[index].find(name);
+    return found != given_ports_[index].end() && found->second.valid ? &found->second : nullptr;
+  }
+
+  bool is_ethdev(size_t index) const {
+    return given_port(index, "type") && config_.ports[index].type == PortType::kEthdev;
+  }
+
+  void check_ports() {
+    std::map<std::string_view, size_t> first_by_name;
+    std::optional<size_t> first_shm;
+    for (size_t i = 0; i < config_.ports.size(); ++i) {
+      const PortConfig& port = config_.ports[i];
+      if (const Given* given = given_port(i, "name")) {
+        const auto [first, is_first] = first_by_name.emplace(port.name, i);
+        if (!is_first)
+          report(given->place, fmt::format("ports[{}].name: {} is the name of ports[{}] already", i,
+                                           port.name, first->second));
+      }
+      if (const Given* given = given_port(i, "type"); given && port.type == PortType::kShm) {
+        if (first_shm)
+          report(given->place,
+                 fmt::format("ports[{}].type: only one port may be of type shm; ports[{}] is", i,
+                             *first_shm));
+        else
+          first_shm = i;
+      }
+    }
+  }
+
+  /// Where the value of a key came from.
+  struct Source {
+    Place place;
+    bool given = false;
+    std::string_view remark() const { return given ? "" : " (the default)"; }
+  };
+
+  /// Nothing if the key was given and its value is wrong: that is reported already.
+  std::optional<Source> source(const GivenKeys& given, std::string_view key) const {
+    const auto found = given.find(key);
+    if (found == given.end()) return Source{};
+    if (!found->second.valid) return std::nullopt;
+    return Source{found->second.place, true};
+  }
+
+  void check_together() {
+    const auto slots = source(given_["aggregator"], "slots");
+    const auto slots_per_job = source(given_["static"], "slots_per_job");
+    if (slots && slots_per_job && config_.static_pools.slots_per_job > config_.aggregator.slots)
+      report(slots_per_job->given ? slots_per_job->place : slots->place,
+             fmt::format("static.slots_per_job: {}{} is more than aggregator.slots, {}{}",
+                         config_.static_pools.slots_per_job, slots_per_job->remark(),
+                         config_.aggregator.slots, slots->remark()));
+    for (size_t i = 0; i < given_ports_.size(); ++i)
+      if (is_ethdev(i)) check_ethdev(i);
+  }
+
+  void check_ethdev(size_t index) {
+    const PortConfig& port = config_.ports[index];
+    const GivenKeys& given = given_ports_[index];
+    const auto mtu = source(given, "mtu");
+    const auto slot_bytes = source(given_["aggregator"], "slot_bytes");
+    const uint32_t needed = config_.aggregator.slot_bytes + kHeaderBytesInMtu;
+    if (mtu && slot_bytes && needed > port.mtu_bytes)
+      report(
+          mtu->given ? mtu->place : slot_bytes->place,
+          fmt::format("ports[{}].mtu: {}{} is {} bytes too small for aggregator.slot_bytes, {}{}, "
+                      "with {} bytes of headers",
+                      index, port.mtu_bytes, mtu->remark(), needed - port.mtu_bytes,
+                      config_.aggregator.slot_bytes, slot_bytes->remark(), kHeaderBytesInMtu));
+    const auto udp_port = source(given, "udp_port");
+    const auto lcores = source(given_["switch"], "lcores");
+    if (udp_port && lcores && port.udp_port + config_.switchd.lcores - 1 > 65535)
+      report(udp_port->given ? udp_port->place : lcores->place,
+             fmt::format("ports[{}].udp_port: {}{} leaves no port numbers for {} lcores", index,
+                         port.udp_port, udp_port->remark(), config_.switchd.lcores));
+  }
+
+  std::string file_name_;
+  std::vector<ConfigError> errors_;
+  Config config_;
+  std::map<std::string_view, GivenKeys> given_;  ///< by section
+  std::vector<GivenKeys> given_ports_;
+};
+
+tl::unexpected<std::vector<ConfigError>> cannot_read(const std::string& path, int error) {
+  return tl::unexpected(std::vector<ConfigError>{
+      {path, 0, 0, fmt::format("cannot be read: {}", std::strerror(error))}});
+}
+
+}  // namespace
+
+std::string ConfigError::to_string() const {
+  if (line == 0) return fmt::format("{}: {}", file, text);
+  return fmt::format("{}:{}:{}: {}", file, line, column, text);
+}
+
+tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text,
+                                                           std::string_view file_name) {
+  Tree tree = parse_yaml(text, file_name);
+  Loader loader(file_name, std::move(tree.errors));
+  if (tree.complete) loader.read(tree.root);
+  return std::move(loader).result();
+}
+
+tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return cannot_read(path, errno);
+  // One byte more than allowed, so that load_config notices; /dev/zero must end too.
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return cannot_read(path, errno);
+  text.resize(static_cast<size_t>(file.gcount()));
+  return load_config(text, path);
+}
+
+}  // namespace ina::config

@@ -1,0 +1,147 @@
+// Configuration of ina-switchd: one plain struct, filled from YAML by one table (config/keys.cc).
+//
+// The initialisers below are the defaults; the commented sample and the manual page are generated
+// from them and the table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace ina::config {
+
+enum class Policy : uint8_t { kStatic };
+enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
+enum class Huge : uint8_t { kAuto, kYes, kNo };
+enum class PortType : uint8_t { kShm, kEthdev };
+enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
+
+/// Names as they stand in the file, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 1> kPolicyNames = {"static"};
+inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "yield", "backoff",
+                                                               "interrupt"};
+inline constexpr std::array<std::string_view, 3> kHugeNames = {"auto", "yes", "no"};
+inline constexpr std::array<std::string_view, 2> kPortTypeNames = {"shm", "ethdev"};
+/// spdlog's names.
+inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "debug", "info",
+                                                                   "warning", "error", "critical"};
+
+constexpr std::string_view name(Policy v) {
+  return kPolicyNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Idle v) {
+  return kIdleNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Huge v) {
+  return kHugeNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(PortType v) {
+  return kPortTypeNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(LogLevel v) {
+  return kLogLevelNames[static_cast<size_t>(v)];
+}
+
+struct AggregatorConfig {
+  uint32_t slots = 4096;
+  uint32_t slot_bytes = 1024;
+  Policy policy = Policy::kStatic;
+  bool operator==(const AggregatorConfig&) const = default;
+};
+
+/// Policy static: each job has a pool of its own, used in two halves of W slots.
+struct StaticConfig {
+  uint32_t slots_per_job = 512;
+  bool operator==(const StaticConfig&) const = default;
+};
+
+struct SwitchConfig {
+  uint32_t lcores = 1;
+  uint32_t burst = 32;  ///< packets
+  Idle idle = Idle::kAuto;
+  uint32_t max_jobs = 64;
+  bool operator==(const SwitchConfig&) const = default;
+};
+
+struct EalConfig {
+  Huge huge = Huge::kAuto;
+  uint64_t memory_bytes = 64ull << 20;  ///< whole MiB
+  std::string file_prefix;              ///< empty: derived from the process id
+  std::vector<uint32_t> cpus;           ///< sorted, unique; empty: not pinned
+  std::vector<std::string> extra_args;
+  bool operator==(const EalConfig&) const = default;
+};
+
+struct ControlConfig {
+  std::string socket = "/run/ina/switch.sock";
+  uint32_t mode = 0660;
+  int64_t join_timeout_us = 30'000'000;
+  uint32_t max_connections = 1024;
+  bool operator==(const ControlConfig&) const = default;
+};
+
+struct PortConfig {
+  std::string name{};
+  PortType type = PortType::kShm;
+  // The rest is meaningful for PortType::kEthdev only.
+  std::string device{};  ///< devargs or PCI address
+  uint32_t ip = 0;       ///< host byte order
+  uint16_t udp_port = 7584;
+  uint32_t mtu_bytes = 1500;
+  uint16_t rx_descriptors = 512;
+  uint16_t tx_descriptors = 512;
+  bool operator==(const PortConfig&) const = default;
+};
+
+struct LogConfig {
+  LogLevel level = LogLevel::kInfo;
+  std::string file;  ///< empty: standard error
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct Config {
+  AggregatorConfig aggregator;
+  StaticConfig static_pools;  ///< section "static"
+  SwitchConfig switchd;       ///< section "switch"
+  EalConfig eal;
+  ControlConfig control;
+  std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
+  LogConfig log;
+  bool operator==(const Config&) const = default;
+};
+
+/// Bytes of headers that count against a port's MTU: IPv4, UDP, INA.
+inline constexpr uint32_t kHeaderBytesInMtu = 20 + 8 + 72;
+/// Larger files are refused: no configuration is, and a parser's time should be bounded.
+inline constexpr size_t kMaxFileBytes = 1 << 20;
+
+/// One thing wrong with a file. Line and column count from 1, columns in characters; line 0: the
+/// whole file.
+struct ConfigError {
+  std::string file;
+  int line = 0;
+  int column = 0;
+  std::string text;
+  /// "conf/x.yaml:12:5: aggregator.slots: 0 is not in 1..2^24"
+  std::string to_string() const;
+};
+
+/// Reads a configuration. What the text does not mention keeps its default, so an empty text is
+/// valid. On failure all errors, in the order of their places; a YAML syntax error hides what
+/// comes with it, because the structure is not known then. `file_name` is for the messages only.
+tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text,
+                                                           std::string_view file_name);
+
+/// The same from a file; failing to read it is reported like any other error.
+tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path);
+
+/// A commented YAML file with every key at its default. Loads to Config{}.
+std::string sample_config();
+
+/// ina-switchd.yaml(5) in roff (man macros).
+std::string manual_page();
+
+}  // namespace ina::config

@@ -1,0 +1,547 @@
+#include "config/keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <limits>
+
+namespace ina::config {
+
+std::string printable(std::string_view text) {
+  constexpr size_t kMaxBytes = 48;
+  std::string out;
+  for (const char c : text.substr(0, kMaxBytes)) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  if (text.size() <= kMaxBytes) return out;
+  // Do not cut a UTF-8 sequence in two.
+  while (!out.empty() && (static_cast<uint8_t>(text[out.size()]) & 0xc0) == 0x80) out.pop_back();
+  return out + "...";
+}
+
+std::string describe(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::kScalar:
+      return node.text.empty() ? "\"\"" : printable(node.text);
+    case Node::Kind::kList:
+      return "a list";
+    case Node::Kind::kMap:
+      return "a map";
+    case Node::Kind::kNull:
+    case Node::Kind::kRefused:
+      break;
+  }
+  return "nothing";
+}
+
+std::string format_count(uint64_t count) {
+  if (count >= 65536 && std::has_single_bit(count))
+    return fmt::format("2^{}", std::countr_zero(count));
+  return std::to_string(count);
+}
+
+namespace {
+
+struct Suffix {
+  std::string_view text;
+  uint64_t factor;
+};
+// Largest last: formatting takes the last that divides.
+constexpr Suffix kSizeSuffixes[] = {
+    {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40}};
+constexpr Suffix kTimeSuffixes[] = {{"us", 1}, {"ms", 1000}, {"s", 1'000'000}};
+
+std::string format_with_suffix(uint64_t value, std::span<const Suffix> suffixes) {
+  std::string out = std::to_string(value);
+  for (const Suffix& suffix : suffixes)
+    if (value != 0 && value % suffix.factor == 0)
+      out = fmt::format("{} {}", value / suffix.factor, suffix.text);
+  return out;
+}
+
+struct Integer {
+  uint64_t value = 0;  ///< the largest number if it is larger still
+  bool negative = false;
+  std::string_view rest;  ///< what follows the digits
+};
+
+/// A decimal number at the front of `text`; nothing if there is none.
+std::optional<Integer> parse_integer(std::string_view text, int base = 10) {
+  Integer integer;
+  if (text.starts_with('-')) {
+    integer.negative = true;
+    text.remove_prefix(1);
+  }
+  const char* end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, integer.value, base);
+  if (error == std::errc::invalid_argument) return std::nullopt;
+  if (error == std::errc::result_out_of_range) integer.value = std::numeric_limits<uint64_t>::max();
+  integer.rest = {next, static_cast<size_t>(end - next)};
+  return integer;
+}
+
+/// Takes a suffix off `integer`; false if what follows the digits is none of them.
+bool apply_suffix(Integer& integer, std::span<const Suffix> suffixes) {
+  while (integer.rest.starts_with(' ')) integer.rest.remove_prefix(1);
+  for (const Suffix& suffix : suffixes) {
+    if (integer.rest != suffix.text) continue;
+    if (__builtin_mul_overflow(integer.value, suffix.factor, &integer.value))
+      integer.value = std::numeric_limits<uint64_t>::max();
+    integer.rest = {};
+    return true;
+  }
+  return integer.rest.empty();
+}
+
+std::string expected_scalar(const Node& node, std::string_view what) {
+  return fmt::format("{} is not {}", describe(node), what);
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+enum class Notation { kCount, kSize, kTime };
+
+std::string format_number(uint64_t value, Notation notation) {
+  switch (notation) {
+    case Notation::kSize:
+      return format_with_suffix(value, kSizeSuffixes);
+    case Notation::kTime:
+      return format_with_suffix(value, kTimeSuffixes);
+    case Notation::kCount:
+      break;
+  }
+  return std::to_string(value);
+}
+
+/// Reads a number in `notation`; on failure says what is wrong.
+tl::expected<Integer, std::string> read_number(const Node& node, Notation notation) {
+  const auto refuse = [&](std::string_view what) {
+    return tl::unexpected<std::string>(expected_scalar(node, what));
+  };
+  auto integer =
+      node.kind == Node::Kind::kScalar ? parse_integer(node.text) : std::optional<Integer>();
+  switch (notation) {
+    case Notation::kCount:
+      if (!integer || !integer->rest.empty()) return refuse("a whole number");
+      break;
+    case Notation::kSize:
+      if (!integer || !apply_suffix(*integer, kSizeSuffixes))
+        return refuse("a size, e.g. 4096, 64 KiB or 1 GiB");
+      break;
+    case Notation::kTime:
+      // A bare number would leave the reader guessing.
+      if (!integer || integer->rest.empty() || !apply_suffix(*integer, kTimeSuffixes))
+        return refuse("a time with its unit, e.g. 500 us, 20 ms or 30 s");
+      break;
+  }
+  return *integer;
+}
+
+// What follows builds one Key each. `at` gives the field of a Target.
+
+template <class At>
+Key number(std::string_view section, std::string_view name, std::string_view unit, uint64_t low,
+           uint64_t high, std::string_view help, At at, Notation notation = Notation::kCount) {
+  const auto limit = [=](uint64_t value) {
+    return notation == Notation::kCount ? format_count(value) : format_number(value, notation);
+  };
+  std::string range = fmt::format("{}..{}", limit(low), limit(high));
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    const auto integer = read_number(node, notation);
+    if (!integer) return integer.error();
+    if (integer->negative || integer->value < low || integer->value > high)
+      return fmt::format("{} is not in {}", describe(node), range);
+    at(target) = static_cast<std::decay_t<decltype(at(target))>>(integer->value);
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    return format_number(static_cast<uint64_t>(at(target)), notation);
+  };
+  return {section, name, unit, range, help, set, show};
+}
+
+/// Wraps the setter of `key` with one more condition on the node's value, given as the Target's
+/// field after it was set. `problem` returns what is wrong, empty if nothing.
+template <class Problem>
+Key with_check(Key key, std::string_view range_suffix, Problem problem) {
+  key.range += range_suffix;
+  key.set = [set = key.set, problem](const Node& node, const Target& target) {
+    std::string text = set(node, target);
+    return text.empty() ? problem(target) : text;
+  };
+  return key;
+}
+
+template <class At>
+Key one_of(std::string_view section, std::string_view name, std::string_view unit,
+           std::vector<uint32_t> allowed, std::string_view help, At at) {
+  std::string range = fmt::format("{}", fmt::join(allowed, ", "));
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    const auto integer = read_number(node, Notation::kSize);
+    if (!integer) return integer.error();
+    if (integer->negative || std::ranges::find(allowed, integer->value) == allowed.end())
+      return fmt::format("{} is not one of {}", describe(node), range);
+    at(target) = static_cast<uint32_t>(integer->value);
+    return {};
+  };
+  auto show = [=](const Target& target) { return std::to_string(at(target)); };
+  return {section, name, unit, range, help, set, show};
+}
+
+template <class At, size_t kNames>
+Key choice(std::string_view section, std::string_view name,
+           const std::array<std::string_view, kNames>& names, std::string_view help, At at) {
+  std::string range = fmt::format("{}", fmt::join(names, ", "));
+  auto set = [=, &names](const Node& node, const Target& target) -> std::string {
+    const auto found = std::ranges::find(names, node.text);
+    if (node.kind != Node::Kind::kScalar || found == names.end())
+      return fmt::format("{} is unknown (known: {})", describe(node), range);
+    using Enum = std::decay_t<decltype(at(target))>;
+    at(target) = static_cast<Enum>(found - names.begin());
+    return {};
+  };
+  auto show = [=, &names](const Target& target) {
+    return std::string(names[static_cast<size_t>(at(target))]);
+  };
+  return {section, name, "", range, help, set, show};
+}
+
+/// `problem` gets the text and returns what is wrong with it, empty if nothing.
+template <class At, class Problem>
+Key text(std::string_view section, std::string_view name, std::string range, std::string_view help,
+         At at, Problem problem) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    if (node.kind != Node::Kind::kScalar) return expected_scalar(node, "a text");
+    if (std::ranges::any_of(node.text, [](char c) { return static_cast<uint8_t>(c) < 0x20; }))
+      return fmt::format("{} has control characters", describe(node));
+    if (std::string wrong = problem(node.text); !wrong.empty())
+      return fmt::format("{} {}", describe(node), wrong);
+    at(target) = node.text;
+    return {};
+  };
+  auto show = [=](const Target& target) { return quoted(at(target)); };
+  return {section, name, "", std::move(range), help, set, show};
+}
+
+std::string any_text(std::string_view) {
+  return {};
+}
+
+std::string not_empty(std::string_view value) {
+  return value.empty() ? "is empty" : "";
+}
+
+/// sockaddr_un::sun_path less its terminating zero.
+constexpr size_t kMaxSocketPathBytes = 107;
+
+std::string socket_path(std::string_view value) {
+  if (value.empty()) return "is empty";
+  if (value.size() > kMaxSocketPathBytes)
+    return fmt::format("has {} bytes; a socket path has at most {}", value.size(),
+                       kMaxSocketPathBytes);
+  return {};
+}
+
+/// A name that fits metrics labels, file names and shells without quoting.
+constexpr size_t kMaxNameBytes = 31;
+constexpr std::string_view kNameRange = "1..31 of letters, digits, '_', '-', '.'";
+
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.';
+}
+
+std::string identifier(std::string_view value) {
+  if (value.empty() || value.size() > kMaxNameBytes ||
+      !std::ranges::all_of(value, is_name_character))
+    return fmt::format("is not a name: {}", kNameRange);
+  return {};
+}
+
+std::string identifier_or_empty(std::string_view value) {
+  return value.empty() ? std::string() : identifier(value);
+}
+
+template <class At>
+Key octal_mode(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    const bool octal = node.kind == Node::Kind::kScalar && !node.text.empty() &&
+                       node.text.find_first_not_of("01234567") == std::string::npos;
+    const auto integer = octal ? parse_integer(node.text, 8) : std::optional<Integer>();
+    if (!integer) return expected_scalar(node, "an octal mode, e.g. 0660");
+    if (integer->value > 0777) return fmt::format("{} is not in 0000..0777", describe(node));
+    at(target) = static_cast<uint32_t>(integer->value);
+    return {};
+  };
+  auto show = [=](const Target& target) { return fmt::format("{:04o}", at(target)); };
+  return {section, name, "", "0000..0777, octal", help, set, show};
+}
+
+constexpr uint32_t kMaxCpus = 1024;
+
+/// "0-1,3" -> {0, 1, 3}; nothing if it is not a list of CPUs.
+std::optional<std::vector<uint32_t>> parse_cpus(std::string_view text) {
+  std::vector<uint32_t> cpus;
+  while (!text.empty()) {
+    const auto first = parse_integer(text);
+    if (!first || first->negative) return std::nullopt;
+    auto last = first;
+    if (first->rest.starts_with('-')) {
+      last = parse_integer(first->rest.substr(1));
+      if (!last || last->negative) return std::nullopt;
+    }
+    if (last->value >= kMaxCpus || first->value > last->value) return std::nullopt;
+    for (uint64_t cpu = first->value; cpu <= last->value; ++cpu)
+      cpus.push_back(static_cast<uint32_t>(cpu));
+    text = last->rest;
+    if (text.empty()) break;
+    if (!text.starts_with(',') || text.size() == 1) return std::nullopt;
+    text.remove_prefix(1);
+  }
+  std::ranges::sort(cpus);
+  const auto repeated = std::ranges::unique(cpus);
+  cpus.erase(repeated.begin(), repeated.end());
+  return cpus;
+}
+
+std::string format_cpus(const std::vector<uint32_t>& cpus) {
+  std::string out;
+  for (size_t i = 0; i < cpus.size();) {
+    size_t end = i + 1;
+    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
+    if (i > 0) out += ',';
+    out += end - i == 1 ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+template <class At>
+Key cpu_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    auto cpus = node.kind == Node::Kind::kScalar ? parse_cpus(node.text) : std::nullopt;
+    if (!cpus)
+      return expected_scalar(node,
+                             fmt::format("a list of CPUs below {}, e.g. 2 or \"0-1,3\"", kMaxCpus));
+    at(target) = std::move(*cpus);
+    return {};
+  };
+  auto show = [=](const Target& target) { return quoted(format_cpus(at(target))); };
+  return {section, name, "", "e.g. \"0-1,3\"", help, set, show};
+}
+
+template <class At>
+Key text_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    if (node.kind != Node::Kind::kList) return expected_scalar(node, "a list of texts");
+    std::vector<std::string> texts;
+    for (const Node& item : node.items) {
+      if (item.kind != Node::Kind::kScalar)
+        return fmt::format("item {} is {}, not a text", texts.size() + 1, describe(item));
+      texts.push_back(item.text);
+    }
+    at(target) = std::move(texts);
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    std::vector<std::string> items;
+    for (const std::string& item : at(target)) items.push_back(quoted(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  };
+  return {section, name, "", "list of texts", help, set, show};
+}
+
+/// Four decimal numbers; nothing if it is anything else.
+std::optional<uint32_t> parse_ipv4(std::string_view text) {
+  uint32_t ip = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto byte = parse_integer(text);
+    if (!byte || byte->negative || byte->value > 255) return std::nullopt;
+    // "010" is octal to inet_aton and decimal to others.
+    if (text.starts_with('0') && text.size() - byte->rest.size() > 1) return std::nullopt;
+    ip = ip << 8 | static_cast<uint32_t>(byte->value);
+    text = byte->rest;
+    if (i == 3) break;
+    if (!text.starts_with('.')) return std::nullopt;
+    text.remove_prefix(1);
+  }
+  if (!text.empty()) return std::nullopt;
+  return ip;
+}
+
+template <class At>
+Key ipv4(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    const auto ip = node.kind == Node::Kind::kScalar ? parse_ipv4(node.text) : std::nullopt;
+    if (!ip) return expected_scalar(node, "an IPv4 address, e.g. 10.0.0.1");
+    const uint32_t first = *ip >> 24;
+    if (first == 0 || first == 127 || first >= 224)
+      return fmt::format("{} is not an address that a host can have on a network", describe(node));
+    at(target) = *ip;
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    const uint32_t ip = at(target);
+    return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+  };
+  return {section, name, "", "IPv4 address", help, set, show};
+}
+
+Key for_ethdev(Key key) {
+  key.port_type = PortType::kEthdev;
+  return key;
+}
+
+Key required(Key key) {
+  key.required = true;
+  return key;
+}
+
+// clang-format off
+constexpr Section kSections[] = {
+    {"aggregator", "The array in which fragments are added. Fixed at start."},
+    {"static", "Allocation policy static: each job has a pool of slots of its own."},
+    {"switch", "The packet loops."},
+    {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
+    {"control", "The socket over which workers join."},
+    {"ports", "Where packets come from: at least one port, and at most one of type shm."},
+    {"log", "What is written about the switch's work. Never anything per packet."},
+};
+
+#define INA_AT(field) [](const Target& t) -> auto& { return t.field; }
+
+std::vector<Key> make_keys() {
+  using enum Notation;
+  std::vector<Key> table = {
+    number("aggregator", "slots", "slots", 1, 1 << 24,
+           "Slots of the switch, shared by all jobs. Best while slots x slot_bytes fits a core's L2 cache.",
+           INA_AT(config->aggregator.slots)),
+    one_of("aggregator", "slot_bytes", "bytes", {256, 512, 1024, 2048, 4096, 8192},
+           "Bytes of one slot's accumulators, so the payload of a packet. Larger is faster; ethdev ports need an mtu 100 bytes larger.",
+           INA_AT(config->aggregator.slot_bytes)),
+    choice("aggregator", "policy", kPolicyNames,
+           "How jobs get slots.",
+           INA_AT(config->aggregator.policy)),
+
+    with_check(
+        number("static", "slots_per_job", "slots", 2, 1 << 24,
+               "Slots of a job's pool. Half of them are its window: the fragments that a worker may have in flight.",
+               INA_AT(config->static_pools.slots_per_job)),
+        ", even",
+        [](const Target& t) -> std::string {
+          const uint32_t slots = t.config->static_pools.slots_per_job;
+          return slots % 2 == 0 ? "" : fmt::format("{} is odd; the pool is used in two equal halves", slots);
+        }),
+
+    number("switch", "lcores", "cores", 1, 64,
+           "Packet loops, one core each.",
+           INA_AT(config->switchd.lcores)),
+    number("switch", "burst", "packets", 1, 512,
+           "Most packets taken from a port at once.",
+           INA_AT(config->switchd.burst)),
+    choice("switch", "idle", kIdleNames,
+           "What a loop does without packets. auto: spin, then yield, then sleep until woken; spin needs a core of its own.",
+           INA_AT(config->switchd.idle)),
+    number("switch", "max_jobs", "jobs", 1, 4096,
+           "Most jobs at a time.",
+           INA_AT(config->switchd.max_jobs)),
+
+    choice("eal", "huge", kHugeNames,
+           "Whether to use hugepages. auto: if there are any.",
+           INA_AT(config->eal.huge)),
+    with_check(
+        number("eal", "memory", "bytes", 32ull << 20, 1ull << 40,
+               "Memory for packet buffers.",
+               INA_AT(config->eal.memory_bytes), kSize),
+        ", whole MiB",
+        [](const Target& t) -> std::string {
+          const uint64_t bytes = t.config->eal.memory_bytes;
+          return bytes % (1 << 20) == 0 ? "" : fmt::format("{} bytes are not whole MiB", bytes);
+        }),
+    text("eal", "file_prefix", fmt::format("{}, or empty", kNameRange),
+         "Prefix of DPDK's run-time files. Empty: derived from the process id, so that switches do not meet.",
+         INA_AT(config->eal.file_prefix), identifier_or_empty),
+    cpu_list("eal", "cpus",
+             "CPUs for the packet loops. Empty: the kernel places them.",
+             INA_AT(config->eal.cpus)),
+    text_list("eal", "extra_args",
+              "Further arguments for DPDK, passed on as they are.",
+              INA_AT(config->eal.extra_args)),
+
+    text("control", "socket", fmt::format("path of 1..{} bytes", kMaxSocketPathBytes),
+         "Path of the unix socket. The workers' URL is shm: and this path.",
+         INA_AT(config->control.socket), socket_path),
+    octal_mode("control", "mode",
+               "Permissions of the socket: who may write to it may join.",
+               INA_AT(config->control.mode)),
+    number("control", "join_timeout", "time", 1000, 3'600'000'000,
+           "How long the first worker of a job waits for the others.",
+           INA_AT(config->control.join_timeout_us), kTime),
+    number("control", "max_connections", "connections", 1, 65536,
+           "Most connections at a time; a worker has one.",
+           INA_AT(config->control.max_connections)),
+
+    required(text("ports", "name", std::string(kNameRange),
+                  "Name of the port in logs and metrics; unique.",
+                  INA_AT(port->name), identifier)),
+    required(choice("ports", "type", kPortTypeNames,
+                    "shm: workers on this host, by shared memory. ethdev: a DPDK device.",
+                    INA_AT(port->type))),
+    required(for_ethdev(text("ports", "device", "devargs or PCI address",
+                             "The DPDK device, e.g. 0000:01:00.0 or net_memif0,role=server,socket=/run/ina/memif.sock.",
+                             INA_AT(port->device), not_empty))),
+    required(for_ethdev(ipv4("ports", "ip",
+                             "The switch's address on this port.",
+                             INA_AT(port->ip)))),
+    for_ethdev(number("ports", "udp_port", "", 1, 65535,
+                      "UDP port of the first lcore; the others listen on the ports after it.",
+                      INA_AT(port->udp_port))),
+    for_ethdev(number("ports", "mtu", "bytes", 576, 16000,
+                      "Largest IPv4 packet.",
+                      INA_AT(port->mtu_bytes))),
+    for_ethdev(number("ports", "rx_descriptors", "packets", 64, 4096,
+                      "Length of the receive queue.",
+                      INA_AT(port->rx_descriptors))),
+    for_ethdev(number("ports", "tx_descriptors", "packets", 64, 4096,
+                      "Length of the transmit queue.",
+                      INA_AT(port->tx_descriptors))),
+
+    choice("log", "level", kLogLevelNames,
+           "Least severe message to write.",
+           INA_AT(config->log.level)),
+    text("log", "file", "path, or empty",
+         "File to append to. Empty: standard error.",
+         INA_AT(config->log.file), any_text),
+  };
+  return table;
+}
+
+#undef INA_AT
+// clang-format on
+
+}  // namespace
+
+std::span<const Section> sections() {
+  return kSections;
+}
+
+std::span<const Key> keys() {
+  static const std::vector<Key> table = make_keys();
+  return table;
+}
+
+}  // namespace ina::config

@@ -1,0 +1,491 @@
+#include "config/config.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "config/keys.h"
+
+namespace ina::config {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+std::vector<std::string> errors_of(std::string_view text) {
+  std::vector<std::string> lines;
+  const auto config = load_config(text, "x.yaml");
+  if (!config)
+    for (const ConfigError& error : config.error()) lines.push_back(error.to_string());
+  return lines;
+}
+
+Config load(std::string_view text) {
+  const auto config = load_config(text, "x.yaml");
+  EXPECT_TRUE(config) << config.error().front().to_string();
+  return config.value_or(Config{});
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// ---- one wrong thing, one exact line
+
+struct BadCase {
+  const char* name;
+  std::string yaml;
+  std::string line;
+};
+
+std::string on_shm(const std::string& key_line) {
+  return "ports:\n  - name: a\n    type: shm\n    " + key_line + "\n";
+}
+
+std::string on_ethdev(const std::string& key_line) {
+  return "ports:\n  - name: a\n    type: ethdev\n    device: net_null0\n    ip: 10.0.0.1\n    " +
+         key_line + "\n";
+}
+
+const BadCase kBadCases[] = {
+    // ranges, both ends
+    {"slots_zero", "aggregator:\n  slots: 0\n", "2:10: aggregator.slots: 0 is not in 1..2^24"},
+    {"slots_large", "aggregator:\n  slots: 16777217\n",
+     "2:10: aggregator.slots: 16777217 is not in 1..2^24"},
+    {"slots_negative", "aggregator: {slots: -1}", "1:21: aggregator.slots: -1 is not in 1..2^24"},
+    {"slots_beyond_64_bits", "aggregator: {slots: 18446744073709551617}",
+     "1:21: aggregator.slots: 18446744073709551617 is not in 1..2^24"},
+    {"slots_wraps_32_bits", "aggregator: {slots: 4294967300}",
+     "1:21: aggregator.slots: 4294967300 is not in 1..2^24"},
+    {"slot_bytes", "aggregator: {slot_bytes: 1000}",
+     "1:26: aggregator.slot_bytes: 1000 is not one of 256, 512, 1024, 2048, 4096, 8192"},
+    {"slot_bytes_suffix", "aggregator: {slot_bytes: 16 KiB}",
+     "1:26: aggregator.slot_bytes: 16 KiB is not one of 256, 512, 1024, 2048, 4096, 8192"},
+    {"policy", "aggregator: {policy: esa}",
+     "1:22: aggregator.policy: esa is unknown (known: static)"},
+    {"pool_odd", "static: {slots_per_job: 7}",
+     "1:25: static.slots_per_job: 7 is odd; the pool is used in two equal halves"},
+    {"pool_small", "static: {slots_per_job: 1}", "1:25: static.slots_per_job: 1 is not in 2..2^24"},
+    {"lcores", "switch: {lcores: 65}", "1:18: switch.lcores: 65 is not in 1..64"},
+    {"burst", "switch: {burst: 513}", "1:17: switch.burst: 513 is not in 1..512"},
+    {"idle", "switch: {idle: sleep}",
+     "1:16: switch.idle: sleep is unknown (known: auto, spin, yield, backoff, interrupt)"},
+    {"max_jobs", "switch: {max_jobs: 4097}", "1:20: switch.max_jobs: 4097 is not in 1..4096"},
+    {"huge", "eal: {huge: true}", "1:13: eal.huge: true is unknown (known: auto, yes, no)"},
+    {"memory_small", "eal: {memory: 31 MiB}", "1:15: eal.memory: 31 MiB is not in 32 MiB..1 TiB"},
+    {"memory_overflow", "eal: {memory: 17592186044416 MiB}",
+     "1:15: eal.memory: 17592186044416 MiB is not in 32 MiB..1 TiB"},
+    {"memory_uneven", "eal: {memory: 67108865}",
+     "1:15: eal.memory: 67108865 bytes are not whole MiB"},
+    {"memory_suffix", "eal: {memory: 64 MB}",
+     "1:15: eal.memory: 64 MB is not a size, e.g. 4096, 64 KiB or 1 GiB"},
+    {"file_prefix", "eal: {file_prefix: a/b}",
+     "1:20: eal.file_prefix: a/b is not a name: 1..31 of letters, digits, '_', '-', '.'"},
+    {"cpus", "eal: {cpus: \"3-1\"}",
+     "1:13: eal.cpus: 3-1 is not a list of CPUs below 1024, e.g. 2 or \"0-1,3\""},
+    {"cpus_trailing_comma", "eal: {cpus: \"1,\"}",
+     "1:13: eal.cpus: 1, is not a list of CPUs below 1024, e.g. 2 or \"0-1,3\""},
+    {"cpus_huge_range", "eal: {cpus: 0-4294967295}",
+     "1:13: eal.cpus: 0-4294967295 is not a list of CPUs below 1024, e.g. 2 or \"0-1,3\""},
+    {"extra_args", "eal: {extra_args: --no-pci}",
+     "1:19: eal.extra_args: --no-pci is not a list of texts"},
+    {"extra_args_item", "eal: {extra_args: [a, [b]]}",
+     "1:19: eal.extra_args: item 2 is a list, not a text"},
+    {"socket_empty", "control: {socket: \"\"}", "1:19: control.socket: \"\" is empty"},
+    {"socket_long", "control: {socket: /" + std::string(107, 's') + "}",
+     "1:19: control.socket: /" + std::string(47, 's') +
+         "... has 108 bytes; a socket path has at most 107"},
+    {"mode_large", "control: {mode: 1000}", "1:17: control.mode: 1000 is not in 0000..0777"},
+    {"mode_digit", "control: {mode: 0680}",
+     "1:17: control.mode: 0680 is not an octal mode, e.g. 0660"},
+    {"timeout_unit", "control: {join_timeout: 30}",
+     "1:25: control.join_timeout: 30 is not a time with its unit, e.g. 500 us, 20 ms or 30 s"},
+    {"timeout_range", "control: {join_timeout: 999us}",
+     "1:25: control.join_timeout: 999us is not in 1 ms..3600 s"},
+    {"max_connections", "control: {max_connections: 0}",
+     "1:28: control.max_connections: 0 is not in 1..2^16"},
+    {"log_level", "log: {level: warn}",
+     "1:14: log.level: warn is unknown (known: trace, debug, info, warning, error, critical)"},
+    {"log_file_control", "log: {file: \"a\\nb\"}",
+     "1:13: log.file: a\\x0ab has control characters"},
+    // types and nesting
+    {"text_for_number", "switch: {lcores: two}", "1:18: switch.lcores: two is not a whole number"},
+    {"fraction", "switch: {lcores: 1.5}", "1:18: switch.lcores: 1.5 is not a whole number"},
+    {"hexadecimal", "switch: {lcores: 0x10}", "1:18: switch.lcores: 0x10 is not a whole number"},
+    {"list_for_number", "switch: {lcores: [1]}",
+     "1:18: switch.lcores: a list is not a whole number"},
+    {"map_for_text", "log: {file: {a: b}}", "1:13: log.file: a map is not a text"},
+    {"map_for_choice", "switch: {idle: {}}",
+     "1:16: switch.idle: a map is unknown (known: auto, spin, yield, backoff, interrupt)"},
+    {"no_value", "switch:\n  lcores:\n", "2:10: switch.lcores: has no value"},
+    {"scalar_for_section", "switch: 3", "1:9: switch: a map of keys is expected, not 3"},
+    {"list_for_section", "switch:\n  - lcores: 3",
+     "2:3: switch: a map of keys is expected, not a list"},
+    {"scalar_for_all", "hello", "1:1: a map of sections is expected, not hello"},
+    {"list_for_all", "- a\n- b", "1:1: a map of sections is expected, not a list"},
+    {"map_as_key", "? {a: b}\n: c\n", "1:3: a map as a key; a name is expected"},
+    // keys
+    {"unknown_key", "aggregator:\n  slot: 4\n",
+     "2:3: aggregator.slot: unknown key; did you mean \"slots\"?"},
+    {"unknown_section", "agregator:\n  slots: 4\n",
+     "1:1: agregator: unknown key; did you mean \"aggregator\"?"},
+    {"key_of_another_section", "switch: {slots_per_job: 4}",
+     "1:10: switch.slots_per_job: unknown key; did you mean \"static.slots_per_job\"?"},
+    {"unknown_far", "frobnicate: 1", "1:1: frobnicate: unknown key"},
+    {"unknown_unicode", "größe: 1", "1:1: größe: unknown key"},
+    {"unknown_empty", "\"\": 1", "1:1: : unknown key"},
+    {"duplicate_key", "switch:\n  lcores: 1\n  burst: 2\n  lcores: 1\n",
+     "4:3: switch.lcores: given twice, first in line 2"},
+    {"duplicate_section", "log: {level: info}\nlog: {level: info}\n",
+     "2:1: log: given twice, first in line 1"},
+    // ports
+    {"ports_scalar", "ports: shm", "1:8: ports: a list of ports is expected, not shm"},
+    {"ports_nothing", "ports:\n", "1:7: ports: a list of ports is expected, not nothing"},
+    {"ports_empty", "ports: []", "1:8: ports: at least one port is needed"},
+    {"port_scalar", "ports: [shm]", "1:9: ports[0]: a map of keys is expected, not shm"},
+    {"port_without_name", "ports:\n  - type: shm\n",
+     "2:5: ports[0]: name is missing (1..31 of letters, digits, '_', '-', '.')"},
+    {"port_without_type", "ports:\n  - name: a\n", "2:5: ports[0]: type is missing (shm, ethdev)"},
+    {"port_type", "ports: [{name: a, type: tap}]",
+     "1:25: ports[0].type: tap is unknown (known: shm, ethdev)"},
+    {"port_name", "ports: [{name: a b, type: shm}]",
+     "1:16: ports[0].name: a b is not a name: 1..31 of letters, digits, '_', '-', '.'"},
+    {"shm_with_mtu", on_shm("mtu: 9000"), "4:5: ports[0].mtu: not a key of a port of type shm"},
+    {"ethdev_without_ip", "ports: [{name: a, type: ethdev, device: net_null0}]",
+     "1:9: ports[0]: ip is missing (IPv4 address)"},
+    {"ethdev_without_device", "ports: [{name: a, type: ethdev, ip: 10.0.0.1}]",
+     "1:9: ports[0]: device is missing (devargs or PCI address)"},
+    {"port_unknown_key", on_ethdev("udp_prt: 1"),
+     "6:5: ports[0].udp_prt: unknown key; did you mean \"udp_port\"?"},
+    {"ip_text", "ports: [{name: a, type: ethdev, device: d, ip: 10.0.0}]",
+     "1:48: ports[0].ip: 10.0.0 is not an IPv4 address, e.g. 10.0.0.1"},
+    {"ip_leading_zero", "ports: [{name: a, type: ethdev, device: d, ip: 10.0.0.010}]",
+     "1:48: ports[0].ip: 10.0.0.010 is not an IPv4 address, e.g. 10.0.0.1"},
+    {"ip_multicast", "ports: [{name: a, type: ethdev, device: d, ip: 224.0.0.1}]",
+     "1:48: ports[0].ip: 224.0.0.1 is not an address that a host can have on a network"},
+    {"udp_port", on_ethdev("udp_port: 65536"), "6:15: ports[0].udp_port: 65536 is not in 1..65535"},
+    {"mtu", on_ethdev("mtu: 20000"), "6:10: ports[0].mtu: 20000 is not in 576..16000"},
+    {"rx_descriptors", on_ethdev("rx_descriptors: 63"),
+     "6:21: ports[0].rx_descriptors: 63 is not in 64..4096"},
+    {"tx_descriptors", on_ethdev("tx_descriptors: 4097"),
+     "6:21: ports[0].tx_descriptors: 4097 is not in 64..4096"},
+    {"two_shm", "ports: [{name: a, type: shm}, {name: b, type: shm}]",
+     "1:47: ports[1].type: only one port may be of type shm; ports[0] is"},
+    {"two_names",
+     "ports:\n  - {name: a, type: shm}\n  - {name: a, type: ethdev, device: d, ip: 10.0.0.1}\n",
+     "3:12: ports[1].name: a is the name of ports[0] already"},
+    // keys that belong together
+    {"pool_exceeds_slots", "aggregator:\n  slots: 256\nstatic:\n  slots_per_job: 258\n",
+     "4:18: static.slots_per_job: 258 is more than aggregator.slots, 256"},
+    {"default_pool_exceeds_slots", "aggregator:\n  slots: 256\n",
+     "2:10: static.slots_per_job: 512 (the default) is more than aggregator.slots, 256"},
+    {"pool_exceeds_default_slots", "static: {slots_per_job: 4098}",
+     "1:25: static.slots_per_job: 4098 is more than aggregator.slots, 4096 (the default)"},
+    {"mtu_too_small", on_ethdev("mtu: 1123"),
+     "6:10: ports[0].mtu: 1123 is 1 bytes too small for aggregator.slot_bytes, 1024 (the default), "
+     "with 100 bytes of headers"},
+    {"slot_too_large", "aggregator: {slot_bytes: 8192}\n" + on_ethdev(""),
+     "1:26: ports[0].mtu: 1500 (the default) is 6792 bytes too small for aggregator.slot_bytes, "
+     "8192, with 100 bytes of headers"},
+    {"udp_ports_run_out", "switch: {lcores: 3}\n" + on_ethdev("udp_port: 65534"),
+     "7:15: ports[0].udp_port: 65534 leaves no port numbers for 3 lcores"},
+    // YAML itself
+    {"syntax_tab", "switch:\n\tlcores: 1\n",
+     "2:1: YAML syntax: illegal tab when looking for indentation"},
+    {"syntax_flow", "switch: {lcores: 1\n", "2:1: YAML syntax: end of map flow not found"},
+    {"alias", "switch: &a {lcores: 1}\n", "1:9: anchors are not supported"},
+    {"tag", "switch: {lcores: !!int 1}", "1:18: tags are not supported"},
+    {"second_document", "log: {level: info}\n---\nlog: {level: info}\n",
+     "2:1: a second document; only one is read"},
+    {"not_utf8", "log:\n  file: a\xffz\n", "2:10: byte 0xff is not UTF-8 text"},
+    {"utf8_cut_short", "log: {file: \xc3", "1:13: byte 0xc3 is not UTF-8 text"},
+    {"utf8_overlong", "a: \xc0\xaf", "1:4: byte 0xc0 is not UTF-8 text"},
+    {"utf8_surrogate", "a: \xed\xa0\x80", "1:4: byte 0xed is not UTF-8 text"},
+    {"nul", std::string("a: b\0c", 6), "1:5: byte 0x00 is not UTF-8 text"},
+    {"columns_are_characters", "log: {file: \"äöü€𝄞\", level: x}",
+     "1:29: log.level: x is unknown (known: trace, debug, info, warning, error, critical)"},
+    {"byte_order_mark", "\xef\xbb\xbflog: {level: x}",
+     "1:14: log.level: x is unknown (known: trace, debug, info, warning, error, critical)"},
+    {"carriage_returns", "switch:\r\n  burst: 2\r\n  lcores: 0\r\n",
+     "3:11: switch.lcores: 0 is not in 1..64"},
+};
+
+class Bad : public testing::TestWithParam<BadCase> {};
+
+TEST_P(Bad, IsReportedWithItsPlace) {
+  EXPECT_THAT(errors_of(GetParam().yaml), ElementsAre("x.yaml:" + GetParam().line))
+      << GetParam().yaml;
+}
+
+INSTANTIATE_TEST_SUITE_P(Config, Bad, testing::ValuesIn(kBadCases),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(ConfigErrors, AllAtOnceInTheOrderOfTheFile) {
+  EXPECT_THAT(
+      errors_of("ports:\n"
+                "  - name: shm0\n"
+                "    type: shm\n"
+                "    ip: 300.0.0.1\n"
+                "aggregator:\n"
+                "  slots: 0\n"
+                "  slots: 5\n"
+                "  slot_byte: 1\n"
+                "static:\n"
+                "  slots_per_job: 3\n"
+                "log: [x]\n"),
+      ElementsAre("x.yaml:4:5: ports[0].ip: not a key of a port of type shm",
+                  "x.yaml:4:9: ports[0].ip: 300.0.0.1 is not an IPv4 address, e.g. 10.0.0.1",
+                  "x.yaml:6:10: aggregator.slots: 0 is not in 1..2^24",
+                  "x.yaml:7:3: aggregator.slots: given twice, first in line 6",
+                  "x.yaml:8:3: aggregator.slot_byte: unknown key; did you mean "
+                  "\"slot_bytes\"?",
+                  "x.yaml:10:18: static.slots_per_job: 3 is odd; the pool is used in two "
+                  "equal halves",
+                  "x.yaml:11:6: log: a map of keys is expected, not a list"));
+}
+
+TEST(ConfigErrors, AWrongValueIsNotComparedWithOthers) {
+  // slots 0 is smaller than the pool too, but that would be the same mistake told twice.
+  EXPECT_THAT(errors_of("aggregator: {slots: 0}\nstatic: {slots_per_job: 512}"), SizeIs(1));
+}
+
+TEST(ConfigErrors, AnAliasIsReportedOnceAtItsAnchorAndOnceAtItself) {
+  EXPECT_THAT(errors_of("switch:\n  lcores: &n 2\n  burst: *n\n"),
+              ElementsAre("x.yaml:2:11: anchors are not supported",
+                          "x.yaml:3:10: aliases are not supported; write the value out"));
+}
+
+// ---- what is accepted
+
+TEST(Config, EmptyTextsAreTheDefaults) {
+  for (const char* text : {"", "\n\n", "# nothing\n", "---\n", "{}", "~", "switch:\nlog:\n"})
+    EXPECT_EQ(load(text), Config{}) << text;
+}
+
+TEST(Config, DefaultsAreTheDocumentedOnes) {
+  const Config config;
+  EXPECT_EQ(config.aggregator.slots, 4096u);
+  EXPECT_EQ(config.aggregator.slot_bytes, 1024u);
+  EXPECT_EQ(config.static_pools.slots_per_job, 512u);
+  EXPECT_EQ(config.switchd.burst, 32u);
+  EXPECT_EQ(config.eal.memory_bytes, 64u << 20);
+  EXPECT_EQ(config.control.socket, "/run/ina/switch.sock");
+  EXPECT_EQ(config.control.mode, 0660u);
+  EXPECT_EQ(config.control.join_timeout_us, 30'000'000);
+  ASSERT_THAT(config.ports, SizeIs(1));
+  EXPECT_EQ(config.ports[0].name, "shm0");
+  EXPECT_EQ(config.ports[0].type, PortType::kShm);
+}
+
+TEST(Config, EveryKeyReachesItsField) {
+  const Config config = load(R"(
+aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: static}
+static: {slots_per_job: 1024}
+switch: {lcores: 64, burst: 512, idle: backoff, max_jobs: 4096}
+eal:
+  huge: "no"
+  memory: 1 GiB
+  file_prefix: ina-1
+  cpus: 3,0-1,1
+  extra_args: [--no-pci, "--log-level=8", 7]
+control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, max_connections: 65536}
+ports:
+  - {name: shm0, type: shm}
+  - name: eth0
+    ip: 192.168.1.254
+    device: "net_memif0,role=server,id=0"
+    type: ethdev
+    udp_port: 65472
+    mtu: 9000
+    rx_descriptors: 64
+    tx_descriptors: 4096
+log: {level: critical, file: /var/log/ina.log}
+)");
+  Config expected;
+  expected.aggregator = {1 << 24, 8192, Policy::kStatic};
+  expected.static_pools = {1024};
+  expected.switchd = {64, 512, Idle::kBackoff, 4096};
+  expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
+  expected.control = {"/tmp/a b/ä.sock", 0777, 1'500'000, 65536};
+  expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
+                            65472, 9000, 64, 4096});
+  expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
+  EXPECT_EQ(config, expected);
+}
+
+TEST(Config, AnMtuThatJustFitsIsAccepted) {
+  EXPECT_EQ(load(on_ethdev("mtu: 1124")).ports.at(0).mtu_bytes, 1124u);
+}
+
+// ---- generated texts
+
+TEST(Sample, LoadsToTheDefaults) {
+  EXPECT_EQ(load(sample_config()), Config{});
+}
+
+TEST(Sample, MentionsEveryKey) {
+  for (const Key& key : keys())
+    EXPECT_THAT(sample_config(), HasSubstr(std::string(key.name) + ": ")) << key.section;
+}
+
+TEST(Sample, ItsExampleOfAnEthdevPortLoadsWhenUncommented) {
+  std::string text;
+  std::istringstream lines(sample_config());
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("  # - ") || line.starts_with("  #   ")) line.erase(2, 2);
+    text += line + '\n';
+  }
+  const Config config = load(text);
+  ASSERT_THAT(config.ports, SizeIs(2));
+  EXPECT_EQ(config.ports[1].type, PortType::kEthdev);
+  EXPECT_EQ(config.ports[1].udp_port, 7584);
+}
+
+TEST(Sample, IsTheOneInConf) {
+  EXPECT_EQ(read_file(INA_CONF_DIR "/switchd.yaml"), sample_config())
+      << "regenerate it: ina-config-doc sample > conf/switchd.yaml";
+}
+
+TEST(ManualPage, HasEverySectionAndKey) {
+  const std::string page = manual_page();
+  EXPECT_TRUE(page.starts_with(".TH INA-SWITCHD.YAML 5 "));
+  for (const Section& section : sections())
+    EXPECT_THAT(page, HasSubstr(".SH SECTION " + std::string(section.name) + '\n'));
+  for (const Key& key : keys())
+    EXPECT_THAT(page, HasSubstr(".TP\n.B " + std::string(key.name) + '\n'));
+}
+
+TEST(ManualPage, NoTextLineIsTakenForARequest) {
+  std::istringstream lines(manual_page());
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with('.') || line.starts_with('\''))
+      EXPECT_THAT(line, testing::ContainsRegex("^\\.(TH|SH|TP|B|BR|PP|nf|fi)( |$)"));
+}
+
+TEST(Table, EveryPathIsUnique) {
+  std::vector<std::string> paths;
+  for (const Key& key : keys()) paths.push_back(fmt::format("{}.{}", key.section, key.name));
+  std::ranges::sort(paths);
+  EXPECT_EQ(std::ranges::adjacent_find(paths), paths.end());
+}
+
+// ---- files
+
+TEST(ConfFolder, EveryFileLoads) {
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(INA_CONF_DIR)) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++files;
+    const auto config = load_config_file(entry.path());
+    EXPECT_TRUE(config) << config.error().front().to_string();
+  }
+  EXPECT_GE(files, 4u);
+}
+
+TEST(ConfFolder, TheDemonstrationHasLargeSlots) {
+  const auto config = load_config_file(INA_CONF_DIR "/demo.yaml");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->aggregator.slot_bytes, 8192u);
+  EXPECT_EQ(config->static_pools.slots_per_job, 512u);
+}
+
+TEST(File, MissingOrUnreadableIsAnError) {
+  auto config = load_config_file("/nonexistent/x.yaml");
+  ASSERT_FALSE(config);
+  ASSERT_THAT(config.error(), SizeIs(1));
+  EXPECT_EQ(config.error()[0].to_string(),
+            "/nonexistent/x.yaml: cannot be read: No such file or directory");
+  config = load_config_file("/");
+  ASSERT_FALSE(config);
+  EXPECT_THAT(config.error()[0].to_string(), HasSubstr("/: cannot be read"));
+}
+
+TEST(File, EmptyOneIsTheDefaults) {
+  const auto config = load_config_file("/dev/null");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(*config, Config{});
+}
+
+TEST(File, EndlessOneIsRefused) {
+  const auto config = load_config_file("/dev/zero");
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error()[0].to_string(),
+            "/dev/zero: 1048577 bytes; more than 1048576 are refused");
+}
+
+// ---- hostile texts: an error or a configuration, but never a crash or a long wait
+
+std::string repeated(std::string_view text, size_t times) {
+  std::string out;
+  for (size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST(Hostile, DeepNestingIsAnError) {
+  for (const char* piece : {"[", "{", "{a: ", "- ", "? ", "[{", "&a [", "!!x [", "a: [", "\"", "'",
+                            "|\n", ">", "*a ", "<<: "})
+    for (const size_t times : {501u, 100'000u})
+      EXPECT_FALSE(errors_of(repeated(piece, times)).empty()) << piece;
+}
+
+TEST(Hostile, DeepBlockNestingIsAnError) {
+  std::string text;
+  for (size_t depth = 0; depth < 1200; ++depth) text += std::string(depth, ' ') + "a:\n";
+  EXPECT_FALSE(errors_of(text).empty());
+}
+
+TEST(Hostile, AliasesAreNotExpanded) {
+  std::string text = "a0: &a0 [x, x]\n";
+  for (int i = 1; i < 60; ++i) text += fmt::format("a{0}: &a{0} [*a{1}, *a{1}]\n", i, i - 1);
+  EXPECT_THAT(errors_of(text), testing::Contains(HasSubstr("aliases are not supported")));
+}
+
+TEST(Hostile, LargeTextsEnd) {
+  EXPECT_FALSE(errors_of("log: {file: " + std::string(kMaxFileBytes, 'x') + "}").empty());
+  EXPECT_FALSE(errors_of(std::string(500'000, 'k') + ": 1").empty());
+  std::string many;
+  for (int i = 0; i < 20'000; ++i) many += fmt::format("key{}: 1\n", i);
+  EXPECT_THAT(errors_of(many), SizeIs(20'000));
+}
+
+TEST(Hostile, ControlCharactersDoNotReachTheTerminal) {
+  for (const std::string& line : errors_of("\"a\\e[31m\": \"\\a\"\nlog: {level: \"\\e[2J\"}"))
+    for (const char c : line) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << line;
+}
+
+TEST(Hostile, MutatedSamplesDoNotCrash) {
+  const std::string sample = sample_config();
+  std::mt19937 random(1);
+  constexpr std::string_view kPieces = "{}[]:,-?&*!|>'\"%@`#\n\t \\~ax0";
+  for (int round = 0; round < 300; ++round) {
+    std::string text = sample;
+    for (int change = 0; change < 1 + round % 8; ++change) {
+      const size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = kPieces[random() % kPieces.size()];
+          break;
+        case 1:
+          text.insert(at, 1, kPieces[random() % kPieces.size()]);
+          break;
+        default:
+          text.erase(at, 1 + random() % 20);
+      }
+    }
+    for (const std::string& line : errors_of(text)) EXPECT_TRUE(line.starts_with("x.yaml:"));
+  }
+}
+
+}  // namespace
+}  // namespace ina::config
