@@ -1,7 +1,7 @@
 // Reduction kernels: the arithmetic on one fragment. Highway, dispatched at run time.
 //
-// Rows hold accumulators (accumulator_of(dtype)); payloads hold the wire's data type, little-endian,
-// and may be unaligned. Counts are elements. Nothing here allocates or fails.
+// Rows hold accumulators (accumulator_of(dtype)); payloads hold the wire's data type,
+// little-endian, and may be unaligned. Counts are elements. Nothing here allocates or fails.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct Kernels {
   void (*add)(std::byte* row, const std::byte* payload, size_t count);
   /// row[i] = op(row[i], other[i]), both rows of accumulators: merging partial sums.
   void (*merge)(std::byte* row, const std::byte* other, size_t count);
-  /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if an
-  /// int8 saturated or a 16-bit float became Inf though its accumulator was finite.
+  /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if
+  /// an int8 saturated or a 16-bit float became Inf though its accumulator was finite.
   bool (*finish)(std::byte* result, const std::byte* row, size_t count, uint32_t divisor);
   /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.
   bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,

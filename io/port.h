@@ -35,7 +35,8 @@ struct PortCounters {
   uint64_t rx_bytes = 0;  ///< payload
   uint64_t tx_packets = 0;
   uint64_t tx_bytes = 0;  ///< payload
-  DropCounters drops;     ///< packets that ended in the port: never handed to the datapath, or not sent
+  DropCounters
+      drops;  ///< packets that ended in the port: never handed to the datapath, or not sent
 };
 
 // clang-format off

@@ -7,34 +7,35 @@
 #include <string_view>
 
 // X(enumerator, counter_name, what_it_means)
-#define INA_DROP_REASONS(X)                                                                \
-  /* frame: found by the codec */                                                          \
-  X(kTruncated, "truncated", "shorter than its headers or its stated payload")             \
-  X(kNotIna, "not_ina", "not an INA frame: ethertype, protocol, UDP port or magic")        \
-  X(kIpFragment, "ip_fragment", "fragmented IPv4 datagram")                                \
-  X(kIpChecksum, "ip_checksum", "IPv4 header checksum does not match")                     \
-  X(kVersion, "version", "protocol version not spoken here")                               \
-  X(kCrc, "crc", "CRC32C over header and payload does not match")                          \
-  /* message: found by validation */                                                       \
-  X(kBadType, "bad_type", "message type unknown, or not one that this side receives")      \
-  X(kBadDtype, "bad_dtype", "data type unknown")                                           \
-  X(kBadOp, "bad_op", "operation unknown, or undefined for the data type")                 \
-  X(kBadLength, "bad_length", "element count, payload length and slot size disagree")      \
-  X(kBadRank, "bad_rank", "rank or bitmap does not belong to the job")                     \
-  X(kBadOffset, "bad_offset", "payload lies outside the sender's memory")                  \
-  /* binding: who may say it */                                                            \
-  X(kUnknownSource, "unknown_source", "no worker is bound to this port and address")       \
-  X(kBadJob, "bad_job", "job identifier or job key does not match the binding")            \
-  X(kStaleEpoch, "stale_epoch", "older epoch of the job")                                  \
-  X(kFutureEpoch, "future_epoch", "epoch that the job has not reached")                    \
-  /* protocol */                                                                           \
-  X(kTooOld, "too_old", "key at or below the job's floor")                                 \
-  X(kOutsideWindow, "outside_window", "key further ahead than the window allows")          \
-  X(kDuplicate, "duplicate", "contribution already counted")                               \
-  X(kMismatch, "mismatch", "operation differs between the workers of a job")               \
-  X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")             \
-  /* output */                                                                             \
-  X(kTxFull, "tx_full", "receiver's ring or the port's queue is full")                     \
+#define INA_DROP_REASONS(X)                                                           \
+  /* frame: found by the codec */                                                     \
+  X(kTruncated, "truncated", "shorter than its headers or its stated payload")        \
+  X(kNotIna, "not_ina", "not an INA frame: ethertype, protocol, UDP port or magic")   \
+  X(kIpFragment, "ip_fragment", "fragmented IPv4 datagram")                           \
+  X(kIpChecksum, "ip_checksum", "IPv4 header checksum does not match")                \
+  X(kVersion, "version", "protocol version not spoken here")                          \
+  X(kCrc, "crc", "CRC32C over header and payload does not match")                     \
+  /* message: found by validation */                                                  \
+  X(kBadType, "bad_type", "message type unknown, or not one that this side receives") \
+  X(kBadDtype, "bad_dtype", "data type unknown")                                      \
+  X(kBadOp, "bad_op", "operation unknown, or undefined for the data type")            \
+  X(kBadLength, "bad_length", "element count, payload length and slot size disagree") \
+  X(kBadRank, "bad_rank", "rank or bitmap does not belong to the job")                \
+  X(kBadOffset, "bad_offset", "payload lies outside the sender's memory")             \
+  /* binding: who may say it */                                                       \
+  X(kUnknownSource, "unknown_source", "no worker is bound to this port and address")  \
+  X(kBadJob, "bad_job", "job identifier or job key does not match the binding")       \
+  X(kStaleEpoch, "stale_epoch", "older epoch of the job")                             \
+  X(kFutureEpoch, "future_epoch", "epoch that the job has not reached")               \
+  /* protocol */                                                                      \
+  X(kTooOld, "too_old", "key at or below the job's floor")                            \
+  X(kOutsideWindow, "outside_window", "key further ahead than the window allows")     \
+  X(kWrongLane, "wrong_lane", "fragment does not belong to the lane it came in on")   \
+  X(kDuplicate, "duplicate", "contribution already counted")                          \
+  X(kMismatch, "mismatch", "operation differs between the workers of a job")          \
+  X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")        \
+  /* output */                                                                        \
+  X(kTxFull, "tx_full", "receiver's ring or the port's queue is full")                \
   X(kNoBuffer, "no_buffer", "no packet buffer is free")
 
 namespace ina {

@@ -35,9 +35,10 @@ enum class Phase : uint8_t { kNone = 0, kStatus, kBind };
 
 /// Bits of Message::flags.
 enum Flag : uint16_t {
-  kFlagOverflow = 1u << 0,  ///< the result saturated (int8) or became Inf from finite values (16-bit floats)
-  kFlagEcn = 1u << 1,       ///< congestion experienced; echoed by the receiver
-  kFlagRaw = 1u << 2,       ///< carries a raw contribution (DEFER)
+  kFlagOverflow =
+      1u << 0,  ///< the result saturated (int8) or became Inf from finite values (16-bit floats)
+  kFlagEcn = 1u << 1,  ///< congestion experienced; echoed by the receiver
+  kFlagRaw = 1u << 2,  ///< carries a raw contribution (DEFER)
 };
 inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw;
 
@@ -56,15 +57,15 @@ struct Message {
   uint64_t operation_elements = 0;  ///< signature: elements of the whole operation
   uint32_t operation = 0;           ///< signature: number of the operation within its job
   uint32_t epoch = 0;
-  uint32_t seq = 0;                 ///< low 32 bits of the fragment's Seq
-  uint32_t instance = 0;            ///< fallback instance
-  uint16_t elements = 0;            ///< in this fragment's payload
-  uint16_t flags = 0;               ///< Flag
+  uint32_t seq = 0;       ///< low 32 bits of the fragment's Seq
+  uint32_t instance = 0;  ///< fallback instance
+  uint16_t elements = 0;  ///< in this fragment's payload
+  uint16_t flags = 0;     ///< Flag
   Type type{};
-  DType dtype{};                    ///< of the payload
+  DType dtype{};  ///< of the operation; PART and PARK carry accumulator_of(dtype)
   Op op{};
   Collective collective{};
-  Rank rank{};                      ///< a hint for people: the switch believes its bindings only
+  Rank rank{};  ///< a hint for people: the switch believes its bindings only
   uint8_t priority = 0;
   Origin origin{};
   Phase phase{};
@@ -75,10 +76,13 @@ struct Message {
 };
 static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
 
-/// Checks what any receiver can check without knowing the job: type, data type, operation, and that
-/// `elements`, `payload_bytes` and `slot_bytes` (the size of a value row) agree. Does not look at
-/// the payload. Returns why the message must be dropped, or nothing.
-std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes, uint32_t slot_bytes);
+/// Checks what any receiver can check without knowing the job: type, origin and phase, that the
+/// rank has a bit and a partial sum somebody's, and for messages with a payload data type,
+/// operation, and that `elements`, `payload_bytes` and `slot_bytes` (the size of a value row)
+/// agree. Without a payload the signature and `elements` are not looked at. Does not look at the
+/// payload. Returns why the message must be dropped, or nothing.
+std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
+                                   uint32_t slot_bytes);
 
 /// Bytes that the payload of `message` has by its type, data type and element count.
 uint32_t payload_bytes(const Message& message);

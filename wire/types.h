@@ -11,16 +11,25 @@ namespace ina {
 enum class JobId : uint32_t {};
 enum class Rank : uint8_t {};
 
-constexpr uint32_t value(JobId id) { return static_cast<uint32_t>(id); }
-constexpr uint32_t value(Rank rank) { return static_cast<uint32_t>(rank); }
+constexpr uint32_t value(JobId id) {
+  return static_cast<uint32_t>(id);
+}
+constexpr uint32_t value(Rank rank) {
+  return static_cast<uint32_t>(rank);
+}
 
 /// A worker bitmap is one 64-bit word, so a job has at most 64 workers.
 inline constexpr uint32_t kMaxWorkers = 64;
 
 using Bitmap = uint64_t;
-constexpr Bitmap bit_of(Rank rank) { return Bitmap{1} << value(rank); }
+/// `rank` below kMaxWorkers; validate() sees to it for a packet's own.
+constexpr Bitmap bit_of(Rank rank) {
+  return Bitmap{1} << value(rank);
+}
 /// Bitmap with the bits of ranks 0..workers-1 set; workers in 1..64.
-constexpr Bitmap full_bitmap(uint32_t workers) { return ~Bitmap{0} >> (kMaxWorkers - workers); }
+constexpr Bitmap full_bitmap(uint32_t workers) {
+  return ~Bitmap{0} >> (kMaxWorkers - workers);
+}
 
 /// Number of a fragment within its job: monotonic across operations and epochs, never reused.
 /// 64 bits inside; the wire carries the low 32, which each receiver extends (see extend()).
@@ -28,6 +37,7 @@ struct Seq {
   uint64_t value = 0;
   friend constexpr auto operator<=>(Seq, Seq) = default;
   constexpr Seq operator+(uint64_t n) const { return {value + n}; }
+  /// n must not exceed value: Seq 0 has no predecessor, and the difference would wrap.
   constexpr Seq operator-(uint64_t n) const { return {value - n}; }
   constexpr uint64_t operator-(Seq other) const { return value - other.value; }
   constexpr Seq& operator++() {
@@ -38,11 +48,12 @@ struct Seq {
 };
 
 /// The sequence number nearest to `reference` whose low 32 bits are `low`. Exact while the true
-/// number lies within 2^31 of the reference, which the window guarantees for honest senders.
+/// number lies less than 2^31 from the reference, which the window guarantees for honest senders.
+/// A number that would be below 0 is taken as the one 2^32 above it, which no window contains.
 constexpr Seq extend(uint32_t low, Seq reference) {
   const auto delta = static_cast<int32_t>(low - reference.low());
   if (delta < 0 && reference.value < static_cast<uint64_t>(-static_cast<int64_t>(delta)))
-    return {uint64_t{low}};  // would be negative: only a foreign packet can get here
+    return {uint64_t{low}};
   return {reference.value + static_cast<uint64_t>(static_cast<int64_t>(delta))};
 }
 
@@ -78,7 +89,8 @@ constexpr uint32_t wire_bytes(DType dtype) {
   return 0;
 }
 
-/// Type in which the switch accumulates: 16-bit floats in float32, int8 in int32, others as they are.
+/// Type in which the switch accumulates: 16-bit floats in float32, int8 in int32, others as they
+/// are.
 constexpr DType accumulator_of(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:
@@ -91,17 +103,25 @@ constexpr DType accumulator_of(DType dtype) {
   }
 }
 
-/// Elements of one fragment: as many accumulators as fit a slot's value row.
+/// Elements of one fragment: as many accumulators as fit a slot's value row. 0 for a value that is
+/// no DType, so that a packet not yet validated cannot divide by zero.
 constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
-  return slot_bytes / wire_bytes(accumulator_of(dtype));
+  const uint32_t width = wire_bytes(accumulator_of(dtype));
+  return width == 0 ? 0 : slot_bytes / width;
 }
 
-constexpr bool is_valid(DType dtype) { return wire_bytes(dtype) != 0; }
+constexpr bool is_valid(DType dtype) {
+  return wire_bytes(dtype) != 0;
+}
 constexpr bool is_float(DType dtype) {
   return dtype >= DType::kFloat32 && dtype <= DType::kFloat16;
 }
-constexpr bool is_valid(Op op) { return op >= Op::kSum && op <= Op::kAvg; }
-constexpr bool is_valid(Collective c) { return c >= Collective::kAllReduce && c <= Collective::kBarrier; }
+constexpr bool is_valid(Op op) {
+  return op >= Op::kSum && op <= Op::kAvg;
+}
+constexpr bool is_valid(Collective c) {
+  return c >= Collective::kAllReduce && c <= Collective::kBarrier;
+}
 /// avg is refused for integers: a rounded mean is not what anybody means by it.
 constexpr bool is_valid(DType dtype, Op op) {
   return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype));

@@ -39,8 +39,8 @@ class Transport {
   virtual size_t rx_burst(std::span<RxPacket> packets) = 0;
   /// The payloads of the last rx_burst have been consumed.
   virtual void rx_release() = 0;
-  /// Sleeps in the kernel until a packet may have arrived, wake() was called, or the time has passed.
-  /// May return early.
+  /// Sleeps in the kernel until a packet may have arrived, wake() was called, or the time has
+  /// passed. May return early.
   virtual void wait(Nanos timeout_ns) = 0;
   /// Ends a wait() in progress, from any thread.
   virtual void wake() = 0;

@@ -31,7 +31,9 @@ namespace detail {
 inline void check(int status, const ina_context* context) {
   if (status < 0) throw Exception(status, ina_last_error(context));
 }
-inline int64_t count_us(std::chrono::microseconds timeout) { return timeout.count(); }
+inline int64_t count_us(std::chrono::microseconds timeout) {
+  return timeout.count();
+}
 }  // namespace detail
 
 /// 16-bit floats as bit patterns: C++20 has no types for them.
@@ -41,14 +43,22 @@ enum class float16 : uint16_t {};
 /// The ina_dtype of an element type.
 template <class T>
 constexpr ina_dtype dtype_of() {
-  if constexpr (std::is_same_v<T, int8_t>) return INA_INT8;
-  else if constexpr (std::is_same_v<T, int32_t>) return INA_INT32;
-  else if constexpr (std::is_same_v<T, int64_t>) return INA_INT64;
-  else if constexpr (std::is_same_v<T, float>) return INA_FLOAT32;
-  else if constexpr (std::is_same_v<T, double>) return INA_FLOAT64;
-  else if constexpr (std::is_same_v<T, bfloat16>) return INA_BFLOAT16;
-  else if constexpr (std::is_same_v<T, float16>) return INA_FLOAT16;
-  else static_assert(sizeof(T) == 0, "no ina_dtype for this element type");
+  if constexpr (std::is_same_v<T, int8_t>)
+    return INA_INT8;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return INA_INT32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return INA_INT64;
+  else if constexpr (std::is_same_v<T, float>)
+    return INA_FLOAT32;
+  else if constexpr (std::is_same_v<T, double>)
+    return INA_FLOAT64;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return INA_BFLOAT16;
+  else if constexpr (std::is_same_v<T, float16>)
+    return INA_FLOAT16;
+  else
+    static_assert(sizeof(T) == 0, "no ina_dtype for this element type");
 }
 
 /// An operation in flight. Its buffers must outlive it; wait() or the destructor ends it.
@@ -117,8 +127,8 @@ class Context {
   }
   /// In place.
   template <class T>
-    requires(!std::is_const_v<T>)
-  void allreduce(std::span<T> data, ina_op op = INA_SUM, std::chrono::microseconds timeout = {}) {
+  requires(!std::is_const_v<T>) void allreduce(std::span<T> data, ina_op op = INA_SUM,
+                                               std::chrono::microseconds timeout = {}) {
     allreduce<T>(std::span<const T>(data), data, op, timeout);
   }
   template <class T>
@@ -133,8 +143,8 @@ class Context {
   }
   /// In place.
   template <class T>
-    requires(!std::is_const_v<T>)
-  [[nodiscard]] Request allreduce_async(std::span<T> data, ina_op op = INA_SUM) {
+  requires(!std::is_const_v<T>) [[nodiscard]] Request
+      allreduce_async(std::span<T> data, ina_op op = INA_SUM) {
     return allreduce_async<T>(std::span<const T>(data), data, op);
   }
 

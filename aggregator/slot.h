@@ -1,0 +1,42 @@
+// An aggregator slot: the metadata of one fragment being summed, one cache line. Its value row of
+// accumulators lies apart, so that looking a slot up does not drag values into the cache.
+#pragma once
+
+#include "wire/message.h"
+
+namespace ina::aggregator {
+
+using JobIndex = uint16_t;
+
+enum class SlotState : uint8_t {
+  kEmpty = 0,
+  kFilling,   ///< holds some contributions
+  kComplete,  ///< all contributions came; the result is in the job's result ring (static policy
+              ///< only)
+};
+
+struct alignas(64) Slot {
+  Seq seq{};
+  Bitmap bits = 0;  ///< workers whose contributions the row holds
+  Bitmap base = 0;  ///< workers whose contributions left this switch as a partial sum (preemption)
+  uint64_t operation_elements = 0;
+  Nanos first_arrival = 0;
+  uint32_t operation = 0;
+  uint32_t row = 0;  ///< index of the value row; preemption exchanges rows, static never does
+  JobIndex job = 0;
+  uint16_t elements = 0;
+  uint16_t flags = 0;  ///< of the finished result
+  DType dtype{};
+  Op op{};
+  Collective collective{};
+  Rank first_rank{};  ///< who installed the slot: named when signatures differ
+  uint8_t priority = 0;
+  SlotState state = SlotState::kEmpty;
+
+  wire::Signature signature() const {
+    return {operation_elements, operation, dtype, op, collective};
+  }
+};
+static_assert(sizeof(Slot) == 64);
+
+}  // namespace ina::aggregator

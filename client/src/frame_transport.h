@@ -1,0 +1,44 @@
+// A transport that carries frames (Ethernet/IPv4/UDP) rather than sharing memory with the switch.
+// It is opened in two steps, because the worker tells the switch its address when it joins, and
+// learns only then whom to send to.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "client/src/transport.h"
+#include "common/result.h"
+#include "wire/frame.h"
+
+namespace ina::client {
+
+/// What a worker knows about its frames once it has joined a job.
+struct FrameBinding {
+  wire::Address own;             ///< as given by address()
+  wire::Address switch_address;  ///< lane n listens on udp_port + n
+  JobId job{};
+  uint64_t job_key = 0;
+  uint16_t lanes = 1;
+  uint32_t slot_bytes = 0;
+};
+
+class FrameTransport : public Transport {
+ public:
+  /// Where this worker can be reached; known from the start.
+  virtual wire::Address address() const = 0;
+  /// Largest slot whose fragments fit a frame; a job with larger ones cannot be joined.
+  virtual uint32_t max_slot_bytes() const = 0;
+  /// From now on packets are sent to and taken from this switch for this job; before, none are.
+  virtual void bind(const FrameBinding& binding) = 0;
+};
+
+/// Signature of the factory that a transport library exports; see client/dpdk/dpdk_transport.h.
+using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us,
+                                               char* error_text, size_t error_text_bytes);
+
+/// Opens the transport of a memif: URL, which lives in libina-dpdk.so beside libina or on the
+/// loader's path: loaded here, and never unloaded, because DPDK's threads stay.
+Result<std::unique_ptr<FrameTransport>> open_frame_transport(const std::string& url,
+                                                             Nanos timeout_ns);
+
+}  // namespace ina::client

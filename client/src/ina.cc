@@ -1,0 +1,289 @@
+// The C ABI over Context. Nothing thrown gets past this file.
+#include "ina/ina.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "client/src/context.h"
+
+using ina::DType;
+using ina::Op;
+using ina::client::Context;
+using ina::client::Operation;
+using ina::client::OperationSpec;
+
+struct ina_context {
+  std::unique_ptr<Context> impl;
+};
+
+// A request is its operation; the context comes with it.
+struct ina_request {
+  ina_context* context;
+  Operation* operation;
+};
+
+namespace {
+
+thread_local std::string global_error;
+thread_local std::string shown_error;
+
+int global_failure(int status, std::string text) {
+  global_error = std::move(text);
+  return status;
+}
+
+/// Runs `call` and turns exceptions (allocation, threads) into a status.
+template <class F>
+int guarded(F&& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return global_failure(INA_ERR_NO_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return global_failure(INA_ERR_INTERNAL, e.what());
+  }
+}
+
+int check_context(const ina_context* context, const char* function) {
+  if (!context) return global_failure(INA_ERR_INVALID, std::string(function) + ": context is NULL");
+  if (context->impl->forked())
+    return global_failure(INA_ERR_FORKED, std::string(function) +
+                                              ": the context belongs to the parent process; join "
+                                              "again in the child");
+  return INA_OK;
+}
+
+int check_arguments(ina_context* context, const char* function, const void* send, const void* recv,
+                    size_t count, int dtype, int op) {
+  Context& impl = *context->impl;
+  const auto invalid = [&](const std::string& text) {
+    return impl.set_error(INA_ERR_INVALID, std::string(function) + ": " + text);
+  };
+  if (dtype < INA_INT8 || dtype > INA_FLOAT16)
+    return invalid("dtype " + std::to_string(dtype) + " is no ina_dtype");
+  if (op < INA_SUM || op > INA_AVG) return invalid("op " + std::to_string(op) + " is no ina_op");
+  const auto type = static_cast<DType>(dtype);
+  if (!ina::is_valid(type, static_cast<Op>(op)))
+    return invalid("avg of " + std::string(ina::name(type)) +
+                   " is not defined: use sum and divide, or a float type");
+  if (count > SIZE_MAX / 2 / ina::wire_bytes(type))
+    return invalid("count " + std::to_string(count) + " exceeds the address space");
+  if (count != 0 && (!send || !recv)) return invalid(send ? "recv is NULL" : "send is NULL");
+  const auto* from = static_cast<const std::byte*>(send);
+  const auto* to = static_cast<const std::byte*>(recv);
+  const size_t bytes = count * ina::wire_bytes(type);
+  if (count != 0 && from != to && from < to + bytes && to < from + bytes)
+    return invalid("send and recv overlap without being the same buffer");
+  return INA_OK;
+}
+
+int start(ina_context* context, const OperationSpec& spec, Operation** operation) {
+  auto started = context->impl->start(spec);
+  if (!started) return context->impl->set_error(started.error().status, started.error().text);
+  *operation = *started;
+  return INA_OK;
+}
+
+OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int op) {
+  return {static_cast<const std::byte*>(send),
+          static_cast<std::byte*>(recv),
+          count,
+          static_cast<DType>(dtype),
+          static_cast<Op>(op),
+          ina::Collective::kAllReduce};
+}
+
+}  // namespace
+
+extern "C" {
+
+void ina_config_init(ina_config* config) {
+  *config = ina_config{};
+  config->struct_size = sizeof(*config);
+  config->rank = -1;
+  config->world_size = -1;
+}
+
+int ina_init(const ina_config* config, ina_context** context) {
+  if (!context) return global_failure(INA_ERR_INVALID, "ina_init: context is NULL");
+  *context = nullptr;
+  return guarded([&]() -> int {
+    const auto settings =
+        ina::client::resolve(config, [](const char* name) { return std::getenv(name); });
+    if (!settings) return global_failure(settings.error().status, settings.error().text);
+    auto joined = Context::join(*settings);
+    if (!joined) return global_failure(joined.error().status, joined.error().text);
+    *context = new ina_context{std::move(*joined)};
+    return INA_OK;
+  });
+}
+
+int ina_finalize(ina_context* context, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_finalize"); status != INA_OK) return status;
+    const int status = context->impl->leave(timeout_us * 1000);
+    if (status != INA_OK) global_error = context->impl->last_error();
+    delete context;
+    return status;
+  });
+}
+
+int ina_rank(const ina_context* context) {
+  if (!context) return global_failure(INA_ERR_INVALID, "ina_rank: context is NULL");
+  return static_cast<int>(context->impl->settings().rank);
+}
+
+int ina_world_size(const ina_context* context) {
+  if (!context) return global_failure(INA_ERR_INVALID, "ina_world_size: context is NULL");
+  return static_cast<int>(context->impl->settings().world_size);
+}
+
+int ina_allreduce(ina_context* context, const void* send, void* recv, size_t count, ina_dtype dtype,
+                  ina_op op, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_allreduce"); status != INA_OK) return status;
+    if (const int status = check_arguments(context, "ina_allreduce", send, recv, count, dtype, op);
+        status != INA_OK)
+      return status;
+    Operation* operation = nullptr;
+    if (const int status = start(context, spec_of(send, recv, count, dtype, op), &operation);
+        status != INA_OK)
+      return status;
+    return context->impl->wait(operation, timeout_us * 1000, true).status;
+  });
+}
+
+int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
+                        ina_dtype dtype, ina_op op, ina_request** request) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_allreduce_async"); status != INA_OK)
+      return status;
+    if (!request)
+      return context->impl->set_error(INA_ERR_INVALID, "ina_allreduce_async: request is NULL");
+    *request = nullptr;
+    if (const int status =
+            check_arguments(context, "ina_allreduce_async", send, recv, count, dtype, op);
+        status != INA_OK)
+      return status;
+    auto handle = std::make_unique<ina_request>(ina_request{context, nullptr});
+    if (const int status =
+            start(context, spec_of(send, recv, count, dtype, op), &handle->operation);
+        status != INA_OK)
+      return status;
+    context->impl->kick();
+    *request = handle.release();
+    return INA_OK;
+  });
+}
+
+int ina_wait(ina_request* request, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (!request) return global_failure(INA_ERR_INVALID, "ina_wait: request is NULL");
+    if (const int status = check_context(request->context, "ina_wait"); status != INA_OK)
+      return status;
+    const auto [status, released] =
+        request->context->impl->wait(request->operation, timeout_us * 1000, false);
+    if (released) delete request;
+    return status;
+  });
+}
+
+int ina_test(ina_request* request) {
+  return guarded([&]() -> int {
+    if (!request) return global_failure(INA_ERR_INVALID, "ina_test: request is NULL");
+    if (const int status = check_context(request->context, "ina_test"); status != INA_OK)
+      return status;
+    const int status = request->context->impl->test(request->operation);
+    if (status != INA_IN_PROGRESS) delete request;
+    return status;
+  });
+}
+
+int ina_barrier(ina_context* context, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_barrier"); status != INA_OK) return status;
+    OperationSpec spec;
+    spec.collective = ina::Collective::kBarrier;
+    Operation* operation = nullptr;
+    if (const int status = start(context, spec, &operation); status != INA_OK) return status;
+    return context->impl->wait(operation, timeout_us * 1000, true).status;
+  });
+}
+
+int ina_get_stats(const ina_context* context, ina_stats* stats) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_get_stats"); status != INA_OK) return status;
+    if (!stats || stats->struct_size < sizeof(size_t) || stats->struct_size > sizeof(ina_stats))
+      return context->impl->set_error(
+          INA_ERR_INVALID, "ina_get_stats: stats->struct_size must be sizeof(ina_stats)");
+    ina_stats all{};
+    context->impl->stats(all);
+    all.struct_size = stats->struct_size;
+    std::memcpy(stats, &all, stats->struct_size);
+    return INA_OK;
+  });
+}
+
+int ina_overflowed(ina_context* context, int clear) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_overflowed"); status != INA_OK)
+      return status;
+    return context->impl->overflowed(clear != 0) ? 1 : 0;
+  });
+}
+
+const char* ina_last_error(const ina_context* context) {
+  shown_error = context && !context->impl->forked() ? context->impl->last_error() : global_error;
+  return shown_error.c_str();
+}
+
+const char* ina_status_name(int status) {
+  switch (status) {
+    case INA_OK:
+      return "INA_OK";
+    case INA_IN_PROGRESS:
+      return "INA_IN_PROGRESS";
+    case INA_ERR_INVALID:
+      return "INA_ERR_INVALID";
+    case INA_ERR_TIMEOUT:
+      return "INA_ERR_TIMEOUT";
+    case INA_ERR_NO_SWITCH:
+      return "INA_ERR_NO_SWITCH";
+    case INA_ERR_VERSION:
+      return "INA_ERR_VERSION";
+    case INA_ERR_REFUSED:
+      return "INA_ERR_REFUSED";
+    case INA_ERR_RANK_TAKEN:
+      return "INA_ERR_RANK_TAKEN";
+    case INA_ERR_MISMATCH:
+      return "INA_ERR_MISMATCH";
+    case INA_ERR_PEER_LOST:
+      return "INA_ERR_PEER_LOST";
+    case INA_ERR_SWITCH_LOST:
+      return "INA_ERR_SWITCH_LOST";
+    case INA_ERR_ABORTED:
+      return "INA_ERR_ABORTED";
+    case INA_ERR_NO_MEMORY:
+      return "INA_ERR_NO_MEMORY";
+    case INA_ERR_UNSUPPORTED:
+      return "INA_ERR_UNSUPPORTED";
+    case INA_ERR_FORKED:
+      return "INA_ERR_FORKED";
+    case INA_ERR_INTERNAL:
+      return "INA_ERR_INTERNAL";
+    default:
+      return "unknown status";
+  }
+}
+
+size_t ina_dtype_size(ina_dtype dtype) {
+  return ina::wire_bytes(static_cast<DType>(dtype));
+}
+
+const char* ina_version(void) {
+  return INA_PROJECT_VERSION;
+}
+
+}  // extern "C"

@@ -1,0 +1,122 @@
+#include "client/src/settings.h"
+
+#include <charconv>
+#include <cstring>
+#include <initializer_list>
+#include <optional>
+
+namespace ina::client {
+
+namespace {
+
+struct Found {
+  const char* variable;
+  std::string value;
+};
+
+std::optional<Found> first_of(const Environment& environment,
+                              std::initializer_list<const char*> variables) {
+  for (const char* variable : variables)
+    if (const char* value = environment(variable); value && *value) return Found{variable, value};
+  return std::nullopt;
+}
+
+Result<int64_t> number(const Found& found, int64_t low, int64_t high) {
+  int64_t value = 0;
+  const char* end = found.value.data() + found.value.size();
+  const auto [stop, error] = std::from_chars(found.value.data(), end, value);
+  if (error != std::errc() || stop != end || value < low || value > high)
+    return fail(INA_ERR_INVALID, std::string(found.variable) + "='" + found.value +
+                                     "' is not a number in " + std::to_string(low) + ".." +
+                                     std::to_string(high));
+  return value;
+}
+
+/// A field of the config if it is set, else the first of the variables that is, else `fallback`.
+Result<int64_t> field(const char* name, int64_t configured, bool is_set, int64_t low, int64_t high,
+                      const Environment& environment, std::initializer_list<const char*> variables,
+                      std::optional<int64_t> fallback) {
+  if (is_set) {
+    if (configured < low || configured > high)
+      return fail(INA_ERR_INVALID, std::string("ina_config.") + name + ": " +
+                                       std::to_string(configured) + " is not in " +
+                                       std::to_string(low) + ".." + std::to_string(high));
+    return configured;
+  }
+  if (const auto found = first_of(environment, variables)) return number(*found, low, high);
+  if (fallback) return *fallback;
+  std::string list;
+  for (const char* variable : variables) list += (list.empty() ? "" : ", ") + std::string(variable);
+  return fail(INA_ERR_INVALID, std::string("ina_config.") + name + " is not set, and none of " +
+                                   list + " is either");
+}
+
+Result<IdleMode> idle_mode(const std::string& text) {
+  if (text == "auto") return IdleMode::kAuto;
+  if (text == "spin") return IdleMode::kSpin;
+  if (text == "yield") return IdleMode::kYield;
+  if (text == "backoff") return IdleMode::kBackoff;
+  if (text == "interrupt") return IdleMode::kInterrupt;
+  return fail(INA_ERR_INVALID,
+              "INA_IDLE='" + text + "' is none of auto, spin, yield, backoff, interrupt");
+}
+
+}  // namespace
+
+Result<Settings> resolve(const ina_config* config, const Environment& environment) {
+  ina_config defaults;
+  ina_config_init(&defaults);
+  if (config) {
+    // A caller built against an older header hands over a shorter struct; it keeps its defaults.
+    if (config->struct_size < offsetof(ina_config, world_size) + sizeof(config->world_size) ||
+        config->struct_size > sizeof(ina_config))
+      return fail(INA_ERR_INVALID, "ina_config.struct_size " + std::to_string(config->struct_size) +
+                                       " fits no version of ina_config up to this library's (" +
+                                       std::to_string(sizeof(ina_config)) +
+                                       "): call ina_config_init");
+    std::memcpy(&defaults, config, config->struct_size);
+  }
+  const ina_config& c = defaults;
+  Settings settings;
+
+  const auto url = first_of(environment, {"INA_URL"});
+  settings.url = c.url ? c.url : url ? url->value : "shm:/run/ina/switch.sock";
+  const auto job =
+      first_of(environment, {"INA_JOB", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"});
+  settings.job = c.job ? c.job : job ? job->value : "default";
+
+  const auto world =
+      field("world_size", c.world_size, c.world_size != -1, 1, kMaxWorkers, environment,
+            {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}, std::nullopt);
+  if (!world) return tl::unexpected(world.error());
+  const auto rank =
+      field("rank", c.rank, c.rank != -1, 0, *world - 1, environment,
+            {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}, std::nullopt);
+  if (!rank) return tl::unexpected(rank.error());
+  const auto timeout_us = field("timeout_us", c.timeout_us, c.timeout_us != 0, 1, int64_t{1} << 50,
+                                environment, {"INA_TIMEOUT_US"}, 30'000'000);
+  if (!timeout_us) return tl::unexpected(timeout_us.error());
+  const auto window =
+      field("window_bytes", static_cast<int64_t>(c.window_bytes), c.window_bytes != 0, 1,
+            int64_t{1} << 40, environment, {"INA_WINDOW_BYTES"}, 0);
+  if (!window) return tl::unexpected(window.error());
+  const auto threads = field("copy_threads", c.copy_threads, c.copy_threads != 0, 1, 256,
+                             environment, {"INA_COPY_THREADS"}, 0);
+  if (!threads) return tl::unexpected(threads.error());
+  if (c.idle < INA_IDLE_AUTO || c.idle > INA_IDLE_INTERRUPT)
+    return fail(INA_ERR_INVALID, "ina_config.idle: " + std::to_string(c.idle) + " is no ina_idle");
+  settings.idle = static_cast<IdleMode>(c.idle);
+  if (const auto idle = first_of(environment, {"INA_IDLE"}); idle && c.idle == INA_IDLE_AUTO) {
+    const auto mode = idle_mode(idle->value);
+    if (!mode) return tl::unexpected(mode.error());
+    settings.idle = *mode;
+  }
+  settings.rank = static_cast<uint32_t>(*rank);
+  settings.world_size = static_cast<uint32_t>(*world);
+  settings.timeout_ns = *timeout_us * 1000;
+  settings.window_bytes = static_cast<uint64_t>(*window);
+  settings.copy_threads = static_cast<int>(*threads);
+  return settings;
+}
+
+}  // namespace ina::client

@@ -1,0 +1,30 @@
+// What a worker is told by its caller, the environment and the launcher, resolved to one struct.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/idle.h"
+#include "common/result.h"
+
+namespace ina::client {
+
+struct Settings {
+  std::string url;
+  std::string job;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  Nanos timeout_ns = 0;
+  uint64_t window_bytes = 0;  ///< 0: what the switch grants
+  IdleMode idle = IdleMode::kAuto;
+  int copy_threads = 0;
+};
+
+/// Returns the value of an environment variable or nullptr.
+using Environment = std::function<const char*(const char*)>;
+
+/// Fields that `config` leaves open come from the environment: INA_*, then torchrun's, Open MPI's
+/// and Slurm's variables. `config` may be nullptr. Errors name the field or the variable.
+Result<Settings> resolve(const ina_config* config, const Environment& environment);
+
+}  // namespace ina::client

@@ -1,0 +1,71 @@
+// How a polling loop spends its time when there is nothing to do.
+#pragma once
+
+#include <sched.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "wire/types.h"
+
+namespace ina {
+
+enum class IdleMode : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
+
+/// Says after each empty poll what to do next; the caller does the sleeping, since only it knows
+/// what wakes it. Reset by work.
+class IdleStrategy {
+ public:
+  enum class Step { kPolled, kSleep };
+
+  explicit IdleStrategy(IdleMode mode) : mode_(mode) {}
+
+  void reset() { empty_polls_ = 0; }
+
+  /// Spins or yields itself; kSleep: sleep until woken, at most sleep_ns().
+  Step idle() {
+    ++empty_polls_;
+    switch (mode_) {
+      case IdleMode::kSpin:
+        relax();
+        return Step::kPolled;
+      case IdleMode::kYield:
+        ::sched_yield();
+        return Step::kPolled;
+      case IdleMode::kInterrupt:
+        return Step::kSleep;
+      case IdleMode::kAuto:
+      case IdleMode::kBackoff:
+        break;
+    }
+    if (empty_polls_ <= kSpins) {
+      relax();
+      return Step::kPolled;
+    }
+    if (empty_polls_ <= kSpins + kYields) {
+      ::sched_yield();
+      return Step::kPolled;
+    }
+    return Step::kSleep;
+  }
+
+  Nanos sleep_ns() const {
+    if (mode_ != IdleMode::kBackoff) return kMaxSleepNs;
+    const uint32_t beyond = empty_polls_ - kSpins - kYields;
+    return beyond >= 14 ? kMaxSleepNs : Nanos{1000} << beyond;
+  }
+
+ private:
+  // On a machine with more processes than cores a spin only delays whoever has the work, so it
+  // is short; yields are what makes N workers on a core as fast as one.
+  static constexpr uint32_t kSpins = 20;
+  static constexpr uint32_t kYields = 200;
+  static constexpr Nanos kMaxSleepNs = 20'000'000;
+
+  static void relax() { __builtin_ia32_pause(); }
+
+  IdleMode mode_;
+  uint32_t empty_polls_ = 0;
+};
+
+}  // namespace ina

@@ -1,0 +1,31 @@
+#include "control/client.h"
+
+#include <sys/stat.h>
+
+namespace ina::control {
+
+Result<Json> query_status(const std::string& path, Nanos timeout_ns) {
+  auto connection = Connection::open(path, timeout_ns);
+  if (!connection) return tl::unexpected(connection.error());
+  if (auto sent = connection->send({{"type", "status"}}); !sent)
+    return tl::unexpected(sent.error());
+  auto reply = connection->receive(timeout_ns);
+  if (!reply) return tl::unexpected(reply.error());
+  if (!*reply)
+    return fail(INA_ERR_TIMEOUT, "the switch at " + path + " did not answer the status query");
+  // The status may be larger than a message, so it comes as a memory file.
+  const Received& received = **reply;
+  struct stat status {};
+  if (received.fds.size() != 1 || ::fstat(received.fds[0].get(), &status) != 0)
+    return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent a status without its content");
+  std::string text(static_cast<size_t>(status.st_size), '\0');
+  if (::pread(received.fds[0].get(), text.data(), text.size(), 0) !=
+      static_cast<ssize_t>(text.size()))
+    return fail(INA_ERR_INTERNAL, "cannot read the status that the switch at " + path + " sent");
+  Json parsed = Json::parse(text, nullptr, false);
+  if (parsed.is_discarded())
+    return fail(INA_ERR_INTERNAL, "the status that the switch at " + path + " sent is not JSON");
+  return parsed;
+}
+
+}  // namespace ina::control

@@ -1,0 +1,174 @@
+#include "control/socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "common/clock.h"
+
+namespace ina::control {
+
+namespace {
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    return fail(INA_ERR_INVALID, "socket path '" + path + "' must have 1 to " +
+                                     std::to_string(sizeof(address.sun_path) - 1) + " characters");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+Fd new_socket() {
+  return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns) {
+  auto address = address_of(path);
+  if (!address) return tl::unexpected(address.error());
+  Fd fd = new_socket();
+  if (!fd)
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
+  const Nanos deadline = now_ns() + timeout_ns;
+  // A backlog that is full (EAGAIN) and a switch that is just starting are worth waiting for.
+  for (;;) {
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0)
+      return Connection(std::move(fd));
+    const int error = errno;
+    const bool retry =
+        error == EAGAIN || error == EINTR || error == ENOENT || error == ECONNREFUSED;
+    if (!retry || now_ns() >= deadline) {
+      std::string hint;
+      if (error == ENOENT || error == ECONNREFUSED)
+        hint = "; is ina-switchd running, and is this its control.socket?";
+      else if (error == EACCES)
+        hint = "; see control.mode in the switch's configuration";
+      return fail(INA_ERR_NO_SWITCH,
+                  "no switch at socket " + path + ": " + std::strerror(error) + hint);
+    }
+    const timespec pause{0, 2'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+Result<void> Connection::send(const Json& body, const std::vector<int>& fds) const {
+  // Text of foreign origin may be no UTF-8; it is replaced, not refused.
+  const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > kMaxMessageBytes || fds.size() > kMaxDescriptors)
+    return fail(INA_ERR_INTERNAL, "a control message is too large: " + std::to_string(text.size()) +
+                                      " bytes, " + std::to_string(fds.size()) + " descriptors");
+  iovec part{const_cast<char*>(text.data()), text.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char space[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+  if (!fds.empty()) {
+    header.msg_control = space;
+    header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0)
+    return fail(INA_ERR_SWITCH_LOST,
+                std::string("cannot send on the control socket: ") + std::strerror(errno));
+  return {};
+}
+
+Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
+  const Nanos deadline = now_ns() + timeout_ns;
+  std::string text(kMaxMessageBytes, '\0');
+  for (;;) {
+    iovec part{text.data(), text.size()};
+    alignas(cmsghdr) char space[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = space;
+    header.msg_controllen = sizeof(space);
+    const ssize_t got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got > 0) {
+      Received received;
+      for (cmsghdr* c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; ++i) {
+          int fd = -1;
+          std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+          received.fds.emplace_back(fd);
+        }
+      }
+      received.body = Json::parse(text.data(), text.data() + got, nullptr, false);
+      if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !received.body.is_object())
+        return fail(INA_ERR_INVALID, "a control message is not one JSON object of at most " +
+                                         std::to_string(kMaxMessageBytes) + " bytes");
+      return std::optional<Received>(std::move(received));
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+      return fail(INA_ERR_SWITCH_LOST, "the control connection was closed by the other side");
+    const Nanos left = deadline - now_ns();
+    if (left <= 0) return std::optional<Received>();
+    pollfd waiter{fd_.get(), POLLIN, 0};
+    ::poll(&waiter, 1, static_cast<int>(std::min<Nanos>(left / 1'000'000 + 1, 1'000'000)));
+  }
+}
+
+PeerCredentials Connection::peer() const {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return {0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+  return {credentials.pid, credentials.uid, credentials.gid};
+}
+
+Result<Listener> Listener::open(const std::string& path, mode_t mode) {
+  auto address = address_of(path);
+  if (!address) return tl::unexpected(address.error());
+  Fd fd = new_socket();
+  if (!fd)
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
+  if (Connection::open(path, 0))
+    return fail(INA_ERR_INVALID, "another switch already listens on " + path +
+                                     "; stop it, or set another control.socket");
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0) {
+    if (!S_ISSOCK(status.st_mode))
+      return fail(INA_ERR_INVALID, path +
+                                       " exists and is not a socket; remove it, or set another "
+                                       "control.socket");
+    ::unlink(path.c_str());
+  }
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
+    return fail(INA_ERR_INVALID, "cannot listen on " + path + ": " + std::strerror(errno) +
+                                     (errno == ENOENT ? "; create its folder first" : ""));
+  Listener listener(std::move(fd), path);
+  if (::chmod(path.c_str(), mode) != 0 || ::listen(listener.fd(), 256) != 0)
+    return fail(INA_ERR_INVALID, "cannot listen on " + path + ": " + std::strerror(errno));
+  return listener;
+}
+
+Listener::~Listener() {
+  if (fd_) ::unlink(path_.c_str());
+}
+
+std::optional<Connection> Listener::accept() const {
+  Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd) return std::nullopt;
+  return Connection(std::move(fd));
+}
+
+}  // namespace ina::control

@@ -1,0 +1,153 @@
+#include "io/ethdev/device.h"
+
+#include <rte_bus.h>
+#include <rte_dev.h>
+#include <rte_devargs.h>
+#include <rte_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace ina::io {
+namespace {
+
+constexpr uint32_t kEthernetHeaderBytes = 14;
+constexpr uint32_t kMempoolCache = 64;
+
+tl::unexpected<Error> fail_device(const std::string& name, const std::string& what, int error) {
+  return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
+              "Device " + name + ": " + what + " (" + rte_strerror(error) + ").");
+}
+
+/// Drivers that copy a frame into memory of their own before tx_burst returns. Only to them may
+/// payload be given that lies outside DPDK's memory: it has no address for DMA, and its owner need
+/// not keep it until some later burst shows that the device is done with it.
+bool copies_on_tx(std::string_view driver, const rte_device* device) {
+  const rte_devargs* const arguments = rte_dev_devargs(device);
+  const bool zero_copy = arguments != nullptr && arguments->args != nullptr &&
+                         std::strstr(arguments->args, "zero-copy=yes") != nullptr;
+  return !zero_copy && (driver == "net_memif" || driver == "net_af_packet" || driver == "net_tap");
+}
+
+rte_mempool* make_pool(const char* kind, uint16_t port_id, uint32_t buffers, uint32_t data_bytes) {
+  const std::string name = std::string("ina_") + kind + std::to_string(port_id);
+  return rte_pktmbuf_pool_create(name.c_str(), buffers, kMempoolCache, 0,
+                                 static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + data_bytes),
+                                 SOCKET_ID_ANY);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
+  if (config.mtu < 576 || config.mtu > 16000)
+    return fail(INA_ERR_INVALID, "Device " + config.device + ": mtu " + std::to_string(config.mtu) +
+                                     " is not within 576..16000.");
+  std::unique_ptr<Device> device(new Device);
+  if (auto done = device->attach(config); !done) return tl::unexpected(done.error());
+  if (auto done = device->configure(config); !done) return tl::unexpected(done.error());
+  return device;
+}
+
+Result<void> Device::attach(const DeviceConfig& config) {
+  name_ = config.device.substr(0, config.device.find(','));
+  const bool has_arguments = name_.size() != config.device.size();
+  uint16_t port_id = RTE_MAX_ETHPORTS;
+  if (rte_eth_dev_get_port_by_name(name_.c_str(), &port_id) == 0) {
+    if (has_arguments)
+      return fail(INA_ERR_INVALID, "Device " + name_ + " exists already, give it by name only.");
+    port_id_ = port_id;
+    return {};
+  }
+  if (!has_arguments && !name_.starts_with("net_"))
+    return fail(INA_ERR_INVALID,
+                "Device " + name_ +
+                    " does not exist. A PCI device must be bound to vfio-pci and listed when DPDK "
+                    "starts.");
+  if (const int error = rte_dev_probe(config.device.c_str()); error != 0)
+    return fail_device(name_, "cannot be made from \"" + config.device + "\"", -error);
+  made_here_ = true;
+  if (rte_eth_dev_get_port_by_name(name_.c_str(), &port_id) != 0)
+    return fail_device(name_, "is no network device", ENODEV);
+  port_id_ = port_id;
+  return {};
+}
+
+Result<void> Device::configure(const DeviceConfig& config) {
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(port_id_, &info); error != 0)
+    return fail_device(name_, "does not describe itself", -error);
+  const std::string_view driver = info.driver_name;
+  const bool is_virtual = std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "vdev";
+  gated_ = driver == "net_memif";
+  frame_bytes_ = config.mtu + kEthernetHeaderBytes;
+
+  rte_eth_conf conf{};
+  // memif states 1518 bytes but takes any frame, so a virtual device is not asked.
+  if (!is_virtual) {
+    if (config.mtu > info.max_mtu)
+      return fail(INA_ERR_INVALID, "Device " + name_ + " takes no mtu above " +
+                                       std::to_string(info.max_mtu) + ", " +
+                                       std::to_string(config.mtu) + " is asked for.");
+    conf.rxmode.mtu = config.mtu;
+    conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+  }
+  sends_from_outside_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 && is_virtual &&
+                        !config.copy_on_tx && copies_on_tx(driver, info.device);
+  if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  if (const int error = rte_eth_dev_configure(port_id_, 1, 1, &conf); error != 0)
+    return fail_device(name_, "cannot be configured", -error);
+
+  uint16_t rx_descriptors = config.rx_descriptors;
+  uint16_t tx_descriptors = config.tx_descriptors;
+  if (const int error =
+          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
+      error != 0)
+    return fail_device(name_, "refuses the number of descriptors", -error);
+
+  // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
+  const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
+  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
+  const uint32_t whole_frame = (frame_bytes_ + 4 + 1023) / 1024 * 1024;
+  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare, whole_frame);
+  // A chained frame has two buffers if no other frame shares its payload.
+  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
+                                 : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);
+  if (rx_pool_ == nullptr || tx_pool_ == nullptr)
+    return fail_device(name_,
+                       "no memory for its packet buffers; give DPDK more memory or the device "
+                       "fewer descriptors",
+                       rte_errno);
+
+  int error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors,
+                                     static_cast<unsigned>(SOCKET_ID_ANY), nullptr, rx_pool_);
+  if (error == 0)
+    error = rte_eth_tx_queue_setup(port_id_, 0, tx_descriptors,
+                                   static_cast<unsigned>(SOCKET_ID_ANY), nullptr);
+  if (error != 0) return fail_device(name_, "its queues cannot be set up", -error);
+  if (error = rte_eth_dev_start(port_id_); error != 0)
+    return fail_device(name_, "cannot be started", -error);
+
+  rte_ether_addr mac{};
+  if (error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
+    return fail_device(name_, "has no MAC address", -error);
+  std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
+  return {};
+}
+
+Device::~Device() {
+  if (port_id_ != RTE_MAX_ETHPORTS) {
+    rte_eth_dev_stop(port_id_);
+    rte_eth_dev_close(port_id_);
+  }
+  if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
+  rte_mempool_free(rx_pool_);
+  rte_mempool_free(tx_pool_);
+}
+
+bool Device::link_up() {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+}  // namespace ina::io

@@ -1,0 +1,82 @@
+// One ethdev device with one queue pair: opening, buffers, bursts, closing.
+#pragma once
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include <memory>
+#include <string>
+
+#include "common/result.h"
+#include "io/ethdev/poll_gate.h"
+#include "wire/frame.h"
+
+namespace ina::io {
+
+struct DeviceConfig {
+  /// Name of a device that exists ("net_memif0", "0000:01:00.0"), or device arguments by which one
+  /// is made ("net_pcap0,rx_pcap=...") and removed again at the end.
+  std::string device;
+  uint32_t mtu = 1500;  ///< bytes of an IPv4 packet
+  uint16_t rx_descriptors = 1024;
+  uint16_t tx_descriptors = 1024;
+  bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
+};
+
+/// Used by one thread at a time.
+class Device {
+ public:
+  /// Packets of one call of rx() or tx().
+  static constexpr uint16_t kMaxBurst = 64;
+
+  static Result<std::unique_ptr<Device>> open(const DeviceConfig& config);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  uint16_t rx(rte_mbuf** packets, uint16_t count) {
+    if (!gated_) return rte_eth_rx_burst(port_id_, 0, packets, count);
+    if (!gate_.enter()) return 0;
+    const uint16_t taken = rte_eth_rx_burst(port_id_, 0, packets, count);
+    gate_.leave();
+    return taken;
+  }
+
+  /// Returns how many the device took; the others still belong to the caller.
+  uint16_t tx(rte_mbuf** packets, uint16_t count) {
+    if (!gated_) return rte_eth_tx_burst(port_id_, 0, packets, count);
+    if (!gate_.enter()) return 0;
+    const uint16_t sent = rte_eth_tx_burst(port_id_, 0, packets, count);
+    gate_.leave();
+    return sent;
+  }
+
+  bool link_up();
+
+  const wire::MacAddress& mac() const { return mac_; }
+  /// Largest frame without FCS; receive buffers hold one in a single segment if the device lets
+  /// them.
+  uint32_t frame_bytes() const { return frame_bytes_; }
+  /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
+  bool sends_from_outside() const { return sends_from_outside_; }
+  /// Buffers to send from: whole frames, or only headers if sends_from_outside().
+  rte_mempool* tx_pool() const { return tx_pool_; }
+
+ private:
+  Device() = default;
+  Result<void> attach(const DeviceConfig& config);
+  Result<void> configure(const DeviceConfig& config);
+
+  std::string name_;
+  PollGate gate_;
+  wire::MacAddress mac_{};
+  uint32_t frame_bytes_ = 0;
+  uint16_t port_id_ = RTE_MAX_ETHPORTS;
+  bool made_here_ = false;
+  bool gated_ = false;
+  bool sends_from_outside_ = false;
+  rte_mempool* rx_pool_ = nullptr;
+  rte_mempool* tx_pool_ = nullptr;
+};
+
+}  // namespace ina::io

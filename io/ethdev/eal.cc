@@ -1,0 +1,277 @@
+#include "io/ethdev/eal.h"
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <utility>
+
+#include "io/ethdev/poll_gate.h"
+
+namespace ina::io {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// ---- what DPDK logs ----------------------------------------------------------------------------
+
+/// One for the process and never destroyed: DPDK's interrupt thread outlives the environment.
+struct LogSink {
+  std::mutex mutex;
+  std::function<void(EalLogLevel, std::string_view)> log;
+  EalLogLevel level = EalLogLevel::kError;
+  std::string last_error;  ///< for the text of an error at start
+  std::string line;        ///< begun, not ended yet
+};
+
+LogSink& sink() {
+  static auto* const instance = new LogSink;
+  return *instance;
+}
+
+EalLogLevel level_of(int rte_level) {
+  if (rte_level <= 0 || rte_level >= static_cast<int>(RTE_LOG_NOTICE)) return EalLogLevel::kInfo;
+  return rte_level == static_cast<int>(RTE_LOG_WARNING) ? EalLogLevel::kWarning
+                                                        : EalLogLevel::kError;
+}
+
+ssize_t write_log(void*, const char* text, size_t bytes) {
+  PollGate::on_driver_log(rte_log_cur_msg_logtype());
+  // Debug lines are asked for by PollGate only.
+  const int rte_level = rte_log_cur_msg_loglevel();
+  if (rte_level >= static_cast<int>(RTE_LOG_DEBUG)) return static_cast<ssize_t>(bytes);
+  LogSink& to = sink();
+  const std::lock_guard lock(to.mutex);
+  const EalLogLevel level = level_of(rte_level);
+  for (const char c : std::string_view(text, bytes)) {
+    if (c != '\n') {
+      to.line += c;
+      continue;
+    }
+    if (level == EalLogLevel::kError) to.last_error = to.line;
+    if (to.log && level <= to.level) to.log(level, to.line);
+    to.line.clear();
+  }
+  return static_cast<ssize_t>(bytes);
+}
+
+bool open_log_stream() {
+  static FILE* const stream = [] {
+    cookie_io_functions_t functions{};
+    functions.write = write_log;
+    return ::fopencookie(nullptr, "w", functions);
+  }();
+  return stream != nullptr && rte_openlog_stream(stream) == 0;
+}
+
+// ---- memory and CPUs ---------------------------------------------------------------------------
+
+uint64_t free_hugepage_bytes() {
+  uint64_t sum = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/kernel/mm/hugepages", error)) {
+    const std::string name = entry.path().filename();  // hugepages-2048kB
+    uint64_t page_kib = 0;
+    uint64_t pages = 0;
+    const size_t dash = name.find('-');
+    if (dash == std::string::npos) continue;
+    std::from_chars(name.data() + dash + 1, name.data() + name.size(), page_kib);
+    std::ifstream(entry.path() / "free_hugepages") >> pages;
+    sum += pages * page_kib * 1024;
+  }
+  return sum;
+}
+
+std::vector<uint32_t> cpus_of_process() {
+  std::vector<uint32_t> cpus;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
+
+/// "(0-3,6)", the form in which --lcores takes a set of CPUs.
+std::string format_cpu_set(const std::vector<uint32_t>& cpus) {
+  std::string text = "(";
+  for (size_t i = 0; i < cpus.size();) {
+    size_t last = i;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    if (i != 0) text += ',';
+    text += std::to_string(cpus[i]);
+    if (last != i) text += '-' + std::to_string(cpus[last]);
+    i = last + 1;
+  }
+  return text + ')';
+}
+
+std::string prefix_of(const EalConfig& config) {
+  return config.file_prefix.empty() ? "ina-" + std::to_string(::getpid()) : config.file_prefix;
+}
+
+std::string advice(int error) {
+  switch (error) {
+    case ENOMEM:
+      return "Lower the memory asked for, free hugepages, or run without hugepages (huge: no).";
+    case EALREADY:
+      return "DPDK can be started only once in the life of a process.";
+    case EACCES:
+    case EPERM:
+      return "Run as root, or without hugepages and PCI devices.";
+    default:
+      return "Check the devices and the extra arguments.";
+  }
+}
+
+}  // namespace
+
+Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list) {
+  std::vector<uint32_t> cpus;
+  const auto bad = [&](std::string_view part) {
+    return fail(INA_ERR_INVALID, "CPU list \"" + std::string(list) + "\": \"" + std::string(part) +
+                                     "\" is neither a CPU number nor a range such as 2-5.");
+  };
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view part = list.substr(begin, end - begin);
+    uint32_t first = 0;
+    auto [next, error] = std::from_chars(part.data(), part.data() + part.size(), first);
+    uint32_t last = first;
+    if (error == std::errc{} && next != part.data() + part.size() && *next == '-') {
+      const auto second = std::from_chars(next + 1, part.data() + part.size(), last);
+      next = second.ptr;
+      error = second.ec;
+    }
+    if (error != std::errc{} || next != part.data() + part.size() || last < first ||
+        last >= CPU_SETSIZE)
+      return bad(part);
+    for (uint32_t cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    begin = end + 1;
+  }
+  std::ranges::sort(cpus);
+  cpus.erase(std::ranges::unique(cpus).begin(), cpus.end());
+  return cpus;
+}
+
+Result<std::vector<std::string>> eal_arguments(const EalConfig& config,
+                                               const std::vector<uint32_t>& available,
+                                               bool use_hugepages) {
+  std::vector<uint32_t> cpus = available;
+  if (!config.cpus.empty()) {
+    auto listed = parse_cpu_list(config.cpus);
+    if (!listed) return tl::unexpected(listed.error());
+    cpus = std::move(*listed);
+    for (const uint32_t cpu : cpus)
+      if (!std::ranges::binary_search(available, cpu))
+        return fail(INA_ERR_INVALID, "CPU list \"" + config.cpus + "\": CPU " +
+                                         std::to_string(cpu) +
+                                         " does not exist or is not allowed to this process (" +
+                                         format_cpu_set(available) + ").");
+  }
+  // Lcore 0 does what may sleep, so it takes no CPU for itself.
+  std::string lcores = "0@" + format_cpu_set(available);
+  const bool pinned = !config.cpus.empty() && cpus.size() >= config.lcores;
+  for (uint32_t lcore = 1; lcore <= config.lcores; ++lcore)
+    lcores += ',' + std::to_string(lcore) + '@' +
+              (pinned ? std::to_string(cpus[lcore - 1]) : format_cpu_set(cpus));
+
+  std::vector<std::string> args = {
+      "ina",
+      "--no-telemetry",
+      "--file-prefix=" + prefix_of(config),
+      "--lcores=" + lcores,
+      "-m",
+      std::to_string((config.memory_bytes + kMiB - 1) / kMiB),
+  };
+  // Neither form has files or a lock: hugepages come from memfds and need no hugetlbfs mount, and
+  // nothing is left behind even by a process that was killed.
+  if (use_hugepages) {
+    args.push_back("--in-memory");
+  } else {
+    args.insert(args.end(), {"--no-huge", "--no-shconf"});
+  }
+  if (config.pci.empty()) args.push_back("--no-pci");
+  for (const std::string& address : config.pci) args.insert(args.end(), {"-a", address});
+  for (const std::string& vdev : config.vdevs) args.push_back("--vdev=" + vdev);
+  args.insert(args.end(), config.extra_args.begin(), config.extra_args.end());
+  return args;
+}
+
+Result<Eal> Eal::start(const EalConfig& config) {
+  const uint64_t free_bytes = free_hugepage_bytes();
+  // A failed start cannot be repeated with other arguments in the same process: decide beforehand.
+  const bool enough = free_bytes >= config.memory_bytes;
+  if (config.huge == EalConfig::Huge::kYes && !enough)
+    return fail(INA_ERR_NO_MEMORY,
+                "Hugepages are asked for (huge: yes), " +
+                    std::to_string((config.memory_bytes + kMiB - 1) / kMiB) + " MiB of them, but " +
+                    std::to_string(free_bytes / kMiB) +
+                    " MiB are free. Raise /proc/sys/vm/nr_hugepages, or set huge: auto.");
+  const bool use_hugepages = config.huge != EalConfig::Huge::kNo && enough;
+
+  auto args = eal_arguments(config, cpus_of_process(), use_hugepages);
+  if (!args) return tl::unexpected(args.error());
+
+  LogSink& log = sink();
+  {
+    const std::lock_guard lock(log.mutex);
+    log.log = config.log;
+    log.level = config.log_level;
+    log.last_error.clear();
+  }
+  if (!open_log_stream())
+    return fail(INA_ERR_NO_MEMORY, "DPDK could not start: no stream for its log.");
+
+  // DPDK keeps pointers to its arguments for the life of the process.
+  auto* const kept = new std::vector<std::string>(std::move(*args));
+  auto* const argv = new std::vector<char*>;
+  for (std::string& arg : *kept) argv->push_back(arg.data());
+  argv->push_back(nullptr);
+  if (rte_eal_init(static_cast<int>(kept->size()), argv->data()) < 0) {
+    const int error = rte_errno;
+    const std::lock_guard lock(log.mutex);
+    return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
+                "DPDK could not start (" + std::string(rte_strerror(error)) +
+                    (log.last_error.empty() ? "" : "; " + log.last_error) + "). " + advice(error));
+  }
+  PollGate::install();
+  // DPDK makes this folder but puts nothing into it, given the arguments above. (If the extra
+  // arguments say otherwise, it is not empty and stays.)
+  std::error_code ignored;
+  std::filesystem::remove(rte_eal_get_runtime_dir(), ignored);
+  return Eal(use_hugepages);
+}
+
+Eal::Eal(bool uses_hugepages) : uses_hugepages_(uses_hugepages), running_(true) {}
+
+Eal::Eal(Eal&& other) noexcept
+    : uses_hugepages_(other.uses_hugepages_), running_(std::exchange(other.running_, false)) {}
+
+Eal& Eal::operator=(Eal&& other) noexcept {
+  if (this != &other) {
+    stop();
+    uses_hugepages_ = other.uses_hugepages_;
+    running_ = std::exchange(other.running_, false);
+  }
+  return *this;
+}
+
+Eal::~Eal() {
+  stop();
+}
+
+void Eal::stop() {
+  if (std::exchange(running_, false)) rte_eal_cleanup();
+}
+
+}  // namespace ina::io

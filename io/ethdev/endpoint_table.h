@@ -1,0 +1,99 @@
+// Which worker a frame comes from: bindings by IP address and UDP port.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "io/port.h"
+#include "wire/frame.h"
+
+namespace ina::io {
+
+/// A worker bound to a port at admission.
+struct Endpoint {
+  wire::Address address;
+  JobId job_id{};
+  uint64_t job_key = 0;
+  JobIndex job = 0;
+  Rank rank{};
+  bool bound = false;
+};
+
+/// Fixed capacity, open addressing at a load of at most one half. Used by one thread.
+class EndpointTable {
+ public:
+  explicit EndpointTable(uint16_t capacity) : endpoints_(capacity) {
+    size_t buckets = 4;
+    while (buckets < size_t{capacity} * 2) buckets *= 2;
+    buckets_.assign(buckets, kEmpty);
+  }
+
+  enum class Refusal : uint8_t { kNone, kFull, kTaken };
+
+  /// `refusal` says why there is no index.
+  std::optional<EndpointIndex> insert(const Endpoint& endpoint, Refusal& refusal) {
+    refusal = Refusal::kNone;
+    EndpointIndex& bucket = buckets_[find_bucket(endpoint.address.ip, endpoint.address.udp_port)];
+    if (bucket != kEmpty) {
+      refusal = Refusal::kTaken;
+      return std::nullopt;
+    }
+    for (size_t i = 0; i < endpoints_.size(); ++i) {
+      if (endpoints_[i].bound) continue;
+      endpoints_[i] = endpoint;
+      endpoints_[i].bound = true;
+      bucket = static_cast<EndpointIndex>(i);
+      return bucket;
+    }
+    refusal = Refusal::kFull;
+    return std::nullopt;
+  }
+
+  /// Rare, so the buckets are simply filled anew.
+  void erase(EndpointIndex index) {
+    if (!contains(index)) return;
+    endpoints_[index] = Endpoint{};
+    buckets_.assign(buckets_.size(), kEmpty);
+    for (size_t i = 0; i < endpoints_.size(); ++i) {
+      const Endpoint& endpoint = endpoints_[i];
+      if (endpoint.bound)
+        buckets_[find_bucket(endpoint.address.ip, endpoint.address.udp_port)] =
+            static_cast<EndpointIndex>(i);
+    }
+  }
+
+  /// The worker at `source`, whose MAC address must be the bound one too; nullptr: unknown.
+  const Endpoint* find(const wire::Address& source) const {
+    const EndpointIndex index = buckets_[find_bucket(source.ip, source.udp_port)];
+    if (index == kEmpty || endpoints_[index].address.mac != source.mac) return nullptr;
+    return &endpoints_[index];
+  }
+
+  bool contains(EndpointIndex index) const {
+    return index < endpoints_.size() && endpoints_[index].bound;
+  }
+  const Endpoint& operator[](EndpointIndex index) const { return endpoints_[index]; }
+  size_t capacity() const { return endpoints_.size(); }
+
+ private:
+  static constexpr EndpointIndex kEmpty = 0xffff;
+
+  /// Bucket of the key, or the empty one in which it would be put.
+  size_t find_bucket(uint32_t ip, uint16_t udp_port) const {
+    const uint64_t key = uint64_t{ip} << 16 | udp_port;
+    const size_t mask = buckets_.size() - 1;
+    size_t bucket = (key * 0x9e3779b97f4a7c15u) >> 32 & mask;
+    while (buckets_[bucket] != kEmpty) {
+      const wire::Address& there = endpoints_[buckets_[bucket]].address;
+      if (there.ip == ip && there.udp_port == udp_port) break;
+      bucket = (bucket + 1) & mask;
+    }
+    return bucket;
+  }
+
+  std::vector<Endpoint> endpoints_;
+  std::vector<EndpointIndex> buckets_;
+};
+
+}  // namespace ina::io

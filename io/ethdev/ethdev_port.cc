@@ -1,0 +1,299 @@
+#include "io/ethdev/ethdev_port.h"
+
+#include <rte_prefetch.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "io/ethdev/neighbour.h"
+
+namespace ina::io {
+namespace {
+
+std::byte* data_of(rte_mbuf* buffer) {
+  return rte_pktmbuf_mtod(buffer, std::byte*);
+}
+
+/// Describes payloads that no buffer owns. Never freed, so the count starts at one.
+rte_mbuf_ext_shared_info* foreign_memory() {
+  static rte_mbuf_ext_shared_info* const info = [] {
+    static rte_mbuf_ext_shared_info shared{};
+    shared.free_cb = [](void*, void*) {};
+    rte_mbuf_ext_refcnt_set(&shared, 1);
+    return &shared;
+  }();
+  return info;
+}
+
+std::string to_text(const wire::Address& address) {
+  std::string text;
+  for (int shift = 24; shift >= 0; shift -= 8)
+    text += std::to_string(address.ip >> shift & 0xff) + (shift == 0 ? ":" : ".");
+  return text + std::to_string(address.udp_port);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& config) {
+  const auto invalid = [&](const std::string& what) {
+    return fail(INA_ERR_INVALID, "Port " + config.name + ": " + what);
+  };
+  const uint32_t needed_mtu =
+      static_cast<uint32_t>(wire::kFrameHeaderBytes - wire::kEthernetBytes) + config.slot_bytes;
+  if (config.ip == 0) return invalid("it has no IP address.");
+  if (config.udp_port == 0 || config.lanes == 0 || config.udp_port + config.lanes > 65536)
+    return invalid("UDP ports " + std::to_string(config.udp_port) + " and the " +
+                   std::to_string(config.lanes) + " lanes from there are not all within 1..65535.");
+  if (config.mtu < needed_mtu)
+    return invalid("slots of " + std::to_string(config.slot_bytes) + " bytes need an mtu of " +
+                   std::to_string(needed_mtu) + ", it has " + std::to_string(config.mtu) + ".");
+  if (config.max_endpoints == 0 || config.max_endpoints > 4096)
+    return invalid("max_endpoints " + std::to_string(config.max_endpoints) +
+                   " is not within 1..4096.");
+  auto device = Device::open({.device = config.device,
+                              .mtu = config.mtu,
+                              .rx_descriptors = config.rx_descriptors,
+                              .tx_descriptors = config.tx_descriptors});
+  if (!device)
+    return fail(device.error().status, "Port " + config.name + ": " + device.error().text);
+  return std::unique_ptr<EthdevPort>(new EthdevPort(config, std::move(*device)));
+}
+
+EthdevPort::EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device)
+    : config_(config),
+      device_(std::move(device)),
+      own_{device_->mac(), config.ip, config.udp_port},
+      endpoints_(config.max_endpoints),
+      linear_(size_t{Device::kMaxBurst} * device_->frame_bytes()) {}
+
+EthdevPort::~EthdevPort() {
+  rx_release();
+  drop_shared();
+  for (uint16_t i = 0; i < queued_count_; ++i) rte_pktmbuf_free(queued_[i]);
+}
+
+Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
+                                       JobIndex job, Rank rank) {
+  EndpointTable::Refusal refusal{};
+  const auto index = endpoints_.insert(
+      {.address = worker, .job_id = job_id, .job_key = job_key, .job = job, .rank = rank}, refusal);
+  if (index) return *index;
+  if (refusal == EndpointTable::Refusal::kTaken)
+    return fail(INA_ERR_REFUSED, "Port " + config_.name + ": a worker at " + to_text(worker) +
+                                     " is bound already; each needs an address and UDP port of its "
+                                     "own.");
+  return fail(INA_ERR_REFUSED, "Port " + config_.name + ": it has no room for more than " +
+                                   std::to_string(endpoints_.capacity()) + " workers.");
+}
+
+void EthdevPort::unbind(EndpointIndex endpoint) {
+  endpoints_.erase(endpoint);
+  // The job's result ring may go next.
+  drop_shared();
+}
+
+// ---- receiving ---------------------------------------------------------------------------------
+
+size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
+  rx_release();
+  const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
+  held_count_ = device_->rx(held_.data(), room);
+  counters_.rx_packets += held_count_;
+  for (uint16_t i = 0; i < held_count_; ++i) rte_prefetch0(data_of(held_[i]));
+  size_t filled = 0;
+  for (uint16_t i = 0; i < held_count_; ++i) {
+    if (take(i, burst[filled])) {
+      counters_.rx_bytes += burst[filled].payload_bytes;
+      ++filled;
+    }
+  }
+  ethdev_counters_.delivered += filled;
+  return filled;
+}
+
+void EthdevPort::rx_release() {
+  // A place is empty where the buffer went out as an answer.
+  rte_pktmbuf_free_bulk(held_.data(), held_count_);
+  held_count_ = 0;
+}
+
+bool EthdevPort::take(size_t place, RxPacket& packet) {
+  rte_mbuf* const buffer = held_[place];
+  std::span<std::byte> frame(data_of(buffer), buffer->data_len);
+  if (buffer->nb_segs > 1) [[unlikely]] {
+    if (buffer->pkt_len > device_->frame_bytes()) {
+      counters_.drops.add(DropReason::kBadLength);
+      return false;
+    }
+    frame = linearise(buffer, place);
+  }
+  DropReason reason{};
+  if (parse(frame, packet, reason)) [[likely]]
+    return true;
+  if (reason == DropReason::kNotIna && buffer->nb_segs == 1 && answer_in_place(frame, own_)) {
+    answer(place);
+    return false;
+  }
+  counters_.drops.add(reason);
+  return false;
+}
+
+bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
+                       DropReason& reason) const {
+  const auto parsed = wire::parse_frame(frame, config_.udp_port, config_.lanes);
+  if (!parsed) {
+    reason = parsed.error();
+    return false;
+  }
+  if (parsed->envelope.destination.ip != own_.ip) {
+    reason = DropReason::kNotIna;
+    return false;
+  }
+  const Endpoint* const endpoint = endpoints_.find(parsed->envelope.source);
+  if (endpoint == nullptr) {
+    reason = DropReason::kUnknownSource;
+    return false;
+  }
+  if (parsed->envelope.job != endpoint->job_id || parsed->envelope.job_key != endpoint->job_key) {
+    reason = DropReason::kBadJob;
+    return false;
+  }
+  if (const auto invalid =
+          wire::validate(parsed->message, parsed->payload_bytes, config_.slot_bytes)) {
+    reason = *invalid;
+    return false;
+  }
+  packet = {.message = parsed->message,
+            .payload = parsed->payload,
+            .payload_bytes = parsed->payload_bytes,
+            .job = endpoint->job,
+            .rank = endpoint->rank};
+  return true;
+}
+
+std::span<std::byte> EthdevPort::linearise(const rte_mbuf* buffer, size_t place) {
+  std::byte* const to = linear_.data() + place * device_->frame_bytes();
+  size_t bytes = 0;
+  for (const rte_mbuf* segment = buffer; segment != nullptr; segment = segment->next) {
+    std::memcpy(to + bytes, rte_pktmbuf_mtod(segment, const std::byte*), segment->data_len);
+    bytes += segment->data_len;
+  }
+  ++ethdev_counters_.linearised;
+  return {to, bytes};
+}
+
+void EthdevPort::answer(size_t place) {
+  queue(std::exchange(held_[place], nullptr), kNoMessage);
+  ++ethdev_counters_.answered;
+}
+
+// ---- sending -----------------------------------------------------------------------------------
+//
+// The payload of a result is not copied here if the device copies it anyway (Device::
+// sends_from_outside): the frames of all workers of a job chain one buffer that refers to the row
+// of the result ring. The row may be read until the device has taken the frame, which is at the
+// latest in the tx_flush() that ends the datapath's burst. It is not overwritten before: the row of
+// fragment s is written again for s + 2W, which needs a GRAD of s + 2W from every worker, which
+// each sends only when it has the result of s + W, which no worker has before a tx_flush() that
+// also sent s. A device that might hold a frame after taking it gets a copy instead, so that
+// nothing refers to a ring whose job has gone.
+
+bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
+                    std::span<const std::byte> payload) {
+  if (!endpoints_.contains(index)) {  // unbound meanwhile: nobody is there to take it
+    counters_.drops.add(DropReason::kTxFull);
+    return false;
+  }
+  if (queued_count_ == queued_.size()) tx_flush();
+  rte_mbuf* const frame = rte_pktmbuf_alloc(device_->tx_pool());
+  if (frame == nullptr) {
+    counters_.drops.add(DropReason::kNoBuffer);
+    return false;
+  }
+  const Endpoint& to = endpoints_[index];
+  const wire::Envelope envelope{
+      .source = own_, .destination = to.address, .job = to.job_id, .job_key = to.job_key, .tag = 0};
+  auto* const headers =
+      reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, wire::kFrameHeaderBytes));
+  // The checksum is made anew for each worker, over a payload that is in the cache by then. Its
+  // part over the payload is the same for all of them and could be combined instead.
+  wire::encode_headers(envelope, message, payload, {headers, wire::kFrameHeaderBytes});
+  if (!payload.empty() && !append_payload(frame, payload)) {
+    rte_pktmbuf_free(frame);
+    counters_.drops.add(DropReason::kNoBuffer);
+    return false;
+  }
+  queue(frame, static_cast<int32_t>(payload.size()));
+  return true;
+}
+
+bool EthdevPort::append_payload(rte_mbuf* head, std::span<const std::byte> payload) {
+  if (!device_->sends_from_outside()) {
+    if (payload.size() > rte_pktmbuf_tailroom(head)) return false;
+    std::memcpy(rte_pktmbuf_append(head, static_cast<uint16_t>(payload.size())), payload.data(),
+                payload.size());
+    return true;
+  }
+  rte_mbuf* const tail = share(payload);
+  if (tail == nullptr) return false;
+  head->next = tail;
+  head->nb_segs = 2;
+  head->pkt_len += tail->data_len;
+  return true;
+}
+
+/// A buffer that refers to `payload`, with a reference for the caller.
+rte_mbuf* EthdevPort::share(std::span<const std::byte> payload) {
+  if (shared_ == nullptr || payload.data() != shared_payload_.data() ||
+      payload.size() != shared_payload_.size()) {
+    drop_shared();
+    shared_ = rte_pktmbuf_alloc(device_->tx_pool());
+    if (shared_ == nullptr) return nullptr;
+    rte_mbuf_ext_refcnt_update(foreign_memory(), 1);
+    const auto bytes = static_cast<uint16_t>(payload.size());
+    // The device only reads it; DPDK has no const buffers.
+    rte_pktmbuf_attach_extbuf(shared_, const_cast<std::byte*>(payload.data()), RTE_BAD_IOVA, bytes,
+                              foreign_memory());
+    shared_->data_len = bytes;
+    shared_->pkt_len = bytes;
+    shared_payload_ = payload;
+  }
+  rte_mbuf_refcnt_update(shared_, 1);
+  return shared_;
+}
+
+void EthdevPort::drop_shared() {
+  rte_pktmbuf_free(shared_);
+  shared_ = nullptr;
+  shared_payload_ = {};
+}
+
+void EthdevPort::queue(rte_mbuf* frame, int32_t payload_bytes) {
+  if (queued_count_ == queued_.size()) tx_flush();
+  queued_[queued_count_] = frame;
+  queued_payload_bytes_[queued_count_] = payload_bytes;
+  ++queued_count_;
+}
+
+void EthdevPort::tx_flush() {
+  uint16_t sent = 0;
+  while (sent < queued_count_) {
+    const uint16_t now = device_->tx(queued_.data() + sent, queued_count_ - sent);
+    if (now == 0) break;
+    sent += now;
+  }
+  for (uint16_t i = 0; i < sent; ++i) {
+    if (queued_payload_bytes_[i] == kNoMessage) continue;
+    ++counters_.tx_packets;
+    counters_.tx_bytes += static_cast<uint64_t>(queued_payload_bytes_[i]);
+  }
+  // What the device does not take is lost, as on any full link: the worker asks again.
+  for (uint16_t i = sent; i < queued_count_; ++i) {
+    rte_pktmbuf_free(queued_[i]);
+    counters_.drops.add(DropReason::kTxFull);
+  }
+  queued_count_ = 0;
+}
+
+}  // namespace ina::io

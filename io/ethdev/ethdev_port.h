@@ -1,0 +1,99 @@
+// A port of the switch on any ethdev device: a NIC, memif, AF_PACKET, a capture file.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "io/ethdev/device.h"
+#include "io/ethdev/endpoint_table.h"
+#include "io/port.h"
+
+namespace ina::io {
+
+struct EthdevPortConfig {
+  std::string name;    ///< for people
+  std::string device;  ///< see DeviceConfig
+  uint32_t ip = 0;     ///< own address, host byte order
+  uint16_t udp_port = wire::kDefaultUdpPort;
+  uint16_t lanes = 1;  ///< frames to udp_port .. udp_port + lanes - 1 are taken
+  uint32_t mtu = 1500;
+  uint16_t rx_descriptors = 1024;
+  uint16_t tx_descriptors = 1024;
+  uint32_t slot_bytes = 1024;
+  uint16_t max_endpoints = 256;
+};
+
+/// What an ethdev port counts beyond PortCounters. Every frame received has one fate:
+///   rx_packets = handed to the datapath + dropped on receipt + answered.
+struct EthdevCounters {
+  uint64_t delivered = 0;   ///< handed to the datapath
+  uint64_t answered = 0;    ///< ARP and ICMP echo requests for the own address
+  uint64_t linearised = 0;  ///< received in several segments and copied into one
+};
+
+/// Belongs to one lcore; bind() and unbind() are called on it too, between bursts.
+class EthdevPort {
+ public:
+  static Result<std::unique_ptr<EthdevPort>> open(const EthdevPortConfig& config);
+  ~EthdevPort();
+  EthdevPort(const EthdevPort&) = delete;
+  EthdevPort& operator=(const EthdevPort&) = delete;
+
+  /// Where workers send to.
+  wire::Address address() const { return own_; }
+  const EthdevPortConfig& config() const { return config_; }
+  bool link_up() { return device_->link_up(); }
+
+  /// From now on, frames from `worker` that carry this job and key are this worker's.
+  Result<EndpointIndex> bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
+                             JobIndex job, Rank rank);
+  void unbind(EndpointIndex endpoint);
+
+  size_t rx_burst(std::span<RxPacket> burst);
+  void rx_release();
+  bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
+  void tx_flush();
+  const PortCounters& counters() const { return counters_; }
+  const EthdevCounters& ethdev_counters() const { return ethdev_counters_; }
+
+ private:
+  EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device);
+
+  /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
+  bool take(size_t place, RxPacket& packet);
+  bool parse(std::span<const std::byte> frame, RxPacket& packet, DropReason& reason) const;
+  std::span<std::byte> linearise(const rte_mbuf* buffer, size_t place);
+  void answer(size_t place);
+  bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
+  rte_mbuf* share(std::span<const std::byte> payload);
+  void drop_shared();
+  void queue(rte_mbuf* frame, int32_t payload_bytes);
+
+  EthdevPortConfig config_;
+  std::unique_ptr<Device> device_;
+  wire::Address own_;
+  EndpointTable endpoints_;
+  PortCounters counters_;
+  EthdevCounters ethdev_counters_;
+
+  // Receiving: the buffers of the burst that the datapath still reads.
+  std::array<rte_mbuf*, Device::kMaxBurst> held_{};
+  uint16_t held_count_ = 0;
+  std::vector<std::byte> linear_;  ///< a frame per place of a burst
+
+  // Sending: frames not yet given to the device, and the bytes of payload in each.
+  static constexpr int32_t kNoMessage = -1;  ///< an answer, not a message of ours
+  std::array<rte_mbuf*, Device::kMaxBurst> queued_{};
+  std::array<int32_t, Device::kMaxBurst> queued_payload_bytes_{};
+  uint16_t queued_count_ = 0;
+  // The buffer that stands for the last payload: the frames of one result share it.
+  rte_mbuf* shared_ = nullptr;
+  std::span<const std::byte> shared_payload_;
+};
+
+static_assert(SwitchPort<EthdevPort>);
+
+}  // namespace ina::io

@@ -1,0 +1,111 @@
+// The same-host port: memory shared by the switch and one worker, and by the switch and all
+// workers of a job. docs/protocol.md specifies it; both sides include this file.
+//
+// Three regions, each with one writer:
+//   worker region   made by the worker, mapped read-only by the switch: its send ring and payloads,
+//                   how far it has read its receive ring, whether it sleeps
+//   switch region   made by the switch, one per worker, mapped read-only by the worker: the receive
+//                   ring, how far the switch has read the send ring, whether the switch sleeps
+//   result region   made by the switch, one per job, mapped read-only by its workers: the result
+//   ring
+//
+// Rings are per lane. A descriptor is one cache line and says itself whether it is filled: `turn`
+// is the number of times the ring has come round, so that a reader polls the line it will need
+// anyway. Whoever reads the other's memory copies a descriptor before it believes it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/message.h"
+
+namespace ina::io::shm {
+
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr size_t kPageBytes = 4096;
+inline constexpr size_t kLineBytes = 64;
+
+/// One packet: written by the ring's producer, `turn` last.
+struct alignas(kLineBytes) Descriptor {
+  wire::Message message;
+  uint64_t payload_offset =
+      0;  ///< within the worker region (sending) or the result region (receiving)
+  uint32_t payload_bytes = 0;
+  std::atomic<uint32_t> turn{0};  ///< 1 + index / depth once filled
+};
+static_assert(sizeof(Descriptor) == kLineBytes && std::atomic<uint32_t>::is_always_lock_free);
+
+/// A ring's read position, alone on its line.
+struct alignas(kLineBytes) Position {
+  std::atomic<uint64_t> value{0};
+};
+
+/// Non-zero while its writer sleeps and wants to be woken, alone on its line.
+struct alignas(kLineBytes) SleepFlag {
+  std::atomic<uint32_t> value{0};
+};
+
+/// Sizes agreed at join. All depths are powers of two.
+struct Geometry {
+  uint32_t lanes = 1;
+  uint32_t tx_depth = 0;    ///< descriptors and payload rows of a send ring
+  uint32_t rx_depth = 0;    ///< descriptors of a receive ring
+  uint32_t slot_bytes = 0;  ///< bytes of a payload row and of a result row
+  uint32_t result_rows = 0;
+
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+constexpr size_t round_up(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+/// Offsets within the worker region.
+struct WorkerLayout {
+  explicit constexpr WorkerLayout(const Geometry& g)
+      : rx_read(kLineBytes),
+        tx_ring(round_up(rx_read + g.lanes * sizeof(Position), kPageBytes)),
+        payload(round_up(tx_ring + size_t{g.lanes} * g.tx_depth * sizeof(Descriptor), kPageBytes)),
+        bytes(round_up(payload + size_t{g.lanes} * g.tx_depth * g.slot_bytes, kPageBytes)) {}
+  size_t sleeping = 0;  ///< SleepFlag
+  size_t rx_read;       ///< Position per lane
+  size_t tx_ring;       ///< Descriptor [lane][tx_depth]
+  size_t payload;       ///< row [lane][tx_depth]
+  size_t bytes;
+};
+
+/// Offsets within the switch region.
+struct SwitchLayout {
+  explicit constexpr SwitchLayout(const Geometry& g)
+      : tx_read(kLineBytes),
+        sleeping(tx_read + g.lanes * sizeof(Position)),
+        rx_ring(round_up(sleeping + g.lanes * sizeof(SleepFlag), kPageBytes)),
+        bytes(round_up(rx_ring + size_t{g.lanes} * g.rx_depth * sizeof(Descriptor), kPageBytes)) {}
+  size_t doorbell =
+      0;            ///< SleepFlag used as a futex word: any lane increments it to wake the worker
+  size_t tx_read;   ///< Position per lane
+  size_t sleeping;  ///< SleepFlag per lane
+  size_t rx_ring;   ///< Descriptor [lane][rx_depth]
+  size_t bytes;
+};
+
+constexpr size_t result_region_bytes(const Geometry& g) {
+  return round_up(size_t{g.result_rows} * g.slot_bytes, kPageBytes);
+}
+
+template <class T>
+T* at(std::byte* base, size_t offset) {
+  return reinterpret_cast<T*>(base + offset);
+}
+template <class T>
+const T* at(const std::byte* base, size_t offset) {
+  return reinterpret_cast<const T*>(base + offset);
+}
+
+/// Turn number under which entry `index` of a ring of `depth` is filled.
+constexpr uint32_t turn_of(uint64_t index, uint32_t depth) {
+  return static_cast<uint32_t>(index / depth) + 1;
+}
+
+}  // namespace ina::io::shm

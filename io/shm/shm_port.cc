@@ -1,0 +1,207 @@
+#include "io/shm/shm_port.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "io/shm/futex.h"
+
+namespace ina::io::shm {
+
+static_assert(SwitchPort<ShmPort>);
+
+Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geometry,
+                                                             const std::byte* results) {
+  auto session = std::make_unique<WorkerSession>();
+  session->geometry = geometry;
+  session->results = results;
+  auto region = make_region("ina-switch", SwitchLayout(geometry).bytes);
+  if (!region) return tl::unexpected(region.error());
+  session->switch_region = std::move(*region);
+  for (uint32_t lane = 0; lane < geometry.lanes; ++lane) {
+    Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event)
+      return fail(INA_ERR_NO_MEMORY,
+                  std::string("cannot create an eventfd: ") + std::strerror(errno));
+    session->wake_events.push_back(std::move(event));
+  }
+  return session;
+}
+
+ShmPort::ShmPort(uint32_t lane, uint32_t max_endpoints)
+    : lane_(lane), epoll_(::epoll_create1(EPOLL_CLOEXEC)), endpoints_(max_endpoints) {
+  active_.reserve(max_endpoints);
+  written_.reserve(max_endpoints);
+}
+
+Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank rank) {
+  const auto free = std::find_if(endpoints_.begin(), endpoints_.end(),
+                                 [](const Endpoint& endpoint) { return !endpoint.active; });
+  if (free == endpoints_.end())
+    return fail(INA_ERR_REFUSED, "the shm port has no room for another worker (" +
+                                     std::to_string(endpoints_.size()) + " are attached)");
+  const Geometry& g = session.geometry;
+  const WorkerLayout worker(g);
+  const SwitchLayout ours(g);
+  std::byte* base = session.switch_region.map.data();
+  const std::byte* peer = session.worker_region.data();
+  Endpoint& endpoint = *free;
+  endpoint = Endpoint{};
+  endpoint.job = job;
+  endpoint.rank = rank;
+  endpoint.tx_depth = g.tx_depth;
+  endpoint.rx_depth = g.rx_depth;
+  endpoint.slot_bytes = g.slot_bytes;
+  endpoint.tx_ring = at<Descriptor>(peer, worker.tx_ring) + size_t{lane_} * g.tx_depth;
+  endpoint.worker_base = peer;
+  endpoint.worker_bytes = worker.bytes;
+  endpoint.tx_read = at<Position>(base, ours.tx_read) + lane_;
+  endpoint.rx_ring = at<Descriptor>(base, ours.rx_ring) + size_t{lane_} * g.rx_depth;
+  endpoint.rx_read = at<Position>(peer, worker.rx_read) + lane_;
+  endpoint.results = session.results;
+  endpoint.lane_sleeping = at<SleepFlag>(base, ours.sleeping) + lane_;
+  endpoint.worker_sleeping = at<SleepFlag>(peer, worker.sleeping);
+  endpoint.doorbell = at<SleepFlag>(base, ours.doorbell);
+  endpoint.wake_event = session.wake_events[lane_].get();
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;  // edge-triggered and never read: a peer cannot block us on it
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, endpoint.wake_event, &event) != 0)
+    return fail(INA_ERR_NO_MEMORY,
+                std::string("cannot watch a worker's eventfd: ") + std::strerror(errno));
+  endpoint.active = true;
+  const auto index = static_cast<EndpointIndex>(free - endpoints_.begin());
+  active_.push_back(index);
+  return index;
+}
+
+void ShmPort::detach(EndpointIndex index) {
+  Endpoint& endpoint = endpoints_[index];
+  if (!endpoint.active) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.wake_event, nullptr);
+  // The worker may sleep in wait for a packet that will not come now.
+  endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
+  futex_wake(&endpoint.doorbell->value);
+  endpoint = Endpoint{};
+  std::erase(active_, index);
+  std::erase(written_, index);
+  next_ = 0;
+}
+
+bool ShmPort::has_packet(const Endpoint& endpoint) const {
+  const Descriptor& next = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
+  return next.turn.load(std::memory_order_acquire) == turn_of(endpoint.tx_index, endpoint.tx_depth);
+}
+
+size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
+  size_t taken = 0;
+  // The bound on what is looked at keeps a flood of bad packets from holding the lane.
+  for (size_t looked = 0; looked < burst.size() && has_packet(endpoint); ++looked) {
+    const Descriptor& shared = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
+    __builtin_prefetch(&endpoint.tx_ring[(endpoint.tx_index + 1) & (endpoint.tx_depth - 1)]);
+    // Copied before it is checked: the worker may change it at any time.
+    const wire::Message message = shared.message;
+    const uint64_t offset = shared.payload_offset;
+    const uint32_t bytes = shared.payload_bytes;
+    ++endpoint.tx_index;
+    endpoint.tx_taken = true;
+    ++counters_.rx_packets;
+    if (bytes > endpoint.worker_bytes || offset > endpoint.worker_bytes - bytes) {
+      counters_.drops.add(DropReason::kBadOffset);
+      continue;
+    }
+    if (const auto reason = wire::validate(message, bytes, endpoint.slot_bytes)) {
+      counters_.drops.add(*reason);
+      continue;
+    }
+    counters_.rx_bytes += bytes;
+    burst[taken++] =
+        RxPacket{message, endpoint.worker_base + offset, bytes, endpoint.job, endpoint.rank};
+  }
+  return taken;
+}
+
+size_t ShmPort::rx_burst(std::span<RxPacket> burst) {
+  if (active_.empty()) return 0;
+  // Equal shares first, so that the workers' copies of one fragment meet while its row is in cache;
+  // then whatever room is left goes to whoever has more.
+  const size_t share = std::max<size_t>(1, burst.size() / active_.size());
+  size_t filled = 0;
+  for (int round = 0; round < 2 && filled < burst.size(); ++round) {
+    for (size_t i = 0; i < active_.size() && filled < burst.size(); ++i) {
+      Endpoint& endpoint = endpoints_[active_[next_]];
+      next_ = next_ + 1 == active_.size() ? 0 : next_ + 1;
+      filled += take(endpoint, burst.subspan(filled, std::min(share, burst.size() - filled)));
+    }
+  }
+  return filled;
+}
+
+void ShmPort::rx_release() {
+  for (const EndpointIndex index : active_) {
+    Endpoint& endpoint = endpoints_[index];
+    if (!endpoint.tx_taken) continue;
+    endpoint.tx_read->value.store(endpoint.tx_index, std::memory_order_release);
+    endpoint.tx_taken = false;
+  }
+}
+
+bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
+                 std::span<const std::byte> payload) {
+  Endpoint& endpoint = endpoints_[index];
+  if (endpoint.rx_index - endpoint.rx_read_seen >= endpoint.rx_depth) {
+    endpoint.rx_read_seen = endpoint.rx_read->value.load(std::memory_order_acquire);
+    // A position that the worker cannot have reached counts as a full ring: it harms itself only.
+    if (endpoint.rx_index - endpoint.rx_read_seen >= endpoint.rx_depth) {
+      endpoint.rx_read_seen = endpoint.rx_index - endpoint.rx_depth;
+      counters_.drops.add(DropReason::kTxFull);
+      return false;
+    }
+  }
+  Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (endpoint.rx_depth - 1)];
+  slot.message = message;
+  slot.payload_offset =
+      payload.empty() ? 0 : static_cast<uint64_t>(payload.data() - endpoint.results);
+  slot.payload_bytes = static_cast<uint32_t>(payload.size());
+  slot.turn.store(turn_of(endpoint.rx_index, endpoint.rx_depth), std::memory_order_release);
+  ++endpoint.rx_index;
+  ++counters_.tx_packets;
+  counters_.tx_bytes += payload.size();
+  if (!endpoint.rx_written) {
+    endpoint.rx_written = true;
+    written_.push_back(index);
+  }
+  return true;
+}
+
+void ShmPort::tx_flush() {
+  if (written_.empty()) return;
+  // Pairs with the fence in the worker's wait: either we see its flag, or it sees our descriptors.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const EndpointIndex index : written_) {
+    Endpoint& endpoint = endpoints_[index];
+    endpoint.rx_written = false;
+    if (endpoint.worker_sleeping->value.load(std::memory_order_relaxed) == 0) continue;
+    endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
+    futex_wake(&endpoint.doorbell->value);
+  }
+  written_.clear();
+}
+
+bool ShmPort::prepare_sleep() {
+  for (const EndpointIndex index : active_)
+    endpoints_[index].lane_sleeping->value.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const EndpointIndex index : active_)
+    if (has_packet(endpoints_[index])) return false;
+  return true;
+}
+
+void ShmPort::end_sleep() {
+  for (const EndpointIndex index : active_)
+    endpoints_[index].lane_sleeping->value.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace ina::io::shm

@@ -1,0 +1,91 @@
+// The switch's side of the same-host port, one object per lane.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/port.h"
+#include "io/shm/layout.h"
+#include "io/shm/region.h"
+
+namespace ina::io::shm {
+
+/// What the switch shares with one worker, over all lanes. Owned by the conductor, which destroys
+/// it only after every lane has detached it.
+struct WorkerSession {
+  Geometry geometry;
+  Region switch_region;   ///< written by the lanes
+  Mapping worker_region;  ///< written by the worker
+  std::vector<Fd>
+      wake_events;  ///< eventfd per lane, written by the worker; the switch never reads it
+  const std::byte* results = nullptr;  ///< result region of the job
+
+  /// Makes the switch's part; the worker's region is mapped when it arrives.
+  static Result<std::unique_ptr<WorkerSession>> create(const Geometry& geometry,
+                                                       const std::byte* results);
+};
+
+class ShmPort {
+ public:
+  /// `lane`: whose rings of each session this object serves.
+  ShmPort(uint32_t lane, uint32_t max_endpoints);
+
+  /// Called on the lane's thread. `session` must stay until detach() has returned.
+  Result<EndpointIndex> attach(WorkerSession& session, JobIndex job, Rank rank);
+  void detach(EndpointIndex endpoint);
+
+  size_t rx_burst(std::span<RxPacket> burst);
+  void rx_release();
+  bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
+  void tx_flush();
+  const PortCounters& counters() const { return counters_; }
+
+  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps.
+  int epoll_fd() const { return epoll_.get(); }
+  /// Tells the workers to ring. False: packets have come meanwhile, do not sleep.
+  bool prepare_sleep();
+  void end_sleep();
+
+ private:
+  struct Endpoint {
+    bool active = false;
+    JobIndex job = 0;
+    Rank rank{};
+    uint32_t tx_depth = 0;
+    uint32_t rx_depth = 0;
+    uint32_t slot_bytes = 0;
+    // Sending side of the worker.
+    const Descriptor* tx_ring = nullptr;
+    const std::byte* worker_base = nullptr;
+    size_t worker_bytes = 0;
+    Position* tx_read = nullptr;
+    uint64_t tx_index = 0;
+    bool tx_taken = false;  ///< something was read since the last rx_release
+    // Receiving side.
+    Descriptor* rx_ring = nullptr;
+    const Position* rx_read = nullptr;
+    uint64_t rx_index = 0;
+    uint64_t rx_read_seen = 0;
+    bool rx_written = false;  ///< something was written since the last tx_flush
+    const std::byte* results = nullptr;
+    // Sleeping.
+    SleepFlag* lane_sleeping = nullptr;
+    const SleepFlag* worker_sleeping = nullptr;
+    SleepFlag* doorbell = nullptr;
+    int wake_event = -1;
+  };
+
+  size_t take(Endpoint& endpoint, std::span<RxPacket> burst);
+  bool has_packet(const Endpoint& endpoint) const;
+
+  uint32_t lane_;
+  Fd epoll_;
+  std::vector<Endpoint> endpoints_;
+  std::vector<EndpointIndex> active_;  ///< capacity is fixed; order is the polling order
+  size_t next_ = 0;                    ///< where polling goes on
+  std::vector<EndpointIndex> written_;
+  PortCounters counters_;
+};
+
+}  // namespace ina::io::shm

@@ -1,0 +1,36 @@
+// The `static` policy: SwitchML's pools (NSDI'21, section 3.4). Each job owns a fixed range of
+// slots, two versions of its window: fragment s lives in slot s mod 2W. While W fragments are under
+// way the other W hold the results that a worker may still have to ask for again, so a lost result
+// is answered from the slot.
+//
+// Why a slot may be reset by a newer fragment: a worker sends s+2W only when it has every result up
+// to s+W (rule C1); result s+W needed everybody's contribution to it, sent only by workers that
+// have result s. So nobody needs s any more.
+#pragma once
+
+#include "aggregator/slot.h"
+
+namespace ina::scheduler {
+
+/// A job's share of one lane's slots.
+struct StaticPool {
+  uint32_t first_slot = 0;
+  uint32_t slots = 0;  ///< 2W / lanes
+  uint32_t lanes = 1;
+  uint32_t lane = 0;
+
+  bool has(Seq seq) const { return seq.value % lanes == lane; }
+  /// Fragment s goes to lane s mod lanes, so a lane sees every lanes-th fragment.
+  uint32_t slot_of(Seq seq) const {
+    return first_slot + static_cast<uint32_t>(seq.value / lanes % slots);
+  }
+
+  enum class Claim { kSame, kInstall, kTooOld };
+  /// What a contribution to `seq` finds in its slot.
+  static Claim claim(const aggregator::Slot& slot, Seq seq) {
+    if (slot.state == aggregator::SlotState::kEmpty || slot.seq < seq) return Claim::kInstall;
+    return slot.seq == seq ? Claim::kSame : Claim::kTooOld;
+  }
+};
+
+}  // namespace ina::scheduler

@@ -1,0 +1,695 @@
+#include "switchd/conductor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace ina::switchd {
+
+namespace {
+
+constexpr int kMessagesPerTurn = 16;
+
+std::vector<uint32_t> ranks_of(Bitmap bits) {
+  std::vector<uint32_t> ranks;
+  for (; bits != 0; bits &= bits - 1)
+    ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
+  return ranks;
+}
+
+std::string ranks_text(Bitmap bits) {
+  const auto ranks = ranks_of(bits);
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::string text_of(const wire::Signature& s) {
+  if (s.collective == Collective::kBarrier)
+    return fmt::format("operation {}: barrier", s.operation);
+  return fmt::format("operation {}: {} of {} {} {}", s.operation, name(s.collective), s.elements,
+                     name(s.dtype), name(s.op));
+}
+
+uint64_t random_u64() {
+  uint64_t value = 0;
+  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
+  }
+  return value;
+}
+
+}  // namespace
+
+/// A worker's control connection.
+struct Conductor::Client {
+  enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
+  control::Connection connection;
+  control::PeerCredentials peer;
+  Nanos connected = 0;
+  State state = State::kNew;
+  Job* job = nullptr;  ///< nullptr in kNew and kEnded
+  Rank rank{};
+};
+
+struct Conductor::Job {
+  enum class State { kJoining, kRunning, kLeaving };
+  struct Worker {
+    Client* client = nullptr;
+    std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
+    std::optional<wire::Address> address;
+    uint32_t frame_port = 0;
+    bool attached = false;
+  };
+  std::string name;
+  aggregator::JobIndex index = 0;
+  JobId id{};
+  uint32_t epoch = 1;
+  uint64_t key = 0;
+  uid_t uid = 0;
+  uint32_t workers = 0;
+  scheduler::Grant grant;
+  io::shm::Geometry geometry;
+  io::shm::Region results;
+  State state = State::kJoining;
+  std::vector<Worker> members;
+
+  Bitmap bits(auto&& has) const {
+    Bitmap bits = 0;
+    for (uint32_t rank = 0; rank < workers; ++rank)
+      if (has(members[rank])) bits |= Bitmap{1} << rank;
+    return bits;
+  }
+  Bitmap attached() const {
+    return bits([](const Worker& worker) { return worker.attached; });
+  }
+  Bitmap members_present() const {
+    return bits([](const Worker& worker) { return worker.client != nullptr; });
+  }
+};
+
+Conductor::Conductor(ConductorConfig config, std::vector<LaneLink*> lanes)
+    : config_(std::move(config)),
+      lanes_(std::move(lanes)),
+      admission_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      jobs_(config_.max_jobs),
+      next_job_id_(static_cast<uint32_t>(random_u64() % 1'000'000) + 1),
+      started_(now_ns()) {
+  for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
+}
+
+Conductor::~Conductor() = default;
+
+Result<void> Conductor::open() {
+  auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
+  if (!listener) return tl::unexpected(listener.error());
+  listener_.emplace(std::move(*listener));
+  for (const int fd : {stop_event_.get(), lane_event_.get(), listener_->fd()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      return fail(INA_ERR_NO_MEMORY,
+                  std::string("cannot watch the control socket: ") + std::strerror(errno));
+  }
+  spdlog::info("control socket open path={}", config_.socket_path);
+  return {};
+}
+
+void Conductor::stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
+}
+
+void Conductor::run() {
+  for (bool stopping = false; !stopping;) {
+    epoll_event events[64];
+    const int count = ::epoll_wait(epoll_.get(), events, 64, 1000);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == stop_event_.get()) {
+        stopping = true;
+      } else if (fd == lane_event_.get()) {
+        uint64_t value;
+        [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
+        on_lane_events();
+      } else if (fd == listener_->fd()) {
+        accept_clients();
+      } else if (const auto client = clients_.find(fd); client != clients_.end()) {
+        read_client(*client->second);
+      }
+    }
+    const Nanos now = now_ns();
+    for (auto& [fd, client] : clients_)
+      if (client->state == Client::State::kNew && now - client->connected > config_.join_timeout_ns)
+        to_close_.insert(fd);
+    while (!to_close_.empty()) close_client(*to_close_.begin());
+    // A job whose first worker was refused half-way, or whose workers all went before it began.
+    for (auto& job : jobs_)
+      if (job && job->members_present() == 0) remove_job(*job);
+  }
+  for (auto& job : jobs_)
+    if (job) end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+  clients_.clear();
+  listener_.reset();
+}
+
+void Conductor::accept_clients() {
+  while (auto connection = listener_->accept()) {
+    if (clients_.size() >= config_.max_connections) {
+      spdlog::warn("connection refused reason=max_connections limit={}", config_.max_connections);
+      (void)connection->send({{"type", "refused"},
+                              {"status", INA_ERR_REFUSED},
+                              {"text", fmt::format("the switch serves {} connections already "
+                                                   "(control.max_connections)",
+                                                   config_.max_connections)}});
+      continue;
+    }
+    auto client = std::make_unique<Client>();
+    client->peer = connection->peer();
+    client->connection = std::move(*connection);
+    client->connected = now_ns();
+    const int fd = client->connection.fd();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+    clients_[fd] = std::move(client);
+  }
+}
+
+void Conductor::read_client(Client& client) {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    auto received = client.connection.receive(0);
+    if (!received) {
+      if (received.error().status == INA_ERR_INVALID)
+        refuse(client, INA_ERR_INVALID, received.error().text);
+      to_close_.insert(client.connection.fd());
+      return;
+    }
+    if (!*received) return;
+    try {
+      handle(client, **received);
+    } catch (const Json::exception& e) {
+      refuse(client, INA_ERR_INVALID, std::string("malformed control message: ") + e.what());
+    }
+    if (to_close_.contains(client.connection.fd())) return;
+  }
+}
+
+void Conductor::handle(Client& client, control::Received& received) {
+  const std::string type = received.body.at("type").get<std::string>();
+  if (type == "join") return on_join(client, received.body);
+  if (type == "attach") return on_attach(client, received);
+  if (type == "leave") return on_leave(client);
+  if (type == "abort") return on_abort(client, received.body);
+  if (type == "explain") return on_explain(client);
+  if (type == "status") return on_status(client);
+  refuse(client, INA_ERR_INVALID, "unknown control message type '" + type + "'");
+}
+
+void Conductor::close_client(int fd) {
+  to_close_.erase(fd);
+  const auto found = clients_.find(fd);
+  if (found == clients_.end()) return;
+  const std::unique_ptr<Client> client = std::move(found->second);
+  clients_.erase(found);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (client->job) worker_gone(*client);
+}
+
+void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
+  if (auto sent = client.connection.send(body, fds); !sent)
+    to_close_.insert(client.connection.fd());
+}
+
+void Conductor::refuse(Client& client, ina_status status, const std::string& text) {
+  spdlog::warn("refused pid={} status={} text=\"{}\"", client.peer.pid, static_cast<int>(status),
+               text);
+  send(client, {{"type", "refused"}, {"status", status}, {"text", text}});
+}
+
+template <class Prepare>
+std::vector<std::unique_ptr<LaneCommand>> Conductor::on_lanes(LaneCommand::Kind kind,
+                                                              Prepare&& prepare) {
+  std::vector<std::unique_ptr<LaneCommand>> commands;
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    commands.push_back(std::make_unique<LaneCommand>());
+    commands.back()->kind = kind;
+    prepare(*commands.back(), lane);
+    lanes_[lane]->post(*commands.back());
+  }
+  for (auto& command : commands)
+    for (int polls = 0; !command->done.load(std::memory_order_acquire); ++polls) {
+      if (polls < 100)
+        ::sched_yield();
+      else
+        ::usleep(100);
+    }
+  return commands;
+}
+
+// ---- joining
+
+Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name, uint32_t workers,
+                                         uint64_t window_bytes) {
+  for (auto& job : jobs_)
+    if (job && job->name == name) return job.get();
+
+  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
+  if (free == jobs_.end()) {
+    refuse(client, INA_ERR_REFUSED,
+           fmt::format("job '{}' does not fit: the switch runs {} jobs already (switch.max_jobs)",
+                       name, jobs_.size()));
+    return nullptr;
+  }
+  const uint64_t wanted =
+      window_bytes == 0 ? UINT64_MAX : std::max<uint64_t>(1, window_bytes / config_.slot_bytes);
+  auto grant = admission_.admit(config_.slots_per_job, wanted);
+  if (!grant) {
+    refuse(client, INA_ERR_REFUSED, fmt::format("job '{}' does not fit: {}", name, grant.error()));
+    return nullptr;
+  }
+  auto job = std::make_unique<Job>();
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  job->name = name;
+  job->index = static_cast<aggregator::JobIndex>(free - jobs_.begin());
+  job->id = JobId{next_job_id_++};
+  job->key = random_u64();
+  job->uid = client.peer.uid;
+  job->workers = workers;
+  job->grant = *grant;
+  job->geometry.lanes = lanes;
+  job->geometry.tx_depth = std::bit_ceil(grant->window / lanes);
+  // Results of the whole double window, and answers to questions asked again.
+  job->geometry.rx_depth = 2 * std::bit_ceil(2 * grant->window / lanes);
+  job->geometry.slot_bytes = config_.slot_bytes;
+  job->geometry.result_rows = 2 * grant->window;
+  job->members.resize(workers);
+  auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job->geometry));
+  if (!results) {
+    admission_.release(*grant);
+    refuse(client, results.error().status, results.error().text);
+    return nullptr;
+  }
+  job->results = std::move(*results);
+  on_lanes(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
+    command.job = job->index;
+    command.spec.id = job->id;
+    command.spec.epoch = job->epoch;
+    command.spec.workers = workers;
+    command.spec.window = grant->window;
+    command.spec.pool = {grant->first_slot, grant->slots_per_lane, lanes, lane};
+    command.spec.results = job->results.map.data();
+  });
+  spdlog::info("job admitted job={} id={} workers={} window={} slots={} uid={}", name,
+               value(job->id), workers, grant->window, grant->slots_per_lane * lanes, job->uid);
+  *free = std::move(job);
+  return free->get();
+}
+
+void Conductor::on_join(Client& client, const Json& body) {
+  if (client.state != Client::State::kNew)
+    return refuse(client, INA_ERR_INVALID, "this connection has joined already");
+  const int version = body.at("version").get<int>();
+  const std::string library = body.value("library", std::string("?"));
+  if (version != control::kControlVersion)
+    return refuse(client, INA_ERR_VERSION,
+                  fmt::format("libina {} speaks control version {}, this switch ({}) version {}: "
+                              "install matching versions",
+                              library, version, INA_PROJECT_VERSION, control::kControlVersion));
+  const std::string name = body.at("job").get<std::string>();
+  const auto rank = body.at("rank").get<int64_t>();
+  const auto workers = body.at("world_size").get<int64_t>();
+  if (name.empty() || name.size() > 128)
+    return refuse(client, INA_ERR_INVALID, "the job's name must have 1 to 128 characters");
+  if (workers < 1 || workers > kMaxWorkers)
+    return refuse(client, INA_ERR_REFUSED,
+                  fmt::format("world size {} is not in 1..{}: a worker bitmap has {} bits", workers,
+                              kMaxWorkers, kMaxWorkers));
+  if (rank < 0 || rank >= workers)
+    return refuse(client, INA_ERR_INVALID,
+                  fmt::format("rank {} is not in 0..{}", rank, workers - 1));
+  const std::string transport = body.at("transport").get<std::string>();
+  uint32_t frame_port = 0;
+  if (transport == "frame") {
+    const std::string port = body.value("port", std::string());
+    const auto found =
+        std::find_if(config_.frame_ports.begin(), config_.frame_ports.end(),
+                     [&](const FramePortInfo& info) { return port.empty() || info.name == port; });
+    if (found == config_.frame_ports.end())
+      return refuse(client, INA_ERR_UNSUPPORTED,
+                    fmt::format("this switch has no Ethernet port{}",
+                                port.empty() ? std::string() : " named '" + port + "'"));
+    frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
+  } else if (transport != "shm" || !config_.has_shm) {
+    return refuse(client, INA_ERR_UNSUPPORTED,
+                  fmt::format("this switch offers no '{}' transport", transport));
+  }
+
+  Job* job = find_or_admit(client, name, static_cast<uint32_t>(workers),
+                           body.value("window_bytes", uint64_t{0}));
+  if (!job) return;
+  if (job->uid != client.peer.uid && client.peer.uid != 0)
+    return refuse(client, INA_ERR_REFUSED,
+                  fmt::format("job '{}' belongs to another user (uid {})", name, job->uid));
+  if (job->workers != workers) {
+    const std::string text = fmt::format(
+        "world sizes of job '{}' differ: rank {} (pid {}) says {}, {} joined with {}", name, rank,
+        client.peer.pid, workers, ranks_text(job->members_present()), job->workers);
+    refuse(client, INA_ERR_MISMATCH, text);
+    if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_MISMATCH, text);
+    return;
+  }
+  Job::Worker& worker = job->members[static_cast<size_t>(rank)];
+  if (worker.client || job->state != Job::State::kJoining) {
+    const std::string holder =
+        worker.client ? fmt::format("by pid {}", worker.client->peer.pid) : "earlier";
+    const std::string text =
+        fmt::format("rank {} of job '{}' was joined {} and now again by pid {}", rank, name, holder,
+                    client.peer.pid);
+    refuse(client, INA_ERR_RANK_TAKEN, text);
+    // While the job gathers, nobody can tell which of the two is meant; a running job goes on.
+    if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_RANK_TAKEN, text);
+    return;
+  }
+
+  Json reply = {{"type", "joined"},
+                {"library", INA_PROJECT_VERSION},
+                {"job_id", value(job->id)},
+                {"job_key", job->key},
+                {"epoch", job->epoch},
+                {"window", job->grant.window},
+                {"slot_bytes", config_.slot_bytes},
+                {"lanes", job->geometry.lanes}};
+  std::vector<int> fds;
+  if (transport == "shm") {
+    auto session = io::shm::WorkerSession::create(job->geometry, job->results.map.data());
+    if (!session) return refuse(client, session.error().status, session.error().text);
+    worker.session = std::move(*session);
+    reply["shm"] = {{"layout", io::shm::kLayoutVersion},
+                    {"tx_depth", job->geometry.tx_depth},
+                    {"rx_depth", job->geometry.rx_depth},
+                    {"result_rows", job->geometry.result_rows}};
+    fds = {worker.session->switch_region.fd.get(), job->results.fd.get()};
+    for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
+  } else {
+    const Json& address = body.at("address");
+    worker.address.emplace();
+    const auto mac = address.at("mac").get<std::vector<uint8_t>>();
+    if (mac.size() != 6) return refuse(client, INA_ERR_INVALID, "address.mac must have 6 bytes");
+    std::copy(mac.begin(), mac.end(), worker.address->mac.begin());
+    worker.address->ip = address.at("ip").get<uint32_t>();
+    worker.address->udp_port = address.at("udp_port").get<uint16_t>();
+    worker.frame_port = frame_port;
+    const wire::Address& ours = config_.frame_ports[frame_port].address;
+    reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
+  }
+  worker.client = &client;
+  client.job = job;
+  client.rank = Rank{static_cast<uint8_t>(rank)};
+  client.state = Client::State::kJoined;
+  send(client, reply, fds);
+}
+
+void Conductor::on_attach(Client& client, control::Received& received) {
+  if (client.state != Client::State::kJoined)
+    return refuse(client, INA_ERR_INVALID, "attach without join");
+  Job& job = *client.job;
+  Job::Worker& worker = job.members[value(client.rank)];
+  auto kind = LaneCommand::Kind::kAttachFrame;
+  if (worker.session) {
+    kind = LaneCommand::Kind::kAttachShm;
+    if (received.fds.size() != 1)
+      return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
+    auto region = io::shm::map_peer_region(
+        received.fds[0], io::shm::WorkerLayout(job.geometry).bytes, "worker region");
+    if (!region) return refuse(client, region.error().status, region.error().text);
+    worker.session->worker_region = std::move(*region);
+  }
+  const auto commands = on_lanes(kind, [&](LaneCommand& command, uint32_t) {
+    command.job = job.index;
+    command.rank = client.rank;
+    command.session = worker.session.get();
+    command.frame_port = worker.frame_port;
+    command.spec.id = job.id;
+    command.job_key = job.key;
+    if (worker.address) command.address = *worker.address;
+  });
+  for (const auto& command : commands)
+    if (!command->error.empty()) return refuse(client, INA_ERR_REFUSED, command->error);
+  worker.attached = true;
+  client.state = Client::State::kAttached;
+  if (job.attached() != full_bitmap(job.workers)) return tell_missing(job);
+  job.state = Job::State::kRunning;
+  spdlog::info("job running job={} id={} workers={}", job.name, value(job.id), job.workers);
+  for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
+}
+
+void Conductor::tell_missing(Job& job) {
+  const Bitmap missing = full_bitmap(job.workers) & ~job.attached();
+  for (Job::Worker& member : job.members)
+    if (member.attached)
+      send(*member.client, {{"type", "waiting"}, {"missing", ranks_of(missing)}});
+}
+
+// ---- leaving
+
+void Conductor::on_leave(Client& client) {
+  if (client.state != Client::State::kAttached)
+    return refuse(client, INA_ERR_INVALID, "leave without attach");
+  Job& job = *client.job;
+  client.state = Client::State::kLeaving;
+  if (job.state == Job::State::kJoining) {
+    send(client, {{"type", "left"}});
+    return worker_gone(client);
+  }
+  job.state = Job::State::kLeaving;
+  const Bitmap left = job.bits([](const Job::Worker& worker) {
+    return !worker.client || worker.client->state == Client::State::kLeaving;
+  });
+  if (left != full_bitmap(job.workers)) return;
+  for (Job::Worker& member : job.members) {
+    if (!member.client) continue;
+    send(*member.client, {{"type", "left"}});
+    member.client->state = Client::State::kEnded;
+    member.client->job = nullptr;
+    member.client = nullptr;
+  }
+  spdlog::info("job ended job={} id={}", job.name, value(job.id));
+  remove_job(job);
+}
+
+/// The connection of a job's worker is gone, or it gave up waiting for the others to join.
+void Conductor::worker_gone(Client& client) {
+  Job& job = *client.job;
+  Job::Worker& worker = job.members[value(client.rank)];
+  const bool leaving = client.state == Client::State::kLeaving;
+  client.job = nullptr;
+  client.state = Client::State::kEnded;
+  worker.client = nullptr;
+  if (job.state == Job::State::kJoining) {
+    if (worker.attached)
+      on_lanes(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
+        command.job = job.index;
+        command.rank = client.rank;
+      });
+    worker = Job::Worker{};
+    return tell_missing(job);
+  }
+  // If it said goodbye and did not wait for the others, they need nothing more from it.
+  if (leaving) return;
+  end_job(job, INA_ERR_PEER_LOST,
+          fmt::format("rank {} (pid {}) of job '{}' died or left without ina_finalize",
+                      value(client.rank), client.peer.pid, job.name));
+}
+
+void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
+  spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
+               static_cast<int>(status), text);
+  for (Job::Worker& member : job.members) {
+    if (!member.client) continue;
+    send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});
+    member.client->state = Client::State::kEnded;
+    member.client->job = nullptr;
+  }
+  remove_job(job);
+}
+
+void Conductor::remove_job(Job& job) {
+  on_lanes(LaneCommand::Kind::kRemoveJob,
+           [&](LaneCommand& command, uint32_t) { command.job = job.index; });
+  admission_.release(job.grant);
+  jobs_[job.index].reset();
+}
+
+void Conductor::on_abort(Client& client, const Json& body) {
+  if (!client.job) return;  // the abort of another worker crossed this one
+  Job& job = *client.job;
+  const std::string text = body.value("text", std::string("a worker gave up"));
+  end_job(job, INA_ERR_ABORTED,
+          fmt::format("rank {} of job '{}' gave up: {}; {}", value(client.rank), job.name,
+                      text.substr(0, 1024), waiting_text(job)));
+}
+
+void Conductor::on_explain(Client& client) {
+  send(client, {{"type", "explain"},
+                {"text", client.job ? waiting_text(*client.job) : "the job has ended"}});
+}
+
+std::optional<aggregator::Waiting> Conductor::oldest_waiting(const Job& job) {
+  std::optional<aggregator::Waiting> oldest;
+  for (const auto& command : on_lanes(LaneCommand::Kind::kOldestWaiting,
+                                      [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
+    if (command->waiting && (!oldest || command->waiting->seq < oldest->seq))
+      oldest = command->waiting;
+  return oldest;
+}
+
+std::string Conductor::waiting_text(Job& job) {
+  if (job.state == Job::State::kJoining)
+    return "waiting for " + ranks_text(full_bitmap(job.workers) & ~job.attached()) + " to join";
+  const auto oldest = oldest_waiting(job);
+  if (!oldest) return "the switch holds no incomplete fragment of the job";
+  return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),
+                     ranks_text(oldest->missing));
+}
+
+void Conductor::on_lane_events() {
+  for (LaneLink* lane : lanes_) {
+    while (const auto event = lane->next_event()) {
+      Job* job = jobs_[event->job].get();
+      if (!job || job->id != event->job_id) continue;  // ended meanwhile
+      end_job(*job, INA_ERR_MISMATCH,
+              fmt::format("workers of job '{}' disagree: rank {} started {}, rank {} started {}",
+                          job->name, value(event->first_rank), text_of(event->first),
+                          value(event->other_rank), text_of(event->other)));
+    }
+  }
+}
+
+// ---- status
+
+void Conductor::on_status(Client& client) {
+  const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
+  const Fd file(::memfd_create("ina-status", MFD_CLOEXEC));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return refuse(client, INA_ERR_NO_MEMORY, "cannot make a memory file for the status");
+  send(client, {{"type", "status"}}, {file.get()});
+}
+
+Conductor::Json Conductor::status_json() {
+  const auto snapshots = on_lanes(LaneCommand::Kind::kSnapshot, [](LaneCommand&, uint32_t) {});
+  const auto drops_json = [](const DropCounters& drops) {
+    Json json = Json::object();
+    for (size_t i = 0; i < kDropReasons; ++i)
+      if (drops.count[i] != 0) json[std::string(name(static_cast<DropReason>(i)))] = drops.count[i];
+    return json;
+  };
+  const auto add_drops = [](DropCounters& sum, const DropCounters& more) {
+    for (size_t i = 0; i < kDropReasons; ++i) sum.count[i] += more.count[i];
+  };
+
+  Json lanes = Json::array();
+  aggregator::Counters total;
+  std::vector<io::PortCounters> ports(1 + config_.frame_ports.size());
+  uint64_t unsent = 0;
+  for (size_t i = 0; i < snapshots.size(); ++i) {
+    const LaneSnapshot& s = snapshots[i]->snapshot;
+    lanes.push_back({{"lcore", i},
+                     {"polls", s.lane.polls},
+                     {"packets", s.lane.packets},
+                     {"sleeps", s.lane.sleeps},
+                     {"busy_ratio", s.lane.polls ? static_cast<double>(s.lane.busy_polls) /
+                                                       static_cast<double>(s.lane.polls)
+                                                 : 0.0}});
+    unsent += s.lane.unsent;
+    const aggregator::Counters& a = s.aggregator;
+    total.packets += a.packets;
+    total.absorbed += a.absorbed;
+    total.absorbed_bytes += a.absorbed_bytes;
+    total.results += a.results;
+    total.results_again += a.results_again;
+    total.contributions_in_results += a.contributions_in_results;
+    total.contributions_discarded += a.contributions_discarded;
+    total.slots_used += a.slots_used;
+    total.slots_used_peak += a.slots_used_peak;
+    add_drops(total.drops, a.drops);
+    for (size_t p = 0; p < ports.size() && p < s.ports.size(); ++p) {
+      ports[p].rx_packets += s.ports[p].rx_packets;
+      ports[p].rx_bytes += s.ports[p].rx_bytes;
+      ports[p].tx_packets += s.ports[p].tx_packets;
+      ports[p].tx_bytes += s.ports[p].tx_bytes;
+      add_drops(ports[p].drops, s.ports[p].drops);
+    }
+  }
+  Json port_list = Json::array();
+  for (size_t p = 0; p < ports.size(); ++p) {
+    if (p == 0 && !config_.has_shm) continue;
+    port_list.push_back({{"name", p == 0 ? config_.shm_name : config_.frame_ports[p - 1].name},
+                         {"type", p == 0 ? "shm" : "ethdev"},
+                         {"rx_packets", ports[p].rx_packets},
+                         {"rx_bytes", ports[p].rx_bytes},
+                         {"tx_packets", ports[p].tx_packets},
+                         {"tx_bytes", ports[p].tx_bytes},
+                         {"drops", drops_json(ports[p].drops)}});
+  }
+  Json jobs = Json::array();
+  for (auto& job : jobs_)
+    if (job) jobs.push_back(job_json(*job));
+  return {{"version", INA_PROJECT_VERSION},
+          {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
+          {"ports", port_list},
+          {"lcores", lanes},
+          {"aggregator",
+           {{"policy", config_.policy},
+            {"slots", admission_.slots_total()},
+            {"slot_bytes", config_.slot_bytes},
+            {"slots_reserved", admission_.slots_reserved()},
+            {"slots_used", total.slots_used},
+            {"slots_used_peak", total.slots_used_peak},
+            {"packets", total.packets},
+            {"absorbed", total.absorbed},
+            {"absorbed_bytes", total.absorbed_bytes},
+            {"results", total.results},
+            {"results_again", total.results_again},
+            {"results_unsent", unsent},
+            {"contributions_in_results", total.contributions_in_results},
+            {"contributions_discarded", total.contributions_discarded},
+            {"drops", drops_json(total.drops)}}},
+          {"jobs", jobs}};
+}
+
+Conductor::Json Conductor::job_json(Job& job) {
+  static constexpr const char* kStates[] = {"joining", "running", "leaving"};
+  const Bitmap attached = job.attached();
+  Json json = {{"name", job.name},
+               {"id", value(job.id)},
+               {"epoch", job.epoch},
+               {"uid", job.uid},
+               {"world_size", job.workers},
+               {"joined", ranks_of(attached)},
+               {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
+               {"state", kStates[static_cast<size_t>(job.state)]},
+               {"window", job.grant.window},
+               {"slots", job.grant.slots_per_lane * job.geometry.lanes}};
+  if (job.state == Job::State::kRunning) {
+    if (const auto oldest = oldest_waiting(job)) {
+      json["waiting_for"] = ranks_of(oldest->missing);
+      json["oldest_fragment"] = oldest->seq.value;
+      json["oldest_operation"] = text_of(oldest->signature);
+    }
+  }
+  return json;
+}
+
+}  // namespace ina::switchd

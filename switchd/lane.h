@@ -1,0 +1,313 @@
+// One lane of the datapath: a shard of the aggregator array and the thread that polls its share of
+// the ports. The conductor (switchd/conductor.h) sends commands and gets events through rings; the
+// lane's own state is touched by its thread alone.
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "aggregator/serve.h"
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/idle.h"
+#include "common/spsc_ring.h"
+#include "io/shm/shm_port.h"
+#include "wire/frame.h"
+
+namespace ina::switchd {
+
+struct LaneCounters {
+  uint64_t polls = 0;
+  uint64_t busy_polls = 0;
+  uint64_t packets = 0;
+  uint64_t sleeps = 0;
+  uint64_t unsent = 0;  ///< results that a port did not take; the worker asks again
+};
+
+/// What a lane's counters were at one moment.
+struct LaneSnapshot {
+  LaneCounters lane;
+  aggregator::Counters aggregator;
+  std::vector<io::PortCounters> ports;  ///< shm first, then the Ethernet ports in config order
+};
+
+/// A request of the conductor. Lives on the conductor's side until `done`.
+struct LaneCommand {
+  enum class Kind : uint8_t {
+    kAddJob,
+    kRemoveJob,
+    kAbortJob,
+    kAttachShm,
+    kAttachFrame,
+    kDetach,
+    kOldestWaiting,
+    kSnapshot,
+    kStop,
+  };
+  Kind kind{};
+  aggregator::JobIndex job = 0;
+  Rank rank{};
+  // in
+  aggregator::JobSpec spec;                   // kAddJob
+  io::shm::WorkerSession* session = nullptr;  // kAttachShm
+  uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
+  wire::Address address;                      // kAttachFrame
+  uint64_t job_key = 0;                       // kAttachFrame
+  // out
+  std::string error;
+  std::optional<aggregator::Waiting> waiting;
+  LaneSnapshot snapshot;
+
+  std::atomic<bool> done{false};
+};
+
+/// Something the conductor must know about.
+struct LaneEvent {
+  aggregator::JobIndex job = 0;
+  JobId job_id{};
+  Rank first_rank{};
+  Rank other_rank{};
+  wire::Signature first;
+  wire::Signature other;
+};
+
+/// The conductor's side of a lane. Conductor and lane are one producer and one consumer each.
+class LaneLink {
+ public:
+  LaneLink() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  // Conductor.
+  void post(LaneCommand& command) {
+    while (!commands_.push(&command)) ::usleep(100);
+    ring(wake_.get());
+  }
+  std::optional<LaneEvent> next_event() { return events_.pop(); }
+
+  // Lane.
+  std::optional<LaneCommand*> next_command() { return commands_.pop(); }
+  bool has_command() const { return !commands_.empty(); }
+  /// A job has at most one event, and the ring holds one for each job that fits.
+  void report(const LaneEvent& event) {
+    if (events_.push(event)) ring(conductor_event_);
+  }
+  int wake_fd() const { return wake_.get(); }
+  void set_conductor_event(int fd) { conductor_event_ = fd; }
+
+ private:
+  static void ring(int fd) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof(one));
+  }
+
+  SpscRing<LaneCommand*> commands_{64};
+  SpscRing<LaneEvent> events_{4096};
+  Fd wake_;
+  int conductor_event_ = -1;
+};
+
+struct LaneConfig {
+  uint32_t lane = 0;
+  uint32_t burst = 32;
+  IdleMode idle = IdleMode::kAuto;
+  aggregator::Shape shape;
+  uint32_t max_endpoints = 4096;
+};
+
+/// Stands for Ethernet ports in a build without DPDK; never made.
+struct NoFramePort {
+  size_t rx_burst(std::span<io::RxPacket>) { return 0; }
+  void rx_release() {}
+  bool tx(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) { return false; }
+  void tx_flush() {}
+  const io::PortCounters& counters() const { return counters_; }
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank) {
+    return fail(INA_ERR_UNSUPPORTED, "this build has no Ethernet ports");
+  }
+  void unbind(io::EndpointIndex) {}
+  io::PortCounters counters_;
+};
+static_assert(io::SwitchPort<NoFramePort>);
+
+/// `FramePort`: the type of the ports besides shm, io::ethdev::EthdevPort in the daemon.
+template <io::SwitchPort FramePort = NoFramePort>
+class Lane {
+ public:
+  Lane(const LaneConfig& config, std::span<std::byte> rows, LaneLink& link,
+       std::vector<FramePort*> frame_ports = {})
+      : config_(config),
+        link_(link),
+        aggregator_(config.shape, rows),
+        shm_(config.lane, config.max_endpoints),
+        frame_ports_(std::move(frame_ports)),
+        jobs_(config.shape.max_jobs),
+        packets_(config.burst),
+        verdicts_(config.burst) {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    ::epoll_ctl(shm_.epoll_fd(), EPOLL_CTL_ADD, link_.wake_fd(), &event);
+  }
+
+  /// Polls until told to stop.
+  void run() {
+    IdleStrategy idle(config_.idle);
+    for (;;) {
+      while (const auto command = link_.next_command()) execute(**command);
+      if (stopped_) return;
+      if (poll_once()) {
+        idle.reset();
+        continue;
+      }
+      if (idle.idle() == IdleStrategy::Step::kSleep) sleep(idle.sleep_ns());
+    }
+  }
+
+  /// One round over the ports. True if there was a packet. Allocates, locks and throws never; the
+  /// only system calls are those that wake a sleeping worker or drive a port.
+  bool poll_once() {
+    const Nanos now = now_ns();
+    ++counters_.polls;
+    size_t handled = poll_port(shm_, now);
+    for (FramePort* port : frame_ports_) handled += poll_port(*port, now);
+    if (handled == 0) return false;
+    ++counters_.busy_polls;
+    counters_.packets += handled;
+    return true;
+  }
+
+ private:
+  /// Where a worker is to be found.
+  struct Member {
+    bool bound = false;
+    FramePort* port = nullptr;  ///< nullptr: on the shm port
+    io::EndpointIndex endpoint = 0;
+  };
+  struct JobMembers {
+    JobId id{};
+    std::array<Member, kMaxWorkers> member{};
+  };
+
+  template <class P>
+  size_t poll_port(P& port, Nanos now) {
+    const size_t count = aggregator::serve(
+        port, aggregator_, packets_, verdicts_, now,
+        [this](aggregator::JobIndex job, Rank rank, const aggregator::Verdict& verdict) {
+          send(jobs_[job].member[value(rank)], verdict);
+        },
+        [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
+          link_.report({packet.job, jobs_[packet.job].id, verdict.first_rank, packet.rank,
+                        verdict.first_signature, packet.message.signature()});
+        });
+    if (count != 0) flush();
+    return count;
+  }
+
+  void flush() {
+    shm_.tx_flush();
+    for (FramePort* port : frame_ports_) port->tx_flush();
+  }
+
+  void send(const Member& member, const aggregator::Verdict& verdict) {
+    const std::span<const std::byte> payload(verdict.payload, verdict.payload_bytes);
+    const bool sent =
+        member.bound && (member.port ? member.port->tx(member.endpoint, verdict.message, payload)
+                                     : shm_.tx(member.endpoint, verdict.message, payload));
+    if (!sent) ++counters_.unsent;
+  }
+
+  void execute(LaneCommand& command) {
+    using Kind = LaneCommand::Kind;
+    switch (command.kind) {
+      case Kind::kAddJob:
+        aggregator_.add_job(command.job, command.spec);
+        jobs_[command.job] = JobMembers{command.spec.id, {}};
+        break;
+      case Kind::kRemoveJob:
+        for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) detach(command.job, rank);
+        aggregator_.remove_job(command.job);
+        jobs_[command.job] = JobMembers{};
+        break;
+      case Kind::kAbortJob:
+        aggregator_.abort_job(command.job);
+        break;
+      case Kind::kAttachShm:
+        attach(command, nullptr, shm_.attach(*command.session, command.job, command.rank));
+        break;
+      case Kind::kAttachFrame: {
+        FramePort* port = frame_ports_[command.frame_port];
+        attach(command, port,
+               port->bind(command.address, command.spec.id, command.job_key, command.job,
+                          command.rank));
+        break;
+      }
+      case Kind::kDetach:
+        detach(command.job, value(command.rank));
+        break;
+      case Kind::kOldestWaiting:
+        command.waiting = aggregator_.oldest_waiting(command.job);
+        break;
+      case Kind::kSnapshot:
+        command.snapshot.lane = counters_;
+        command.snapshot.aggregator = aggregator_.counters();
+        command.snapshot.ports.assign(1, shm_.counters());
+        for (FramePort* port : frame_ports_) command.snapshot.ports.push_back(port->counters());
+        break;
+      case Kind::kStop:
+        stopped_ = true;
+        break;
+    }
+    command.done.store(true, std::memory_order_release);
+  }
+
+  void attach(LaneCommand& command, FramePort* port, const Result<io::EndpointIndex>& endpoint) {
+    if (endpoint)
+      jobs_[command.job].member[value(command.rank)] = {true, port, *endpoint};
+    else
+      command.error = endpoint.error().text;
+  }
+
+  void detach(aggregator::JobIndex job, uint32_t rank) {
+    Member& member = jobs_[job].member[rank];
+    if (!member.bound) return;
+    if (member.port)
+      member.port->unbind(member.endpoint);
+    else
+      shm_.detach(member.endpoint);
+    member = Member{};
+  }
+
+  void sleep(Nanos timeout_ns) {
+    // An Ethernet port is polled: nothing wakes a sleeper when a frame arrives.
+    const bool polled = !frame_ports_.empty();
+    if (polled) timeout_ns = std::min<Nanos>(timeout_ns, 50'000);
+    if (shm_.prepare_sleep() && !link_.has_command()) {
+      ++counters_.sleeps;
+      if (polled) {
+        const timespec pause{0, timeout_ns};
+        ::nanosleep(&pause, nullptr);
+      } else {
+        epoll_event events[8];
+        ::epoll_wait(shm_.epoll_fd(), events, 8,
+                     static_cast<int>(std::max<Nanos>(1, timeout_ns / 1'000'000)));
+      }
+    }
+    shm_.end_sleep();
+  }
+
+  LaneConfig config_;
+  LaneLink& link_;
+  aggregator::Aggregator aggregator_;
+  io::shm::ShmPort shm_;
+  std::vector<FramePort*> frame_ports_;
+  std::vector<JobMembers> jobs_;
+  std::vector<io::RxPacket> packets_;
+  std::vector<aggregator::Verdict> verdicts_;
+  LaneCounters counters_;
+  bool stopped_ = false;
+};
+
+}  // namespace ina::switchd

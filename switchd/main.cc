@@ -1,0 +1,249 @@
+// ina-switchd: reads the configuration, starts DPDK, opens the ports, runs a lane on each datapath
+// lcore and the conductor on the main one, until SIGTERM or SIGINT.
+#include <fmt/format.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <signal.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "config/config.h"
+#include "io/ethdev/eal.h"
+#include "io/ethdev/ethdev_port.h"
+#include "switchd/conductor.h"
+#include "switchd/lane.h"
+
+namespace ina::switchd {
+namespace {
+
+constexpr int kExitConfig = 2;  // also what `--check` returns for a bad file
+constexpr int kExitStart = 1;
+
+using DaemonLane = Lane<io::EthdevPort>;
+
+Conductor* signalled = nullptr;
+void on_signal(int) {
+  if (signalled) signalled->stop();
+}
+
+void set_up_log(const config::LogConfig& log) {
+  auto logger = log.file.empty() ? spdlog::stderr_color_mt("switchd")
+                                 : spdlog::basic_logger_mt("switchd", log.file);
+  logger->set_level(spdlog::level::from_str(std::string(name(log.level))));
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+/// Memory of value rows: from huge pages where the kernel gives them, prefaulted, 64-byte aligned.
+Result<Mapping> row_memory(size_t bytes, bool hugepages) {
+  constexpr size_t kHugePageBytes = size_t{2} << 20;
+  const size_t rounded = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+  void* rows = MAP_FAILED;
+  if (hugepages)
+    rows = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags | MAP_HUGETLB, -1, 0);
+  if (rows == MAP_FAILED) {
+    rows = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (rows == MAP_FAILED)
+      return fail(INA_ERR_NO_MEMORY, fmt::format("cannot allocate {} bytes of value rows "
+                                                 "(aggregator.slots x aggregator.slot_bytes)",
+                                                 bytes));
+    ::madvise(rows, rounded, MADV_HUGEPAGE);
+  }
+  return Mapping(static_cast<std::byte*>(rows), rounded);
+}
+
+std::string cpu_list(const std::vector<uint32_t>& cpus) {
+  return fmt::format("{}", fmt::join(cpus, ","));
+}
+
+Result<io::Eal> start_eal(const config::Config& config) {
+  io::EalConfig eal;
+  eal.huge = static_cast<io::EalConfig::Huge>(config.eal.huge);
+  eal.memory_bytes = config.eal.memory_bytes;
+  eal.file_prefix = config.eal.file_prefix;
+  eal.cpus = cpu_list(config.eal.cpus);
+  eal.lcores = config.switchd.lcores;
+  eal.extra_args = config.eal.extra_args;
+  for (const config::PortConfig& port : config.ports)
+    if (port.type == config::PortType::kEthdev && !port.device.starts_with("net_"))
+      eal.pci.push_back(port.device);
+  eal.log = [](io::EalLogLevel level, std::string_view line) {
+    if (level == io::EalLogLevel::kError)
+      spdlog::error("dpdk: {}", line);
+    else
+      spdlog::warn("dpdk: {}", line);
+  };
+  return io::Eal::start(eal);
+}
+
+Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Config& config) {
+  std::vector<std::unique_ptr<io::EthdevPort>> ports;
+  for (const config::PortConfig& port : config.ports) {
+    if (port.type != config::PortType::kEthdev) continue;
+    io::EthdevPortConfig ethdev;
+    ethdev.name = port.name;
+    ethdev.device = port.device;
+    ethdev.ip = port.ip;
+    ethdev.udp_port = port.udp_port;
+    ethdev.mtu = port.mtu_bytes;
+    ethdev.rx_descriptors = port.rx_descriptors;
+    ethdev.tx_descriptors = port.tx_descriptors;
+    ethdev.slot_bytes = config.aggregator.slot_bytes;
+    auto opened = io::EthdevPort::open(ethdev);
+    if (!opened)
+      return fail(opened.error().status, "port " + port.name + ": " + opened.error().text);
+    spdlog::info("port open name={} type=ethdev device=\"{}\"", port.name, port.device);
+    ports.push_back(std::move(*opened));
+  }
+  return ports;
+}
+
+ConductorConfig conductor_config(const config::Config& config,
+                                 const std::vector<std::unique_ptr<io::EthdevPort>>& ports) {
+  ConductorConfig c;
+  c.socket_path = config.control.socket;
+  c.socket_mode = config.control.mode;
+  c.max_connections = config.control.max_connections;
+  c.join_timeout_ns = config.control.join_timeout_us * 1000;
+  c.max_jobs = config.switchd.max_jobs;
+  c.slots = config.aggregator.slots;
+  c.slot_bytes = config.aggregator.slot_bytes;
+  c.slots_per_job = config.static_pools.slots_per_job;
+  c.policy = std::string(name(config.aggregator.policy));
+  c.has_shm = false;
+  for (const config::PortConfig& port : config.ports)
+    if (port.type == config::PortType::kShm) {
+      c.has_shm = true;
+      c.shm_name = port.name;
+    }
+  for (const auto& port : ports) c.frame_ports.push_back({port->config().name, port->address()});
+  return c;
+}
+
+/// Everything between a valid configuration and the end; errors are whole sentences.
+Result<void> serve(const config::Config& config) {
+  const uint32_t lanes = config.switchd.lcores;
+  auto eal = start_eal(config);
+  if (!eal) return tl::unexpected(eal.error());
+  auto ports = open_ports(config);
+  if (!ports) return tl::unexpected(ports.error());
+  std::vector<io::EthdevPort*> raw_ports;
+  for (const auto& port : *ports) raw_ports.push_back(port.get());
+
+  std::vector<Mapping> rows;
+  std::vector<std::unique_ptr<LaneLink>> links;
+  std::vector<LaneLink*> raw_links;
+  std::vector<std::unique_ptr<DaemonLane>> lane_objects;
+  for (uint32_t i = 0; i < lanes; ++i) {
+    LaneConfig lane;
+    lane.lane = i;
+    lane.burst = config.switchd.burst;
+    lane.idle = static_cast<IdleMode>(config.switchd.idle);
+    lane.shape = {config.aggregator.slots / lanes, config.aggregator.slot_bytes,
+                  config.switchd.max_jobs};
+    lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * kMaxWorkers, 65535);
+    auto memory =
+        row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());
+    if (!memory) return tl::unexpected(memory.error());
+    rows.push_back(std::move(*memory));
+    links.push_back(std::make_unique<LaneLink>());
+    raw_links.push_back(links.back().get());
+    lane_objects.push_back(std::make_unique<DaemonLane>(
+        lane, std::span(rows.back().data(), rows.back().size()), *links.back(), raw_ports));
+  }
+
+  Conductor conductor(conductor_config(config, *ports), raw_links);
+  if (auto opened = conductor.open(); !opened) return opened;
+  signalled = &conductor;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  uint32_t next = 0;
+  unsigned lcore = 0;
+  RTE_LCORE_FOREACH_WORKER(lcore) {
+    if (next == lanes) break;
+    rte_eal_remote_launch(
+        [](void* lane) {
+          static_cast<DaemonLane*>(lane)->run();
+          return 0;
+        },
+        lane_objects[next++].get(), lcore);
+  }
+  spdlog::info(
+      "serving version={} lcores={} slots={} slot_bytes={} policy={} kernels={} hugepages={}",
+      INA_PROJECT_VERSION, lanes, config.aggregator.slots, config.aggregator.slot_bytes,
+      name(config.aggregator.policy), aggregator::kernel_target(), eal->uses_hugepages());
+  conductor.run();
+
+  signalled = nullptr;
+  for (LaneLink* link : raw_links) {
+    LaneCommand stop;
+    stop.kind = LaneCommand::Kind::kStop;
+    link->post(stop);
+    while (!stop.done.load(std::memory_order_acquire)) ::usleep(100);
+  }
+  rte_eal_mp_wait_lcore();
+  spdlog::info("stopped");
+  return {};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"The INA aggregation switch: sums the gradients of its workers' jobs."};
+  std::string config_file;
+  std::string socket;
+  bool check = false;
+  bool sample = false;
+  bool manual = false;
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  app.add_option("-c,--config", config_file, "configuration file (YAML); without it, the defaults");
+  app.add_option("--socket", socket, "control socket, instead of control.socket of the file");
+  app.add_flag("--check", check, "only check the configuration: exit 0 or 2");
+  app.add_flag("--print-config", sample, "print a commented configuration with all defaults");
+  app.add_flag("--print-manual", manual, "print the manual page of the configuration (roff)");
+  CLI11_PARSE(app, argc, argv);
+  if (sample || manual) {
+    fmt::print("{}", sample ? config::sample_config() : config::manual_page());
+    return 0;
+  }
+  auto config = config_file.empty() ? config::load_config("", "defaults")
+                                    : config::load_config_file(config_file);
+  if (!config) {
+    for (const config::ConfigError& error : config.error())
+      fmt::print(stderr, "{}\n", error.to_string());
+    return kExitConfig;
+  }
+  if (!socket.empty()) config->control.socket = socket;
+  if (check) {
+    fmt::print("{}: ok\n", config_file.empty() ? "defaults" : config_file);
+    return 0;
+  }
+  set_up_log(config->log);
+  if (const auto served = serve(*config); !served) {
+    spdlog::critical("{}", served.error().text);
+    return kExitStart;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ina::switchd
+
+int main(int argc, char** argv) {
+  try {
+    return ina::switchd::run(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "ina-switchd: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,205 @@
+// The client library against a whole switch, over the shm port, through the public API.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "ina/ina.hpp"
+#include "tests/support/switch_fixture.h"
+
+namespace ina {
+namespace {
+
+using namespace std::chrono_literals;
+using test::TestSwitch;
+
+Context join(const TestSwitch& sw, int rank, int world, const char* job = "job",
+             std::chrono::microseconds timeout = 20s) {
+  ina_config config;
+  ina_config_init(&config);
+  const std::string url = sw.url();
+  config.url = url.c_str();
+  config.job = job;
+  config.rank = rank;
+  config.world_size = world;
+  config.timeout_us = timeout.count();
+  return Context(config);
+}
+
+/// Runs `body(context, rank)` for each rank in a thread of its own.
+template <class F>
+void on_ranks(const TestSwitch& sw, int world, F&& body, const char* job = "job") {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        Context context = join(sw, rank, world, job);
+        body(context, rank);
+        context.finalize();
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "rank " << rank << ": " << e.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+template <class T>
+T input(int rank, size_t i) {
+  return static_cast<T>(static_cast<int>((i * 7 + static_cast<size_t>(rank) * 13) % 11) - 5);
+}
+
+template <class T>
+T expected_sum(int world, size_t i) {
+  T sum{};
+  for (int rank = 0; rank < world; ++rank) sum = static_cast<T>(sum + input<T>(rank, i));
+  return sum;
+}
+
+struct Grid {
+  int world;
+  uint32_t lanes;
+  uint32_t slot_bytes;
+};
+
+class AllReduce : public testing::TestWithParam<Grid> {};
+
+TEST_P(AllReduce, SumsEveryElementOfEveryCount) {
+  const Grid grid = GetParam();
+  TestSwitch sw({.slot_bytes = grid.slot_bytes, .lanes = grid.lanes});
+  on_ranks(sw, grid.world, [&](Context& context, int rank) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{255}, size_t{256},
+                               size_t{257}, size_t{10'000}, size_t{100'003}}) {
+      std::vector<float> send(count), recv(count, -1);
+      std::vector<int64_t> in_place(count);
+      for (size_t i = 0; i < count; ++i) {
+        send[i] = input<float>(rank, i);
+        in_place[i] = input<int64_t>(rank, i);
+      }
+      context.allreduce<float>(send, recv);
+      context.allreduce<int64_t>(in_place);
+      for (size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(recv[i], expected_sum<float>(grid.world, i)) << "count " << count << " at " << i;
+        ASSERT_EQ(in_place[i], expected_sum<int64_t>(grid.world, i));
+        ASSERT_EQ(send[i], input<float>(rank, i)) << "the send buffer changed";
+      }
+    }
+    context.barrier();
+  });
+  const auto status = sw.status();
+  EXPECT_EQ(status["aggregator"]["slots_used"], 0);
+  EXPECT_EQ(status["aggregator"]["slots_reserved"], 0) << "slots of a job that ended";
+  EXPECT_EQ(status["jobs"].size(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AllReduce,
+                         testing::Values(Grid{1, 1, 1024}, Grid{2, 1, 256}, Grid{4, 1, 8192},
+                                         Grid{3, 2, 1024}, Grid{5, 4, 512}),
+                         [](const auto& param_info) {
+                           return "Workers" + std::to_string(param_info.param.world) + "Lanes" +
+                                  std::to_string(param_info.param.lanes) + "Slot" +
+                                  std::to_string(param_info.param.slot_bytes);
+                         });
+
+TEST(AllReduceAsync, ManyInFlightCompleteInAnyOrderOfWaiting) {
+  TestSwitch sw;
+  on_ranks(sw, 3, [&](Context& context, int rank) {
+    constexpr size_t kOperations = 50;
+    std::vector<std::vector<int32_t>> data(kOperations);
+    std::vector<Request> requests;
+    for (size_t n = 0; n < kOperations; ++n) {
+      data[n].resize(n * 37);
+      for (size_t i = 0; i < data[n].size(); ++i) data[n][i] = input<int32_t>(rank, i + n);
+      requests.push_back(context.allreduce_async(std::span(data[n])));
+    }
+    for (size_t n = kOperations; n-- > 0;) requests[n].wait();
+    for (size_t n = 0; n < kOperations; ++n)
+      for (size_t i = 0; i < data[n].size(); ++i)
+        ASSERT_EQ(data[n][i], expected_sum<int32_t>(3, i + n));
+  });
+}
+
+TEST(AllReduceAsync, ProgressesWhileNobodyWaits) {
+  TestSwitch sw;
+  on_ranks(sw, 2, [&](Context& context, int rank) {
+    std::vector<float> data(500'000, static_cast<float>(rank + 1));
+    Request request = context.allreduce_async(std::span(data));
+    // The background thread alone must finish it: stats only look.
+    for (int i = 0; i < 20'000 && context.stats().operations == 0; ++i) ::usleep(1000);
+    EXPECT_EQ(context.stats().operations, 1u);
+    request.wait();
+    EXPECT_EQ(data.front(), 3.0f);
+    EXPECT_EQ(data.back(), 3.0f);
+  });
+}
+
+TEST(AllReduceAsync, ThreadsOfOneRankShareAContext) {
+  TestSwitch sw;
+  // Order of operations must agree between ranks, so each thread has one operation started in
+  // order by the main thread, and waits for it concurrently with the others.
+  on_ranks(sw, 2, [&](Context& context, int rank) {
+    constexpr int kThreads = 4;
+    std::vector<std::vector<int32_t>> data(kThreads, std::vector<int32_t>(20'000, rank + 1));
+    std::vector<Request> requests;
+    for (auto& buffer : data) requests.push_back(context.allreduce_async(std::span(buffer)));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) threads.emplace_back([&, t] { requests[t].wait(); });
+    for (auto& thread : threads) thread.join();
+    for (auto& buffer : data)
+      for (const int32_t element : buffer) ASSERT_EQ(element, 3);
+  });
+}
+
+TEST(AllReduce, AverageMinimumMaximum) {
+  TestSwitch sw;
+  on_ranks(sw, 4, [&](Context& context, int rank) {
+    std::vector<double> data(1000, rank);
+    context.allreduce<double>(data, INA_AVG);
+    EXPECT_EQ(data[999], 1.5);
+    std::fill(data.begin(), data.end(), rank);
+    context.allreduce<double>(data, INA_MIN);
+    EXPECT_EQ(data[0], 0);
+    std::fill(data.begin(), data.end(), rank);
+    context.allreduce<double>(data, INA_MAX);
+    EXPECT_EQ(data[500], 3);
+  });
+}
+
+TEST(AllReduce, OverflowIsReportedAndCleared) {
+  TestSwitch sw;
+  on_ranks(sw, 2, [&](Context& context, int) {
+    std::vector<int8_t> data(10, 100);
+    EXPECT_FALSE(context.overflowed());
+    context.allreduce<int8_t>(data);
+    EXPECT_EQ(data[3], 127);
+    EXPECT_TRUE(context.overflowed(true));
+    EXPECT_FALSE(context.overflowed());
+  });
+}
+
+TEST(AllReduce, JobsOfTheSameSwitchDoNotMix) {
+  TestSwitch sw;
+  std::thread other([&] {
+    on_ranks(
+        sw, 2,
+        [](Context& context, int) {
+          for (int n = 0; n < 50; ++n) {
+            std::vector<int32_t> data(5000, 1000);
+            context.allreduce<int32_t>(data);
+            for (const int32_t element : data) ASSERT_EQ(element, 2000);
+          }
+        },
+        "other");
+  });
+  on_ranks(sw, 3, [](Context& context, int) {
+    for (int n = 0; n < 50; ++n) {
+      std::vector<int32_t> data(5000, 1);
+      context.allreduce<int32_t>(data);
+      for (const int32_t element : data) ASSERT_EQ(element, 3);
+    }
+  });
+  other.join();
+}
+
+}  // namespace
+}  // namespace ina

@@ -1,0 +1,334 @@
+// What a caller sees when something is wrong: which status, which text, on which workers, and how
+// soon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <functional>
+#include <thread>
+
+#include "common/clock.h"
+#include "ina/ina.h"
+#include "tests/support/switch_fixture.h"
+
+namespace ina {
+namespace {
+
+using test::TestSwitch;
+using testing::HasSubstr;
+
+struct Outcome {
+  int status = INA_OK;
+  std::string text;
+};
+
+class Worker {
+ public:
+  Outcome join(const std::string& url, int rank, int world, const char* job = "job",
+               int64_t timeout_us = 10'000'000) {
+    ina_config config;
+    ina_config_init(&config);
+    config.url = url.c_str();
+    config.job = job;
+    config.rank = rank;
+    config.world_size = world;
+    config.timeout_us = timeout_us;
+    const int status = ina_init(&config, &context_);
+    return {status, status < 0 ? ina_last_error(nullptr) : ""};
+  }
+  Outcome sum(size_t count, ina_dtype dtype = INA_FLOAT32, ina_op op = INA_SUM,
+              int64_t timeout_us = 0) {
+    std::vector<std::byte> data(count * ina_dtype_size(dtype));
+    const int status =
+        ina_allreduce(context_, data.data(), data.data(), count, dtype, op, timeout_us);
+    return {status, status < 0 ? ina_last_error(context_) : ""};
+  }
+  Outcome leave(int64_t timeout_us = 0) {
+    const int status = ina_finalize(context_, timeout_us);
+    context_ = nullptr;
+    return {status, status < 0 ? ina_last_error(nullptr) : ""};
+  }
+  ~Worker() {
+    if (context_) ina_finalize(context_, 1'000'000);
+  }
+  ina_context* context_ = nullptr;
+};
+
+/// `body(worker, rank)` in a thread per rank, after all have joined.
+std::vector<Outcome> on_ranks(const TestSwitch& sw, int world,
+                              const std::function<Outcome(Worker&, int)>& body) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank] {
+      Worker worker;
+      Outcome& outcome = outcomes[static_cast<size_t>(rank)];
+      outcome = worker.join(sw.url(), rank, world);
+      if (outcome.status == INA_OK) outcome = body(worker, rank);
+    });
+  for (auto& thread : threads) thread.join();
+  return outcomes;
+}
+
+TEST(Errors, NoSwitchNamesTheSocketWithinTheTimeout) {
+  Worker worker;
+  const Nanos before = now_ns();
+  const auto outcome = worker.join("shm:/nonexistent/switch.sock", 0, 2, "job", 300'000);
+  EXPECT_EQ(outcome.status, INA_ERR_NO_SWITCH);
+  EXPECT_THAT(outcome.text, HasSubstr("/nonexistent/switch.sock"));
+  EXPECT_LT(now_ns() - before, 2'000'000'000);
+}
+
+TEST(Errors, UnknownUrlSaysWhatIsKnown) {
+  Worker worker;
+  const auto outcome = worker.join("tcp:somewhere", 0, 2);
+  EXPECT_EQ(outcome.status, INA_ERR_INVALID);
+  EXPECT_THAT(outcome.text, HasSubstr("tcp:somewhere"));
+}
+
+TEST(Errors, ConfigOutOfRangeNamesFieldAndRange) {
+  Worker worker;
+  EXPECT_THAT(worker.join("shm:/x", 5, 4).text, HasSubstr("ina_config.rank: 5 is not in 0..3"));
+  EXPECT_THAT(worker.join("shm:/x", 0, 65).text,
+              HasSubstr("ina_config.world_size: 65 is not in 1..64"));
+}
+
+TEST(Errors, JoinTimesOutNamingTheMissingRanks) {
+  TestSwitch sw;
+  Worker worker;
+  const auto outcome = worker.join(sw.url(), 1, 4, "job", 300'000);
+  EXPECT_EQ(outcome.status, INA_ERR_TIMEOUT);
+  EXPECT_THAT(outcome.text, HasSubstr("ranks 0, 2, 3 to join"));
+}
+
+TEST(Errors, RankThatGaveUpWaitingCanJoinAgain) {
+  TestSwitch sw;
+  {
+    Worker worker;
+    EXPECT_EQ(worker.join(sw.url(), 1, 2, "job", 100'000).status, INA_ERR_TIMEOUT);
+  }
+  const auto outcomes = on_ranks(sw, 2, [](Worker& w, int) { return w.sum(10); });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
+TEST(Errors, SecondJoinOfARankWhileGatheringFailsAllAndNamesBoth) {
+  TestSwitch sw;
+  Outcome first;
+  std::thread thread([&] {
+    Worker worker;
+    first = worker.join(sw.url(), 0, 2);
+  });
+  while (sw.status()["jobs"].empty() || sw.status()["jobs"][0]["joined"].empty()) ::usleep(1000);
+  Worker worker;
+  const auto second = worker.join(sw.url(), 0, 2);
+  thread.join();
+  EXPECT_EQ(second.status, INA_ERR_RANK_TAKEN);
+  EXPECT_EQ(first.status, INA_ERR_RANK_TAKEN);
+  EXPECT_THAT(second.text, HasSubstr("rank 0"));
+  EXPECT_THAT(first.text, HasSubstr("pid " + std::to_string(::getpid())));
+}
+
+TEST(Errors, SecondJoinOfARankInARunningJobHarmsTheNewcomerOnly) {
+  TestSwitch sw;
+  const auto outcomes = on_ranks(sw, 2, [&](Worker& worker, int rank) {
+    if (rank == 0) {
+      Worker intruder;
+      EXPECT_EQ(intruder.join(sw.url(), 1, 2).status, INA_ERR_RANK_TAKEN);
+    }
+    return worker.sum(1000);
+  });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
+TEST(Errors, DifferentWorldSizesFailAllAndNameBoth) {
+  TestSwitch sw;
+  Outcome first;
+  std::thread thread([&] {
+    Worker worker;
+    first = worker.join(sw.url(), 0, 2);
+  });
+  while (sw.status()["jobs"].empty() || sw.status()["jobs"][0]["joined"].empty()) ::usleep(1000);
+  Worker worker;
+  const auto second = worker.join(sw.url(), 1, 3);
+  thread.join();
+  for (const auto& outcome : {first, second}) {
+    EXPECT_EQ(outcome.status, INA_ERR_MISMATCH);
+    EXPECT_THAT(outcome.text, HasSubstr("rank 1"));
+    EXPECT_THAT(outcome.text, HasSubstr("says 3"));
+    EXPECT_THAT(outcome.text, HasSubstr("rank 0 joined with 2"));
+  }
+}
+
+TEST(Errors, MismatchedCountsFailOnAllWorkersNamingBothSides) {
+  TestSwitch sw;
+  const auto outcomes =
+      on_ranks(sw, 3, [](Worker& worker, int rank) { return worker.sum(rank == 2 ? 999 : 1000); });
+  for (const auto& outcome : outcomes) {
+    EXPECT_EQ(outcome.status, INA_ERR_MISMATCH);
+    EXPECT_THAT(outcome.text,
+                HasSubstr("rank 2 started operation 0: allreduce of 999 float32 sum"));
+    EXPECT_THAT(outcome.text, HasSubstr("started operation 0: allreduce of 1000 float32 sum"));
+  }
+}
+
+TEST(Errors, MismatchedDtypeOpOrCollectiveIsFound) {
+  TestSwitch sw;
+  auto outcomes = on_ranks(
+      sw, 2, [](Worker& w, int rank) { return w.sum(64, rank ? INA_INT32 : INA_FLOAT32); });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_MISMATCH);
+  EXPECT_THAT(outcomes[0].text, HasSubstr("64 int32 sum"));
+  outcomes = on_ranks(
+      sw, 2, [](Worker& w, int rank) { return w.sum(64, INA_FLOAT32, rank ? INA_MAX : INA_SUM); });
+  EXPECT_EQ(outcomes[1].status, INA_ERR_MISMATCH);
+  EXPECT_THAT(outcomes[1].text, HasSubstr("64 float32 max"));
+  outcomes = on_ranks(sw, 2, [](Worker& w, int rank) -> Outcome {
+    if (rank == 0) return w.sum(0);
+    const int status = ina_barrier(w.context_, 0);
+    return {status, ina_last_error(w.context_)};
+  });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_MISMATCH);
+  EXPECT_THAT(outcomes[1].text, HasSubstr("barrier"));
+}
+
+TEST(Errors, AfterAMismatchTheContextSaysSoAndTheJobCanBeJoinedAgain) {
+  TestSwitch sw;
+  on_ranks(sw, 2, [](Worker& worker, int rank) {
+    worker.sum(rank == 0 ? 10 : 20);
+    const auto again = worker.sum(10);
+    EXPECT_EQ(again.status, INA_ERR_MISMATCH);
+    EXPECT_EQ(worker.leave().status, INA_ERR_MISMATCH);
+    return again;
+  });
+  const auto outcomes = on_ranks(sw, 2, [](Worker& w, int) { return w.sum(10); });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
+TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
+  TestSwitch sw;
+  const auto outcomes = on_ranks(sw, 3, [](Worker& worker, int rank) -> Outcome {
+    if (rank != 1)
+      return worker.sum(100'000, INA_FLOAT32, INA_SUM, rank == 0 ? 200'000 : 9'000'000);
+    ::usleep(1'000'000);  // never joins in
+    return worker.sum(100'000);
+  });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_TIMEOUT);
+  EXPECT_EQ(outcomes[1].status, INA_ERR_ABORTED);
+  EXPECT_EQ(outcomes[2].status, INA_ERR_ABORTED);
+  for (const auto& outcome : outcomes) {
+    EXPECT_THAT(outcome.text, HasSubstr("waits for rank 1")) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("rank 0 of job 'job' gave up"));
+    EXPECT_THAT(outcome.text, HasSubstr("allreduce of 100000 float32 sum"));
+  }
+}
+
+TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
+  TestSwitch sw;
+  const auto outcomes = on_ranks(sw, 2, [](Worker& worker, int rank) -> Outcome {
+    std::vector<int32_t> data(1000, 1);
+    if (rank == 1) ::usleep(300'000);
+    ina_request* request = nullptr;
+    int status = ina_allreduce_async(worker.context_, data.data(), data.data(), data.size(),
+                                     INA_INT32, INA_SUM, &request);
+    if (status != INA_OK) return {status, ina_last_error(worker.context_)};
+    if (rank == 0) {
+      EXPECT_EQ(ina_wait(request, 20'000), INA_ERR_TIMEOUT);
+      EXPECT_THAT(ina_last_error(worker.context_), HasSubstr("waits for rank 1"));
+    }
+    status = ina_wait(request, 0);
+    EXPECT_EQ(data[999], 2);
+    return {status, ina_last_error(worker.context_)};
+  });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
+TEST(Errors, LeavingWithoutTheOthersIsALostPeerNamingTheRank) {
+  TestSwitch sw;
+  const auto outcomes = on_ranks(sw, 3, [](Worker& worker, int rank) -> Outcome {
+    if (rank == 2) {
+      std::vector<float> data(100);
+      ina_request* request = nullptr;
+      ina_allreduce_async(worker.context_, data.data(), data.data(), 100, INA_FLOAT32, INA_SUM,
+                          &request);
+      return worker.leave();  // with an operation running: as good as dead
+    }
+    const Outcome first = worker.sum(100);
+    return first.status == INA_OK ? worker.sum(100) : first;
+  });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_PEER_LOST) << outcomes[0].text;
+  EXPECT_EQ(outcomes[1].status, INA_ERR_PEER_LOST) << outcomes[1].text;
+  EXPECT_THAT(outcomes[0].text, HasSubstr("rank 2"));
+}
+
+TEST(Errors, SwitchThatGoesAwayEndsEveryWait) {
+  auto sw = std::make_unique<TestSwitch>();
+  std::thread stopper([&] {
+    while (sw->status()["jobs"].empty() || sw->status()["jobs"][0]["state"] != "running")
+      ::usleep(1000);
+    ::usleep(50'000);
+    sw->stop();
+  });
+  const auto outcomes = on_ranks(*sw, 2, [](Worker& worker, int rank) -> Outcome {
+    if (rank == 1) {
+      ::usleep(500'000);
+      return worker.sum(10);
+    }
+    return worker.sum(10'000);
+  });
+  stopper.join();
+  for (const auto& outcome : outcomes)
+    EXPECT_EQ(outcome.status, INA_ERR_SWITCH_LOST) << outcome.text;
+}
+
+TEST(Errors, AdmissionRefusesWhatDoesNotFitAndSaysByHowMuch) {
+  TestSwitch sw({.slots = 100, .slots_per_job = 64});
+  on_ranks(sw, 1, [&](Worker&, int) {
+    Worker second;
+    const auto outcome = second.join(sw.url(), 0, 1, "second");
+    EXPECT_EQ(outcome.status, INA_ERR_REFUSED);
+    EXPECT_THAT(outcome.text, HasSubstr("needs 64 slots"));
+    EXPECT_THAT(outcome.text, HasSubstr("short by 28"));
+    return outcome;
+  });
+}
+
+TEST(Errors, WrongArgumentsAreNamed) {
+  TestSwitch sw;
+  on_ranks(sw, 1, [](Worker& worker, int) -> Outcome {
+    float data[4] = {};
+    ina_context* c = worker.context_;
+    EXPECT_EQ(ina_allreduce(c, nullptr, data, 4, INA_FLOAT32, INA_SUM, 0), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(c), HasSubstr("send is NULL"));
+    EXPECT_EQ(ina_allreduce(c, data, data + 1, 2, INA_FLOAT32, INA_SUM, 0), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(c), HasSubstr("overlap"));
+    EXPECT_EQ(ina_allreduce(c, data, data, 4, INA_INT32, INA_AVG, 0), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(c), HasSubstr("avg of int32"));
+    EXPECT_EQ(ina_allreduce(c, data, data, 4, static_cast<ina_dtype>(99), INA_SUM, 0),
+              INA_ERR_INVALID);
+    EXPECT_EQ(ina_allreduce(nullptr, data, data, 4, INA_FLOAT32, INA_SUM, 0), INA_ERR_INVALID);
+    EXPECT_EQ(ina_wait(nullptr, 0), INA_ERR_INVALID);
+    return worker.sum(4);
+  });
+}
+
+TEST(Errors, ForkedChildIsToldAndTheParentGoesOn) {
+  TestSwitch sw;
+  on_ranks(sw, 1, [](Worker& worker, int) -> Outcome {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      float data[1] = {1};
+      const int status =
+          ina_allreduce(worker.context_, data, data, 1, INA_FLOAT32, INA_SUM, 1'000'000);
+      ::_exit(status == INA_ERR_FORKED ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    const Outcome outcome = worker.sum(1000);
+    EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+    return outcome;
+  });
+}
+
+}  // namespace
+}  // namespace ina

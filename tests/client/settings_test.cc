@@ -1,0 +1,78 @@
+#include "client/src/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace ina::client {
+namespace {
+
+using testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+Result<Settings> resolve_with(const Variables& variables, const ina_config* config = nullptr) {
+  return resolve(config, [&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Settings, LaunchersArePickedUp) {
+  for (const auto& [rank, world] :
+       std::map<std::string, std::string>{{"RANK", "WORLD_SIZE"},
+                                          {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                          {"SLURM_PROCID", "SLURM_NTASKS"},
+                                          {"INA_RANK", "INA_WORLD_SIZE"}}) {
+    const auto settings = resolve_with({{rank, "3"}, {world, "8"}});
+    ASSERT_TRUE(settings) << settings.error().text;
+    EXPECT_EQ(settings->rank, 3u);
+    EXPECT_EQ(settings->world_size, 8u);
+  }
+}
+
+TEST(Settings, OwnVariablesWinOverLaunchersAndFieldsOverBoth) {
+  const Variables variables = {{"INA_RANK", "1"}, {"RANK", "2"}, {"WORLD_SIZE", "4"}};
+  EXPECT_EQ(resolve_with(variables)->rank, 1u);
+  ina_config config;
+  ina_config_init(&config);
+  config.rank = 0;
+  EXPECT_EQ(resolve_with(variables, &config)->rank, 0u);
+}
+
+TEST(Settings, Defaults) {
+  const auto settings = resolve_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(settings->url, "shm:/run/ina/switch.sock");
+  EXPECT_EQ(settings->job, "default");
+  EXPECT_EQ(settings->timeout_ns, 30'000'000'000);
+  EXPECT_EQ(settings->idle, IdleMode::kAuto);
+}
+
+TEST(Settings, WhatIsWrongIsNamed) {
+  const auto text = [](const Variables& variables) {
+    const auto settings = resolve_with(variables);
+    return settings ? std::string("no error") : settings.error().text;
+  };
+  EXPECT_THAT(text({}), HasSubstr("INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE"));
+  EXPECT_THAT(text({{"WORLD_SIZE", "4"}}), HasSubstr("ina_config.rank is not set"));
+  EXPECT_THAT(text({{"WORLD_SIZE", "4x"}}), HasSubstr("WORLD_SIZE='4x' is not a number in 1..64"));
+  EXPECT_THAT(text({{"WORLD_SIZE", "4"}, {"RANK", "4"}}),
+              HasSubstr("RANK='4' is not a number in 0..3"));
+  EXPECT_THAT(text({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"INA_IDLE", "lazy"}}),
+              HasSubstr("INA_IDLE='lazy'"));
+}
+
+TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {
+  ina_config config;
+  ina_config_init(&config);
+  config.rank = 0;
+  config.world_size = 2;
+  config.timeout_us = 1;
+  config.struct_size = offsetof(ina_config, timeout_us);
+  EXPECT_EQ(resolve_with({}, &config)->timeout_ns, 30'000'000'000);
+  config.struct_size = sizeof(ina_config) + 8;
+  EXPECT_FALSE(resolve_with({}, &config));
+}
+
+}  // namespace
+}  // namespace ina::client

@@ -1,0 +1,114 @@
+// A whole switch within the test process: the daemon's conductor and lanes on plain threads,
+// without DPDK.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/client.h"
+#include "switchd/conductor.h"
+
+namespace ina::test {
+
+/// A folder that goes with its owner.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "ina-test-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  TempDir(const TempDir&) = delete;
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+struct SwitchOptions {
+  uint32_t slots = 512;
+  uint32_t slot_bytes = 1024;
+  uint32_t slots_per_job = 64;
+  uint32_t lanes = 1;
+  uint32_t max_jobs = 16;
+  IdleMode idle = IdleMode::kAuto;
+};
+
+class TestSwitch {
+ public:
+  using Options = SwitchOptions;
+
+  explicit TestSwitch(const Options& options = {}) {
+    ConductorConfig config;
+    config.socket_path = socket_path();
+    config.slots = options.slots;
+    config.slot_bytes = options.slot_bytes;
+    config.slots_per_job = options.slots_per_job;
+    config.max_jobs = options.max_jobs;
+    std::vector<switchd::LaneLink*> links;
+    for (uint32_t i = 0; i < options.lanes; ++i) {
+      switchd::LaneConfig lane;
+      lane.lane = i;
+      lane.idle = options.idle;
+      lane.shape = {options.slots / options.lanes, options.slot_bytes, options.max_jobs};
+      rows_.emplace_back(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
+      links_.push_back(std::make_unique<switchd::LaneLink>());
+      links.push_back(links_.back().get());
+      lanes_.push_back(std::make_unique<switchd::Lane<>>(
+          lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back()));
+      threads_.emplace_back([raw = lanes_.back().get()] { raw->run(); });
+    }
+    conductor_ = std::make_unique<switchd::Conductor>(config, links);
+    const auto opened = conductor_->open();
+    EXPECT_TRUE(opened) << opened.error().text;
+    conductor_thread_ = std::thread([this] { conductor_->run(); });
+  }
+
+  ~TestSwitch() { stop(); }
+
+  void stop() {
+    if (!conductor_thread_.joinable()) return;
+    conductor_->stop();
+    conductor_thread_.join();
+    for (auto& link : links_) {
+      switchd::LaneCommand command;
+      command.kind = switchd::LaneCommand::Kind::kStop;
+      link->post(command);
+      while (!command.done.load()) ::usleep(100);
+    }
+    for (auto& thread : threads_) thread.join();
+  }
+
+  std::string socket_path() const { return dir_ / "switch.sock"; }
+  std::string url() const { return "shm:" + socket_path(); }
+  control::Json status() const {
+    auto status = control::query_status(socket_path(), 5'000'000'000);
+    EXPECT_TRUE(status) << status.error().text;
+    return status ? *status : control::Json::object();
+  }
+
+ private:
+  using ConductorConfig = switchd::ConductorConfig;
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  TempDir dir_;
+  std::vector<std::vector<Line>> rows_;
+  std::vector<std::unique_ptr<switchd::LaneLink>> links_;
+  std::vector<std::unique_ptr<switchd::Lane<>>> lanes_;
+  std::vector<std::thread> threads_;
+  std::unique_ptr<switchd::Conductor> conductor_;
+  std::thread conductor_thread_;
+};
+
+}  // namespace ina::test
