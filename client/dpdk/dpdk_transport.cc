@@ -25,6 +25,7 @@ constexpr uint16_t kDescriptors = 256;
 
 constexpr Nanos kFirstSleepNs = 50'000;
 constexpr Nanos kLongestSleepNs = 1'000'000;
+constexpr Nanos kStartRetryNs = 10'000'000;
 
 void sleep_ns(Nanos duration_ns) {
   const timespec duration{duration_ns / 1'000'000'000, duration_ns % 1'000'000'000};
@@ -98,26 +99,9 @@ Result<std::string> memif_arguments(const Url& url, uint32_t mtu, uint32_t numbe
          ",socket-abstract=no,rsize=10,bsize=" + std::to_string(buffer_bytes);
 }
 
-Result<void> await_link(io::Device& device, const Url& url, int64_t timeout_us) {
-  const Nanos deadline = now_ns() + timeout_us * 1000;
-  while (!device.link_up()) {
-    if (now_ns() >= deadline)
-      return fail(INA_ERR_NO_SWITCH, "No memif of a switch answered at " + url.path + " id " +
-                                         url.get("id", "0") + " within " +
-                                         std::to_string(timeout_us / 1000) +
-                                         " ms. Is the switch running, and is this id free?");
-    sleep_ns(kLongestSleepNs);
-  }
-  return {};
-}
-
-Result<std::unique_ptr<io::Device>> make_device(const Url& url, uint32_t mtu) {
-  Environment& in = environment();
-  const std::lock_guard lock(in.mutex);
-  if (auto done = start_dpdk(in); !done) return tl::unexpected(done.error());
-  const auto arguments = memif_arguments(url, mtu, in.devices_made++);
-  if (!arguments) return tl::unexpected(arguments.error());
-  return io::Device::open({.device = *arguments,
+Result<std::unique_ptr<io::Device>> make_device(const std::string& arguments, uint32_t mtu) {
+  const std::lock_guard lock(environment().mutex);
+  return io::Device::open({.device = arguments,
                            .mtu = mtu,
                            .rx_descriptors = kDescriptors,
                            .tx_descriptors = kDescriptors,
@@ -129,14 +113,34 @@ void close_device(std::unique_ptr<io::Device>& device) {
   device.reset();
 }
 
+Result<std::string> prepare(const Url& url, uint32_t mtu) {
+  Environment& in = environment();
+  const std::lock_guard lock(in.mutex);
+  if (auto done = start_dpdk(in); !done) return tl::unexpected(done.error());
+  return memif_arguments(url, mtu, in.devices_made++);
+}
+
 Result<std::unique_ptr<io::Device>> open_device(const Url& url, uint32_t mtu, int64_t timeout_us) {
-  auto device = make_device(url, mtu);
-  if (!device) return device;
-  if (auto done = await_link(**device, url, timeout_us); !done) {
-    close_device(*device);
-    return tl::unexpected(done.error());
+  const Nanos deadline = now_ns() + timeout_us * 1000;
+  const auto arguments = prepare(url, mtu);
+  if (!arguments) return tl::unexpected(arguments.error());
+  auto device = make_device(*arguments, mtu);
+  // The device does not start while nobody listens on the socket.
+  while (!device && device.error().status == INA_ERR_INTERNAL && now_ns() < deadline) {
+    sleep_ns(kStartRetryNs);
+    device = make_device(*arguments, mtu);
   }
-  return device;
+  while (device && !(*device)->link_up() && now_ns() < deadline) sleep_ns(kLongestSleepNs);
+  if (device && (*device)->link_up()) return device;
+  if (device) {
+    close_device(*device);
+  } else if (device.error().status != INA_ERR_INTERNAL) {
+    return device;
+  }
+  return fail(INA_ERR_NO_SWITCH, "No memif of a switch answered at " + url.path + " id " +
+                                     url.get("id", "0") + " within " +
+                                     std::to_string(timeout_us / 1000) +
+                                     " ms. Is the switch running, and is this id free?");
 }
 
 }  // namespace

@@ -90,7 +90,6 @@ Result<void> Device::configure(const DeviceConfig& config) {
                                        std::to_string(info.max_mtu) + ", " +
                                        std::to_string(config.mtu) + " is asked for.");
     conf.rxmode.mtu = config.mtu;
-    conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
   }
   sends_from_outside_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 && is_virtual &&
                         !config.copy_on_tx && copies_on_tx(driver, info.device);

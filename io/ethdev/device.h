@@ -54,8 +54,7 @@ class Device {
   bool link_up();
 
   const wire::MacAddress& mac() const { return mac_; }
-  /// Largest frame without FCS; receive buffers hold one in a single segment if the device lets
-  /// them.
+  /// Largest frame without FCS; every receive buffer has room for one.
   uint32_t frame_bytes() const { return frame_bytes_; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return sends_from_outside_; }

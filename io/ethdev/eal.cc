@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -222,6 +223,11 @@ Result<Eal> Eal::start(const EalConfig& config) {
   auto args = eal_arguments(config, cpus_of_process(), use_hugepages);
   if (!args) return tl::unexpected(args.error());
 
+  // DPDK would say this itself, but to stderr.
+  static std::atomic<bool> started{false};
+  if (started.load())
+    return fail(INA_ERR_INTERNAL, "DPDK could not start again. " + advice(EALREADY));
+
   LogSink& log = sink();
   {
     const std::lock_guard lock(log.mutex);
@@ -244,6 +250,7 @@ Result<Eal> Eal::start(const EalConfig& config) {
                 "DPDK could not start (" + std::string(rte_strerror(error)) +
                     (log.last_error.empty() ? "" : "; " + log.last_error) + "). " + advice(error));
   }
+  started = true;
   PollGate::install();
   // DPDK makes this folder but puts nothing into it, given the arguments above. (If the extra
   // arguments say otherwise, it is not empty and stays.)

@@ -64,8 +64,7 @@ EthdevPort::EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> d
     : config_(config),
       device_(std::move(device)),
       own_{device_->mac(), config.ip, config.udp_port},
-      endpoints_(config.max_endpoints),
-      linear_(size_t{Device::kMaxBurst} * device_->frame_bytes()) {}
+      endpoints_(config.max_endpoints) {}
 
 EthdevPort::~EthdevPort() {
   rx_release();
@@ -120,18 +119,16 @@ void EthdevPort::rx_release() {
 
 bool EthdevPort::take(size_t place, RxPacket& packet) {
   rte_mbuf* const buffer = held_[place];
-  std::span<std::byte> frame(data_of(buffer), buffer->data_len);
-  if (buffer->nb_segs > 1) [[unlikely]] {
-    if (buffer->pkt_len > device_->frame_bytes()) {
-      counters_.drops.add(DropReason::kBadLength);
-      return false;
-    }
-    frame = linearise(buffer, place);
+  // A buffer holds the largest frame of the mtu, so what needs several is none of ours.
+  if (buffer->nb_segs != 1) [[unlikely]] {
+    counters_.drops.add(DropReason::kBadLength);
+    return false;
   }
+  const std::span<std::byte> frame(data_of(buffer), buffer->data_len);
   DropReason reason{};
   if (parse(frame, packet, reason)) [[likely]]
     return true;
-  if (reason == DropReason::kNotIna && buffer->nb_segs == 1 && answer_in_place(frame, own_)) {
+  if (reason == DropReason::kNotIna && answer_in_place(frame, own_)) {
     answer(place);
     return false;
   }
@@ -170,17 +167,6 @@ bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
             .job = endpoint->job,
             .rank = endpoint->rank};
   return true;
-}
-
-std::span<std::byte> EthdevPort::linearise(const rte_mbuf* buffer, size_t place) {
-  std::byte* const to = linear_.data() + place * device_->frame_bytes();
-  size_t bytes = 0;
-  for (const rte_mbuf* segment = buffer; segment != nullptr; segment = segment->next) {
-    std::memcpy(to + bytes, rte_pktmbuf_mtod(segment, const std::byte*), segment->data_len);
-    bytes += segment->data_len;
-  }
-  ++ethdev_counters_.linearised;
-  return {to, bytes};
 }
 
 void EthdevPort::answer(size_t place) {

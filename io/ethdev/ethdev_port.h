@@ -4,7 +4,6 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/result.h"
 #include "io/ethdev/device.h"
@@ -29,9 +28,8 @@ struct EthdevPortConfig {
 /// What an ethdev port counts beyond PortCounters. Every frame received has one fate:
 ///   rx_packets = handed to the datapath + dropped on receipt + answered.
 struct EthdevCounters {
-  uint64_t delivered = 0;   ///< handed to the datapath
-  uint64_t answered = 0;    ///< ARP and ICMP echo requests for the own address
-  uint64_t linearised = 0;  ///< received in several segments and copied into one
+  uint64_t delivered = 0;  ///< handed to the datapath
+  uint64_t answered = 0;   ///< ARP and ICMP echo requests for the own address
 };
 
 /// Belongs to one lcore; bind() and unbind() are called on it too, between bursts.
@@ -65,7 +63,6 @@ class EthdevPort {
   /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
   bool take(size_t place, RxPacket& packet);
   bool parse(std::span<const std::byte> frame, RxPacket& packet, DropReason& reason) const;
-  std::span<std::byte> linearise(const rte_mbuf* buffer, size_t place);
   void answer(size_t place);
   bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
   rte_mbuf* share(std::span<const std::byte> payload);
@@ -82,7 +79,6 @@ class EthdevPort {
   // Receiving: the buffers of the burst that the datapath still reads.
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
-  std::vector<std::byte> linear_;  ///< a frame per place of a burst
 
   // Sending: frames not yet given to the device, and the bytes of payload in each.
   static constexpr int32_t kNoMessage = -1;  ///< an answer, not a message of ours

@@ -1,0 +1,381 @@
+// The ethdev port on the pcap driver: captures go in, captures come out.
+#include "io/ethdev/ethdev_port.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "tests/ethdev/eal_fixture.h"
+#include "tests/ethdev/frames.h"
+#include "tests/ethdev/temporary_folder.h"
+
+namespace ina::io {
+namespace {
+
+constexpr JobIndex kJobIndex = 5;
+constexpr size_t kElements = 256;
+
+std::span<const std::byte> bytes_of(const std::vector<int32_t>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+std::vector<int32_t> gradient(uint32_t worker, uint32_t seq, size_t elements = kElements) {
+  std::vector<int32_t> values(elements);
+  std::iota(values.begin(), values.end(), static_cast<int32_t>(seq * 1000 + worker * 7));
+  return values;
+}
+
+Bytes grad(uint32_t worker, uint32_t seq, size_t elements = kElements) {
+  wire::Message m = message(wire::Type::kGrad, seq, elements);
+  m.bitmap = bit_of(Rank(static_cast<uint8_t>(worker)));
+  return encode(envelope(kWorkers[worker], kSwitch), m, bytes_of(gradient(worker, seq, elements)));
+}
+
+EthdevPortConfig with(uint16_t lanes, uint32_t mtu, uint32_t slot_bytes) {
+  EthdevPortConfig config;
+  config.lanes = lanes;
+  config.mtu = mtu;
+  config.slot_bytes = slot_bytes;
+  return config;
+}
+
+class EthdevPortTest : public ::testing::Test {
+ protected:
+  /// A port that reads `frames` and writes to the capture sent().
+  void open(const std::vector<Bytes>& frames, EthdevPortConfig config = {}) {
+    static int devices = 0;
+    Capture::write(folder_.file("in.pcap"), frames);
+    config.name = "test";
+    config.device = "net_pcap" + std::to_string(devices++) + ",rx_pcap=" + folder_.file("in.pcap") +
+                    ",tx_pcap=" + folder_.file("out.pcap");
+    config.ip = kSwitch.ip;
+    config.rx_descriptors = 128;
+    config.tx_descriptors = 128;
+    auto port = EthdevPort::open(config);
+    ASSERT_TRUE(port) << port.error().text;
+    port_ = std::move(*port);
+    own_ = port_->address();  // the driver counts its MAC addresses up
+    ASSERT_EQ(own_.ip, kSwitch.ip);
+    ASSERT_EQ(own_.udp_port, kSwitch.udp_port);
+  }
+
+  EndpointIndex bind(uint32_t worker) {
+    const auto index =
+        port_->bind(kWorkers[worker], kJob, kJobKey, kJobIndex, Rank(static_cast<uint8_t>(worker)));
+    EXPECT_TRUE(index) << index.error().text;
+    return index.value_or(EndpointIndex{0});
+  }
+
+  /// Receives all of the capture; gives each packet to `use`.
+  template <class Use>
+  void receive_all(size_t burst_size, Use use) {
+    std::vector<RxPacket> burst(burst_size);
+    for (uint64_t seen = UINT64_MAX; seen != port_->counters().rx_packets;) {
+      seen = port_->counters().rx_packets;
+      const size_t count = port_->rx_burst(burst);
+      for (size_t i = 0; i < count; ++i) use(burst[i]);
+      port_->rx_release();
+      port_->tx_flush();
+    }
+  }
+  void receive_all() {
+    receive_all(32, [](const RxPacket&) {});
+  }
+
+  /// Frames sent; closes the port.
+  std::vector<Bytes> sent() {
+    port_.reset();
+    return Capture::read(folder_.file("out.pcap"));
+  }
+
+  uint64_t drops(DropReason reason) const { return port_->counters().drops[reason]; }
+
+  uint64_t all_drops() const {
+    const auto& count = port_->counters().drops.count;
+    return std::accumulate(count.begin(), count.end(), uint64_t{0});
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<EthdevPort> port_;
+  wire::Address own_;
+};
+
+TEST_F(EthdevPortTest, SumsOfThreeWorkersGoToAllThree) {
+  constexpr uint32_t kFragments = 50;
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < kFragments; ++seq)
+    for (const uint32_t worker : {2, 0, 1}) in.push_back(grad(worker, seq));
+  open(in);
+  std::vector<EndpointIndex> endpoints;
+  for (const uint32_t worker : {0, 1, 2}) endpoints.push_back(bind(worker));
+
+  // The simplest switch: rows are added up and sent from where they lie.
+  std::vector<std::vector<int32_t>> rows(kFragments, std::vector<int32_t>(kElements));
+  std::vector<Bitmap> seen(kFragments);
+  receive_all(7, [&](const RxPacket& packet) {
+    ASSERT_EQ(packet.job, kJobIndex);
+    ASSERT_EQ(packet.payload_bytes, kElements * sizeof(int32_t));
+    const uint32_t seq = packet.message.seq;
+    ASSERT_LT(seq, kFragments);
+    for (size_t i = 0; i < kElements; ++i) {
+      int32_t element = 0;
+      std::memcpy(&element, packet.payload + i * sizeof(element), sizeof(element));
+      rows[seq][i] += element;
+    }
+    seen[seq] |= bit_of(packet.rank);
+    if (seen[seq] != full_bitmap(3)) return;
+    wire::Message result = message(wire::Type::kResult, seq, kElements);
+    result.bitmap = full_bitmap(3);
+    result.origin = wire::Origin::kSwitch;
+    for (const EndpointIndex endpoint : endpoints)
+      ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(rows[seq])));
+  });
+
+  std::vector<Bytes> expected;
+  for (uint32_t seq = 0; seq < kFragments; ++seq) {
+    std::vector<int32_t> sum(kElements);
+    for (const uint32_t worker : {0, 1, 2})
+      for (size_t i = 0; i < kElements; ++i) sum[i] += gradient(worker, seq)[i];
+    wire::Message result = message(wire::Type::kResult, seq, kElements);
+    result.bitmap = full_bitmap(3);
+    result.origin = wire::Origin::kSwitch;
+    for (const wire::Address& worker : kWorkers)
+      expected.push_back(encode(envelope(own_, worker), result, bytes_of(sum)));
+  }
+  const PortCounters counters = port_->counters();
+  EXPECT_EQ(counters.rx_packets, in.size());
+  EXPECT_EQ(counters.rx_bytes, in.size() * kElements * 4);
+  EXPECT_EQ(counters.tx_packets, expected.size());
+  EXPECT_EQ(counters.tx_bytes, expected.size() * kElements * 4);
+  EXPECT_EQ(all_drops(), 0u);
+  EXPECT_TRUE(sent() == expected);
+}
+
+TEST_F(EthdevPortTest, EveryFrameHasOneFate) {
+  const auto changed = [](auto change) {
+    Bytes frame = grad(0, 1);
+    change(frame);
+    return frame;
+  };
+  const auto encoded = [](auto change) {
+    wire::Envelope e = envelope(kWorkers[0], kSwitch);
+    wire::Message m = message(wire::Type::kGrad, 1, kElements);
+    std::vector<int32_t> payload = gradient(0, 1);
+    change(e, m, payload);
+    return encode(e, m, bytes_of(payload));
+  };
+  using Payload = std::vector<int32_t>;
+  using wire::Envelope;
+  using wire::Message;
+  const std::vector<std::pair<Bytes, DropReason>> bad = {
+      // Malformed.
+      {changed([](Bytes& f) { f.resize(60); }), DropReason::kTruncated},
+      {changed([](Bytes& f) { f.pop_back(); }), DropReason::kTruncated},
+      {changed([](Bytes& f) {
+         store(f, 20, 0x2000, 2);
+         fix_ip_checksum(f);
+       }),
+       DropReason::kIpFragment},
+      {changed([](Bytes& f) { f[26] ^= std::byte{1}; }), DropReason::kIpChecksum},
+      {changed([](Bytes& f) { f.back() ^= std::byte{1}; }), DropReason::kCrc},
+      {changed([](Bytes& f) { f[wire::kFrameHeaderBytes - 40] ^= std::byte{1}; }),
+       DropReason::kCrc},
+      // Foreign.
+      {changed([](Bytes& f) { store(f, 12, 0x86dd, 2); }), DropReason::kNotIna},
+      {changed([](Bytes& f) { f[42] ^= std::byte{1}; }), DropReason::kNotIna},
+      {encoded([](Envelope& e, Message&, Payload&) { ++e.destination.udp_port; }),
+       DropReason::kNotIna},
+      {encoded([](Envelope& e, Message&, Payload&) { ++e.destination.ip; }), DropReason::kNotIna},
+      {arp_request(kWorkers[0], kWorkers[1].ip), DropReason::kNotIna},
+      // Of nobody who is bound.
+      {encoded([](Envelope& e, Message&, Payload&) { ++e.source.ip; }), DropReason::kUnknownSource},
+      {encoded([](Envelope& e, Message&, Payload&) { ++e.source.udp_port; }),
+       DropReason::kUnknownSource},
+      {encoded([](Envelope& e, Message&, Payload&) { ++e.source.mac[5]; }),
+       DropReason::kUnknownSource},
+      {encoded([](Envelope& e, Message&, Payload&) { e.job = JobId{8}; }), DropReason::kBadJob},
+      {encoded([](Envelope& e, Message&, Payload&) { ++e.job_key; }), DropReason::kBadJob},
+      // Wrong in itself.
+      {encoded([](Envelope&, Message& m, Payload&) { m.type = wire::Type{99}; }),
+       DropReason::kBadType},
+      {encoded([](Envelope&, Message& m, Payload&) { m.dtype = DType{99}; }),
+       DropReason::kBadDtype},
+      {encoded([](Envelope&, Message& m, Payload&) { m.op = Op::kAvg; }), DropReason::kBadOp},
+      {encoded([](Envelope&, Message& m, Payload&) { --m.elements; }), DropReason::kBadLength},
+      {encoded([](Envelope&, Message& m, Payload& p) {
+         ++m.elements;
+         p.push_back(0);
+       }),
+       DropReason::kBadLength},               // one more than a slot has
+      {Bytes(3000), DropReason::kBadLength},  // longer than any frame of the mtu
+  };
+  std::vector<Bytes> in;
+  std::map<DropReason, uint64_t> expected;
+  for (uint32_t i = 0; i < bad.size(); ++i) {
+    in.push_back(bad[i].first);
+    ++expected[bad[i].second];
+    in.push_back(grad(i % 3, i));  // good ones in between must not suffer
+  }
+  in.push_back(arp_request(kWorkers[1], kSwitch.ip));
+  in.push_back(echo(kWorkers[1], kSwitch, 8, 77));
+  open(in);
+  for (const uint32_t worker : {0, 1, 2}) bind(worker);
+
+  uint32_t good = 0;
+  receive_all(8, [&](const RxPacket& packet) {
+    EXPECT_EQ(packet.message.seq, good);
+    EXPECT_EQ(value(packet.rank), good % 3);
+    EXPECT_EQ(std::memcmp(packet.payload, gradient(good % 3, good).data(), packet.payload_bytes),
+              0);
+    ++good;
+  });
+  EXPECT_EQ(good, bad.size());
+  for (size_t i = 0; i < kDropReasons; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    EXPECT_EQ(drops(reason), expected.contains(reason) ? expected[reason] : 0) << name(reason);
+  }
+  const EthdevCounters& own = port_->ethdev_counters();
+  EXPECT_EQ(own.delivered, good);
+  EXPECT_EQ(own.answered, 2u);
+  EXPECT_EQ(port_->counters().rx_packets, in.size());
+  EXPECT_EQ(port_->counters().rx_packets, own.delivered + own.answered + all_drops());
+  EXPECT_EQ(port_->counters().tx_packets, 0u) << "answers are no messages";
+  const std::vector<Bytes> answers = sent();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0], arp_reply(own_, kWorkers[1]));
+  EXPECT_EQ(answers[1], echo(own_, kWorkers[1], 0, 77));
+}
+
+TEST_F(EthdevPortTest, RandomBytesHaveOneFateToo) {
+  std::vector<Bytes> in;
+  uint32_t state = 1;
+  const auto random = [&state] { return state = state * 1664525 + 1013904223, state >> 8; };
+  for (int i = 0; i < 3000; ++i) {
+    Bytes frame = i % 2 == 0 ? grad(0, 1) : echo(kWorkers[0], kSwitch, 8, 1);
+    for (uint32_t flips = random() % 4 + 1; flips != 0; --flips)
+      frame[random() % frame.size()] ^= static_cast<std::byte>(1u << random() % 8);
+    if (random() % 4 == 0) frame.resize(random() % frame.size());
+    if (!frame.empty()) in.push_back(std::move(frame));
+  }
+  open(in);
+  bind(0);
+  receive_all();
+  const EthdevCounters& own = port_->ethdev_counters();
+  EXPECT_EQ(port_->counters().rx_packets, in.size());
+  EXPECT_EQ(port_->counters().rx_packets, own.delivered + own.answered + all_drops());
+}
+
+TEST_F(EthdevPortTest, LanesArePortsInARow) {
+  const auto to_lane = [](uint16_t lane) {
+    wire::Envelope e = envelope(kWorkers[0], kSwitch);
+    e.destination.udp_port = static_cast<uint16_t>(e.destination.udp_port + lane);
+    return encode(e, message(wire::Type::kGrad, lane, kElements), bytes_of(gradient(0, lane)));
+  };
+  open({to_lane(0), to_lane(3), to_lane(4)}, with(4, 1500, 1024));
+  bind(0);
+  std::vector<uint32_t> seqs;
+  receive_all(32, [&](const RxPacket& packet) { seqs.push_back(packet.message.seq); });
+  EXPECT_EQ(seqs, (std::vector<uint32_t>{0, 3}));
+  EXPECT_EQ(drops(DropReason::kNotIna), 1u);
+}
+
+TEST_F(EthdevPortTest, JumboSlots) {
+  constexpr size_t kLarge = 2048;
+  open({grad(0, 1, kLarge)}, with(1, 9000, kLarge * 4));
+  const EndpointIndex endpoint = bind(0);
+  const std::vector<int32_t> values = gradient(0, 1, kLarge);
+  const auto bytes = bytes_of(values);
+  const wire::Message result = message(wire::Type::kResult, 1, kLarge);
+  receive_all(32, [&](const RxPacket& packet) {
+    ASSERT_EQ(packet.payload_bytes, bytes.size());
+    EXPECT_EQ(std::memcmp(packet.payload, bytes.data(), bytes.size()), 0);
+    EXPECT_TRUE(port_->tx(endpoint, result, bytes));
+  });
+  EXPECT_EQ(sent(), std::vector<Bytes>{encode(envelope(own_, kWorkers[0]), result, bytes)});
+}
+
+TEST_F(EthdevPortTest, UnboundWorkersAreStrangersAgain) {
+  open({grad(0, 0), grad(1, 0), grad(0, 1), grad(1, 1)});
+  const EndpointIndex first = bind(0);
+  bind(1);
+  EXPECT_FALSE(port_->bind(kWorkers[0], JobId{9}, 1, 1, Rank{0})) << "one binding an address";
+  RxPacket packets[2];
+  EXPECT_EQ(port_->rx_burst(packets), 2u);
+  port_->rx_release();
+  port_->unbind(first);
+  ASSERT_EQ(port_->rx_burst(packets), 1u);
+  EXPECT_EQ(packets[0].rank, Rank{1});
+  EXPECT_EQ(drops(DropReason::kUnknownSource), 1u);
+  EXPECT_FALSE(port_->tx(first, message(wire::Type::kStale, 0, 0), {}));
+  EXPECT_TRUE(port_->bind(kWorkers[0], JobId{9}, 1, 1, Rank{0}));
+}
+
+TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
+  constexpr uint32_t kFrames = 3 * Device::kMaxBurst + 1;
+  open({});
+  const EndpointIndex endpoint = bind(2);
+  for (uint32_t seq = 0; seq < kFrames; ++seq)
+    ASSERT_TRUE(port_->tx(endpoint, message(wire::Type::kStale, seq, 0), {}));
+  port_->tx_flush();
+  EXPECT_EQ(port_->counters().tx_packets, kFrames);
+  const std::vector<Bytes> frames = sent();
+  ASSERT_EQ(frames.size(), kFrames);
+  for (uint32_t seq = 0; seq < kFrames; ++seq)
+    EXPECT_EQ(frames[seq],
+              encode(envelope(own_, kWorkers[2]), message(wire::Type::kStale, seq, 0), {}));
+}
+
+TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
+  // Nobody is at the other end of this memif. It also takes payloads where they lie, so the
+  // buffers that stand for them must come back.
+  const TemporaryFolder folder;
+  EthdevPortConfig config = with(1, 1500, 1024);
+  config.name = "alone";
+  config.device = "net_memif7,role=server,id=0,socket-abstract=no,socket=" + folder.file("m.sock");
+  config.ip = kSwitch.ip;
+  config.rx_descriptors = 128;
+  config.tx_descriptors = 128;
+  auto port = EthdevPort::open(config);
+  ASSERT_TRUE(port) << port.error().text;
+  const auto endpoint = (*port)->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
+  const std::vector<std::vector<int32_t>> rows(2, gradient(0, 0));
+  constexpr uint32_t kFrames = 5000;  // many times the buffers there are
+  for (uint32_t seq = 0; seq < kFrames; ++seq)
+    ASSERT_TRUE((*port)->tx(*endpoint, message(wire::Type::kResult, seq, kElements),
+                            bytes_of(rows[seq / 3 % 2])));
+  (*port)->tx_flush();
+  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], kFrames);
+  EXPECT_EQ((*port)->counters().tx_packets, 0u);
+  EXPECT_FALSE((*port)->link_up());
+}
+
+TEST(EthdevPort, RefusesWhatCannotWork) {
+  const auto error_of = [](const EthdevPortConfig& config) {
+    const auto port = EthdevPort::open(config);
+    return port ? std::string() : port.error().text;
+  };
+  EthdevPortConfig config = with(1, 1500, 8192);
+  config.name = "p0";
+  config.device = "net_null3,";
+  config.ip = kSwitch.ip;
+  EXPECT_NE(error_of(config).find("mtu of 8292"), std::string::npos) << error_of(config);
+  config.slot_bytes = 1024;
+  config.device = "0000:99:00.0";
+  EXPECT_NE(error_of(config).find("0000:99:00.0 does not exist"), std::string::npos);
+  config.device = "net_pcap99,rx_pcap=/nonexistent/in.pcap";
+  EXPECT_NE(error_of(config).find("Port p0: Device net_pcap99"), std::string::npos);
+  config.device = "net_null3,";
+  config.ip = 0;
+  EXPECT_NE(error_of(config).find("no IP address"), std::string::npos);
+  config.ip = kSwitch.ip;
+  config.udp_port = 65535;
+  config.lanes = 2;
+  EXPECT_NE(error_of(config).find("lanes"), std::string::npos);
+}
+
+[[maybe_unused]] const auto* const environment =
+    ::testing::AddGlobalTestEnvironment(new EalEnvironment);
+
+}  // namespace
+}  // namespace ina::io

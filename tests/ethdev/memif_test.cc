@@ -1,0 +1,409 @@
+// The client's memif transport against an ethdev port in another process, bound by hand.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/src/frame_transport.h"
+#include "common/clock.h"
+#include "common/fd.h"
+#include "tests/ethdev/memif_peer.h"
+#include "tests/ethdev/temporary_folder.h"
+
+extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
+                                                                char* error_text,
+                                                                size_t error_text_bytes);
+
+namespace ina::io {
+namespace {
+
+constexpr int64_t kOpenTimeoutUs = 10'000'000;
+constexpr Nanos kTestTimeoutNs = 30'000'000'000;
+
+/// A child process with pipes at its stdin and stdout.
+class Peer {
+ public:
+  explicit Peer(std::vector<std::string> arguments) {
+    int to_child[2];
+    int from_child[2];
+    if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0) return;
+    arguments.insert(arguments.begin(), MEMIF_PEER);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(to_child[0], STDIN_FILENO);
+      ::dup2(from_child[1], STDOUT_FILENO);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+    ::close(to_child[0]);
+    ::close(from_child[1]);
+    in_ = Fd(to_child[1]);
+    out_ = Fd(from_child[0]);
+  }
+  ~Peer() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  template <class T>
+  bool tell(const T& value) {
+    return ::write(in_.get(), &value, sizeof(value)) == sizeof(value);
+  }
+  /// Blocks; the peer ends after a minute at the latest.
+  template <class T>
+  bool ask(T& value) {
+    return ::read(out_.get(), &value, sizeof(value)) == sizeof(value);
+  }
+  void close_stdin() { in_.reset(); }
+  /// Status as waitpid gives it, once the peer has ended; -1: it still runs.
+  int status() {
+    int status = 0;
+    if (::waitpid(pid_, &status, WNOHANG) != pid_) return -1;
+    pid_ = -1;
+    return status;
+  }
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+
+ private:
+  pid_t pid_ = -1;
+  Fd in_;
+  Fd out_;
+};
+
+using Transport = std::unique_ptr<client::FrameTransport>;
+
+Transport open(const std::string& url, std::string* error = nullptr,
+               int64_t timeout_us = kOpenTimeoutUs) {
+  char text[512] = "";
+  Transport transport(ina_dpdk_transport_open(url.c_str(), timeout_us, text, sizeof(text)));
+  if (error != nullptr) {
+    *error = text;
+  } else {
+    EXPECT_TRUE(transport) << text;
+  }
+  return transport;
+}
+
+struct Server {
+  Server(const TemporaryFolder& folder, uint32_t mtu_bytes, uint32_t slot, int number = 0)
+      : socket(folder.file("memif" + std::to_string(number) + ".sock")),
+        mtu(mtu_bytes),
+        slot_bytes(slot),
+        peer({"server", socket, std::to_string(mtu), std::to_string(slot)}) {
+    EXPECT_TRUE(peer.ask(address));
+  }
+  std::string url() const {
+    return "memif:" + socket + "?id=0&ip=10.0.0.2&udp_port=9000&mtu=" + std::to_string(mtu) +
+           "&control=/unused";
+  }
+  client::FrameBinding binding(const wire::Address& own) const {
+    return {.own = own,
+            .switch_address = address,
+            .job = kMemifJob,
+            .job_key = kMemifJobKey,
+            .lanes = 1,
+            .slot_bytes = slot_bytes};
+  }
+  Transport connect() {
+    Transport transport = open(url());
+    if (transport == nullptr) return transport;
+    EXPECT_TRUE(peer.tell(transport->address()));
+    transport->bind(binding(transport->address()));
+    return transport;
+  }
+
+  std::string socket;
+  uint32_t mtu;
+  uint32_t slot_bytes;
+  Peer peer;
+  wire::Address address;
+};
+
+/// Sends fragments 0..count-1 and checks every element of every result. Returns how many were
+/// right.
+uint32_t exchange(client::FrameTransport& transport, uint32_t slot_bytes, uint32_t count) {
+  constexpr uint32_t kWindow = 64;
+  static_assert(kWindow <= kMemifRows / 2);
+  const Nanos deadline = now_ns() + kTestTimeoutNs;
+  std::vector<client::RxPacket> received(16);
+  std::vector<std::vector<int32_t>> gradients(kWindow);
+  uint32_t sent = 0;
+  uint32_t right = 0;
+  while (right < count && now_ns() < deadline) {
+    std::vector<client::TxPacket> packets;
+    for (uint32_t seq = sent; seq < count && seq < right + kWindow; ++seq) {
+      std::vector<int32_t>& gradient = gradients[seq % kWindow];
+      gradient = memif_gradient(seq, slot_bytes);
+      packets.push_back({.message = memif_message(wire::Type::kGrad, seq, slot_bytes),
+                         .payload = reinterpret_cast<const std::byte*>(gradient.data()),
+                         .payload_bytes = slot_bytes});
+    }
+    sent += static_cast<uint32_t>(transport.tx_burst(packets));
+    const size_t filled = transport.rx_burst(received);
+    for (size_t i = 0; i < filled; ++i) {
+      const client::RxPacket& packet = received[i];
+      std::vector<int32_t> expected = memif_gradient(right, slot_bytes);
+      for (int32_t& element : expected) element *= 2;
+      if (packet.message.type != wire::Type::kResult || packet.message.seq != right ||
+          packet.payload_bytes != slot_bytes ||
+          std::memcmp(packet.payload, expected.data(), slot_bytes) != 0) {
+        ADD_FAILURE() << "fragment " << right << " is wrong";
+        return right;
+      }
+      ++right;
+    }
+    transport.rx_release();
+    if (filled == 0) transport.wait(1'000'000);
+  }
+  return right;
+}
+
+class MemifSizes : public ::testing::TestWithParam<std::pair<uint32_t, uint32_t>> {};
+
+TEST_P(MemifSizes, EveryElementOfThousandsOfFragmentsIsRight) {
+  const auto [mtu, slot_bytes] = GetParam();
+  constexpr uint32_t kFragments = 5000;
+  const TemporaryFolder folder;
+  Server server(folder, mtu, slot_bytes);
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  EXPECT_GE(transport->max_slot_bytes(), slot_bytes);
+  EXPECT_EQ(transport->address().ip, 0x0a000002u);
+  EXPECT_EQ(transport->address().udp_port, 9000);
+  EXPECT_EQ(exchange(*transport, slot_bytes, kFragments), kFragments);
+  EXPECT_EQ(transport->counters().dropped, 0u);
+
+  server.peer.close_stdin();
+  MemifReport report;
+  ASSERT_TRUE(server.peer.ask(report));
+  EXPECT_EQ(server.peer.wait(), 0);
+  EXPECT_EQ(report.results, kFragments);
+  EXPECT_EQ(report.counters.rx_packets, kFragments);
+  EXPECT_EQ(report.counters.rx_bytes, uint64_t{kFragments} * slot_bytes);
+  EXPECT_EQ(report.counters.tx_packets, kFragments);
+  for (size_t i = 0; i < kDropReasons; ++i)
+    EXPECT_EQ(report.counters.drops.count[i], 0u) << name(static_cast<DropReason>(i));
+}
+
+INSTANTIATE_TEST_SUITE_P(Slots, MemifSizes,
+                         ::testing::Values(std::pair{1500u, 1024u}, std::pair{9000u, 8192u}));
+
+TEST(Memif, TwoTransportsInOneProcess) {
+  const TemporaryFolder folder;
+  Server first(folder, 1500, 1024, 0);
+  Server second(folder, 9000, 8192, 1);
+  const Transport to_first = first.connect();
+  const Transport to_second = second.connect();
+  ASSERT_TRUE(to_first && to_second);
+  EXPECT_FALSE(to_first->address().mac == to_second->address().mac);
+  for (int round = 0; round < 3; ++round) {
+    // Fragments start at 0 again, which neither side minds.
+    EXPECT_EQ(exchange(*to_first, 1024, 200), 200u);
+    EXPECT_EQ(exchange(*to_second, 8192, 200), 200u);
+  }
+}
+
+TEST(Memif, MayStartBeforeTheSwitch) {
+  const TemporaryFolder folder;
+  std::unique_ptr<Server> server;
+  std::thread late([&] {
+    ::usleep(100'000);
+    server = std::make_unique<Server>(folder, 1500, 1024);
+  });
+  const Transport transport =
+      open("memif:" + folder.file("memif0.sock") + "?ip=10.0.0.2&udp_port=9000");
+  late.join();
+  ASSERT_TRUE(transport);
+  ASSERT_TRUE(server->peer.tell(transport->address()));
+  transport->bind(server->binding(transport->address()));
+  EXPECT_EQ(exchange(*transport, 1024, 10), 10u);
+}
+
+TEST(Memif, TakesOnlyWhatItsSwitchSends) {
+  const TemporaryFolder folder;
+  Server server(folder, 1500, 1024);
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  const std::vector<int32_t> gradient = memif_gradient(0, 1024);
+  const client::TxPacket packet{.message = memif_message(wire::Type::kGrad, 0, 1024),
+                                .payload = reinterpret_cast<const std::byte*>(gradient.data()),
+                                .payload_bytes = 1024};
+  // Each binding is wrong in one thing that the answer will show; the server's own answers go on.
+  std::vector<client::FrameBinding> wrong(4, server.binding(transport->address()));
+  ++wrong[0].switch_address.ip;
+  ++wrong[1].switch_address.mac[5];
+  wrong[2].switch_address.udp_port =
+      static_cast<uint16_t>(wrong[2].switch_address.udp_port + 1);  // lanes begin above it
+  wrong[3].slot_bytes = 512;
+  uint64_t dropped = 0;
+  for (const client::FrameBinding& binding : wrong) {
+    transport->bind(server.binding(transport->address()));
+    ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
+    transport->bind(binding);
+    ++dropped;
+    const Nanos deadline = now_ns() + kTestTimeoutNs;
+    while (transport->counters().dropped < dropped && now_ns() < deadline) {
+      client::RxPacket received;
+      EXPECT_EQ(transport->rx_burst({&received, 1}), 0u);
+      transport->rx_release();
+    }
+    EXPECT_EQ(transport->counters().dropped, dropped);
+  }
+  transport->bind(server.binding(transport->address()));
+  EXPECT_EQ(exchange(*transport, 1024, 10), 10u);
+}
+
+TEST(Memif, WaitEndsByWakeAndByTime) {
+  const TemporaryFolder folder;
+  Server server(folder, 1500, 1024);
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  transport->wake();
+  transport->wait(kTestTimeoutNs);  // a hang here is the failure
+  EXPECT_EQ(transport->counters().sleeps, 0u) << "woken before it slept";
+  transport->wait(2'000'000);
+  EXPECT_EQ(transport->counters().sleeps, 1u);
+  const std::vector<int32_t> gradient = memif_gradient(0, 1024);
+  const client::TxPacket packet{.message = memif_message(wire::Type::kGrad, 0, 1024),
+                                .payload = reinterpret_cast<const std::byte*>(gradient.data()),
+                                .payload_bytes = 1024};
+  ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
+  transport->wait(kTestTimeoutNs);
+  client::RxPacket received;
+  EXPECT_EQ(transport->rx_burst({&received, 1}), 1u) << "wait() ends when a packet is there";
+}
+
+TEST(Memif, LeavesTheHostsThreadAndSignalsAlone) {
+  const TemporaryFolder folder;
+  Server server(folder, 1500, 1024);
+  const auto state = [] {
+    struct State {
+      cpu_set_t cpus;
+      sigset_t mask;
+      std::vector<void (*)(int)> handlers;
+    } now;
+    CPU_ZERO(&now.cpus);
+    ::sched_getaffinity(0, sizeof(now.cpus), &now.cpus);
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &now.mask);
+    for (int number = 1; number < SIGRTMIN; ++number) {
+      struct sigaction action {};
+      ::sigaction(number, nullptr, &action);
+      now.handlers.push_back(action.sa_handler);
+    }
+    return now;
+  };
+  cpu_set_t before_cpus;
+  CPU_ZERO(&before_cpus);
+  ::sched_getaffinity(0, sizeof(before_cpus), &before_cpus);
+  int first = 0;
+  while (!CPU_ISSET(first, &before_cpus)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  const auto before = state();
+  Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  EXPECT_EQ(exchange(*transport, 1024, 100), 100u);
+  server.peer.kill();
+  transport.reset();
+  const auto after = state();
+  ::sched_setaffinity(0, sizeof(before_cpus), &before_cpus);
+  EXPECT_TRUE(CPU_EQUAL(&before.cpus, &after.cpus));
+  EXPECT_EQ(before.handlers, after.handlers);
+  for (int number = 1; number < SIGRTMIN; ++number)
+    EXPECT_EQ(sigismember(&before.mask, number), sigismember(&after.mask, number)) << number;
+}
+
+TEST(Memif, ErrorsSayWhat) {
+  const TemporaryFolder folder;
+  std::string error;
+  EXPECT_FALSE(open("memif:" + folder.file("nobody.sock") + "?ip=10.0.0.2", &error, 200'000));
+  EXPECT_NE(error.find("nobody.sock"), std::string::npos) << error;
+  EXPECT_FALSE(open("memif:/a?ip=10.0.0", &error));
+  EXPECT_NE(error.find("10.0.0"), std::string::npos) << error;
+  EXPECT_FALSE(open("memif:/a", &error));
+  EXPECT_NE(error.find("\"ip\" is missing"), std::string::npos) << error;
+  EXPECT_FALSE(open("memif:/a?ip=10.0.0.2&bsize=1", &error));
+  EXPECT_NE(error.find("bsize"), std::string::npos) << error;
+  EXPECT_FALSE(open("memif:/a,b?ip=10.0.0.2", &error));
+  EXPECT_NE(error.find("comma"), std::string::npos) << error;
+  EXPECT_FALSE(open("shm:/a?ip=10.0.0.2", &error));
+  EXPECT_NE(error.find("memif:"), std::string::npos) << error;
+  char tiny[8] = "xxxxxxx";
+  EXPECT_EQ(ina_dpdk_transport_open(nullptr, 0, tiny, sizeof(tiny)), nullptr);
+  EXPECT_EQ(std::strlen(tiny), 7u) << "cut, and ended";
+  EXPECT_EQ(ina_dpdk_transport_open("memif:", 0, nullptr, 0), nullptr);
+}
+
+TEST(Memif, ClientSurvivesDeathOfTheSwitch) {
+  for (int round = 0; round < 5; ++round) {
+    const TemporaryFolder folder;
+    Server server(folder, 1500, 1024);
+    const Transport transport = server.connect();
+    ASSERT_TRUE(transport);
+    EXPECT_EQ(exchange(*transport, 1024, 100), 100u);
+    const std::vector<int32_t> gradient = memif_gradient(0, 1024);
+    const std::vector<client::TxPacket> packets(
+        32, {.message = memif_message(wire::Type::kGrad, 0, 1024),
+             .payload = reinterpret_cast<const std::byte*>(gradient.data()),
+             .payload_bytes = 1024});
+    std::vector<client::RxPacket> received(32);
+    const auto run = [&](Nanos duration) {
+      for (const Nanos end = now_ns() + duration; now_ns() < end;) {
+        transport->tx_burst(packets);
+        transport->rx_burst(received);
+        transport->rx_release();
+      }
+    };
+    run(2'000'000);
+    server.peer.kill();
+    run(20'000'000);
+    EXPECT_EQ(transport->rx_burst(received), 0u);
+  }
+}
+
+TEST(Memif, SwitchSurvivesDeathOfClients) {
+  const TemporaryFolder folder;
+  Server server(folder, 1500, 1024);
+  for (int round = 0; round < 5; ++round) {
+    Peer client({"client", server.url(), "1024"});
+    wire::Address address;
+    ASSERT_TRUE(client.ask(address));
+    ASSERT_TRUE(server.peer.tell(address));
+    ASSERT_TRUE(client.tell(server.address));
+    ::usleep(20'000);
+    client.kill();
+    ::usleep(5'000);
+    ASSERT_EQ(server.peer.status(), -1) << "the switch died with client " << round;
+  }
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport) << "a new client is served";
+  EXPECT_EQ(exchange(*transport, 1024, 500), 500u);
+}
+
+}  // namespace
+}  // namespace ina::io
