@@ -39,7 +39,7 @@ struct EalConfig {
 class Eal {
  public:
   /// Blocks for about 0.15 s. The calling thread becomes lcore 0, and its affinity is set to all
-  /// CPUs that the process had.
+  /// CPUs that the process had. DPDK's own threads block all signals.
   static Result<Eal> start(const EalConfig& config);
 
   Eal(Eal&& other) noexcept;
