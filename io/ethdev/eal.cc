@@ -17,7 +17,6 @@
 #include <mutex>
 #include <utility>
 
-#include "io/ethdev/interrupt_thread.h"
 #include "io/ethdev/poll_gate.h"
 
 namespace ina::io {
@@ -289,9 +288,11 @@ Eal::~Eal() {
 
 void Eal::stop() {
   if (!std::exchange(running_, false)) return;
-  // The interrupt thread goes on after the memory it uses has been unmapped: let it finish first.
-  run_in_interrupt_thread([](void*) {}, nullptr);
-  rte_eal_cleanup();
+  // rte_eal_cleanup() is not called: it unmaps memory that DPDK's interrupt thread, which it does
+  // not stop, goes on using, and that crashes programs at their end. All it would do besides, the
+  // end of the process does: there are no files, and devices are closed by their owners.
+  const std::lock_guard lock(sink().mutex);
+  sink().log = {};
 }
 
 }  // namespace ina::io
