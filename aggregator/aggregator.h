@@ -103,6 +103,8 @@ class Aggregator {
   /// Oldest incomplete fragment of a job. Looks at all its slots: not for the packet path.
   std::optional<Waiting> oldest_waiting(JobIndex index) const;
 
+  /// Workers of a job that is present.
+  uint32_t workers(JobIndex index) const { return jobs_[index].spec.workers; }
   const Counters& counters() const { return counters_; }
   const Shape& shape() const { return shape_; }
 

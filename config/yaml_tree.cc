@@ -1,11 +1,13 @@
 #include "config/yaml_tree.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 
@@ -86,20 +88,36 @@ class Builder : public YAML::EventHandler {
     report(mark, "anchors are not supported");
   }
 
+  int documents() const { return documents_; }
+
   void report(const YAML::Mark& mark, std::string text) {
     const Place at = place(mark);
     tree_.errors.push_back({file_name_, at.line, at.column, std::move(text)});
   }
 
+  /// yaml-cpp has other words for this most frequent of mistakes.
+  bool tab_indents(const YAML::Mark& mark) const {
+    if (mark.is_null() || static_cast<size_t>(mark.line) >= line_starts_.size()) return false;
+    const auto line = text_.substr(line_starts_[static_cast<size_t>(mark.line)]);
+    const size_t indented = line.find_first_not_of(' ');
+    return indented != std::string_view::npos && line[indented] == '\t';
+  }
+
   /// yaml-cpp counts bytes from 0.
-  Place place(const YAML::Mark& mark) const {
+  Place place(const YAML::Mark& mark) {
     if (mark.is_null()) return {};
     const size_t line = std::min(static_cast<size_t>(mark.line), line_starts_.size() - 1);
     const auto rest = text_.substr(line_starts_[line]);
-    int column = 1;
-    for (size_t i = 0; i < static_cast<size_t>(mark.column); ++i)
-      column += i >= rest.size() || !is_continuation(rest[i]);
-    return {static_cast<int>(line) + 1, column};
+    const auto bytes = static_cast<size_t>(mark.column);
+    // Marks come nearly in order: counting on from the last one keeps long lines linear.
+    if (line != counted_line_ || bytes < counted_bytes_) {
+      counted_line_ = line;
+      counted_bytes_ = 0;
+      counted_column_ = 1;
+    }
+    for (; counted_bytes_ < bytes; ++counted_bytes_)
+      counted_column_ += counted_bytes_ >= rest.size() || !is_continuation(rest[counted_bytes_]);
+    return {static_cast<int>(line) + 1, counted_column_};
   }
 
  private:
@@ -123,6 +141,9 @@ class Builder : public YAML::EventHandler {
     Node& parent = open_.back();
     const bool is_key =
         parent.kind == Node::Kind::kMap && parent.keys.size() == parent.items.size();
+    // The parser places an absent value where it noticed: at whatever comes next.
+    if (!is_key && node.kind == Node::Kind::kNull && parent.kind == Node::Kind::kMap)
+      node.place = parent.keys.back().place;
     (is_key ? parent.keys : parent.items).push_back(std::move(node));
   }
 
@@ -132,6 +153,10 @@ class Builder : public YAML::EventHandler {
   std::vector<size_t> line_starts_;
   std::vector<Node> open_;
   int documents_ = 0;
+  // Where place() stopped counting.
+  size_t counted_line_ = 0;
+  size_t counted_bytes_ = 0;
+  int counted_column_ = 1;
 };
 
 }  // namespace
@@ -164,11 +189,18 @@ Tree parse_yaml(std::string_view text, std::string_view file_name) {
   Builder builder(text, file_name, tree);
   try {
     YAML::Parser parser(in);
-    while (parser.HandleNextDocument(builder)) {
+    while (builder.documents() < 2 && parser.HandleNextDocument(builder)) {
     }
+  } catch (const YAML::DeepRecursion& error) {
+    tree.complete = false;
+    builder.report(error.mark, "YAML syntax: nested too deeply");
   } catch (const YAML::Exception& error) {
     tree.complete = false;
-    builder.report(error.mark, fmt::format("YAML syntax: {}", error.msg));
+    builder.report(error.mark,
+                   fmt::format("YAML syntax: {}{}", error.msg,
+                               builder.tab_indents(error.mark)
+                                   ? "; the line is indented by a tab, which YAML forbids"
+                                   : ""));
   }
   return tree;
 }

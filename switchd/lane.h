@@ -11,7 +11,7 @@
 #include <atomic>
 #include <vector>
 
-#include "aggregator/aggregator.h"
+#include "aggregator/serve.h"
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/idle.h"
@@ -162,7 +162,7 @@ class Lane {
         idle.reset();
         continue;
       }
-      if (idle.idle() == IdleStrategy::Step::kSleep) sleep(idle.sleep_ns());
+      if (idle.idle(now_ns()) == IdleStrategy::Step::kSleep) sleep(idle.sleep_ns());
     }
   }
 
@@ -188,20 +188,20 @@ class Lane {
   };
   struct JobMembers {
     JobId id{};
-    uint32_t workers = 0;
     std::array<Member, kMaxWorkers> member{};
   };
 
   template <class P>
   size_t poll_port(P& port, Nanos now) {
-    const size_t count = port.rx_burst(packets_);
-    const std::span<const io::RxPacket> packets(packets_.data(), count);
-    if (count != 0) {
-      aggregator_.on_burst(packets, now, verdicts_);
-      for (size_t i = 0; i < count; ++i) carry_out(packets[i], verdicts_[i]);
-    }
-    // Also after an empty burst: descriptors that were dropped must be given back too.
-    port.rx_release();
+    const size_t count = aggregator::serve(
+        port, aggregator_, packets_, verdicts_, now,
+        [this](aggregator::JobIndex job, Rank rank, const aggregator::Verdict& verdict) {
+          send(jobs_[job].member[value(rank)], verdict);
+        },
+        [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
+          link_.report({packet.job, jobs_[packet.job].id, verdict.first_rank, packet.rank,
+                        verdict.first_signature, packet.message.signature()});
+        });
     if (count != 0) flush();
     return count;
   }
@@ -209,19 +209,6 @@ class Lane {
   void flush() {
     shm_.tx_flush();
     for (FramePort* port : frame_ports_) port->tx_flush();
-  }
-
-  void carry_out(const io::RxPacket& packet, const aggregator::Verdict& verdict) {
-    using Verdict = aggregator::Verdict;
-    const JobMembers& job = jobs_[packet.job];
-    if (verdict.emit == Verdict::Emit::kToSender) {
-      send(job.member[value(packet.rank)], verdict);
-    } else if (verdict.emit == Verdict::Emit::kToAll) {
-      for (uint32_t rank = 0; rank < job.workers; ++rank) send(job.member[rank], verdict);
-    }
-    if (verdict.fate == Verdict::Fate::kDropped && verdict.reason == DropReason::kMismatch)
-      link_.report({packet.job, job.id, verdict.first_rank, packet.rank, verdict.first_signature,
-                    packet.message.signature()});
   }
 
   void send(const Member& member, const aggregator::Verdict& verdict) {
@@ -237,7 +224,7 @@ class Lane {
     switch (command.kind) {
       case Kind::kAddJob:
         aggregator_.add_job(command.job, command.spec);
-        jobs_[command.job] = JobMembers{command.spec.id, command.spec.workers, {}};
+        jobs_[command.job] = JobMembers{command.spec.id, {}};
         break;
       case Kind::kRemoveJob:
         for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) detach(command.job, rank);

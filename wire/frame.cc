@@ -2,223 +2,351 @@
 
 #include <isa-l/crc.h>
 
-#include <algorithm>
 #include <bit>
-#include <concepts>
 #include <cstring>
 
 namespace ina::wire {
-
-static_assert(std::endian::native == std::endian::little, "payloads travel as they lie in memory");
-
 namespace {
 
-// Offsets within the INA header; docs/protocol.md has the same table.
-constexpr size_t kAtMagic = 0;
-constexpr size_t kAtVersion = 2;
-constexpr size_t kAtType = 3;
-constexpr size_t kAtJob = 4;
-constexpr size_t kAtJobKey = 8;
-constexpr size_t kAtEpoch = 16;
-constexpr size_t kAtSeq = 20;
-constexpr size_t kAtBitmap = 24;
-constexpr size_t kAtOperationElements = 32;
-constexpr size_t kAtOperation = 40;
-constexpr size_t kAtElements = 44;
-constexpr size_t kAtDtype = 46;
-constexpr size_t kAtOp = 47;
-constexpr size_t kAtRank = 48;
-constexpr size_t kAtPriority = 49;
-constexpr size_t kAtOrigin = 50;
-constexpr size_t kAtPhase = 51;
-constexpr size_t kAtFlags = 52;
-constexpr size_t kAtLane = 54;
-constexpr size_t kAtCollective = 55;
-constexpr size_t kAtInstance = 56;
-constexpr size_t kAtCrc = 60;
-constexpr size_t kAtTag = 64;
-static_assert(kAtTag + sizeof(uint64_t) == kInaHeaderBytes);
+/// An integer as it lies on the wire: no alignment, fixed byte order.
+template <class T, std::endian kOrder>
+class WireInt {
+ public:
+  T get() const {
+    T raw;
+    std::memcpy(&raw, bytes_, sizeof(T));
+    return swap(raw);
+  }
+  void set(T host) {
+    const T raw = swap(host);
+    std::memcpy(bytes_, &raw, sizeof(T));
+  }
+
+ private:
+  static T swap(T raw) {
+    if constexpr (kOrder == std::endian::native) {
+      return raw;
+    } else if constexpr (sizeof(T) == 2) {
+      return __builtin_bswap16(raw);
+    } else if constexpr (sizeof(T) == 4) {
+      return __builtin_bswap32(raw);
+    } else {
+      static_assert(sizeof(T) == 8);
+      return __builtin_bswap64(raw);
+    }
+  }
+
+  std::byte bytes_[sizeof(T)];
+};
+
+using Le16 = WireInt<uint16_t, std::endian::little>;
+using Le32 = WireInt<uint32_t, std::endian::little>;
+using Le64 = WireInt<uint64_t, std::endian::little>;
+using Be16 = WireInt<uint16_t, std::endian::big>;
+using Be32 = WireInt<uint32_t, std::endian::big>;
+
+struct EthernetHeader {
+  MacAddress destination;
+  MacAddress source;
+  Be16 ethertype;
+};
+static_assert(sizeof(EthernetHeader) == kEthernetBytes && alignof(EthernetHeader) == 1);
+static_assert(offsetof(EthernetHeader, ethertype) == 12);
+
+struct Ipv4Header {
+  uint8_t version_ihl;  ///< high nibble: version; low nibble: header length in 32-bit words
+  uint8_t tos;
+  Be16 total_length;
+  Be16 identification;
+  Be16 fragment;  ///< flags and, in 8-byte units, offset
+  uint8_t ttl;
+  uint8_t protocol;
+  Be16 checksum;
+  Be32 source;
+  Be32 destination;
+};
+static_assert(sizeof(Ipv4Header) == kIpv4Bytes && alignof(Ipv4Header) == 1);
+static_assert(offsetof(Ipv4Header, checksum) == 10 && offsetof(Ipv4Header, destination) == 16);
+
+struct UdpHeader {
+  Be16 source;
+  Be16 destination;
+  Be16 length;
+  Be16 checksum;
+};
+static_assert(sizeof(UdpHeader) == kUdpBytes && alignof(UdpHeader) == 1);
+
+struct InaHeader {
+  Le16 magic;
+  uint8_t version;
+  uint8_t type;
+  Le32 job;
+  Le64 job_key;
+  Le32 epoch;
+  Le32 seq;
+  Le64 bitmap;
+  Le64 operation_elements;
+  Le32 operation;
+  Le16 elements;
+  uint8_t dtype;
+  uint8_t op;
+  uint8_t rank;
+  uint8_t priority;
+  uint8_t origin;
+  uint8_t phase;
+  Le16 flags;
+  uint8_t lane;
+  uint8_t collective;
+  Le32 instance;
+  Le32 crc32c;
+  Le64 tag;
+};
+static_assert(sizeof(InaHeader) == kInaHeaderBytes && alignof(InaHeader) == 1);
+static_assert(offsetof(InaHeader, magic) == 0);
+static_assert(offsetof(InaHeader, version) == 2);
+static_assert(offsetof(InaHeader, type) == 3);
+static_assert(offsetof(InaHeader, job) == 4);
+static_assert(offsetof(InaHeader, job_key) == 8);
+static_assert(offsetof(InaHeader, epoch) == 16);
+static_assert(offsetof(InaHeader, seq) == 20);
+static_assert(offsetof(InaHeader, bitmap) == 24);
+static_assert(offsetof(InaHeader, operation_elements) == 32);
+static_assert(offsetof(InaHeader, operation) == 40);
+static_assert(offsetof(InaHeader, elements) == 44);
+static_assert(offsetof(InaHeader, dtype) == 46);
+static_assert(offsetof(InaHeader, op) == 47);
+static_assert(offsetof(InaHeader, rank) == 48);
+static_assert(offsetof(InaHeader, priority) == 49);
+static_assert(offsetof(InaHeader, origin) == 50);
+static_assert(offsetof(InaHeader, phase) == 51);
+static_assert(offsetof(InaHeader, flags) == 52);
+static_assert(offsetof(InaHeader, lane) == 54);
+static_assert(offsetof(InaHeader, collective) == 55);
+static_assert(offsetof(InaHeader, instance) == 56);
+static_assert(offsetof(InaHeader, crc32c) == 60);
+static_assert(offsetof(InaHeader, tag) == 64);
+
+struct Headers {
+  EthernetHeader ethernet;
+  Ipv4Header ip;
+  UdpHeader udp;
+  InaHeader ina;
+};
+static_assert(sizeof(Headers) == kFrameHeaderBytes);
 
 constexpr uint16_t kEthertypeIpv4 = 0x0800;
-constexpr uint8_t kIpProtocolUdp = 17;
-constexpr uint16_t kIpDontFragment = 0x4000;
-constexpr uint16_t kIpFragmentMask = 0x3fff;  // more-fragments flag and offset
+constexpr uint8_t kIpv4NoOptions = 0x45;
+constexpr uint8_t kTtl = 64;
+constexpr uint8_t kProtocolUdp = 17;
+constexpr uint16_t kDontFragment = 0x4000;
+constexpr uint16_t kMoreFragments = 0x2000;
+constexpr uint16_t kFragmentOffset = 0x1fff;
 
-template <class T>
-T load_le(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
+/// The header at the front of `bytes`, which must be long enough.
+template <class Header>
+Header load(std::span<const std::byte> bytes) {
+  Header header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return header;
 }
 
-template <class T>
-void store_le(std::byte* to, T value) {
-  std::memcpy(to, &value, sizeof(T));
-}
-
-template <std::unsigned_integral T>
-T load_be(const std::byte* from) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i)
-    value = static_cast<T>(value << 8 | std::to_integer<T>(from[i]));
-  return value;
-}
-
-template <std::unsigned_integral T>
-void store_be(std::byte* to, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i)
-    to[i] = static_cast<std::byte>(value >> (8 * (sizeof(T) - 1 - i)));
-}
-
-/// RFC 1071 over the IPv4 header; 0 over a header that includes its right checksum.
-uint16_t ip_checksum(std::span<const std::byte> header) {
+/// One's complement sum of a header of whole 16-bit words; 0xffff if it holds a right checksum.
+uint16_t ones_complement_sum(std::span<const std::byte> header) {
   uint32_t sum = 0;
-  for (size_t i = 0; i + 1 < header.size(); i += 2) sum += load_be<uint16_t>(&header[i]);
-  while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
+  for (size_t at = 0; at < header.size(); at += sizeof(Be16))
+    sum += load<Be16>(header.subspan(at)).get();
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
 }
 
-/// Continues a CRC32C; ISA-L's function takes and gives the register without the final inversion.
-uint32_t crc_update(uint32_t crc, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return crc;
-  auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
-  return crc32_iscsi(data, static_cast<int>(bytes.size()), crc);
+uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
+  if (bytes == 0) return state;
+  // ISA-L only reads the buffer, whatever its signature says.
+  auto* buffer = static_cast<unsigned char*>(const_cast<void*>(data));
+  return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
 
-void encode_ina(const Envelope& envelope, const Message& message, std::byte* out) {
-  store_le(out + kAtMagic, kMagic);
-  store_le(out + kAtVersion, kProtocolVersion);
-  store_le(out + kAtType, message.type);
-  store_le(out + kAtJob, value(envelope.job));
-  store_le(out + kAtJobKey, envelope.job_key);
-  store_le(out + kAtEpoch, message.epoch);
-  store_le(out + kAtSeq, message.seq);
-  store_le(out + kAtBitmap, message.bitmap);
-  store_le(out + kAtOperationElements, message.operation_elements);
-  store_le(out + kAtOperation, message.operation);
-  store_le(out + kAtElements, message.elements);
-  store_le(out + kAtDtype, message.dtype);
-  store_le(out + kAtOp, message.op);
-  store_le(out + kAtRank, message.rank);
-  store_le(out + kAtPriority, message.priority);
-  store_le(out + kAtOrigin, message.origin);
-  store_le(out + kAtPhase, message.phase);
-  store_le(out + kAtFlags, message.flags);
-  store_le(out + kAtLane, message.lane);
-  store_le(out + kAtCollective, message.collective);
-  store_le(out + kAtInstance, message.instance);
-  store_le(out + kAtCrc, uint32_t{0});
-  store_le(out + kAtTag, envelope.tag);
+uint32_t crc_of(InaHeader header, std::span<const std::byte> payload) {
+  header.crc32c.set(0);
+  // ISA-L leaves the inversions before and after to its caller.
+  const uint32_t state = crc32c_update(~uint32_t{0}, &header, sizeof header);
+  return ~crc32c_update(state, payload.data(), payload.size());
 }
 
-void decode_ina(const std::byte* in, Envelope& envelope, Message& message) {
-  message.type = load_le<Type>(in + kAtType);
-  envelope.job = load_le<JobId>(in + kAtJob);
-  envelope.job_key = load_le<uint64_t>(in + kAtJobKey);
-  message.epoch = load_le<uint32_t>(in + kAtEpoch);
-  message.seq = load_le<uint32_t>(in + kAtSeq);
-  message.bitmap = load_le<Bitmap>(in + kAtBitmap);
-  message.operation_elements = load_le<uint64_t>(in + kAtOperationElements);
-  message.operation = load_le<uint32_t>(in + kAtOperation);
-  message.elements = load_le<uint16_t>(in + kAtElements);
-  message.dtype = load_le<DType>(in + kAtDtype);
-  message.op = load_le<Op>(in + kAtOp);
-  message.rank = load_le<Rank>(in + kAtRank);
-  message.priority = load_le<uint8_t>(in + kAtPriority);
-  message.origin = load_le<Origin>(in + kAtOrigin);
-  message.phase = load_le<Phase>(in + kAtPhase);
-  message.flags = load_le<uint16_t>(in + kAtFlags);
-  message.lane = load_le<uint8_t>(in + kAtLane);
-  message.collective = load_le<Collective>(in + kAtCollective);
-  message.instance = load_le<uint32_t>(in + kAtInstance);
-  envelope.tag = load_le<uint64_t>(in + kAtTag);
+InaHeader to_wire(const Envelope& envelope, const Message& message) {
+  InaHeader ina;
+  ina.magic.set(kMagic);
+  ina.version = kProtocolVersion;
+  ina.type = static_cast<uint8_t>(message.type);
+  ina.job.set(value(envelope.job));
+  ina.job_key.set(envelope.job_key);
+  ina.epoch.set(message.epoch);
+  ina.seq.set(message.seq);
+  ina.bitmap.set(message.bitmap);
+  ina.operation_elements.set(message.operation_elements);
+  ina.operation.set(message.operation);
+  ina.elements.set(message.elements);
+  ina.dtype = static_cast<uint8_t>(message.dtype);
+  ina.op = static_cast<uint8_t>(message.op);
+  ina.rank = static_cast<uint8_t>(message.rank);
+  ina.priority = message.priority;
+  ina.origin = static_cast<uint8_t>(message.origin);
+  ina.phase = static_cast<uint8_t>(message.phase);
+  ina.flags.set(message.flags);
+  ina.lane = message.lane;
+  ina.collective = static_cast<uint8_t>(message.collective);
+  ina.instance.set(message.instance);
+  ina.crc32c.set(0);
+  ina.tag.set(envelope.tag);
+  return ina;
+}
+
+Message message_from(const InaHeader& ina) {
+  Message message;
+  message.bitmap = ina.bitmap.get();
+  message.operation_elements = ina.operation_elements.get();
+  message.operation = ina.operation.get();
+  message.epoch = ina.epoch.get();
+  message.seq = ina.seq.get();
+  message.instance = ina.instance.get();
+  message.elements = ina.elements.get();
+  message.flags = ina.flags.get();
+  message.type = Type{ina.type};
+  message.dtype = DType{ina.dtype};
+  message.op = Op{ina.op};
+  message.collective = Collective{ina.collective};
+  message.rank = Rank{ina.rank};
+  message.priority = ina.priority;
+  message.origin = Origin{ina.origin};
+  message.phase = Phase{ina.phase};
+  message.lane = ina.lane;
+  return message;
+}
+
+bool in_range(uint16_t port, uint16_t first, uint16_t lanes) {
+  return lanes == 0 || (port >= first && port < uint32_t{first} + lanes);
+}
+
+using Bytes = std::span<const std::byte>;
+
+/// Strips Ethernet and IPv4: what remains is the datagram, whole, without padding.
+tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_t lanes,
+                                         Envelope& envelope) {
+  const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
+  if (bytes.size() < kEthernetBytes) return drop(DropReason::kTruncated);
+  const auto ethernet = load<EthernetHeader>(bytes);
+  if (ethernet.ethertype.get() != kEthertypeIpv4) return drop(DropReason::kNotIna);
+  envelope.source.mac = ethernet.source;
+  envelope.destination.mac = ethernet.destination;
+
+  bytes = bytes.subspan(kEthernetBytes);
+  if (bytes.size() < kIpv4Bytes) return drop(DropReason::kTruncated);
+  const auto ip = load<Ipv4Header>(bytes);
+  if (ip.version_ihl >> 4 != 4 || ip.protocol != kProtocolUdp) return drop(DropReason::kNotIna);
+  const size_t header_bytes = size_t{4} * (ip.version_ihl & 0x0f);
+  if (header_bytes < kIpv4Bytes || bytes.size() < header_bytes) return drop(DropReason::kTruncated);
+
+  // The port comes before what follows, so that faults of other people's datagrams stay theirs.
+  const uint16_t fragment = ip.fragment.get();
+  const Bytes after_header = bytes.subspan(header_bytes);
+  if ((fragment & kFragmentOffset) == 0 && after_header.size() >= kUdpBytes &&
+      !in_range(load<UdpHeader>(after_header).destination.get(), udp_port, lanes))
+    return drop(DropReason::kNotIna);
+
+  if (fragment & (kMoreFragments | kFragmentOffset)) return drop(DropReason::kIpFragment);
+  if (ones_complement_sum(bytes.first(header_bytes)) != 0xffff)
+    return drop(DropReason::kIpChecksum);
+  const size_t total_bytes = ip.total_length.get();
+  if (total_bytes < header_bytes || total_bytes > bytes.size()) return drop(DropReason::kTruncated);
+  envelope.source.ip = ip.source.get();
+  envelope.destination.ip = ip.destination.get();
+  return bytes.subspan(header_bytes, total_bytes - header_bytes);
+}
+
+/// Strips UDP: what remains is the INA header and its payload.
+tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
+  if (datagram.size() < kUdpBytes) return tl::unexpected(DropReason::kTruncated);
+  const auto udp = load<UdpHeader>(datagram);
+  const size_t udp_bytes = udp.length.get();
+  if (udp_bytes < kUdpBytes || udp_bytes > datagram.size())
+    return tl::unexpected(DropReason::kTruncated);
+  envelope.source.udp_port = udp.source.get();
+  envelope.destination.udp_port = udp.destination.get();
+  return datagram.subspan(kUdpBytes, udp_bytes - kUdpBytes);
+}
+
+/// Magic and version come first: another version's header may have another length.
+tl::expected<InaHeader, DropReason> parse_ina(Bytes bytes) {
+  const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
+  if (bytes.size() < offsetof(InaHeader, type)) return drop(DropReason::kTruncated);
+  if (load<Le16>(bytes).get() != kMagic) return drop(DropReason::kNotIna);
+  const auto version = static_cast<uint8_t>(bytes[offsetof(InaHeader, version)]);
+  if (version != kProtocolVersion) return drop(DropReason::kVersion);
+  if (bytes.size() < kInaHeaderBytes) return drop(DropReason::kTruncated);
+  const auto ina = load<InaHeader>(bytes);
+  if (ina.crc32c.get() != crc_of(ina, bytes.subspan(kInaHeaderBytes)))
+    return drop(DropReason::kCrc);
+  return ina;
 }
 
 }  // namespace
 
-uint32_t frame_crc(std::span<const std::byte> ina_header, std::span<const std::byte> payload) {
-  std::byte header[kInaHeaderBytes];
-  std::memcpy(header, ina_header.data(), kInaHeaderBytes);
-  store_le(header + kAtCrc, uint32_t{0});
-  return ~crc_update(crc_update(~uint32_t{0}, header), payload);
-}
-
 size_t encode_headers(const Envelope& envelope, const Message& message,
                       std::span<const std::byte> payload, std::span<std::byte> out) {
-  std::byte* eth = out.data();
-  std::memcpy(eth, envelope.destination.mac.data(), 6);
-  std::memcpy(eth + 6, envelope.source.mac.data(), 6);
-  store_be(eth + 12, kEthertypeIpv4);
+  if (out.size() < kFrameHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
+  const size_t udp_bytes = kUdpBytes + kInaHeaderBytes + payload.size();
+  Headers headers;
+  headers.ethernet.destination = envelope.destination.mac;
+  headers.ethernet.source = envelope.source.mac;
+  headers.ethernet.ethertype.set(kEthertypeIpv4);
 
-  std::byte* ip = eth + kEthernetBytes;
-  const auto udp_bytes = static_cast<uint16_t>(kUdpBytes + kInaHeaderBytes + payload.size());
-  std::memset(ip, 0, kIpv4Bytes);
-  store_be(ip, uint8_t{0x45});
-  store_be(ip + 2, static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
-  store_be(ip + 6, kIpDontFragment);
-  store_be(ip + 8, uint8_t{64});  // TTL
-  store_be(ip + 9, kIpProtocolUdp);
-  store_be(ip + 12, envelope.source.ip);
-  store_be(ip + 16, envelope.destination.ip);
-  store_be(ip + 10, ip_checksum({ip, kIpv4Bytes}));
+  Ipv4Header& ip = headers.ip;
+  ip.version_ihl = kIpv4NoOptions;
+  ip.tos = 0;
+  ip.total_length.set(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+  ip.identification.set(0);
+  ip.fragment.set(kDontFragment);
+  ip.ttl = kTtl;
+  ip.protocol = kProtocolUdp;
+  ip.checksum.set(0);
+  ip.source.set(envelope.source.ip);
+  ip.destination.set(envelope.destination.ip);
+  ip.checksum.set(
+      static_cast<uint16_t>(~ones_complement_sum(std::as_bytes(std::span<Ipv4Header, 1>(&ip, 1)))));
 
-  std::byte* udp = ip + kIpv4Bytes;
-  store_be(udp, envelope.source.udp_port);
-  store_be(udp + 2, envelope.destination.udp_port);
-  store_be(udp + 4, udp_bytes);
-  store_be(udp + 6, uint16_t{0});  // no checksum, which IPv4 allows: the CRC32C is stronger
+  headers.udp.source.set(envelope.source.udp_port);
+  headers.udp.destination.set(envelope.destination.udp_port);
+  headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
+  headers.udp.checksum.set(0);
 
-  std::byte* ina = udp + kUdpBytes;
-  encode_ina(envelope, message, ina);
-  store_le(ina + kAtCrc, frame_crc({ina, kInaHeaderBytes}, payload));
-  return kFrameHeaderBytes;
+  headers.ina = to_wire(envelope, message);
+  headers.ina.crc32c.set(crc_of(headers.ina, payload));
+  std::memcpy(out.data(), &headers, sizeof headers);
+  return sizeof headers;
 }
 
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
-                                            uint16_t lanes) {
-  const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
-  if (bytes.size() < kEthernetBytes) return drop(DropReason::kTruncated);
-  if (load_be<uint16_t>(&bytes[12]) != kEthertypeIpv4) return drop(DropReason::kNotIna);
-
-  const auto ip = bytes.subspan(kEthernetBytes);
-  if (ip.size() < kIpv4Bytes) return drop(DropReason::kTruncated);
-  const auto version_and_length = std::to_integer<uint8_t>(ip[0]);
-  const size_t ip_header_bytes = size_t{version_and_length & 0x0fu} * 4;
-  if (version_and_length >> 4 != 4 || ip_header_bytes < kIpv4Bytes)
-    return drop(DropReason::kNotIna);
-  const size_t ip_bytes = load_be<uint16_t>(&ip[2]);
-  if (ip.size() < ip_header_bytes || ip.size() < ip_bytes) return drop(DropReason::kTruncated);
-  if (ip_checksum(ip.first(ip_header_bytes)) != 0) return drop(DropReason::kIpChecksum);
-  if (std::to_integer<uint8_t>(ip[9]) != kIpProtocolUdp) return drop(DropReason::kNotIna);
-  if (load_be<uint16_t>(&ip[6]) & kIpFragmentMask) return drop(DropReason::kIpFragment);
-  if (ip_bytes < ip_header_bytes + kUdpBytes) return drop(DropReason::kTruncated);
-
-  // Ethernet pads short frames, so the IP length says where the datagram ends, not the frame's.
-  const auto udp = ip.subspan(ip_header_bytes, ip_bytes - ip_header_bytes);
-  const auto port = load_be<uint16_t>(&udp[2]);
-  if (lanes != 0 && (port < udp_port || port - udp_port >= lanes)) return drop(DropReason::kNotIna);
-  const size_t udp_bytes = load_be<uint16_t>(&udp[4]);
-  if (udp_bytes > udp.size() || udp_bytes < kUdpBytes + kInaHeaderBytes)
-    return drop(DropReason::kTruncated);
-
-  const auto ina = udp.subspan(kUdpBytes, udp_bytes - kUdpBytes);
-  if (load_le<uint16_t>(&ina[kAtMagic]) != kMagic) return drop(DropReason::kNotIna);
-  if (load_le<uint8_t>(&ina[kAtVersion]) != kProtocolVersion) return drop(DropReason::kVersion);
-  const auto header = ina.first(kInaHeaderBytes);
-  const auto payload = ina.subspan(kInaHeaderBytes);
-  if (load_le<uint32_t>(&ina[kAtCrc]) != frame_crc(header, payload)) return drop(DropReason::kCrc);
-
+                                            uint16_t lanes) noexcept {
   Frame frame;
-  decode_ina(header.data(), frame.envelope, frame.message);
-  std::memcpy(frame.envelope.destination.mac.data(), &bytes[0], 6);
-  std::memcpy(frame.envelope.source.mac.data(), &bytes[6], 6);
-  frame.envelope.source.ip = load_be<uint32_t>(&ip[12]);
-  frame.envelope.destination.ip = load_be<uint32_t>(&ip[16]);
-  frame.envelope.source.udp_port = load_be<uint16_t>(&udp[0]);
-  frame.envelope.destination.udp_port = port;
+  const auto datagram = parse_ip(bytes, udp_port, lanes, frame.envelope);
+  if (!datagram) return tl::unexpected(datagram.error());
+  const auto content = parse_udp(*datagram, frame.envelope);
+  if (!content) return tl::unexpected(content.error());
+  const auto ina = parse_ina(*content);
+  if (!ina) return tl::unexpected(ina.error());
+  frame.envelope.job = JobId{ina->job.get()};
+  frame.envelope.job_key = ina->job_key.get();
+  frame.envelope.tag = ina->tag.get();
+  frame.message = message_from(*ina);
+  const Bytes payload = content->subspan(kInaHeaderBytes);
   frame.payload = payload.data();
   frame.payload_bytes = static_cast<uint32_t>(payload.size());
   return frame;
+}
+
+uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,
+                   std::span<const std::byte> payload) {
+  return crc_of(load<InaHeader>(ina_header), payload);
 }
 
 }  // namespace ina::wire

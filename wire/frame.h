@@ -1,4 +1,9 @@
 // Ethernet / IPv4 / UDP frames that carry INA messages. docs/protocol.md is the specification.
+//
+//   Ethernet II 14 | IPv4 20 (24..60 accepted) | UDP 8 | INA header 72 | payload | any padding
+//
+// The network's headers are big-endian, the INA header and the payload little-endian. This is the
+// only codec: switch, client and tests use it, and the Wireshark dissector is tested against it.
 #pragma once
 
 #include <array>
@@ -21,12 +26,15 @@ inline constexpr size_t kUdpBytes = 8;
 inline constexpr size_t kInaHeaderBytes = 72;
 inline constexpr size_t kFrameHeaderBytes =
     kEthernetBytes + kIpv4Bytes + kUdpBytes + kInaHeaderBytes;
-/// Ethernet's minimum without FCS; shorter frames are padded with zeros.
+/// Ethernet's minimum without FCS. An INA frame is always longer; what else shares the port (ARP,
+/// ICMP) may need padding to it.
 inline constexpr size_t kMinFrameBytes = 60;
+/// Largest payload that IPv4's 16-bit total length has room for. A slot is far smaller.
+inline constexpr size_t kMaxPayloadBytes = 65535 - kIpv4Bytes - kUdpBytes - kInaHeaderBytes;
 
 using MacAddress = std::array<uint8_t, 6>;
 
-/// One end of a flow. Addresses and ports in host byte order, MAC as it is on the wire.
+/// One end of a flow. IP and UDP port in host byte order, MAC in the order of the wire.
 struct Address {
   MacAddress mac{};
   uint32_t ip = 0;
@@ -34,7 +42,8 @@ struct Address {
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-/// What a frame says about whom it belongs to; a receiver checks it against its bindings.
+/// What a frame says about whom it belongs to. Claims, not facts: a receiver compares them with the
+/// binding made at admission before it believes any.
 struct Envelope {
   Address source;
   Address destination;
@@ -43,27 +52,36 @@ struct Envelope {
   uint64_t tag = 0;  ///< room for an authentication tag; 0 when unused
 };
 
+/// A parsed frame: a copy of its headers and a view of its payload.
 struct Frame {
   Envelope envelope;
-  Message message;
-  const std::byte* payload = nullptr;  ///< points into the parsed bytes
-  uint32_t payload_bytes = 0;
+  Message message;  ///< any bit pattern: enumerators may be out of range until validate()
+  const std::byte* payload = nullptr;  ///< points into the parsed bytes; any alignment
+  uint32_t payload_bytes = 0;          ///< what the UDP length says, padding excluded
 };
 
-/// Writes the kFrameHeaderBytes of headers for a payload into `out` and returns their number.
-/// The CRC32C covers the INA header and the payload, so the payload must be complete; it may lie
-/// anywhere (it is not copied).
+/// Writes the kFrameHeaderBytes of headers for a payload to the front of `out` and returns their
+/// number; nothing is written and 0 returned if `out` is shorter or the payload longer than
+/// kMaxPayloadBytes. The CRC32C covers the payload, so that must be complete; it may lie anywhere
+/// and is not copied: it follows the headers on the wire. `message.reserved` is not sent.
 size_t encode_headers(const Envelope& envelope, const Message& message,
                       std::span<const std::byte> payload, std::span<std::byte> out);
 
-/// Parses one whole frame (without FCS; trailing padding allowed). Checks lengths, ethertype,
-/// IPv4 header and checksum, UDP length, magic, version and CRC32C, but not the message itself:
-/// see validate(). A UDP checksum of any value is accepted: the CRC32C is stronger. The UDP
-/// destination port must lie in [udp_port, udp_port + lanes); `lanes` 0 accepts any.
+/// Parses one whole frame (without FCS; trailing padding allowed) of any origin and content; reads
+/// nothing outside `bytes`, allocates nothing, throws nothing.
+///
+/// Checks ethertype, IPv4 header, lengths, UDP destination port, fragmentation, IPv4 checksum,
+/// magic, version and CRC32C, but not the message itself (see validate()) nor the MAC and IP
+/// addresses (see the bindings). The port must lie in [udp_port, udp_port + lanes); `lanes` 0
+/// accepts any. A UDP checksum of any value is accepted: the CRC32C is stronger.
+///
+/// kNotIna means somebody else's frame, which a switch forwards; the other reasons are INA frames,
+/// or too damaged to tell. VLAN tags (802.1Q) are not understood: kNotIna.
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
-                                            uint16_t lanes);
+                                            uint16_t lanes) noexcept;
 
 /// CRC32C (Castagnoli) of header and payload as they stand, the CRC field itself counted as 0.
-uint32_t frame_crc(std::span<const std::byte> ina_header, std::span<const std::byte> payload);
+uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,
+                   std::span<const std::byte> payload);
 
 }  // namespace ina::wire

@@ -150,7 +150,13 @@ uint32_t payload_bytes(const Message& message) {
 }
 
 std::optional<DropReason> validate(const Message& message, uint32_t bytes, uint32_t slot_bytes) {
-  if (!is_valid_type(message.type)) return DropReason::kBadType;
+  if (!is_valid_type(message.type) || message.origin > Origin::kParker ||
+      message.phase > Phase::kBind)
+    return DropReason::kBadType;
+  // bit_of() of a larger rank is undefined; a partial sum of nobody cannot be merged.
+  if (value(message.rank) >= kMaxWorkers ||
+      (carries_accumulators(message.type) && message.bitmap == 0))
+    return DropReason::kBadRank;
   if (!carries_payload(message))
     return bytes == 0 ? std::nullopt : std::optional(DropReason::kBadLength);
   if (!is_valid(message.dtype)) return DropReason::kBadDtype;

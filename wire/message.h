@@ -62,7 +62,7 @@ struct Message {
   uint16_t elements = 0;  ///< in this fragment's payload
   uint16_t flags = 0;     ///< Flag
   Type type{};
-  DType dtype{};  ///< of the payload
+  DType dtype{};  ///< of the operation; PART and PARK carry accumulator_of(dtype)
   Op op{};
   Collective collective{};
   Rank rank{};  ///< a hint for people: the switch believes its bindings only
@@ -76,9 +76,11 @@ struct Message {
 };
 static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
 
-/// Checks what any receiver can check without knowing the job: type, data type, operation, and that
-/// `elements`, `payload_bytes` and `slot_bytes` (the size of a value row) agree. Does not look at
-/// the payload. Returns why the message must be dropped, or nothing.
+/// Checks what any receiver can check without knowing the job: type, origin and phase, that the
+/// rank has a bit and a partial sum somebody's, and for messages with a payload data type,
+/// operation, and that `elements`, `payload_bytes` and `slot_bytes` (the size of a value row)
+/// agree. Without a payload the signature and `elements` are not looked at. Does not look at the
+/// payload. Returns why the message must be dropped, or nothing.
 std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
                                    uint32_t slot_bytes);
 

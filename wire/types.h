@@ -22,6 +22,7 @@ constexpr uint32_t value(Rank rank) {
 inline constexpr uint32_t kMaxWorkers = 64;
 
 using Bitmap = uint64_t;
+/// `rank` below kMaxWorkers; validate() sees to it for a packet's own.
 constexpr Bitmap bit_of(Rank rank) {
   return Bitmap{1} << value(rank);
 }
@@ -36,6 +37,7 @@ struct Seq {
   uint64_t value = 0;
   friend constexpr auto operator<=>(Seq, Seq) = default;
   constexpr Seq operator+(uint64_t n) const { return {value + n}; }
+  /// n must not exceed value: Seq 0 has no predecessor, and the difference would wrap.
   constexpr Seq operator-(uint64_t n) const { return {value - n}; }
   constexpr uint64_t operator-(Seq other) const { return value - other.value; }
   constexpr Seq& operator++() {
@@ -46,11 +48,12 @@ struct Seq {
 };
 
 /// The sequence number nearest to `reference` whose low 32 bits are `low`. Exact while the true
-/// number lies within 2^31 of the reference, which the window guarantees for honest senders.
+/// number lies less than 2^31 from the reference, which the window guarantees for honest senders.
+/// A number that would be below 0 is taken as the one 2^32 above it, which no window contains.
 constexpr Seq extend(uint32_t low, Seq reference) {
   const auto delta = static_cast<int32_t>(low - reference.low());
   if (delta < 0 && reference.value < static_cast<uint64_t>(-static_cast<int64_t>(delta)))
-    return {uint64_t{low}};  // would be negative: only a foreign packet can get here
+    return {uint64_t{low}};
   return {reference.value + static_cast<uint64_t>(static_cast<int64_t>(delta))};
 }
 
@@ -100,9 +103,11 @@ constexpr DType accumulator_of(DType dtype) {
   }
 }
 
-/// Elements of one fragment: as many accumulators as fit a slot's value row.
+/// Elements of one fragment: as many accumulators as fit a slot's value row. 0 for a value that is
+/// no DType, so that a packet not yet validated cannot divide by zero.
 constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
-  return slot_bytes / wire_bytes(accumulator_of(dtype));
+  const uint32_t width = wire_bytes(accumulator_of(dtype));
+  return width == 0 ? 0 : slot_bytes / width;
 }
 
 constexpr bool is_valid(DType dtype) {

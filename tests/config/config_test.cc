@@ -128,7 +128,7 @@ const BadCase kBadCases[] = {
     {"map_for_text", "log: {file: {a: b}}", "1:13: log.file: a map is not a text"},
     {"map_for_choice", "switch: {idle: {}}",
      "1:16: switch.idle: a map is unknown (known: auto, spin, yield, backoff, interrupt)"},
-    {"no_value", "switch:\n  lcores:\n", "2:10: switch.lcores: has no value"},
+    {"no_value", "switch:\n  lcores:\n", "2:3: switch.lcores: has no value"},
     {"scalar_for_section", "switch: 3", "1:9: switch: a map of keys is expected, not 3"},
     {"list_for_section", "switch:\n  - lcores: 3",
      "2:3: switch: a map of keys is expected, not a list"},
@@ -151,7 +151,7 @@ const BadCase kBadCases[] = {
      "2:1: log: given twice, first in line 1"},
     // ports
     {"ports_scalar", "ports: shm", "1:8: ports: a list of ports is expected, not shm"},
-    {"ports_nothing", "ports:\n", "1:7: ports: a list of ports is expected, not nothing"},
+    {"ports_nothing", "ports:\n", "1:1: ports: a list of ports is expected, not nothing"},
     {"ports_empty", "ports: []", "1:8: ports: at least one port is needed"},
     {"port_scalar", "ports: [shm]", "1:9: ports[0]: a map of keys is expected, not shm"},
     {"port_without_name", "ports:\n  - type: shm\n",
@@ -202,7 +202,7 @@ const BadCase kBadCases[] = {
      "7:15: ports[0].udp_port: 65534 leaves no port numbers for 3 lcores"},
     // YAML itself
     {"syntax_tab", "switch:\n\tlcores: 1\n",
-     "2:1: YAML syntax: illegal tab when looking for indentation"},
+     "2:8: YAML syntax: illegal map value; the line is indented by a tab, which YAML forbids"},
     {"syntax_flow", "switch: {lcores: 1\n", "2:1: YAML syntax: end of map flow not found"},
     {"alias", "switch: &a {lcores: 1}\n", "1:9: anchors are not supported"},
     {"tag", "switch: {lcores: !!int 1}", "1:18: tags are not supported"},
@@ -369,8 +369,9 @@ TEST(ManualPage, HasEverySectionAndKey) {
 TEST(ManualPage, NoTextLineIsTakenForARequest) {
   std::istringstream lines(manual_page());
   for (std::string line; std::getline(lines, line);)
-    if (line.starts_with('.') || line.starts_with('\''))
+    if (line.starts_with('.') || line.starts_with('\'')) {
       EXPECT_THAT(line, testing::ContainsRegex("^\\.(TH|SH|TP|B|BR|PP|nf|fi)( |$)"));
+    }
 }
 
 TEST(Table, EveryPathIsUnique) {

@@ -1,0 +1,70 @@
+// inactl: asks a running switch how it is.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "cli/status_format.h"
+#include "control/client.h"
+
+namespace {
+
+constexpr ina::Nanos kTimeoutNs = 2'000'000'000;
+constexpr auto kWatchInterval = std::chrono::seconds(1);
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
+
+struct Options {
+  std::string socket = ina::control::kDefaultSocket;
+  bool json = false;
+  bool watch = false;
+};
+
+/// Prints the status once. False, with the reason on stderr, if there is none.
+bool print_status(const Options& options) {
+  const auto status = ina::control::query_status(options.socket, kTimeoutNs);
+  if (!status) {
+    fmt::print(stderr, "inactl: {}\n", status.error().text);
+    return false;
+  }
+  using Json = nlohmann::json;
+  // Under --watch one line an object, for programs that read along.
+  const std::string text =
+      options.json
+          ? status->dump(options.watch ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n"
+          : ina::cli::format_status(*status);
+  if (options.watch && !options.json) fmt::print("{}", kClearScreen);
+  fmt::print("{}", text);
+  return std::fflush(stdout) == 0;
+}
+
+int run_status(const Options& options) {
+  while (print_status(options)) {
+    if (!options.watch) return EXIT_SUCCESS;
+    std::this_thread::sleep_for(kWatchInterval);
+  }
+  return EXIT_FAILURE;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Asks a running aggregation switch how it is.", "inactl");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  app.require_subcommand(1);
+
+  Options options;
+  CLI::App* status = app.add_subcommand(
+      "status", "Ports, lcores, aggregator and jobs, and what each job waits for");
+  status->add_option("--socket", options.socket, "The switch's control socket")
+      ->envname("INA_SOCKET")
+      ->capture_default_str();
+  status->add_flag("-j,--json", options.json, "JSON, as the switch sends it");
+  status->add_flag("--watch", options.watch, "Again every second, until interrupted");
+
+  CLI11_PARSE(app, argc, argv);
+  return run_status(options);
+}

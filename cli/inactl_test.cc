@@ -1,0 +1,212 @@
+// inactl: the text it makes of a status, and the program against a switch that is there or not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include "cli/status_format.h"
+#include "control/socket.h"
+
+namespace ina::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+Json sample() {
+  return Json::parse(R"({
+    "version": "0.1.0", "uptime_s": 3725.5, "epoch": 7,
+    "ports": [
+      {"name": "shm0", "type": "shm", "rx_packets": 1234567, "rx_bytes": 1610612736,
+       "tx_packets": 12, "tx_bytes": 1023, "drops": {"bad_offset": 3, "crc": 0}},
+      {"name": "uplink", "type": "ethdev", "rx_packets": 0, "rx_bytes": 0,
+       "tx_packets": 0, "tx_bytes": 0, "drops": {}}],
+    "lcores": [{"lcore": 0, "polls": 4000, "packets": 1000, "sleeps": 2, "busy_ratio": 0.25}],
+    "aggregator": {"policy": "static", "slots": 4096, "slot_bytes": 8192, "slots_reserved": 1024,
+      "slots_used": 5, "slots_used_peak": 64, "absorbed": 2000, "absorbed_bytes": 1048576,
+      "results": 500, "drops": {"duplicate": 1500}},
+    "jobs": [
+      {"name": "train", "id": 1, "epoch": 7, "world_size": 4, "joined": [0, 1], "missing": [2, 3],
+       "state": "joining", "window": 512},
+      {"name": "infer", "id": 2, "epoch": 8, "world_size": 4, "joined": [0, 1, 2, 3],
+       "missing": [], "state": "running", "window": 512, "waiting_for": [3],
+       "oldest_fragment": 17, "oldest_operation": "allreduce sum float32"},
+      {"name": "rest", "id": 3, "epoch": 9, "world_size": 1, "joined": [0], "missing": [],
+       "state": "running", "window": 64}]})");
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string line_with(const std::string& text, const std::string& part) {
+  for (const std::string& line : lines_of(text))
+    if (line.find(part) != std::string::npos) return line;
+  return "";
+}
+
+TEST(FormatBytes, PicksTheUnit) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1024), "1.0 KiB");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes((1u << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(format_bytes(UINT64_MAX), "16.0 EiB");
+}
+
+TEST(FormatStatus, SaysVersionAndUptime) {
+  EXPECT_THAT(format_status(sample()), HasSubstr("ina-switchd 0.1.0, up 1 h 2 min, epoch 7\n"));
+}
+
+TEST(FormatStatus, ColumnsLineUp) {
+  const std::string text = format_status(sample());
+  const std::string heading = line_with(text, "RX PACKETS");
+  const std::string first = line_with(text, "1,234,567");
+  const std::string second = line_with(text, "uplink");
+  ASSERT_FALSE(heading.empty() || first.empty() || second.empty()) << text;
+  // The last column is right-aligned, so all three end at the same place.
+  EXPECT_EQ(heading.size(), first.size()) << text;
+  EXPECT_EQ(heading.size(), second.size()) << text;
+  EXPECT_EQ(heading.find("TYPE"), first.find("shm ")) << text;
+  EXPECT_EQ(heading.find("TYPE"), second.find("ethdev")) << text;
+  EXPECT_THAT(first, HasSubstr("1.5 GiB"));
+}
+
+TEST(FormatStatus, ShowsDropsThatHappenedWithTheirMeaning) {
+  const std::string text = format_status(sample());
+  EXPECT_THAT(line_with(text, "bad_offset"), HasSubstr("payload lies outside the sender's memory"));
+  EXPECT_THAT(line_with(text, "bad_offset"), HasSubstr("shm0"));
+  EXPECT_THAT(line_with(text, "duplicate"), HasSubstr("1,500  contribution already counted"));
+  EXPECT_THAT(line_with(text, "duplicate"), HasSubstr("aggregator"));
+  EXPECT_THAT(text, Not(HasSubstr("crc")));
+}
+
+TEST(FormatStatus, SaysWhatEachJobWaitsFor) {
+  const std::string text = format_status(sample());
+  EXPECT_THAT(text, HasSubstr("job train: waiting for ranks 2, 3 to join\n"));
+  EXPECT_THAT(text, HasSubstr("job infer: fragment 17 waits for rank 3 (allreduce sum float32)\n"));
+  EXPECT_THAT(text, HasSubstr("job rest: idle: no fragment is incomplete\n"));
+}
+
+TEST(FormatStatus, NoJobNoDrop) {
+  Json status = sample();
+  status["jobs"] = Json::array();
+  status["ports"][0]["drops"] = Json::object();
+  status["aggregator"]["drops"] = Json::object();
+  const std::string text = format_status(status);
+  EXPECT_THAT(text, HasSubstr("drops: none\n"));
+  EXPECT_THAT(text, HasSubstr("no job: no worker has joined\n"));
+}
+
+TEST(FormatStatus, ForeignOrBrokenStatusIsNoCrash) {
+  for (const char* text : {"{}", "[]", "null", "3", R"({"ports": 1, "jobs": {"a": 1}})",
+                           R"({"jobs": [1, {"state": 5, "joined": "x", "window": -1}]})",
+                           R"({"aggregator": {"drops": [1]}, "ports": [{"drops": {"crc": "x"}}]})"})
+    EXPECT_FALSE(format_status(Json::parse(text)).empty()) << text;
+}
+
+TEST(FormatStatus, NamesCannotDriveTheTerminal) {
+  Json status = sample();
+  status["jobs"][0]["name"] = "a\x1b[2J\nb";
+  const std::string text = format_status(status);
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, HasSubstr("job a?[2J?b: "));
+}
+
+struct Outcome {
+  int status = 0;
+  std::string output;  ///< stdout and stderr
+};
+
+Outcome run_inactl(const std::string& arguments) {
+  const char* program = std::getenv("INACTL");
+  if (!program) throw std::runtime_error("INACTL must name the program under test");
+  FILE* pipe = ::popen((std::string(program) + " " + arguments + " 2>&1").c_str(), "r");
+  if (!pipe) throw std::runtime_error("popen failed");
+  Outcome outcome;
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    outcome.output.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class Inactl : public ::testing::Test {
+ protected:
+  Inactl() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "inactl-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    folder_ = pattern;
+  }
+  ~Inactl() override { std::filesystem::remove_all(folder_); }
+  std::string socket() const { return folder_ + "/switch.sock"; }
+
+  /// Answers one status query, as the switch does, then hangs up.
+  static void serve(const std::stop_token& stop, const control::Listener& listener,
+                    const Json& status) {
+    std::optional<control::Connection> connection;
+    while (!(connection = listener.accept())) {
+      if (stop.stop_requested()) return;
+      std::this_thread::yield();
+    }
+    const auto query = connection->receive(10'000'000'000);
+    ASSERT_TRUE(query && *query);
+    EXPECT_EQ((*query)->body.at("type"), "status");
+    const std::string text = status.dump();
+    const Fd file(::memfd_create("status", MFD_CLOEXEC));
+    ASSERT_EQ(::write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ASSERT_TRUE(connection->send({{"type", "status"}}, {file.get()}));
+  }
+
+  std::string folder_;
+};
+
+TEST_F(Inactl, WithoutSwitchNamesTheSocketAndFails) {
+  const Outcome outcome = run_inactl("status --socket " + socket());
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, HasSubstr(socket()));
+}
+
+TEST_F(Inactl, TakesTheSocketFromTheEnvironment) {
+  ::setenv("INA_SOCKET", socket().c_str(), 1);
+  const Outcome outcome = run_inactl("status");
+  ::unsetenv("INA_SOCKET");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, HasSubstr(socket()));
+}
+
+TEST_F(Inactl, UnknownArgumentsFail) {
+  EXPECT_NE(run_inactl("status --frobnicate").status, 0);
+  EXPECT_NE(run_inactl("").status, 0);
+}
+
+TEST_F(Inactl, PrintsTablesOrTheJsonAsSent) {
+  auto listener = control::Listener::open(socket(), 0600);
+  ASSERT_TRUE(listener) << listener.error().text;
+  for (const bool json : {false, true}) {
+    const std::jthread server(
+        [&](const std::stop_token& stop) { serve(stop, *listener, sample()); });
+    const Outcome outcome =
+        run_inactl(std::string("status ") + (json ? "-j " : "") + "--socket " + socket());
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    if (json)
+      EXPECT_EQ(Json::parse(outcome.output, nullptr, false), sample());
+    else
+      EXPECT_EQ(outcome.output, format_status(sample()));
+  }
+}
+
+}  // namespace
+}  // namespace ina::cli

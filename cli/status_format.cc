@@ -1,0 +1,228 @@
+#include "cli/status_format.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "wire/drop_reason.h"
+
+namespace ina::cli {
+
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& child(const Json& json, const char* key) {
+  static const Json kNull;
+  if (!json.is_object()) return kNull;
+  const auto it = json.find(key);
+  return it == json.end() ? kNull : *it;
+}
+
+uint64_t number(const Json& json, const char* key) {
+  const Json& value = child(json, key);
+  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
+}
+
+double real(const Json& json, const char* key) {
+  const Json& value = child(json, key);
+  return value.is_number() ? value.get<double>() : 0.0;
+}
+
+/// Names come from whoever joined: control characters would reach the reader's terminal.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+std::string text(const Json& json, const char* key) {
+  const Json& value = child(json, key);
+  return value.is_string() ? printable(value.get<std::string>()) : "?";
+}
+
+std::vector<uint64_t> ranks(const Json& json, const char* key) {
+  std::vector<uint64_t> found;
+  for (const Json& rank : child(json, key))
+    if (rank.is_number_unsigned()) found.push_back(rank.get<uint64_t>());
+  return found;
+}
+
+std::string ranks_text(const std::vector<uint64_t>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::string with_separators(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
+  return digits;
+}
+
+std::string format_seconds(double seconds) {
+  const auto whole = static_cast<uint64_t>(seconds);
+  if (whole < 60) return fmt::format("{:.1f} s", seconds);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+  return fmt::format("{} d {} h", whole / 86400, whole / 3600 % 24);
+}
+
+/// Columns as wide as their widest cell; those named in `left` aligned left, numbers right.
+class Table {
+ public:
+  Table(std::vector<std::string> heading, std::vector<bool> left)
+      : left_(std::move(left)), rows_{std::move(heading)} {}
+
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.size() == 1; }
+
+  std::string str() const {
+    std::vector<size_t> widths(rows_[0].size());
+    for (const auto& row : rows_)
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    std::string out;
+    for (const auto& row : rows_) {
+      std::string line;
+      for (size_t i = 0; i < row.size(); ++i) {
+        const std::string padding(widths[i] - width_of(row[i]), ' ');
+        if (i != 0) line += "  ";
+        line += left_[i] ? row[i] + padding : padding + row[i];
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+    }
+    return out;
+  }
+
+ private:
+  /// Characters, not bytes, of UTF-8.
+  static size_t width_of(const std::string& cell) {
+    return static_cast<size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    }));
+  }
+
+  std::vector<bool> left_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string ports_text(const Json& status) {
+  Table table({"PORT", "TYPE", "RX PACKETS", "RX PAYLOAD", "TX PACKETS", "TX PAYLOAD"},
+              {true, true, false, false, false, false});
+  for (const Json& port : child(status, "ports"))
+    table.add({text(port, "name"), text(port, "type"), with_separators(number(port, "rx_packets")),
+               format_bytes(number(port, "rx_bytes")), with_separators(number(port, "tx_packets")),
+               format_bytes(number(port, "tx_bytes"))});
+  return table.empty() ? "no port\n" : table.str();
+}
+
+std::string lcores_text(const Json& status) {
+  Table table({"LCORE", "PACKETS", "POLLS", "SLEEPS", "BUSY"}, {true, false, false, false, false});
+  for (const Json& lcore : child(status, "lcores"))
+    table.add({std::to_string(number(lcore, "lcore")), with_separators(number(lcore, "packets")),
+               with_separators(number(lcore, "polls")), with_separators(number(lcore, "sleeps")),
+               fmt::format("{:.1f} %", 100.0 * real(lcore, "busy_ratio"))});
+  return table.empty() ? "" : fmt::format("\n{}", table.str());
+}
+
+std::string aggregator_text(const Json& status) {
+  const Json& aggregator = child(status, "aggregator");
+  std::string out = fmt::format(
+      "\naggregator: policy {}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
+      text(aggregator, "policy"), with_separators(number(aggregator, "slots")),
+      format_bytes(number(aggregator, "slot_bytes")),
+      with_separators(number(aggregator, "slots_reserved")),
+      with_separators(number(aggregator, "slots_used")),
+      with_separators(number(aggregator, "slots_used_peak")));
+  out +=
+      fmt::format("  absorbed {} contributions", with_separators(number(aggregator, "absorbed")));
+  if (child(aggregator, "absorbed_bytes").is_number())
+    out += fmt::format(" ({})", format_bytes(number(aggregator, "absorbed_bytes")));
+  return out +
+         fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
+}
+
+std::string_view describe_drop(const std::string& counter) {
+  for (size_t i = 0; i < kDropReasons; ++i)
+    if (const auto reason = static_cast<DropReason>(i); name(reason) == counter)
+      return describe(reason);
+  return "";
+}
+
+void add_drops(const std::string& where, const Json& drops, Table& table) {
+  if (!drops.is_object()) return;
+  for (const auto& [reason, count] : drops.items())
+    if (count.is_number_unsigned() && count != 0u)
+      table.add({where, printable(reason), with_separators(count.get<uint64_t>()),
+                 std::string(describe_drop(reason))});
+}
+
+std::string drops_text(const Json& status) {
+  Table table({"DROPS AT", "REASON", "PACKETS", "MEANING"}, {true, true, false, true});
+  for (const Json& port : child(status, "ports"))
+    add_drops(text(port, "name"), child(port, "drops"), table);
+  add_drops("aggregator", child(child(status, "aggregator"), "drops"), table);
+  return fmt::format("\n{}", table.empty() ? "drops: none\n" : table.str());
+}
+
+/// Why does nothing happen? One line that answers it.
+std::string waiting_text(const Json& job) {
+  const std::string state = text(job, "state");
+  if (state == "joining") {
+    const auto missing = ranks(job, "missing");
+    return missing.empty() ? "all ranks have joined"
+                           : fmt::format("waiting for {} to join", ranks_text(missing));
+  }
+  if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
+  if (state == "aborted") return "aborted, about to be removed";
+  const auto waiting_for = ranks(job, "waiting_for");
+  if (waiting_for.empty()) return "idle: no fragment is incomplete";
+  std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
+                                ranks_text(waiting_for));
+  if (child(job, "oldest_operation").is_string())
+    out += fmt::format(" ({})", text(job, "oldest_operation"));
+  return out;
+}
+
+std::string jobs_text(const Json& status) {
+  Table table({"JOB", "ID", "EPOCH", "STATE", "JOINED", "WINDOW"},
+              {true, false, false, true, false, false});
+  std::string waiting;
+  for (const Json& job : child(status, "jobs")) {
+    table.add({text(job, "name"), std::to_string(number(job, "id")),
+               std::to_string(number(job, "epoch")), text(job, "state"),
+               fmt::format("{} of {}", ranks(job, "joined").size(), number(job, "world_size")),
+               with_separators(number(job, "window"))});
+    waiting += fmt::format("job {}: {}\n", text(job, "name"), waiting_text(job));
+  }
+  if (table.empty()) return "\nno job: no worker has joined\n";
+  return fmt::format("\n{}\n{}", table.str(), waiting);
+}
+
+}  // namespace
+
+std::string format_bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto scaled = static_cast<double>(bytes) / 1024.0;
+  size_t unit = 0;
+  // 1023.95 and more would be printed as 1024.0.
+  while (scaled >= 1023.95 && unit + 1 < std::size(kUnits)) {
+    scaled /= 1024.0;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", scaled, kUnits[unit]);
+}
+
+std::string format_status(const Json& status) {
+  std::string out = fmt::format("ina-switchd {}, up {}", text(status, "version"),
+                                format_seconds(real(status, "uptime_s")));
+  if (child(status, "epoch").is_number()) out += fmt::format(", epoch {}", number(status, "epoch"));
+  return out + "\n\n" + ports_text(status) + lcores_text(status) + aggregator_text(status) +
+         drops_text(status) + jobs_text(status);
+}
+
+}  // namespace ina::cli

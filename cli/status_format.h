@@ -1,0 +1,17 @@
+// The switch's status as text for a person.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace ina::cli {
+
+/// Tables of ports, lcores, aggregator, drops and jobs, and a line per job that says what it waits
+/// for. `status` comes from the switch (control::query_status) and may be of another version: what
+/// is missing or of another type is shown as 0 or "?".
+std::string format_status(const nlohmann::json& status);
+
+/// "0 B", "1023 B", "1.5 KiB", "12.0 GiB".
+std::string format_bytes(uint64_t bytes);
+
+}  // namespace ina::cli

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Compiles each header alone: whoever includes it must need no other include before it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+flags=(-std=c++20 -fsyntax-only -w -I. -Iclient/include)
+for library in libdpdk libhwy fmt spdlog yaml-cpp nlohmann_json; do
+  if read -ra found < <(pkg-config --cflags "$library" 2>/dev/null); then flags+=("${found[@]}"); fi
+done
+
+# Headers that are included several times on purpose (Highway's per-target code) are not on their own.
+find . -path './build*' -prune -o -path './.git' -prune -o \
+  \( -name '*.h' -o -name '*.hpp' \) ! -name '*-inl.h' -print0 |
+  xargs -0 -r -P "${INA_JOBS:-$(nproc)}" -I{} "${CXX:-g++}" "${flags[@]}" -x c++ {}
+
+# The C ABI is C.
+"${CC:-gcc}" -std=c99 -pedantic -Wall -Werror -fsyntax-only -x c client/include/ina/ina.h

@@ -1,0 +1,71 @@
+#include "scheduler/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace ina::scheduler {
+namespace {
+
+TEST(StaticAdmission, GrantsTwiceTheWindowFromOnePiece) {
+  StaticAdmission admission(100, 1);
+  const auto grant = admission.admit(64, UINT64_MAX);
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->window, 32u);
+  EXPECT_EQ(grant->slots_per_lane, 64u);
+  EXPECT_EQ(admission.slots_reserved(), 64u);
+}
+
+TEST(StaticAdmission, SmallerWindowWantedTakesFewerSlots) {
+  StaticAdmission admission(100, 1);
+  EXPECT_EQ(admission.admit(64, 5)->slots_per_lane, 10u);
+  EXPECT_EQ(admission.admit(64, 0)->slots_per_lane, 2u) << "at least one fragment";
+}
+
+TEST(StaticAdmission, WindowIsAMultipleOfTheLanes) {
+  StaticAdmission admission(64, 4);
+  const auto grant = admission.admit(30, UINT64_MAX);
+  EXPECT_EQ(grant->window, 12u);
+  EXPECT_EQ(grant->slots_per_lane, 6u);
+}
+
+TEST(StaticAdmission, RefusalNamesNeedFreeAndShortfall) {
+  StaticAdmission admission(100, 1);
+  ASSERT_TRUE(admission.admit(64, UINT64_MAX));
+  const auto refused = admission.admit(64, UINT64_MAX);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().find("needs 64 slots"), std::string::npos) << refused.error();
+  EXPECT_NE(refused.error().find("36 of 100 are free"), std::string::npos);
+  EXPECT_NE(refused.error().find("short by 28"), std::string::npos);
+}
+
+TEST(StaticAdmission, RangesNeverOverlapAndAllComesBack) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    StaticAdmission admission(256, 1);
+    std::vector<Grant> held;
+    std::vector<bool> used(256);
+    for (int step = 0; step < 100; ++step) {
+      if (!held.empty() && random() % 2) {
+        const size_t which = random() % held.size();
+        for (uint32_t i = 0; i < held[which].slots_per_lane; ++i)
+          used[held[which].first_slot + i] = false;
+        admission.release(held[which]);
+        held.erase(held.begin() + static_cast<ptrdiff_t>(which));
+      } else if (const auto grant = admission.admit(2 + random() % 60, UINT64_MAX)) {
+        for (uint32_t i = 0; i < grant->slots_per_lane; ++i) {
+          ASSERT_LT(grant->first_slot + i, 256u);
+          ASSERT_FALSE(used[grant->first_slot + i]) << "given out twice";
+          used[grant->first_slot + i] = true;
+        }
+        held.push_back(*grant);
+      }
+    }
+    for (const Grant& grant : held) admission.release(grant);
+    EXPECT_EQ(admission.slots_reserved(), 0u);
+    EXPECT_TRUE(admission.admit(256, UINT64_MAX)) << "the free ranges did not join again";
+  }
+}
+
+}  // namespace
+}  // namespace ina::scheduler

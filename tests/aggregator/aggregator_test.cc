@@ -1,0 +1,227 @@
+// The aggregator shard under the `static` policy: receive this, expect that.
+#include "aggregator/aggregator.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+
+namespace ina::aggregator {
+namespace {
+
+using Fate = Verdict::Fate;
+using Emit = Verdict::Emit;
+
+constexpr uint32_t kWindow = 4;
+constexpr uint32_t kSlotBytes = 256;
+constexpr JobIndex kJob = 1;
+
+class AggregatorTest : public testing::Test {
+ protected:
+  AggregatorTest() { add_job(kJob, 2, {0, 2 * kWindow, 1, 0}, results_); }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  using Lines = std::vector<Line>;
+
+  void add_job(JobIndex index, uint32_t workers, scheduler::StaticPool pool, Lines& results) {
+    JobSpec spec;
+    spec.id = JobId{100u + index};
+    spec.epoch = 5;
+    spec.workers = workers;
+    spec.window = kWindow;
+    spec.pool = pool;
+    spec.results = reinterpret_cast<std::byte*>(results.data());
+    aggregator_.add_job(index, spec);
+  }
+
+  /// A contribution of `values` to fragment `seq`.
+  Verdict grad(uint32_t rank, uint32_t seq, std::vector<int32_t> values,
+               std::function<void(wire::Message&)> change = {}, JobIndex job = kJob) {
+    wire::Message message;
+    message.type = wire::Type::kGrad;
+    message.epoch = 5;
+    message.seq = seq;
+    message.elements = static_cast<uint16_t>(values.size());
+    message.operation_elements = values.size();
+    message.dtype = DType::kInt32;
+    message.op = Op::kSum;
+    message.collective = Collective::kAllReduce;
+    if (change) change(message);
+    const io::RxPacket packet{message, reinterpret_cast<const std::byte*>(values.data()),
+                              static_cast<uint32_t>(values.size() * 4), job,
+                              Rank{static_cast<uint8_t>(rank)}};
+    Verdict verdict;
+    aggregator_.on_burst({&packet, 1}, 0, {&verdict, 1});
+    return verdict;
+  }
+
+  static std::vector<int32_t> values_of(const Verdict& verdict) {
+    std::vector<int32_t> values(verdict.payload_bytes / 4);
+    std::memcpy(values.data(), verdict.payload, verdict.payload_bytes);
+    return values;
+  }
+
+  void expect_drop(const Verdict& verdict, DropReason reason) {
+    EXPECT_EQ(verdict.fate, Fate::kDropped);
+    EXPECT_EQ(verdict.reason, reason) << name(verdict.reason);
+  }
+
+  Lines rows_ = Lines(16 * kSlotBytes / 64);
+  Lines results_ = Lines(2 * kWindow * kSlotBytes / 64);
+  Lines other_results_ = Lines(2 * kWindow * kSlotBytes / 64);
+  Aggregator aggregator_{{16, kSlotBytes, 4}, std::as_writable_bytes(std::span(rows_))};
+};
+
+TEST_F(AggregatorTest, FirstContributionIsAbsorbedLastCompletes) {
+  const Verdict first = grad(0, 0, {1, 2, 3});
+  EXPECT_EQ(first.fate, Fate::kAbsorbed);
+  EXPECT_EQ(first.emit, Emit::kNothing);
+  EXPECT_EQ(aggregator_.counters().slots_used, 1u);
+
+  const Verdict last = grad(1, 0, {10, 20, 30});
+  EXPECT_EQ(last.fate, Fate::kAbsorbed);
+  EXPECT_EQ(last.emit, Emit::kToAll);
+  EXPECT_EQ(last.message.type, wire::Type::kResult);
+  EXPECT_EQ(last.message.origin, wire::Origin::kSwitch);
+  EXPECT_EQ(last.message.bitmap, 0b11u);
+  EXPECT_EQ(last.message.epoch, 5u);
+  EXPECT_EQ(values_of(last), (std::vector{11, 22, 33}));
+  EXPECT_EQ(last.payload, reinterpret_cast<std::byte*>(results_.data())) << "row 0 of the ring";
+  EXPECT_EQ(aggregator_.counters().slots_used, 0u);
+}
+
+TEST_F(AggregatorTest, DuplicateIsDroppedAndNotCounted) {
+  grad(0, 0, {1});
+  const Verdict again = grad(0, 0, {1});
+  expect_drop(again, DropReason::kDuplicate);
+  EXPECT_EQ(again.emit, Emit::kNothing);
+  EXPECT_EQ(values_of(grad(1, 0, {1})), std::vector{2});
+}
+
+TEST_F(AggregatorTest, QuestionForALostResultIsAnsweredToTheSenderOnly) {
+  grad(0, 0, {1});
+  grad(1, 0, {2});
+  const Verdict again = grad(1, 0, {2});
+  expect_drop(again, DropReason::kDuplicate);
+  EXPECT_EQ(again.emit, Emit::kToSender);
+  EXPECT_EQ(values_of(again), std::vector{3});
+  EXPECT_EQ(aggregator_.counters().results_again, 1u);
+}
+
+TEST_F(AggregatorTest, ResultIsKeptForTwoWindowsThenTheSlotIsReset) {
+  for (uint32_t seq = 0; seq < 2 * kWindow; ++seq) {
+    grad(0, seq, {1});
+    grad(1, seq, {1});
+  }
+  EXPECT_EQ(values_of(grad(0, 0, {1})), std::vector{2}) << "still answered";
+  EXPECT_EQ(grad(0, 2 * kWindow, {5}).fate, Fate::kAbsorbed) << "the slot's next fragment";
+  expect_drop(grad(1, 0, {1}), DropReason::kTooOld);
+  EXPECT_EQ(values_of(grad(1, 2 * kWindow, {6})), std::vector{11});
+}
+
+TEST_F(AggregatorTest, FragmentBeyondTheWindowIsDropped) {
+  EXPECT_EQ(grad(0, kWindow - 1, {1}).fate, Fate::kAbsorbed);
+  expect_drop(grad(0, kWindow, {1}), DropReason::kOutsideWindow);
+  grad(1, kWindow - 1, {1});  // completes W-1, which allows up to 2W-1
+  EXPECT_EQ(grad(0, 2 * kWindow - 1, {1}).fate, Fate::kAbsorbed);
+  expect_drop(grad(0, 2 * kWindow, {1}), DropReason::kOutsideWindow);
+}
+
+TEST_F(AggregatorTest, ZombieOfALongFinishedFragmentIsTooOld) {
+  uint32_t seq = 0;
+  for (; seq < 8 * kWindow; ++seq) {
+    grad(0, seq, {1});
+    grad(1, seq, {1});
+  }
+  expect_drop(grad(0, seq - 1 - 2 * kWindow, {9}), DropReason::kTooOld);
+  expect_drop(grad(0, 1, {9}), DropReason::kTooOld);
+}
+
+TEST_F(AggregatorTest, OlderEpochIsToldNewerIsDropped) {
+  const Verdict stale = grad(0, 0, {1}, [](auto& m) { m.epoch = 4; });
+  expect_drop(stale, DropReason::kStaleEpoch);
+  EXPECT_EQ(stale.emit, Emit::kToSender);
+  EXPECT_EQ(stale.message.type, wire::Type::kStale);
+  EXPECT_EQ(stale.message.epoch, 5u);
+  const Verdict future = grad(0, 0, {1}, [](auto& m) { m.epoch = 6; });
+  expect_drop(future, DropReason::kFutureEpoch);
+  EXPECT_EQ(future.emit, Emit::kNothing);
+  EXPECT_EQ(aggregator_.counters().slots_used, 0u) << "an epoch is checked before any slot";
+}
+
+TEST_F(AggregatorTest, MismatchNamesTheFirstAndStopsTheJob) {
+  for (const auto& change : std::initializer_list<std::function<void(wire::Message&)>>{
+           [](auto& m) { m.operation = 1; }, [](auto& m) { m.operation_elements = 99; },
+           [](auto& m) { m.op = Op::kMax; }, [](auto& m) { m.dtype = DType::kFloat32; },
+           [](auto& m) { m.collective = Collective::kBarrier; }}) {
+    aggregator_.remove_job(kJob);
+    add_job(kJob, 2, {0, 2 * kWindow, 1, 0}, results_);
+    grad(0, 0, {1});
+    const Verdict verdict = grad(1, 0, {1}, change);
+    expect_drop(verdict, DropReason::kMismatch);
+    EXPECT_EQ(verdict.first_rank, Rank{0});
+    EXPECT_EQ(verdict.first_signature.elements, 1u);
+    expect_drop(grad(1, 0, {1}), DropReason::kJobAborted);
+  }
+}
+
+TEST_F(AggregatorTest, WhatDoesNotBelongIsDroppedByReason) {
+  expect_drop(grad(0, 0, {1}, {}, 2), DropReason::kBadJob);
+  expect_drop(grad(2, 0, {1}), DropReason::kBadRank);
+  expect_drop(grad(0, 0, {1}, [](auto& m) { m.type = wire::Type::kPart; }), DropReason::kBadType);
+  aggregator_.abort_job(kJob);
+  expect_drop(grad(0, 0, {1}), DropReason::kJobAborted);
+  EXPECT_EQ(aggregator_.counters().packets, 4u);
+  EXPECT_EQ(aggregator_.counters().dropped(), 4u);
+}
+
+TEST_F(AggregatorTest, LaneTakesItsOwnFragmentsOnly) {
+  add_job(2, 1, {8, 4, 2, 1}, other_results_);
+  EXPECT_EQ(grad(0, 1, {7}, {}, 2).emit, Emit::kToAll);
+  expect_drop(grad(0, 2, {7}, {}, 2), DropReason::kWrongLane);
+}
+
+TEST_F(AggregatorTest, JobsDoNotTouchEachOther) {
+  add_job(2, 2, {8, 2 * kWindow, 1, 0}, other_results_);
+  grad(0, 0, {1});
+  grad(0, 0, {100}, {}, 2);
+  EXPECT_EQ(values_of(grad(1, 0, {2})), std::vector{3});
+  EXPECT_EQ(values_of(grad(1, 0, {200}, {}, 2)), std::vector{300});
+}
+
+TEST_F(AggregatorTest, RemovedJobLeavesNothingHeldAndItsSlotsServeTheNext) {
+  grad(0, 0, {1});
+  grad(0, 1, {1});
+  grad(1, 1, {1});
+  aggregator_.remove_job(kJob);
+  EXPECT_EQ(aggregator_.counters().slots_used, 0u);
+  EXPECT_EQ(aggregator_.counters().contributions_discarded, 1u);
+  EXPECT_EQ(aggregator_.counters().absorbed, 3u);
+  EXPECT_EQ(aggregator_.counters().contributions_in_results, 2u);
+  add_job(kJob, 2, {0, 2 * kWindow, 1, 0}, results_);
+  grad(1, 0, {5});
+  EXPECT_EQ(values_of(grad(0, 0, {6})), std::vector{11});
+}
+
+TEST_F(AggregatorTest, OldestWaitingNamesFragmentAndMissingWorkers) {
+  EXPECT_FALSE(aggregator_.oldest_waiting(kJob));
+  grad(1, 2, {1});
+  grad(0, 1, {1});
+  const auto waiting = aggregator_.oldest_waiting(kJob);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->seq, Seq{1});
+  EXPECT_EQ(waiting->missing, 0b10u);
+}
+
+TEST_F(AggregatorTest, EmptyOperationStillSynchronises) {
+  EXPECT_EQ(grad(0, 0, {}).emit, Emit::kNothing);
+  const Verdict last = grad(1, 0, {});
+  EXPECT_EQ(last.emit, Emit::kToAll);
+  EXPECT_EQ(last.payload_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace ina::aggregator

@@ -1,0 +1,190 @@
+// The protocol engine of one worker, without transport or clock.
+#include "client/src/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+namespace ina::client {
+namespace {
+
+constexpr Nanos kRto = 1'000'000;
+
+struct PlainCopier {
+  void copy(std::span<const CopyJob> jobs) {
+    for (const auto& job : jobs) std::memcpy(job.to, job.from, job.bytes);
+  }
+};
+
+class EngineTest : public testing::Test {
+ protected:
+  static EngineConfig config() {
+    EngineConfig config;
+    config.rank = Rank{3};
+    config.epoch = 9;
+    config.window = 4;
+    config.slot_bytes = 256;  // 64 float32 a fragment
+    config.lanes = 2;
+    config.rto_min_ns = kRto;
+    config.rto_max_ns = 8 * kRto;
+    return config;
+  }
+
+  Operation* submit(size_t elements) {
+    data_.assign(elements, 1.0f);
+    auto* bytes = reinterpret_cast<std::byte*>(data_.data());
+    return engine_.submit(
+        {bytes, bytes, elements, DType::kFloat32, Op::kSum, Collective::kAllReduce}, 0);
+  }
+
+  /// What the engine sends at `now`; all of it is taken.
+  std::vector<TxPacket> send(Nanos now) {
+    TxPacket packets[Engine::kBurst];
+    const size_t count = engine_.prepare(packets, now);
+    engine_.sent(count, now);
+    return {packets, packets + count};
+  }
+
+  /// A result for what was sent, each element `value`.
+  void result(const TxPacket& sent, float value, Nanos now,
+              std::function<void(wire::Message&)> change = {}) {
+    std::vector<float> payload(sent.message.elements, value);
+    RxPacket packet{sent.message, reinterpret_cast<std::byte*>(payload.data()),
+                    static_cast<uint32_t>(payload.size() * 4)};
+    packet.message.type = wire::Type::kResult;
+    if (change) change(packet.message);
+    PlainCopier copier;
+    engine_.on_packets({&packet, 1}, now, copier);
+  }
+
+  Engine engine_{config()};
+  std::vector<float> data_;
+};
+
+TEST_F(EngineTest, CutsAnOperationIntoFragmentsWithAWholeSignature) {
+  submit(100);
+  const auto packets = send(0);
+  ASSERT_EQ(packets.size(), 2u);
+  EXPECT_EQ(packets[0].message.elements, 64);
+  EXPECT_EQ(packets[1].message.elements, 36);
+  EXPECT_EQ(packets[1].payload, reinterpret_cast<std::byte*>(data_.data() + 64));
+  for (uint32_t i = 0; i < 2; ++i) {
+    const wire::Message& m = packets[i].message;
+    EXPECT_EQ(m.type, wire::Type::kGrad);
+    EXPECT_EQ(m.seq, i);
+    EXPECT_EQ(m.epoch, 9u);
+    EXPECT_EQ(m.rank, Rank{3});
+    EXPECT_EQ(m.bitmap, 8u);
+    EXPECT_EQ(m.lane, i % 2);
+    EXPECT_EQ(m.operation_elements, 100u);
+  }
+}
+
+TEST_F(EngineTest, SendsNoFurtherThanTheWindowFromTheOldestWithoutResult) {
+  submit(64 * 10);
+  const auto first = send(0);
+  ASSERT_EQ(first.size(), 4u);
+  result(first[1], 2, 10);  // not the oldest: the window does not move
+  EXPECT_TRUE(send(20).empty());
+  result(first[0], 2, 30);
+  const auto next = send(40);
+  ASSERT_EQ(next.size(), 2u) << "the oldest two have results now";
+  EXPECT_EQ(next[0].message.seq, 4u);
+}
+
+TEST_F(EngineTest, WhatTheTransportDidNotTakeIsOfferedAgain) {
+  submit(64 * 4);
+  TxPacket packets[8];
+  ASSERT_EQ(engine_.prepare(packets, 0), 4u);
+  engine_.sent(1, 0);
+  ASSERT_EQ(engine_.prepare(packets, 0), 3u);
+  EXPECT_EQ(packets[0].message.seq, 1u);
+}
+
+TEST_F(EngineTest, OverdueFragmentIsSentAgainWithGrowingPatience) {
+  submit(64);
+  send(0);
+  EXPECT_EQ(engine_.next_deadline(), kRto);
+  EXPECT_TRUE(send(kRto - 1).empty());
+  EXPECT_EQ(send(kRto).size(), 1u);
+  EXPECT_EQ(engine_.next_deadline(), kRto + 2 * kRto);
+  Nanos now = 3 * kRto;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(send(now).size(), 1u);
+    EXPECT_LE(engine_.next_deadline(), now + 8 * kRto) << "capped";
+    now = engine_.next_deadline();
+  }
+  EXPECT_EQ(engine_.counters().fragments_resent, 9u);
+}
+
+TEST_F(EngineTest, ResultOfAnOverdueFragmentStopsItsResending) {
+  submit(64 * 2);
+  const auto packets = send(0);
+  TxPacket overdue[8];
+  ASSERT_EQ(engine_.prepare(overdue, kRto), 2u);
+  engine_.sent(0, kRto);  // no room in the transport
+  result(packets[0], 5, kRto + 1);
+  ASSERT_EQ(engine_.prepare(overdue, kRto + 2), 1u);
+  EXPECT_EQ(overdue[0].message.seq, 1u);
+}
+
+TEST_F(EngineTest, CompletesWhenEveryFragmentHasItsResultOnce) {
+  Operation* operation = submit(128);
+  const auto packets = send(0);
+  result(packets[1], 7, 10);
+  result(packets[1], 8, 11);  // a duplicate must not overwrite what the user may have by now
+  EXPECT_FALSE(operation->done);
+  result(packets[0], 6, 12);
+  EXPECT_TRUE(operation->done);
+  EXPECT_EQ(data_[0], 6);
+  EXPECT_EQ(data_[64], 7);
+  EXPECT_EQ(engine_.counters().results_ignored, 1u);
+  EXPECT_EQ(engine_.next_deadline(), Engine::kNever);
+}
+
+TEST_F(EngineTest, ForeignResultsAreIgnored) {
+  submit(64);
+  const auto packets = send(0);
+  result(packets[0], 9, 1, [](auto& m) { m.seq = 1; });
+  result(packets[0], 9, 1, [](auto& m) { m.seq = 0xffffffff; });
+  result(packets[0], 9, 1, [](auto& m) { m.operation = 1; });
+  result(packets[0], 9, 1, [](auto& m) { m.operation_elements = 65; });
+  result(packets[0], 9, 1, [](auto& m) { m.type = wire::Type::kGrad; });
+  EXPECT_EQ(data_[0], 1.0f);
+  EXPECT_EQ(engine_.counters().results_ignored, 5u);
+}
+
+TEST_F(EngineTest, SlowRoundTripsStretchTheTimeout) {
+  submit(64);
+  const auto first = send(0);
+  result(first[0], 1, 50 * kRto);
+  submit(64);
+  send(60 * kRto);
+  EXPECT_GT(engine_.next_deadline(), 60 * kRto + 50 * kRto);
+}
+
+TEST_F(EngineTest, EmptyOperationSendsOneFragment) {
+  Operation* operation = submit(0);
+  const auto packets = send(0);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].payload_bytes, 0u);
+  result(packets[0], 0, 1);
+  EXPECT_TRUE(operation->done);
+}
+
+TEST_F(EngineTest, OperationsShareTheWindowInOrder) {
+  submit(64);
+  std::vector<float> other(64 * 8);
+  auto* bytes = reinterpret_cast<std::byte*>(other.data());
+  engine_.submit({bytes, bytes, other.size(), DType::kFloat32, Op::kMax, Collective::kAllReduce},
+                 0);
+  const auto packets = send(0);
+  ASSERT_EQ(packets.size(), 4u);
+  EXPECT_EQ(packets[0].message.operation, 0u);
+  EXPECT_EQ(packets[1].message.operation, 1u);
+  EXPECT_EQ(packets[1].message.seq, 1u);
+}
+
+}  // namespace
+}  // namespace ina::client

@@ -1,0 +1,70 @@
+// A child process of a test, with its standard output.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace ina::test {
+
+class Process {
+ public:
+  explicit Process(std::vector<std::string> arguments) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    std::vector<char*> argv;
+    for (auto& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    if (::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(ends[1]);
+    output_ = ends[0];
+  }
+  Process(Process&& other) noexcept : pid_(other.pid_), output_(other.output_) {
+    other.pid_ = -1;
+    other.output_ = -1;
+  }
+  Process(const Process&) = delete;
+  ~Process() {
+    if (pid_ > 0) {
+      kill(SIGKILL);
+      wait();
+    }
+    if (output_ >= 0) ::close(output_);
+  }
+
+  bool started() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+  void kill(int signal) const { ::kill(pid_, signal); }
+  /// Exit code, or minus the signal that ended it.
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  /// What it wrote, up to its end.
+  std::string output() const {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t got; (got = ::read(output_, buffer, sizeof(buffer))) > 0;)
+      text.append(buffer, static_cast<size_t>(got));
+    return text;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+}  // namespace ina::test

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The summary is what continuous integration believes, so it must not miss a failure."""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import test_summary  # noqa: E402
+
+
+def gtest_suite(pretty_name, suite, cases):
+    body = "".join(f'<testcase name="{name}" status="run">{inner}</testcase>'
+                   for name, inner in cases)
+    return f'<testsuite name="ina.{pretty_name}.{suite}">{body}</testsuite>'
+
+
+class SummaryTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+        (self.root / "meson-info").mkdir()
+        (self.root / "meson-logs").mkdir()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, tests, runs, junit=""):
+        described = [{"name": name, "suite": [f"ina:{suite}"], "protocol": protocol}
+                     for name, suite, protocol in tests]
+        (self.root / "meson-info/intro-tests.json").write_text(json.dumps(described))
+        (self.root / "meson-logs/testlog.json").write_text(
+            "".join(json.dumps({"name": name, "result": result}) + "\n" for name, result in runs))
+        (self.root / "meson-logs/testlog.junit.xml").write_text(f"<testsuites>{junit}</testsuites>")
+
+    def summarise(self, *options, status=0):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            code = test_summary.main([*options, f"release={self.root}:{status}"])
+        lines = output.getvalue().splitlines()
+        return code, lines[-1], lines
+
+    def test_counts_cases_and_programs(self):
+        self.write([("a_test", "wire", "gtest"), ("layers", "lint", "exitcode")],
+                   [("ina:wire / a_test", "OK"), ("ina:lint / layers", "OK")],
+                   gtest_suite("ina:wire / a_test", "A", [("x", ""), ("y", "")]))
+        self.assertEqual(self.summarise()[:2], (0, "3 passed, 0 failed"))
+
+    def test_name_without_suite(self):
+        self.write([("a_test", "wire", "gtest")], [("a_test", "OK")],
+                   gtest_suite("a_test", "A", [("x", "")]))
+        self.assertEqual(self.summarise()[:2], (0, "1 passed, 0 failed"))
+
+    def test_failed_case(self):
+        self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")],
+                   gtest_suite("ina:wire / a_test", "A", [("x", "<failure/>"), ("y", "")]))
+        self.assertEqual(self.summarise(status=1)[:2], (1, "1 passed, 1 failed"))
+
+    def test_crash_without_report(self):
+        self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")])
+        self.assertEqual(self.summarise(status=1)[:2], (1, "0 passed, 1 failed"))
+
+    def test_sanitizer_speaks_after_the_last_case(self):
+        self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")],
+                   gtest_suite("ina:wire / a_test", "A", [("x", "")]))
+        self.assertEqual(self.summarise(status=1)[:2], (1, "1 passed, 1 failed"))
+
+    def test_success_without_report_is_a_failure(self):
+        self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "OK")])
+        self.assertEqual(self.summarise()[:2], (1, "0 passed, 1 failed"))
+
+    def test_timeout_of_a_program(self):
+        self.write([("e2e", "e2e", "exitcode")], [("ina:e2e / e2e", "TIMEOUT")])
+        self.assertEqual(self.summarise(status=1)[:2], (1, "0 passed, 1 failed"))
+
+    def test_status_without_failure(self):
+        self.write([("layers", "lint", "exitcode")], [("ina:lint / layers", "OK")])
+        self.assertEqual(self.summarise(status=124)[:2], (1, "1 passed, 1 failed"))
+
+    def test_two_tests_of_one_name(self):
+        self.write([("a", "wire", "exitcode"), ("a", "io", "exitcode")],
+                   [("ina:wire / a", "OK"), ("ina:io / a", "OK")])
+        self.assertEqual(self.summarise()[0], 1)
+
+    def test_nothing_ran(self):
+        self.write([], [])
+        self.assertEqual(self.summarise()[:2], (1, "0 passed, 0 failed"))
+
+    def test_build_without_tests(self):
+        self.write([], [])
+        self.assertEqual(self.summarise("--all")[:2], (1, "0 passed, 1 failed"))
+
+    def test_skips(self):
+        self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "OK")],
+                   gtest_suite("ina:wire / a_test", "A", [("x", ""), ("y", "<skipped/>")]))
+        line = "1 passed, 0 failed, 1 skipped"
+        self.assertEqual(self.summarise()[:2], (0, line))
+        self.assertIn("  release: a_test.A.y", self.summarise()[2])
+        self.assertEqual(self.summarise("--ci")[:2], (1, line))
+        allowed = self.root / "allowed.txt"
+        allowed.write_text("# reason\na_test.A.*  # why\n")
+        self.assertEqual(self.summarise("--ci", "--allowed-skips", str(allowed))[:2], (0, line))
+        allowed.write_text("b_test.*\n")
+        self.assertEqual(self.summarise("--ci", "--allowed-skips", str(allowed))[:2], (1, line))
+
+
+if __name__ == "__main__":
+    unittest.main()

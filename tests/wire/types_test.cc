@@ -1,0 +1,99 @@
+// Sequence arithmetic, bitmaps, and the sizes that follow from a data type.
+#include "wire/types.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace ina {
+namespace {
+
+constexpr uint64_t k32 = uint64_t{1} << 32;
+constexpr uint64_t kHalf = uint64_t{1} << 31;
+
+TEST(Extend, IsExactWithinHalfTheRange) {
+  for (const uint64_t reference :
+       {uint64_t{0}, uint64_t{1}, kHalf - 1, kHalf, kHalf + 1, k32 - 2, k32 - 1, k32, k32 + 1,
+        k32 + kHalf, 5 * k32 - 1, 5 * k32, 5 * k32 + 1, (uint64_t{1} << 63) - 1, uint64_t{1} << 63})
+    for (const uint64_t distance :
+         {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{4096}, kHalf - 2, kHalf - 1}) {
+      const Seq ahead{reference + distance};
+      EXPECT_EQ(extend(ahead.low(), Seq{reference}), ahead) << reference << " + " << distance;
+      if (distance > reference) continue;
+      const Seq behind{reference - distance};
+      EXPECT_EQ(extend(behind.low(), Seq{reference}), behind) << reference << " - " << distance;
+    }
+}
+
+TEST(Extend, CrossesTheWrapBothWays) {
+  EXPECT_EQ(extend(0, Seq{k32 - 1}), Seq{k32});
+  EXPECT_EQ(extend(0xffffffff, Seq{k32}), Seq{k32 - 1});
+  EXPECT_EQ(extend(5, Seq{7 * k32 - 3}), Seq{7 * k32 + 5});
+  EXPECT_EQ(extend(0xfffffffd, Seq{7 * k32 + 5}), Seq{7 * k32 - 3});
+}
+
+TEST(Extend, HalfTheRangeAwayIsTakenAsOlder) {
+  EXPECT_EQ(extend(0, Seq{k32 + kHalf}), Seq{k32});
+  EXPECT_EQ(extend(static_cast<uint32_t>(kHalf), Seq{k32}), Seq{kHalf});
+}
+
+// A zombie of before the first fragment must not come out as a small number that some window has.
+TEST(Extend, NothingIsBelowZero) {
+  for (const uint32_t low :
+       {uint32_t{0x80000000}, uint32_t{0x80000001}, uint32_t{0xfffffffe}, uint32_t{0xffffffff}}) {
+    EXPECT_EQ(extend(low, Seq{0}), Seq{low});
+    EXPECT_EQ(extend(low, Seq{0}) - Seq{0}, low);
+  }
+  EXPECT_EQ(extend(0xffffffff, Seq{5}), Seq{0xffffffff});
+  EXPECT_EQ(extend(0, Seq{5}), Seq{0}) << "exactly 0 is a number";
+  EXPECT_EQ(extend(0, Seq{kHalf}), Seq{0});
+}
+
+TEST(Extend, WorksAtCompileTime) {
+  static_assert(extend(3, Seq{k32 - 1}) == Seq{k32 + 3});
+  static_assert(extend(0xfffffff0, Seq{k32 + 3}) == Seq{k32 - 16});
+}
+
+TEST(SeqArithmetic, Basics) {
+  Seq seq{k32 - 1};
+  EXPECT_EQ((++seq).value, k32);
+  EXPECT_EQ(seq.low(), 0u);
+  EXPECT_EQ((seq + 5) - seq, 5u);
+  EXPECT_EQ(seq - uint64_t{1}, Seq{k32 - 1});
+  EXPECT_LT(seq - uint64_t{1}, seq);
+}
+
+TEST(Bitmaps, FullHasExactlyTheWorkers) {
+  for (uint32_t workers = 1; workers <= kMaxWorkers; ++workers) {
+    Bitmap all = 0;
+    for (uint32_t rank = 0; rank < workers; ++rank) all |= bit_of(Rank{static_cast<uint8_t>(rank)});
+    EXPECT_EQ(full_bitmap(workers), all) << workers;
+  }
+  EXPECT_EQ(full_bitmap(kMaxWorkers), std::numeric_limits<Bitmap>::max());
+}
+
+TEST(ElementsPerFragment, IsSlotOverAccumulator) {
+  EXPECT_EQ(elements_per_fragment(DType::kInt8, 1024), 256u);
+  EXPECT_EQ(elements_per_fragment(DType::kInt32, 1024), 256u);
+  EXPECT_EQ(elements_per_fragment(DType::kInt64, 1024), 128u);
+  EXPECT_EQ(elements_per_fragment(DType::kFloat32, 1024), 256u);
+  EXPECT_EQ(elements_per_fragment(DType::kFloat64, 1024), 128u);
+  EXPECT_EQ(elements_per_fragment(DType::kBFloat16, 1024), 256u);
+  EXPECT_EQ(elements_per_fragment(DType::kFloat16, 8192), 2048u);
+  for (int raw = 0; raw < 256; ++raw) {
+    const DType dtype{static_cast<uint8_t>(raw)};
+    if (!is_valid(dtype)) {
+      EXPECT_EQ(elements_per_fragment(dtype, 1024), 0u) << raw;
+    }
+  }
+}
+
+TEST(Validity, AvgIsForFloatsOnly) {
+  for (const DType dtype : kAllDTypes)
+    EXPECT_EQ(is_valid(dtype, Op::kAvg),
+              dtype != DType::kInt8 && dtype != DType::kInt32 && dtype != DType::kInt64)
+        << name(dtype);
+}
+
+}  // namespace
+}  // namespace ina
