@@ -26,6 +26,7 @@ constexpr uint16_t kDescriptors = 256;
 constexpr Nanos kFirstSleepNs = 50'000;
 constexpr Nanos kLongestSleepNs = 1'000'000;
 constexpr Nanos kStartRetryNs = 10'000'000;
+constexpr Nanos kFirstLinkWaitNs = 200'000'000;
 
 void sleep_ns(Nanos duration_ns) {
   const timespec duration{duration_ns / 1'000'000'000, duration_ns % 1'000'000'000};
@@ -124,19 +125,23 @@ Result<std::unique_ptr<io::Device>> open_device(const Url& url, uint32_t mtu, in
   const Nanos deadline = now_ns() + timeout_us * 1000;
   const auto arguments = prepare(url, mtu);
   if (!arguments) return tl::unexpected(arguments.error());
-  auto device = make_device(*arguments, mtu);
-  // The device does not start while nobody listens on the socket.
-  while (!device && device.error().status == INA_ERR_INTERNAL && now_ns() < deadline) {
-    sleep_ns(kStartRetryNs);
-    device = make_device(*arguments, mtu);
-  }
-  while (device && !(*device)->link_up() && now_ns() < deadline) sleep_ns(kLongestSleepNs);
-  if (device && (*device)->link_up()) return device;
-  if (device) {
+  Nanos patience = kFirstLinkWaitNs;
+  do {
+    auto device = make_device(*arguments, mtu);
+    if (!device) {
+      if (device.error().status != INA_ERR_INTERNAL) return device;
+      sleep_ns(kStartRetryNs);  // it does not start while nobody listens on the socket
+      continue;
+    }
+    const Nanos give_up = std::min(deadline, now_ns() + patience);
+    do {
+      if ((*device)->link_up()) return device;
+      sleep_ns(kLongestSleepNs);
+    } while (now_ns() < give_up);
+    // The driver tries once, and comes to nothing with a switch that is about to start.
     close_device(*device);
-  } else if (device.error().status != INA_ERR_INTERNAL) {
-    return device;
-  }
+    patience *= 2;
+  } while (now_ns() < deadline);
   return fail(INA_ERR_NO_SWITCH, "No memif of a switch answered at " + url.path + " id " +
                                      url.get("id", "0") + " within " +
                                      std::to_string(timeout_us / 1000) +

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "io/ethdev/interrupt_thread.h"
+
 namespace ina::io {
 namespace {
 
@@ -135,9 +137,16 @@ Result<void> Device::configure(const DeviceConfig& config) {
 }
 
 Device::~Device() {
+  const auto close = [](void* port_id) {
+    rte_eth_dev_stop(*static_cast<uint16_t*>(port_id));
+    rte_eth_dev_close(*static_cast<uint16_t*>(port_id));
+  };
   if (port_id_ != RTE_MAX_ETHPORTS) {
-    rte_eth_dev_stop(port_id_);
-    rte_eth_dev_close(port_id_);
+    // memif's peer may go at the same moment, which its driver handles in that thread, unlocked.
+    if (gated_)
+      run_in_interrupt_thread(close, &port_id_);
+    else
+      close(&port_id_);
   }
   if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
   rte_mempool_free(rx_pool_);

@@ -4,6 +4,7 @@
 #include <rte_errno.h>
 #include <rte_log.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -243,8 +244,16 @@ Result<Eal> Eal::start(const EalConfig& config) {
   auto* const argv = new std::vector<char*>;
   for (std::string& arg : *kept) argv->push_back(arg.data());
   argv->push_back(nullptr);
-  if (rte_eal_init(static_cast<int>(kept->size()), argv->data()) < 0) {
-    const int error = rte_errno;
+  // DPDK's threads inherit the mask: signals are for the threads of the program, and memif's write
+  // to a socket whose peer is gone must not raise SIGPIPE.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int parsed = rte_eal_init(static_cast<int>(kept->size()), argv->data());
+  const int error = rte_errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (parsed < 0) {
     const std::lock_guard lock(log.mutex);
     return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
                 "DPDK could not start (" + std::string(rte_strerror(error)) +
@@ -278,7 +287,12 @@ Eal::~Eal() {
 }
 
 void Eal::stop() {
-  if (std::exchange(running_, false)) rte_eal_cleanup();
+  if (!std::exchange(running_, false)) return;
+  // rte_eal_cleanup() is not called: it unmaps memory that DPDK's interrupt thread, which it does
+  // not stop, goes on using, and that crashes programs at their end. All it would do besides, the
+  // end of the process does: there are no files, and devices are closed by their owners.
+  const std::lock_guard lock(sink().mutex);
+  sink().log = {};
 }
 
 }  // namespace ina::io

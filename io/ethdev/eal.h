@@ -28,18 +28,19 @@ struct EalConfig {
   std::vector<std::string> vdevs;  ///< "net_memif0,role=server,...": made at start
   std::vector<std::string> pci;    ///< addresses of PCI devices to take; none: PCI is not looked at
   std::vector<std::string> extra_args;  ///< given to the EAL as they are
-  /// Receives what DPDK logs up to `log_level`, a line at a time, from any thread. Empty: quiet. It
-  /// must stay callable until the process ends, since DPDK's own threads do.
+  /// Receives what DPDK logs up to `log_level`, a line at a time, from any thread, until the Eal is
+  /// destroyed. Empty: quiet.
   std::function<void(EalLogLevel, std::string_view)> log;
   EalLogLevel log_level = EalLogLevel::kWarning;
 };
 
 /// The running environment. DPDK allows one in the life of a process: a second start, even after
-/// the first one ended, fails. Its devices must be closed before it is destroyed.
+/// the first one ended, fails. Destroying it ends the log; DPDK's threads and memory stay until the
+/// process ends, and nothing stays after that.
 class Eal {
  public:
   /// Blocks for about 0.15 s. The calling thread becomes lcore 0, and its affinity is set to all
-  /// CPUs that the process had.
+  /// CPUs that the process had. DPDK's own threads block all signals.
   static Result<Eal> start(const EalConfig& config);
 
   Eal(Eal&& other) noexcept;

@@ -72,14 +72,15 @@ void PollGate::on_driver_log(int log_type) {
   if (log_type != memif_log_type.load(std::memory_order_relaxed) || !rte_thread_is_intr()) return;
   closed_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  {
-    Places& all = places();
-    const std::lock_guard lock(all.mutex);
-    const Nanos deadline = now_ns() + kMaxWaitNs;
-    for (const Place* place : all.all)
-      while (place->inside.load(std::memory_order_acquire) != 0 && now_ns() < deadline)
-        ::sched_yield();
-  }
+  // A poller that takes its place later finds the gate closed.
+  const std::vector<Place*> pollers = [] {
+    const std::lock_guard lock(places().mutex);
+    return places().all;
+  }();
+  const Nanos deadline = now_ns() + kMaxWaitNs;
+  for (const Place* place : pollers)
+    while (place->inside.load(std::memory_order_acquire) != 0 && now_ns() < deadline)
+      ::sched_yield();
   const auto open = [](void*) { closed_.store(false, std::memory_order_release); };
   if (rte_eal_alarm_set(1, open, nullptr) != 0) open(nullptr);
 }

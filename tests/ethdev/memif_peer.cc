@@ -3,13 +3,14 @@
 //   memif_peer server SOCKET MTU SLOT_BYTES   a switch for one worker: writes its address to
 //   stdout,
 //     then reads addresses of workers from stdin, one after the other, each bound in place of the
-//     last; at the end of stdin it writes a MemifReport
+//     last and answered with its endpoint; at the end of stdin it writes a MemifReport
 //   memif_peer client URL SLOT_BYTES          a worker that sends without end and reads nothing
 //   from
 //     stdin but the switch's address; writes its own address first
 //
 // Ends by itself after a minute, whatever happens.
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -82,6 +83,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
       if (!read_all(address)) break;
       if (worker) port.unbind(*worker);
       worker = port.bind(address, kMemifJob, kMemifJobKey, 0, kMemifRank).value();
+      if (!write_all(*worker)) break;
     }
     const size_t count = port.rx_burst(burst);
     for (const RxPacket& packet : std::span(burst).first(count)) {
@@ -94,7 +96,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
     }
     port.rx_release();
     port.tx_flush();
-    if (count == 0) ::usleep(20);
+    if (count == 0) ::sched_yield();
   }
   report.counters = port.counters();
   return write_all(report) ? 0 : 1;

@@ -1,9 +1,7 @@
 // The client's memif transport against an ethdev port in another process, bound by hand.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -14,8 +12,8 @@
 
 #include "client/src/frame_transport.h"
 #include "common/clock.h"
-#include "common/fd.h"
 #include "tests/ethdev/memif_peer.h"
+#include "tests/ethdev/peer.h"
 #include "tests/ethdev/temporary_folder.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
@@ -27,71 +25,6 @@ namespace {
 
 constexpr int64_t kOpenTimeoutUs = 10'000'000;
 constexpr Nanos kTestTimeoutNs = 30'000'000'000;
-
-/// A child process with pipes at its stdin and stdout.
-class Peer {
- public:
-  explicit Peer(std::vector<std::string> arguments) {
-    int to_child[2];
-    int from_child[2];
-    if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0) return;
-    arguments.insert(arguments.begin(), MEMIF_PEER);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(to_child[0], STDIN_FILENO);
-      ::dup2(from_child[1], STDOUT_FILENO);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
-    }
-    ::close(to_child[0]);
-    ::close(from_child[1]);
-    in_ = Fd(to_child[1]);
-    out_ = Fd(from_child[0]);
-  }
-  ~Peer() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-
-  template <class T>
-  bool tell(const T& value) {
-    return ::write(in_.get(), &value, sizeof(value)) == sizeof(value);
-  }
-  /// Blocks; the peer ends after a minute at the latest.
-  template <class T>
-  bool ask(T& value) {
-    return ::read(out_.get(), &value, sizeof(value)) == sizeof(value);
-  }
-  void close_stdin() { in_.reset(); }
-  /// Status as waitpid gives it, once the peer has ended; -1: it still runs.
-  int status() {
-    int status = 0;
-    if (::waitpid(pid_, &status, WNOHANG) != pid_) return -1;
-    pid_ = -1;
-    return status;
-  }
-  int wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return status;
-  }
-  void kill() {
-    ::kill(pid_, SIGKILL);
-    wait();
-  }
-
- private:
-  pid_t pid_ = -1;
-  Fd in_;
-  Fd out_;
-};
 
 using Transport = std::unique_ptr<client::FrameTransport>;
 
@@ -130,9 +63,18 @@ struct Server {
   Transport connect() {
     Transport transport = open(url());
     if (transport == nullptr) return transport;
-    EXPECT_TRUE(peer.tell(transport->address()));
-    transport->bind(binding(transport->address()));
+    bind(*transport);
     return transport;
+  }
+  /// Returns once the switch has bound the worker: frames before that are a stranger's.
+  void bind(const wire::Address& worker) {
+    EndpointIndex endpoint = 0;
+    EXPECT_TRUE(peer.tell(worker));
+    EXPECT_TRUE(peer.ask(endpoint));
+  }
+  void bind(client::FrameTransport& transport) {
+    bind(transport.address());
+    transport.bind(binding(transport.address()));
   }
 
   std::string socket;
@@ -237,8 +179,7 @@ TEST(Memif, MayStartBeforeTheSwitch) {
       open("memif:" + folder.file("memif0.sock") + "?ip=10.0.0.2&udp_port=9000");
   late.join();
   ASSERT_TRUE(transport);
-  ASSERT_TRUE(server->peer.tell(transport->address()));
-  transport->bind(server->binding(transport->address()));
+  server->bind(*transport);
   EXPECT_EQ(exchange(*transport, 1024, 10), 10u);
 }
 
@@ -393,7 +334,7 @@ TEST(Memif, SwitchSurvivesDeathOfClients) {
     Peer client({"client", server.url(), "1024"});
     wire::Address address;
     ASSERT_TRUE(client.ask(address));
-    ASSERT_TRUE(server.peer.tell(address));
+    server.bind(address);
     ASSERT_TRUE(client.tell(server.address));
     ::usleep(20'000);
     client.kill();
