@@ -22,9 +22,10 @@ class IdleStrategy {
 
   void reset() { empty_polls_ = 0; }
 
-  /// Spins or yields itself; kSleep: sleep until woken, at most sleep_ns().
-  Step idle() {
-    ++empty_polls_;
+  /// `now`: time after the empty poll. Spins or yields itself; kSleep: sleep until woken, at most
+  /// sleep_ns().
+  Step idle(Nanos now) {
+    if (++empty_polls_ == kSpins + 1) yield_until_ = now + kYieldNs;
     switch (mode_) {
       case IdleMode::kSpin:
         relax();
@@ -42,7 +43,7 @@ class IdleStrategy {
       relax();
       return Step::kPolled;
     }
-    if (empty_polls_ <= kSpins + kYields) {
+    if (empty_polls_ <= kSpins + kYields && now < yield_until_) {
       ::sched_yield();
       return Step::kPolled;
     }
@@ -51,7 +52,7 @@ class IdleStrategy {
 
   Nanos sleep_ns() const {
     if (mode_ != IdleMode::kBackoff) return kMaxSleepNs;
-    const uint32_t beyond = empty_polls_ - kSpins - kYields;
+    const uint32_t beyond = (empty_polls_ - kSpins) / 4;
     return beyond >= 14 ? kMaxSleepNs : Nanos{1000} << beyond;
   }
 
@@ -60,12 +61,16 @@ class IdleStrategy {
   // is short; yields are what makes N workers on a core as fast as one.
   static constexpr uint32_t kSpins = 20;
   static constexpr uint32_t kYields = 200;
+  // A yield that comes back late gave the core to somebody who computes. Whoever sleeps is woken ahead
+  // of those, whoever yields queues behind them.
+  static constexpr Nanos kYieldNs = 200'000;
   static constexpr Nanos kMaxSleepNs = 20'000'000;
 
   static void relax() { __builtin_ia32_pause(); }
 
   IdleMode mode_;
   uint32_t empty_polls_ = 0;
+  Nanos yield_until_ = 0;
 };
 
 }  // namespace ina

@@ -162,7 +162,7 @@ class Lane {
         idle.reset();
         continue;
       }
-      if (idle.idle() == IdleStrategy::Step::kSleep) sleep(idle.sleep_ns());
+      if (idle.idle(now_ns()) == IdleStrategy::Step::kSleep) sleep(idle.sleep_ns());
     }
   }
 

@@ -302,13 +302,11 @@ void Context::drive(const Operation& operation, Nanos deadline) {
       continue;
     }
     if (failed_.load(std::memory_order_relaxed) != INA_OK) break;
-    if (idle.idle() == IdleStrategy::Step::kSleep) {
-      const Nanos now = now_ns();
+    const Nanos now = now_ns();
+    if (now >= deadline) break;
+    if (idle.idle(now) == IdleStrategy::Step::kSleep) {
       const Nanos until = std::min(deadline, engine_->next_deadline());
       if (until > now) transport_->wait(std::min(idle.sleep_ns(), until - now));
-      if (now >= deadline) break;
-    } else if (now_ns() >= deadline) {
-      break;
     }
     if (contenders_.load(std::memory_order_relaxed) != 0) break;
   }
@@ -453,8 +451,9 @@ void Context::drive_in_background() {
       idle.reset();
       continue;
     }
-    if (idle.idle() == IdleStrategy::Step::kSleep) {
-      const Nanos left = engine_->next_deadline() - now_ns();
+    const Nanos now = now_ns();
+    if (idle.idle(now) == IdleStrategy::Step::kSleep) {
+      const Nanos left = engine_->next_deadline() - now;
       if (left > 0) transport_->wait(std::min({idle.sleep_ns(), left, kBackgroundSleepNs}));
       break;
     }

@@ -190,6 +190,17 @@ int ina_wait(ina_request* request, int64_t timeout_us) {
   });
 }
 
+int ina_request_free(ina_request* request) {
+  return guarded([&]() -> int {
+    if (!request) return global_failure(INA_ERR_INVALID, "ina_request_free: request is NULL");
+    if (const int status = check_context(request->context, "ina_request_free"); status != INA_OK)
+      return status;
+    const int status = request->context->impl->wait(request->operation, 0, true).status;
+    delete request;
+    return status;
+  });
+}
+
 int ina_test(ina_request* request) {
   return guarded([&]() -> int {
     if (!request) return global_failure(INA_ERR_INVALID, "ina_test: request is NULL");

@@ -242,6 +242,26 @@ TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
   for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
+TEST(Errors, FreeingARequestThatCannotCompleteEndsTheJobInTime) {
+  TestSwitch sw;
+  Worker first;
+  std::thread silent([&] {
+    Worker worker;
+    EXPECT_EQ(worker.join(sw.url(), 1, 2).status, INA_OK);
+    ::usleep(1'500'000);  // a stopped process: alive, but it sends nothing
+    EXPECT_EQ(worker.sum(1000).status, INA_ERR_ABORTED);
+  });
+  ASSERT_EQ(first.join(sw.url(), 0, 2, "job", 500'000).status, INA_OK);
+  std::vector<float> data(1000);
+  ina_request* request = nullptr;
+  ASSERT_EQ(ina_allreduce_async(first.context_, data.data(), data.data(), data.size(), INA_FLOAT32,
+                                INA_SUM, &request),
+            INA_OK);
+  EXPECT_EQ(ina_request_free(request), INA_ERR_TIMEOUT);
+  EXPECT_THAT(ina_last_error(first.context_), HasSubstr("waits for rank 1"));
+  silent.join();
+}
+
 TEST(Errors, LeavingWithoutTheOthersIsALostPeerNamingTheRank) {
   TestSwitch sw;
   const auto outcomes = on_ranks(sw, 3, [](Worker& worker, int rank) -> Outcome {

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,26 +12,9 @@
 
 #include "control/client.h"
 #include "switchd/conductor.h"
+#include "tests/support/temp_dir.h"
 
 namespace ina::test {
-
-/// A folder that goes with its owner.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "ina-test-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  TempDir(const TempDir&) = delete;
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 struct SwitchOptions {
   uint32_t slots = 512;

@@ -119,7 +119,7 @@ INA_API int ina_allreduce(ina_context* context, const void* send, void* recv, si
                           ina_dtype dtype, ina_op op, int64_t timeout_us);
 
 /* The same, started; *request must be given to ina_wait or ina_test until one of them returns other
- * than INA_IN_PROGRESS / INA_ERR_TIMEOUT, which frees it. Both buffers belong to the library until then.
+ * than INA_IN_PROGRESS / INA_ERR_TIMEOUT, which frees it, or to ina_request_free. Both buffers belong to the library until then.
  * Any number may be in flight; they complete in any order. */
 INA_API int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
                                 ina_dtype dtype, ina_op op, ina_request** request);
@@ -129,6 +129,10 @@ INA_API int ina_wait(ina_request* request, int64_t timeout_us);
 
 /* Makes progress without waiting: INA_OK (complete, freed), INA_IN_PROGRESS, or an error (freed). */
 INA_API int ina_test(ina_request* request);
+
+/* Waits for the operation as a blocking call does: when the context's default time passes, the job is
+ * ended for all ranks. Frees the request in any case, so the buffers are the caller's again. */
+INA_API int ina_request_free(ina_request* request);
 
 /* Returns when all ranks have called it. */
 INA_API int ina_barrier(ina_context* context, int64_t timeout_us);

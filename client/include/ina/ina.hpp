@@ -99,9 +99,7 @@ class Request {
 
  private:
   void finish() noexcept {
-    while (request_ && ina_wait(request_, 0) == INA_ERR_TIMEOUT) {
-    }
-    request_ = nullptr;
+    if (request_) ina_request_free(std::exchange(request_, nullptr));
   }
   ina_request* request_;
   ina_context* context_;

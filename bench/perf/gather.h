@@ -1,0 +1,57 @@
+// How ranks of ina-perf exchange what they measured.
+//
+// Forked ranks share a mapping made before the fork, so that what is said about the sums does not
+// travel through the sums. Ranks started by a launcher have nothing but the all-reduce itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "ina/ina.h"
+
+namespace ina::perf {
+
+inline constexpr int kMaxRanks = 64;
+inline constexpr size_t kMaxSamples = 20'000;
+
+/// Every rank must make the same calls in the same order. Values come back the same on all ranks.
+class Gather {
+ public:
+  virtual ~Gather() = default;
+  /// values[i] = the largest of all ranks' values[i].
+  virtual void max_each(std::span<int64_t> values) = 0;
+  /// The sum over all ranks.
+  virtual int64_t sum(int64_t value) = 0;
+  virtual void barrier() = 0;
+
+  int64_t max(int64_t value) {
+    max_each({&value, 1});
+    return value;
+  }
+};
+
+/// Memory of all forked ranks and their parent. Each rank writes its own Rank only.
+struct SharedArea {
+  struct alignas(64) Rank {
+    std::atomic<uint64_t> progress;  ///< written by the rank, read by the parent's watchdog
+    char error[1024];                ///< written by the rank before it exits with kExitError
+    int64_t samples[kMaxSamples];
+  };
+  alignas(64) std::atomic<uint32_t> arrived;  ///< at the barrier; all ranks write
+  alignas(64) std::atomic<uint32_t> turn;     ///< number of the barrier; its last rank writes
+  Rank ranks[kMaxRanks];
+};
+
+/// An anonymous shared mapping, zeroed. Null when there is no memory.
+std::unique_ptr<SharedArea, void (*)(SharedArea*)> map_shared_area();
+
+/// Between forked ranks. Waits by yielding and sleeping; the parent ends it if a rank dies.
+std::unique_ptr<Gather> gather_by_mapping(SharedArea& area, int rank, int ranks);
+
+/// Through ina_allreduce on int64. Throws std::runtime_error with the library's text.
+std::unique_ptr<Gather> gather_by_allreduce(ina_context* context);
+
+}  // namespace ina::perf

@@ -1,0 +1,168 @@
+#include "bench/perf/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include "bench/perf/gather.h"
+#include "bench/perf/pattern.h"
+
+namespace ina::perf {
+namespace {
+
+constexpr uint64_t kMaxBytes = 1ull << 40;
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::optional<uint64_t> parse_size(std::string_view text) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view suffix(next, static_cast<size_t>(end - next));
+  const int shift = suffix.empty()                     ? 0
+                    : suffix == "KiB" || suffix == "K" ? 10
+                    : suffix == "MiB" || suffix == "M" ? 20
+                    : suffix == "GiB" || suffix == "G" ? 30
+                                                       : -1;
+  if (shift < 0 || value > kMaxBytes >> shift) return std::nullopt;
+  return value << shift;
+}
+
+/// The values of a comma-separated list of names, without repetitions.
+template <class T, size_t kCount>
+std::vector<T> parse_names(const std::string& text, const T (&all)[kCount]) {
+  std::vector<T> values;
+  for (const std::string_view part : split(text, ',')) {
+    const auto found = std::ranges::find_if(all, [&](T v) { return name(v) == part; });
+    if (found == std::end(all)) {
+      std::vector<std::string_view> known;
+      for (const T v : all) known.push_back(name(v));
+      throw CLI::ValidationError(fmt::format("{} is not one of {}", part, fmt::join(known, ", ")));
+    }
+    if (std::ranges::find(values, *found) == values.end()) values.push_back(*found);
+  }
+  return values;
+}
+
+int64_t parse_time_us(const std::string& text) {
+  double value = 0;
+  const auto [next, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view suffix(next);
+  const double factor = suffix == "us"                    ? 1
+                        : suffix == "ms"                  ? 1e3
+                        : suffix == "s" || suffix.empty() ? 1e6
+                                                          : 0;
+  if (error != std::errc() || factor == 0 || !(value > 0) || value * factor > 1e12)
+    throw CLI::ValidationError(fmt::format("{} is not a time, e.g. 500ms or 30s", text));
+  return static_cast<int64_t>(value * factor);
+}
+
+}  // namespace
+
+tl::expected<std::vector<uint64_t>, std::string> parse_sizes(std::string_view text) {
+  const auto bad = [](std::string_view part) {
+    return tl::unexpected(fmt::format("{} is not a size, e.g. 4, 64KiB or 1GiB", part));
+  };
+  const auto range = split(text, ':');
+  std::vector<uint64_t> sizes;
+  if (range.size() == 1) {
+    for (const std::string_view part : split(text, ',')) {
+      const auto size = parse_size(part);
+      if (!size) return bad(part);
+      sizes.push_back(*size);
+    }
+    return sizes;
+  }
+  if (range.size() > 3) return tl::unexpected(std::string("sizes are smallest:largest:factor"));
+  const auto smallest = parse_size(range[0]);
+  const auto largest = parse_size(range[1]);
+  const auto factor = range.size() == 3 ? parse_size(range[2]) : 4;
+  if (!smallest) return bad(range[0]);
+  if (!largest) return bad(range[1]);
+  if (!factor || *factor < 2 || *smallest == 0 || *smallest > *largest)
+    return tl::unexpected(std::string(
+        "sizes are smallest:largest:factor with 0 < smallest <= largest and factor >= 2"));
+  for (uint64_t size = *smallest; size <= *largest; size *= *factor) {
+    sizes.push_back(size);
+    if (size > *largest / *factor) break;
+  }
+  return sizes;
+}
+
+std::optional<int> parse_options(int argc, char** argv, Options& options) {
+  CLI::App app{
+      "Time and check all-reduces over the INA switch, in the manner of nccl-tests.\n"
+      "algbw = bytes / time of the slowest rank; busbw = algbw * 2(n-1)/n; CPU time is the ranks' "
+      "own, without the switch."};
+  std::string sizes = "4:256MiB:4";
+  std::string dtypes = "float32";
+  std::string ops = "sum";
+  std::string timeout = "30s";
+  bool in_place = false;
+  bool both = false;
+  bool quick = false;
+  app.add_option("--ranks", options.ranks,
+                 "fork this many ranks; without it, rank and world size come from the launcher")
+      ->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--url", options.url,
+                 "the switch, e.g. shm:/run/ina/switch.sock; default: INA_URL");
+  app.add_option("--job", options.job, "name of the job");
+  auto* sizes_option =
+      app.add_option("--sizes", sizes,
+                     "bytes: smallest:largest:factor or a list; rounded down to whole elements")
+          ->capture_default_str();
+  app.add_option("--dtype", dtypes,
+                 "list of int8, int32, int64, float32, float64, bfloat16, float16")
+      ->capture_default_str();
+  app.add_option("--op", ops, "list of sum, min, max, avg (of floats only)")->capture_default_str();
+  app.add_flag("--inplace", in_place, "result over the input");
+  app.add_flag("--both", both, "out of place, and in place");
+  app.add_option("--warmup", options.warmup, "operations before the clock runs, for each row")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--iterations", options.iterations, "operations timed; default: by time")
+      ->check(CLI::Range(1, static_cast<int>(kMaxSamples)));
+  auto* seconds_option = app.add_option("--seconds-per-size", options.seconds_per_size,
+                                        "time for each row without --iterations")
+                             ->check(CLI::Range(0.001, 3600.0))
+                             ->capture_default_str();
+  app.add_flag("!--no-check", options.check, "do not verify every element of the results");
+  app.add_option("--timeout", timeout, "of each operation")->capture_default_str();
+  app.add_option("--json", options.json_file, "write the rows to this file too");
+  app.add_flag("--quick", quick, "4:1MiB:8 and 0.1 seconds a row, unless given");
+  try {
+    app.parse(argc, argv);
+    if (quick && sizes_option->empty()) sizes = "4:1MiB:8";
+    if (quick && seconds_option->empty()) options.seconds_per_size = 0.1;
+    auto parsed = parse_sizes(sizes);
+    if (!parsed) throw CLI::ValidationError(parsed.error());
+    options.sizes_bytes = std::move(*parsed);
+    options.dtypes = parse_names(dtypes, kAllDtypes);
+    options.ops = parse_names(ops, kAllOps);
+    options.timeout_us = parse_time_us(timeout);
+    // Better now than after an hour of measuring.
+    if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
+      throw CLI::ValidationError(options.json_file + " cannot be written");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  options.in_place = in_place || both;
+  options.out_of_place = !in_place || both;
+  for (int i = 0; i < argc; ++i) options.command += fmt::format("{}{}", i ? " " : "", argv[i]);
+  return std::nullopt;
+}
+
+}  // namespace ina::perf

@@ -1,0 +1,39 @@
+// What ina-perf is asked to measure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "ina/ina.h"
+
+namespace ina::perf {
+
+struct Options {
+  int ranks = 0;    ///< 0: started by a launcher
+  std::string url;  ///< empty: INA_URL
+  std::string job;  ///< empty: by the launcher, or made from the process id
+  std::vector<uint64_t> sizes_bytes;
+  std::vector<ina_dtype> dtypes;
+  std::vector<ina_op> ops;
+  bool in_place = false;
+  bool out_of_place = true;
+  int warmup = 5;
+  int iterations = 0;  ///< 0: as many as fit seconds_per_size
+  double seconds_per_size = 1;
+  bool check = true;
+  int64_t timeout_us = 30'000'000;  ///< of each operation
+  std::string json_file;            ///< empty: none
+  std::string command;              ///< as it was typed
+};
+
+/// "4:1MiB:4" (smallest : largest : factor) or "4,1KiB,1MiB"; the error says what is wrong.
+tl::expected<std::vector<uint64_t>, std::string> parse_sizes(std::string_view text);
+
+/// Fills `options`, or returns the exit code: help was asked for (0) or something is wrong (2).
+std::optional<int> parse_options(int argc, char** argv, Options& options);
+
+}  // namespace ina::perf

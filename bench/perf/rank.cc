@@ -1,0 +1,269 @@
+#include "bench/perf/rank.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "bench/perf/core_ping.h"
+#include "bench/perf/pattern.h"
+#include "bench/perf/report.h"
+
+namespace ina::perf {
+namespace {
+
+constexpr int kMinIterations = 5;
+/// A large operation needs no more to have its memory touched and its threads awake.
+constexpr uint64_t kLargeBytes = 4 << 20;
+constexpr int kWarmupOfLarge = 2;
+
+int64_t now_ns(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+/// Page-aligned memory, untouched until it is filled.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
+    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED)
+      throw std::runtime_error(fmt::format("no memory for a buffer of {} bytes", bytes));
+  }
+  ~Buffer() { munmap(memory_, bytes_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::span<std::byte> first(size_t bytes) const {
+    return {static_cast<std::byte*>(memory_), bytes};
+  }
+
+ private:
+  void* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+/// What a row measures.
+struct Case {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  ina_dtype dtype{};
+  ina_op op{};
+  bool in_place = false;
+};
+
+std::vector<Case> cases_of(const Options& options) {
+  std::vector<Case> cases;
+  for (const ina_dtype dtype : options.dtypes)
+    for (const ina_op op : options.ops) {
+      if (!is_offered(dtype, op)) continue;
+      for (const bool in_place : {false, true}) {
+        if (!(in_place ? options.in_place : options.out_of_place)) continue;
+        for (const uint64_t bytes : options.sizes_bytes) {
+          const uint64_t count = bytes / ina_dtype_size(dtype);
+          // Empty operations only where size 0 is asked for.
+          if (count > 0 || bytes == 0)
+            cases.push_back({count * ina_dtype_size(dtype), count, dtype, op, in_place});
+        }
+      }
+    }
+  return cases;
+}
+
+/// One context, its buffers, and the steps that make a row.
+class Worker {
+ public:
+  Worker(const Options& options, int rank, SharedArea* area, ina_context* context)
+      : options_(options),
+        context_(context),
+        rank_(ina_rank(context)),
+        ranks_(ina_world_size(context)),
+        area_(area),
+        gather_(area ? gather_by_mapping(*area, rank, ranks_) : gather_by_allreduce(context)),
+        send_(largest(options)),
+        recv_(largest(options)) {}
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  /// The same row on all ranks.
+  Row measure(const Case& c) {
+    Row row{.ranks = ranks_,
+            .bytes = c.bytes,
+            .count = c.count,
+            .dtype = c.dtype,
+            .op = c.op,
+            .in_place = c.in_place};
+    fill(send(c), input_block(c.dtype, c.op, rank_, ranks_, 0));
+    if (!c.in_place) fill(recv(c), input_block(c.dtype, c.op, rank_, ranks_, 1));  // touch it
+    const int64_t estimate_ns = warm_up(c);
+    bool correct = !options_.check || check(c, ++round_);
+    const int iterations = iterations_for(estimate_ns);
+
+    if (rank_ == 0) row.core_round_trip_ns = core_round_trip_ns();
+    gather_->barrier();
+    const uint64_t resent_before = fragments_resent();
+    const int64_t cpu_before_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
+    row.samples_ns.reserve(static_cast<size_t>(iterations));
+    for (int i = 0; i < iterations; ++i) {
+      const int64_t start_ns = now_ns(CLOCK_MONOTONIC);
+      allreduce(c);
+      row.samples_ns.push_back(now_ns(CLOCK_MONOTONIC) - start_ns);
+    }
+    const int64_t cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before_ns;
+    const auto resent = static_cast<int64_t>(fragments_resent() - resent_before);
+
+    if (options_.check) correct = check(c, ++round_) && correct;
+    gather_->max_each(row.samples_ns);
+    row.cpu_us_per_op = static_cast<double>(gather_->sum(cpu_ns)) / iterations / 1000;
+    row.fragments_resent = gather_->sum(resent);
+    // A rank that saw a wrong result says so itself too: through a broken switch this may be lost.
+    const int64_t wrong_ranks = gather_->sum(correct ? 0 : 1);
+    if (options_.check) row.correct = correct && wrong_ranks == 0;
+    return row;
+  }
+
+ private:
+  static uint64_t largest(const Options& options) {
+    return *std::ranges::max_element(options.sizes_bytes);
+  }
+
+  std::span<std::byte> send(const Case& c) const { return send_.first(c.bytes); }
+  std::span<std::byte> recv(const Case& c) const {
+    return c.in_place ? send_.first(c.bytes) : recv_.first(c.bytes);
+  }
+
+  void allreduce(const Case& c) {
+    const int status = ina_allreduce(context_, send(c).data(), recv(c).data(), c.count, c.dtype,
+                                     c.op, options_.timeout_us);
+    if (status != INA_OK)
+      throw std::runtime_error(fmt::format("{} at {} bytes of {}: {}", ina_status_name(status),
+                                           c.bytes, name(c.dtype), ina_last_error(context_)));
+    if (area_) area_->ranks[rank_].progress.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  /// Returns about how long one operation takes, on the slowest rank.
+  int64_t warm_up(const Case& c) {
+    int operations =
+        c.bytes > kLargeBytes ? std::min(options_.warmup, kWarmupOfLarge) : options_.warmup;
+    // Without --iterations their number is derived from a time, so there must be one.
+    operations = std::max(operations, options_.iterations == 0 ? 1 : 0);
+    int64_t fastest_ns = std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < operations; ++i) {
+      const int64_t start_ns = now_ns(CLOCK_MONOTONIC);
+      allreduce(c);
+      fastest_ns = std::min(fastest_ns, now_ns(CLOCK_MONOTONIC) - start_ns);
+    }
+    return gather_->max(operations > 0 ? fastest_ns : 1);
+  }
+
+  /// The same on all ranks, because the estimate is.
+  int iterations_for(int64_t estimate_ns) const {
+    if (options_.iterations > 0) return options_.iterations;
+    const double fit =
+        options_.seconds_per_size * 1e9 / static_cast<double>(std::max<int64_t>(estimate_ns, 1));
+    return static_cast<int>(
+        std::clamp(fit, double{kMinIterations}, static_cast<double>(kMaxSamples)));
+  }
+
+  /// One operation on fresh inputs, every element of result and input compared.
+  bool check(const Case& c, uint32_t round) {
+    const auto input = input_block(c.dtype, c.op, rank_, ranks_, round);
+    fill(send(c), input);
+    // Whatever was there before must not look like this round's result.
+    if (!c.in_place) fill(recv(c), input_block(c.dtype, c.op, rank_, ranks_, ~round));
+    gather_->barrier();
+    allreduce(c);
+    const auto expected = expected_block(c.dtype, c.op, ranks_, round);
+    bool correct = compare(c, "result", recv(c), expected);
+    if (!c.in_place)
+      correct = compare(c, "input (which was written to)", send(c), input) && correct;
+    // Sums of sums would become Inf in time; timed operations start from inputs again.
+    fill(send(c), input);
+    return correct;
+  }
+
+  bool compare(const Case& c, const char* what, std::span<const std::byte> buffer,
+               std::span<const std::byte> block) const {
+    const auto offset = find_difference(buffer, block);
+    if (!offset) return true;
+    const size_t width = ina_dtype_size(c.dtype);
+    const size_t element = *offset / width;
+    fmt::print(stderr, "ina-perf: rank {}: wrong {}: element {} of {} {} is {}, expected {} ({})\n",
+               rank_, what, element, c.count, name(c.dtype),
+               format_element(c.dtype, buffer.data() + element * width),
+               format_element(c.dtype, block.data() + element % kPatternElements * width),
+               name(c.op));
+    return false;
+  }
+
+  uint64_t fragments_resent() const {
+    ina_stats stats{};
+    stats.struct_size = sizeof stats;
+    ina_get_stats(context_, &stats);
+    return stats.fragments_resent;
+  }
+
+  const Options& options_;
+  ina_context* context_;
+  int rank_;
+  int ranks_;
+  SharedArea* area_;
+  std::unique_ptr<Gather> gather_;
+  Buffer send_;
+  Buffer recv_;
+  uint32_t round_ = 1;
+};
+
+/// Leaves the job however the measurement ended.
+struct Context {
+  ina_context* context = nullptr;
+  ~Context() {
+    if (context) ina_finalize(context, 0);
+  }
+};
+
+}  // namespace
+
+ExitCode run_rank(const Options& options, int rank, SharedArea* area) {
+  const std::vector<Case> cases = cases_of(options);
+  if (cases.empty())
+    throw std::runtime_error("nothing to measure: the sizes hold no element, or avg of integers");
+  ina_config config;
+  ina_config_init(&config);
+  if (!options.url.empty()) config.url = options.url.c_str();
+  if (!options.job.empty()) config.job = options.job.c_str();
+  if (area) {
+    config.rank = rank;
+    config.world_size = options.ranks;
+  }
+  config.timeout_us = options.timeout_us;
+  Context joined;
+  if (const int status = ina_init(&config, &joined.context); status != INA_OK)
+    throw std::runtime_error(
+        fmt::format("{}: {}", ina_status_name(status), ina_last_error(nullptr)));
+
+  Worker worker(options, rank, area, joined.context);
+  const bool reports = worker.rank() == 0;
+  if (reports) print_head(options, worker.ranks());
+  std::vector<Row> rows;
+  bool correct = true;
+  for (const Case& c : cases) {
+    rows.push_back(worker.measure(c));
+    correct = correct && rows.back().correct.value_or(true);
+    if (reports) print_row(rows.back());
+  }
+  if (reports && !options.json_file.empty())
+    if (const std::string wrong = write_json(options, rows); !wrong.empty())
+      throw std::runtime_error(wrong);
+  const int status = ina_finalize(std::exchange(joined.context, nullptr), 0);
+  if (status != INA_OK)
+    throw std::runtime_error(fmt::format("leaving the job: {}", ina_status_name(status)));
+  return correct ? kExitOk : kExitIncorrect;
+}
+
+}  // namespace ina::perf

@@ -1,0 +1,40 @@
+// The table on standard output and the JSON file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/perf/options.h"
+
+namespace ina::perf {
+
+struct Row {
+  int ranks = 0;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  ina_dtype dtype{};
+  ina_op op{};
+  bool in_place = false;
+  std::vector<int64_t> samples_ns{};  ///< of each operation, on its slowest rank
+  double cpu_us_per_op = 0;           ///< of all ranks together
+  std::optional<bool> correct{};      ///< nothing: not checked
+  int64_t fragments_resent = 0;       ///< by all ranks, while the clock ran
+  int64_t core_round_trip_ns = 0;     ///< just before the row
+
+  double percentile_us(double percent) const;
+  /// GB/s by the median.
+  double algbw() const;
+  /// What each rank's link would carry with a ring; comparable between numbers of ranks.
+  double busbw() const;
+};
+
+/// Prints the table's head and, one by one, its rows.
+void print_head(const Options& options, int ranks);
+void print_row(const Row& row);
+
+/// Writes {"meta": ..., "rows": [...]}; returns what went wrong, empty if nothing.
+std::string write_json(const Options& options, const std::vector<Row>& rows);
+
+}  // namespace ina::perf

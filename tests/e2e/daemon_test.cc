@@ -1,0 +1,186 @@
+// ina-switchd as an operator and its users meet it: real processes, DPDK, the shm port and memif.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "control/client.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace ina {
+namespace {
+
+using test::Process;
+using test::TempDir;
+using testing::HasSubstr;
+using testing::StartsWith;
+namespace fs = std::filesystem;
+
+class DaemonTest : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_ / name) << text;
+    return dir_ / name;
+  }
+  std::string read(const std::string& name) {
+    std::stringstream text;
+    text << std::ifstream(dir_ / name).rdbuf();
+    return text.str();
+  }
+  std::string prefix() const { return "ina-e2e-" + std::to_string(::getpid()); }
+  std::string socket() const { return dir_ / "switch.sock"; }
+  std::string url() const { return "shm:" + socket(); }
+
+  /// A configuration with this test's own paths; `more` is appended.
+  std::string config(const std::string& more = "") {
+    return write("switchd.yaml",
+                 "aggregator: {slots: 512, slot_bytes: 1024}\n"
+                 "static: {slots_per_job: 64}\n"
+                 "eal: {file_prefix: " +
+                     prefix() +
+                     ", huge: no}\n"
+                     "log: {file: " +
+                     (dir_ / "log") +
+                     "}\n"
+                     "control: {socket: " +
+                     socket() + "}\n" + more);
+  }
+  Process start(const std::string& file) {
+    Process daemon({INA_SWITCHD, "--config", file});
+    const auto status = control::query_status(socket(), 20'000'000'000);
+    EXPECT_TRUE(status) << status.error().text << "\n" << read("log");
+    return daemon;
+  }
+  Process worker(const std::string& url, const std::string& job, int rank, int world,
+                 size_t elements, int times) {
+    return Process({LOAD_WORKER, url, job, std::to_string(rank), std::to_string(world),
+                    std::to_string(elements), std::to_string(times)});
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(DaemonTest, ServesAndLeavesNothingBehind) {
+  Process daemon = start(config());
+  std::vector<Process> workers;
+  for (int rank = 0; rank < 4; ++rank) workers.push_back(worker(url(), "job", rank, 4, 20'000, 20));
+  for (auto& process : workers) {
+    EXPECT_EQ(process.output(), "INA_OK \n");
+    EXPECT_EQ(process.wait(), 0);
+  }
+  const auto status = control::query_status(socket(), 1'000'000'000);
+  ASSERT_TRUE(status);
+  EXPECT_EQ((*status)["aggregator"]["absorbed_bytes"], 4u * 20 * 20'000 * 4);
+  EXPECT_TRUE(fs::exists("/var/run/dpdk/" + prefix())) << "where DPDK keeps its files";
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0) << read("log");
+  EXPECT_FALSE(fs::exists(socket()));
+  EXPECT_FALSE(fs::exists("/var/run/dpdk/" + prefix()));
+  EXPECT_THAT(read("log"), HasSubstr("stopped"));
+}
+
+TEST_F(DaemonTest, InterruptEndsRunningJobsWithAnError) {
+  Process daemon = start(config());
+  Process first = worker(url(), "job", 0, 2, 50'000, -1);
+  Process second = worker(url(), "job", 1, 2, 50'000, -1);
+  for (;;) {
+    const auto status = control::query_status(socket(), 1'000'000'000);
+    if (status && (*status)["aggregator"]["results"] > 100) break;
+    ::usleep(1000);
+  }
+  daemon.kill(SIGINT);
+  EXPECT_EQ(daemon.wait(), 0);
+  EXPECT_THAT(first.output(), StartsWith("INA_ERR_SWITCH_LOST"));
+  EXPECT_THAT(second.output(), StartsWith("INA_ERR_SWITCH_LOST"));
+}
+
+TEST_F(DaemonTest, BadConfigurationNamesEveryPlaceAndOpensNothing) {
+  const std::string file = write("bad.yaml", "aggregator:\n  slots: 0\n  slotz: 3\n");
+  Process daemon({"/bin/sh", "-c", std::string(INA_SWITCHD) + " --config " + file + " 2>&1"});
+  const std::string said = daemon.output();
+  EXPECT_EQ(daemon.wait(), 2);
+  EXPECT_THAT(said, HasSubstr(file + ":2:10: aggregator.slots: 0 is not in 1..2^24"));
+  EXPECT_THAT(said, HasSubstr(file + ":3:3: "));
+  Process check(
+      {"/bin/sh", "-c", std::string(INA_SWITCHD) + " --check --config " + file + " 2>&1"});
+  check.output();
+  EXPECT_EQ(check.wait(), 2);
+  Process good({INA_SWITCHD, "--check", "--config", config()});
+  EXPECT_THAT(good.output(), HasSubstr("ok"));
+  EXPECT_EQ(good.wait(), 0);
+}
+
+TEST_F(DaemonTest, ShippedConfigurationsAreValid) {
+  for (const auto& entry : fs::directory_iterator(CONF_DIR)) {
+    if (entry.path().extension() != ".yaml") continue;
+    Process check({INA_SWITCHD, "--check", "--config", entry.path()});
+    EXPECT_THAT(check.output(), HasSubstr("ok")) << entry.path();
+    EXPECT_EQ(check.wait(), 0) << entry.path();
+  }
+}
+
+TEST_F(DaemonTest, FailedStartSaysWhatFailedAndWhatToDo) {
+  Process daemon({INA_SWITCHD, "--config", config(), "--socket", dir_ / "no/such/folder/s.sock"});
+  EXPECT_EQ(daemon.wait(), 1);
+  EXPECT_THAT(read("log"), HasSubstr("no/such/folder/s.sock"));
+  EXPECT_THAT(read("log"), HasSubstr("create its folder first"));
+
+  Process first = start(config());
+  const std::string own = write("second.yaml", "eal: {file_prefix: " + prefix() +
+                                                   "-2, huge: no}\n"
+                                                   "log: {file: " +
+                                                   (dir_ / "log2") + "}\n");
+  Process second({INA_SWITCHD, "--config", own, "--socket", socket()});
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_THAT(read("log2"), HasSubstr("another switch already listens"));
+}
+
+TEST_F(DaemonTest, InactlShowsWhyNothingHappens) {
+  Process daemon = start(config());
+  Process lonely = worker(url(), "train", 1, 3, 10, 1);
+  for (;;) {
+    const auto status = control::query_status(socket(), 1'000'000'000);
+    if (status && !(*status)["jobs"].empty() && !(*status)["jobs"][0]["joined"].empty()) break;
+    ::usleep(1000);
+  }
+  Process table({INACTL, "status", "--socket", socket()});
+  EXPECT_THAT(table.output(), HasSubstr("job train: waiting for ranks 0, 2 to join"));
+  EXPECT_EQ(table.wait(), 0);
+  Process json({INACTL, "status", "-j", "--socket", socket()});
+  EXPECT_EQ(control::Json::parse(json.output())["jobs"][0]["missing"], (std::vector{0, 2}));
+  EXPECT_EQ(json.wait(), 0);
+  Process nobody({"/bin/sh", "-c", std::string(INACTL) + " status --socket /no/switch.sock 2>&1"});
+  EXPECT_THAT(nobody.output(), HasSubstr("/no/switch.sock"));
+  EXPECT_EQ(nobody.wait(), 1);
+}
+
+TEST_F(DaemonTest, MemifWorkerAndShmWorkerAreOneJob) {
+  const std::string memif = dir_ / "memif.sock";
+  Process daemon = start(config(
+      "ports:\n"
+      "  - {name: shm0, type: shm}\n"
+      "  - {name: memif0, type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_memif0,role=server,"
+      "id=0,socket=" +
+      memif + ",socket-abstract=no,rsize=10,bsize=2048\"}\n"));
+  Process remote =
+      worker("memif:" + memif + "?ip=10.0.0.2&udp_port=9000&mtu=2000&control=" + socket(), "mixed",
+             0, 2, 20'000, 10);
+  Process local = worker(url(), "mixed", 1, 2, 20'000, 10);
+  EXPECT_EQ(remote.output(), "INA_OK \n");
+  EXPECT_EQ(local.output(), "INA_OK \n");
+  const auto status = control::query_status(socket(), 1'000'000'000);
+  ASSERT_TRUE(status);
+  for (const auto& port : (*status)["ports"]) {
+    EXPECT_GE(port["rx_packets"], 10 * 79) << port;
+    EXPECT_EQ(port["rx_bytes"].get<uint64_t>() / 80'000, 10u) << port;
+  }
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0) << read("log");
+}
+
+}  // namespace
+}  // namespace ina
