@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -156,6 +157,8 @@ class Launcher {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       const Child& child = children_[static_cast<size_t>(rank)];
       if (child.ended_by_us) {
+        if (!interrupted_)
+          fmt::print(stderr, "ina-perf: rank {} was still running; ended it\n", rank);
         code = kExitError;
       } else if (WIFSIGNALED(child.status)) {
         fmt::print(stderr, "ina-perf: rank {} was ended by signal {} ({})\n", rank,

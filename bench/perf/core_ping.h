@@ -6,8 +6,8 @@
 
 namespace ina::perf {
 
-/// Median round trip of a cache line between the first two CPUs this process may use, in ns; 0 with
-/// one CPU. Takes about a millisecond, at most ten.
+/// Median round trip of a cache line between the first two CPUs this process may use, in ns. Takes
+/// about a millisecond. 0 with one CPU, or when others keep the two busy for 50 ms.
 int64_t core_round_trip_ns();
 
 }  // namespace ina::perf
