@@ -42,6 +42,9 @@ log:
 
 SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
 QUICK_SIZES_BYTES = [4 << 10, 1 << 20]
+# ina-perf runs, for each row, these operations beside those that it times and reports as `samples`.
+WARMUP_OPERATIONS = 2
+CHECK_OPERATIONS = 2
 START_DEADLINE_S = 20
 RUN_DEADLINE_S = 600
 STOP_DEADLINE_S = 10
@@ -91,6 +94,7 @@ class Switch:
 
     def __init__(self, build, folder):
         self.build = build
+        self.folder = folder
         self.socket = folder / "switch.sock"
         config = folder / "switch.yaml"
         config.write_text(CONFIG.format(slot_bytes=SLOT_BYTES, socket=self.socket))
@@ -135,21 +139,24 @@ class Switch:
 
 def run_perf(build, switch, ranks, sizes, quick):
     """Rows of one ina-perf run, and the command."""
+    report = switch.folder / f"perf-{ranks}.json"
     command = [str(build / "bench/ina-perf"), "--url", f"shm:{switch.socket}",
                "--job", f"bench-{ranks}", "--ranks", str(ranks),
-               "--bytes", ",".join(map(str, sizes)), "--dtype", "float32", "--json"]
+               "--sizes", ",".join(map(str, sizes)), "--dtype", "float32",
+               "--warmup", str(WARMUP_OPERATIONS), "--json", str(report)]
     if quick:
         command.append("--quick")
     before = switch.absorbed_bytes()
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=RUN_DEADLINE_S, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, timeout=RUN_DEADLINE_S,
+                              check=False)
     except subprocess.TimeoutExpired as error:
         raise BenchError(f"no end within {RUN_DEADLINE_S} s: {shlex.join(command)}") from error
     if done.returncode != 0:
         raise BenchError(f"{shlex.join(command)} ended with status {done.returncode}:\n"
                          f"{done.stderr.strip()}")
-    rows = json.loads(done.stdout)["rows"]
+    rows = json.loads(report.read_text())["rows"]
     check(rows, ranks, sizes, switch.absorbed_bytes() - before)
     return rows, shlex.join(command)
 
@@ -160,8 +167,9 @@ def check(rows, ranks, sizes, absorbed_bytes):
     for row in rows:
         if row["ranks"] != ranks or row["correct"] is not True:
             raise BenchError(f"{ranks} ranks: wrong result: {row}")
-    # `operations` counts all that were run with the row's size, warm-up and checks included.
-    expected = sum(ranks * row["bytes"] * row["operations"] for row in rows)
+    expected = sum(
+        ranks * row["bytes"] * (row["samples"] + WARMUP_OPERATIONS + CHECK_OPERATIONS)
+        for row in rows)
     if absorbed_bytes != expected:
         raise BenchError(f"{ranks} ranks: the switch absorbed {absorbed_bytes} bytes, but "
                          f"ranks x bytes of all operations is {expected}")
@@ -169,7 +177,8 @@ def check(rows, ranks, sizes, absorbed_bytes):
 
 def print_row(row):
     print(f"{row['ranks']:5d}  {row['bytes']:10d}  {row['dtype']:>8}  {row['algbw_GBps']:10.3f}  "
-          f"{row['p50_us']:10.1f}", flush=True)
+          f"{row['p50_us']:10.1f}  {row['p99_us']:10.1f}  {row['core_round_trip_ns']:6.0f}",
+          flush=True)
 
 
 def main():
@@ -186,7 +195,7 @@ def main():
         switch = Switch(options.build.resolve(), pathlib.Path(folder))
         try:
             switch.wait_until_ready()
-            print("ranks       bytes     dtype  algbw GB/s      p50 us")
+            print("ranks       bytes     dtype  algbw GB/s      p50 us      p99 us  c2c ns")
             for ranks in map(int, options.ranks.split(",")):
                 found, command = run_perf(options.build, switch, ranks, sizes, options.quick)
                 rows += found

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 flags=(-std=c++20 -fsyntax-only -w -I. -Iclient/include)
-for library in libdpdk libhwy fmt spdlog yaml-cpp nlohmann_json; do
+for library in libdpdk libhwy fmt spdlog yaml-cpp nlohmann_json eigen3; do
   if read -ra found < <(pkg-config --cflags "$library" 2>/dev/null); then flags+=("${found[@]}"); fi
 done
 
