@@ -80,9 +80,10 @@ TEST_F(DaemonTest, ServesAndLeavesNothingBehind) {
   EXPECT_EQ(daemon.wait(), 0) << read("log");
   EXPECT_FALSE(fs::exists(socket()));
   for (const char* place : {"/var/run/dpdk", "/dev/hugepages", "/tmp/dpdk"})
-    if (std::error_code none; fs::exists(place, none))
+    if (std::error_code none; fs::exists(place, none)) {
       for (const auto& entry : fs::directory_iterator(place))
         EXPECT_THAT(entry.path().string(), Not(HasSubstr(prefix())));
+    }
   EXPECT_THAT(read("log"), HasSubstr("stopped"));
 }
 
