@@ -83,6 +83,7 @@ Result<void> start_dpdk(Environment& in) {
     in.failure = eal.error();
     return tl::unexpected(eal.error());
   }
+  eal->remove_runtime_folder();  // this Eal is never destroyed
   in.eal = std::move(*eal);
   return {};
 }

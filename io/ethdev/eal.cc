@@ -195,8 +195,8 @@ Result<std::vector<std::string>> eal_arguments(const EalConfig& config,
       "-m",
       std::to_string((config.memory_bytes + kMiB - 1) / kMiB),
   };
-  // Neither form has files or a lock: hugepages come from memfds and need no hugetlbfs mount, and
-  // nothing is left behind even by a process that was killed.
+  // Neither form has files or a lock: hugepages come from memfds and need no hugetlbfs mount, and a
+  // process that was killed leaves no more than an empty folder.
   if (use_hugepages) {
     args.push_back("--in-memory");
   } else {
@@ -261,10 +261,6 @@ Result<Eal> Eal::start(const EalConfig& config) {
   }
   started = true;
   PollGate::install();
-  // DPDK makes this folder but puts nothing into it, given the arguments above. (If the extra
-  // arguments say otherwise, it is not empty and stays.)
-  std::error_code ignored;
-  std::filesystem::remove(rte_eal_get_runtime_dir(), ignored);
   return Eal(use_hugepages);
 }
 
@@ -286,11 +282,19 @@ Eal::~Eal() {
   stop();
 }
 
+void Eal::remove_runtime_folder() {
+  // Only an empty folder is removed: if the extra arguments bring files, other processes may use
+  // them.
+  std::error_code ignored;
+  std::filesystem::remove(rte_eal_get_runtime_dir(), ignored);
+}
+
 void Eal::stop() {
   if (!std::exchange(running_, false)) return;
   // rte_eal_cleanup() is not called: it unmaps memory that DPDK's interrupt thread, which it does
   // not stop, goes on using, and that crashes programs at their end. All it would do besides, the
   // end of the process does: there are no files, and devices are closed by their owners.
+  remove_runtime_folder();
   const std::lock_guard lock(sink().mutex);
   sink().log = {};
 }

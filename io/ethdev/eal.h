@@ -47,6 +47,10 @@ class Eal {
   Eal& operator=(Eal&& other) noexcept;
   ~Eal();
 
+  /// Removes the folder that DPDK makes for files of its prefix (/var/run/dpdk/<prefix>), in which
+  /// we let it keep none. Done at the end anyway; for those who do not live to see it.
+  void remove_runtime_folder();
+
   bool uses_hugepages() const { return uses_hugepages_; }
 
  private:

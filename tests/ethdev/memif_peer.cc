@@ -60,6 +60,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
   eal_config.memory_bytes = uint64_t{64} << 20;
   auto eal = Eal::start(eal_config);
   if (!eal) return std::fprintf(stderr, "%s\n", eal.error().text.c_str()), 1;
+  eal->remove_runtime_folder();  // tests kill this process
   EthdevPortConfig config;
   config.name = "memif";
   config.device = "net_memif0,role=server,id=0,socket-abstract=no,socket=" + socket;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -277,6 +278,15 @@ TEST(Memif, LeavesTheHostsThreadAndSignalsAlone) {
   EXPECT_EQ(before.handlers, after.handlers);
   for (int number = 1; number < SIGRTMIN; ++number)
     EXPECT_EQ(sigismember(&before.mask, number), sigismember(&after.mask, number)) << number;
+}
+
+TEST(Memif, LeavesNoFilesEvenIfKilled) {
+  const TemporaryFolder folder;
+  Server server(folder, 1500, 1024);
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  for (const char* base : {"/var/run/dpdk/ina-", "/tmp/dpdk/ina-"})
+    EXPECT_FALSE(std::filesystem::exists(base + std::to_string(::getpid())));
 }
 
 TEST(Memif, ErrorsSayWhat) {
