@@ -198,8 +198,10 @@ const BadCase kBadCases[] = {
     {"slot_too_large", "aggregator: {slot_bytes: 8192}\n" + on_ethdev(""),
      "1:26: ports[0].mtu: 1500 (the default) is 6792 bytes too small for aggregator.slot_bytes, "
      "8192, with 100 bytes of headers"},
-    {"udp_ports_run_out", "switch: {lcores: 3}\n" + on_ethdev("udp_port: 65534"),
-     "7:15: ports[0].udp_port: 65534 leaves no port numbers for 3 lcores"},
+    {"ethdev_has_one_queue", "switch: {lcores: 3}\n" + on_ethdev(""),
+     "1:18: switch.lcores: 3 lcores cannot share ports[0]: an ethdev port has one queue, so it "
+     "needs "
+     "lcores: 1"},
     // YAML itself
     {"syntax_tab", "switch:\n\tlcores: 1\n",
      "2:8: YAML syntax: illegal map value; the line is indented by a tab, which YAML forbids"},
@@ -288,11 +290,18 @@ TEST(Config, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.ports[0].type, PortType::kShm);
 }
 
+// Apart from the others, because an ethdev port allows one lcore only.
+TEST(Config, LcoresReachItsField) {
+  const auto config = load_config("switch: {lcores: 64}\n", "x.yaml");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->switchd.lcores, 64u);
+}
+
 TEST(Config, EveryKeyReachesItsField) {
   const Config config = load(R"(
 aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: static}
 static: {slots_per_job: 1024}
-switch: {lcores: 64, burst: 512, idle: backoff, max_jobs: 4096}
+switch: {burst: 512, idle: backoff, max_jobs: 4096}
 eal:
   huge: "no"
   memory: 1 GiB
@@ -315,7 +324,7 @@ log: {level: critical, file: /var/log/ina.log}
   Config expected;
   expected.aggregator = {1 << 24, 8192, Policy::kStatic};
   expected.static_pools = {1024};
-  expected.switchd = {64, 512, Idle::kBackoff, 4096};
+  expected.switchd = {1, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
   expected.control = {"/tmp/a b/ä.sock", 0777, 1'500'000, 65536};
   expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
