@@ -46,7 +46,7 @@ struct Server {
       : socket(folder.file("memif" + std::to_string(number) + ".sock")),
         mtu(mtu_bytes),
         slot_bytes(slot),
-        peer({"server", socket, std::to_string(mtu), std::to_string(slot)}) {
+        peer({MEMIF_PEER, "server", socket, std::to_string(mtu), std::to_string(slot)}) {
     EXPECT_TRUE(peer.ask(address));
   }
   std::string url() const {
@@ -341,7 +341,7 @@ TEST(Memif, SwitchSurvivesDeathOfClients) {
   const TemporaryFolder folder;
   Server server(folder, 1500, 1024);
   for (int round = 0; round < 5; ++round) {
-    Peer client({"client", server.url(), "1024"});
+    Peer client({MEMIF_PEER, "client", server.url(), "1024"});
     wire::Address address;
     ASSERT_TRUE(client.ask(address));
     server.bind(address);

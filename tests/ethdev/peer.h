@@ -13,14 +13,13 @@
 
 namespace ina::io {
 
-/// A child process with pipes at its stdin and stdout.
+/// A child process with pipes at its stdin and stdout; the first argument is the program.
 class Peer {
  public:
   explicit Peer(std::vector<std::string> arguments) {
     int to_child[2];
     int from_child[2];
     if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0) return;
-    arguments.insert(arguments.begin(), MEMIF_PEER);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);

@@ -46,7 +46,7 @@ TEST(PollGate, MemoryOfADeadPeerStaysWhileAPollerIsInside) {
   PollGate poller;
 
   for (int round = 0; round < 3; ++round) {
-    Peer client({"client", "memif:" + socket + "?ip=10.0.0.2", "1024"});
+    Peer client({MEMIF_PEER, "client", "memif:" + socket + "?ip=10.0.0.2", "1024"});
     wire::Address address;
     ASSERT_TRUE(client.ask(address));
     ASSERT_TRUE(comes_true([&] { return (*port)->link_up() && mapped_regions() > before; }));
