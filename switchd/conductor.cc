@@ -1,4 +1,4 @@
-#include "switchd/conductor.h"
+#include "switchd/conductor_state.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,23 +19,9 @@ namespace {
 
 constexpr int kMessagesPerTurn = 16;
 
-std::vector<uint32_t> ranks_of(Bitmap bits) {
-  std::vector<uint32_t> ranks;
-  for (; bits != 0; bits &= bits - 1)
-    ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
-  return ranks;
-}
-
 std::string ranks_text(Bitmap bits) {
   const auto ranks = ranks_of(bits);
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
-std::string text_of(const wire::Signature& s) {
-  if (s.collective == Collective::kBarrier)
-    return fmt::format("operation {}: barrier", s.operation);
-  return fmt::format("operation {}: {} of {} {} {}", s.operation, name(s.collective), s.elements,
-                     name(s.dtype), name(s.op));
 }
 
 uint64_t random_u64() {
@@ -46,53 +32,6 @@ uint64_t random_u64() {
 }
 
 }  // namespace
-
-/// A worker's control connection.
-struct Conductor::Client {
-  enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
-  control::Connection connection;
-  control::PeerCredentials peer;
-  Nanos connected = 0;
-  State state = State::kNew;
-  Job* job = nullptr;  ///< nullptr in kNew and kEnded
-  Rank rank{};
-};
-
-struct Conductor::Job {
-  enum class State { kJoining, kRunning, kLeaving };
-  struct Worker {
-    Client* client = nullptr;
-    std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
-    std::optional<wire::Address> address;
-    uint32_t frame_port = 0;
-    bool attached = false;
-  };
-  std::string name;
-  aggregator::JobIndex index = 0;
-  JobId id{};
-  uint32_t epoch = 1;
-  uint64_t key = 0;
-  uid_t uid = 0;
-  uint32_t workers = 0;
-  scheduler::Grant grant;
-  io::shm::Geometry geometry;
-  io::shm::Region results;
-  State state = State::kJoining;
-  std::vector<Worker> members;
-
-  Bitmap bits(auto&& has) const {
-    Bitmap bits = 0;
-    for (uint32_t rank = 0; rank < workers; ++rank)
-      if (has(members[rank])) bits |= Bitmap{1} << rank;
-    return bits;
-  }
-  Bitmap attached() const {
-    return bits([](const Worker& worker) { return worker.attached; });
-  }
-  Bitmap members_present() const {
-    return bits([](const Worker& worker) { return worker.client != nullptr; });
-  }
-};
 
 Conductor::Conductor(ConductorConfig config, std::vector<LaneLink*> lanes)
     : config_(std::move(config)),
@@ -236,26 +175,6 @@ void Conductor::refuse(Client& client, ina_status status, const std::string& tex
   spdlog::warn("refused pid={} status={} text=\"{}\"", client.peer.pid, static_cast<int>(status),
                text);
   send(client, {{"type", "refused"}, {"status", status}, {"text", text}});
-}
-
-template <class Prepare>
-std::vector<std::unique_ptr<LaneCommand>> Conductor::on_lanes(LaneCommand::Kind kind,
-                                                              Prepare&& prepare) {
-  std::vector<std::unique_ptr<LaneCommand>> commands;
-  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    commands.push_back(std::make_unique<LaneCommand>());
-    commands.back()->kind = kind;
-    prepare(*commands.back(), lane);
-    lanes_[lane]->post(*commands.back());
-  }
-  for (auto& command : commands)
-    for (int polls = 0; !command->done.load(std::memory_order_acquire); ++polls) {
-      if (polls < 100)
-        ::sched_yield();
-      else
-        ::usleep(100);
-    }
-  return commands;
 }
 
 // ---- joining
@@ -575,121 +494,6 @@ void Conductor::on_lane_events() {
                           value(event->other_rank), text_of(event->other)));
     }
   }
-}
-
-// ---- status
-
-void Conductor::on_status(Client& client) {
-  const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
-  const Fd file(::memfd_create("ina-status", MFD_CLOEXEC));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return refuse(client, INA_ERR_NO_MEMORY, "cannot make a memory file for the status");
-  send(client, {{"type", "status"}}, {file.get()});
-}
-
-Conductor::Json Conductor::status_json() {
-  const auto snapshots = on_lanes(LaneCommand::Kind::kSnapshot, [](LaneCommand&, uint32_t) {});
-  const auto drops_json = [](const DropCounters& drops) {
-    Json json = Json::object();
-    for (size_t i = 0; i < kDropReasons; ++i)
-      if (drops.count[i] != 0) json[std::string(name(static_cast<DropReason>(i)))] = drops.count[i];
-    return json;
-  };
-  const auto add_drops = [](DropCounters& sum, const DropCounters& more) {
-    for (size_t i = 0; i < kDropReasons; ++i) sum.count[i] += more.count[i];
-  };
-
-  Json lanes = Json::array();
-  aggregator::Counters total;
-  std::vector<io::PortCounters> ports(1 + config_.frame_ports.size());
-  uint64_t unsent = 0;
-  for (size_t i = 0; i < snapshots.size(); ++i) {
-    const LaneSnapshot& s = snapshots[i]->snapshot;
-    lanes.push_back({{"lcore", i},
-                     {"polls", s.lane.polls},
-                     {"packets", s.lane.packets},
-                     {"sleeps", s.lane.sleeps},
-                     {"busy_ratio", s.lane.polls ? static_cast<double>(s.lane.busy_polls) /
-                                                       static_cast<double>(s.lane.polls)
-                                                 : 0.0}});
-    unsent += s.lane.unsent;
-    const aggregator::Counters& a = s.aggregator;
-    total.packets += a.packets;
-    total.absorbed += a.absorbed;
-    total.absorbed_bytes += a.absorbed_bytes;
-    total.results += a.results;
-    total.results_again += a.results_again;
-    total.contributions_in_results += a.contributions_in_results;
-    total.contributions_discarded += a.contributions_discarded;
-    total.slots_used += a.slots_used;
-    total.slots_used_peak += a.slots_used_peak;
-    add_drops(total.drops, a.drops);
-    for (size_t p = 0; p < ports.size() && p < s.ports.size(); ++p) {
-      ports[p].rx_packets += s.ports[p].rx_packets;
-      ports[p].rx_bytes += s.ports[p].rx_bytes;
-      ports[p].tx_packets += s.ports[p].tx_packets;
-      ports[p].tx_bytes += s.ports[p].tx_bytes;
-      add_drops(ports[p].drops, s.ports[p].drops);
-    }
-  }
-  Json port_list = Json::array();
-  for (size_t p = 0; p < ports.size(); ++p) {
-    if (p == 0 && !config_.has_shm) continue;
-    port_list.push_back({{"name", p == 0 ? config_.shm_name : config_.frame_ports[p - 1].name},
-                         {"type", p == 0 ? "shm" : "ethdev"},
-                         {"rx_packets", ports[p].rx_packets},
-                         {"rx_bytes", ports[p].rx_bytes},
-                         {"tx_packets", ports[p].tx_packets},
-                         {"tx_bytes", ports[p].tx_bytes},
-                         {"drops", drops_json(ports[p].drops)}});
-  }
-  Json jobs = Json::array();
-  for (auto& job : jobs_)
-    if (job) jobs.push_back(job_json(*job));
-  return {{"version", INA_PROJECT_VERSION},
-          {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
-          {"ports", port_list},
-          {"lcores", lanes},
-          {"aggregator",
-           {{"policy", config_.policy},
-            {"slots", admission_.slots_total()},
-            {"slot_bytes", config_.slot_bytes},
-            {"slots_reserved", admission_.slots_reserved()},
-            {"slots_used", total.slots_used},
-            {"slots_used_peak", total.slots_used_peak},
-            {"packets", total.packets},
-            {"absorbed", total.absorbed},
-            {"absorbed_bytes", total.absorbed_bytes},
-            {"results", total.results},
-            {"results_again", total.results_again},
-            {"results_unsent", unsent},
-            {"contributions_in_results", total.contributions_in_results},
-            {"contributions_discarded", total.contributions_discarded},
-            {"drops", drops_json(total.drops)}}},
-          {"jobs", jobs}};
-}
-
-Conductor::Json Conductor::job_json(Job& job) {
-  static constexpr const char* kStates[] = {"joining", "running", "leaving"};
-  const Bitmap attached = job.attached();
-  Json json = {{"name", job.name},
-               {"id", value(job.id)},
-               {"epoch", job.epoch},
-               {"uid", job.uid},
-               {"world_size", job.workers},
-               {"joined", ranks_of(attached)},
-               {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
-               {"state", kStates[static_cast<size_t>(job.state)]},
-               {"window", job.grant.window},
-               {"slots", job.grant.slots_per_lane * job.geometry.lanes}};
-  if (job.state == Job::State::kRunning) {
-    if (const auto oldest = oldest_waiting(job)) {
-      json["waiting_for"] = ranks_of(oldest->missing);
-      json["oldest_fragment"] = oldest->seq.value;
-      json["oldest_operation"] = text_of(oldest->signature);
-    }
-  }
-  return json;
 }
 
 }  // namespace ina::switchd

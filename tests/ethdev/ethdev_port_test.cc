@@ -8,7 +8,7 @@
 
 #include "tests/ethdev/eal_fixture.h"
 #include "tests/ethdev/frames.h"
-#include "tests/ethdev/temporary_folder.h"
+#include "tests/support/temp_dir.h"
 
 namespace ina::io {
 namespace {
@@ -45,10 +45,10 @@ class EthdevPortTest : public ::testing::Test {
   /// A port that reads `frames` and writes to the capture sent().
   void open(const std::vector<Bytes>& frames, EthdevPortConfig config = {}) {
     static int devices = 0;
-    Capture::write(folder_.file("in.pcap"), frames);
+    Capture::write((folder_ / "in.pcap"), frames);
     config.name = "test";
-    config.device = "net_pcap" + std::to_string(devices++) + ",rx_pcap=" + folder_.file("in.pcap") +
-                    ",tx_pcap=" + folder_.file("out.pcap");
+    config.device = "net_pcap" + std::to_string(devices++) + ",rx_pcap=" + (folder_ / "in.pcap") +
+                    ",tx_pcap=" + (folder_ / "out.pcap");
     config.ip = kSwitch.ip;
     config.rx_descriptors = 128;
     config.tx_descriptors = 128;
@@ -86,7 +86,7 @@ class EthdevPortTest : public ::testing::Test {
   /// Frames sent; closes the port.
   std::vector<Bytes> sent() {
     port_.reset();
-    return Capture::read(folder_.file("out.pcap"));
+    return Capture::read((folder_ / "out.pcap"));
   }
 
   uint64_t drops(DropReason reason) const { return port_->counters().drops[reason]; }
@@ -96,7 +96,7 @@ class EthdevPortTest : public ::testing::Test {
     return std::accumulate(count.begin(), count.end(), uint64_t{0});
   }
 
-  TemporaryFolder folder_;
+  test::TempDir folder_;
   std::unique_ptr<EthdevPort> port_;
   wire::Address own_;
 };
@@ -329,10 +329,10 @@ TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
 TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
   // Nobody is at the other end of this memif. It also takes payloads where they lie, so the
   // buffers that stand for them must come back.
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   EthdevPortConfig config = with(1, 1500, 1024);
   config.name = "alone";
-  config.device = "net_memif7,role=server,id=0,socket-abstract=no,socket=" + folder.file("m.sock");
+  config.device = "net_memif7,role=server,id=0,socket-abstract=no,socket=" + (folder / "m.sock");
   config.ip = kSwitch.ip;
   config.rx_descriptors = 128;
   config.tx_descriptors = 128;

@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "tests/ethdev/memif_peer.h"
 #include "tests/ethdev/peer.h"
-#include "tests/ethdev/temporary_folder.h"
+#include "tests/support/temp_dir.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
                                                                 char* error_text,
@@ -42,8 +42,8 @@ Transport open(const std::string& url, std::string* error = nullptr,
 }
 
 struct Server {
-  Server(const TemporaryFolder& folder, uint32_t mtu_bytes, uint32_t slot, int number = 0)
-      : socket(folder.file("memif" + std::to_string(number) + ".sock")),
+  Server(const test::TempDir& folder, uint32_t mtu_bytes, uint32_t slot, int number = 0)
+      : socket(folder / ("memif" + std::to_string(number) + ".sock")),
         mtu(mtu_bytes),
         slot_bytes(slot),
         peer({MEMIF_PEER, "server", socket, std::to_string(mtu), std::to_string(slot)}) {
@@ -129,7 +129,7 @@ class MemifSizes : public ::testing::TestWithParam<std::pair<uint32_t, uint32_t>
 TEST_P(MemifSizes, EveryElementOfThousandsOfFragmentsIsRight) {
   const auto [mtu, slot_bytes] = GetParam();
   constexpr uint32_t kFragments = 5000;
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server server(folder, mtu, slot_bytes);
   const Transport transport = server.connect();
   ASSERT_TRUE(transport);
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Slots, MemifSizes,
                          ::testing::Values(std::pair{1500u, 1024u}, std::pair{9000u, 8192u}));
 
 TEST(Memif, TwoTransportsInOneProcess) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server first(folder, 1500, 1024, 0);
   Server second(folder, 9000, 8192, 1);
   const Transport to_first = first.connect();
@@ -170,14 +170,14 @@ TEST(Memif, TwoTransportsInOneProcess) {
 }
 
 TEST(Memif, MayStartBeforeTheSwitch) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   std::unique_ptr<Server> server;
   std::thread late([&] {
     ::usleep(100'000);
     server = std::make_unique<Server>(folder, 1500, 1024);
   });
   const Transport transport =
-      open("memif:" + folder.file("memif0.sock") + "?ip=10.0.0.2&udp_port=9000");
+      open("memif:" + (folder / "memif0.sock") + "?ip=10.0.0.2&udp_port=9000");
   late.join();
   ASSERT_TRUE(transport);
   server->bind(*transport);
@@ -185,7 +185,7 @@ TEST(Memif, MayStartBeforeTheSwitch) {
 }
 
 TEST(Memif, TakesOnlyWhatItsSwitchSends) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server server(folder, 1500, 1024);
   const Transport transport = server.connect();
   ASSERT_TRUE(transport);
@@ -219,7 +219,7 @@ TEST(Memif, TakesOnlyWhatItsSwitchSends) {
 }
 
 TEST(Memif, WaitEndsByWakeAndByTime) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server server(folder, 1500, 1024);
   const Transport transport = server.connect();
   ASSERT_TRUE(transport);
@@ -239,7 +239,7 @@ TEST(Memif, WaitEndsByWakeAndByTime) {
 }
 
 TEST(Memif, LeavesTheHostsThreadAndSignalsAlone) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server server(folder, 1500, 1024);
   const auto state = [] {
     struct State {
@@ -281,7 +281,7 @@ TEST(Memif, LeavesTheHostsThreadAndSignalsAlone) {
 }
 
 TEST(Memif, LeavesNoFilesEvenIfKilled) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server server(folder, 1500, 1024);
   const Transport transport = server.connect();
   ASSERT_TRUE(transport);
@@ -290,9 +290,9 @@ TEST(Memif, LeavesNoFilesEvenIfKilled) {
 }
 
 TEST(Memif, ErrorsSayWhat) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   std::string error;
-  EXPECT_FALSE(open("memif:" + folder.file("nobody.sock") + "?ip=10.0.0.2", &error, 200'000));
+  EXPECT_FALSE(open("memif:" + (folder / "nobody.sock") + "?ip=10.0.0.2", &error, 200'000));
   EXPECT_NE(error.find("nobody.sock"), std::string::npos) << error;
   EXPECT_FALSE(open("memif:/a?ip=10.0.0", &error));
   EXPECT_NE(error.find("10.0.0"), std::string::npos) << error;
@@ -312,7 +312,7 @@ TEST(Memif, ErrorsSayWhat) {
 
 TEST(Memif, ClientSurvivesDeathOfTheSwitch) {
   for (int round = 0; round < 5; ++round) {
-    const TemporaryFolder folder;
+    const test::TempDir folder;
     Server server(folder, 1500, 1024);
     const Transport transport = server.connect();
     ASSERT_TRUE(transport);
@@ -338,7 +338,7 @@ TEST(Memif, ClientSurvivesDeathOfTheSwitch) {
 }
 
 TEST(Memif, SwitchSurvivesDeathOfClients) {
-  const TemporaryFolder folder;
+  const test::TempDir folder;
   Server server(folder, 1500, 1024);
   for (int round = 0; round < 5; ++round) {
     Peer client({MEMIF_PEER, "client", server.url(), "1024"});

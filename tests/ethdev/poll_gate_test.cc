@@ -11,7 +11,7 @@
 #include "io/ethdev/ethdev_port.h"
 #include "tests/ethdev/eal_fixture.h"
 #include "tests/ethdev/peer.h"
-#include "tests/ethdev/temporary_folder.h"
+#include "tests/support/temp_dir.h"
 
 namespace ina::io {
 namespace {
@@ -32,8 +32,8 @@ bool comes_true(Condition condition) {
 }
 
 TEST(PollGate, MemoryOfADeadPeerStaysWhileAPollerIsInside) {
-  const TemporaryFolder folder;
-  const std::string socket = folder.file("memif.sock");
+  const test::TempDir folder;
+  const std::string socket = (folder / "memif.sock");
   EthdevPortConfig config;
   config.name = "gate";
   config.device = "net_memif0,role=server,id=0,socket-abstract=no,socket=" + socket;

@@ -1,0 +1,94 @@
+// What the conductor knows of its workers and jobs; for the conductor's own files only.
+#pragma once
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <bit>
+
+#include "switchd/conductor.h"
+
+namespace ina::switchd {
+
+inline std::vector<uint32_t> ranks_of(Bitmap bits) {
+  std::vector<uint32_t> ranks;
+  for (; bits != 0; bits &= bits - 1)
+    ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
+  return ranks;
+}
+
+inline std::string text_of(const wire::Signature& s) {
+  if (s.collective == Collective::kBarrier)
+    return fmt::format("operation {}: barrier", s.operation);
+  return fmt::format("operation {}: {} of {} {} {}", s.operation, name(s.collective), s.elements,
+                     name(s.dtype), name(s.op));
+}
+
+/// A worker's control connection.
+struct Conductor::Client {
+  enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
+  control::Connection connection;
+  control::PeerCredentials peer;
+  Nanos connected = 0;
+  State state = State::kNew;
+  Job* job = nullptr;  ///< nullptr in kNew and kEnded
+  Rank rank{};
+};
+
+struct Conductor::Job {
+  enum class State { kJoining, kRunning, kLeaving };
+  struct Worker {
+    Client* client = nullptr;
+    std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
+    std::optional<wire::Address> address;
+    uint32_t frame_port = 0;
+    bool attached = false;
+  };
+  std::string name;
+  aggregator::JobIndex index = 0;
+  JobId id{};
+  uint32_t epoch = 1;
+  uint64_t key = 0;
+  uid_t uid = 0;
+  uint32_t workers = 0;
+  scheduler::Grant grant;
+  io::shm::Geometry geometry;
+  io::shm::Region results;
+  State state = State::kJoining;
+  std::vector<Worker> members;
+
+  Bitmap bits(auto&& has) const {
+    Bitmap bits = 0;
+    for (uint32_t rank = 0; rank < workers; ++rank)
+      if (has(members[rank])) bits |= Bitmap{1} << rank;
+    return bits;
+  }
+  Bitmap attached() const {
+    return bits([](const Worker& worker) { return worker.attached; });
+  }
+  Bitmap members_present() const {
+    return bits([](const Worker& worker) { return worker.client != nullptr; });
+  }
+};
+
+template <class Prepare>
+std::vector<std::unique_ptr<LaneCommand>> Conductor::on_lanes(LaneCommand::Kind kind,
+                                                              Prepare&& prepare) {
+  std::vector<std::unique_ptr<LaneCommand>> commands;
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    commands.push_back(std::make_unique<LaneCommand>());
+    commands.back()->kind = kind;
+    prepare(*commands.back(), lane);
+    lanes_[lane]->post(*commands.back());
+  }
+  for (auto& command : commands)
+    for (int polls = 0; !command->done.load(std::memory_order_acquire); ++polls) {
+      if (polls < 100)
+        ::sched_yield();
+      else
+        ::usleep(100);
+    }
+  return commands;
+}
+
+}  // namespace ina::switchd
