@@ -61,8 +61,8 @@ class IdleStrategy {
   // is short; yields are what makes N workers on a core as fast as one.
   static constexpr uint32_t kSpins = 20;
   static constexpr uint32_t kYields = 200;
-  // A yield that comes back late gave the core to somebody who computes. Whoever sleeps is woken ahead
-  // of those, whoever yields queues behind them.
+  // A yield that comes back late gave the core to somebody who computes. Whoever sleeps is woken
+  // ahead of those, whoever yields queues behind them.
   static constexpr Nanos kYieldNs = 200'000;
   static constexpr Nanos kMaxSleepNs = 20'000'000;
 

@@ -1,12 +1,12 @@
 /* libina: collectives whose sum is made by the aggregation switch. C ABI.
  *
- * Every call that can wait takes a timeout and returns a status: INA_OK (0), INA_IN_PROGRESS (1), or
- * a negative error. Nothing here aborts, prints, or installs signal handlers.
+ * Every call that can wait takes a timeout and returns a status: INA_OK (0), INA_IN_PROGRESS (1),
+ * or a negative error. Nothing here aborts, prints, or installs signal handlers.
  *
  * Threads: a context may be used from any thread; calls on one context are serialised inside. All
- * ranks of a job must start their operations in the same order (as in MPI and NCCL), so threads that
- * share a context must agree on an order themselves. Each context owns one background thread, asleep
- * unless an asynchronous operation needs progress; it blocks all signals.
+ * ranks of a job must start their operations in the same order (as in MPI and NCCL), so threads
+ * that share a context must agree on an order themselves. Each context owns one background thread,
+ * asleep unless an asynchronous operation needs progress; it blocks all signals.
  *
  * Fork: a context belongs to the process that made it. In a forked child every call on it returns
  * INA_ERR_FORKED, and the child neither sees the shared memory nor disturbs the parent.
@@ -38,21 +38,21 @@ extern "C" {
 
 typedef enum ina_status {
   INA_OK = 0,
-  INA_IN_PROGRESS = 1,           /* ina_test: not complete yet */
-  INA_ERR_INVALID = -1,          /* an argument is wrong; the text says which */
-  INA_ERR_TIMEOUT = -2,          /* the time given has passed; the text says for what it waited */
-  INA_ERR_NO_SWITCH = -3,        /* no switch at this URL; the text says which socket was tried */
-  INA_ERR_VERSION = -4,          /* library and switch speak different protocol versions */
-  INA_ERR_REFUSED = -5,          /* admission refused; the text says why and by how much */
-  INA_ERR_RANK_TAKEN = -6,       /* this rank of the job has already joined */
-  INA_ERR_MISMATCH = -7,         /* workers disagree about an operation; the text names both sides */
-  INA_ERR_PEER_LOST = -8,        /* a worker of the job died or left early; the text names its rank */
-  INA_ERR_SWITCH_LOST = -9,      /* the connection to the switch is gone */
-  INA_ERR_ABORTED = -10,         /* another worker gave up, or an operator ended the job */
-  INA_ERR_NO_MEMORY = -11,       /* memory, descriptors or another system resource is exhausted */
-  INA_ERR_UNSUPPORTED = -12,     /* not offered by this build, transport or switch */
-  INA_ERR_FORKED = -13,          /* the context was made by the parent process */
-  INA_ERR_INTERNAL = -14         /* a defect in the library or the switch; please report the text */
+  INA_IN_PROGRESS = 1,       /* ina_test: not complete yet */
+  INA_ERR_INVALID = -1,      /* an argument is wrong; the text says which */
+  INA_ERR_TIMEOUT = -2,      /* the time given has passed; the text says for what it waited */
+  INA_ERR_NO_SWITCH = -3,    /* no switch at this URL; the text says which socket was tried */
+  INA_ERR_VERSION = -4,      /* library and switch speak different protocol versions */
+  INA_ERR_REFUSED = -5,      /* admission refused; the text says why and by how much */
+  INA_ERR_RANK_TAKEN = -6,   /* this rank of the job has already joined */
+  INA_ERR_MISMATCH = -7,     /* workers disagree about an operation; the text names both sides */
+  INA_ERR_PEER_LOST = -8,    /* a worker of the job died or left early; the text names its rank */
+  INA_ERR_SWITCH_LOST = -9,  /* the connection to the switch is gone */
+  INA_ERR_ABORTED = -10,     /* another worker gave up, or an operator ended the job */
+  INA_ERR_NO_MEMORY = -11,   /* memory, descriptors or another system resource is exhausted */
+  INA_ERR_UNSUPPORTED = -12, /* not offered by this build, transport or switch */
+  INA_ERR_FORKED = -13,      /* the context was made by the parent process */
+  INA_ERR_INTERNAL = -14     /* a defect in the library or the switch; please report the text */
 } ina_status;
 
 typedef enum ina_dtype {
@@ -75,25 +75,28 @@ typedef enum ina_op { INA_SUM = 1, INA_MIN = 2, INA_MAX = 3, INA_AVG = 4 } ina_o
  * right whenever cores may be fewer than processes. */
 typedef enum ina_idle {
   INA_IDLE_AUTO = 0,
-  INA_IDLE_SPIN = 1,      /* lowest latency; needs a core of its own */
-  INA_IDLE_YIELD = 2,     /* sched_yield between polls */
-  INA_IDLE_BACKOFF = 3,   /* spin, yield, then ever longer sleeps */
-  INA_IDLE_INTERRUPT = 4  /* sleep at once; the switch wakes the process */
+  INA_IDLE_SPIN = 1,     /* lowest latency; needs a core of its own */
+  INA_IDLE_YIELD = 2,    /* sched_yield between polls */
+  INA_IDLE_BACKOFF = 3,  /* spin, yield, then ever longer sleeps */
+  INA_IDLE_INTERRUPT = 4 /* sleep at once; the switch wakes the process */
 } ina_idle;
 
 typedef struct ina_context ina_context;
 typedef struct ina_request ina_request;
 
 typedef struct ina_config {
-  size_t struct_size;    /* sizeof(ina_config), set by ina_config_init */
-  const char* url;       /* "shm:/run/ina/switch.sock", "memif:/run/ina/memif.sock?..."; NULL: INA_URL */
-  const char* job;       /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
-  int32_t rank;          /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID */
-  int32_t world_size;    /* 1..64; -1: from INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE, SLURM_NTASKS */
+  size_t struct_size; /* sizeof(ina_config), set by ina_config_init */
+  const char* url; /* "shm:/run/ina/switch.sock", "memif:/run/ina/memif.sock?..."; NULL: INA_URL */
+  const char*
+      job; /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
+  int32_t rank; /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID */
+  int32_t world_size;    /* 1..64; -1: from INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE,
+                            SLURM_NTASKS */
   int64_t timeout_us;    /* for joining, and the default of operations; 0: INA_TIMEOUT_US or 30 s */
   uint64_t window_bytes; /* how far a rank may run ahead; 0: what the switch grants */
   ina_idle idle;
-  int32_t copy_threads;  /* threads for copies of large tensors; 0: as many as cores allow, 1: none */
+  int32_t
+      copy_threads; /* threads for copies of large tensors; 0: as many as cores allow, 1: none */
 } ina_config;
 
 /* Sets every field to its default. */
@@ -103,51 +106,52 @@ INA_API void ina_config_init(ina_config* config);
  * On failure *context is NULL and ina_last_error(NULL) has the text. */
 INA_API int ina_init(const ina_config* config, ina_context** context);
 
-/* Leaves the job: waits until all ranks have called it (a worker that is ahead must still be able to
- * serve the others), at most timeout_us (0: the default), and frees the context whatever happens.
- * Operations still running are given up. */
+/* Leaves the job: waits until all ranks have called it (a worker that is ahead must still be able
+ * to serve the others), at most timeout_us (0: the default), and frees the context whatever
+ * happens. Operations still running are given up. */
 INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
 
 INA_API int ina_rank(const ina_context* context);
 INA_API int ina_world_size(const ina_context* context);
 
-/* recv[i] = op over ranks of send[i], for i in 0..count-1. send == recv (in place) is allowed, partial
- * overlap is not. count, dtype and op must be the same on all ranks. count 0 is allowed and still
- * synchronises. timeout_us 0: the context's default. When it passes the job is ended for
- * all ranks, because a result that only some received would break it silently. */
+/* recv[i] = op over ranks of send[i], for i in 0..count-1. send == recv (in place) is allowed,
+ * partial overlap is not. count, dtype and op must be the same on all ranks. count 0 is allowed and
+ * still synchronises. timeout_us 0: the context's default. When it passes the job is ended for all
+ * ranks, because a result that only some received would break it silently. */
 INA_API int ina_allreduce(ina_context* context, const void* send, void* recv, size_t count,
                           ina_dtype dtype, ina_op op, int64_t timeout_us);
 
 /* The same, started; *request must be given to ina_wait or ina_test until one of them returns other
- * than INA_IN_PROGRESS / INA_ERR_TIMEOUT, which frees it, or to ina_request_free. Both buffers belong to the library until then.
- * Any number may be in flight; they complete in any order. */
+ * than INA_IN_PROGRESS / INA_ERR_TIMEOUT, which frees it, or to ina_request_free. Both buffers
+ * belong to the library until then. Any number may be in flight; they complete in any order. */
 INA_API int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
                                 ina_dtype dtype, ina_op op, ina_request** request);
 
 /* Waits for one operation. INA_ERR_TIMEOUT: still running, call again. */
 INA_API int ina_wait(ina_request* request, int64_t timeout_us);
 
-/* Makes progress without waiting: INA_OK (complete, freed), INA_IN_PROGRESS, or an error (freed). */
+/* Makes progress without waiting: INA_OK (complete, freed), INA_IN_PROGRESS, or an error (freed).
+ */
 INA_API int ina_test(ina_request* request);
 
-/* Waits for the operation as a blocking call does: when the context's default time passes, the job is
- * ended for all ranks. Frees the request in any case, so the buffers are the caller's again. */
+/* Waits for the operation as a blocking call does: when the context's default time passes, the job
+ * is ended for all ranks. Frees the request in any case, so the buffers are the caller's again. */
 INA_API int ina_request_free(ina_request* request);
 
 /* Returns when all ranks have called it. */
 INA_API int ina_barrier(ina_context* context, int64_t timeout_us);
 
 typedef struct ina_stats {
-  size_t struct_size;            /* set by the caller */
-  uint64_t operations;           /* completed */
-  uint64_t fragments_sent;       /* including those sent again */
+  size_t struct_size;      /* set by the caller */
+  uint64_t operations;     /* completed */
+  uint64_t fragments_sent; /* including those sent again */
   uint64_t fragments_resent;
-  uint64_t results_received;     /* fragments completed */
-  uint64_t bytes_sent;           /* payload */
-  uint64_t bytes_received;       /* payload */
-  uint64_t sleeps;               /* times a wait went to sleep in the kernel */
-  uint64_t dropped;              /* packets dropped on receipt */
-  uint64_t overflows;            /* results that saturated or became infinite from finite inputs */
+  uint64_t results_received; /* fragments completed */
+  uint64_t bytes_sent;       /* payload */
+  uint64_t bytes_received;   /* payload */
+  uint64_t sleeps;           /* times a wait went to sleep in the kernel */
+  uint64_t dropped;          /* packets dropped on receipt */
+  uint64_t overflows;        /* results that saturated or became infinite from finite inputs */
 } ina_stats;
 
 INA_API int ina_get_stats(const ina_context* context, ina_stats* stats);
