@@ -62,23 +62,32 @@ typedef enum ina_dtype {
   INA_FLOAT32 = 4,
   INA_FLOAT64 = 5,
   INA_BFLOAT16 = 6,
-  INA_FLOAT16 = 7
+  INA_FLOAT16 = 7,
+  INA_DTYPE_MAX_ENUM =
+      0x7fffffff /* no value: gives the type the range of int, as in the two below */
 } ina_dtype;
 
 /* Integers wrap modulo 2^n, except int8, which accumulates in 32 bits and saturates once, in the
  * result. 16-bit floats accumulate in float32 and are rounded once. min and max: NaN wins,
  * -0 < +0. avg divides before rounding and is refused for integers. Float sums are made in arrival
  * order: all ranks get the bitwise same result, two runs may differ in the last bits. */
-typedef enum ina_op { INA_SUM = 1, INA_MIN = 2, INA_MAX = 3, INA_AVG = 4 } ina_op;
+typedef enum ina_op {
+  INA_SUM = 1,
+  INA_MIN = 2,
+  INA_MAX = 3,
+  INA_AVG = 4,
+  INA_OP_MAX_ENUM = 0x7fffffff
+} ina_op;
 
 /* How a waiting call spends its time. AUTO: spin briefly, then yield, then sleep until woken;
  * right whenever cores may be fewer than processes. */
 typedef enum ina_idle {
   INA_IDLE_AUTO = 0,
-  INA_IDLE_SPIN = 1,     /* lowest latency; needs a core of its own */
-  INA_IDLE_YIELD = 2,    /* sched_yield between polls */
-  INA_IDLE_BACKOFF = 3,  /* spin, yield, then ever longer sleeps */
-  INA_IDLE_INTERRUPT = 4 /* sleep at once; the switch wakes the process */
+  INA_IDLE_SPIN = 1,      /* lowest latency; needs a core of its own */
+  INA_IDLE_YIELD = 2,     /* sched_yield between polls */
+  INA_IDLE_BACKOFF = 3,   /* spin, yield, then ever longer sleeps */
+  INA_IDLE_INTERRUPT = 4, /* sleep at once; the switch wakes the process */
+  INA_IDLE_MAX_ENUM = 0x7fffffff
 } ina_idle;
 
 typedef struct ina_context ina_context;
