@@ -3,8 +3,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <unordered_map>
 
 #include "client/src/context.h"
 
@@ -14,14 +17,29 @@ using ina::client::Context;
 using ina::client::Operation;
 using ina::client::OperationSpec;
 
-struct ina_context {
-  std::unique_ptr<Context> impl;
-};
-
 // A request is its operation; the context comes with it.
 struct ina_request {
   ina_context* context;
   Operation* operation;
+};
+
+struct ina_context {
+  std::unique_ptr<Context> impl;
+
+  /// Requests live until they are released or the context ends.
+  ina_request* keep(std::unique_ptr<ina_request> request) {
+    const std::lock_guard lock(mutex);
+    ina_request* raw = request.get();
+    requests.emplace(raw, std::move(request));
+    return raw;
+  }
+  void release(ina_request* request) {
+    const std::lock_guard lock(mutex);
+    requests.erase(request);
+  }
+
+  std::mutex mutex;
+  std::unordered_map<ina_request*, std::unique_ptr<ina_request>> requests;
 };
 
 namespace {
@@ -115,7 +133,8 @@ int ina_init(const ina_config* config, ina_context** context) {
     if (!settings) return global_failure(settings.error().status, settings.error().text);
     auto joined = Context::join(*settings);
     if (!joined) return global_failure(joined.error().status, joined.error().text);
-    *context = new ina_context{std::move(*joined)};
+    *context = new ina_context;
+    (*context)->impl = std::move(*joined);
     return INA_OK;
   });
 }
@@ -173,7 +192,7 @@ int ina_allreduce_async(ina_context* context, const void* send, void* recv, size
         status != INA_OK)
       return status;
     context->impl->kick();
-    *request = handle.release();
+    *request = context->keep(std::move(handle));
     return INA_OK;
   });
 }
@@ -185,7 +204,7 @@ int ina_wait(ina_request* request, int64_t timeout_us) {
       return status;
     const auto [status, released] =
         request->context->impl->wait(request->operation, timeout_us * 1000, false);
-    if (released) delete request;
+    if (released) request->context->release(request);
     return status;
   });
 }
@@ -196,7 +215,7 @@ int ina_request_free(ina_request* request) {
     if (const int status = check_context(request->context, "ina_request_free"); status != INA_OK)
       return status;
     const int status = request->context->impl->wait(request->operation, 0, true).status;
-    delete request;
+    request->context->release(request);
     return status;
   });
 }
@@ -207,7 +226,7 @@ int ina_test(ina_request* request) {
     if (const int status = check_context(request->context, "ina_test"); status != INA_OK)
       return status;
     const int status = request->context->impl->test(request->operation);
-    if (status != INA_IN_PROGRESS) delete request;
+    if (status != INA_IN_PROGRESS) request->context->release(request);
     return status;
   });
 }
