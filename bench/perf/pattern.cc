@@ -21,6 +21,8 @@ uint64_t mix(uint64_t x) {
 /// Largest n so that all integers in -n..n are exact; 0 for integer types, which need no limit.
 int64_t largest_exact(ina_dtype dtype) {
   switch (dtype) {
+    case INA_DTYPE_MAX_ENUM:  // no value
+      break;
     case INA_FLOAT32:
       return int64_t{1} << 24;
     case INA_FLOAT64:
@@ -97,6 +99,8 @@ double from_float16(uint16_t bits) {
 
 void encode(ina_dtype dtype, int64_t value, std::byte* out) {
   switch (dtype) {
+    case INA_DTYPE_MAX_ENUM:  // no value
+      break;
     case INA_INT8:
       return put(out, static_cast<int8_t>(value));
     case INA_INT32:
@@ -153,6 +157,8 @@ std::optional<size_t> find_difference(std::span<const std::byte> buffer,
 
 std::string format_element(ina_dtype dtype, const std::byte* element) {
   switch (dtype) {
+    case INA_DTYPE_MAX_ENUM:  // no value
+      break;
     case INA_INT8:
       return fmt::format("{}", get<int8_t>(element));
     case INA_INT32:
@@ -173,6 +179,8 @@ std::string format_element(ina_dtype dtype, const std::byte* element) {
 
 std::string_view name(ina_dtype dtype) {
   switch (dtype) {
+    case INA_DTYPE_MAX_ENUM:  // no value
+      break;
     case INA_INT8:
       return "int8";
     case INA_INT32:
@@ -193,6 +201,8 @@ std::string_view name(ina_dtype dtype) {
 
 std::string_view name(ina_op op) {
   switch (op) {
+    case INA_OP_MAX_ENUM:  // no value
+      break;
     case INA_SUM:
       return "sum";
     case INA_MIN:

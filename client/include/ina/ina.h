@@ -117,7 +117,8 @@ INA_API int ina_init(const ina_config* config, ina_context** context);
 
 /* Leaves the job: waits until all ranks have called it (a worker that is ahead must still be able
  * to serve the others), at most timeout_us (0: the default), and frees the context whatever
- * happens. Operations still running are given up. */
+ * happens. Operations still running are given up and
+ * their requests freed. */
 INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
 
 INA_API int ina_rank(const ina_context* context);
