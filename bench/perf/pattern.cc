@@ -21,8 +21,6 @@ uint64_t mix(uint64_t x) {
 /// Largest n so that all integers in -n..n are exact; 0 for integer types, which need no limit.
 int64_t largest_exact(ina_dtype dtype) {
   switch (dtype) {
-    case INA_DTYPE_MAX_ENUM:  // no value
-      break;
     case INA_FLOAT32:
       return int64_t{1} << 24;
     case INA_FLOAT64:
