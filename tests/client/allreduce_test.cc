@@ -177,6 +177,30 @@ TEST(AllReduce, OverflowIsReportedAndCleared) {
   });
 }
 
+#ifndef __SANITIZE_THREAD__  // oneTBB as packaged is not built for it
+TEST(AllReduce, CopiesOfLargeTensorsMayBeSharedByThreads) {
+  TestSwitch sw({.slot_bytes = 8192, .slots_per_job = 256});
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      ina_config config;
+      ina_config_init(&config);
+      const std::string url = sw.url();
+      config.url = url.c_str();
+      config.rank = rank;
+      config.world_size = 2;
+      config.copy_threads = 3;
+      Context context(config);
+      std::vector<int32_t> data(2'000'003);
+      for (size_t i = 0; i < data.size(); ++i) data[i] = input<int32_t>(rank, i);
+      context.allreduce<int32_t>(data);
+      for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], expected_sum<int32_t>(2, i));
+      context.finalize();
+    });
+  for (auto& rank : ranks) rank.join();
+}
+#endif
+
 TEST(AllReduce, JobsOfTheSameSwitchDoNotMix) {
   TestSwitch sw;
   std::thread other([&] {
