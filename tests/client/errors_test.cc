@@ -112,8 +112,9 @@ TEST(Errors, RankThatGaveUpWaitingCanJoinAgain) {
   for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
-TEST(Errors, SecondJoinOfARankWhileGatheringFailsAllAndNamesBoth) {
-  TestSwitch sw;
+/// Rank 0 of a job of two joins and waits; then another worker joins. What each was told.
+std::pair<Outcome, Outcome> join_while_rank_0_of_2_gathers(const TestSwitch& sw, int rank,
+                                                           int world) {
   Outcome first;
   std::thread thread([&] {
     Worker worker;
@@ -121,8 +122,14 @@ TEST(Errors, SecondJoinOfARankWhileGatheringFailsAllAndNamesBoth) {
   });
   while (sw.status()["jobs"].empty() || sw.status()["jobs"][0]["joined"].empty()) ::usleep(1000);
   Worker worker;
-  const auto second = worker.join(sw.url(), 0, 2);
+  const Outcome second = worker.join(sw.url(), rank, world);
   thread.join();
+  return {first, second};
+}
+
+TEST(Errors, SecondJoinOfARankWhileGatheringFailsAllAndNamesBoth) {
+  TestSwitch sw;
+  const auto [first, second] = join_while_rank_0_of_2_gathers(sw, 0, 2);
   EXPECT_EQ(second.status, INA_ERR_RANK_TAKEN);
   EXPECT_EQ(first.status, INA_ERR_RANK_TAKEN);
   EXPECT_THAT(second.text, HasSubstr("rank 0"));
@@ -143,15 +150,7 @@ TEST(Errors, SecondJoinOfARankInARunningJobHarmsTheNewcomerOnly) {
 
 TEST(Errors, DifferentWorldSizesFailAllAndNameBoth) {
   TestSwitch sw;
-  Outcome first;
-  std::thread thread([&] {
-    Worker worker;
-    first = worker.join(sw.url(), 0, 2);
-  });
-  while (sw.status()["jobs"].empty() || sw.status()["jobs"][0]["joined"].empty()) ::usleep(1000);
-  Worker worker;
-  const auto second = worker.join(sw.url(), 1, 3);
-  thread.join();
+  const auto [first, second] = join_while_rank_0_of_2_gathers(sw, 1, 3);
   for (const auto& outcome : {first, second}) {
     EXPECT_EQ(outcome.status, INA_ERR_MISMATCH);
     EXPECT_THAT(outcome.text, HasSubstr("rank 1"));
