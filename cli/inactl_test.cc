@@ -13,6 +13,7 @@
 
 #include "cli/status_format.h"
 #include "control/socket.h"
+#include "tests/support/temp_dir.h"
 
 namespace ina::cli {
 namespace {
@@ -145,13 +146,7 @@ Outcome run_inactl(const std::string& arguments) {
 
 class Inactl : public ::testing::Test {
  protected:
-  Inactl() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "inactl-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    folder_ = pattern;
-  }
-  ~Inactl() override { std::filesystem::remove_all(folder_); }
-  std::string socket() const { return folder_ + "/switch.sock"; }
+  std::string socket() const { return folder_ / "switch.sock"; }
 
   /// Answers one status query, as the switch does, then hangs up.
   static void serve(const std::stop_token& stop, const control::Listener& listener,
@@ -170,7 +165,7 @@ class Inactl : public ::testing::Test {
     ASSERT_TRUE(connection->send({{"type", "status"}}, {file.get()}));
   }
 
-  std::string folder_;
+  test::TempDir folder_;
 };
 
 TEST_F(Inactl, WithoutSwitchNamesTheSocketAndFails) {
