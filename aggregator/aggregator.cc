@@ -17,7 +17,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job = Job{};
   job.spec = spec;
   job.full = full_bitmap(spec.workers);
-  job.top = Seq{spec.window};
+  job.top = spec.start + spec.window;
   job.present = true;
 }
 

@@ -30,6 +30,7 @@ struct JobSpec {
   uint32_t window = 0;   ///< W in fragments, over all lanes; a multiple of the lanes
   scheduler::StaticPool pool;
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
+  Seq start;                     ///< first seq not known to be complete; 0 for a new job
 };
 
 /// What became of a packet (I5: exactly one of these) and what is to be sent because of it.

@@ -152,7 +152,7 @@ class Inactl : public ::testing::Test {
   static void serve(const std::stop_token& stop, const control::Listener& listener,
                     const Json& status) {
     std::optional<control::Connection> connection;
-    while (!(connection = listener.accept())) {
+    while (!(connection = listener.accept().value())) {
       if (stop.stop_requested()) return;
       std::this_thread::yield();
     }

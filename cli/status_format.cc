@@ -176,6 +176,11 @@ std::string waiting_text(const Json& job) {
     return missing.empty() ? "all ranks have joined"
                            : fmt::format("waiting for {} to join", ranks_text(missing));
   }
+  if (state == "rejoining") {
+    const auto missing = ranks(job, "missing");
+    return fmt::format("the switch was restarted: waiting for {} to come back",
+                       missing.empty() ? "nobody" : ranks_text(missing));
+  }
   if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
   if (state == "aborted") return "aborted, about to be removed";
   const auto waiting_for = ranks(job, "waiting_for");

@@ -41,7 +41,6 @@ struct LaneCommand {
   enum class Kind : uint8_t {
     kAddJob,
     kRemoveJob,
-    kAbortJob,
     kAttachShm,
     kAttachFrame,
     kDetach,
@@ -230,9 +229,6 @@ class Lane {
         for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) detach(command.job, rank);
         aggregator_.remove_job(command.job);
         jobs_[command.job] = JobMembers{};
-        break;
-      case Kind::kAbortJob:
-        aggregator_.abort_job(command.job);
         break;
       case Kind::kAttachShm:
         attach(command, nullptr, shm_.attach(*command.session, command.job, command.rank));

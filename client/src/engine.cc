@@ -105,6 +105,19 @@ void Engine::sent(size_t count, Nanos now) {
   }
 }
 
+Engine::Standing Engine::standing() {
+  Seq end = next_;
+  while (end > low_ && fragment(end - 1).state != State::kDone) end = end - 1;
+  return {low_, next_, end};
+}
+
+void Engine::rejoin(uint32_t epoch, Nanos now) {
+  config_.epoch = epoch;
+  for (Seq seq = low_; seq < next_; ++seq)
+    if (fragment(seq).state == State::kSent) fragment(seq).deadline = now;
+  next_deadline_ = low_ == next_ ? kNever : now;
+}
+
 Nanos Engine::timeout_after(uint8_t times_sent) const {
   const Nanos base = std::max(config_.rto_min_ns, srtt_ + 4 * rttvar_);
   const int doublings = std::min<int>(times_sent - 1, 10);

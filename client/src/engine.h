@@ -96,6 +96,16 @@ class Engine {
     }
   }
 
+  /// What a worker that re-joins tells the switch.
+  struct Standing {
+    Seq low;          ///< oldest fragment without a result
+    Seq next;         ///< next fragment to be sent
+    Seq results_end;  ///< 1 + the highest fragment that has a result; 0 if none has
+  };
+  Standing standing();
+  /// Goes on in a new epoch, with a switch that has nothing of what was sent before.
+  void rejoin(uint32_t epoch, Nanos now);
+
   /// Operations that are not complete.
   size_t running() const { return running_.size(); }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
