@@ -122,6 +122,10 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
   context->background_ = std::thread([raw = context.get()] { raw->background(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   register_context(context.get());
+  if (context->away_.load()) context->await_return(deadline);
+  if (const int status = context->failure(); status != INA_OK)
+    return fail(static_cast<ina_status>(status), context->last_error());
+  if (context->away_.load()) return fail(INA_ERR_TIMEOUT, context->away_text());
   return context;
 }
 
@@ -243,6 +247,11 @@ Result<void> Context::await_ready(Nanos deadline) {
   std::string missing = "the other ranks";
   for (;;) {
     auto message = control_.receive(std::max<Nanos>(0, deadline - now_ns()));
+    if (!message && message.error().status == INA_ERR_SWITCH_LOST) {
+      // The job may run already: the switch tells one worker after the other.
+      go_away();
+      return {};
+    }
     if (!message) return tl::unexpected(message.error());
     if (!*message)
       return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
