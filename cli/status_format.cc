@@ -225,7 +225,8 @@ std::string format_bytes(uint64_t bytes) {
 std::string format_status(const Json& status) {
   std::string out = fmt::format("ina-switchd {}, up {}", text(status, "version"),
                                 format_seconds(real(status, "uptime_s")));
-  if (child(status, "epoch").is_number()) out += fmt::format(", epoch {}", number(status, "epoch"));
+  if (number(status, "boots") > 1)
+    out += fmt::format(", started {} times", number(status, "boots"));
   return out + "\n\n" + ports_text(status) + lcores_text(status) + aggregator_text(status) +
          drops_text(status) + jobs_text(status);
 }

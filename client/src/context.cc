@@ -130,13 +130,13 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
 }
 
 Result<void> Context::open(const Url& url, Nanos deadline) {
-  std::unique_ptr<FrameTransport> frames;
   control_path_ = url.path;
   if (url.scheme == "memif") {
     auto opened = open_frame_transport(url.text, deadline - now_ns());
     if (!opened) return tl::unexpected(opened.error());
-    frames = std::move(*opened);
-    frame_url_ = url;
+    frames_ = opened->get();
+    transport_ = std::move(*opened);
+    port_name_ = url.get("port");
     control_path_ = url.get("control", control::kDefaultSocket);
   } else if (auto known = url.check_keys({}); !known) {
     return known;
@@ -144,7 +144,7 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
   auto connection = control::Connection::open(control_path_, deadline - now_ns());
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  Json join = join_message("join", frames.get());
+  Json join = join_message("join");
   join["window_bytes"] = settings_.window_bytes;
   if (auto sent = control_.send(join); !sent) return sent;
   auto reply = control_.receive(deadline - now_ns());
@@ -167,34 +167,33 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     job_id_ = body.at("job_id").get<uint32_t>();
     job_key_ = body.at("job_key").get<uint64_t>();
     engine_ = std::make_unique<Engine>(config);
-    auto attached = attach(received, std::move(frames));
-    if (!attached) return tl::unexpected(attached.error());
-    transport_ = std::move(*attached);
+    if (frames_) {
+      if (auto attached = attach_frames(body); !attached) return attached;
+    } else {
+      auto attached = attach_shm(received);
+      if (!attached) return tl::unexpected(attached.error());
+      transport_ = std::move(*attached);
+    }
   } catch (const Json::exception& e) {
     return fail(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
   }
   return await_ready(deadline);
 }
 
-Json Context::join_message(const char* type, const FrameTransport* frames) const {
+Json Context::join_message(const char* type) const {
   Json message = {{"type", type},
                   {"version", control::kControlVersion},
                   {"library", ina_version()},
                   {"job", settings_.job},
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
-                  {"transport", frames ? "frame" : "shm"}};
-  if (frames) {
-    const wire::Address own = frames->address();
+                  {"transport", frames_ ? "frame" : "shm"}};
+  if (frames_) {
+    const wire::Address own = frames_->address();
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
-    message["port"] = frame_url_->get("port");
+    message["port"] = port_name_;
   }
   return message;
-}
-
-Result<std::unique_ptr<Transport>> Context::attach(control::Received& joined,
-                                                   std::unique_ptr<FrameTransport> frames) {
-  return frames ? attach_frames(std::move(frames), joined.body) : attach_shm(joined);
 }
 
 Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined) {
@@ -220,17 +219,16 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined
   return std::unique_ptr<Transport>(std::move(*transport));
 }
 
-Result<std::unique_ptr<Transport>> Context::attach_frames(std::unique_ptr<FrameTransport> frames,
-                                                          const Json& joined) {
+Result<void> Context::attach_frames(const Json& joined) {
   const EngineConfig& config = engine_->config();
-  if (config.slot_bytes > frames->max_slot_bytes())
+  if (config.slot_bytes > frames_->max_slot_bytes())
     return fail(INA_ERR_INVALID, "fragments of the switch's " + std::to_string(config.slot_bytes) +
                                      "-byte slots do not fit the frames of " + settings_.url +
-                                     ", which carry " + std::to_string(frames->max_slot_bytes()) +
+                                     ", which carry " + std::to_string(frames_->max_slot_bytes()) +
                                      " bytes: raise mtu");
   const Json& address = joined.at("address");
   FrameBinding binding;
-  binding.own = frames->address();
+  binding.own = frames_->address();
   binding.switch_address = {address.at("mac").get<wire::MacAddress>(),
                             address.at("ip").get<uint32_t>(),
                             address.at("udp_port").get<uint16_t>()};
@@ -238,9 +236,8 @@ Result<std::unique_ptr<Transport>> Context::attach_frames(std::unique_ptr<FrameT
   binding.job_key = joined.at("job_key").get<uint64_t>();
   binding.lanes = static_cast<uint16_t>(config.lanes);
   binding.slot_bytes = config.slot_bytes;
-  frames->bind(binding);
-  if (auto sent = control_.send({{"type", "attach"}}); !sent) return tl::unexpected(sent.error());
-  return std::unique_ptr<Transport>(std::move(frames));
+  frames_->bind(binding);
+  return control_.send({{"type", "attach"}});
 }
 
 Result<void> Context::await_ready(Nanos deadline) {

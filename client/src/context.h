@@ -68,13 +68,11 @@ class Context {
   explicit Context(const Settings& settings);
 
   Result<void> open(const Url& url, Nanos deadline);
-  control::Json join_message(const char* type, const FrameTransport* frames) const;
+  control::Json join_message(const char* type) const;
   /// Makes the transport that `joined` describes and tells the switch.
-  Result<std::unique_ptr<Transport>> attach(control::Received& joined,
-                                            std::unique_ptr<FrameTransport> frames);
   Result<std::unique_ptr<Transport>> attach_shm(control::Received& joined);
-  Result<std::unique_ptr<Transport>> attach_frames(std::unique_ptr<FrameTransport> frames,
-                                                   const control::Json& joined);
+  /// The same with frames_, which exists already.
+  Result<void> attach_frames(const control::Json& joined);
   Result<void> await_ready(Nanos deadline);
   std::unique_lock<std::mutex> lock_engine();
   void wake_driver();
@@ -93,8 +91,7 @@ class Context {
   void go_away();
   void rejoin();
   Attempt try_rejoin(Nanos deadline, std::string& why);
-  Attempt on_rejoin_answer(control::Received& answer, std::unique_ptr<FrameTransport> frames,
-                           std::string& why);
+  Attempt on_rejoin_answer(control::Received& answer, std::string& why);
   Attempt await_ready_again(std::string& why);
   void come_back(uint32_t epoch, std::unique_ptr<Transport> transport);
   void await_return(Nanos deadline);
@@ -113,7 +110,8 @@ class Context {
   const Settings settings_;
   const uint32_t fork_generation_;
   std::string control_path_;
-  std::optional<Url> frame_url_;  ///< none: over shm
+  std::string port_name_;             ///< of the switch, wanted with frames
+  FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames
   uint32_t job_id_ = 0;
   uint64_t job_key_ = 0;
   BulkCopier copier_;

@@ -73,14 +73,10 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
     return Attempt::kAgain;
   };
   if (auto connected = connect(); !connected) return again(connected.error());
-  std::unique_ptr<FrameTransport> frames;
-  if (frame_url_) {
-    auto opened =
-        open_frame_transport(frame_url_->text, std::min(kOpenPortNs, deadline - now_ns()));
-    if (!opened) return again(opened.error());
-    frames = std::move(*opened);
-  }
-  Json message = join_message("rejoin", frames.get());
+  if (frames_)
+    if (auto opened = frames_->reopen(std::min(kOpenPortNs, deadline - now_ns())); !opened)
+      return again(opened.error());
+  Json message = join_message("rejoin");
   message["job_id"] = job_id_;
   message["job_key"] = job_key_;
   message["low"] = standing_.low.value;
@@ -91,16 +87,14 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
   if (!reply) return again(reply.error());
   if (!*reply) return again({INA_ERR_TIMEOUT, "it did not answer the request to re-join"});
   try {
-    return on_rejoin_answer(**reply, std::move(frames), why);
+    return on_rejoin_answer(**reply, why);
   } catch (const Json::exception& e) {
     end(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
     return Attempt::kOver;
   }
 }
 
-Context::Attempt Context::on_rejoin_answer(control::Received& answer,
-                                           std::unique_ptr<FrameTransport> frames,
-                                           std::string& why) {
+Context::Attempt Context::on_rejoin_answer(control::Received& answer, std::string& why) {
   const auto over = [&](const Error& error) {
     end(error.status, error.text);
     return Attempt::kOver;
@@ -123,7 +117,15 @@ Context::Attempt Context::on_rejoin_answer(control::Received& answer,
     return over({INA_ERR_SWITCH_LOST, "the switch at " + settings_.url +
                                           " came back with another window, slot size or number "
                                           "of lanes, or in an old epoch"});
-  auto attached = attach(answer, std::move(frames));
+  std::unique_ptr<Transport> transport;
+  Result<void> attached;
+  if (frames_) {
+    attached = attach_frames(body);
+  } else if (auto made = attach_shm(answer)) {
+    transport = std::move(*made);
+  } else {
+    attached = tl::unexpected(made.error());
+  }
   if (!attached) {
     if (attached.error().status != INA_ERR_SWITCH_LOST) return over(attached.error());
     why = attached.error().text;
@@ -136,7 +138,7 @@ Context::Attempt Context::on_rejoin_answer(control::Received& answer,
     others_missing_ = "the other ranks";
   }
   const Attempt ready = await_ready_again(why);
-  if (ready == Attempt::kBack) come_back(epoch, std::move(*attached));
+  if (ready == Attempt::kBack) come_back(epoch, std::move(transport));
   return ready;
 }
 
@@ -164,18 +166,19 @@ Context::Attempt Context::await_ready_again(std::string& why) {
   }
 }
 
+/// `transport`: the new one; none if the old one was connected anew.
 void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport) {
   {
     const auto lock = lock_engine();
     // Before the old results are unmapped: it may still need some of them.
     engine_->rejoin(epoch, now_ns());
-    {
+    if (transport) {
+      const TransportCounters counters = transport_->counters();
+      lost_counters_.sleeps += counters.sleeps;
+      lost_counters_.dropped += counters.dropped;
       const std::lock_guard connection(connection_mutex_);
       std::swap(transport_, transport);
     }
-    const TransportCounters counters = transport->counters();
-    lost_counters_.sleeps += counters.sleeps;
-    lost_counters_.dropped += counters.dropped;
     const std::lock_guard state(state_mutex_);
     away_ = false;
   }
