@@ -41,6 +41,12 @@ Result<Fd> open_locked(const std::string& path) {
     if (!S_ISREG(opened.st_mode))
       return fail(INA_ERR_INVALID,
                   "the state file " + path + " is not a regular file; set another control.state");
+    // In a folder that others may write to, anybody could have put it there.
+    if (opened.st_uid != ::geteuid())
+      return fail(INA_ERR_INVALID,
+                  fmt::format("the state file {} belongs to another user (uid {}); remove it, or "
+                              "set another control.state",
+                              path, opened.st_uid));
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return system_error("lock", path);
       return fail(INA_ERR_INVALID, "another switch uses the state file " + path +

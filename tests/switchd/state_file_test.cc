@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -150,6 +151,12 @@ TEST_F(StateFileTest, FolderThatIsMissingOrCannotBeWrittenIsNamed) {
   ASSERT_TRUE(StateFile::open(path()));
   std::filesystem::create_directories(path() + ".new/x");
   EXPECT_THAT(error(path()), HasSubstr("cannot write the state file " + path()));
+}
+
+TEST_F(StateFileTest, FileOfAnotherUserIsNotBelieved) {
+  ASSERT_TRUE(StateFile::open(path()));
+  if (::chown(path().c_str(), 12345, 12345) != 0) return;  // for root only
+  EXPECT_THAT(error(path()), HasSubstr("belongs to another user (uid 12345)"));
 }
 
 TEST_F(StateFileTest, SecondSwitchIsRefused) {
