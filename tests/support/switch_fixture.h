@@ -38,12 +38,6 @@ class TestSwitch {
   }
   ~TestSwitch() { stop(); }
 
-  /// What a restart of the daemon by its service manager does; the jobs go on.
-  void restart() {
-    stop();
-    start();
-  }
-
   void start() {
     const Options& options = options_;
     ConductorConfig config;

@@ -2,6 +2,7 @@
 //   switch_process FOLDER [REJOIN_TIMEOUT_MS [LANES]]
 // Its socket is FOLDER/switch.sock. SIGTERM stops it as it stops the daemon.
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include <cstdlib>
 
@@ -9,6 +10,7 @@
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nothing behind
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGTERM);
