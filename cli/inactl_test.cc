@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 Json sample() {
   return Json::parse(R"({
-    "version": "0.1.0", "uptime_s": 3725.5, "epoch": 7,
+    "version": "0.1.0", "uptime_s": 3725.5, "boots": 7,
     "ports": [
       {"name": "shm0", "type": "shm", "rx_packets": 1234567, "rx_bytes": 1610612736,
        "tx_packets": 12, "tx_bytes": 1023, "drops": {"bad_offset": 3, "crc": 0}},
@@ -41,7 +41,9 @@ Json sample() {
        "missing": [], "state": "running", "window": 512, "waiting_for": [3],
        "oldest_fragment": 17, "oldest_operation": "allreduce sum float32"},
       {"name": "rest", "id": 3, "epoch": 9, "world_size": 1, "joined": [0], "missing": [],
-       "state": "running", "window": 64}]})");
+       "state": "running", "window": 64},
+      {"name": "back", "id": 4, "epoch": 28672, "world_size": 3, "joined": [1], "missing": [0, 2],
+       "state": "rejoining", "window": 64}]})");
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -67,7 +69,8 @@ TEST(FormatBytes, PicksTheUnit) {
 }
 
 TEST(FormatStatus, SaysVersionAndUptime) {
-  EXPECT_THAT(format_status(sample()), HasSubstr("ina-switchd 0.1.0, up 1 h 2 min, epoch 7\n"));
+  EXPECT_THAT(format_status(sample()),
+              HasSubstr("ina-switchd 0.1.0, up 1 h 2 min, started 7 times\n"));
 }
 
 TEST(FormatStatus, ColumnsLineUp) {
@@ -98,6 +101,8 @@ TEST(FormatStatus, SaysWhatEachJobWaitsFor) {
   EXPECT_THAT(text, HasSubstr("job train: waiting for ranks 2, 3 to join\n"));
   EXPECT_THAT(text, HasSubstr("job infer: fragment 17 waits for rank 3 (allreduce sum float32)\n"));
   EXPECT_THAT(text, HasSubstr("job rest: idle: no fragment is incomplete\n"));
+  EXPECT_THAT(text, HasSubstr("job back: the switch was restarted: waiting for ranks 0, 2 to come "
+                              "back\n"));
 }
 
 TEST(FormatStatus, NoJobNoDrop) {
@@ -152,7 +157,7 @@ class Inactl : public ::testing::Test {
   static void serve(const std::stop_token& stop, const control::Listener& listener,
                     const Json& status) {
     std::optional<control::Connection> connection;
-    while (!(connection = listener.accept())) {
+    while (!(connection = listener.accept().value())) {
       if (stop.stop_requested()) return;
       std::this_thread::yield();
     }

@@ -176,6 +176,11 @@ std::string waiting_text(const Json& job) {
     return missing.empty() ? "all ranks have joined"
                            : fmt::format("waiting for {} to join", ranks_text(missing));
   }
+  if (state == "rejoining") {
+    const auto missing = ranks(job, "missing");
+    return fmt::format("the switch was restarted: waiting for {} to come back",
+                       missing.empty() ? "nobody" : ranks_text(missing));
+  }
   if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
   if (state == "aborted") return "aborted, about to be removed";
   const auto waiting_for = ranks(job, "waiting_for");
@@ -220,7 +225,8 @@ std::string format_bytes(uint64_t bytes) {
 std::string format_status(const Json& status) {
   std::string out = fmt::format("ina-switchd {}, up {}", text(status, "version"),
                                 format_seconds(real(status, "uptime_s")));
-  if (child(status, "epoch").is_number()) out += fmt::format(", epoch {}", number(status, "epoch"));
+  if (number(status, "boots") > 1)
+    out += fmt::format(", started {} times", number(status, "boots"));
   return out + "\n\n" + ports_text(status) + lcores_text(status) + aggregator_text(status) +
          drops_text(status) + jobs_text(status);
 }

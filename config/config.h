@@ -79,7 +79,12 @@ struct ControlConfig {
   std::string socket = "/run/ina/switch.sock";
   uint32_t mode = 0660;
   int64_t join_timeout_us = 30'000'000;
+  int64_t rejoin_timeout_us = 30'000'000;
   uint32_t max_connections = 1024;
+  std::string state;  ///< empty: derived from the socket
+
+  /// Path of the state file.
+  std::string state_path() const { return state.empty() ? socket + ".state" : state; }
   bool operator==(const ControlConfig&) const = default;
 };
 

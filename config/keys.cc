@@ -491,9 +491,16 @@ std::vector<Key> make_keys() {
     number("control", "join_timeout", "time", 1000, 3'600'000'000,
            "How long the first worker of a job waits for the others.",
            INA_AT(config->control.join_timeout_us), kTime),
+    number("control", "rejoin_timeout", "time", 1000, 3'600'000'000,
+           "How long a job's workers may take to come back after the switch was restarted.",
+           INA_AT(config->control.rejoin_timeout_us), kTime),
     number("control", "max_connections", "connections", 1, 65536,
            "Most connections at a time; a worker has one.",
            INA_AT(config->control.max_connections)),
+    text("control", "state", "path, or empty",
+         "File in which the switch keeps what it must know after a restart: which jobs run, and "
+         "their keys. Empty: the socket's path and \".state\".",
+         INA_AT(config->control.state), any_text),
 
     required(text("ports", "name", std::string(kNameRange),
                   "Name of the port in logs and metrics; unique.",

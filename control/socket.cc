@@ -165,10 +165,12 @@ Listener::~Listener() {
   if (fd_) ::unlink(path_.c_str());
 }
 
-std::optional<Connection> Listener::accept() const {
+Result<std::optional<Connection>> Listener::accept() const {
   Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd) return std::nullopt;
-  return Connection(std::move(fd));
+  if (fd) return std::optional<Connection>(Connection(std::move(fd)));
+  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot accept: ") + std::strerror(errno));
+  return std::optional<Connection>();
 }
 
 }  // namespace ina::control

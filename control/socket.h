@@ -67,8 +67,9 @@ class Listener {
   Listener(Listener&& other) noexcept = default;
   Listener& operator=(Listener&& other) noexcept = delete;
   ~Listener();
-  /// Nothing if no connection waits.
-  std::optional<Connection> accept() const;
+  /// Nothing if no connection waits; an error if one does but cannot be taken, because descriptors
+  /// or memory have run out.
+  Result<std::optional<Connection>> accept() const;
   int fd() const { return fd_.get(); }
 
  private:

@@ -32,6 +32,24 @@ tl::expected<Grant, std::string> StaticAdmission::admit(uint32_t slots_per_job,
                         "aggregator.slots");
 }
 
+bool StaticAdmission::reserve(const Grant& grant) {
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const uint64_t range_end = uint64_t{range->first} + range->count;
+    const uint64_t end = uint64_t{grant.first_slot} + grant.slots_per_lane;
+    if (grant.first_slot < range->first || end > range_end) continue;
+    const Range after{static_cast<uint32_t>(end), static_cast<uint32_t>(range_end - end)};
+    range->count = grant.first_slot - range->first;
+    if (range->count == 0)
+      range = free_.erase(range);
+    else
+      ++range;
+    if (after.count != 0) free_.insert(range, after);
+    reserved_per_lane_ += grant.slots_per_lane;
+    return true;
+  }
+  return false;
+}
+
 void StaticAdmission::release(const Grant& grant) {
   reserved_per_lane_ -= grant.slots_per_lane;
   const Range range{grant.first_slot, grant.slots_per_lane};

@@ -29,6 +29,8 @@ class StaticAdmission {
   /// lanes but at least one fragment a lane. Error: a sentence with the job's need, what is free
   /// and the shortfall.
   tl::expected<Grant, std::string> admit(uint32_t slots_per_job, uint64_t window_wanted);
+  /// Takes exactly what was granted before. False: it is not free, or there are not so many slots.
+  bool reserve(const Grant& grant);
   void release(const Grant& grant);
 
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }

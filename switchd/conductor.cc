@@ -1,7 +1,6 @@
 #include "switchd/conductor_state.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,11 +17,8 @@ namespace ina::switchd {
 namespace {
 
 constexpr int kMessagesPerTurn = 16;
-
-std::string ranks_text(Bitmap bits) {
-  const auto ranks = ranks_of(bits);
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
+// How long connections wait in the backlog when no descriptor is left for them.
+constexpr Nanos kAcceptPauseNs = 100'000'000;
 
 uint64_t random_u64() {
   uint64_t value = 0;
@@ -33,15 +29,15 @@ uint64_t random_u64() {
 
 }  // namespace
 
-Conductor::Conductor(ConductorConfig config, std::vector<LaneLink*> lanes)
+Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes)
     : config_(std::move(config)),
+      state_(std::move(state)),
       lanes_(std::move(lanes)),
       admission_(config_.slots, static_cast<uint32_t>(lanes_.size())),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       jobs_(config_.max_jobs),
-      next_job_id_(static_cast<uint32_t>(random_u64() % 1'000'000) + 1),
       started_(now_ns()) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
@@ -52,16 +48,19 @@ Result<void> Conductor::open() {
   auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
-  for (const int fd : {stop_event_.get(), lane_event_.get(), listener_->fd()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      return fail(INA_ERR_NO_MEMORY,
-                  std::string("cannot watch the control socket: ") + std::strerror(errno));
-  }
+  for (const int fd : {stop_event_.get(), lane_event_.get(), listener_->fd()})
+    if (auto watched = watch(fd); !watched) return watched;
+  restore_jobs();
   spdlog::info("control socket open path={}", config_.socket_path);
   return {};
+}
+
+Result<void> Conductor::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  return fail(INA_ERR_NO_MEMORY, std::string("cannot watch a socket: ") + std::strerror(errno));
 }
 
 void Conductor::stop() {
@@ -69,10 +68,19 @@ void Conductor::stop() {
   [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
 }
 
+/// How long the next turn may wait for events.
+int Conductor::turn_ms(Nanos now) const {
+  Nanos until = now + 1'000'000'000;
+  if (accept_again_ != 0) until = std::min(until, accept_again_);
+  for (const auto& job : jobs_)
+    if (job && job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
+  return static_cast<int>(std::max<Nanos>(0, until - now) / 1'000'000 + 1);
+}
+
 void Conductor::run() {
   for (bool stopping = false; !stopping;) {
     epoll_event events[64];
-    const int count = ::epoll_wait(epoll_.get(), events, 64, 1000);
+    const int count = ::epoll_wait(epoll_.get(), events, 64, turn_ms(now_ns()));
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_event_.get()) {
@@ -94,16 +102,36 @@ void Conductor::run() {
     while (!to_close_.empty()) close_client(*to_close_.begin());
     // A job whose first worker was refused half-way, or whose workers all went before it began.
     for (auto& job : jobs_)
-      if (job && job->members_present() == 0) remove_job(*job);
+      if (job && job->state != Job::State::kRejoining && job->members_present() == 0)
+        remove_job(*job);
+    end_overdue_rejoins(now);
+    if (accept_again_ != 0 && now >= accept_again_ && watch(listener_->fd())) accept_again_ = 0;
   }
-  for (auto& job : jobs_)
-    if (job) end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
-  clients_.clear();
+  // Who joins is told; the others find the connection closed and come back to the next switch.
+  for (auto& job : jobs_) {
+    if (!job) continue;
+    if (job->state == Job::State::kJoining)
+      end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+    else
+      on_lanes(LaneCommand::Kind::kRemoveJob,
+               [&](LaneCommand& command, uint32_t) { command.job = job->index; });
+  }
   listener_.reset();
+  clients_.clear();
 }
 
 void Conductor::accept_clients() {
-  while (auto connection = listener_->accept()) {
+  for (;;) {
+    auto accepted = listener_->accept();
+    if (!accepted) {
+      spdlog::warn("no connection accepted for {} ms text=\"{}\"", kAcceptPauseNs / 1'000'000,
+                   accepted.error().text);
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_->fd(), nullptr);
+      accept_again_ = now_ns() + kAcceptPauseNs;
+      return;
+    }
+    auto& connection = *accepted;
+    if (!connection) return;
     if (clients_.size() >= config_.max_connections) {
       spdlog::warn("connection refused reason=max_connections limit={}", config_.max_connections);
       (void)connection->send({{"type", "refused"},
@@ -118,11 +146,7 @@ void Conductor::accept_clients() {
     client->connection = std::move(*connection);
     client->connected = now_ns();
     const int fd = client->connection.fd();
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-    clients_[fd] = std::move(client);
+    if (watch(fd)) clients_[fd] = std::move(client);
   }
 }
 
@@ -148,6 +172,7 @@ void Conductor::read_client(Client& client) {
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
   if (type == "join") return on_join(client, received.body);
+  if (type == "rejoin") return on_rejoin(client, received.body);
   if (type == "attach") return on_attach(client, received);
   if (type == "leave") return on_leave(client);
   if (type == "abort") return on_abort(client, received.body);
@@ -198,54 +223,125 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
     refuse(client, INA_ERR_REFUSED, fmt::format("job '{}' does not fit: {}", name, grant.error()));
     return nullptr;
   }
-  auto job = std::make_unique<Job>();
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
-  job->name = name;
-  job->index = static_cast<aggregator::JobIndex>(free - jobs_.begin());
-  job->id = JobId{next_job_id_++};
-  job->key = random_u64();
-  job->uid = client.peer.uid;
-  job->workers = workers;
-  job->grant = *grant;
-  job->geometry.lanes = lanes;
-  job->geometry.tx_depth = std::bit_ceil(grant->window / lanes);
-  // Results of the whole double window, and answers to questions asked again.
-  job->geometry.rx_depth = 2 * std::bit_ceil(2 * grant->window / lanes);
-  job->geometry.slot_bytes = config_.slot_bytes;
-  job->geometry.result_rows = 2 * grant->window;
-  job->members.resize(workers);
-  auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job->geometry));
-  if (!results) {
+  SavedJob fresh;
+  fresh.name = name;
+  fresh.id = state_.new_job_id();
+  fresh.key = random_u64();
+  fresh.uid = client.peer.uid;
+  fresh.workers = workers;
+  fresh.epoch = state_.epoch_after(0).value();
+  fresh.window = grant->window;
+  fresh.first_slot = grant->first_slot;
+  fresh.slots_per_lane = grant->slots_per_lane;
+  auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
+  if (auto results = make_results(*job); !results) {
     admission_.release(*grant);
     refuse(client, results.error().status, results.error().text);
     return nullptr;
   }
-  job->results = std::move(*results);
-  on_lanes(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
-    command.job = job->index;
-    command.spec.id = job->id;
-    command.spec.epoch = job->epoch;
-    command.spec.workers = workers;
-    command.spec.window = grant->window;
-    command.spec.pool = {grant->first_slot, grant->slots_per_lane, lanes, lane};
-    command.spec.results = job->results.map.data();
-  });
+  add_to_lanes(*job, Seq{0});
   spdlog::info("job admitted job={} id={} workers={} window={} slots={} uid={}", name,
-               value(job->id), workers, grant->window, grant->slots_per_lane * lanes, job->uid);
+               value(job->id), workers, grant->window, grant->slots_per_lane * job->geometry.lanes,
+               job->uid);
   *free = std::move(job);
   return free->get();
+}
+
+/// A job of what its entry in the state file says, but for the results.
+std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_t index) {
+  auto job = std::make_unique<Job>();
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  job->name = saved.name;
+  job->index = static_cast<aggregator::JobIndex>(index);
+  job->id = JobId{saved.id};
+  job->key = saved.key;
+  job->uid = saved.uid;
+  job->workers = saved.workers;
+  job->epoch = saved.epoch;
+  job->grant = {saved.first_slot, saved.slots_per_lane, saved.window};
+  job->geometry.lanes = lanes;
+  job->geometry.tx_depth = std::bit_ceil(saved.window / lanes);
+  // Results of the whole double window, and answers to questions asked again.
+  job->geometry.rx_depth = 2 * std::bit_ceil(2 * saved.window / lanes);
+  job->geometry.slot_bytes = config_.slot_bytes;
+  job->geometry.result_rows = 2 * saved.window;
+  job->members.resize(saved.workers);
+  return job;
+}
+
+Result<void> Conductor::make_results(Job& job) {
+  auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
+  if (!results) return tl::unexpected(results.error());
+  job.results = std::move(*results);
+  return {};
+}
+
+/// `start`: the first fragment that may still have to be served.
+void Conductor::add_to_lanes(Job& job, Seq start) {
+  on_lanes(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
+    command.job = job.index;
+    command.spec.id = job.id;
+    command.spec.epoch = job.epoch;
+    command.spec.workers = job.workers;
+    command.spec.window = job.grant.window;
+    command.spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
+    command.spec.results = job.results.map.data();
+    command.spec.start = start;
+  });
+}
+
+/// False: refused, and `client` was told.
+bool Conductor::check_version(Client& client, const Json& body) {
+  const int version = body.at("version").get<int>();
+  if (version == control::kControlVersion) return true;
+  refuse(client, INA_ERR_VERSION,
+         fmt::format("libina {} speaks control version {}, this switch ({}) version {}: "
+                     "install matching versions",
+                     body.value("library", std::string("?")), version, INA_PROJECT_VERSION,
+                     control::kControlVersion));
+  return false;
+}
+
+/// Nothing: refused, and `client` was told.
+std::optional<Conductor::Transport> Conductor::transport_of(Client& client, const Json& body) {
+  const std::string kind = body.at("transport").get<std::string>();
+  Transport transport;
+  if (kind == "shm" && config_.has_shm) {
+    transport.shm = true;
+    return transport;
+  }
+  if (kind != "frame") {
+    refuse(client, INA_ERR_UNSUPPORTED, fmt::format("this switch offers no '{}' transport", kind));
+    return std::nullopt;
+  }
+  const std::string port = body.value("port", std::string());
+  const auto found =
+      std::find_if(config_.frame_ports.begin(), config_.frame_ports.end(),
+                   [&](const FramePortInfo& info) { return port.empty() || info.name == port; });
+  if (found == config_.frame_ports.end()) {
+    refuse(client, INA_ERR_UNSUPPORTED,
+           fmt::format("this switch has no Ethernet port{}",
+                       port.empty() ? std::string() : " named '" + port + "'"));
+    return std::nullopt;
+  }
+  transport.frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
+  const Json& address = body.at("address");
+  const auto mac = address.at("mac").get<std::vector<uint8_t>>();
+  if (mac.size() != 6) {
+    refuse(client, INA_ERR_INVALID, "address.mac must have 6 bytes");
+    return std::nullopt;
+  }
+  transport.address.emplace();
+  std::copy(mac.begin(), mac.end(), transport.address->mac.begin());
+  transport.address->ip = address.at("ip").get<uint32_t>();
+  transport.address->udp_port = address.at("udp_port").get<uint16_t>();
+  return transport;
 }
 
 void Conductor::on_join(Client& client, const Json& body) {
   if (client.state != Client::State::kNew)
     return refuse(client, INA_ERR_INVALID, "this connection has joined already");
-  const int version = body.at("version").get<int>();
-  const std::string library = body.value("library", std::string("?"));
-  if (version != control::kControlVersion)
-    return refuse(client, INA_ERR_VERSION,
-                  fmt::format("libina {} speaks control version {}, this switch ({}) version {}: "
-                              "install matching versions",
-                              library, version, INA_PROJECT_VERSION, control::kControlVersion));
+  if (!check_version(client, body)) return;
   const std::string name = body.at("job").get<std::string>();
   const auto rank = body.at("rank").get<int64_t>();
   const auto workers = body.at("world_size").get<int64_t>();
@@ -258,22 +354,8 @@ void Conductor::on_join(Client& client, const Json& body) {
   if (rank < 0 || rank >= workers)
     return refuse(client, INA_ERR_INVALID,
                   fmt::format("rank {} is not in 0..{}", rank, workers - 1));
-  const std::string transport = body.at("transport").get<std::string>();
-  uint32_t frame_port = 0;
-  if (transport == "frame") {
-    const std::string port = body.value("port", std::string());
-    const auto found =
-        std::find_if(config_.frame_ports.begin(), config_.frame_ports.end(),
-                     [&](const FramePortInfo& info) { return port.empty() || info.name == port; });
-    if (found == config_.frame_ports.end())
-      return refuse(client, INA_ERR_UNSUPPORTED,
-                    fmt::format("this switch has no Ethernet port{}",
-                                port.empty() ? std::string() : " named '" + port + "'"));
-    frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
-  } else if (transport != "shm" || !config_.has_shm) {
-    return refuse(client, INA_ERR_UNSUPPORTED,
-                  fmt::format("this switch offers no '{}' transport", transport));
-  }
+  const auto transport = transport_of(client, body);
+  if (!transport) return;
 
   Job* job = find_or_admit(client, name, static_cast<uint32_t>(workers),
                            body.value("window_bytes", uint64_t{0}));
@@ -281,6 +363,10 @@ void Conductor::on_join(Client& client, const Json& body) {
   if (job->uid != client.peer.uid && client.peer.uid != 0)
     return refuse(client, INA_ERR_REFUSED,
                   fmt::format("job '{}' belongs to another user (uid {})", name, job->uid));
+  if (job->state == Job::State::kRejoining)
+    return refuse(client, INA_ERR_REFUSED,
+                  fmt::format("job '{}' {}; join under another name, or once it has ended", name,
+                              rejoin_text(*job)));
   if (job->workers != workers) {
     const std::string text = fmt::format(
         "world sizes of job '{}' differ: rank {} (pid {}) says {}, {} joined with {}", name, rank,
@@ -302,40 +388,40 @@ void Conductor::on_join(Client& client, const Json& body) {
     return;
   }
 
+  answer_join(client, *job, Rank{static_cast<uint8_t>(rank)}, *transport);
+}
+
+/// Gives the worker its place.
+void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport& transport) {
+  Job::Worker& worker = job.members[value(rank)];
   Json reply = {{"type", "joined"},
                 {"library", INA_PROJECT_VERSION},
-                {"job_id", value(job->id)},
-                {"job_key", job->key},
-                {"epoch", job->epoch},
-                {"window", job->grant.window},
+                {"job_id", value(job.id)},
+                {"job_key", job.key},
+                {"epoch", job.epoch},
+                {"window", job.grant.window},
                 {"slot_bytes", config_.slot_bytes},
-                {"lanes", job->geometry.lanes}};
+                {"lanes", job.geometry.lanes}};
   std::vector<int> fds;
-  if (transport == "shm") {
-    auto session = io::shm::WorkerSession::create(job->geometry, job->results.map.data());
+  if (transport.shm) {
+    auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
     if (!session) return refuse(client, session.error().status, session.error().text);
     worker.session = std::move(*session);
     reply["shm"] = {{"layout", io::shm::kLayoutVersion},
-                    {"tx_depth", job->geometry.tx_depth},
-                    {"rx_depth", job->geometry.rx_depth},
-                    {"result_rows", job->geometry.result_rows}};
-    fds = {worker.session->switch_region.fd.get(), job->results.fd.get()};
+                    {"tx_depth", job.geometry.tx_depth},
+                    {"rx_depth", job.geometry.rx_depth},
+                    {"result_rows", job.geometry.result_rows}};
+    fds = {worker.session->switch_region.fd.get(), job.results.fd.get()};
     for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
   } else {
-    const Json& address = body.at("address");
-    worker.address.emplace();
-    const auto mac = address.at("mac").get<std::vector<uint8_t>>();
-    if (mac.size() != 6) return refuse(client, INA_ERR_INVALID, "address.mac must have 6 bytes");
-    std::copy(mac.begin(), mac.end(), worker.address->mac.begin());
-    worker.address->ip = address.at("ip").get<uint32_t>();
-    worker.address->udp_port = address.at("udp_port").get<uint16_t>();
-    worker.frame_port = frame_port;
-    const wire::Address& ours = config_.frame_ports[frame_port].address;
+    worker.address = transport.address;
+    worker.frame_port = transport.frame_port;
+    const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
     reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
   }
   worker.client = &client;
-  client.job = job;
-  client.rank = Rank{static_cast<uint8_t>(rank)};
+  client.job = &job;
+  client.rank = rank;
   client.state = Client::State::kJoined;
   send(client, reply, fds);
 }
@@ -345,9 +431,7 @@ void Conductor::on_attach(Client& client, control::Received& received) {
     return refuse(client, INA_ERR_INVALID, "attach without join");
   Job& job = *client.job;
   Job::Worker& worker = job.members[value(client.rank)];
-  auto kind = LaneCommand::Kind::kAttachFrame;
   if (worker.session) {
-    kind = LaneCommand::Kind::kAttachShm;
     if (received.fds.size() != 1)
       return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
     auto region = io::shm::map_peer_region(
@@ -355,23 +439,38 @@ void Conductor::on_attach(Client& client, control::Received& received) {
     if (!region) return refuse(client, region.error().status, region.error().text);
     worker.session->worker_region = std::move(*region);
   }
-  const auto commands = on_lanes(kind, [&](LaneCommand& command, uint32_t) {
-    command.job = job.index;
-    command.rank = client.rank;
-    command.session = worker.session.get();
-    command.frame_port = worker.frame_port;
-    command.spec.id = job.id;
-    command.job_key = job.key;
-    if (worker.address) command.address = *worker.address;
-  });
-  for (const auto& command : commands)
-    if (!command->error.empty()) return refuse(client, INA_ERR_REFUSED, command->error);
+  const bool rejoining = job.state == Job::State::kRejoining;
+  if (!rejoining)
+    if (auto attached = attach_to_lanes(job, client.rank); !attached)
+      return refuse(client, attached.error().status, attached.error().text);
   worker.attached = true;
   client.state = Client::State::kAttached;
   if (job.attached() != full_bitmap(job.workers)) return tell_missing(job);
+  if (rejoining) return on_rejoined(job);
   job.state = Job::State::kRunning;
-  spdlog::info("job running job={} id={} workers={}", job.name, value(job.id), job.workers);
+  // On disk before anybody may start: a worker that runs must be known after a restart.
+  save(job);
+  spdlog::info("job running job={} id={} epoch={} workers={}", job.name, value(job.id), job.epoch,
+               job.workers);
   for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
+}
+
+Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
+  const Job::Worker& worker = job.members[value(rank)];
+  const auto commands =
+      on_lanes(worker.session ? LaneCommand::Kind::kAttachShm : LaneCommand::Kind::kAttachFrame,
+               [&](LaneCommand& command, uint32_t) {
+                 command.job = job.index;
+                 command.rank = rank;
+                 command.session = worker.session.get();
+                 command.frame_port = worker.frame_port;
+                 command.spec.id = job.id;
+                 command.job_key = job.key;
+                 if (worker.address) command.address = *worker.address;
+               });
+  for (const auto& command : commands)
+    if (!command->error.empty()) return fail(INA_ERR_REFUSED, command->error);
+  return {};
 }
 
 void Conductor::tell_missing(Job& job) {
@@ -387,6 +486,8 @@ void Conductor::on_leave(Client& client) {
   if (client.state != Client::State::kAttached)
     return refuse(client, INA_ERR_INVALID, "leave without attach");
   Job& job = *client.job;
+  if (job.state == Job::State::kRejoining)
+    return refuse(client, INA_ERR_INVALID, "leave before the job was ready again");
   client.state = Client::State::kLeaving;
   if (job.state == Job::State::kJoining) {
     send(client, {{"type", "left"}});
@@ -397,6 +498,7 @@ void Conductor::on_leave(Client& client) {
     return !worker.client || worker.client->state == Client::State::kLeaving;
   });
   if (left != full_bitmap(job.workers)) return;
+  forget(job);
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "left"}});
@@ -416,8 +518,8 @@ void Conductor::worker_gone(Client& client) {
   client.job = nullptr;
   client.state = Client::State::kEnded;
   worker.client = nullptr;
-  if (job.state == Job::State::kJoining) {
-    if (worker.attached)
+  if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) {
+    if (worker.attached && job.state == Job::State::kJoining)
       on_lanes(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
         command.job = job.index;
         command.rank = client.rank;
@@ -435,6 +537,7 @@ void Conductor::worker_gone(Client& client) {
 void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
   spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
                static_cast<int>(status), text);
+  forget(job);
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});
@@ -447,6 +550,7 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
 void Conductor::remove_job(Job& job) {
   on_lanes(LaneCommand::Kind::kRemoveJob,
            [&](LaneCommand& command, uint32_t) { command.job = job.index; });
+  forget(job);
   admission_.release(job.grant);
   jobs_[job.index].reset();
 }
@@ -477,6 +581,7 @@ std::optional<aggregator::Waiting> Conductor::oldest_waiting(const Job& job) {
 std::string Conductor::waiting_text(Job& job) {
   if (job.state == Job::State::kJoining)
     return "waiting for " + ranks_text(full_bitmap(job.workers) & ~job.attached()) + " to join";
+  if (job.state == Job::State::kRejoining) return "the job " + rejoin_text(job);
   const auto oldest = oldest_waiting(job);
   if (!oldest) return "the switch holds no incomplete fragment of the job";
   return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),

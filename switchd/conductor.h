@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "control/socket.h"
 #include "scheduler/admission.h"
 #include "switchd/lane.h"
+#include "switchd/state_file.h"
 
 namespace ina::switchd {
 
@@ -25,6 +27,7 @@ struct ConductorConfig {
   mode_t socket_mode = 0660;
   uint32_t max_connections = 1024;
   Nanos join_timeout_ns = 30'000'000'000;  ///< a connection that joins no job is closed after this
+  Nanos rejoin_timeout_ns = 30'000'000'000;  ///< for all workers of a job, after a restart
   uint32_t max_jobs = 64;
   uint32_t slots = 0;  ///< of the whole array
   uint32_t slot_bytes = 0;
@@ -38,13 +41,15 @@ struct ConductorConfig {
 
 class Conductor {
  public:
-  /// `lanes`: their threads must run before run() is called and until it has returned.
-  Conductor(ConductorConfig config, std::vector<LaneLink*> lanes);
+  /// `state`: opened before anything else was. `lanes`: their threads must run before run() is
+  /// called and until it has returned.
+  Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes);
   ~Conductor();
 
-  /// Opens the control socket.
+  /// Opens the control socket, and holds the places of the jobs that ran when the last switch
+  /// ended.
   Result<void> open();
-  /// Serves until stop(). Ends every job before it returns.
+  /// Serves until stop(). Running jobs are not ended then: the next switch goes on with them.
   void run();
   /// From any thread or signal handler.
   void stop();
@@ -54,6 +59,10 @@ class Conductor {
   struct Client;
   using Json = control::Json;
 
+  struct Transport;
+
+  int turn_ms(Nanos now) const;
+  Result<void> watch(int fd);
   void accept_clients();
   void read_client(Client& client);
   void handle(Client& client, control::Received& received);
@@ -62,6 +71,9 @@ class Conductor {
   void on_join(Client& client, const Json& body);
   Job* find_or_admit(Client& client, const std::string& name, uint32_t workers,
                      uint64_t window_bytes);
+  bool check_version(Client& client, const Json& body);
+  std::optional<Transport> transport_of(Client& client, const Json& body);
+  void answer_join(Client& client, Job& job, Rank rank, const Transport& transport);
   void on_attach(Client& client, control::Received& received);
   void on_leave(Client& client);
   void on_abort(Client& client, const Json& body);
@@ -69,6 +81,20 @@ class Conductor {
   void on_status(Client& client);
   void on_lane_events();
 
+  // Jobs that outlive the process, in rejoin.cc.
+  void restore_jobs();
+  void restore(const SavedJob& saved, Nanos deadline);
+  void on_rejoin(Client& client, const Json& body);
+  void on_rejoined(Job& job);
+  void end_overdue_rejoins(Nanos now);
+  std::string rejoin_text(Job& job);
+  void save(const Job& job);
+  void forget(const Job& job);
+
+  std::unique_ptr<Job> make_job(const SavedJob& saved, size_t index);
+  Result<void> make_results(Job& job);
+  void add_to_lanes(Job& job, Seq start);
+  Result<void> attach_to_lanes(Job& job, Rank rank);
   void worker_gone(Client& client);
   void tell_missing(Job& job);
   void end_job(Job& job, ina_status status, const std::string& text);
@@ -84,6 +110,7 @@ class Conductor {
   Json job_json(Job& job);
 
   ConductorConfig config_;
+  StateFile state_;
   std::vector<LaneLink*> lanes_;
   scheduler::StaticAdmission admission_;
   Fd epoll_;
@@ -94,7 +121,7 @@ class Conductor {
   std::set<int>
       to_close_;  ///< closed after the current event, so that handlers may keep references
   std::vector<std::unique_ptr<Job>> jobs_;  ///< by JobIndex
-  uint32_t next_job_id_;
+  Nanos accept_again_ = 0;                  ///< when the listener is watched again; 0: it is
   Nanos started_;
 };
 

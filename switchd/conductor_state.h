@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <fmt/ranges.h>
 #include <bit>
 
 #include "switchd/conductor.h"
@@ -15,6 +16,11 @@ inline std::vector<uint32_t> ranks_of(Bitmap bits) {
   for (; bits != 0; bits &= bits - 1)
     ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
   return ranks;
+}
+
+inline std::string ranks_text(Bitmap bits) {
+  const auto ranks = ranks_of(bits);
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
 inline std::string text_of(const wire::Signature& s) {
@@ -35,8 +41,17 @@ struct Conductor::Client {
   Rank rank{};
 };
 
+/// How a worker that joins or re-joins wants to be reached.
+struct Conductor::Transport {
+  bool shm = false;
+  uint32_t frame_port = 0;
+  std::optional<wire::Address> address;  ///< on an Ethernet port
+};
+
 struct Conductor::Job {
-  enum class State { kJoining, kRunning, kLeaving };
+  /// kRejoining: it ran when the last switch ended. The lanes know nothing of it until all its
+  /// workers are back.
+  enum class State { kJoining, kRunning, kLeaving, kRejoining };
   struct Worker {
     Client* client = nullptr;
     std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
@@ -47,7 +62,7 @@ struct Conductor::Job {
   std::string name;
   aggregator::JobIndex index = 0;
   JobId id{};
-  uint32_t epoch = 1;
+  uint32_t epoch = 0;
   uint64_t key = 0;
   uid_t uid = 0;
   uint32_t workers = 0;
@@ -55,6 +70,8 @@ struct Conductor::Job {
   io::shm::Geometry geometry;
   io::shm::Region results;
   State state = State::kJoining;
+  Nanos rejoin_deadline = 0;  ///< in kRejoining
+  Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
   std::vector<Worker> members;
 
   Bitmap bits(auto&& has) const {

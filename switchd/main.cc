@@ -113,6 +113,7 @@ ConductorConfig conductor_config(const config::Config& config,
   c.socket_mode = config.control.mode;
   c.max_connections = config.control.max_connections;
   c.join_timeout_ns = config.control.join_timeout_us * 1000;
+  c.rejoin_timeout_ns = config.control.rejoin_timeout_us * 1000;
   c.max_jobs = config.switchd.max_jobs;
   c.slots = config.aggregator.slots;
   c.slot_bytes = config.aggregator.slot_bytes;
@@ -131,6 +132,9 @@ ConductorConfig conductor_config(const config::Config& config,
 /// Everything between a valid configuration and the end; errors are whole sentences.
 Result<void> serve(const config::Config& config) {
   const uint32_t lanes = config.switchd.lcores;
+  // First of all: no packet may meet an epoch that the last process gave out too.
+  auto state = StateFile::open(config.control.state_path());
+  if (!state) return tl::unexpected(state.error());
   auto eal = start_eal(config);
   if (!eal) return tl::unexpected(eal.error());
   auto ports = open_ports(config);
@@ -164,7 +168,7 @@ Result<void> serve(const config::Config& config) {
         lane, std::span(rows.back().data(), rows.back().size()), *links.back(), raw_ports));
   }
 
-  Conductor conductor(conductor_config(config, *ports), raw_links);
+  Conductor conductor(conductor_config(config, *ports), std::move(*state), raw_links);
   if (auto opened = conductor.open(); !opened) return opened;
   signalled = &conductor;
   struct sigaction action {};

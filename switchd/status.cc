@@ -74,6 +74,7 @@ Conductor::Json Conductor::status_json() {
   for (auto& job : jobs_)
     if (job) jobs.push_back(job_json(*job));
   return {{"version", INA_PROJECT_VERSION},
+          {"boots", state_.boots()},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
           {"ports", port_list},
           {"lcores", lanes},
@@ -97,7 +98,7 @@ Conductor::Json Conductor::status_json() {
 }
 
 Conductor::Json Conductor::job_json(Job& job) {
-  static constexpr const char* kStates[] = {"joining", "running", "leaving"};
+  static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
   const Bitmap attached = job.attached();
   Json json = {{"name", job.name},
                {"id", value(job.id)},

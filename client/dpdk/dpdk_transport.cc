@@ -168,19 +168,39 @@ Result<std::unique_ptr<DpdkTransport>> DpdkTransport::open(std::string_view text
   const auto mtu = url->number("mtu", 1500, 576, 16000);
   if (!mtu) return tl::unexpected(mtu.error());
 
-  Result<std::unique_ptr<io::Device>> device;
-  run_apart([&] { device = open_device(*url, static_cast<uint32_t>(*mtu), timeout_us); });
-  if (!device) return tl::unexpected(device.error());
-  const wire::Address own{(*device)->mac(), *ip, static_cast<uint16_t>(*udp_port)};
-  return std::unique_ptr<DpdkTransport>(new DpdkTransport(std::move(*device), own));
+  const wire::Address own{{}, *ip, static_cast<uint16_t>(*udp_port)};
+  std::unique_ptr<DpdkTransport> transport(
+      new DpdkTransport(*url, static_cast<uint32_t>(*mtu), own));
+  if (auto opened = transport->reopen(timeout_us * 1000); !opened)
+    return tl::unexpected(opened.error());
+  return transport;
 }
 
-DpdkTransport::DpdkTransport(std::unique_ptr<io::Device> device, const wire::Address& own)
-    : device_(std::move(device)), own_(own) {}
+DpdkTransport::DpdkTransport(Url url, uint32_t mtu, const wire::Address& own)
+    : url_(std::move(url)), mtu_(mtu), own_(own) {}
 
 DpdkTransport::~DpdkTransport() {
+  close();
+}
+
+Result<void> DpdkTransport::reopen(Nanos timeout_ns) {
+  // The driver allows one device for each socket and id.
+  close();
+  Result<std::unique_ptr<io::Device>> device;
+  run_apart([&] { device = open_device(url_, mtu_, timeout_ns / 1000); });
+  if (!device) return tl::unexpected(device.error());
+  device_ = std::move(*device);
+  own_.mac = device_->mac();
+  return {};
+}
+
+void DpdkTransport::close() {
+  bound_ = false;
   rte_pktmbuf_free_bulk(received_.data(), received_count_);
   rte_pktmbuf_free_bulk(unsent_.data() + unsent_begin_, unsent_end_ - unsent_begin_);
+  read_ = received_count_ = 0;
+  unsent_begin_ = unsent_end_ = 0;
+  if (!device_) return;
   const auto close = [this] { close_device(device_); };
   try {
     run_apart(close);

@@ -38,6 +38,7 @@ class DpdkTransport final : public FrameTransport {
     return device_->frame_bytes() - static_cast<uint32_t>(wire::kFrameHeaderBytes);
   }
   void bind(const FrameBinding& binding) override;
+  Result<void> reopen(Nanos timeout_ns) override;
 
   size_t tx_burst(std::span<const TxPacket> packets) override;
   size_t rx_burst(std::span<RxPacket> packets) override;
@@ -49,14 +50,17 @@ class DpdkTransport final : public FrameTransport {
  private:
   static constexpr uint16_t kMaxBurst = io::Device::kMaxBurst;
 
-  DpdkTransport(std::unique_ptr<io::Device> device, const wire::Address& own);
+  DpdkTransport(Url url, uint32_t mtu, const wire::Address& own);
 
+  void close();
   rte_mbuf* make_frame(const TxPacket& packet);
   bool parse(const rte_mbuf* buffer, RxPacket& packet) const;
   void flush();
   bool poll();
 
-  std::unique_ptr<io::Device> device_;
+  const Url url_;
+  const uint32_t mtu_;
+  std::unique_ptr<io::Device> device_;  ///< none after a reopen() that failed
   wire::Address own_;
   FrameBinding binding_;
   bool bound_ = false;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "client/src/control_text.h"
 #include "client/src/shm_transport.h"
 #include "common/clock.h"
 #include "control/client.h"
@@ -52,23 +53,6 @@ void unregister_context(Context* context) {
   std::erase(registry, context);
 }
 
-std::string seconds(Nanos ns) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g s", static_cast<double>(ns) * 1e-9);
-  return text;
-}
-
-std::string rank_list(const Json& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + ranks[i].dump();
-  return text;
-}
-
-Error error_of(const Json& message) {
-  return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
-          message.value("text", std::string("the switch gave no reason"))};
-}
-
 // How long a worker that gave up waits for the switch to say for whom it waited.
 constexpr Nanos kExplainNs = 1'000'000'000;
 // How long the background thread leaves a fresh operation to a caller who is about to wait for it.
@@ -102,6 +86,23 @@ void Context::close_after_fork() {
   kick_event_.reset();
 }
 
+/// A child that is forked meanwhile must find the connection in control_ or not at all.
+Result<void> Context::connect() {
+  const std::lock_guard registered(registry_mutex);
+  auto connection = control::Connection::open(control_path_, 0);
+  if (!connection) return tl::unexpected(connection.error());
+  const std::lock_guard lock(connection_mutex_);
+  control_ = std::move(*connection);
+  leave_sent_ = false;
+  return {};
+}
+
+void Context::disconnect() {
+  const std::lock_guard registered(registry_mutex);
+  const std::lock_guard lock(connection_mutex_);
+  control_.close();
+}
+
 // ---- joining
 
 Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
@@ -121,42 +122,36 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
   context->background_ = std::thread([raw = context.get()] { raw->background(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   register_context(context.get());
+  if (context->away_.load()) context->await_return(deadline);
+  if (const int status = context->failure(); status != INA_OK)
+    return fail(static_cast<ina_status>(status), context->last_error());
+  if (context->away_.load()) return fail(INA_ERR_TIMEOUT, context->away_text());
   return context;
 }
 
 Result<void> Context::open(const Url& url, Nanos deadline) {
-  std::unique_ptr<FrameTransport> frames;
-  std::string control_path = url.path;
+  control_path_ = url.path;
   if (url.scheme == "memif") {
     auto opened = open_frame_transport(url.text, deadline - now_ns());
     if (!opened) return tl::unexpected(opened.error());
-    frames = std::move(*opened);
-    control_path = url.get("control", control::kDefaultSocket);
+    frames_ = opened->get();
+    transport_ = std::move(*opened);
+    port_name_ = url.get("port");
+    control_path_ = url.get("control", control::kDefaultSocket);
   } else if (auto known = url.check_keys({}); !known) {
     return known;
   }
-  auto connection = control::Connection::open(control_path, deadline - now_ns());
+  auto connection = control::Connection::open(control_path_, deadline - now_ns());
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  Json join = {{"type", "join"},
-               {"version", control::kControlVersion},
-               {"library", ina_version()},
-               {"job", settings_.job},
-               {"rank", settings_.rank},
-               {"world_size", settings_.world_size},
-               {"window_bytes", settings_.window_bytes},
-               {"transport", frames ? "frame" : "shm"}};
-  if (frames) {
-    const wire::Address own = frames->address();
-    join["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
-    join["port"] = url.get("port");
-  }
+  Json join = join_message("join");
+  join["window_bytes"] = settings_.window_bytes;
   if (auto sent = control_.send(join); !sent) return sent;
   auto reply = control_.receive(deadline - now_ns());
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply)
     return fail(INA_ERR_TIMEOUT,
-                "the switch at " + control_path + " did not answer the request to join");
+                "the switch at " + control_path_ + " did not answer the request to join");
   try {
     control::Received& received = **reply;
     const Json& body = received.body;
@@ -171,16 +166,39 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.lanes = body.at("lanes").get<uint32_t>();
     if (config.window == 0 || config.lanes == 0)
       return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
+    job_id_ = body.at("job_id").get<uint32_t>();
+    job_key_ = body.at("job_key").get<uint64_t>();
     engine_ = std::make_unique<Engine>(config);
-    auto attached = frames ? attach_frames(std::move(frames), body) : attach_shm(received);
-    if (!attached) return attached;
+    if (frames_) {
+      if (auto attached = attach_frames(body); !attached) return attached;
+    } else {
+      auto attached = attach_shm(received);
+      if (!attached) return tl::unexpected(attached.error());
+      transport_ = std::move(*attached);
+    }
   } catch (const Json::exception& e) {
     return fail(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
   }
   return await_ready(deadline);
 }
 
-Result<void> Context::attach_shm(control::Received& joined) {
+Json Context::join_message(const char* type) const {
+  Json message = {{"type", type},
+                  {"version", control::kControlVersion},
+                  {"library", ina_version()},
+                  {"job", settings_.job},
+                  {"rank", settings_.rank},
+                  {"world_size", settings_.world_size},
+                  {"transport", frames_ ? "frame" : "shm"}};
+  if (frames_) {
+    const wire::Address own = frames_->address();
+    message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
+    message["port"] = port_name_;
+  }
+  return message;
+}
+
+Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined) {
   const EngineConfig& config = engine_->config();
   const Json& shm = joined.body.at("shm");
   if (const auto layout = shm.at("layout").get<uint32_t>(); layout != io::shm::kLayoutVersion)
@@ -198,21 +216,21 @@ Result<void> Context::attach_shm(control::Received& joined) {
   auto transport =
       ShmTransport::create(geometry, joined.fds[0], joined.fds[1], std::move(events), copier_);
   if (!transport) return tl::unexpected(transport.error());
-  const int region = (*transport)->region_fd();
-  transport_ = std::move(*transport);
-  return control_.send({{"type", "attach"}}, {region});
+  if (auto sent = control_.send({{"type", "attach"}}, {(*transport)->region_fd()}); !sent)
+    return tl::unexpected(sent.error());
+  return std::unique_ptr<Transport>(std::move(*transport));
 }
 
-Result<void> Context::attach_frames(std::unique_ptr<FrameTransport> frames, const Json& joined) {
+Result<void> Context::attach_frames(const Json& joined) {
   const EngineConfig& config = engine_->config();
-  if (config.slot_bytes > frames->max_slot_bytes())
+  if (config.slot_bytes > frames_->max_slot_bytes())
     return fail(INA_ERR_INVALID, "fragments of the switch's " + std::to_string(config.slot_bytes) +
                                      "-byte slots do not fit the frames of " + settings_.url +
-                                     ", which carry " + std::to_string(frames->max_slot_bytes()) +
+                                     ", which carry " + std::to_string(frames_->max_slot_bytes()) +
                                      " bytes: raise mtu");
   const Json& address = joined.at("address");
   FrameBinding binding;
-  binding.own = frames->address();
+  binding.own = frames_->address();
   binding.switch_address = {address.at("mac").get<wire::MacAddress>(),
                             address.at("ip").get<uint32_t>(),
                             address.at("udp_port").get<uint16_t>()};
@@ -220,8 +238,7 @@ Result<void> Context::attach_frames(std::unique_ptr<FrameTransport> frames, cons
   binding.job_key = joined.at("job_key").get<uint64_t>();
   binding.lanes = static_cast<uint16_t>(config.lanes);
   binding.slot_bytes = config.slot_bytes;
-  frames->bind(binding);
-  transport_ = std::move(frames);
+  frames_->bind(binding);
   return control_.send({{"type", "attach"}});
 }
 
@@ -229,6 +246,11 @@ Result<void> Context::await_ready(Nanos deadline) {
   std::string missing = "the other ranks";
   for (;;) {
     auto message = control_.receive(std::max<Nanos>(0, deadline - now_ns()));
+    if (!message && message.error().status == INA_ERR_SWITCH_LOST) {
+      // The job may run already: the switch tells one worker after the other.
+      go_away();
+      return {};
+    }
     if (!message) return tl::unexpected(message.error());
     if (!*message)
       return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
@@ -250,10 +272,16 @@ std::unique_lock<std::mutex> Context::lock_engine() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock) return lock;
   contenders_.fetch_add(1);
-  transport_->wake();
+  wake_driver();
   lock.lock();
   contenders_.fetch_sub(1);
   return lock;
+}
+
+/// Whoever drives may be asleep in the transport, which may be replaced meanwhile.
+void Context::wake_driver() {
+  const std::lock_guard lock(connection_mutex_);
+  transport_->wake();
 }
 
 Result<Operation*> Context::start(const OperationSpec& spec) {
@@ -271,16 +299,22 @@ Result<Operation*> Context::start(const OperationSpec& spec) {
   return operation;
 }
 
-bool Context::progress() {
+size_t Context::receive(Nanos now) {
   RxPacket received[Engine::kBurst];
-  TxPacket to_send[Engine::kBurst];
-  const Nanos now = now_ns();
-  const uint64_t operations = engine_->counters().operations;
   const size_t arrived = transport_->rx_burst(received);
   if (arrived != 0) {
     engine_->on_packets(std::span(received, arrived), now, copier_);
     transport_->rx_release();
   }
+  return arrived;
+}
+
+bool Context::progress() {
+  if (away_.load(std::memory_order_relaxed)) return false;
+  TxPacket to_send[Engine::kBurst];
+  const Nanos now = now_ns();
+  const uint64_t operations = engine_->counters().operations;
+  const size_t arrived = receive(now);
   const size_t ready = engine_->prepare(to_send, now);
   size_t sent = 0;
   if (ready != 0) {
@@ -321,7 +355,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
   for (;;) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) {
-      if (failed_.load() == INA_OK) drive(*operation, deadline);
+      if (failed_.load() == INA_OK && !away_.load()) drive(*operation, deadline);
       const bool done = operation->done.load(std::memory_order_acquire);
       const bool failed = failed_.load() != INA_OK;
       if (done || failed) engine_->release(operation);
@@ -332,7 +366,10 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
       if (done) return {INA_OK, true};
       if (failed) return {failure(), true};
       if (now_ns() >= deadline) return timed_out(operation, timeout_ns, give_up);
-      ::sched_yield();  // for whoever contends
+      if (away_.load())
+        await_return(deadline);
+      else
+        ::sched_yield();  // for whoever contends
       continue;
     }
     if (now_ns() >= deadline && !operation->done.load(std::memory_order_acquire))
@@ -369,21 +406,22 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
     const auto lock = lock_engine();
     what = describe(*operation);
   }
-  const std::string text = "waited " + seconds(waited_ns) + " for " + what;
+  std::string text = "waited " + seconds(waited_ns) + " for " + what;
   if (!give_up) return {set_error(INA_ERR_TIMEOUT, text + "; " + explain()), false};
   {
     const std::lock_guard state(state_mutex_);
     giving_up_ = true;
   }
-  (void)control_.send({{"type", "abort"}, {"text", text}});
-  {
+  if (const std::string away = away_text(); !away.empty()) text += "; " + away;
+  if (send_control({{"type", "abort"}, {"text", text}})) {
     std::unique_lock state(state_mutex_);
     sleepers_.fetch_add(1);
     cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
                  [&] { return failed_.load() != INA_OK; });
     sleepers_.fetch_sub(1);
+    text += "; the switch did not answer either";
   }
-  end(INA_ERR_TIMEOUT, text + "; the switch did not answer either");
+  end(INA_ERR_TIMEOUT, text);
   const auto lock = lock_engine();
   engine_->release(operation);
   return {failure(), true};
@@ -402,9 +440,10 @@ std::string Context::describe(const Operation& operation) const {
 }
 
 std::string Context::explain() {
+  if (std::string away = away_text(); !away.empty()) return away;
   std::unique_lock state(state_mutex_);
   explanation_.clear();
-  if (!control_.send({{"type", "explain"}})) return "the switch does not answer";
+  if (!send_control({{"type", "explain"}})) return "the switch does not answer";
   sleepers_.fetch_add(1);
   cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
                [&] { return !explanation_.empty() || failed_.load() != INA_OK; });
@@ -424,6 +463,10 @@ void Context::kick() {
 void Context::background() {
   ::pthread_setname_np(::pthread_self(), "ina-background");
   while (!stopping_.load()) {
+    if (away_.load() && failed_.load() == INA_OK) {
+      rejoin();
+      continue;
+    }
     const bool needed = running_.load() != 0 && !driving_.load() && failed_.load() == INA_OK;
     pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {kick_event_.get(), POLLIN, 0}};
     // A context whose switch is gone has nothing more to hear.
@@ -431,10 +474,8 @@ void Context::background() {
     ::poll(fds + first, 2 - first, needed ? 0 : -1);
     if (first == 0 && fds[0].revents != 0) read_control();
     if (fds[1].revents != 0) {
-      uint64_t count;
-      [[maybe_unused]] const ssize_t got = ::read(kick_event_.get(), &count, sizeof(count));
-      if (!stopping_.load()) ::poll(fds, 1, kGraceMs);
-      kicked_ = false;
+      if (!stopping_.load()) ::poll(fds, first == 0 ? 1 : 0, kGraceMs);
+      drain_kicks();
     }
     if (needed) drive_in_background();
   }
@@ -464,24 +505,19 @@ void Context::drive_in_background() {
   ::sched_yield();
 }
 
+void Context::drain_kicks() {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = ::read(kick_event_.get(), &count, sizeof(count));
+  kicked_ = false;
+}
+
 void Context::read_control() {
   auto received = control_.receive(0);
-  if (!received)
-    return end(INA_ERR_SWITCH_LOST,
-               "the switch at " + settings_.url + " is gone: " + received.error().text);
+  if (!received) return go_away();
   if (!*received) return;
   const Json& body = (*received)->body;
   const Json type = body.value("type", Json());
-  if (type == "abort" || type == "refused") {
-    bool giving_up = false;
-    {
-      const std::lock_guard state(state_mutex_);
-      giving_up = giving_up_;
-    }
-    const Error error = error_of(body);
-    return end(giving_up && error.status == INA_ERR_ABORTED ? INA_ERR_TIMEOUT : error.status,
-               error.text);
-  }
+  if (type == "abort" || type == "refused") return end_by_switch(body);
   {
     const std::lock_guard state(state_mutex_);
     if (type == "explain") explanation_ = error_of(body).text;
@@ -490,7 +526,22 @@ void Context::read_control() {
   cv_.notify_all();
 }
 
+bool Context::send_control(const Json& message) {
+  const std::lock_guard lock(connection_mutex_);
+  return control_.send(message).has_value();
+}
+
 // ---- errors and the end
+
+void Context::end_by_switch(const Json& message) {
+  bool giving_up = false;
+  {
+    const std::lock_guard state(state_mutex_);
+    giving_up = giving_up_;
+  }
+  const Error error = error_of(message);
+  end(giving_up && error.status == INA_ERR_ABORTED ? INA_ERR_TIMEOUT : error.status, error.text);
+}
 
 void Context::end(int status, const std::string& text) {
   {
@@ -500,7 +551,8 @@ void Context::end(int status, const std::string& text) {
     failed_.store(status);
   }
   cv_.notify_all();
-  transport_->wake();
+  wake_driver();
+  kick();
 }
 
 int Context::failure() {
@@ -531,16 +583,29 @@ int Context::leave(Nanos timeout_ns) {
                        "left with " + std::to_string(engine_->running()) +
                            " operations running, the oldest: " + describe(*engine_->oldest()));
   }
-  if (auto sent = control_.send({{"type", "leave"}}); !sent)
-    return set_error(INA_ERR_SWITCH_LOST, sent.error().text);
+  // If the switch is away, the background thread says it once it is back.
+  leaving_ = true;
+  send_leave();
   std::unique_lock state(state_mutex_);
   const bool ended = cv_.wait_for(state, std::chrono::nanoseconds(timeout_ns),
                                   [&] { return left_ || failed_.load() != INA_OK; });
   if (left_) return INA_OK;
-  last_error_ = ended ? failure_text_
-                      : "left after waiting " + seconds(timeout_ns) +
-                            " for the other ranks to call ina_finalize";
-  return ended ? failed_.load() : static_cast<int>(INA_ERR_TIMEOUT);
+  if (ended) {
+    last_error_ = failure_text_;
+    return failed_.load();
+  }
+  state.unlock();
+  const std::string away = away_text();
+  return set_error(INA_ERR_TIMEOUT,
+                   "left after waiting " + seconds(timeout_ns) +
+                       (away.empty() ? " for the other ranks to call ina_finalize" : ": " + away));
+}
+
+void Context::send_leave() {
+  const std::lock_guard lock(connection_mutex_);
+  if (away_.load() || leave_sent_) return;
+  leave_sent_ = control_.send({{"type", "leave"}}).has_value();
+  if (leave_sent_) leave_ever_sent_ = true;
 }
 
 void Context::stats(ina_stats& stats) {
@@ -553,8 +618,8 @@ void Context::stats(ina_stats& stats) {
   stats.results_received = engine.results;
   stats.bytes_sent = engine.bytes_sent;
   stats.bytes_received = engine.bytes_received;
-  stats.sleeps = transport.sleeps;
-  stats.dropped = transport.dropped + engine.results_ignored;
+  stats.sleeps = lost_counters_.sleeps + transport.sleeps;
+  stats.dropped = lost_counters_.dropped + transport.dropped + engine.results_ignored;
   stats.overflows = engine.overflows;
 }
 

@@ -4,12 +4,17 @@
 // Threads. Whoever waits drives the engine itself, under mutex_; others that wait meanwhile sleep
 // on cv_. One background thread reads the control socket and drives the engine when operations are
 // under way and nobody waits.
+//
+// When the control connection breaks, the context is away: nobody drives, callers wait, and the
+// background thread tries to re-join the job until it succeeds or the time for it has passed
+// (rejoin.cc).
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -63,16 +68,39 @@ class Context {
   explicit Context(const Settings& settings);
 
   Result<void> open(const Url& url, Nanos deadline);
-  Result<void> attach_shm(control::Received& joined);
-  Result<void> attach_frames(std::unique_ptr<FrameTransport> frames, const control::Json& joined);
+  control::Json join_message(const char* type) const;
+  /// Makes the transport that `joined` describes and tells the switch.
+  Result<std::unique_ptr<Transport>> attach_shm(control::Received& joined);
+  /// The same with frames_, which exists already.
+  Result<void> attach_frames(const control::Json& joined);
   Result<void> await_ready(Nanos deadline);
   std::unique_lock<std::mutex> lock_engine();
+  void wake_driver();
   bool progress();
+  size_t receive(Nanos now);
   void drive(const Operation& operation, Nanos deadline);
   void background();
   void drive_in_background();
   void read_control();
+  void drain_kicks();
+  void end_by_switch(const control::Json& message);
 
+  enum class Attempt { kBack, kAgain, kOver };
+  Result<void> connect();
+  void disconnect();
+  void go_away();
+  void rejoin();
+  Attempt try_rejoin(Nanos deadline, std::string& why);
+  Attempt on_rejoin_answer(control::Received& answer, std::string& why);
+  Attempt await_ready_again(std::string& why);
+  void come_back(uint32_t epoch, std::unique_ptr<Transport> transport);
+  void await_return(Nanos deadline);
+  Result<std::optional<control::Received>> next_message(Nanos deadline);
+  bool going_on() const { return !stopping_.load() && failed_.load() == INA_OK; }
+  std::string away_text() const;
+
+  bool send_control(const control::Json& message);
+  void send_leave();
   void end(int status, const std::string& text);
   int failure();
   Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
@@ -81,12 +109,23 @@ class Context {
 
   const Settings settings_;
   const uint32_t fork_generation_;
-  control::Connection control_;
+  std::string control_path_;
+  std::string port_name_;             ///< of the switch, wanted with frames
+  FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames
+  uint32_t job_id_ = 0;
+  uint64_t job_key_ = 0;
   BulkCopier copier_;
-  std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Engine> engine_;  ///< under mutex_
+
+  /// Replaced by the background thread alone: it reads without connection_mutex_, others with.
+  control::Connection control_;
+  std::unique_ptr<Transport> transport_;  ///< replaced under mutex_ and connection_mutex_
+  std::unique_ptr<Engine> engine_;        ///< under mutex_
+  TransportCounters lost_counters_;       ///< under mutex_: of transports that were replaced
+  Standing standing_;             ///< background thread: when the switch went
 
   std::mutex mutex_;
+  std::mutex connection_mutex_;     ///< taken last
+  bool leave_sent_ = false;         ///< under connection_mutex_: on this connection
   std::atomic<int> contenders_{0};  ///< threads that want mutex_ from a driver
   std::atomic<bool> driving_{false};
   std::atomic<int> sleepers_{0};  ///< threads that sleep on cv_
@@ -99,7 +138,12 @@ class Context {
   std::string failure_text_;
   bool left_ = false;
   bool giving_up_ = false;
+  Nanos away_since_ = 0;        ///< written by the background thread
+  std::string others_missing_;  ///< ranks for which the restarted switch waits
 
+  std::atomic<bool> away_{false};  ///< written by the background thread under mutex_
+  std::atomic<bool> leaving_{false};
+  std::atomic<bool> leave_ever_sent_{false};
   std::atomic<int> failed_{INA_OK};  ///< status of what ended the job
   std::atomic<uint64_t> overflows_cleared_{0};
   Fd kick_event_;

@@ -30,6 +30,10 @@ class FrameTransport : public Transport {
   virtual uint32_t max_slot_bytes() const = 0;
   /// From now on packets are sent to and taken from this switch for this job; before, none are.
   virtual void bind(const FrameBinding& binding) = 0;
+  /// Connects anew, after the switch was restarted; bind() must follow, and the address may be
+  /// another. On failure, try again. Nobody else uses the transport meanwhile but by wake() and
+  /// counters().
+  virtual Result<void> reopen(Nanos timeout_ns) = 0;
 };
 
 /// Signature of the factory that a transport library exports; see client/dpdk/dpdk_transport.h.

@@ -96,6 +96,10 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   const auto timeout_us = field("timeout_us", c.timeout_us, c.timeout_us != 0, 1, int64_t{1} << 50,
                                 environment, {"INA_TIMEOUT_US"}, 30'000'000);
   if (!timeout_us) return tl::unexpected(timeout_us.error());
+  const auto rejoin_us =
+      field("rejoin_timeout_us", c.rejoin_timeout_us, c.rejoin_timeout_us != 0, 1, int64_t{1} << 50,
+            environment, {"INA_REJOIN_TIMEOUT_US"}, 30'000'000);
+  if (!rejoin_us) return tl::unexpected(rejoin_us.error());
   const auto window =
       field("window_bytes", static_cast<int64_t>(c.window_bytes), c.window_bytes != 0, 1,
             int64_t{1} << 40, environment, {"INA_WINDOW_BYTES"}, 0);
@@ -114,6 +118,7 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   settings.rank = static_cast<uint32_t>(*rank);
   settings.world_size = static_cast<uint32_t>(*world);
   settings.timeout_ns = *timeout_us * 1000;
+  settings.rejoin_timeout_ns = *rejoin_us * 1000;
   settings.window_bytes = static_cast<uint64_t>(*window);
   settings.copy_threads = static_cast<int>(*threads);
   return settings;

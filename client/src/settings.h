@@ -15,6 +15,7 @@ struct Settings {
   uint32_t rank = 0;
   uint32_t world_size = 1;
   Nanos timeout_ns = 0;
+  Nanos rejoin_timeout_ns = 0;
   uint64_t window_bytes = 0;  ///< 0: what the switch grants
   IdleMode idle = IdleMode::kAuto;
   int copy_threads = 0;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "io/ethdev/interrupt_thread.h"
+#include "io/ethdev/memif_socket.h"
 
 namespace ina::io {
 namespace {
@@ -66,6 +67,7 @@ Result<void> Device::attach(const DeviceConfig& config) {
                 "Device " + name_ +
                     " does not exist. A PCI device must be bound to vfio-pci and listed when DPDK "
                     "starts.");
+  remove_stale_memif_socket(config.device);
   if (const int error = rte_dev_probe(config.device.c_str()); error != 0)
     return fail_device(name_, "cannot be made from \"" + config.device + "\"", -error);
   made_here_ = true;

@@ -67,5 +67,25 @@ TEST(StaticAdmission, RangesNeverOverlapAndAllComesBack) {
   }
 }
 
+TEST(StaticAdmission, ReservesWhatWasGrantedBefore) {
+  StaticAdmission before(200, 2);
+  std::vector<Grant> grants;
+  for (int i = 0; i < 3; ++i) grants.push_back(*before.admit(60, UINT64_MAX));
+  // In any order, after a restart.
+  for (const auto& order : {std::vector{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}}) {
+    StaticAdmission after(200, 2);
+    for (const int i : order) EXPECT_TRUE(after.reserve(grants[static_cast<size_t>(i)]));
+    for (const Grant& grant : grants) EXPECT_FALSE(after.reserve(grant)) << "taken already";
+    EXPECT_EQ(after.slots_reserved(), before.slots_reserved());
+    EXPECT_EQ(after.admit(20, UINT64_MAX)->first_slot, 90u);
+    for (const Grant& grant : grants) after.release(grant);
+    EXPECT_TRUE(after.reserve(grants[1])) << "free again";
+  }
+  StaticAdmission smaller(100, 2);
+  EXPECT_FALSE(smaller.reserve(grants[2]));
+  EXPECT_FALSE(smaller.reserve({UINT32_MAX, 4, 1}));
+  EXPECT_EQ(smaller.slots_reserved(), 0u);
+}
+
 }  // namespace
 }  // namespace ina::scheduler

@@ -26,7 +26,7 @@ struct Outcome {
 class Worker {
  public:
   Outcome join(const std::string& url, int rank, int world, const char* job = "job",
-               int64_t timeout_us = 10'000'000) {
+               int64_t timeout_us = 10'000'000, int64_t rejoin_timeout_us = 300'000) {
     ina_config config;
     ina_config_init(&config);
     config.url = url.c_str();
@@ -34,6 +34,7 @@ class Worker {
     config.rank = rank;
     config.world_size = world;
     config.timeout_us = timeout_us;
+    config.rejoin_timeout_us = rejoin_timeout_us;
     const int status = ina_init(&config, &context_);
     return {status, status < 0 ? ina_last_error(nullptr) : ""};
   }
@@ -295,8 +296,10 @@ TEST(Errors, SwitchThatGoesAwayEndsEveryWait) {
     return worker.sum(10'000);
   });
   stopper.join();
-  for (const auto& outcome : outcomes)
+  for (const auto& outcome : outcomes) {
     EXPECT_EQ(outcome.status, INA_ERR_SWITCH_LOST) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("did not come back within 0.3 s"));
+  }
 }
 
 TEST(Errors, AdmissionRefusesWhatDoesNotFitAndSaysByHowMuch) {

@@ -45,7 +45,21 @@ TEST(Settings, Defaults) {
   EXPECT_EQ(settings->url, "shm:/run/ina/switch.sock");
   EXPECT_EQ(settings->job, "default");
   EXPECT_EQ(settings->timeout_ns, 30'000'000'000);
+  EXPECT_EQ(settings->rejoin_timeout_ns, 30'000'000'000);
   EXPECT_EQ(settings->idle, IdleMode::kAuto);
+}
+
+TEST(Settings, RejoinTimeoutIsTheFieldOrTheVariable) {
+  const Variables variables = {
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"INA_REJOIN_TIMEOUT_US", "250"}};
+  EXPECT_EQ(resolve_with(variables)->rejoin_timeout_ns, 250'000);
+  ina_config config;
+  ina_config_init(&config);
+  config.rejoin_timeout_us = 7;
+  EXPECT_EQ(resolve_with(variables, &config)->rejoin_timeout_ns, 7'000);
+  config.rejoin_timeout_us = -1;
+  EXPECT_THAT(resolve_with(variables, &config).error().text,
+              HasSubstr("ina_config.rejoin_timeout_us: -1 is not in 1.."));
 }
 
 TEST(Settings, WhatIsWrongIsNamed) {
@@ -70,6 +84,13 @@ TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {
   config.timeout_us = 1;
   config.struct_size = offsetof(ina_config, timeout_us);
   EXPECT_EQ(resolve_with({}, &config)->timeout_ns, 30'000'000'000);
+  // Built before rejoin_timeout_us: what lies behind its struct is not ours.
+  config.rejoin_timeout_us = 1;
+  config.struct_size = offsetof(ina_config, rejoin_timeout_us);
+  EXPECT_EQ(resolve_with({}, &config)->timeout_ns, 1'000);
+  EXPECT_EQ(resolve_with({}, &config)->rejoin_timeout_ns, 30'000'000'000);
+  config.struct_size = sizeof(ina_config);
+  EXPECT_EQ(resolve_with({}, &config)->rejoin_timeout_ns, 1'000);
   config.struct_size = sizeof(ina_config) + 8;
   EXPECT_FALSE(resolve_with({}, &config));
 }

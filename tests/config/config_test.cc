@@ -113,6 +113,8 @@ const BadCase kBadCases[] = {
      "1:25: control.join_timeout: 30 is not a time with its unit, e.g. 500 us, 20 ms or 30 s"},
     {"timeout_range", "control: {join_timeout: 999us}",
      "1:25: control.join_timeout: 999us is not in 1 ms..3600 s"},
+    {"rejoin_timeout_range", "control: {rejoin_timeout: 2 ks}",
+     "1:27: control.rejoin_timeout: 2 ks is not a time with its unit, e.g. 500 us, 20 ms or 30 s"},
     {"max_connections", "control: {max_connections: 0}",
      "1:28: control.max_connections: 0 is not in 1..2^16"},
     {"log_level", "log: {level: warn}",
@@ -285,6 +287,8 @@ TEST(Config, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.control.socket, "/run/ina/switch.sock");
   EXPECT_EQ(config.control.mode, 0660u);
   EXPECT_EQ(config.control.join_timeout_us, 30'000'000);
+  EXPECT_EQ(config.control.rejoin_timeout_us, 30'000'000);
+  EXPECT_EQ(config.control.state_path(), "/run/ina/switch.sock.state");
   ASSERT_THAT(config.ports, SizeIs(1));
   EXPECT_EQ(config.ports[0].name, "shm0");
   EXPECT_EQ(config.ports[0].type, PortType::kShm);
@@ -308,7 +312,8 @@ eal:
   file_prefix: ina-1
   cpus: 3,0-1,1
   extra_args: [--no-pci, "--log-level=8", 7]
-control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, max_connections: 65536}
+control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_timeout: 2 s,
+          max_connections: 65536, state: /var/lib/ina}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -326,11 +331,12 @@ log: {level: critical, file: /var/log/ina.log}
   expected.static_pools = {1024};
   expected.switchd = {1, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
-  expected.control = {"/tmp/a b/ä.sock", 0777, 1'500'000, 65536};
+  expected.control = {"/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina"};
   expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
                             65472, 9000, 64, 4096});
   expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
   EXPECT_EQ(config, expected);
+  EXPECT_EQ(config.control.state_path(), "/var/lib/ina");
 }
 
 TEST(Config, AnMtuThatJustFitsIsAccepted) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "control/client.h"
@@ -57,9 +58,18 @@ class DaemonTest : public testing::Test {
     return daemon;
   }
   Process worker(const std::string& url, const std::string& job, int rank, int world,
-                 size_t elements, int times) {
+                 size_t elements, int times, int pause_ms = 0) {
     return Process({LOAD_WORKER, url, job, std::to_string(rank), std::to_string(world),
-                    std::to_string(elements), std::to_string(times)});
+                    std::to_string(elements), std::to_string(times), std::to_string(pause_ms)});
+  }
+  /// Waits until the switch has completed `results` fragments.
+  uint64_t await_results(uint64_t results) const {
+    for (;;) {
+      const auto status = control::query_status(socket(), 20'000'000'000);
+      const uint64_t now = status ? (*status)["aggregator"]["results"].get<uint64_t>() : 0;
+      if (now >= results) return now;
+      ::usleep(1000);
+    }
   }
 
   TempDir dir_;
@@ -87,19 +97,55 @@ TEST_F(DaemonTest, ServesAndLeavesNothingBehind) {
   EXPECT_THAT(read("log"), HasSubstr("stopped"));
 }
 
-TEST_F(DaemonTest, InterruptEndsRunningJobsWithAnError) {
+TEST_F(DaemonTest, SwitchThatIsNotStartedAgainIsAnError) {
   Process daemon = start(config());
+  ::setenv("INA_REJOIN_TIMEOUT_US", "500000", 1);
   Process first = worker(url(), "job", 0, 2, 50'000, -1);
   Process second = worker(url(), "job", 1, 2, 50'000, -1);
-  for (;;) {
-    const auto status = control::query_status(socket(), 1'000'000'000);
-    if (status && (*status)["aggregator"]["results"] > 100) break;
-    ::usleep(1000);
-  }
+  ::unsetenv("INA_REJOIN_TIMEOUT_US");
+  await_results(100);
   daemon.kill(SIGINT);
   EXPECT_EQ(daemon.wait(), 0);
   EXPECT_THAT(first.output(), StartsWith("INA_ERR_SWITCH_LOST"));
   EXPECT_THAT(second.output(), StartsWith("INA_ERR_SWITCH_LOST"));
+}
+
+TEST_F(DaemonTest, RestartsGoUnnoticedByItsWorkers) {
+  const std::string memif = dir_ / "memif.sock";
+  const std::string file = config(
+      "ports:\n"
+      "  - {name: shm0, type: shm}\n"
+      "  - {name: memif0, type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_memif0,role=server,"
+      "id=0,socket=" +
+      memif + ",socket-abstract=no,rsize=10,bsize=2048\"}\n");
+  constexpr uint64_t kFragments = 20;
+  constexpr int kPauseMs = 200;
+  auto daemon = std::make_unique<Process>(start(file));
+  Process remote =
+      worker("memif:" + memif + "?ip=10.0.0.2&udp_port=9000&mtu=2000&control=" + socket(), "mixed",
+             0, 2, 256 * kFragments, 12, kPauseMs);
+  Process local = worker(url(), "mixed", 1, 2, 256 * kFragments, 12, kPauseMs);
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    // In the pause after a sum.
+    const uint64_t done = await_results(kFragments);
+    await_results((done / kFragments + 1) * kFragments);
+    ::usleep(kPauseMs / 4 * 1000);
+    daemon->kill(signal);
+    EXPECT_EQ(daemon->wait(), signal == SIGKILL ? -SIGKILL : 0) << read("log");
+    daemon = std::make_unique<Process>(start(file));
+  }
+  EXPECT_EQ(remote.output(), "INA_OK \n") << read("log");
+  EXPECT_EQ(local.output(), "INA_OK \n");
+  EXPECT_THAT(read("log"), HasSubstr("job running again job=mixed"));
+}
+
+TEST_F(DaemonTest, DamagedStateIsRefusedBeforeAnythingOpens) {
+  const std::string file = config();
+  write("switch.sock.state", "{\"boots\"");
+  Process daemon({INA_SWITCHD, "--config", file});
+  EXPECT_EQ(daemon.wait(), 1);
+  EXPECT_THAT(read("log"), HasSubstr("the state file " + socket() + ".state is damaged"));
+  EXPECT_FALSE(fs::exists(socket()));
 }
 
 TEST_F(DaemonTest, BadConfigurationNamesEveryPlaceAndOpensNothing) {
@@ -140,7 +186,7 @@ TEST_F(DaemonTest, FailedStartSaysWhatFailedAndWhatToDo) {
                                                    (dir_ / "log2") + "}\n");
   Process second({INA_SWITCHD, "--config", own, "--socket", socket()});
   EXPECT_EQ(second.wait(), 1);
-  EXPECT_THAT(read("log2"), HasSubstr("another switch already listens"));
+  EXPECT_THAT(read("log2"), HasSubstr("another switch uses the state file"));
 }
 
 TEST_F(DaemonTest, InactlShowsWhyNothingHappens) {

@@ -23,19 +23,32 @@ struct SwitchOptions {
   uint32_t lanes = 1;
   uint32_t max_jobs = 16;
   IdleMode idle = IdleMode::kAuto;
+  Nanos rejoin_timeout_ns = 10'000'000'000;
 };
 
 class TestSwitch {
  public:
   using Options = SwitchOptions;
 
-  explicit TestSwitch(const Options& options = {}) {
+  explicit TestSwitch(const Options& options = {}) : TestSwitch(options, "") {}
+  /// With its files in `folder`, where they outlive it.
+  TestSwitch(const Options& options, const std::string& folder)
+      : options_(options), folder_(folder.empty() ? own_folder_ / "" : folder + "/") {
+    start();
+  }
+  ~TestSwitch() { stop(); }
+
+  void start() {
+    const Options& options = options_;
     ConductorConfig config;
     config.socket_path = socket_path();
     config.slots = options.slots;
     config.slot_bytes = options.slot_bytes;
     config.slots_per_job = options.slots_per_job;
     config.max_jobs = options.max_jobs;
+    config.rejoin_timeout_ns = options.rejoin_timeout_ns;
+    auto state = switchd::StateFile::open(state_path());
+    ASSERT_TRUE(state) << state.error().text;
     std::vector<switchd::LaneLink*> links;
     for (uint32_t i = 0; i < options.lanes; ++i) {
       switchd::LaneConfig lane;
@@ -49,13 +62,11 @@ class TestSwitch {
           lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back()));
       threads_.emplace_back([raw = lanes_.back().get()] { raw->run(); });
     }
-    conductor_ = std::make_unique<switchd::Conductor>(config, links);
+    conductor_ = std::make_unique<switchd::Conductor>(config, std::move(*state), links);
     const auto opened = conductor_->open();
     EXPECT_TRUE(opened) << opened.error().text;
     conductor_thread_ = std::thread([this] { conductor_->run(); });
   }
-
-  ~TestSwitch() { stop(); }
 
   void stop() {
     if (!conductor_thread_.joinable()) return;
@@ -68,9 +79,15 @@ class TestSwitch {
       while (!command.done.load()) ::usleep(100);
     }
     for (auto& thread : threads_) thread.join();
+    conductor_.reset();  // lets go of the state file
+    threads_.clear();
+    lanes_.clear();
+    links_.clear();
+    rows_.clear();
   }
 
-  std::string socket_path() const { return dir_ / "switch.sock"; }
+  std::string socket_path() const { return folder_ + "switch.sock"; }
+  std::string state_path() const { return folder_ + "switch.sock.state"; }
   std::string url() const { return "shm:" + socket_path(); }
   control::Json status() const {
     auto status = control::query_status(socket_path(), 5'000'000'000);
@@ -83,7 +100,9 @@ class TestSwitch {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  TempDir dir_;
+  TempDir own_folder_;
+  Options options_;
+  std::string folder_;  ///< ends in a slash
   std::vector<std::vector<Line>> rows_;
   std::vector<std::unique_ptr<switchd::LaneLink>> links_;
   std::vector<std::unique_ptr<switchd::Lane<>>> lanes_;

@@ -1,7 +1,10 @@
 // A worker process for tests: sums until something ends it, or a number of times, and says how it
 // went.
-//   load_worker URL JOB RANK WORLD [ELEMENTS [TIMES]]
+//   load_worker URL JOB RANK WORLD [ELEMENTS [TIMES [PAUSE_MS]]]
+// PAUSE_MS: between two sums.
 // Prints the status' name and its text; exit code 0 whatever the status, 1 for a wrong sum.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,6 +23,7 @@ int main(int argc, char** argv) {
   config.timeout_us = 20'000'000;
   const size_t elements = argc > 5 ? static_cast<size_t>(std::atoll(argv[5])) : 65'536;
   const long times = argc > 6 ? std::atol(argv[6]) : -1;
+  const int pause_ms = argc > 7 ? std::atoi(argv[7]) : 0;
   ina_context* context = nullptr;
   int status = ina_init(&config, &context);
   std::vector<int32_t> send(elements, config.rank + 1);
@@ -33,6 +37,7 @@ int main(int argc, char** argv) {
         std::printf("wrong sum %d, expected %d\n", element, sum);
         return 1;
       }
+    if (pause_ms != 0) ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
   }
   // After an error the context's text is what counts; a goodbye has its own.
   std::string text = status == INA_OK ? "" : ina_last_error(context);

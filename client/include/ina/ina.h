@@ -47,7 +47,8 @@ typedef enum ina_status {
   INA_ERR_RANK_TAKEN = -6,   /* this rank of the job has already joined */
   INA_ERR_MISMATCH = -7,     /* workers disagree about an operation; the text names both sides */
   INA_ERR_PEER_LOST = -8,    /* a worker of the job died or left early; the text names its rank */
-  INA_ERR_SWITCH_LOST = -9,  /* the connection to the switch is gone */
+  INA_ERR_SWITCH_LOST = -9,  /* the switch is gone and did not come back in time, or came back
+                                without knowing the job */
   INA_ERR_ABORTED = -10,     /* another worker gave up, or an operator ended the job */
   INA_ERR_NO_MEMORY = -11,   /* memory, descriptors or another system resource is exhausted */
   INA_ERR_UNSUPPORTED = -12, /* not offered by this build, transport or switch */
@@ -106,6 +107,8 @@ typedef struct ina_config {
   ina_idle idle;
   int32_t
       copy_threads; /* threads for copies of large tensors; 0: as many as cores allow, 1: none */
+  int64_t rejoin_timeout_us; /* how long a switch may be gone, e.g. while it is restarted; running
+                                operations only take longer; 0: INA_REJOIN_TIMEOUT_US or 30 s */
 } ina_config;
 
 /* Sets every field to its default. */

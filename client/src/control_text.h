@@ -1,0 +1,29 @@
+// How what the switch says over the control socket is put to a person.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "common/result.h"
+#include "control/socket.h"
+
+namespace ina::client {
+
+inline std::string seconds(Nanos ns) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", static_cast<double>(ns) * 1e-9);
+  return text;
+}
+
+inline std::string rank_list(const control::Json& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + ranks[i].dump();
+  return text;
+}
+
+inline Error error_of(const control::Json& message) {
+  return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
+          message.value("text", std::string("the switch gave no reason"))};
+}
+
+}  // namespace ina::client

@@ -1,0 +1,49 @@
+#include "io/ethdev/memif_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "common/fd.h"
+
+namespace ina::io {
+
+namespace {
+
+/// Value of `key` in "name,key=value,...", empty if it is not there.
+std::string_view argument(std::string_view devargs, std::string_view key) {
+  for (size_t comma = devargs.find(','); comma != std::string_view::npos;
+       comma = devargs.find(',')) {
+    devargs.remove_prefix(comma + 1);
+    if (devargs.starts_with(key) && devargs.substr(key.size()).starts_with('='))
+      return devargs.substr(key.size() + 1, devargs.find(',') - key.size() - 1);
+  }
+  return {};
+}
+
+}  // namespace
+
+void remove_stale_memif_socket(std::string_view devargs) {
+  const std::string path(argument(devargs, "socket"));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!devargs.starts_with("net_memif") || argument(devargs, "role") != "server" ||
+      argument(devargs, "socket-abstract") != "no" || path.empty() ||
+      path.size() >= sizeof(address.sun_path))
+    return;
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const Fd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (probe &&
+      ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+      errno == ECONNREFUSED)
+    ::unlink(path.c_str());
+}
+
+}  // namespace ina::io

@@ -1,0 +1,149 @@
+// Jobs that outlive the switch: a switch that starts again holds the places of the jobs in its
+// state file, and lets their workers back in. See docs/protocol.md, "Restart of the switch".
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "switchd/conductor_state.h"
+
+namespace ina::switchd {
+
+void Conductor::restore_jobs() {
+  const Nanos deadline = now_ns() + config_.rejoin_timeout_ns;
+  const std::vector<SavedJob> saved_jobs = state_.jobs();
+  for (const SavedJob& saved : saved_jobs) restore(saved, deadline);
+}
+
+/// Holds the place of a job until its workers are back, or drops it if this switch cannot.
+void Conductor::restore(const SavedJob& saved, Nanos deadline) {
+  const auto drop = [&](const std::string& why) {
+    spdlog::error("job not restored job={} id={} text=\"{}\"", saved.name, saved.id, why);
+    if (auto erased = state_.erase(saved.id); !erased) spdlog::error("{}", erased.error().text);
+  };
+  if (saved.lanes != lanes_.size() || saved.slot_bytes != config_.slot_bytes)
+    return drop(fmt::format("it ran with switch.lcores {} and aggregator.slot_bytes {}",
+                            saved.lanes, saved.slot_bytes));
+  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
+  if (free == jobs_.end()) return drop("switch.max_jobs is smaller than it was");
+  // Twice the window in slots, as admission gave them: the regions' sizes follow from it.
+  const scheduler::Grant grant{saved.first_slot, saved.slots_per_lane, saved.window};
+  if (!admission_.reserve(grant)) return drop("its slots are not there any more: aggregator.slots");
+  const auto epoch = state_.epoch_after(saved.epoch);
+  auto job = make_job(saved, static_cast<size_t>(free - jobs_.begin()));
+  auto results = make_results(*job);
+  if (!epoch || !results) {
+    admission_.release(grant);
+    return drop(!epoch ? epoch.error().text : results.error().text);
+  }
+  job->epoch = *epoch;
+  job->state = Job::State::kRejoining;
+  job->rejoin_deadline = deadline;
+  spdlog::info("job waits for its workers job={} id={} epoch={} workers={}", job->name, saved.id,
+               job->epoch, job->workers);
+  save(*job);
+  *free = std::move(job);
+}
+
+void Conductor::on_rejoin(Client& client, const Json& body) {
+  if (client.state != Client::State::kNew)
+    return refuse(client, INA_ERR_INVALID, "this connection has joined already");
+  if (!check_version(client, body)) return;
+  const std::string name = body.at("job").get<std::string>();
+  const auto id = body.at("job_id").get<uint32_t>();
+  const auto rank = body.at("rank").get<uint32_t>();
+  const auto low = body.at("low").get<uint64_t>();
+  const auto next = body.at("next").get<uint64_t>();
+  const auto results_end = body.at("results_end").get<uint64_t>();
+  const auto transport = transport_of(client, body);
+  if (!transport) return;
+  const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) {
+    return job && job->name == name && value(job->id) == id;
+  });
+  if (found == jobs_.end())
+    return refuse(client, INA_ERR_SWITCH_LOST,
+                  fmt::format("the switch was restarted and does not know job '{}' (id {}) any "
+                              "more, or the job has ended",
+                              name, id));
+  Job& job = **found;
+  if (job.uid != client.peer.uid && client.peer.uid != 0)
+    return refuse(client, INA_ERR_REFUSED,
+                  fmt::format("job '{}' belongs to another user (uid {})", name, job.uid));
+  if (body.at("job_key").get<uint64_t>() != job.key)
+    return refuse(client, INA_ERR_REFUSED, fmt::format("this is not the key of job '{}'", name));
+  if (body.at("world_size").get<uint32_t>() != job.workers || rank >= job.workers)
+    return refuse(client, INA_ERR_INVALID,
+                  fmt::format("job '{}' has {} workers, not one of rank {} of {}", name,
+                              job.workers, rank, body.at("world_size").get<uint32_t>()));
+  if (low > next || next - low > job.grant.window || results_end > next)
+    return refuse(client, INA_ERR_INVALID,
+                  fmt::format("rank {} of job '{}' cannot stand at fragments {}..{} with results "
+                              "before {}: its window is {}",
+                              rank, name, low, next, results_end, job.grant.window));
+  if (job.state != Job::State::kRejoining)
+    return refuse(client, INA_ERR_RANK_TAKEN,
+                  fmt::format("job '{}' waits for nobody to re-join", name));
+  Job::Worker& worker = job.members[rank];
+  if (Client* before = worker.client) {
+    // A worker that holds the key and starts over: its old connection is about to be closed.
+    before->job = nullptr;
+    before->state = Client::State::kEnded;
+    to_close_.insert(before->connection.fd());
+    worker = Job::Worker{};
+  }
+  job.start = std::max(job.start, Seq{results_end});
+  spdlog::info("worker re-joins job={} id={} rank={} pid={} low={} next={} results_end={}", name,
+               id, rank, client.peer.pid, low, next, results_end);
+  answer_join(client, job, Rank{static_cast<uint8_t>(rank)}, *transport);
+}
+
+/// All workers are back: only now do the lanes serve the job, so that no contribution is taken by
+/// a switch that does not know yet which fragments are complete.
+void Conductor::on_rejoined(Job& job) {
+  job.state = Job::State::kRunning;
+  add_to_lanes(job, job.start);
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    if (auto attached = attach_to_lanes(job, Rank{static_cast<uint8_t>(rank)}); !attached)
+      return end_job(job, attached.error().status, attached.error().text);
+  spdlog::info("job running again job={} id={} epoch={} start={}", job.name, value(job.id),
+               job.epoch, job.start.value);
+  for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
+}
+
+void Conductor::end_overdue_rejoins(Nanos now) {
+  for (auto& job : jobs_) {
+    if (!job || job->state != Job::State::kRejoining || now < job->rejoin_deadline) continue;
+    end_job(*job, INA_ERR_PEER_LOST,
+            fmt::format("{} of job '{}' did not come back within {} s after the switch was "
+                        "restarted (control.rejoin_timeout)",
+                        ranks_text(full_bitmap(job->workers) & ~job->attached()), job->name,
+                        static_cast<double>(config_.rejoin_timeout_ns) * 1e-9));
+  }
+}
+
+std::string Conductor::rejoin_text(Job& job) {
+  return "waits for " + ranks_text(full_bitmap(job.workers) & ~job.attached()) +
+         " to come back after the switch was restarted";
+}
+
+/// A job that cannot be saved goes on, but would not survive a restart.
+void Conductor::save(const Job& job) {
+  const auto saved = state_.put({.name = job.name,
+                                 .id = value(job.id),
+                                 .key = job.key,
+                                 .uid = job.uid,
+                                 .workers = job.workers,
+                                 .epoch = job.epoch,
+                                 .lanes = job.geometry.lanes,
+                                 .slot_bytes = job.geometry.slot_bytes,
+                                 .window = job.grant.window,
+                                 .first_slot = job.grant.first_slot,
+                                 .slots_per_lane = job.grant.slots_per_lane});
+  if (!saved) spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
+}
+
+void Conductor::forget(const Job& job) {
+  if (auto erased = state_.erase(value(job.id)); !erased)
+    spdlog::error("job not erased job={} text=\"{}\"", job.name, erased.error().text);
+}
+
+}  // namespace ina::switchd

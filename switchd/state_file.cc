@@ -1,0 +1,219 @@
+#include "switchd/state_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "wire/types.h"
+
+namespace ina::switchd {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint32_t kFormat = 1;
+constexpr off_t kMaxFileBytes = off_t{16} << 20;
+
+tl::unexpected<Error> system_error(const char* what, const std::string& path) {
+  const int error = errno;
+  std::string hint = "set control.state to a path whose folder the switch may write to";
+  if (error == ENOENT || error == ENOTDIR) hint = "create its folder first, or " + hint;
+  if (error == ENOSPC || error == EDQUOT) hint = "free some space";
+  return fail(INA_ERR_INVALID, fmt::format("cannot {} the state file {}: {}; {}", what, path,
+                                           std::strerror(error), hint));
+}
+
+/// The file at `path`, open and locked.
+Result<Fd> open_locked(const std::string& path) {
+  for (;;) {
+    Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+    if (!fd) return system_error("open", path);
+    struct stat opened {};
+    if (::fstat(fd.get(), &opened) != 0) return system_error("examine", path);
+    if (!S_ISREG(opened.st_mode))
+      return fail(INA_ERR_INVALID,
+                  "the state file " + path + " is not a regular file; set another control.state");
+    // In a folder that others may write to, anybody could have put it there.
+    if (opened.st_uid != ::geteuid())
+      return fail(INA_ERR_INVALID,
+                  fmt::format("the state file {} belongs to another user (uid {}); remove it, or "
+                              "set another control.state",
+                              path, opened.st_uid));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return system_error("lock", path);
+      return fail(INA_ERR_INVALID, "another switch uses the state file " + path +
+                                       "; stop it, or set another control.socket and "
+                                       "control.state");
+    }
+    // Its owner may have replaced it since it was opened.
+    struct stat now {};
+    if (::stat(path.c_str(), &now) == 0 && now.st_ino == opened.st_ino &&
+        now.st_dev == opened.st_dev)
+      return fd;
+  }
+}
+
+Json to_json(const SavedJob& job) {
+  return {{"name", job.name},
+          {"id", job.id},
+          {"key", job.key},
+          {"uid", job.uid},
+          {"workers", job.workers},
+          {"epoch", job.epoch},
+          {"lanes", job.lanes},
+          {"slot_bytes", job.slot_bytes},
+          {"window", job.window},
+          {"first_slot", job.first_slot},
+          {"slots_per_lane", job.slots_per_lane}};
+}
+
+/// A number of `json` that must lie in low..high; throws a sentence.
+template <class T>
+T number(const Json& json, const char* field, uint64_t low, uint64_t high) {
+  const Json& value = json.at(field);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < low || value.get<uint64_t>() > high)
+    throw std::runtime_error(fmt::format("{} is not in {}..{}", field, low, high));
+  return value.get<T>();
+}
+
+SavedJob job_of(const Json& json) {
+  SavedJob job;
+  job.name = json.at("name").get<std::string>();
+  if (job.name.empty() || job.name.size() > 128)
+    throw std::runtime_error("a job's name does not have 1 to 128 characters");
+  job.id = number<uint32_t>(json, "id", 1, UINT32_MAX);
+  job.key = number<uint64_t>(json, "key", 0, UINT64_MAX);
+  job.uid = number<uint32_t>(json, "uid", 0, UINT32_MAX);
+  job.workers = number<uint32_t>(json, "workers", 1, kMaxWorkers);
+  job.epoch = number<uint32_t>(json, "epoch", 0, UINT32_MAX);
+  job.lanes = number<uint32_t>(json, "lanes", 1, UINT16_MAX);
+  job.slot_bytes = number<uint32_t>(json, "slot_bytes", 1, UINT32_MAX);
+  job.window = number<uint32_t>(json, "window", 1, UINT32_MAX);
+  job.first_slot = number<uint32_t>(json, "first_slot", 0, UINT32_MAX);
+  job.slots_per_lane = number<uint32_t>(json, "slots_per_lane", 1, UINT32_MAX);
+  return job;
+}
+
+}  // namespace
+
+Result<StateFile> StateFile::open(const std::string& path) {
+  auto lock = open_locked(path);
+  if (!lock) return tl::unexpected(lock.error());
+  StateFile file(path, std::move(*lock));
+  if (auto read = file.read(); !read) return tl::unexpected(read.error());
+  if (file.boots_ == kMaxBoots) {
+    // Epochs are compared within a job only, so the counter may start again once no job is old.
+    file.boots_ = 0;
+    file.jobs_.clear();
+  }
+  ++file.boots_;
+  if (auto written = file.write(); !written) return tl::unexpected(written.error());
+  return file;
+}
+
+Result<void> StateFile::read() {
+  struct stat status {};
+  if (::fstat(lock_.get(), &status) != 0) return system_error("examine", path_);
+  if (status.st_size == 0) return {};  // just made
+  std::string problem = "it is larger than any switch writes";
+  if (status.st_size <= kMaxFileBytes) {
+    std::string text(static_cast<size_t>(status.st_size), '\0');
+    const ssize_t got = ::pread(lock_.get(), text.data(), text.size(), 0);
+    if (got < 0) return system_error("read", path_);
+    text.resize(static_cast<size_t>(got));
+    try {
+      const Json json = Json::parse(text);
+      number<uint32_t>(json, "format", kFormat, kFormat);
+      boots_ = number<uint32_t>(json, "boots", 1, kMaxBoots);
+      next_job_id_ = number<uint32_t>(json, "next_job_id", 1, UINT32_MAX);
+      std::set<uint32_t> ids;
+      std::set<std::string> names;
+      for (const Json& job : json.at("jobs")) {
+        jobs_.push_back(job_of(job));
+        if (!ids.insert(jobs_.back().id).second || !names.insert(jobs_.back().name).second)
+          throw std::runtime_error("a job is in it twice");
+      }
+      return {};
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+  }
+  return fail(INA_ERR_INVALID,
+              fmt::format("the state file {} is damaged: {}. It says which jobs were running: "
+                          "restore it, or remove it to start without them (their workers then get "
+                          "INA_ERR_SWITCH_LOST)",
+                          path_, problem));
+}
+
+Result<void> StateFile::write() {
+  Json json = {{"format", kFormat},
+               {"boots", boots_},
+               {"next_job_id", next_job_id_},
+               {"jobs", Json::array()}};
+  for (const SavedJob& job : jobs_) json["jobs"].push_back(to_json(job));
+  const std::string text = json.dump(1) + "\n";
+  const std::string temporary = path_ + ".new";
+  ::unlink(temporary.c_str());  // left by a switch that was killed
+  Fd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return system_error("write", path_);
+  const auto give_up = [&](const char* what) {
+    auto error = system_error(what, path_);
+    ::unlink(temporary.c_str());
+    return error;
+  };
+  // Locked before it takes the place of the file that is locked now.
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return give_up("lock");
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t wrote = ::write(fd.get(), text.data() + done, text.size() - done);
+    if (wrote < 0) return give_up("write");
+    done += static_cast<size_t>(wrote);
+  }
+  if (::fsync(fd.get()) != 0) return give_up("sync");
+  if (::rename(temporary.c_str(), path_.c_str()) != 0) return give_up("replace");
+  lock_ = std::move(fd);
+  const size_t slash = path_.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+  const Fd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::fsync(directory.get()) != 0) return system_error("sync the folder of", path_);
+  return {};
+}
+
+uint32_t StateFile::new_job_id() {
+  for (;;) {
+    const uint32_t id = next_job_id_;
+    next_job_id_ = id == UINT32_MAX ? 1 : id + 1;
+    if (std::ranges::none_of(jobs_, [&](const SavedJob& job) { return job.id == id; })) return id;
+  }
+}
+
+Result<uint32_t> StateFile::epoch_after(uint32_t last) const {
+  if (last == UINT32_MAX) return fail(INA_ERR_INTERNAL, "the job has used up its epochs");
+  // A job that had more epochs in a boot than the number has bits is ahead of the boot counter; the
+  // table remembers that.
+  return std::max(last + 1, boots_ << kEpochNumberBits);
+}
+
+Result<void> StateFile::put(const SavedJob& job) {
+  const auto known =
+      std::ranges::find_if(jobs_, [&](const SavedJob& other) { return other.id == job.id; });
+  if (known == jobs_.end())
+    jobs_.push_back(job);
+  else
+    *known = job;
+  return write();
+}
+
+Result<void> StateFile::erase(uint32_t id) {
+  if (std::erase_if(jobs_, [&](const SavedJob& job) { return job.id == id; }) == 0) return {};
+  return write();
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,71 @@
+// What the switch must still know after it was killed: how often it has started, and the jobs that
+// run. One JSON file, replaced as a whole and synced to disk whenever it changes, which is when a
+// job starts or ends and never on the packet path.
+//
+// Epochs. A job's epoch is boot counter << 12 | number within the boot, and never goes back: the
+// boot counter is on disk before any port opens, and so is each epoch before it is used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/fd.h"
+#include "common/result.h"
+
+namespace ina::switchd {
+
+/// A running job as the file holds it: what it takes to let its workers in again.
+struct SavedJob {
+  std::string name;
+  uint32_t id = 0;
+  uint64_t key = 0;
+  uint32_t uid = 0;
+  uint32_t workers = 0;
+  uint32_t epoch = 0;  ///< the last one given out
+  // What was granted. A switch with other lanes or slots cannot go on with the job.
+  uint32_t lanes = 0;
+  uint32_t slot_bytes = 0;
+  uint32_t window = 0;
+  uint32_t first_slot = 0;
+  uint32_t slots_per_lane = 0;
+  bool operator==(const SavedJob&) const = default;
+};
+
+class StateFile {
+ public:
+  static constexpr int kEpochNumberBits = 12;
+  static constexpr uint32_t kMaxBoots = (uint32_t{1} << (32 - kEpochNumberBits)) - 1;
+
+  /// Reads the file, or makes it; counts this start; returns when that is on disk. The file is
+  /// locked, so that no other switch uses it, until the object or the process ends. Errors name the
+  /// file and say what to do.
+  static Result<StateFile> open(const std::string& path);
+
+  uint32_t boots() const { return boots_; }
+  /// Jobs that run, or ran when the last process ended.
+  const std::vector<SavedJob>& jobs() const { return jobs_; }
+  /// An id that no job of the table has. It is remembered with the next change of the table.
+  uint32_t new_job_id();
+  /// The epoch that follows `last` (0: none yet). Give it out only when it is in the table or its
+  /// job has not started.
+  Result<uint32_t> epoch_after(uint32_t last) const;
+
+  /// Adds the job or replaces the one of its id. On failure the change holds until the process
+  /// ends, and the next change tries to write it too.
+  Result<void> put(const SavedJob& job);
+  Result<void> erase(uint32_t id);
+
+ private:
+  StateFile(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  Result<void> read();
+  Result<void> write();
+
+  std::string path_;
+  Fd lock_;  ///< the file itself; replaced with it
+  uint32_t boots_ = 0;
+  uint32_t next_job_id_ = 1;
+  std::vector<SavedJob> jobs_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,179 @@
+// The state file: what it remembers, and what it says when it cannot.
+#include "switchd/state_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/support/temp_dir.h"
+
+namespace ina::switchd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+SavedJob sample(uint32_t id, const std::string& name = "train") {
+  return {name, id, 0xfedcba9876543210, 1000, 64, 4097, 2, 1024, 32, 5, 32};
+}
+
+class StateFileTest : public testing::Test {
+ protected:
+  std::string path() const { return dir_ / "state"; }
+  std::string read() const {
+    std::stringstream text;
+    text << std::ifstream(path()).rdbuf();
+    return text.str();
+  }
+  void write(const std::string& text) const { std::ofstream(path()) << text; }
+  std::string error(const std::string& at) const {
+    const auto file = StateFile::open(at);
+    return file ? "no error" : file.error().text;
+  }
+  test::TempDir dir_;
+};
+
+TEST_F(StateFileTest, RemembersJobsIdsAndStarts) {
+  uint32_t last_id = 0;
+  {
+    auto file = StateFile::open(path());
+    ASSERT_TRUE(file) << file.error().text;
+    EXPECT_EQ(file->boots(), 1u);
+    EXPECT_TRUE(file->jobs().empty());
+    for (int i = 0; i < 3; ++i) last_id = file->new_job_id();
+    ASSERT_TRUE(file->put(sample(1, "gone")));
+    ASSERT_TRUE(file->put(sample(2)));
+    SavedJob changed = sample(2);
+    changed.epoch = 5000;
+    ASSERT_TRUE(file->put(changed));
+    ASSERT_TRUE(file->put(sample(3, "other \"job\" \xc3\xa4")));
+    ASSERT_TRUE(file->erase(1));
+    ASSERT_TRUE(file->erase(77));
+  }
+  auto file = StateFile::open(path());
+  ASSERT_TRUE(file) << file.error().text;
+  EXPECT_EQ(file->boots(), 2u);
+  SavedJob changed = sample(2);
+  changed.epoch = 5000;
+  EXPECT_THAT(file->jobs(), ElementsAre(changed, sample(3, "other \"job\" \xc3\xa4")));
+  EXPECT_EQ(file->new_job_id(), last_id + 1) << "an id is not given out twice";
+}
+
+TEST_F(StateFileTest, EachStartIsOnDiskAtOnce) {
+  for (uint32_t boot = 1; boot <= 3; ++boot) {
+    const auto file = StateFile::open(path());
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->boots(), boot);
+    EXPECT_THAT(read(), HasSubstr("\"boots\": " + std::to_string(boot)));
+  }
+}
+
+TEST_F(StateFileTest, OnlyTheOwnerMayReadIt) {
+  auto file = StateFile::open(path());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(file->put(sample(1)));
+  struct stat status {};
+  ASSERT_EQ(::stat(path().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u) << "it holds the jobs' keys";
+}
+
+TEST_F(StateFileTest, EpochsNeverGoBack) {
+  uint32_t last = 0;
+  for (uint32_t boot = 1; boot <= 2; ++boot) {
+    auto file = StateFile::open(path());
+    ASSERT_TRUE(file);
+    for (const SavedJob& job : file->jobs()) EXPECT_EQ(job.epoch, last);
+    EXPECT_EQ(*file->epoch_after(0), boot << StateFile::kEpochNumberBits);
+    // More epochs in one boot than the number has room for.
+    for (uint32_t i = 0; i < 5000; ++i) {
+      const auto next = file->epoch_after(last);
+      ASSERT_TRUE(next);
+      ASSERT_GT(*next, last);
+      last = *next;
+    }
+    SavedJob job = sample(1);
+    job.epoch = last;
+    ASSERT_TRUE(file->put(job));
+  }
+  const auto file = StateFile::open(path());
+  ASSERT_TRUE(file);
+  EXPECT_GT(*file->epoch_after(last), last);
+  EXPECT_FALSE(file->epoch_after(UINT32_MAX));
+}
+
+TEST_F(StateFileTest, UsedUpBootCounterStartsAgainWithoutJobs) {
+  ASSERT_TRUE(StateFile::open(path())->put(sample(1)));
+  std::string text = read();
+  const std::string before = "\"boots\": 1,";
+  text.replace(text.find(before), before.size(),
+               "\"boots\": " + std::to_string(StateFile::kMaxBoots) + ",");
+  write(text);
+  auto file = StateFile::open(path());
+  ASSERT_TRUE(file) << file.error().text;
+  EXPECT_EQ(file->boots(), 1u);
+  EXPECT_TRUE(file->jobs().empty());
+  EXPECT_GT(file->new_job_id(), 0u);
+}
+
+TEST_F(StateFileTest, DamagedFileIsRefusedAndLeftAlone) {
+  ASSERT_TRUE(StateFile::open(path())->put(sample(1)));
+  const std::string good = read();
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  for (const std::string& bad :
+       {std::string("{"), std::string("[]"), std::string("{}"), good.substr(0, good.size() / 2),
+        with("\"format\": 1", "\"format\": 2"), with("\"boots\": 1", "\"boots\": -1"),
+        with("\"workers\": 64", "\"workers\": 65"), with("\"id\": 1", "\"id\": 4294967296"),
+        with("\"key\": ", "\"kez\": "), with("\"train\"", "17"),
+        with("\"jobs\": [", "\"jobs\": 3, \"x\": [")}) {
+    write(bad);
+    const std::string said = error(path());
+    EXPECT_THAT(said, HasSubstr("state file " + path() + " is damaged")) << bad;
+    EXPECT_THAT(said, HasSubstr("remove it to start without them"));
+    EXPECT_EQ(read(), bad) << "evidence must not be overwritten";
+  }
+}
+
+TEST_F(StateFileTest, FolderThatIsMissingOrCannotBeWrittenIsNamed) {
+  const std::string missing = dir_ / "no/such/state";
+  EXPECT_THAT(error(missing), HasSubstr(missing));
+  EXPECT_THAT(error(missing), HasSubstr("create its folder first"));
+  EXPECT_THAT(error(dir_ / ""), HasSubstr("control.state"));
+  EXPECT_THAT(error("/proc/state"), HasSubstr("cannot open the state file /proc/state"));
+  // Root may write anywhere, so a folder in the way of the temporary file stands for a full disk.
+  ASSERT_TRUE(StateFile::open(path()));
+  std::filesystem::create_directories(path() + ".new/x");
+  EXPECT_THAT(error(path()), HasSubstr("cannot write the state file " + path()));
+}
+
+TEST_F(StateFileTest, FileOfAnotherUserIsNotBelieved) {
+  ASSERT_TRUE(StateFile::open(path()));
+  if (::chown(path().c_str(), 12345, 12345) != 0) return;  // for root only
+  EXPECT_THAT(error(path()), HasSubstr("belongs to another user (uid 12345)"));
+}
+
+TEST_F(StateFileTest, SecondSwitchIsRefused) {
+  auto file = StateFile::open(path());
+  ASSERT_TRUE(file);
+  EXPECT_THAT(error(path()), HasSubstr("another switch uses the state file " + path()));
+  ASSERT_TRUE(file->put(sample(1)));
+  EXPECT_THAT(error(path()), HasSubstr("another switch")) << "the lock goes with the new file";
+}
+
+TEST_F(StateFileTest, RestOfAWriteThatWasCutShortDoesNoHarm) {
+  ASSERT_TRUE(StateFile::open(path())->put(sample(1)));
+  std::ofstream(path() + ".new") << "{\"format\": ";
+  const auto file = StateFile::open(path());
+  ASSERT_TRUE(file) << file.error().text;
+  EXPECT_THAT(file->jobs(), ElementsAre(sample(1)));
+}
+
+}  // namespace
+}  // namespace ina::switchd

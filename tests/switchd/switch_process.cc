@@ -1,0 +1,26 @@
+// A switch in a process of its own, without DPDK, for tests that kill it.
+//   switch_process FOLDER [REJOIN_TIMEOUT_MS [LANES]]
+// Its socket is FOLDER/switch.sock. SIGTERM stops it as it stops the daemon.
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <cstdlib>
+
+#include "tests/support/switch_fixture.h"
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nothing behind
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);  // for the threads below, too
+  ina::test::SwitchOptions options;
+  if (argc > 2) options.rejoin_timeout_ns = std::atoll(argv[2]) * 1'000'000;
+  if (argc > 3) options.lanes = static_cast<uint32_t>(std::atoi(argv[3]));
+  ina::test::TestSwitch sw(options, argv[1]);
+  int signal = 0;
+  ::sigwait(&signals, &signal);
+  sw.stop();
+  return 0;
+}
