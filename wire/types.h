@@ -21,6 +21,9 @@ constexpr uint32_t value(Rank rank) {
 /// A worker bitmap is one 64-bit word, so a job has at most 64 workers.
 inline constexpr uint32_t kMaxWorkers = 64;
 
+/// The endpoint of a fallback server (ina-psd). It has no bit: it contributes nothing of its own.
+inline constexpr Rank kFallbackRank{64};
+
 using Bitmap = uint64_t;
 /// `rank` below kMaxWorkers; validate() sees to it for a packet's own.
 constexpr Bitmap bit_of(Rank rank) {
@@ -57,8 +60,20 @@ constexpr Seq extend(uint32_t low, Seq reference) {
   return {reference.value + static_cast<uint64_t>(static_cast<int64_t>(delta))};
 }
 
+/// The worker that is home to a fragment under Home::kWorkers.
+constexpr Rank home_of(Seq seq, uint32_t workers) {
+  return Rank{static_cast<uint8_t>(seq.value % workers)};
+}
+
 /// Nanoseconds of a monotonic clock. Pure code gets them as a parameter.
 using Nanos = int64_t;
+
+/// Where a job's fallback aggregator lives.
+enum class Home : uint8_t {
+  kWorkers,    ///< sharded over the job's workers: fragment s at rank s mod workers
+  kDedicated,  ///< a server of its own (ina-psd)
+  kSpill,      ///< in the switch's DRAM, on the lane of the fragment
+};
 
 enum class DType : uint8_t { kInt8 = 1, kInt32, kInt64, kFloat32, kFloat64, kBFloat16, kFloat16 };
 inline constexpr DType kAllDTypes[] = {DType::kInt8,    DType::kInt32,   DType::kInt64,
@@ -130,5 +145,6 @@ constexpr bool is_valid(DType dtype, Op op) {
 std::string_view name(DType dtype);
 std::string_view name(Op op);
 std::string_view name(Collective collective);
+std::string_view name(Home home);
 
 }  // namespace ina
