@@ -213,6 +213,7 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
   job->geometry.rx_depth = 2 * std::bit_ceil(2 * grant->window / lanes);
   job->geometry.slot_bytes = config_.slot_bytes;
   job->geometry.result_rows = 2 * grant->window;
+  job->geometry.side_rows = io::shm::side_rows_for(job->geometry.rx_depth);
   job->members.resize(workers);
   auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job->geometry));
   if (!results) {
@@ -318,7 +319,8 @@ void Conductor::on_join(Client& client, const Json& body) {
     reply["shm"] = {{"layout", io::shm::kLayoutVersion},
                     {"tx_depth", job->geometry.tx_depth},
                     {"rx_depth", job->geometry.rx_depth},
-                    {"result_rows", job->geometry.result_rows}};
+                    {"result_rows", job->geometry.result_rows},
+                    {"side_rows", job->geometry.side_rows}};
     fds = {worker.session->switch_region.fd.get(), job->results.fd.get()};
     for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
   } else {

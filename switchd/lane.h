@@ -116,6 +116,7 @@ struct LaneConfig {
   IdleMode idle = IdleMode::kAuto;
   aggregator::Shape shape;
   uint32_t max_endpoints = 4096;
+  bool ecn = true;  ///< mark what goes to a worker that lags behind
 };
 
 /// Stands for Ethernet ports in a build without DPDK; never made.
@@ -142,7 +143,7 @@ class Lane {
       : config_(config),
         link_(link),
         aggregator_(config.shape, rows),
-        shm_(config.lane, config.max_endpoints),
+        shm_(config.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
@@ -188,7 +189,7 @@ class Lane {
   };
   struct JobMembers {
     JobId id{};
-    std::array<Member, kMaxWorkers> member{};
+    std::array<Member, kMaxWorkers + 1> member{};  ///< by rank; kFallbackRank is the last
   };
 
   template <class P>
@@ -227,7 +228,7 @@ class Lane {
         jobs_[command.job] = JobMembers{command.spec.id, {}};
         break;
       case Kind::kRemoveJob:
-        for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) detach(command.job, rank);
+        for (uint32_t rank = 0; rank <= kMaxWorkers; ++rank) detach(command.job, rank);
         aggregator_.remove_job(command.job);
         jobs_[command.job] = JobMembers{};
         break;

@@ -188,7 +188,8 @@ Result<void> Context::attach_shm(control::Received& joined) {
                                      std::to_string(io::shm::kLayoutVersion));
   const io::shm::Geometry geometry{config.lanes, shm.at("tx_depth").get<uint32_t>(),
                                    shm.at("rx_depth").get<uint32_t>(), config.slot_bytes,
-                                   shm.at("result_rows").get<uint32_t>()};
+                                   shm.at("result_rows").get<uint32_t>(),
+                                   shm.at("side_rows").get<uint32_t>()};
   if (joined.fds.size() != 2 + config.lanes)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
   std::vector<Fd> events(std::make_move_iterator(joined.fds.begin() + 2),

@@ -100,9 +100,10 @@ size_t ShmTransport::rx_burst(std::span<RxPacket> packets) {
       RxPacket& packet = packets[count];
       packet.message = slot.message;
       packet.payload_bytes = slot.payload_bytes;
-      packet.payload = results_.data() + slot.payload_offset;
-      if (packet.payload_bytes > results_.size() ||
-          slot.payload_offset > results_.size() - packet.payload_bytes ||
+      const Mapping& region = slot.payload_offset & kSidePayload ? switch_region_ : results_;
+      const uint64_t offset = slot.payload_offset & ~kSidePayload;
+      packet.payload = region.data() + offset;
+      if (packet.payload_bytes > region.size() || offset > region.size() - packet.payload_bytes ||
           wire::validate(packet.message, packet.payload_bytes, geometry_.slot_bytes)) {
         ++counters_.dropped;
         continue;

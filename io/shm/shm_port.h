@@ -28,8 +28,9 @@ struct WorkerSession {
 
 class ShmPort {
  public:
-  /// `lane`: whose rings of each session this object serves.
-  ShmPort(uint32_t lane, uint32_t max_endpoints);
+  /// `lane`: whose rings of each session this object serves. `ecn`: mark what goes to a worker
+  /// that lags behind.
+  ShmPort(uint32_t lane, uint32_t max_endpoints, bool ecn = true);
 
   /// Called on the lane's thread. `session` must stay until detach() has returned.
   Result<EndpointIndex> attach(WorkerSession& session, JobIndex job, Rank rank);
@@ -37,6 +38,7 @@ class ShmPort {
 
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
+  /// A payload in the job's result ring is only referred to, any other is copied into a side row.
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
   void tx_flush();
   const PortCounters& counters() const { return counters_; }
@@ -69,6 +71,11 @@ class ShmPort {
     uint64_t rx_read_seen = 0;
     bool rx_written = false;  ///< something was written since the last tx_flush
     const std::byte* results = nullptr;
+    size_t results_bytes = 0;
+    const std::byte* switch_base = nullptr;
+    std::byte* side = nullptr;           ///< our rows, of slot_bytes
+    uint64_t side_index = 0;             ///< rows used so far
+    std::vector<uint64_t> side_used_at;  ///< by row: the entry of the receive ring that used it
     // Sleeping.
     SleepFlag* lane_sleeping = nullptr;
     const SleepFlag* worker_sleeping = nullptr;
@@ -78,8 +85,11 @@ class ShmPort {
 
   size_t take(Endpoint& endpoint, std::span<RxPacket> burst);
   bool has_packet(const Endpoint& endpoint) const;
+  void look_at_reader(Endpoint& endpoint);
+  std::byte* next_side_row(Endpoint& endpoint);
 
   uint32_t lane_;
+  bool ecn_;
   Fd epoll_;
   std::vector<Endpoint> endpoints_;
   std::vector<EndpointIndex> active_;  ///< capacity is fixed; order is the polling order
