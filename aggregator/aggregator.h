@@ -30,6 +30,13 @@ struct JobSpec {
   uint32_t window = 0;   ///< W in fragments, over all lanes; a multiple of the lanes
   scheduler::StaticPool pool;
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
+  Bitmap* seen = nullptr;        ///< 2W / lanes words, zero; shared slots only
+  Seq start;                     ///< first fragment not known to be complete everywhere
+  uint32_t floor_slots = 0;      ///< kept for the job, of this lane; shared slots only
+  uint32_t ceiling_slots = 0;    ///< most it may hold, of this lane; shared slots only
+  uint8_t priority_max = 255;
+  Home home = Home::kWorkers;
+  uint32_t instance = 0;  ///< of the fallback
 };
 
 /// What became of a packet (I5: exactly one of these) and what is to be sent because of it.

@@ -130,9 +130,13 @@ std::string lcores_text(const Json& status) {
 
 std::string aggregator_text(const Json& status) {
   const Json& aggregator = child(status, "aggregator");
+  const bool has_fallback =
+      text(aggregator, "policy") != "static" && child(aggregator, "home").is_string();
+  const std::string home =
+      has_fallback ? fmt::format(" (fallback: {})", text(aggregator, "home")) : "";
   std::string out = fmt::format(
-      "\naggregator: policy {}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
-      text(aggregator, "policy"), with_separators(number(aggregator, "slots")),
+      "\naggregator: policy {}{}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
+      text(aggregator, "policy"), home, with_separators(number(aggregator, "slots")),
       format_bytes(number(aggregator, "slot_bytes")),
       with_separators(number(aggregator, "slots_reserved")),
       with_separators(number(aggregator, "slots_used")),
@@ -141,8 +145,25 @@ std::string aggregator_text(const Json& status) {
       fmt::format("  absorbed {} contributions", with_separators(number(aggregator, "absorbed")));
   if (child(aggregator, "absorbed_bytes").is_number())
     out += fmt::format(" ({})", format_bytes(number(aggregator, "absorbed_bytes")));
-  return out +
-         fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
+  out += fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
+  // Counters of the policies that share slots; static has none of them.
+  static constexpr std::pair<const char*, const char*> kShared[] = {
+      {"preemptions", "preemptions"},
+      {"parts", "partial sums to the fallback"},
+      {"bypassed", "that found no slot"},
+      {"fallback_results", "results of the fallback"},
+      {"reminders", "reminders"}};
+  std::string shared;
+  for (const auto& [key, what] : kShared)
+    if (child(aggregator, key).is_number())
+      shared += fmt::format("{}{} {}", shared.empty() ? "  " : ", ",
+                            with_separators(number(aggregator, key)), what);
+  if (!shared.empty()) out += shared + "\n";
+  if (child(aggregator, "memory_bytes").is_number())
+    out += fmt::format("  memory of jobs {} of {}\n",
+                       format_bytes(number(aggregator, "memory_used_bytes")),
+                       format_bytes(number(aggregator, "memory_bytes")));
+  return out;
 }
 
 std::string_view describe_drop(const std::string& counter) {
@@ -187,15 +208,24 @@ std::string waiting_text(const Json& job) {
   return out;
 }
 
+/// "512", or what a job holds of shared slots and between which bounds.
+std::string slots_text(const Json& job) {
+  if (!child(job, "slots_ceiling").is_number()) return with_separators(number(job, "slots"));
+  const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
+                                         with_separators(number(job, "slots_ceiling")));
+  if (!child(job, "slots_held").is_number()) return bounds;
+  return fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
+}
+
 std::string jobs_text(const Json& status) {
-  Table table({"JOB", "ID", "EPOCH", "STATE", "JOINED", "WINDOW"},
-              {true, false, false, true, false, false});
+  Table table({"JOB", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
+              {true, false, false, true, false, false, true});
   std::string waiting;
   for (const Json& job : child(status, "jobs")) {
     table.add({text(job, "name"), std::to_string(number(job, "id")),
                std::to_string(number(job, "epoch")), text(job, "state"),
                fmt::format("{} of {}", ranks(job, "joined").size(), number(job, "world_size")),
-               with_separators(number(job, "window"))});
+               with_separators(number(job, "window")), slots_text(job)});
     waiting += fmt::format("job {}: {}\n", text(job, "name"), waiting_text(job));
   }
   if (table.empty()) return "\nno job: no worker has joined\n";

@@ -36,7 +36,9 @@ uint64_t random_u64() {
 Conductor::Conductor(ConductorConfig config, std::vector<LaneLink*> lanes)
     : config_(std::move(config)),
       lanes_(std::move(lanes)),
-      admission_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      pools_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      shared_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      memory_(config_.memory_bytes),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -191,33 +193,22 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
                        name, jobs_.size()));
     return nullptr;
   }
-  const uint64_t wanted =
-      window_bytes == 0 ? UINT64_MAX : std::max<uint64_t>(1, window_bytes / config_.slot_bytes);
-  auto grant = admission_.admit(config_.slots_per_job, wanted);
-  if (!grant) {
-    refuse(client, INA_ERR_REFUSED, fmt::format("job '{}' does not fit: {}", name, grant.error()));
-    return nullptr;
-  }
   auto job = std::make_unique<Job>();
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
   job->name = name;
   job->index = static_cast<aggregator::JobIndex>(free - jobs_.begin());
   job->id = JobId{next_job_id_++};
   job->key = random_u64();
   job->uid = client.peer.uid;
   job->workers = workers;
-  job->grant = *grant;
-  job->geometry.lanes = lanes;
-  job->geometry.tx_depth = std::bit_ceil(grant->window / lanes);
-  // Results of the whole double window, and answers to questions asked again.
-  job->geometry.rx_depth = 2 * std::bit_ceil(2 * grant->window / lanes);
-  job->geometry.slot_bytes = config_.slot_bytes;
-  job->geometry.result_rows = 2 * grant->window;
-  job->geometry.side_rows = io::shm::side_rows_for(job->geometry.rx_depth);
   job->members.resize(workers);
+  if (auto taken = take_resources(*job, window_bytes); !taken) {
+    refuse(client, taken.error().status,
+           fmt::format("job '{}' does not fit: {}", name, taken.error().text));
+    return nullptr;
+  }
   auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job->geometry));
   if (!results) {
-    admission_.release(*grant);
+    give_back_resources(*job);
     refuse(client, results.error().status, results.error().text);
     return nullptr;
   }
@@ -227,12 +218,10 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
     command.spec.id = job->id;
     command.spec.epoch = job->epoch;
     command.spec.workers = workers;
-    command.spec.window = grant->window;
-    command.spec.pool = {grant->first_slot, grant->slots_per_lane, lanes, lane};
-    command.spec.results = job->results.map.data();
+    fill_spec(*job, lane, command.spec);
   });
-  spdlog::info("job admitted job={} id={} workers={} window={} slots={} uid={}", name,
-               value(job->id), workers, grant->window, grant->slots_per_lane * lanes, job->uid);
+  spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} uid={}", name,
+               value(job->id), workers, job->grant.window, job->memory_bytes, job->uid);
   *free = std::move(job);
   return free->get();
 }
@@ -311,6 +300,7 @@ void Conductor::on_join(Client& client, const Json& body) {
                 {"window", job->grant.window},
                 {"slot_bytes", config_.slot_bytes},
                 {"lanes", job->geometry.lanes}};
+  add_rules(*job, reply);
   std::vector<int> fds;
   if (transport == "shm") {
     auto session = io::shm::WorkerSession::create(job->geometry, job->results.map.data());
@@ -449,7 +439,7 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
 void Conductor::remove_job(Job& job) {
   on_lanes(LaneCommand::Kind::kRemoveJob,
            [&](LaneCommand& command, uint32_t) { command.job = job.index; });
-  admission_.release(job.grant);
+  give_back_resources(job);
   jobs_[job.index].reset();
 }
 

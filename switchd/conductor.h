@@ -30,10 +30,23 @@ struct ConductorConfig {
   uint32_t slot_bytes = 0;
   uint32_t slots_per_job = 0;
   std::string policy = "static";
+  Home home = Home::kWorkers;
+  uint64_t window_bytes = 4ull << 20;
+  uint32_t slots_floor = 0;    ///< of each job, of the whole array; shared slots only
+  uint32_t slots_ceiling = 0;  ///< 0: all
+  uint8_t priority_max = 255;
+  uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
+  int64_t rto_min_us = 2'000;
+  int64_t rto_max_us = 200'000;
+  bool ecn = true;
+  bool aggregator_window = false;
   IdleMode idle = IdleMode::kAuto;
   bool has_shm = true;
   std::string shm_name = "shm0";
   std::vector<FramePortInfo> frame_ports;
+
+  /// Policy static gives each job slots of its own, the others share all slots among the jobs.
+  bool fixed_slots() const { return policy == "static"; }
 };
 
 class Conductor {
@@ -62,6 +75,10 @@ class Conductor {
   void on_join(Client& client, const Json& body);
   Job* find_or_admit(Client& client, const std::string& name, uint32_t workers,
                      uint64_t window_bytes);
+  Result<void> take_resources(Job& job, uint64_t window_bytes);
+  void give_back_resources(Job& job);
+  void fill_spec(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
+  void add_rules(const Job& job, Json& joined) const;
   void on_attach(Client& client, control::Received& received);
   void on_leave(Client& client);
   void on_abort(Client& client, const Json& body);
@@ -85,7 +102,9 @@ class Conductor {
 
   ConductorConfig config_;
   std::vector<LaneLink*> lanes_;
-  scheduler::StaticAdmission admission_;
+  scheduler::StaticAdmission pools_;
+  scheduler::SharedAdmission shared_;
+  scheduler::MemoryBudget memory_;
   Fd epoll_;
   Fd stop_event_;
   Fd lane_event_;

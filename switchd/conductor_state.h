@@ -52,6 +52,9 @@ struct Conductor::Job {
   uid_t uid = 0;
   uint32_t workers = 0;
   scheduler::Grant grant;
+  uint64_t memory_bytes = 0;
+  uint32_t instance = 0;                  ///< of the fallback
+  std::vector<std::vector<Bitmap>> seen;  ///< by lane; read and written by the lane
   io::shm::Geometry geometry;
   io::shm::Region results;
   State state = State::kJoining;

@@ -118,6 +118,16 @@ ConductorConfig conductor_config(const config::Config& config,
   c.slot_bytes = config.aggregator.slot_bytes;
   c.slots_per_job = config.static_pools.slots_per_job;
   c.policy = std::string(name(config.aggregator.policy));
+  c.home = static_cast<Home>(config.fallback.home);
+  c.window_bytes = config.jobs.window_bytes;
+  c.slots_floor = config.jobs.slots_floor;
+  c.slots_ceiling = config.jobs.slots_ceiling;
+  c.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
+  c.memory_bytes = config.jobs.memory_bytes;
+  c.rto_min_us = config.recovery.rto_min_us;
+  c.rto_max_us = config.recovery.rto_max_us;
+  c.ecn = config.congestion.ecn;
+  c.aggregator_window = config.congestion.aggregator_window;
   c.has_shm = false;
   for (const config::PortConfig& port : config.ports)
     if (port.type == config::PortType::kShm) {
@@ -147,6 +157,7 @@ Result<void> serve(const config::Config& config) {
     lane.lane = i;
     lane.burst = config.switchd.burst;
     lane.idle = static_cast<IdleMode>(config.switchd.idle);
+    lane.ecn = config.congestion.ecn;
     lane.shape = {config.aggregator.slots / lanes, config.aggregator.slot_bytes,
                   config.switchd.max_jobs};
     lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * kMaxWorkers, 65535);

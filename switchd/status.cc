@@ -79,9 +79,13 @@ Conductor::Json Conductor::status_json() {
           {"lcores", lanes},
           {"aggregator",
            {{"policy", config_.policy},
-            {"slots", admission_.slots_total()},
+            {"home", std::string(name(config_.home))},
+            {"slots", pools_.slots_total()},
             {"slot_bytes", config_.slot_bytes},
-            {"slots_reserved", admission_.slots_reserved()},
+            {"slots_reserved",
+             config_.fixed_slots() ? pools_.slots_reserved() : shared_.slots_reserved()},
+            {"memory_bytes", memory_.total()},
+            {"memory_used_bytes", memory_.used()},
             {"slots_used", total.slots_used},
             {"slots_used_peak", total.slots_used_peak},
             {"packets", total.packets},
@@ -108,7 +112,13 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
                {"state", kStates[static_cast<size_t>(job.state)]},
                {"window", job.grant.window},
-               {"slots", job.grant.slots_per_lane * job.geometry.lanes}};
+               {"memory_bytes", job.memory_bytes}};
+  if (config_.fixed_slots()) {
+    json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
+  } else {
+    json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
+    json["slots_ceiling"] = job.grant.ceiling_per_lane * job.geometry.lanes;
+  }
   if (job.state == Job::State::kRunning) {
     if (const auto oldest = oldest_waiting(job)) {
       json["waiting_for"] = ranks_of(oldest->missing);

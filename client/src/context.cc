@@ -167,6 +167,10 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.window = body.at("window").get<uint32_t>();
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
     config.lanes = body.at("lanes").get<uint32_t>();
+    config.fixed_slots = body.at("policy") == "static";
+    config.home_workers = !config.fixed_slots && body.at("home") == "workers";
+    config.rto_min_ns = body.at("rto_min_us").get<Nanos>() * 1000;
+    config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
     if (config.window == 0 || config.lanes == 0)
       return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
     engine_ = std::make_unique<Engine>(config);
@@ -186,8 +190,10 @@ Result<void> Context::attach_shm(control::Received& joined) {
                                      ") uses shm layout " + std::to_string(layout) + ", libina " +
                                      ina_version() + " layout " +
                                      std::to_string(io::shm::kLayoutVersion));
-  const io::shm::Geometry geometry{config.lanes, shm.at("tx_depth").get<uint32_t>(),
-                                   shm.at("rx_depth").get<uint32_t>(), config.slot_bytes,
+  const io::shm::Geometry geometry{config.lanes,
+                                   shm.at("tx_depth").get<uint32_t>(),
+                                   shm.at("rx_depth").get<uint32_t>(),
+                                   config.slot_bytes,
                                    shm.at("result_rows").get<uint32_t>(),
                                    shm.at("side_rows").get<uint32_t>()};
   if (joined.fds.size() != 2 + config.lanes)

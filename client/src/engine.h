@@ -22,6 +22,8 @@ struct EngineConfig {
   uint32_t lanes = 1;
   Nanos rto_min_ns = 100'000'000;  ///< no fragment is sent again sooner than this
   Nanos rto_max_ns = 2'000'000'000;
+  bool fixed_slots = true;    ///< policy static: a fragment without result is sent again
+  bool home_workers = false;  ///< the fallback runs in the workers
 };
 
 struct OperationSpec {

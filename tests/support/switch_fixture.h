@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,6 +24,8 @@ struct SwitchOptions {
   uint32_t lanes = 1;
   uint32_t max_jobs = 16;
   IdleMode idle = IdleMode::kAuto;
+  /// Whatever else is to differ from the defaults.
+  std::function<void(switchd::ConductorConfig&)> conductor = {};
 };
 
 class TestSwitch {
@@ -36,6 +39,7 @@ class TestSwitch {
     config.slot_bytes = options.slot_bytes;
     config.slots_per_job = options.slots_per_job;
     config.max_jobs = options.max_jobs;
+    if (options.conductor) options.conductor(config);
     std::vector<switchd::LaneLink*> links;
     for (uint32_t i = 0; i < options.lanes; ++i) {
       switchd::LaneConfig lane;

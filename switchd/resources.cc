@@ -1,0 +1,101 @@
+// What a job gets of the switch, by policy: window, slots, memory; and what lanes and workers are
+// told of it.
+#include <algorithm>
+#include <bit>
+
+#include "switchd/conductor_state.h"
+
+namespace ina::switchd {
+
+namespace {
+
+io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_bytes) {
+  // Payload rows that a worker runs through again and again should stay in its cache; its window
+  // may be much larger.
+  constexpr uint32_t kTxBytes = 1 << 20;
+  constexpr uint32_t kLeastTxRows = 64;
+  io::shm::Geometry geometry;
+  geometry.lanes = lanes;
+  geometry.tx_depth = std::min(std::bit_ceil(window / lanes),
+                               std::max(kLeastTxRows, kTxBytes / std::bit_ceil(slot_bytes)));
+  // Results of the whole double window, and answers to questions asked again.
+  geometry.rx_depth = 2 * std::bit_ceil(2 * window / lanes);
+  geometry.slot_bytes = slot_bytes;
+  geometry.result_rows = 2 * window;
+  geometry.side_rows = io::shm::side_rows_for(geometry.rx_depth);
+  return geometry;
+}
+
+/// Bytes per fragment of a fallback's ring beside its value row, generously.
+constexpr uint64_t kFallbackEntryBytes = 128;
+
+}  // namespace
+
+/// Decides window, slots and memory of a job, whose number of workers is known. Whatever was taken
+/// is given back by give_back_resources().
+Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  const uint64_t wanted =
+      window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
+  const uint64_t window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
+  auto grant = config_.fixed_slots()
+                   ? pools_.admit(config_.slots_per_job, window)
+                   : shared_.admit(window, config_.slots_floor, config_.slots_ceiling);
+  if (!grant) return fail(INA_ERR_REFUSED, grant.error());
+  job.grant = *grant;
+  job.geometry = geometry_for(grant->window, lanes, config_.slot_bytes);
+  job.memory_bytes = io::shm::result_region_bytes(job.geometry) +
+                     uint64_t{job.workers} * io::shm::SwitchLayout(job.geometry).bytes;
+  if (!config_.fixed_slots()) {
+    const uint64_t double_window = uint64_t{2} * grant->window;
+    job.seen.assign(lanes, std::vector<Bitmap>(double_window / lanes));
+    job.memory_bytes += double_window * sizeof(Bitmap);
+    if (config_.home == Home::kSpill)
+      job.memory_bytes += double_window * (config_.slot_bytes + kFallbackEntryBytes);
+    if (config_.home == Home::kDedicated)
+      job.memory_bytes += io::shm::SwitchLayout(job.geometry).bytes;
+  }
+  if (auto taken = memory_.take(job.memory_bytes); !taken) {
+    job.memory_bytes = 0;
+    give_back_resources(job);
+    return fail(INA_ERR_REFUSED, taken.error());
+  }
+  return {};
+}
+
+void Conductor::give_back_resources(Job& job) {
+  if (config_.fixed_slots())
+    pools_.release(job.grant);
+  else
+    shared_.release(job.grant);
+  memory_.give_back(job.memory_bytes);
+}
+
+void Conductor::fill_spec(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
+  spec.window = job.grant.window;
+  spec.results = job.results.map.data();
+  if (config_.fixed_slots()) {
+    spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
+    return;
+  }
+  spec.seen = job.seen[lane].data();
+  spec.floor_slots = job.grant.floor_per_lane;
+  spec.ceiling_slots = job.grant.ceiling_per_lane;
+  spec.priority_max = config_.priority_max;
+  spec.home = config_.home;
+  spec.instance = job.instance;
+}
+
+/// Adds to the answer to a join by which rules the worker is to play.
+void Conductor::add_rules(const Job& job, Json& joined) const {
+  joined["policy"] = config_.policy;
+  joined["home"] = std::string(name(config_.home));
+  joined["instance"] = job.instance;
+  joined["rto_min_us"] = config_.rto_min_us;
+  joined["rto_max_us"] = config_.rto_max_us;
+  joined["ecn"] = config_.ecn;
+  joined["aggregator_window"] = config_.aggregator_window;
+  joined["priority_max"] = config_.priority_max;
+}
+
+}  // namespace ina::switchd
