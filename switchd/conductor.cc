@@ -83,6 +83,7 @@ void Conductor::run() {
         uint64_t value;
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
         on_lane_events();
+        call_idle_workers();
       } else if (fd == listener_->fd()) {
         accept_clients();
       } else if (const auto client = clients_.find(fd); client != clients_.end()) {
@@ -485,6 +486,17 @@ void Conductor::on_lane_events() {
                           job->name, value(event->first_rank), text_of(event->first),
                           value(event->other_rank), text_of(event->other)));
     }
+  }
+}
+
+/// Packets wait for workers whose users compute: somebody must take them in.
+void Conductor::call_idle_workers() {
+  for (auto& job : jobs_) {
+    if (!job) continue;
+    for (Job::Worker& member : job->members)
+      if (member.client && member.session &&
+          member.session->call_wanted.exchange(false, std::memory_order_acq_rel))
+        send(*member.client, {{"type", "wake"}});
   }
 }
 

@@ -85,6 +85,7 @@ class Conductor {
   void on_explain(Client& client);
   void on_status(Client& client);
   void on_lane_events();
+  void call_idle_workers();
 
   void worker_gone(Client& client);
   void tell_missing(Job& job);

@@ -95,6 +95,8 @@ class LaneLink {
   void report(const LaneEvent& event) {
     if (events_.push(event)) ring(conductor_event_);
   }
+  /// Has the conductor look which workers are to be called (io::shm::WorkerSession::call_wanted).
+  void report_calls() { ring(conductor_event_); }
   int wake_fd() const { return wake_.get(); }
   void set_conductor_event(int fd) { conductor_event_ = fd; }
 
@@ -209,6 +211,7 @@ class Lane {
 
   void flush() {
     shm_.tx_flush();
+    if (shm_.take_calls()) link_.report_calls();
     for (FramePort* port : frame_ports_) port->tx_flush();
   }
 

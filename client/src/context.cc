@@ -75,6 +75,8 @@ constexpr Nanos kExplainNs = 1'000'000'000;
 constexpr int kGraceMs = 1;
 // While the engine is driven in the background the control socket is looked at this often.
 constexpr Nanos kBackgroundSleepNs = 5'000'000;
+// How long the background thread waits for more after it was called.
+constexpr Nanos kLingerNs = 1'000'000;
 
 }  // namespace
 
@@ -269,9 +271,11 @@ Result<Operation*> Context::start(const OperationSpec& spec) {
   Operation* operation = nullptr;
   {
     const auto lock = lock_engine();
+    transport_->set_idle(false);
     operation = engine_->submit(spec, now_ns());
     progress();
     running_.store(engine_->running(), std::memory_order_relaxed);
+    rest();
   }
   return operation;
 }
@@ -292,11 +296,21 @@ bool Context::progress() {
     sent = transport_->tx_burst(std::span(to_send, ready));
     engine_->sent(sent, now);
   }
+  all_sent_ = sent == ready && ready < Engine::kBurst;
   if (engine_->counters().operations != operations) {
     running_.store(engine_->running(), std::memory_order_relaxed);
     if (sleepers_.load() != 0) cv_.notify_all();
   }
   return arrived + sent != 0;
+}
+
+/// Under mutex_, by whoever stops driving. When nothing is under way, the switch is to call if
+/// something comes for this worker after all: a question by others, or parts of their sums.
+void Context::rest() {
+  if (engine_->config().fixed_slots || engine_->running() != 0) return;
+  if (!transport_->set_idle(true) && all_sent_) return;
+  called_ = true;
+  kick();
 }
 
 void Context::drive(const Operation& operation, Nanos deadline) {
@@ -331,6 +345,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
       const bool failed = failed_.load() != INA_OK;
       if (done || failed) engine_->release(operation);
       const bool more = engine_->running() != 0;
+      rest();
       lock.unlock();
       if (sleepers_.load() != 0) cv_.notify_all();
       if (more && !failed) kick();
@@ -361,6 +376,7 @@ int Context::test(Operation* operation) {
   if (!lock) lock = lock_engine();
   const bool failed = failed_.load() != INA_OK;
   if (!failed && !operation->done.load(std::memory_order_acquire)) progress();
+  rest();
   const bool done = operation->done.load(std::memory_order_acquire);
   if (!done && !failed) return INA_IN_PROGRESS;
   engine_->release(operation);
@@ -428,12 +444,20 @@ void Context::kick() {
 
 void Context::background() {
   ::pthread_setname_np(::pthread_self(), "ina-background");
+  const Nanos idle_poll_ns = engine_->config().fixed_slots ? 0 : transport_->idle_poll_ns();
+  const int idle_poll_ms = idle_poll_ns == 0 ? -1 : static_cast<int>(idle_poll_ns / 1'000'000);
+  {
+    const auto lock = lock_engine();
+    rest();
+  }
   while (!stopping_.load()) {
-    const bool needed = running_.load() != 0 && !driving_.load() && failed_.load() == INA_OK;
+    const bool needed =
+        (running_.load() != 0 || called_.load()) && !driving_.load() && failed_.load() == INA_OK;
     pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {kick_event_.get(), POLLIN, 0}};
     // A context whose switch is gone has nothing more to hear.
     const nfds_t first = failed_.load() == INA_OK ? 0 : 1;
-    ::poll(fds + first, 2 - first, needed ? 0 : -1);
+    const int events = ::poll(fds + first, 2 - first, needed ? 0 : first == 0 ? idle_poll_ms : -1);
+    if (events == 0 && !needed) called_ = true;
     if (first == 0 && fds[0].revents != 0) read_control();
     if (fds[1].revents != 0) {
       uint64_t count;
@@ -441,32 +465,48 @@ void Context::background() {
       if (!stopping_.load()) ::poll(fds, 1, kGraceMs);
       kicked_ = false;
     }
-    if (needed) drive_in_background();
+    // Whoever wanted the engine is about to drive it, too.
+    if (needed && !drive_in_background()) ::poll(fds, 1, kGraceMs);
   }
 }
 
-void Context::drive_in_background() {
+/// False: left it to somebody who wants the engine.
+bool Context::drive_in_background() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) {
     ::usleep(100);
-    return;
+    return true;
   }
+  const bool called = called_.exchange(false);
+  if (called) transport_->set_idle(false);
   IdleStrategy idle(settings_.idle == IdleMode::kSpin ? IdleMode::kYield : settings_.idle);
-  while (engine_->running() != 0 && contenders_.load() == 0 && sleepers_.load() == 0 &&
-         failed_.load() == INA_OK && !stopping_.load()) {
+  Nanos linger_until = 0;
+  const auto mine = [&] {
+    if (contenders_.load() != 0 || failed_.load() != INA_OK || stopping_.load()) return false;
+    return engine_->running() != 0 ? sleepers_.load() == 0 : called;
+  };
+  while (mine()) {
     if (progress()) {
       idle.reset();
+      linger_until = now_ns() + kLingerNs;
       continue;
     }
     const Nanos now = now_ns();
-    if (idle.idle(now) == IdleStrategy::Step::kSleep) {
+    if (engine_->running() == 0) {
+      // What comes next is cheaper to take in while still here.
+      if (now >= linger_until) break;
+      transport_->wait(linger_until - now);
+    } else if (idle.idle(now) == IdleStrategy::Step::kSleep) {
       const Nanos left = engine_->next_deadline() - now;
       if (left > 0) transport_->wait(std::min({idle.sleep_ns(), left, kBackgroundSleepNs}));
       break;
     }
   }
+  rest();
+  const bool wanted = contenders_.load() != 0;
   lock.unlock();
   ::sched_yield();
+  return !wanted;
 }
 
 void Context::read_control() {
@@ -486,6 +526,10 @@ void Context::read_control() {
     const Error error = error_of(body);
     return end(giving_up && error.status == INA_ERR_ABORTED ? INA_ERR_TIMEOUT : error.status,
                error.text);
+  }
+  if (type == "wake") {
+    called_ = true;
+    return;
   }
   {
     const std::lock_guard state(state_mutex_);

@@ -3,7 +3,7 @@
 //
 // Threads. Whoever waits drives the engine itself, under mutex_; others that wait meanwhile sleep
 // on cv_. One background thread reads the control socket and drives the engine when operations are
-// under way and nobody waits.
+// under way and nobody waits, or when the switch calls because others ask this worker something.
 #pragma once
 
 #include <atomic>
@@ -69,8 +69,9 @@ class Context {
   std::unique_lock<std::mutex> lock_engine();
   bool progress();
   void drive(const Operation& operation, Nanos deadline);
+  void rest();
   void background();
-  void drive_in_background();
+  bool drive_in_background();
   void read_control();
 
   void end(int status, const std::string& text);
@@ -91,6 +92,8 @@ class Context {
   std::atomic<bool> driving_{false};
   std::atomic<int> sleepers_{0};  ///< threads that sleep on cv_
   std::atomic<size_t> running_{0};
+  std::atomic<bool> called_{false};  ///< something may have come while nothing was under way
+  bool all_sent_ = true;             ///< by the last progress(); under mutex_
 
   mutable std::mutex state_mutex_;  ///< what follows, and cv_
   std::condition_variable cv_;

@@ -46,6 +46,13 @@ struct alignas(kLineBytes) Position {
   std::atomic<uint64_t> value{0};
 };
 
+/// Values of a worker's sleep flag: awake, asleep on the doorbell, or one that nobody drives and
+/// that is to be called over the control connection. Each idle period has a number of its own, so
+/// that a lane calls once a period.
+inline constexpr uint32_t kAwake = 0;
+inline constexpr uint32_t kAsleep = 1;
+inline constexpr uint32_t kFirstIdlePeriod = 2;
+
 /// Non-zero while its writer sleeps and wants to be woken, alone on its line.
 struct alignas(kLineBytes) SleepFlag {
   std::atomic<uint32_t> value{0};

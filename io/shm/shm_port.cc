@@ -69,6 +69,7 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   endpoint.lane_sleeping = at<SleepFlag>(base, ours.sleeping) + lane_;
   endpoint.worker_sleeping = at<SleepFlag>(peer, worker.sleeping);
   endpoint.doorbell = at<SleepFlag>(base, ours.doorbell);
+  endpoint.call_wanted = &session.call_wanted;
   endpoint.wake_event = session.wake_events[lane_].get();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // edge-triggered and never read: a peer cannot block us on it
@@ -224,9 +225,14 @@ void ShmPort::tx_flush() {
   for (const EndpointIndex index : written_) {
     Endpoint& endpoint = endpoints_[index];
     endpoint.rx_written = false;
-    if (endpoint.worker_sleeping->value.load(std::memory_order_relaxed) == 0) continue;
-    endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
-    futex_wake(&endpoint.doorbell->value);
+    const uint32_t sleeping = endpoint.worker_sleeping->value.load(std::memory_order_relaxed);
+    if (sleeping == kAsleep) {
+      endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
+      futex_wake(&endpoint.doorbell->value);
+    } else if (sleeping >= kFirstIdlePeriod && sleeping != endpoint.called_in) {
+      endpoint.called_in = sleeping;
+      if (!endpoint.call_wanted->exchange(true, std::memory_order_acq_rel)) calls_wanted_ = true;
+    }
   }
   written_.clear();
 }

@@ -1,8 +1,10 @@
 // The switch's side of the same-host port, one object per lane.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/port.h"
@@ -20,6 +22,9 @@ struct WorkerSession {
   std::vector<Fd>
       wake_events;  ///< eventfd per lane, written by the worker; the switch never reads it
   const std::byte* results = nullptr;  ///< result region of the job
+  /// Packets wait for a worker that nobody drives: set by lanes, reset by the conductor before it
+  /// sends the worker word.
+  std::atomic<bool> call_wanted{false};
 
   /// Makes the switch's part; the worker's region is mapped when it arrives.
   static Result<std::unique_ptr<WorkerSession>> create(const Geometry& geometry,
@@ -41,6 +46,8 @@ class ShmPort {
   /// A payload in the job's result ring is only referred to, any other is copied into a side row.
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
   void tx_flush();
+  /// True if a tx_flush() since the last call has set a session's call_wanted.
+  bool take_calls() { return std::exchange(calls_wanted_, false); }
   const PortCounters& counters() const { return counters_; }
 
   /// epoll descriptor that becomes readable when a worker rings while the lane sleeps.
@@ -80,6 +87,8 @@ class ShmPort {
     SleepFlag* lane_sleeping = nullptr;
     const SleepFlag* worker_sleeping = nullptr;
     SleepFlag* doorbell = nullptr;
+    std::atomic<bool>* call_wanted = nullptr;
+    uint32_t called_in = kAwake;  ///< idle period in which the worker was called
     int wake_event = -1;
   };
 
@@ -95,6 +104,7 @@ class ShmPort {
   std::vector<EndpointIndex> active_;  ///< capacity is fixed; order is the polling order
   size_t next_ = 0;                    ///< where polling goes on
   std::vector<EndpointIndex> written_;
+  bool calls_wanted_ = false;
   PortCounters counters_;
 };
 
