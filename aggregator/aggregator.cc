@@ -38,6 +38,16 @@ void Aggregator::remove_job(JobIndex index) {
   job = Job{};
 }
 
+void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback*) {
+  const JobSpec spec = jobs_[index].spec;
+  const Seq top = jobs_[index].top;
+  remove_job(index);
+  add_job(index, spec);
+  jobs_[index].top = top;
+  jobs_[index].spec.epoch = epoch;
+  jobs_[index].spec.instance = instance;
+}
+
 void Aggregator::abort_job(JobIndex index) {
   jobs_[index].aborted = true;
 }

@@ -11,6 +11,7 @@
 #include "aggregator/kernels.h"
 #include "aggregator/slot.h"
 #include "io/port.h"
+#include "scheduler/policy.h"
 #include "scheduler/static_pool.h"
 #include "wire/message.h"
 
@@ -22,6 +23,8 @@ struct Shape {
   uint32_t max_jobs = 0;
 };
 
+class Fallback;
+
 /// A job as the conductor admitted it. The result ring outlives the job's stay in the shard.
 struct JobSpec {
   JobId id{};
@@ -30,13 +33,14 @@ struct JobSpec {
   uint32_t window = 0;   ///< W in fragments, over all lanes; a multiple of the lanes
   scheduler::StaticPool pool;
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
-  Bitmap* seen = nullptr;        ///< 2W / lanes words, zero; shared slots only
-  Seq start;                     ///< first fragment not known to be complete everywhere
-  uint32_t floor_slots = 0;      ///< kept for the job, of this lane; shared slots only
-  uint32_t ceiling_slots = 0;    ///< most it may hold, of this lane; shared slots only
+  Bitmap* seen = nullptr;        ///< ring of seen_words() zeros; shared slots only
+  Seq start;                     ///< fragments below this are complete
+  scheduler::Quota quota;        ///< of this lane; shared slots only
   uint8_t priority_max = 255;
   Home home = Home::kWorkers;
   uint32_t instance = 0;  ///< of the fallback
+
+  static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
 };
 
 /// What became of a packet (I5: exactly one of these) and what is to be sent because of it.
@@ -100,6 +104,8 @@ class Aggregator {
   void add_job(JobIndex index, const JobSpec& spec);
   /// Sweeps the job's slots. Its packets are dropped from now on (kBadJob).
   void remove_job(JobIndex index);
+  /// The job goes on in another epoch, with another instance of its fallback: sweeps its slots.
+  void new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback* spill);
   /// Its packets are dropped from now on (kJobAborted); the slots stay until remove_job.
   void abort_job(JobIndex index);
 
@@ -110,6 +116,10 @@ class Aggregator {
   /// Oldest incomplete fragment of a job. Looks at all its slots: not for the packet path.
   std::optional<Waiting> oldest_waiting(JobIndex index) const;
 
+  /// 1 + the highest fragment of a job that is known to be complete.
+  Seq results_end(JobIndex index) const {
+    return jobs_[index].top - uint64_t{jobs_[index].spec.window};
+  }
   /// Workers of a job that is present.
   uint32_t workers(JobIndex index) const { return jobs_[index].spec.workers; }
   const Counters& counters() const { return counters_; }

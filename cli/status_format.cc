@@ -192,20 +192,26 @@ std::string drops_text(const Json& status) {
 /// Why does nothing happen? One line that answers it.
 std::string waiting_text(const Json& job) {
   const std::string state = text(job, "state");
+  const bool no_fallback = child(job, "fallback_missing") == true;
+  const std::string fallback = "the fallback server (ina-psd)";
   if (state == "joining") {
     const auto missing = ranks(job, "missing");
-    return missing.empty() ? "all ranks have joined"
-                           : fmt::format("waiting for {} to join", ranks_text(missing));
+    if (missing.empty())
+      return no_fallback ? fmt::format("waiting for {}", fallback) : "all ranks have joined";
+    return fmt::format("waiting for {}{} to join", ranks_text(missing),
+                       no_fallback ? " and " + fallback : "");
   }
   if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
   if (state == "aborted") return "aborted, about to be removed";
   const auto waiting_for = ranks(job, "waiting_for");
-  if (waiting_for.empty()) return "idle: no fragment is incomplete";
+  const std::string gone =
+      no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
+  if (waiting_for.empty()) return "idle: no fragment is incomplete" + gone;
   std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
                                 ranks_text(waiting_for));
   if (child(job, "oldest_operation").is_string())
     out += fmt::format(" ({})", text(job, "oldest_operation"));
-  return out;
+  return out + gone;
 }
 
 /// "512", or what a job holds of shared slots and between which bounds.

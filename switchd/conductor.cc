@@ -150,6 +150,8 @@ void Conductor::read_client(Client& client) {
 
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
+  if (client.role != Client::Role::kWorker || type == "serve" || type == "join_fallback")
+    return handle_server(client, received, type);
   if (type == "join") return on_join(client, received.body);
   if (type == "attach") return on_attach(client, received);
   if (type == "leave") return on_leave(client);
@@ -166,7 +168,11 @@ void Conductor::close_client(int fd) {
   const std::unique_ptr<Client> client = std::move(found->second);
   clients_.erase(found);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  if (client->job) worker_gone(*client);
+  if (!client->job) return;
+  if (client->role == Client::Role::kFallback)
+    fallback_gone(*client);
+  else
+    worker_gone(*client);
 }
 
 void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
@@ -224,6 +230,7 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
   spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} uid={}", name,
                value(job->id), workers, job->grant.window, job->memory_bytes, job->uid);
   *free = std::move(job);
+  offer_jobs();
   return free->get();
 }
 
@@ -361,7 +368,13 @@ void Conductor::on_attach(Client& client, control::Received& received) {
     if (!command->error.empty()) return refuse(client, INA_ERR_REFUSED, command->error);
   worker.attached = true;
   client.state = Client::State::kAttached;
-  if (job.attached() != full_bitmap(job.workers)) return tell_missing(job);
+  on_gathered(job);
+}
+
+/// Somebody has attached; begins the job if all have.
+void Conductor::on_gathered(Job& job) {
+  if (job.attached() != full_bitmap(job.workers) || !has_fallback(job)) return tell_missing(job);
+  if (job.state != Job::State::kJoining) return;
   job.state = Job::State::kRunning;
   spdlog::info("job running job={} id={} workers={}", job.name, value(job.id), job.workers);
   for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
@@ -371,7 +384,9 @@ void Conductor::tell_missing(Job& job) {
   const Bitmap missing = full_bitmap(job.workers) & ~job.attached();
   for (Job::Worker& member : job.members)
     if (member.attached)
-      send(*member.client, {{"type", "waiting"}, {"missing", ranks_of(missing)}});
+      send(*member.client, {{"type", "waiting"},
+                            {"missing", ranks_of(missing)},
+                            {"fallback_missing", !has_fallback(job)}});
 }
 
 // ---- leaving
@@ -438,6 +453,7 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
 }
 
 void Conductor::remove_job(Job& job) {
+  release_fallback(job);
   on_lanes(LaneCommand::Kind::kRemoveJob,
            [&](LaneCommand& command, uint32_t) { command.job = job.index; });
   give_back_resources(job);
@@ -469,11 +485,16 @@ std::optional<aggregator::Waiting> Conductor::oldest_waiting(const Job& job) {
 
 std::string Conductor::waiting_text(Job& job) {
   if (job.state == Job::State::kJoining)
-    return "waiting for " + ranks_text(full_bitmap(job.workers) & ~job.attached()) + " to join";
+    return "waiting for " +
+           missing_text(full_bitmap(job.workers) & ~job.attached(), !has_fallback(job)) +
+           " to join";
+  const std::string gone =
+      has_fallback(job) ? "" : "; the fallback server (ina-psd) is gone and must be started again";
   const auto oldest = oldest_waiting(job);
-  if (!oldest) return "the switch holds no incomplete fragment of the job";
+  if (!oldest) return "the switch holds no incomplete fragment of the job" + gone;
   return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),
-                     ranks_text(oldest->missing));
+                     ranks_text(oldest->missing)) +
+         gone;
 }
 
 void Conductor::on_lane_events() {

@@ -87,6 +87,18 @@ class Conductor {
   void on_lane_events();
   void call_idle_workers();
 
+  // Fallback servers: switchd/fallback_server.cc.
+  void handle_server(Client& client, control::Received& received, const std::string& type);
+  void on_serve(Client& client, const Json& body);
+  void offer_jobs();
+  void on_join_fallback(Client& client, const Json& body);
+  void on_attach_fallback(Client& client, control::Received& received);
+  void fallback_gone(Client& client);
+  void release_fallback(Job& job);
+  bool has_fallback(const Job& job) const;
+  uint32_t next_epoch(const Job& job) const;
+
+  void on_gathered(Job& job);
   void worker_gone(Client& client);
   void tell_missing(Job& job);
   void end_job(Job& job, ina_status status, const std::string& text);

@@ -17,6 +17,9 @@ inline std::vector<uint32_t> ranks_of(Bitmap bits) {
   return ranks;
 }
 
+/// "ranks 1, 2 and the fallback server (ina-psd)"
+std::string missing_text(Bitmap ranks, bool fallback);
+
 inline std::string text_of(const wire::Signature& s) {
   if (s.collective == Collective::kBarrier)
     return fmt::format("operation {}: barrier", s.operation);
@@ -24,14 +27,18 @@ inline std::string text_of(const wire::Signature& s) {
                      name(s.dtype), name(s.op));
 }
 
-/// A worker's control connection.
+/// The control connection of a worker, of a fallback server, or of its part in one job.
 struct Conductor::Client {
+  enum class Role { kWorker, kServer, kFallback };
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;
   control::PeerCredentials peer;
   Nanos connected = 0;
   State state = State::kNew;
-  Job* job = nullptr;  ///< nullptr in kNew and kEnded
+  Role role = Role::kWorker;
+  bool wants_job = false;  ///< kServer: it asked for the next job and none was there
+  uint32_t last_job = 0;   ///< kServer: identifier of the job that it was told of last
+  Job* job = nullptr;      ///< nullptr in kNew and kEnded
   Rank rank{};
 };
 
@@ -59,6 +66,7 @@ struct Conductor::Job {
   io::shm::Region results;
   State state = State::kJoining;
   std::vector<Worker> members;
+  Worker fallback;  ///< a fallback server's place; home dedicated only
 
   Bitmap bits(auto&& has) const {
     Bitmap bits = 0;

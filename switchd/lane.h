@@ -45,6 +45,8 @@ struct LaneCommand {
     kAttachShm,
     kAttachFrame,
     kDetach,
+    kNewEpoch,
+    kProgress,
     kOldestWaiting,
     kSnapshot,
     kStop,
@@ -53,13 +55,14 @@ struct LaneCommand {
   aggregator::JobIndex job = 0;
   Rank rank{};
   // in
-  aggregator::JobSpec spec;                   // kAddJob
+  aggregator::JobSpec spec;                   // kAddJob; kNewEpoch: epoch, instance
   io::shm::WorkerSession* session = nullptr;  // kAttachShm
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
   wire::Address address;                      // kAttachFrame
   uint64_t job_key = 0;                       // kAttachFrame
   // out
   std::string error;
+  Seq results_end;  // kProgress
   std::optional<aggregator::Waiting> waiting;
   LaneSnapshot snapshot;
 
@@ -250,6 +253,12 @@ class Lane {
       }
       case Kind::kDetach:
         detach(command.job, value(command.rank));
+        break;
+      case Kind::kNewEpoch:
+        aggregator_.new_epoch(command.job, command.spec.epoch, command.spec.instance, nullptr);
+        break;
+      case Kind::kProgress:
+        command.results_end = aggregator_.results_end(command.job);
         break;
       case Kind::kOldestWaiting:
         command.waiting = aggregator_.oldest_waiting(command.job);

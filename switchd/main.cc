@@ -160,7 +160,7 @@ Result<void> serve(const config::Config& config) {
     lane.ecn = config.congestion.ecn;
     lane.shape = {config.aggregator.slots / lanes, config.aggregator.slot_bytes,
                   config.switchd.max_jobs};
-    lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * kMaxWorkers, 65535);
+    lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * (kMaxWorkers + 1), 65535);
     auto memory =
         row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());
     if (!memory) return tl::unexpected(memory.error());

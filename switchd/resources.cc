@@ -48,7 +48,8 @@ Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
                      uint64_t{job.workers} * io::shm::SwitchLayout(job.geometry).bytes;
   if (!config_.fixed_slots()) {
     const uint64_t double_window = uint64_t{2} * grant->window;
-    job.seen.assign(lanes, std::vector<Bitmap>(double_window / lanes));
+    job.seen.assign(lanes,
+                    std::vector<Bitmap>(aggregator::JobSpec::seen_words(grant->window, lanes)));
     job.memory_bytes += double_window * sizeof(Bitmap);
     if (config_.home == Home::kSpill)
       job.memory_bytes += double_window * (config_.slot_bytes + kFallbackEntryBytes);
@@ -79,8 +80,7 @@ void Conductor::fill_spec(Job& job, uint32_t lane, aggregator::JobSpec& spec) co
     return;
   }
   spec.seen = job.seen[lane].data();
-  spec.floor_slots = job.grant.floor_per_lane;
-  spec.ceiling_slots = job.grant.ceiling_per_lane;
+  spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
   spec.priority_max = config_.priority_max;
   spec.home = config_.home;
   spec.instance = job.instance;

@@ -78,6 +78,13 @@ struct Message {
 };
 static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
 
+/// A message to send and a view of its payload, whose memory is the sender's.
+struct Outgoing {
+  Message message;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
+};
+
 /// Checks what any receiver can check without knowing the job: type, origin and phase, that the
 /// rank has a bit and a partial sum somebody's, and for messages with a payload data type,
 /// operation, and that `elements`, `payload_bytes` and `slot_bytes` (the size of a value row)

@@ -64,6 +64,14 @@ std::string rank_list(const Json& ranks) {
   return text;
 }
 
+/// Whom the switch says a job still waits for.
+std::string missing_text(const Json& waiting) {
+  const std::string fallback =
+      waiting.value("fallback_missing", false) ? "the fallback server (ina-psd)" : "";
+  if (waiting["missing"].empty()) return fallback;
+  return rank_list(waiting["missing"]) + (fallback.empty() ? "" : " and " + fallback);
+}
+
 Error error_of(const Json& message) {
   return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
           message.value("text", std::string("the switch gave no reason"))};
@@ -245,7 +253,9 @@ Result<void> Context::await_ready(Nanos deadline) {
     const std::string type = body.value("type", std::string());
     if (type == "ready") return {};
     if (type == "waiting" && body.contains("missing"))
-      missing = rank_list(body["missing"]);
+      missing = missing_text(body);
+    else if (type == "epoch")  // the fallback server was started again meanwhile
+      engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
     else
       return tl::unexpected(error_of(body));
   }
@@ -529,6 +539,11 @@ void Context::read_control() {
   }
   if (type == "wake") {
     called_ = true;
+    return;
+  }
+  if (type == "epoch") {
+    const auto lock = lock_engine();
+    engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
     return;
   }
   {

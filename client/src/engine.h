@@ -3,6 +3,7 @@
 // packets come in, packets and copies go out. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -97,6 +98,9 @@ class Engine {
       finish_operations();
     }
   }
+
+  /// The job has another epoch; nothing else has changed for this worker.
+  void set_epoch(uint32_t epoch, Nanos) { config_.epoch = std::max(config_.epoch, epoch); }
 
   /// Operations that are not complete.
   size_t running() const { return running_.size(); }
