@@ -38,7 +38,8 @@ struct JobSpec {
   scheduler::Quota quota;        ///< of this lane; shared slots only
   uint8_t priority_max = 255;
   Home home = Home::kWorkers;
-  uint32_t instance = 0;  ///< of the fallback
+  uint32_t instance = 0;      ///< of the fallback
+  Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
 
   static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
 };

@@ -130,10 +130,9 @@ std::string lcores_text(const Json& status) {
 
 std::string aggregator_text(const Json& status) {
   const Json& aggregator = child(status, "aggregator");
-  const bool has_fallback =
-      text(aggregator, "policy") != "static" && child(aggregator, "home").is_string();
-  const std::string home =
-      has_fallback ? fmt::format(" (fallback: {})", text(aggregator, "home")) : "";
+  const std::string home = child(aggregator, "home").is_string()
+                               ? fmt::format(" (fallback: {})", text(aggregator, "home"))
+                               : "";
   std::string out = fmt::format(
       "\naggregator: policy {}{}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
       text(aggregator, "policy"), home, with_separators(number(aggregator, "slots")),

@@ -78,7 +78,7 @@ struct EsaConfig {
   bool operator==(const EsaConfig&) const = default;
 };
 
-/// Where partial sums go that leave the switch; policies fcfs and esa.
+/// Where partial sums go that leave the switch, and questions for lost results.
 struct FallbackConfig {
   Home home = Home::kWorkers;
   bool operator==(const FallbackConfig&) const = default;

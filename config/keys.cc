@@ -429,7 +429,7 @@ constexpr Section kSections[] = {
     {"aggregator", "The array in which fragments are added. Fixed at start."},
     {"static", "Allocation policy static: each job has a pool of slots of its own."},
     {"esa", "Allocation policy esa: preemption by priority. Its parts, each of which can be switched off."},
-    {"fallback", "The fallback aggregator puts together what left the switch as partial sums. Policies fcfs and esa."},
+    {"fallback", "The fallback aggregator puts together what left the switch as partial sums, and finds results that got lost."},
     {"recovery", "When workers ask for a result that does not come."},
     {"congestion", "How workers learn that they send too much."},
     {"jobs", "What each job gets."},

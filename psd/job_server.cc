@@ -85,6 +85,7 @@ Result<void> JobServer::attach(control::Received& joined) {
   config.instance = body.at("instance").get<uint32_t>();
   config.epoch = body.at("epoch").get<uint32_t>();
   config.min_epoch = config.epoch;
+  config.bind_at_once = body.at("bind_at_once").get<bool>();
   config.start = Seq{body.at("start").get<uint64_t>()};
   if (config.workers == 0 || config.workers > kMaxWorkers || config.window == 0 ||
       config.lanes == 0 || joined.fds.size() != 2 + config.lanes)

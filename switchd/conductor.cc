@@ -222,10 +222,7 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
   job->results = std::move(*results);
   on_lanes(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
     command.job = job->index;
-    command.spec.id = job->id;
-    command.spec.epoch = job->epoch;
-    command.spec.workers = workers;
-    fill_spec(*job, lane, command.spec);
+    fill_spec(*job, lane, Seq{}, command.spec);
   });
   spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} uid={}", name,
                value(job->id), workers, job->grant.window, job->memory_bytes, job->uid);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/fallback.h"
 #include "control/socket.h"
 #include "scheduler/admission.h"
 #include "switchd/lane.h"
@@ -76,8 +77,10 @@ class Conductor {
   Job* find_or_admit(Client& client, const std::string& name, uint32_t workers,
                      uint64_t window_bytes);
   Result<void> take_resources(Job& job, uint64_t window_bytes);
+  Result<void> take_memory(Job& job);
   void give_back_resources(Job& job);
-  void fill_spec(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
+  void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec);
+  aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
   void add_rules(const Job& job, Json& joined) const;
   void on_attach(Client& client, control::Received& received);
   void on_leave(Client& client);

@@ -62,6 +62,7 @@ struct Conductor::Job {
   uint64_t memory_bytes = 0;
   uint32_t instance = 0;                  ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;  ///< by lane; read and written by the lane
+  std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;
   State state = State::kJoining;

@@ -19,7 +19,7 @@ std::string missing_text(Bitmap ranks, bool fallback) {
 }
 
 bool Conductor::has_fallback(const Job& job) const {
-  return config_.fixed_slots() || config_.home != Home::kDedicated || job.fallback.attached;
+  return config_.home != Home::kDedicated || job.fallback.attached;
 }
 
 void Conductor::handle_server(Client& client, control::Received& received,
@@ -57,11 +57,10 @@ void Conductor::on_serve(Client& client, const Json& body) {
                   fmt::format("ina-psd speaks control version {}, this switch ({}) version {}: "
                               "install matching versions",
                               version, INA_PROJECT_VERSION, control::kControlVersion));
-  if (config_.fixed_slots() || config_.home != Home::kDedicated)
+  if (config_.home != Home::kDedicated)
     return refuse(client, INA_ERR_UNSUPPORTED,
-                  fmt::format("this switch needs no fallback server: its policy is {} and "
-                              "fallback.home is {}",
-                              config_.policy, name(config_.home)));
+                  fmt::format("this switch needs no fallback server: its fallback.home is {}",
+                              name(config_.home)));
   for (const auto& [fd, other] : clients_)
     if (other->role == Client::Role::kServer)
       return refuse(
@@ -92,7 +91,7 @@ void Conductor::offer_jobs() {
 void Conductor::on_join_fallback(Client& client, const Json& body) {
   if (client.state != Client::State::kNew)
     return refuse(client, INA_ERR_INVALID, "this connection has joined already");
-  if (config_.fixed_slots() || config_.home != Home::kDedicated)
+  if (config_.home != Home::kDedicated)
     return refuse(client, INA_ERR_UNSUPPORTED, "this switch needs no fallback server");
   const auto id = body.at("job_id").get<uint32_t>();
   const auto found = std::find_if(jobs_.begin(), jobs_.end(),
@@ -133,6 +132,7 @@ void Conductor::on_join_fallback(Client& client, const Json& body) {
         {"window", job.grant.window},
         {"slot_bytes", config_.slot_bytes},
         {"lanes", job.geometry.lanes},
+        {"bind_at_once", config_.fixed_slots()},
         {"shm",
          {{"layout", io::shm::kLayoutVersion},
           {"tx_depth", job.geometry.tx_depth},

@@ -26,15 +26,11 @@ io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_by
   return geometry;
 }
 
-/// Bytes per fragment of a fallback's ring beside its value row, generously.
-constexpr uint64_t kFallbackEntryBytes = 128;
-
 }  // namespace
 
 /// Decides window, slots and memory of a job, whose number of workers is known. Whatever was taken
 /// is given back by give_back_resources().
 Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
   const uint64_t wanted =
       window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
   const uint64_t window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
@@ -43,24 +39,27 @@ Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
                    : shared_.admit(window, config_.slots_floor, config_.slots_ceiling);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
-  job.geometry = geometry_for(grant->window, lanes, config_.slot_bytes);
-  job.memory_bytes = io::shm::result_region_bytes(job.geometry) +
-                     uint64_t{job.workers} * io::shm::SwitchLayout(job.geometry).bytes;
-  if (!config_.fixed_slots()) {
-    const uint64_t double_window = uint64_t{2} * grant->window;
-    job.seen.assign(lanes,
-                    std::vector<Bitmap>(aggregator::JobSpec::seen_words(grant->window, lanes)));
-    job.memory_bytes += double_window * sizeof(Bitmap);
-    if (config_.home == Home::kSpill)
-      job.memory_bytes += double_window * (config_.slot_bytes + kFallbackEntryBytes);
-    if (config_.home == Home::kDedicated)
-      job.memory_bytes += io::shm::SwitchLayout(job.geometry).bytes;
-  }
-  if (auto taken = memory_.take(job.memory_bytes); !taken) {
-    job.memory_bytes = 0;
+  return take_memory(job);
+}
+
+/// The memory of a job whose slots are taken; gives them back if there is none.
+Result<void> Conductor::take_memory(Job& job) {
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  job.geometry = geometry_for(job.grant.window, lanes, config_.slot_bytes);
+  const size_t seen_words =
+      config_.fixed_slots() ? 0 : aggregator::JobSpec::seen_words(job.grant.window, lanes);
+  const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
+  uint64_t bytes = io::shm::result_region_bytes(job.geometry) +
+                   endpoints * io::shm::SwitchLayout(job.geometry).bytes +
+                   seen_words * lanes * sizeof(Bitmap);
+  if (config_.home == Home::kSpill)
+    bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
+  if (auto taken = memory_.take(bytes); !taken) {
     give_back_resources(job);
     return fail(INA_ERR_REFUSED, taken.error());
   }
+  job.memory_bytes = bytes;
+  job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
   return {};
 }
 
@@ -72,18 +71,45 @@ void Conductor::give_back_resources(Job& job) {
   memory_.give_back(job.memory_bytes);
 }
 
-void Conductor::fill_spec(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
+aggregator::FallbackConfig Conductor::spill_config(const Job& job, uint32_t lane, Seq start) const {
+  aggregator::FallbackConfig config;
+  config.workers = job.workers;
+  config.window = job.grant.window;
+  config.slot_bytes = config_.slot_bytes;
+  config.lanes = job.geometry.lanes;
+  config.shards = job.geometry.lanes;
+  config.shard = lane;
+  config.instance = job.epoch;  // never used twice, not even after a restart of the switch
+  config.epoch = job.epoch;
+  config.min_epoch = job.epoch;
+  config.start = start;
+  config.bind_at_once = config_.fixed_slots();
+  return config;
+}
+
+/// What a lane must know of a job that starts at fragment `start`. The lanes do not serve it yet.
+void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) {
+  spec.id = job.id;
+  spec.epoch = job.epoch;
+  spec.workers = job.workers;
   spec.window = job.grant.window;
+  spec.start = start;
   spec.results = job.results.map.data();
-  if (config_.fixed_slots()) {
-    spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
-    return;
-  }
-  spec.seen = job.seen[lane].data();
-  spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
   spec.priority_max = config_.priority_max;
   spec.home = config_.home;
   spec.instance = job.instance;
+  if (config_.fixed_slots()) {
+    spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
+  } else {
+    std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
+    spec.seen = job.seen[lane].data();
+    spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
+  }
+  if (config_.home != Home::kSpill) return;
+  job.spill.resize(job.geometry.lanes);
+  job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
+  spec.spill = job.spill[lane].get();
+  spec.instance = job.epoch;
 }
 
 /// Adds to the answer to a join by which rules the worker is to play.

@@ -113,8 +113,7 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"state", kStates[static_cast<size_t>(job.state)]},
                {"window", job.grant.window},
                {"memory_bytes", job.memory_bytes}};
-  if (!config_.fixed_slots() && config_.home == Home::kDedicated)
-    json["fallback_missing"] = !has_fallback(job);
+  if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
   if (config_.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
   } else {

@@ -178,7 +178,7 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
     config.lanes = body.at("lanes").get<uint32_t>();
     config.fixed_slots = body.at("policy") == "static";
-    config.home_workers = !config.fixed_slots && body.at("home") == "workers";
+    config.home_workers = body.at("home") == "workers";
     config.rto_min_ns = body.at("rto_min_us").get<Nanos>() * 1000;
     config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
     if (config.window == 0 || config.lanes == 0)
@@ -317,7 +317,7 @@ bool Context::progress() {
 /// Under mutex_, by whoever stops driving. When nothing is under way, the switch is to call if
 /// something comes for this worker after all: a question by others, or parts of their sums.
 void Context::rest() {
-  if (engine_->config().fixed_slots || engine_->running() != 0) return;
+  if (engine_->running() != 0) return;
   if (!transport_->set_idle(true) && all_sent_) return;
   called_ = true;
   kick();
@@ -454,7 +454,7 @@ void Context::kick() {
 
 void Context::background() {
   ::pthread_setname_np(::pthread_self(), "ina-background");
-  const Nanos idle_poll_ns = engine_->config().fixed_slots ? 0 : transport_->idle_poll_ns();
+  const Nanos idle_poll_ns = transport_->idle_poll_ns();
   const int idle_poll_ms = idle_poll_ns == 0 ? -1 : static_cast<int>(idle_poll_ns / 1'000'000);
   {
     const auto lock = lock_engine();
