@@ -37,7 +37,6 @@ struct Conductor::Client {
   State state = State::kNew;
   Role role = Role::kWorker;
   bool wants_job = false;  ///< kServer: it asked for the next job and none was there
-  uint32_t last_job = 0;   ///< kServer: identifier of the job that it was told of last
   Job* job = nullptr;      ///< nullptr in kNew and kEnded
   Rank rank{};
 };
@@ -67,7 +66,8 @@ struct Conductor::Job {
   io::shm::Region results;
   State state = State::kJoining;
   std::vector<Worker> members;
-  Worker fallback;  ///< a fallback server's place; home dedicated only
+  Worker fallback;       ///< a fallback server's place; home dedicated only
+  bool offered = false;  ///< the fallback server that is connected was told of it
 
   Bitmap bits(auto&& has) const {
     Bitmap bits = 0;

@@ -66,6 +66,8 @@ void Conductor::on_serve(Client& client, const Json& body) {
       return refuse(
           client, INA_ERR_REFUSED,
           fmt::format("another fallback server (pid {}) serves already", other->peer.pid));
+  for (auto& job : jobs_)
+    if (job) job->offered = false;
   client.role = Client::Role::kServer;
   client.state = Client::State::kAttached;
   spdlog::info("fallback server connected pid={}", client.peer.pid);
@@ -77,14 +79,13 @@ void Conductor::on_serve(Client& client, const Json& body) {
 void Conductor::offer_jobs() {
   for (auto& [fd, client] : clients_) {
     if (client->role != Client::Role::kServer || !client->wants_job) continue;
-    const Job* next = nullptr;
-    for (const auto& job : jobs_)
-      if (job && value(job->id) > client->last_job && (!next || job->id < next->id))
-        next = job.get();
-    if (!next) continue;
+    const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
+      return job && !job->offered && !job->fallback.client;
+    });
+    if (next == jobs_.end()) continue;
     client->wants_job = false;
-    client->last_job = value(next->id);
-    send(*client, {{"type", "job"}, {"job_id", value(next->id)}, {"job", next->name}});
+    (*next)->offered = true;
+    send(*client, {{"type", "job"}, {"job_id", value((*next)->id)}, {"job", (*next)->name}});
   }
 }
 
