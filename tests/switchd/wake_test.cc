@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "ina/ina.h"
 #include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
 
@@ -58,6 +59,76 @@ TEST(Wake, AnIdleWorkerIsCalledOncePerIdlePeriod) {
   while (idle.transport->rx_burst(packets) == 0) ::sched_yield();
   idle.transport->rx_release();
   EXPECT_TRUE(idle.hear(20'000'000).is_null());
+}
+
+// A worker that misses a result asks its home, whose user computes: both the question and the poll
+// that follows must be answered by that worker's background thread.
+TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {
+  TestSwitch::Options options;
+  options.conductor = [](switchd::ConductorConfig& config) { config.policy = "esa"; };
+  TestSwitch sw(options);
+  constexpr uint32_t kRounds = 300;
+  std::atomic<uint32_t> begun{0};
+  std::thread user([&] {
+    ina_config config;
+    ina_config_init(&config);
+    const std::string url = sw.url();
+    config.url = url.c_str();
+    config.job = "job";
+    config.rank = 0;
+    config.world_size = 2;
+    config.timeout_us = 20'000'000;
+    ina_context* context = nullptr;
+    ASSERT_EQ(ina_init(&config, &context), INA_OK);
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      // Computes until the other has its answer.
+      while (begun < round) ::usleep(100);
+      ASSERT_EQ(ina_barrier(context, 0), INA_OK);
+    }
+    while (begun < kRounds) ::usleep(100);
+    ina_finalize(context, 1000);
+  });
+  RawWorker other(sw.socket_path(), "job", 1, 2);
+  ASSERT_TRUE(other.hear_until("ready"));
+  const auto epoch = other.joined["epoch"].get<uint32_t>();
+  const auto await_result = [&](wire::Origin origin) {
+    const Nanos deadline = now_ns() + 5'000'000'000;
+    client::RxPacket packets[8];
+    while (now_ns() < deadline) {
+      const size_t count = other.transport->rx_burst(packets);
+      bool found = false;
+      for (size_t i = 0; i < count; ++i)
+        found |=
+            packets[i].message.type == wire::Type::kResult && packets[i].message.origin == origin;
+      other.transport->rx_release();
+      if (found) return true;
+      if (count == 0) ::sched_yield();
+    }
+    return false;
+  };
+  bool answered = true;
+  for (uint32_t round = 0; round < kRounds && answered; ++round) {
+    client::TxPacket packet = barrier(1, round, epoch);
+    packet.message.priority = 1;
+    ASSERT_EQ(other.transport->tx_burst({&packet, 1}), 1u);
+    ASSERT_TRUE(await_result(wire::Origin::kSwitch)) << "round " << round;
+    if (round % 2 == 0) {  // the others are this worker's own to answer
+      // Sometimes at once, while the other still leaves its rings, sometimes when it has long left.
+      ::usleep(round % 7 * 300);
+      packet.message = {};
+      packet.message.type = wire::Type::kQuery;
+      packet.message.rank = Rank{1};
+      packet.message.seq = round;
+      packet.message.epoch = epoch;
+      ASSERT_EQ(other.transport->tx_burst({&packet, 1}), 1u);
+      answered = await_result(wire::Origin::kFallback);
+      EXPECT_TRUE(answered) << "round " << round << ": nobody answered";
+    }
+    begun = round + 1;
+  }
+  begun = kRounds;
+  other.control.close();
+  user.join();
 }
 
 // The race itself, without a control plane between: one side sends whenever the other has answered,
