@@ -14,7 +14,7 @@ using control::Json;
 
 // How long the switch may take to answer, and how long to wait before another try.
 constexpr Nanos kTimeoutNs = 5'000'000'000;
-constexpr int kRetryMs = 200;
+constexpr int kRetryMs = 20;
 
 }  // namespace
 
