@@ -163,6 +163,10 @@ class Aggregator {
 
   /// The number of a fragment of a job that is present.
   Seq seq_of(JobIndex index, uint32_t low) const { return extend(low, jobs_[index].limit); }
+  /// 1 + the highest fragment of a job that is known to be complete.
+  Seq results_end(JobIndex index) const {
+    return jobs_[index].limit - uint64_t{jobs_[index].spec.window};
+  }
   /// For whoever carries out verdicts: room for one more.
   Verdict& scratch() { return scratch_; }
 

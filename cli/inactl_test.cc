@@ -105,6 +105,23 @@ TEST(FormatStatus, SaysWhatEachJobWaitsFor) {
                               "back\n"));
 }
 
+TEST(FormatStatus, ShowsSharedSlotsAndTheirCounters) {
+  Json status = sample();
+  EXPECT_THAT(format_status(status), Not(HasSubstr("fallback")));
+  status["aggregator"].update({{"policy", "esa"},
+                               {"home", "workers"},
+                               {"preemptions", 1234u},
+                               {"reminders", 5u},
+                               {"memory_bytes", 1u << 30},
+                               {"memory_used_bytes", 1u << 20}});
+  status["jobs"][1].update({{"slots_floor", 16u}, {"slots_ceiling", 4096u}, {"slots_held", 77u}});
+  const std::string text = format_status(status);
+  EXPECT_THAT(text, HasSubstr("aggregator: policy esa (fallback: workers), 4,096 slots"));
+  EXPECT_THAT(text, HasSubstr("  1,234 preemptions, 5 reminders\n"));
+  EXPECT_THAT(text, HasSubstr("memory of jobs 1.0 MiB of 1.0 GiB\n"));
+  EXPECT_THAT(line_with(text, "infer"), HasSubstr("77 of 16..4,096"));
+}
+
 TEST(FormatStatus, NoJobNoDrop) {
   Json status = sample();
   status["jobs"] = Json::array();

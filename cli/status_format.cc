@@ -130,9 +130,12 @@ std::string lcores_text(const Json& status) {
 
 std::string aggregator_text(const Json& status) {
   const Json& aggregator = child(status, "aggregator");
+  const std::string home = child(aggregator, "home").is_string()
+                               ? fmt::format(" (fallback: {})", text(aggregator, "home"))
+                               : "";
   std::string out = fmt::format(
-      "\naggregator: policy {}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
-      text(aggregator, "policy"), with_separators(number(aggregator, "slots")),
+      "\naggregator: policy {}{}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
+      text(aggregator, "policy"), home, with_separators(number(aggregator, "slots")),
       format_bytes(number(aggregator, "slot_bytes")),
       with_separators(number(aggregator, "slots_reserved")),
       with_separators(number(aggregator, "slots_used")),
@@ -141,8 +144,25 @@ std::string aggregator_text(const Json& status) {
       fmt::format("  absorbed {} contributions", with_separators(number(aggregator, "absorbed")));
   if (child(aggregator, "absorbed_bytes").is_number())
     out += fmt::format(" ({})", format_bytes(number(aggregator, "absorbed_bytes")));
-  return out +
-         fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
+  out += fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
+  // Counters of the policies that share slots; static has none of them.
+  static constexpr std::pair<const char*, const char*> kShared[] = {
+      {"preemptions", "preemptions"},
+      {"parts", "partial sums to the fallback"},
+      {"bypassed", "that found no slot"},
+      {"fallback_results", "results of the fallback"},
+      {"reminders", "reminders"}};
+  std::string shared;
+  for (const auto& [key, what] : kShared)
+    if (child(aggregator, key).is_number())
+      shared += fmt::format("{}{} {}", shared.empty() ? "  " : ", ",
+                            with_separators(number(aggregator, key)), what);
+  if (!shared.empty()) out += shared + "\n";
+  if (child(aggregator, "memory_bytes").is_number())
+    out += fmt::format("  memory of jobs {} of {}\n",
+                       format_bytes(number(aggregator, "memory_used_bytes")),
+                       format_bytes(number(aggregator, "memory_bytes")));
+  return out;
 }
 
 std::string_view describe_drop(const std::string& counter) {
@@ -171,10 +191,14 @@ std::string drops_text(const Json& status) {
 /// Why does nothing happen? One line that answers it.
 std::string waiting_text(const Json& job) {
   const std::string state = text(job, "state");
+  const bool no_fallback = child(job, "fallback_missing") == true;
+  const std::string fallback = "the fallback server (ina-psd)";
   if (state == "joining") {
     const auto missing = ranks(job, "missing");
-    return missing.empty() ? "all ranks have joined"
-                           : fmt::format("waiting for {} to join", ranks_text(missing));
+    if (missing.empty())
+      return no_fallback ? fmt::format("waiting for {}", fallback) : "all ranks have joined";
+    return fmt::format("waiting for {}{} to join", ranks_text(missing),
+                       no_fallback ? " and " + fallback : "");
   }
   if (state == "rejoining") {
     const auto missing = ranks(job, "missing");
@@ -184,23 +208,34 @@ std::string waiting_text(const Json& job) {
   if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
   if (state == "aborted") return "aborted, about to be removed";
   const auto waiting_for = ranks(job, "waiting_for");
-  if (waiting_for.empty()) return "idle: no fragment is incomplete";
+  const std::string gone =
+      no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
+  if (waiting_for.empty()) return "idle: no fragment is incomplete" + gone;
   std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
                                 ranks_text(waiting_for));
   if (child(job, "oldest_operation").is_string())
     out += fmt::format(" ({})", text(job, "oldest_operation"));
-  return out;
+  return out + gone;
+}
+
+/// "512", or what a job holds of shared slots and between which bounds.
+std::string slots_text(const Json& job) {
+  if (!child(job, "slots_ceiling").is_number()) return with_separators(number(job, "slots"));
+  const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
+                                         with_separators(number(job, "slots_ceiling")));
+  if (!child(job, "slots_held").is_number()) return bounds;
+  return fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
 }
 
 std::string jobs_text(const Json& status) {
-  Table table({"JOB", "ID", "EPOCH", "STATE", "JOINED", "WINDOW"},
-              {true, false, false, true, false, false});
+  Table table({"JOB", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
+              {true, false, false, true, false, false, true});
   std::string waiting;
   for (const Json& job : child(status, "jobs")) {
     table.add({text(job, "name"), std::to_string(number(job, "id")),
                std::to_string(number(job, "epoch")), text(job, "state"),
                fmt::format("{} of {}", ranks(job, "joined").size(), number(job, "world_size")),
-               with_separators(number(job, "window"))});
+               with_separators(number(job, "window")), slots_text(job)});
     waiting += fmt::format("job {}: {}\n", text(job, "name"), waiting_text(job));
   }
   if (table.empty()) return "\nno job: no worker has joined\n";

@@ -263,14 +263,39 @@ class Loader {
     return Source{found->second.place, true};
   }
 
+  enum class Show : uint8_t { kCount, kMicroseconds };
+  struct Value {
+    std::string_view section;
+    std::string_view key;
+    uint64_t value;
+  };
+
+  /// Reports `small` if it is more than `large`, at the first of the two that was given.
+  void check_order(const Value& small, const Value& large, Show show) {
+    const auto small_source = source(given_[small.section], small.key);
+    const auto large_source = source(given_[large.section], large.key);
+    if (!small_source || !large_source || small.value <= large.value) return;
+    const char* unit = show == Show::kMicroseconds ? " us" : "";
+    report(small_source->given ? small_source->place : large_source->place,
+           fmt::format("{}.{}: {}{}{} is more than {}.{}, {}{}{}", small.section, small.key,
+                       small.value, unit, small_source->remark(), large.section, large.key,
+                       large.value, unit, large_source->remark()));
+  }
+
   void check_together() {
-    const auto slots = source(given_["aggregator"], "slots");
-    const auto slots_per_job = source(given_["static"], "slots_per_job");
-    if (slots && slots_per_job && config_.static_pools.slots_per_job > config_.aggregator.slots)
-      report(slots_per_job->given ? slots_per_job->place : slots->place,
-             fmt::format("static.slots_per_job: {}{} is more than aggregator.slots, {}{}",
-                         config_.static_pools.slots_per_job, slots_per_job->remark(),
-                         config_.aggregator.slots, slots->remark()));
+    const auto policy = source(given_["aggregator"], "policy");
+    if (policy && config_.aggregator.policy == Policy::kStatic)
+      check_order({"static", "slots_per_job", config_.static_pools.slots_per_job},
+                  {"aggregator", "slots", config_.aggregator.slots}, Show::kCount);
+    if (policy && config_.aggregator.policy != Policy::kStatic)
+      check_order({"jobs", "slots_floor", config_.jobs.slots_floor},
+                  {"aggregator", "slots", config_.aggregator.slots}, Show::kCount);
+    if (config_.jobs.slots_ceiling != 0)
+      check_order({"jobs", "slots_floor", config_.jobs.slots_floor},
+                  {"jobs", "slots_ceiling", config_.jobs.slots_ceiling}, Show::kCount);
+    check_order({"recovery", "rto_min", static_cast<uint64_t>(config_.recovery.rto_min_us)},
+                {"recovery", "rto_max", static_cast<uint64_t>(config_.recovery.rto_max_us)},
+                Show::kMicroseconds);
     for (size_t i = 0; i < given_ports_.size(); ++i)
       if (is_ethdev(i)) check_ethdev(i);
   }

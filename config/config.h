@@ -13,14 +13,18 @@
 
 namespace ina::config {
 
-enum class Policy : uint8_t { kStatic };
+enum class Policy : uint8_t { kStatic, kFcfs, kEsa };
+enum class Decay : uint8_t { kPreemption, kTime, kNone };
+enum class Home : uint8_t { kWorkers, kDedicated, kSpill };
 enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
 enum class Huge : uint8_t { kAuto, kYes, kNo };
 enum class PortType : uint8_t { kShm, kEthdev };
 enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
 
 /// Names as they stand in the file, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 1> kPolicyNames = {"static"};
+inline constexpr std::array<std::string_view, 3> kPolicyNames = {"static", "fcfs", "esa"};
+inline constexpr std::array<std::string_view, 3> kDecayNames = {"preemption", "time", "none"};
+inline constexpr std::array<std::string_view, 3> kHomeNames = {"workers", "dedicated", "spill"};
 inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "yield", "backoff",
                                                                "interrupt"};
 inline constexpr std::array<std::string_view, 3> kHugeNames = {"auto", "yes", "no"};
@@ -31,6 +35,12 @@ inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "d
 
 constexpr std::string_view name(Policy v) {
   return kPolicyNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Decay v) {
+  return kDecayNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Home v) {
+  return kHomeNames[static_cast<size_t>(v)];
 }
 constexpr std::string_view name(Idle v) {
   return kIdleNames[static_cast<size_t>(v)];
@@ -56,6 +66,44 @@ struct AggregatorConfig {
 struct StaticConfig {
   uint32_t slots_per_job = 512;
   bool operator==(const StaticConfig&) const = default;
+};
+
+/// Policy esa: which of its parts are on.
+struct EsaConfig {
+  bool residual = true;
+  Decay decay = Decay::kPreemption;
+  int64_t decay_half_life_us = 1000;
+  bool near_full_bonus = false;
+  bool two_choice = false;
+  bool operator==(const EsaConfig&) const = default;
+};
+
+/// Where partial sums go that leave the switch, and questions for lost results.
+struct FallbackConfig {
+  Home home = Home::kWorkers;
+  bool operator==(const FallbackConfig&) const = default;
+};
+
+struct RecoveryConfig {
+  int64_t rto_min_us = 2'000;
+  int64_t rto_max_us = 200'000;
+  bool operator==(const RecoveryConfig&) const = default;
+};
+
+struct CongestionConfig {
+  bool ecn = true;
+  bool aggregator_window = false;
+  bool operator==(const CongestionConfig&) const = default;
+};
+
+/// What each job gets.
+struct JobsConfig {
+  uint64_t window_bytes = 4ull << 20;
+  uint32_t slots_floor = 0;
+  uint32_t slots_ceiling = 0;  ///< 0: all
+  uint32_t priority_max = 255;
+  uint64_t memory_bytes = 1ull << 30;  ///< of all jobs together
+  bool operator==(const JobsConfig&) const = default;
 };
 
 struct SwitchConfig {
@@ -110,7 +158,12 @@ struct LogConfig {
 struct Config {
   AggregatorConfig aggregator;
   StaticConfig static_pools;  ///< section "static"
-  SwitchConfig switchd;       ///< section "switch"
+  EsaConfig esa;
+  FallbackConfig fallback;
+  RecoveryConfig recovery;
+  CongestionConfig congestion;
+  JobsConfig jobs;
+  SwitchConfig switchd;  ///< section "switch"
   EalConfig eal;
   ControlConfig control;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};

@@ -277,6 +277,19 @@ std::string identifier_or_empty(std::string_view value) {
 }
 
 template <class At>
+Key boolean(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    const bool yes = node.kind == Node::Kind::kScalar && node.text == "true";
+    const bool no = node.kind == Node::Kind::kScalar && node.text == "false";
+    if (!yes && !no) return expected_scalar(node, "true or false");
+    at(target) = yes;
+    return {};
+  };
+  auto show = [=](const Target& target) { return std::string(at(target) ? "true" : "false"); };
+  return {section, name, "", "true, false", help, set, show};
+}
+
+template <class At>
 Key octal_mode(std::string_view section, std::string_view name, std::string_view help, At at) {
   auto set = [=](const Node& node, const Target& target) -> std::string {
     const bool octal = node.kind == Node::Kind::kScalar && !node.text.empty() &&
@@ -415,6 +428,11 @@ Key required(Key key) {
 constexpr Section kSections[] = {
     {"aggregator", "The array in which fragments are added. Fixed at start."},
     {"static", "Allocation policy static: each job has a pool of slots of its own."},
+    {"esa", "Allocation policy esa: preemption by priority. Its parts, each of which can be switched off."},
+    {"fallback", "The fallback aggregator puts together what left the switch as partial sums, and finds results that got lost."},
+    {"recovery", "When workers ask for a result that does not come."},
+    {"congestion", "How workers learn that they send too much."},
+    {"jobs", "What each job gets."},
     {"switch", "The packet loops."},
     {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
@@ -434,7 +452,7 @@ std::vector<Key> make_keys() {
            "Bytes of one slot's accumulators, so the payload of a packet. Larger is faster; ethdev ports need an mtu 100 bytes larger.",
            INA_AT(config->aggregator.slot_bytes)),
     choice("aggregator", "policy", kPolicyNames,
-           "How jobs get slots.",
+           "How jobs get slots. static: each has a pool of its own. fcfs: who comes first keeps a slot until the fragment is done. esa: the more urgent fragment takes a slot from the less urgent.",
            INA_AT(config->aggregator.policy)),
 
     with_check(
@@ -446,6 +464,56 @@ std::vector<Key> make_keys() {
           const uint32_t slots = t.config->static_pools.slots_per_job;
           return slots % 2 == 0 ? "" : fmt::format("{} is odd; the pool is used in two equal halves", slots);
         }),
+
+    boolean("esa", "residual",
+            "Remember beside a slot what left it last, so that the rest of that fragment need not be collected.",
+            INA_AT(config->esa.residual)),
+    choice("esa", "decay", kDecayNames,
+           "How the priority of a held fragment sinks. preemption: halved by each attempt to preempt it; time: halved in each half-life.",
+           INA_AT(config->esa.decay)),
+    number("esa", "decay_half_life", "time", 1, 3'600'000'000,
+           "Half-life of priorities under decay: time.",
+           INA_AT(config->esa.decay_half_life_us), kTime),
+    boolean("esa", "near_full_bonus",
+            "Whether a fragment that lacks few workers is harder to preempt.",
+            INA_AT(config->esa.near_full_bonus)),
+    boolean("esa", "two_choice",
+            "Whether a fragment may take either of two slots.",
+            INA_AT(config->esa.two_choice)),
+
+    choice("fallback", "home", kHomeNames,
+           "Where it runs. workers: each worker for its share of the fragments; dedicated: a server of its own, ina-psd; spill: in the switch's memory.",
+           INA_AT(config->fallback.home)),
+
+    number("recovery", "rto_min", "time", 100, 60'000'000,
+           "Least time before a worker asks; above it, it follows the measured round trips.",
+           INA_AT(config->recovery.rto_min_us), kTime),
+    number("recovery", "rto_max", "time", 100, 60'000'000,
+           "Most time between two questions for the same fragment.",
+           INA_AT(config->recovery.rto_max_us), kTime),
+
+    boolean("congestion", "ecn",
+            "Mark messages to workers that lag behind, so that they send less.",
+            INA_AT(config->congestion.ecn)),
+    boolean("congestion", "aggregator_window",
+            "Whether workers keep a second window, that shrinks when their fragments meet no free slots.",
+            INA_AT(config->congestion.aggregator_window)),
+
+    number("jobs", "window_bytes", "bytes", 64ull << 10, 1ull << 30,
+           "Bytes that a worker may run ahead of its oldest incomplete fragment; a job may ask for less. Under policy static at most half of the pool.",
+           INA_AT(config->jobs.window_bytes), kSize),
+    number("jobs", "slots_floor", "slots", 0, 1 << 24,
+           "Slots kept for a job. Policies fcfs and esa; a job whose floor is not free is refused.",
+           INA_AT(config->jobs.slots_floor)),
+    number("jobs", "slots_ceiling", "slots", 0, 1 << 24,
+           "Most slots that a job may hold; 0: all. Policies fcfs and esa.",
+           INA_AT(config->jobs.slots_ceiling)),
+    number("jobs", "priority_max", "", 1, 255,
+           "Highest priority of a job's fragments; higher ones count as this. Policy esa.",
+           INA_AT(config->jobs.priority_max)),
+    number("jobs", "memory", "bytes", 1 << 20, 1ull << 40,
+           "Memory for all jobs together: result rings, rings to the workers, fallback in the switch. A job that does not fit is refused.",
+           INA_AT(config->jobs.memory_bytes), kSize),
 
     number("switch", "lcores", "cores", 1, 64,
            "Packet loops, one core each.",

@@ -48,8 +48,9 @@ concept SwitchPort = requires(P port, std::span<RxPacket> burst, EndpointIndex e
   { port.rx_burst(burst) } -> std::same_as<size_t>;
   /// Gives the memory of the last burst's payloads back to the senders.
   { port.rx_release() };
-  /// Queues a message to one worker. The payload must stay as it is until the job's window has
-  /// passed it (it lies in the job's result ring). False: no room; counted, and the worker will ask again.
+  /// Queues a message to one worker. A payload that lies in the job's result ring stays as it is
+  /// until the job's window has passed it; any other may change when tx() has returned. False: no
+  /// room; counted, and the worker will ask again.
   { port.tx(endpoint, message, payload) } -> std::same_as<bool>;
   /// Sends what was queued and wakes receivers that sleep.
   { port.tx_flush() };

@@ -70,4 +70,43 @@ void StaticAdmission::release(const Grant& grant) {
   }
 }
 
+tl::expected<Grant, std::string> SharedAdmission::admit(uint64_t window, uint32_t floor,
+                                                        uint32_t ceiling) {
+  const auto per_lane = [this](uint32_t slots) { return (slots + lanes_ - 1) / lanes_; };
+  Grant grant;
+  // Sequence numbers are compared over distances below 2^31, of which windows are a small part.
+  constexpr uint64_t kMostPerLane = 1 << 24;
+  grant.window =
+      static_cast<uint32_t>(std::clamp<uint64_t>(window / lanes_, 1, kMostPerLane)) * lanes_;
+  grant.floor_per_lane = per_lane(floor);
+  grant.ceiling_per_lane =
+      ceiling == 0 ? slots_per_lane_ : std::min(per_lane(ceiling), slots_per_lane_);
+  if (grant.ceiling_per_lane < grant.floor_per_lane && grant.ceiling_per_lane < slots_per_lane_)
+    return tl::unexpected("its ceiling of " + std::to_string(ceiling) +
+                          " slots is below its floor of " + std::to_string(floor));
+  const uint32_t free = slots_per_lane_ - floors_per_lane_;
+  if (grant.floor_per_lane > free)
+    return tl::unexpected("its floor needs " + std::to_string(grant.floor_per_lane * lanes_) +
+                          " slots, " + std::to_string(free * lanes_) + " of " +
+                          std::to_string(slots_total()) +
+                          " are not promised to other jobs: short by " +
+                          std::to_string((grant.floor_per_lane - free) * lanes_) +
+                          "; wait for a job to end, lower jobs.slots_floor, or raise "
+                          "aggregator.slots");
+  floors_per_lane_ += grant.floor_per_lane;
+  return grant;
+}
+
+tl::expected<void, std::string> MemoryBudget::take(uint64_t bytes) {
+  const uint64_t free = total_ - used_;
+  if (bytes > free)
+    return tl::unexpected("it needs " + std::to_string(bytes) + " bytes of memory, " +
+                          std::to_string(free) + " of " + std::to_string(total_) +
+                          " are free: short by " + std::to_string(bytes - free) +
+                          "; wait for a job to end, ask for a smaller window, or raise "
+                          "jobs.memory");
+  used_ += bytes;
+  return {};
+}
+
 }  // namespace ina::scheduler

@@ -33,7 +33,9 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
     : config_(std::move(config)),
       state_(std::move(state)),
       lanes_(std::move(lanes)),
-      admission_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      pools_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      shared_(config_.slots, static_cast<uint32_t>(lanes_.size())),
+      memory_(config_.memory_bytes),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -89,6 +91,7 @@ void Conductor::run() {
         uint64_t value;
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
         on_lane_events();
+        call_idle_workers();
       } else if (fd == listener_->fd()) {
         accept_clients();
       } else if (const auto client = clients_.find(fd); client != clients_.end()) {
@@ -171,6 +174,8 @@ void Conductor::read_client(Client& client) {
 
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
+  if (client.role != Client::Role::kWorker || type == "serve" || type == "join_fallback")
+    return handle_server(client, received, type);
   if (type == "join") return on_join(client, received.body);
   if (type == "rejoin") return on_rejoin(client, received.body);
   if (type == "attach") return on_attach(client, received);
@@ -188,7 +193,11 @@ void Conductor::close_client(int fd) {
   const std::unique_ptr<Client> client = std::move(found->second);
   clients_.erase(found);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  if (client->job) worker_gone(*client);
+  if (!client->job) return;
+  if (client->role == Client::Role::kFallback)
+    fallback_gone(*client);
+  else
+    worker_gone(*client);
 }
 
 void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
@@ -216,13 +225,6 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
                        name, jobs_.size()));
     return nullptr;
   }
-  const uint64_t wanted =
-      window_bytes == 0 ? UINT64_MAX : std::max<uint64_t>(1, window_bytes / config_.slot_bytes);
-  auto grant = admission_.admit(config_.slots_per_job, wanted);
-  if (!grant) {
-    refuse(client, INA_ERR_REFUSED, fmt::format("job '{}' does not fit: {}", name, grant.error()));
-    return nullptr;
-  }
   SavedJob fresh;
   fresh.name = name;
   fresh.id = state_.new_job_id();
@@ -230,27 +232,28 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
   fresh.uid = client.peer.uid;
   fresh.workers = workers;
   fresh.epoch = state_.epoch_after(0).value();
-  fresh.window = grant->window;
-  fresh.first_slot = grant->first_slot;
-  fresh.slots_per_lane = grant->slots_per_lane;
   auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
+  if (auto taken = take_resources(*job, window_bytes); !taken) {
+    refuse(client, taken.error().status,
+           fmt::format("job '{}' does not fit: {}", name, taken.error().text));
+    return nullptr;
+  }
   if (auto results = make_results(*job); !results) {
-    admission_.release(*grant);
+    give_back_resources(*job);
     refuse(client, results.error().status, results.error().text);
     return nullptr;
   }
-  add_to_lanes(*job, Seq{0});
-  spdlog::info("job admitted job={} id={} workers={} window={} slots={} uid={}", name,
-               value(job->id), workers, grant->window, grant->slots_per_lane * job->geometry.lanes,
-               job->uid);
+  add_to_lanes(*job, Seq{});
+  spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} uid={}", name,
+               value(job->id), workers, job->grant.window, job->memory_bytes, job->uid);
   *free = std::move(job);
+  offer_jobs();
   return free->get();
 }
 
 /// A job of what its entry in the state file says, but for the results.
 std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_t index) {
   auto job = std::make_unique<Job>();
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
   job->name = saved.name;
   job->index = static_cast<aggregator::JobIndex>(index);
   job->id = JobId{saved.id};
@@ -258,13 +261,6 @@ std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_
   job->uid = saved.uid;
   job->workers = saved.workers;
   job->epoch = saved.epoch;
-  job->grant = {saved.first_slot, saved.slots_per_lane, saved.window};
-  job->geometry.lanes = lanes;
-  job->geometry.tx_depth = std::bit_ceil(saved.window / lanes);
-  // Results of the whole double window, and answers to questions asked again.
-  job->geometry.rx_depth = 2 * std::bit_ceil(2 * saved.window / lanes);
-  job->geometry.slot_bytes = config_.slot_bytes;
-  job->geometry.result_rows = 2 * saved.window;
   job->members.resize(saved.workers);
   return job;
 }
@@ -280,13 +276,7 @@ Result<void> Conductor::make_results(Job& job) {
 void Conductor::add_to_lanes(Job& job, Seq start) {
   on_lanes(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
     command.job = job.index;
-    command.spec.id = job.id;
-    command.spec.epoch = job.epoch;
-    command.spec.workers = job.workers;
-    command.spec.window = job.grant.window;
-    command.spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
-    command.spec.results = job.results.map.data();
-    command.spec.start = start;
+    fill_spec(job, lane, start, command.spec);
   });
 }
 
@@ -402,6 +392,7 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
                 {"window", job.grant.window},
                 {"slot_bytes", config_.slot_bytes},
                 {"lanes", job.geometry.lanes}};
+  add_rules(job, reply);
   std::vector<int> fds;
   if (transport.shm) {
     auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
@@ -410,7 +401,8 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
     reply["shm"] = {{"layout", io::shm::kLayoutVersion},
                     {"tx_depth", job.geometry.tx_depth},
                     {"rx_depth", job.geometry.rx_depth},
-                    {"result_rows", job.geometry.result_rows}};
+                    {"result_rows", job.geometry.result_rows},
+                    {"side_rows", job.geometry.side_rows}};
     fds = {worker.session->switch_region.fd.get(), job.results.fd.get()};
     for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
   } else {
@@ -445,8 +437,15 @@ void Conductor::on_attach(Client& client, control::Received& received) {
       return refuse(client, attached.error().status, attached.error().text);
   worker.attached = true;
   client.state = Client::State::kAttached;
-  if (job.attached() != full_bitmap(job.workers)) return tell_missing(job);
-  if (rejoining) return on_rejoined(job);
+  on_gathered(job);
+}
+
+/// Somebody has attached; begins the job if all have.
+void Conductor::on_gathered(Job& job) {
+  if (job.state == Job::State::kRejoining) offer_jobs();
+  if (job.attached() != full_bitmap(job.workers) || !has_fallback(job)) return tell_missing(job);
+  if (job.state == Job::State::kRejoining) return on_rejoined(job);
+  if (job.state != Job::State::kJoining) return;
   job.state = Job::State::kRunning;
   // On disk before anybody may start: a worker that runs must be known after a restart.
   save(job);
@@ -456,7 +455,7 @@ void Conductor::on_attach(Client& client, control::Received& received) {
 }
 
 Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
-  const Job::Worker& worker = job.members[value(rank)];
+  const Job::Worker& worker = rank == kFallbackRank ? job.fallback : job.members[value(rank)];
   const auto commands =
       on_lanes(worker.session ? LaneCommand::Kind::kAttachShm : LaneCommand::Kind::kAttachFrame,
                [&](LaneCommand& command, uint32_t) {
@@ -477,7 +476,9 @@ void Conductor::tell_missing(Job& job) {
   const Bitmap missing = full_bitmap(job.workers) & ~job.attached();
   for (Job::Worker& member : job.members)
     if (member.attached)
-      send(*member.client, {{"type", "waiting"}, {"missing", ranks_of(missing)}});
+      send(*member.client, {{"type", "waiting"},
+                            {"missing", ranks_of(missing)},
+                            {"fallback_missing", !has_fallback(job)}});
 }
 
 // ---- leaving
@@ -548,10 +549,11 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
 }
 
 void Conductor::remove_job(Job& job) {
+  release_fallback(job);
   on_lanes(LaneCommand::Kind::kRemoveJob,
            [&](LaneCommand& command, uint32_t) { command.job = job.index; });
   forget(job);
-  admission_.release(job.grant);
+  give_back_resources(job);
   jobs_[job.index].reset();
 }
 
@@ -580,12 +582,17 @@ std::optional<aggregator::Waiting> Conductor::oldest_waiting(const Job& job) {
 
 std::string Conductor::waiting_text(Job& job) {
   if (job.state == Job::State::kJoining)
-    return "waiting for " + ranks_text(full_bitmap(job.workers) & ~job.attached()) + " to join";
+    return "waiting for " +
+           missing_text(full_bitmap(job.workers) & ~job.attached(), !has_fallback(job)) +
+           " to join";
   if (job.state == Job::State::kRejoining) return "the job " + rejoin_text(job);
+  const std::string gone =
+      has_fallback(job) ? "" : "; the fallback server (ina-psd) is gone and must be started again";
   const auto oldest = oldest_waiting(job);
-  if (!oldest) return "the switch holds no incomplete fragment of the job";
+  if (!oldest) return "the switch holds no incomplete fragment of the job" + gone;
   return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),
-                     ranks_text(oldest->missing));
+                     ranks_text(oldest->missing)) +
+         gone;
 }
 
 void Conductor::on_lane_events() {
@@ -598,6 +605,17 @@ void Conductor::on_lane_events() {
                           job->name, value(event->first_rank), text_of(event->first),
                           value(event->other_rank), text_of(event->other)));
     }
+  }
+}
+
+/// Packets wait for workers whose users compute: somebody must take them in.
+void Conductor::call_idle_workers() {
+  for (auto& job : jobs_) {
+    if (!job) continue;
+    for (Job::Worker& member : job->members)
+      if (member.client && member.session &&
+          member.session->call_wanted.exchange(false, std::memory_order_acq_rel))
+        send(*member.client, {{"type", "wake"}});
   }
 }
 

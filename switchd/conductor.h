@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/fallback.h"
 #include "control/socket.h"
 #include "scheduler/admission.h"
 #include "switchd/lane.h"
@@ -33,10 +34,23 @@ struct ConductorConfig {
   uint32_t slot_bytes = 0;
   uint32_t slots_per_job = 0;
   std::string policy = "static";
+  Home home = Home::kWorkers;
+  uint64_t window_bytes = 4ull << 20;
+  uint32_t slots_floor = 0;    ///< of each job, of the whole array; shared slots only
+  uint32_t slots_ceiling = 0;  ///< 0: all
+  uint8_t priority_max = 255;
+  uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
+  int64_t rto_min_us = 2'000;
+  int64_t rto_max_us = 200'000;
+  bool ecn = true;
+  bool aggregator_window = false;
   IdleMode idle = IdleMode::kAuto;
   bool has_shm = true;
   std::string shm_name = "shm0";
   std::vector<FramePortInfo> frame_ports;
+
+  /// Policy static gives each job slots of its own, the others share all slots among the jobs.
+  bool fixed_slots() const { return policy == "static"; }
 };
 
 class Conductor {
@@ -74,12 +88,21 @@ class Conductor {
   bool check_version(Client& client, const Json& body);
   std::optional<Transport> transport_of(Client& client, const Json& body);
   void answer_join(Client& client, Job& job, Rank rank, const Transport& transport);
+
+  Result<void> take_resources(Job& job, uint64_t window_bytes);
+  Result<void> retake_resources(Job& job, const SavedJob& saved);
+  Result<void> take_memory(Job& job);
+  void give_back_resources(Job& job);
+  void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec);
+  aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
+  void add_rules(const Job& job, Json& joined) const;
   void on_attach(Client& client, control::Received& received);
   void on_leave(Client& client);
   void on_abort(Client& client, const Json& body);
   void on_explain(Client& client);
   void on_status(Client& client);
   void on_lane_events();
+  void call_idle_workers();
 
   // Jobs that outlive the process, in rejoin.cc.
   void restore_jobs();
@@ -95,6 +118,19 @@ class Conductor {
   Result<void> make_results(Job& job);
   void add_to_lanes(Job& job, Seq start);
   Result<void> attach_to_lanes(Job& job, Rank rank);
+
+  // Fallback servers: switchd/fallback_server.cc.
+  void handle_server(Client& client, control::Received& received, const std::string& type);
+  void on_serve(Client& client, const Json& body);
+  void offer_jobs();
+  void on_join_fallback(Client& client, const Json& body);
+  void on_attach_fallback(Client& client, control::Received& received);
+  void fallback_gone(Client& client);
+  void release_fallback(Job& job);
+  bool has_fallback(const Job& job) const;
+  Result<uint32_t> next_epoch(const Job& job) const;
+
+  void on_gathered(Job& job);
   void worker_gone(Client& client);
   void tell_missing(Job& job);
   void end_job(Job& job, ina_status status, const std::string& text);
@@ -112,7 +148,9 @@ class Conductor {
   ConductorConfig config_;
   StateFile state_;
   std::vector<LaneLink*> lanes_;
-  scheduler::StaticAdmission admission_;
+  scheduler::StaticAdmission pools_;
+  scheduler::SharedAdmission shared_;
+  scheduler::MemoryBudget memory_;
   Fd epoll_;
   Fd stop_event_;
   Fd lane_event_;

@@ -23,6 +23,9 @@ inline std::string ranks_text(Bitmap bits) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
+/// "ranks 1, 2 and the fallback server (ina-psd)"
+std::string missing_text(Bitmap ranks, bool fallback);
+
 inline std::string text_of(const wire::Signature& s) {
   if (s.collective == Collective::kBarrier)
     return fmt::format("operation {}: barrier", s.operation);
@@ -30,14 +33,17 @@ inline std::string text_of(const wire::Signature& s) {
                      name(s.dtype), name(s.op));
 }
 
-/// A worker's control connection.
+/// The control connection of a worker, of a fallback server, or of its part in one job.
 struct Conductor::Client {
+  enum class Role { kWorker, kServer, kFallback };
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;
   control::PeerCredentials peer;
   Nanos connected = 0;
   State state = State::kNew;
-  Job* job = nullptr;  ///< nullptr in kNew and kEnded
+  Role role = Role::kWorker;
+  bool wants_job = false;  ///< kServer: it asked for the next job and none was there
+  Job* job = nullptr;      ///< nullptr in kNew and kEnded
   Rank rank{};
 };
 
@@ -67,12 +73,18 @@ struct Conductor::Job {
   uid_t uid = 0;
   uint32_t workers = 0;
   scheduler::Grant grant;
+  uint64_t memory_bytes = 0;
+  uint32_t instance = 0;                  ///< of the fallback
+  std::vector<std::vector<Bitmap>> seen;  ///< by lane; read and written by the lane
+  std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
   Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
   std::vector<Worker> members;
+  Worker fallback;       ///< a fallback server's place; home dedicated only
+  bool offered = false;  ///< the fallback server that is connected was told of it
 
   Bitmap bits(auto&& has) const {
     Bitmap bits = 0;

@@ -33,7 +33,8 @@ struct LaneCounters {
 struct LaneSnapshot {
   LaneCounters lane;
   aggregator::Counters aggregator;
-  std::vector<io::PortCounters> ports;  ///< shm first, then the Ethernet ports in config order
+  std::vector<aggregator::JobCounters> jobs;  ///< by JobIndex
+  std::vector<io::PortCounters> ports;        ///< shm first, then the Ethernet ports in config order
 };
 
 /// A request of the conductor. Lives on the conductor's side until `done`.
@@ -44,6 +45,8 @@ struct LaneCommand {
     kAttachShm,
     kAttachFrame,
     kDetach,
+    kNewEpoch,
+    kProgress,
     kOldestWaiting,
     kSnapshot,
     kStop,
@@ -52,13 +55,14 @@ struct LaneCommand {
   aggregator::JobIndex job = 0;
   Rank rank{};
   // in
-  aggregator::JobSpec spec;                   // kAddJob
+  aggregator::JobSpec spec;                   // kAddJob; kNewEpoch: epoch, instance
   io::shm::WorkerSession* session = nullptr;  // kAttachShm
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
   wire::Address address;                      // kAttachFrame
   uint64_t job_key = 0;                       // kAttachFrame
   // out
   std::string error;
+  Seq results_end;  // kProgress
   std::optional<aggregator::Waiting> waiting;
   LaneSnapshot snapshot;
 
@@ -94,6 +98,8 @@ class LaneLink {
   void report(const LaneEvent& event) {
     if (events_.push(event)) ring(conductor_event_);
   }
+  /// Has the conductor look which workers are to be called (io::shm::WorkerSession::call_wanted).
+  void report_calls() { ring(conductor_event_); }
   int wake_fd() const { return wake_.get(); }
   void set_conductor_event(int fd) { conductor_event_ = fd; }
 
@@ -115,6 +121,7 @@ struct LaneConfig {
   IdleMode idle = IdleMode::kAuto;
   aggregator::Shape shape;
   uint32_t max_endpoints = 4096;
+  bool ecn = true;  ///< mark what goes to a worker that lags behind
 };
 
 /// Stands for Ethernet ports in a build without DPDK; never made.
@@ -141,7 +148,7 @@ class Lane {
       : config_(config),
         link_(link),
         aggregator_(config.shape, rows),
-        shm_(config.lane, config.max_endpoints),
+        shm_(config.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
@@ -187,7 +194,7 @@ class Lane {
   };
   struct JobMembers {
     JobId id{};
-    std::array<Member, kMaxWorkers + 1> member{};  ///< by rank, kFallbackRank last
+    std::array<Member, kMaxWorkers + 1> member{};  ///< by rank; kFallbackRank is the last
   };
 
   template <class P>
@@ -207,6 +214,7 @@ class Lane {
 
   void flush() {
     shm_.tx_flush();
+    if (shm_.take_calls()) link_.report_calls();
     for (FramePort* port : frame_ports_) port->tx_flush();
   }
 
@@ -243,12 +251,21 @@ class Lane {
       case Kind::kDetach:
         detach(command.job, value(command.rank));
         break;
+      case Kind::kNewEpoch:
+        aggregator_.new_epoch(command.job, command.spec.epoch, command.spec.instance, nullptr);
+        break;
+      case Kind::kProgress:
+        command.results_end = aggregator_.results_end(command.job);
+        break;
       case Kind::kOldestWaiting:
         command.waiting = aggregator_.oldest_waiting(command.job);
         break;
       case Kind::kSnapshot:
         command.snapshot.lane = counters_;
         command.snapshot.aggregator = aggregator_.counters();
+        for (size_t job = 0; job < jobs_.size(); ++job)
+          command.snapshot.jobs.push_back(
+              aggregator_.job_counters(static_cast<aggregator::JobIndex>(job)));
         command.snapshot.ports.assign(1, shm_.counters());
         for (FramePort* port : frame_ports_) command.snapshot.ports.push_back(port->counters());
         break;

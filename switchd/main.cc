@@ -119,6 +119,16 @@ ConductorConfig conductor_config(const config::Config& config,
   c.slot_bytes = config.aggregator.slot_bytes;
   c.slots_per_job = config.static_pools.slots_per_job;
   c.policy = std::string(name(config.aggregator.policy));
+  c.home = static_cast<Home>(config.fallback.home);
+  c.window_bytes = config.jobs.window_bytes;
+  c.slots_floor = config.jobs.slots_floor;
+  c.slots_ceiling = config.jobs.slots_ceiling;
+  c.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
+  c.memory_bytes = config.jobs.memory_bytes;
+  c.rto_min_us = config.recovery.rto_min_us;
+  c.rto_max_us = config.recovery.rto_max_us;
+  c.ecn = config.congestion.ecn;
+  c.aggregator_window = config.congestion.aggregator_window;
   c.has_shm = false;
   for (const config::PortConfig& port : config.ports)
     if (port.type == config::PortType::kShm) {
@@ -151,13 +161,20 @@ Result<void> serve(const config::Config& config) {
     lane.lane = i;
     lane.burst = config.switchd.burst;
     lane.idle = static_cast<IdleMode>(config.switchd.idle);
+    lane.ecn = config.congestion.ecn;
     lane.shape.slots = config.aggregator.slots / lanes;
     lane.shape.slot_bytes = config.aggregator.slot_bytes;
     lane.shape.max_jobs = config.switchd.max_jobs;
     lane.shape.burst = config.switchd.burst;
     lane.shape.lanes = lanes;
     lane.shape.lane = i;
-    lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * kMaxWorkers, 65535);
+    lane.shape.policy.kind = static_cast<scheduler::PolicyKind>(config.aggregator.policy);
+    lane.shape.policy.residual = config.esa.residual;
+    lane.shape.policy.decay = static_cast<scheduler::Decay>(config.esa.decay);
+    lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
+    lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
+    lane.shape.policy.two_choice = config.esa.two_choice;
+    lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * (kMaxWorkers + 1), 65535);
     auto memory =
         row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());
     if (!memory) return tl::unexpected(memory.error());

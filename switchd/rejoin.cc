@@ -25,14 +25,12 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
                             saved.lanes, saved.slot_bytes));
   const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
   if (free == jobs_.end()) return drop("switch.max_jobs is smaller than it was");
-  // Twice the window in slots, as admission gave them: the regions' sizes follow from it.
-  const scheduler::Grant grant{saved.first_slot, saved.slots_per_lane, saved.window};
-  if (!admission_.reserve(grant)) return drop("its slots are not there any more: aggregator.slots");
-  const auto epoch = state_.epoch_after(saved.epoch);
   auto job = make_job(saved, static_cast<size_t>(free - jobs_.begin()));
+  if (auto taken = retake_resources(*job, saved); !taken) return drop(taken.error().text);
+  const auto epoch = state_.epoch_after(saved.epoch);
   auto results = make_results(*job);
   if (!epoch || !results) {
-    admission_.release(grant);
+    give_back_resources(*job);
     return drop(!epoch ? epoch.error().text : results.error().text);
   }
   job->epoch = *epoch;
@@ -99,10 +97,13 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
 /// All workers are back: only now do the lanes serve the job, so that no contribution is taken by
 /// a switch that does not know yet which fragments are complete.
 void Conductor::on_rejoined(Job& job) {
-  job.state = Job::State::kRunning;
   add_to_lanes(job, job.start);
+  job.state = Job::State::kRunning;
   for (uint32_t rank = 0; rank < job.workers; ++rank)
     if (auto attached = attach_to_lanes(job, Rank{static_cast<uint8_t>(rank)}); !attached)
+      return end_job(job, attached.error().status, attached.error().text);
+  if (job.fallback.attached)
+    if (auto attached = attach_to_lanes(job, kFallbackRank); !attached)
       return end_job(job, attached.error().status, attached.error().text);
   spdlog::info("job running again job={} id={} epoch={} start={}", job.name, value(job.id),
                job.epoch, job.start.value);
@@ -112,16 +113,18 @@ void Conductor::on_rejoined(Job& job) {
 void Conductor::end_overdue_rejoins(Nanos now) {
   for (auto& job : jobs_) {
     if (!job || job->state != Job::State::kRejoining || now < job->rejoin_deadline) continue;
-    end_job(*job, INA_ERR_PEER_LOST,
-            fmt::format("{} of job '{}' did not come back within {} s after the switch was "
-                        "restarted (control.rejoin_timeout)",
-                        ranks_text(full_bitmap(job->workers) & ~job->attached()), job->name,
-                        static_cast<double>(config_.rejoin_timeout_ns) * 1e-9));
+    end_job(
+        *job, INA_ERR_PEER_LOST,
+        fmt::format("{} of job '{}' did not come back within {} s after the switch was "
+                    "restarted (control.rejoin_timeout)",
+                    missing_text(full_bitmap(job->workers) & ~job->attached(), !has_fallback(*job)),
+                    job->name, static_cast<double>(config_.rejoin_timeout_ns) * 1e-9));
   }
 }
 
 std::string Conductor::rejoin_text(Job& job) {
-  return "waits for " + ranks_text(full_bitmap(job.workers) & ~job.attached()) +
+  return "waits for " +
+         missing_text(full_bitmap(job.workers) & ~job.attached(), !has_fallback(job)) +
          " to come back after the switch was restarted";
 }
 

@@ -98,7 +98,7 @@ SavedJob job_of(const Json& json) {
   job.slot_bytes = number<uint32_t>(json, "slot_bytes", 1, UINT32_MAX);
   job.window = number<uint32_t>(json, "window", 1, UINT32_MAX);
   job.first_slot = number<uint32_t>(json, "first_slot", 0, UINT32_MAX);
-  job.slots_per_lane = number<uint32_t>(json, "slots_per_lane", 1, UINT32_MAX);
+  job.slots_per_lane = number<uint32_t>(json, "slots_per_lane", 0, UINT32_MAX);
   return job;
 }
 

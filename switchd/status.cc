@@ -46,6 +46,14 @@ Conductor::Json Conductor::status_json() {
     total.absorbed_bytes += a.absorbed_bytes;
     total.results += a.results;
     total.results_again += a.results_again;
+    total.forwarded += a.forwarded;
+    total.bypassed += a.bypassed;
+    total.fallback_results += a.fallback_results;
+    total.preemptions += a.preemptions;
+    total.parts += a.parts;
+    total.part_bytes += a.part_bytes;
+    total.reminders += a.reminders;
+    total.contributions_moved += a.contributions_moved;
     total.contributions_in_results += a.contributions_in_results;
     total.contributions_discarded += a.contributions_discarded;
     total.slots_used += a.slots_used;
@@ -71,8 +79,27 @@ Conductor::Json Conductor::status_json() {
                          {"drops", drops_json(ports[p].drops)}});
   }
   Json jobs = Json::array();
-  for (auto& job : jobs_)
-    if (job) jobs.push_back(job_json(*job));
+  for (auto& job : jobs_) {
+    if (job) {
+      jobs.push_back(job_json(*job));
+      aggregator::JobCounters sum;
+      for (const auto& snapshot : snapshots) {
+        const aggregator::JobCounters& c = snapshot->snapshot.jobs[job->index];
+        sum.slots_held += c.slots_held;
+        sum.absorbed += c.absorbed;
+        sum.bypassed += c.bypassed;
+        sum.preempted += c.preempted;
+        sum.results += c.results;
+        sum.fallback_results += c.fallback_results;
+      }
+      jobs.back().update({{"slots_held", sum.slots_held},
+                          {"absorbed", sum.absorbed},
+                          {"bypassed", sum.bypassed},
+                          {"preempted", sum.preempted},
+                          {"results", sum.results},
+                          {"fallback_results", sum.fallback_results}});
+    }
+  }
   return {{"version", INA_PROJECT_VERSION},
           {"boots", state_.boots()},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
@@ -80,9 +107,13 @@ Conductor::Json Conductor::status_json() {
           {"lcores", lanes},
           {"aggregator",
            {{"policy", config_.policy},
-            {"slots", admission_.slots_total()},
+            {"home", std::string(name(config_.home))},
+            {"slots", pools_.slots_total()},
             {"slot_bytes", config_.slot_bytes},
-            {"slots_reserved", admission_.slots_reserved()},
+            {"slots_reserved",
+             config_.fixed_slots() ? pools_.slots_reserved() : shared_.slots_reserved()},
+            {"memory_bytes", memory_.total()},
+            {"memory_used_bytes", memory_.used()},
             {"slots_used", total.slots_used},
             {"slots_used_peak", total.slots_used_peak},
             {"packets", total.packets},
@@ -91,6 +122,14 @@ Conductor::Json Conductor::status_json() {
             {"results", total.results},
             {"results_again", total.results_again},
             {"results_unsent", unsent},
+            {"forwarded", total.forwarded},
+            {"bypassed", total.bypassed},
+            {"fallback_results", total.fallback_results},
+            {"preemptions", total.preemptions},
+            {"parts", total.parts},
+            {"part_bytes", total.part_bytes},
+            {"reminders", total.reminders},
+            {"contributions_moved", total.contributions_moved},
             {"contributions_in_results", total.contributions_in_results},
             {"contributions_discarded", total.contributions_discarded},
             {"drops", drops_json(total.drops)}}},
@@ -109,7 +148,14 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
                {"state", kStates[static_cast<size_t>(job.state)]},
                {"window", job.grant.window},
-               {"slots", job.grant.slots_per_lane * job.geometry.lanes}};
+               {"memory_bytes", job.memory_bytes}};
+  if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
+  if (config_.fixed_slots()) {
+    json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
+  } else {
+    json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
+    json["slots_ceiling"] = job.grant.ceiling_per_lane * job.geometry.lanes;
+  }
   if (job.state == Job::State::kRunning) {
     if (const auto oldest = oldest_waiting(job)) {
       json["waiting_for"] = ranks_of(oldest->missing);

@@ -45,6 +45,8 @@ class DpdkTransport final : public FrameTransport {
   void rx_release() override;
   void wait(Nanos timeout_ns) override;
   void wake() override { woken_.store(true, std::memory_order_release); }
+  /// A device wakes nobody who does not poll it.
+  Nanos idle_poll_ns() const override { return 2'000'000; }
   TransportCounters counters() const override { return counters_; }
 
  private:

@@ -59,6 +59,8 @@ constexpr Nanos kExplainNs = 1'000'000'000;
 constexpr int kGraceMs = 1;
 // While the engine is driven in the background the control socket is looked at this often.
 constexpr Nanos kBackgroundSleepNs = 5'000'000;
+// How long the background thread waits for more after it was called.
+constexpr Nanos kLingerNs = 1'000'000;
 
 }  // namespace
 
@@ -159,11 +161,21 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     EngineConfig config;
     config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
     config.workers = settings_.world_size;
-    config.results_stay = !frames;
+    config.results_stay = frames_ == nullptr;
     config.epoch = body.at("epoch").get<uint32_t>();
     config.window = body.at("window").get<uint32_t>();
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
     config.lanes = body.at("lanes").get<uint32_t>();
+    config.fixed_slots = body.at("policy") == "static";
+    const std::string home = body.at("home").get<std::string>();
+    config.home = home == "workers"     ? Home::kWorkers
+                  : home == "dedicated" ? Home::kDedicated
+                                        : Home::kSpill;
+    config.priority_max = body.at("priority_max").get<uint8_t>();
+    config.congestion_window = body.at("ecn").get<bool>();
+    config.aggregator_window = body.at("aggregator_window").get<bool>();
+    config.rto_min_ns = body.at("rto_min_us").get<Nanos>() * 1000;
+    config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
     if (config.window == 0 || config.lanes == 0)
       return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
     job_id_ = body.at("job_id").get<uint32_t>();
@@ -206,9 +218,12 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined
                                      ") uses shm layout " + std::to_string(layout) + ", libina " +
                                      ina_version() + " layout " +
                                      std::to_string(io::shm::kLayoutVersion));
-  const io::shm::Geometry geometry{config.lanes, shm.at("tx_depth").get<uint32_t>(),
-                                   shm.at("rx_depth").get<uint32_t>(), config.slot_bytes,
-                                   shm.at("result_rows").get<uint32_t>()};
+  const io::shm::Geometry geometry{config.lanes,
+                                   shm.at("tx_depth").get<uint32_t>(),
+                                   shm.at("rx_depth").get<uint32_t>(),
+                                   config.slot_bytes,
+                                   shm.at("result_rows").get<uint32_t>(),
+                                   shm.at("side_rows").get<uint32_t>()};
   if (joined.fds.size() != 2 + config.lanes)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
   std::vector<Fd> events(std::make_move_iterator(joined.fds.begin() + 2),
@@ -260,7 +275,9 @@ Result<void> Context::await_ready(Nanos deadline) {
     const std::string type = body.value("type", std::string());
     if (type == "ready") return {};
     if (type == "waiting" && body.contains("missing"))
-      missing = rank_list(body["missing"]);
+      missing = missing_text(body);
+    else if (type == "epoch")  // the fallback server was started again meanwhile
+      engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
     else
       return tl::unexpected(error_of(body));
   }
@@ -292,9 +309,11 @@ Result<Operation*> Context::start(const OperationSpec& spec) {
   Operation* operation = nullptr;
   {
     const auto lock = lock_engine();
+    transport_->set_idle(false);
     operation = engine_->submit(spec, now_ns());
     progress();
     running_.store(engine_->running(), std::memory_order_relaxed);
+    rest();
   }
   return operation;
 }
@@ -321,11 +340,21 @@ bool Context::progress() {
     sent = transport_->tx_burst(std::span(to_send, ready));
     engine_->sent(sent, now);
   }
+  all_sent_ = sent == ready && ready < Engine::kBurst;
   if (engine_->counters().operations != operations) {
     running_.store(engine_->running(), std::memory_order_relaxed);
     if (sleepers_.load() != 0) cv_.notify_all();
   }
   return arrived + sent != 0;
+}
+
+/// Under mutex_, by whoever stops driving. When nothing is under way, the switch is to call if
+/// something comes for this worker after all: a question by others, or parts of their sums.
+void Context::rest() {
+  if (engine_->running() != 0 || away_.load()) return;
+  if (!transport_->set_idle(true) && all_sent_) return;
+  called_ = true;
+  kick();
 }
 
 void Context::drive(const Operation& operation, Nanos deadline) {
@@ -360,6 +389,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
       const bool failed = failed_.load() != INA_OK;
       if (done || failed) engine_->release(operation);
       const bool more = engine_->running() != 0;
+      rest();
       lock.unlock();
       if (sleepers_.load() != 0) cv_.notify_all();
       if (more && !failed) kick();
@@ -393,6 +423,7 @@ int Context::test(Operation* operation) {
   if (!lock) lock = lock_engine();
   const bool failed = failed_.load() != INA_OK;
   if (!failed && !operation->done.load(std::memory_order_acquire)) progress();
+  rest();
   const bool done = operation->done.load(std::memory_order_acquire);
   if (!done && !failed) return INA_IN_PROGRESS;
   engine_->release(operation);
@@ -462,47 +493,71 @@ void Context::kick() {
 
 void Context::background() {
   ::pthread_setname_np(::pthread_self(), "ina-background");
+  const Nanos idle_poll_ns = transport_->idle_poll_ns();
+  const int idle_poll_ms = idle_poll_ns == 0 ? -1 : static_cast<int>(idle_poll_ns / 1'000'000);
+  {
+    const auto lock = lock_engine();
+    rest();
+  }
   while (!stopping_.load()) {
     if (away_.load() && failed_.load() == INA_OK) {
       rejoin();
       continue;
     }
-    const bool needed = running_.load() != 0 && !driving_.load() && failed_.load() == INA_OK;
+    const bool needed =
+        (running_.load() != 0 || called_.load()) && !driving_.load() && failed_.load() == INA_OK;
     pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {kick_event_.get(), POLLIN, 0}};
     // A context whose switch is gone has nothing more to hear.
     const nfds_t first = failed_.load() == INA_OK ? 0 : 1;
-    ::poll(fds + first, 2 - first, needed ? 0 : -1);
+    const int events = ::poll(fds + first, 2 - first, needed ? 0 : first == 0 ? idle_poll_ms : -1);
+    if (events == 0 && !needed) called_ = true;
     if (first == 0 && fds[0].revents != 0) read_control();
     if (fds[1].revents != 0) {
       if (!stopping_.load()) ::poll(fds, first == 0 ? 1 : 0, kGraceMs);
       drain_kicks();
     }
-    if (needed) drive_in_background();
+    // Whoever wanted the engine is about to drive it, too.
+    if (needed && !drive_in_background()) ::poll(fds, 1, kGraceMs);
   }
 }
 
-void Context::drive_in_background() {
+/// False: left it to somebody who wants the engine.
+bool Context::drive_in_background() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) {
     ::usleep(100);
-    return;
+    return true;
   }
+  const bool called = called_.exchange(false);
+  if (called) transport_->set_idle(false);
   IdleStrategy idle(settings_.idle == IdleMode::kSpin ? IdleMode::kYield : settings_.idle);
-  while (engine_->running() != 0 && contenders_.load() == 0 && sleepers_.load() == 0 &&
-         failed_.load() == INA_OK && !stopping_.load()) {
+  Nanos linger_until = 0;
+  const auto mine = [&] {
+    if (contenders_.load() != 0 || failed_.load() != INA_OK || stopping_.load()) return false;
+    return engine_->running() != 0 ? sleepers_.load() == 0 : called;
+  };
+  while (mine()) {
     if (progress()) {
       idle.reset();
+      linger_until = now_ns() + kLingerNs;
       continue;
     }
     const Nanos now = now_ns();
-    if (idle.idle(now) == IdleStrategy::Step::kSleep) {
+    if (engine_->running() == 0) {
+      // What comes next is cheaper to take in while still here.
+      if (now >= linger_until) break;
+      transport_->wait(linger_until - now);
+    } else if (idle.idle(now) == IdleStrategy::Step::kSleep) {
       const Nanos left = engine_->next_deadline() - now;
       if (left > 0) transport_->wait(std::min({idle.sleep_ns(), left, kBackgroundSleepNs}));
       break;
     }
   }
+  rest();
+  const bool wanted = contenders_.load() != 0;
   lock.unlock();
   ::sched_yield();
+  return !wanted;
 }
 
 void Context::drain_kicks() {
@@ -518,6 +573,15 @@ void Context::read_control() {
   const Json& body = (*received)->body;
   const Json type = body.value("type", Json());
   if (type == "abort" || type == "refused") return end_by_switch(body);
+  if (type == "wake") {
+    called_ = true;
+    return;
+  }
+  if (type == "epoch") {
+    const auto lock = lock_engine();
+    engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
+    return;
+  }
   {
     const std::lock_guard state(state_mutex_);
     if (type == "explain") explanation_ = error_of(body).text;

@@ -3,7 +3,7 @@
 //
 // Threads. Whoever waits drives the engine itself, under mutex_; others that wait meanwhile sleep
 // on cv_. One background thread reads the control socket and drives the engine when operations are
-// under way and nobody waits.
+// under way and nobody waits, or when the switch calls because others ask this worker something.
 //
 // When the control connection breaks, the context is away: nobody drives, callers wait, and the
 // background thread tries to re-join the job until it succeeds or the time for it has passed
@@ -79,8 +79,9 @@ class Context {
   bool progress();
   size_t receive(Nanos now);
   void drive(const Operation& operation, Nanos deadline);
+  void rest();
   void background();
-  void drive_in_background();
+  bool drive_in_background();
   void read_control();
   void drain_kicks();
   void end_by_switch(const control::Json& message);
@@ -121,7 +122,7 @@ class Context {
   std::unique_ptr<Transport> transport_;  ///< replaced under mutex_ and connection_mutex_
   std::unique_ptr<Engine> engine_;        ///< under mutex_
   TransportCounters lost_counters_;       ///< under mutex_: of transports that were replaced
-  Standing standing_;             ///< background thread: when the switch went
+  Standing standing_;                     ///< background thread: when the switch went
 
   std::mutex mutex_;
   std::mutex connection_mutex_;     ///< taken last
@@ -130,6 +131,8 @@ class Context {
   std::atomic<bool> driving_{false};
   std::atomic<int> sleepers_{0};  ///< threads that sleep on cv_
   std::atomic<size_t> running_{0};
+  std::atomic<bool> called_{false};  ///< something may have come while nothing was under way
+  bool all_sent_ = true;             ///< by the last progress(); under mutex_
 
   mutable std::mutex state_mutex_;  ///< what follows, and cv_
   std::condition_variable cv_;

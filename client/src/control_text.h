@@ -21,6 +21,14 @@ inline std::string rank_list(const control::Json& ranks) {
   return text;
 }
 
+/// Whom the switch says a job still waits for.
+inline std::string missing_text(const control::Json& waiting) {
+  const std::string fallback =
+      waiting.value("fallback_missing", false) ? "the fallback server (ina-psd)" : "";
+  if (waiting["missing"].empty()) return fallback;
+  return rank_list(waiting["missing"]) + (fallback.empty() ? "" : " and " + fallback);
+}
+
 inline Error error_of(const control::Json& message) {
   return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
           message.value("text", std::string("the switch gave no reason"))};

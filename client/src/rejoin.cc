@@ -158,7 +158,7 @@ Context::Attempt Context::await_ready_again(std::string& why) {
     if (type == "ready") return Attempt::kBack;
     if (type == "waiting" && body.contains("missing")) {
       const std::lock_guard state(state_mutex_);
-      others_missing_ = rank_list(body["missing"]);
+      others_missing_ = missing_text(body);
     } else if (type == "abort" || type == "refused") {
       end_by_switch(body);
       return Attempt::kOver;
@@ -181,6 +181,11 @@ void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport) {
     }
     const std::lock_guard state(state_mutex_);
     away_ = false;
+  }
+  {
+    // The new transport does not know yet whether somebody drives.
+    const auto lock = lock_engine();
+    rest();
   }
   cv_.notify_all();
   if (leaving_.load()) send_leave();

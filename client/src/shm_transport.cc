@@ -100,9 +100,10 @@ size_t ShmTransport::rx_burst(std::span<RxPacket> packets) {
       RxPacket& packet = packets[count];
       packet.message = slot.message;
       packet.payload_bytes = slot.payload_bytes;
-      packet.payload = results_.data() + slot.payload_offset;
-      if (packet.payload_bytes > results_.size() ||
-          slot.payload_offset > results_.size() - packet.payload_bytes ||
+      const Mapping& region = slot.payload_offset & kSidePayload ? switch_region_ : results_;
+      const uint64_t offset = slot.payload_offset & ~kSidePayload;
+      packet.payload = region.data() + offset;
+      if (packet.payload_bytes > region.size() || offset > region.size() - packet.payload_bytes ||
           wire::validate(packet.message, packet.payload_bytes, geometry_.slot_bytes)) {
         ++counters_.dropped;
         continue;
@@ -126,14 +127,26 @@ bool ShmTransport::has_packet() const {
 
 void ShmTransport::wait(Nanos timeout_ns) {
   const uint32_t rung = doorbell_->value.load(std::memory_order_acquire);
-  sleeping_->value.store(1, std::memory_order_relaxed);
+  sleeping_->value.store(kAsleep, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!has_packet() && !woken_.load(std::memory_order_acquire)) {
     ++counters_.sleeps;
     futex_wait(&doorbell_->value, rung, timeout_ns);
   }
-  sleeping_->value.store(0, std::memory_order_relaxed);
+  sleeping_->value.store(kAwake, std::memory_order_relaxed);
   woken_.store(false, std::memory_order_relaxed);
+}
+
+bool ShmTransport::set_idle(bool idle) {
+  if (!idle) {
+    sleeping_->value.store(kAwake, std::memory_order_relaxed);
+    return false;
+  }
+  if (++idle_period_ < kFirstIdlePeriod) idle_period_ = kFirstIdlePeriod;  // come round
+  sleeping_->value.store(idle_period_, std::memory_order_relaxed);
+  // Pairs with the fence in the lane's tx_flush: either it sees the new period, or we its packets.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return has_packet();
 }
 
 void ShmTransport::wake() {

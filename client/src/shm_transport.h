@@ -28,6 +28,7 @@ class ShmTransport final : public Transport {
   void rx_release() override;
   void wait(Nanos timeout_ns) override;
   void wake() override;
+  bool set_idle(bool idle) override;
   TransportCounters counters() const override { return counters_; }
 
  private:
@@ -56,6 +57,7 @@ class ShmTransport final : public Transport {
   std::vector<Lane> lanes_;
   uint32_t next_lane_ = 0;
   io::shm::SleepFlag* sleeping_ = nullptr;
+  uint32_t idle_period_ = io::shm::kAsleep;
   const io::shm::SleepFlag* doorbell_ = nullptr;
   std::atomic<bool> woken_{false};
   BulkCopier& copier_;

@@ -40,6 +40,11 @@ class Transport {
   virtual void wait(Nanos timeout_ns) = 0;
   /// Ends a wait() in progress, from any thread.
   virtual void wake() = 0;
+  /// Says that nobody drives the engine (or that somebody does again): packets are then announced
+  /// on the control connection. True: packets have come already, and will not be announced.
+  virtual bool set_idle(bool) { return false; }
+  /// How often an idle transport must be looked at because nothing announces its packets; 0: never.
+  virtual Nanos idle_poll_ns() const { return 0; }
   virtual TransportCounters counters() const = 0;
 };
 

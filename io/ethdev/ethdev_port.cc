@@ -26,6 +26,11 @@ rte_mbuf_ext_shared_info* foreign_memory() {
   return info;
 }
 
+/// The switch's own results do; a fallback's lie in its memory.
+bool lies_in_result_ring(const wire::Message& message) {
+  return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
+}
+
 std::string to_text(const wire::Address& address) {
   std::string text;
   for (int shift = 24; shift >= 0; shift -= 8)
@@ -182,8 +187,9 @@ void EthdevPort::answer(size_t place) {
 // latest in the tx_flush() that ends the datapath's burst. It is not overwritten before: the row of
 // fragment s is written again for s + 2W, which needs a GRAD of s + 2W from every worker, which
 // each sends only when it has the result of s + W, which no worker has before a tx_flush() that
-// also sent s. A device that might hold a frame after taking it gets a copy instead, so that
-// nothing refers to a ring whose job has gone.
+// also sent s. Other payloads (partial sums, what one worker sends to another) stay as they are
+// during tx() only, so the device is made to take such a frame at once. A device that might hold a
+// frame after taking it gets a copy instead, so that nothing refers to a ring whose job has gone.
 
 bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
                     std::span<const std::byte> payload) {
@@ -211,6 +217,7 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
     return false;
   }
   queue(frame, static_cast<int32_t>(payload.size()));
+  if (frame->nb_segs > 1 && !lies_in_result_ring(message)) tx_flush();
   return true;
 }
 

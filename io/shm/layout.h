@@ -5,7 +5,8 @@
 //   worker region   made by the worker, mapped read-only by the switch: its send ring and payloads,
 //                   how far it has read its receive ring, whether it sleeps
 //   switch region   made by the switch, one per worker, mapped read-only by the worker: the receive
-//                   ring, how far the switch has read the send ring, whether the switch sleeps
+//                   ring, how far the switch has read the send ring, whether the switch sleeps,
+//                   and side rows: payloads for this worker that are not results
 //   result region   made by the switch, one per job, mapped read-only by its workers: the result
 //   ring
 //
@@ -22,15 +23,19 @@
 
 namespace ina::io::shm {
 
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kLineBytes = 64;
+
+/// Bit of Descriptor::payload_offset: the payload lies in a side row.
+inline constexpr uint64_t kSidePayload = uint64_t{1} << 63;
 
 /// One packet: written by the ring's producer, `turn` last.
 struct alignas(kLineBytes) Descriptor {
   wire::Message message;
-  uint64_t payload_offset =
-      0;  ///< within the worker region (sending) or the result region (receiving)
+  /// Within the worker region (sending) or the result region (receiving); with kSidePayload,
+  /// within the switch region.
+  uint64_t payload_offset = 0;
   uint32_t payload_bytes = 0;
   std::atomic<uint32_t> turn{0};  ///< 1 + index / depth once filled
 };
@@ -40,6 +45,13 @@ static_assert(sizeof(Descriptor) == kLineBytes && std::atomic<uint32_t>::is_alwa
 struct alignas(kLineBytes) Position {
   std::atomic<uint64_t> value{0};
 };
+
+/// Values of a worker's sleep flag: awake, asleep on the doorbell, or one that nobody drives and
+/// that is to be called over the control connection. Each idle period has a number of its own, so
+/// that a lane calls once a period.
+inline constexpr uint32_t kAwake = 0;
+inline constexpr uint32_t kAsleep = 1;
+inline constexpr uint32_t kFirstIdlePeriod = 2;
 
 /// Non-zero while its writer sleeps and wants to be woken, alone on its line.
 struct alignas(kLineBytes) SleepFlag {
@@ -53,6 +65,7 @@ struct Geometry {
   uint32_t rx_depth = 0;    ///< descriptors of a receive ring
   uint32_t slot_bytes = 0;  ///< bytes of a payload row and of a result row
   uint32_t result_rows = 0;
+  uint32_t side_rows = 0;  ///< payload rows of a lane in the switch region
 
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
@@ -81,14 +94,22 @@ struct SwitchLayout {
       : tx_read(kLineBytes),
         sleeping(tx_read + g.lanes * sizeof(Position)),
         rx_ring(round_up(sleeping + g.lanes * sizeof(SleepFlag), kPageBytes)),
-        bytes(round_up(rx_ring + size_t{g.lanes} * g.rx_depth * sizeof(Descriptor), kPageBytes)) {}
+        side(round_up(rx_ring + size_t{g.lanes} * g.rx_depth * sizeof(Descriptor), kPageBytes)),
+        bytes(round_up(side + size_t{g.lanes} * g.side_rows * g.slot_bytes, kPageBytes)) {}
   size_t doorbell =
       0;            ///< SleepFlag used as a futex word: any lane increments it to wake the worker
   size_t tx_read;   ///< Position per lane
   size_t sleeping;  ///< SleepFlag per lane
   size_t rx_ring;   ///< Descriptor [lane][rx_depth]
+  size_t side;      ///< row [lane][side_rows]
   size_t bytes;
 };
+
+/// Side rows of a receive ring: as many partial sums and others' payloads may wait for a worker.
+constexpr uint32_t side_rows_for(uint32_t rx_depth) {
+  constexpr uint32_t kMost = 256;
+  return rx_depth < kMost ? rx_depth : kMost;
+}
 
 constexpr size_t result_region_bytes(const Geometry& g) {
   return round_up(size_t{g.result_rows} * g.slot_bytes, kPageBytes);

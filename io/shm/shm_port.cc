@@ -31,8 +31,8 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geo
   return session;
 }
 
-ShmPort::ShmPort(uint32_t lane, uint32_t max_endpoints)
-    : lane_(lane), epoll_(::epoll_create1(EPOLL_CLOEXEC)), endpoints_(max_endpoints) {
+ShmPort::ShmPort(uint32_t lane, uint32_t max_endpoints, bool ecn)
+    : lane_(lane), ecn_(ecn), epoll_(::epoll_create1(EPOLL_CLOEXEC)), endpoints_(max_endpoints) {
   active_.reserve(max_endpoints);
   written_.reserve(max_endpoints);
 }
@@ -62,9 +62,14 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   endpoint.rx_ring = at<Descriptor>(base, ours.rx_ring) + size_t{lane_} * g.rx_depth;
   endpoint.rx_read = at<Position>(peer, worker.rx_read) + lane_;
   endpoint.results = session.results;
+  endpoint.results_bytes = size_t{g.result_rows} * g.slot_bytes;
+  endpoint.switch_base = base;
+  endpoint.side = base + ours.side + size_t{lane_} * g.side_rows * g.slot_bytes;
+  endpoint.side_used_at.resize(g.side_rows);
   endpoint.lane_sleeping = at<SleepFlag>(base, ours.sleeping) + lane_;
   endpoint.worker_sleeping = at<SleepFlag>(peer, worker.sleeping);
   endpoint.doorbell = at<SleepFlag>(base, ours.doorbell);
+  endpoint.call_wanted = &session.call_wanted;
   endpoint.wake_event = session.wake_events[lane_].get();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // edge-triggered and never read: a peer cannot block us on it
@@ -148,22 +153,59 @@ void ShmPort::rx_release() {
   }
 }
 
+/// Learns how far the worker has read its receive ring.
+void ShmPort::look_at_reader(Endpoint& endpoint) {
+  endpoint.rx_read_seen = endpoint.rx_read->value.load(std::memory_order_acquire);
+  // A position that the worker cannot have reached counts as a full ring: it harms itself only.
+  if (endpoint.rx_index - endpoint.rx_read_seen > endpoint.rx_depth)
+    endpoint.rx_read_seen = endpoint.rx_index - endpoint.rx_depth;
+}
+
+/// The row for the next payload that is no result; nullptr: the worker has not read it yet. Rows
+/// are used in the order of the ring's entries, so the oldest is the first to come free.
+std::byte* ShmPort::next_side_row(Endpoint& endpoint) {
+  const uint64_t rows = endpoint.side_used_at.size();
+  const uint64_t row = endpoint.side_index & (rows - 1);
+  if (endpoint.side_index >= rows && endpoint.side_used_at[row] >= endpoint.rx_read_seen) {
+    look_at_reader(endpoint);
+    if (endpoint.side_used_at[row] >= endpoint.rx_read_seen) return nullptr;
+  }
+  endpoint.side_used_at[row] = endpoint.rx_index;
+  ++endpoint.side_index;
+  return endpoint.side + row * endpoint.slot_bytes;
+}
+
 bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
                  std::span<const std::byte> payload) {
   Endpoint& endpoint = endpoints_[index];
-  if (endpoint.rx_index - endpoint.rx_read_seen >= endpoint.rx_depth) {
-    endpoint.rx_read_seen = endpoint.rx_read->value.load(std::memory_order_acquire);
-    // A position that the worker cannot have reached counts as a full ring: it harms itself only.
-    if (endpoint.rx_index - endpoint.rx_read_seen >= endpoint.rx_depth) {
-      endpoint.rx_read_seen = endpoint.rx_index - endpoint.rx_depth;
-      counters_.drops.add(DropReason::kTxFull);
-      return false;
+  const uint64_t nearly_full = endpoint.rx_depth - endpoint.rx_depth / 4;
+  if (endpoint.rx_index - endpoint.rx_read_seen >= nearly_full) look_at_reader(endpoint);
+  const uint64_t waiting = endpoint.rx_index - endpoint.rx_read_seen;
+  if (waiting >= endpoint.rx_depth) {
+    counters_.drops.add(DropReason::kTxFull);
+    return false;
+  }
+  uint64_t offset = 0;
+  if (!payload.empty()) {
+    // Compared as numbers: pointers into different memory have no order.
+    const auto in_results =
+        reinterpret_cast<uintptr_t>(payload.data()) - reinterpret_cast<uintptr_t>(endpoint.results);
+    if (in_results < endpoint.results_bytes) {
+      offset = in_results;
+    } else {
+      std::byte* row = payload.size() <= endpoint.slot_bytes ? next_side_row(endpoint) : nullptr;
+      if (!row) {
+        counters_.drops.add(DropReason::kTxFull);
+        return false;
+      }
+      std::memcpy(row, payload.data(), payload.size());
+      offset = static_cast<uint64_t>(row - endpoint.switch_base) | kSidePayload;
     }
   }
   Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (endpoint.rx_depth - 1)];
   slot.message = message;
-  slot.payload_offset =
-      payload.empty() ? 0 : static_cast<uint64_t>(payload.data() - endpoint.results);
+  if (ecn_ && waiting >= nearly_full) slot.message.flags |= wire::kFlagEcn;
+  slot.payload_offset = offset;
   slot.payload_bytes = static_cast<uint32_t>(payload.size());
   slot.turn.store(turn_of(endpoint.rx_index, endpoint.rx_depth), std::memory_order_release);
   ++endpoint.rx_index;
@@ -183,9 +225,14 @@ void ShmPort::tx_flush() {
   for (const EndpointIndex index : written_) {
     Endpoint& endpoint = endpoints_[index];
     endpoint.rx_written = false;
-    if (endpoint.worker_sleeping->value.load(std::memory_order_relaxed) == 0) continue;
-    endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
-    futex_wake(&endpoint.doorbell->value);
+    const uint32_t sleeping = endpoint.worker_sleeping->value.load(std::memory_order_relaxed);
+    if (sleeping == kAsleep) {
+      endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
+      futex_wake(&endpoint.doorbell->value);
+    } else if (sleeping >= kFirstIdlePeriod && sleeping != endpoint.called_in) {
+      endpoint.called_in = sleeping;
+      if (!endpoint.call_wanted->exchange(true, std::memory_order_acq_rel)) calls_wanted_ = true;
+    }
   }
   written_.clear();
 }

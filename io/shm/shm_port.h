@@ -1,8 +1,10 @@
 // The switch's side of the same-host port, one object per lane.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/port.h"
@@ -20,6 +22,9 @@ struct WorkerSession {
   std::vector<Fd>
       wake_events;  ///< eventfd per lane, written by the worker; the switch never reads it
   const std::byte* results = nullptr;  ///< result region of the job
+  /// Packets wait for a worker that nobody drives: set by lanes, reset by the conductor before it
+  /// sends the worker word.
+  std::atomic<bool> call_wanted{false};
 
   /// Makes the switch's part; the worker's region is mapped when it arrives.
   static Result<std::unique_ptr<WorkerSession>> create(const Geometry& geometry,
@@ -28,8 +33,9 @@ struct WorkerSession {
 
 class ShmPort {
  public:
-  /// `lane`: whose rings of each session this object serves.
-  ShmPort(uint32_t lane, uint32_t max_endpoints);
+  /// `lane`: whose rings of each session this object serves. `ecn`: mark what goes to a worker
+  /// that lags behind.
+  ShmPort(uint32_t lane, uint32_t max_endpoints, bool ecn = true);
 
   /// Called on the lane's thread. `session` must stay until detach() has returned.
   Result<EndpointIndex> attach(WorkerSession& session, JobIndex job, Rank rank);
@@ -37,8 +43,11 @@ class ShmPort {
 
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
+  /// A payload in the job's result ring is only referred to, any other is copied into a side row.
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
   void tx_flush();
+  /// True if a tx_flush() since the last call has set a session's call_wanted.
+  bool take_calls() { return std::exchange(calls_wanted_, false); }
   const PortCounters& counters() const { return counters_; }
 
   /// epoll descriptor that becomes readable when a worker rings while the lane sleeps.
@@ -69,22 +78,33 @@ class ShmPort {
     uint64_t rx_read_seen = 0;
     bool rx_written = false;  ///< something was written since the last tx_flush
     const std::byte* results = nullptr;
+    size_t results_bytes = 0;
+    const std::byte* switch_base = nullptr;
+    std::byte* side = nullptr;           ///< our rows, of slot_bytes
+    uint64_t side_index = 0;             ///< rows used so far
+    std::vector<uint64_t> side_used_at;  ///< by row: the entry of the receive ring that used it
     // Sleeping.
     SleepFlag* lane_sleeping = nullptr;
     const SleepFlag* worker_sleeping = nullptr;
     SleepFlag* doorbell = nullptr;
+    std::atomic<bool>* call_wanted = nullptr;
+    uint32_t called_in = kAwake;  ///< idle period in which the worker was called
     int wake_event = -1;
   };
 
   size_t take(Endpoint& endpoint, std::span<RxPacket> burst);
   bool has_packet(const Endpoint& endpoint) const;
+  void look_at_reader(Endpoint& endpoint);
+  std::byte* next_side_row(Endpoint& endpoint);
 
   uint32_t lane_;
+  bool ecn_;
   Fd epoll_;
   std::vector<Endpoint> endpoints_;
   std::vector<EndpointIndex> active_;  ///< capacity is fixed; order is the polling order
   size_t next_ = 0;                    ///< where polling goes on
   std::vector<EndpointIndex> written_;
+  bool calls_wanted_ = false;
   PortCounters counters_;
 };
 

@@ -87,5 +87,57 @@ TEST(StaticAdmission, ReservesWhatWasGrantedBefore) {
   EXPECT_EQ(smaller.slots_reserved(), 0u);
 }
 
+TEST(SharedAdmission, WindowIsAMultipleOfTheLanesAndNotBoundToTheSlots) {
+  SharedAdmission admission(64, 4);
+  EXPECT_EQ(admission.admit(4099, 0, 0)->window, 4096u);
+  EXPECT_EQ(admission.admit(0, 0, 0)->window, 4u) << "at least one fragment a lane";
+  EXPECT_EQ(admission.admit(UINT64_MAX, 0, 0)->window % 4, 0u);
+  EXPECT_LT(admission.admit(UINT64_MAX, 0, 0)->window, 1u << 31);
+  EXPECT_EQ(admission.slots_reserved(), 0u) << "no floor, nothing promised";
+}
+
+TEST(SharedAdmission, FloorsOfAllJobsFitTheSlots) {
+  SharedAdmission admission(64, 4);
+  const auto first = admission.admit(16, 33, 0);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->floor_per_lane, 9u) << "rounded up, so that the floor holds";
+  EXPECT_EQ(admission.slots_reserved(), 36u);
+  const auto refused = admission.admit(16, 30, 0);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().find("floor needs 32 slots"), std::string::npos) << refused.error();
+  EXPECT_NE(refused.error().find("28 of 64 are not promised"), std::string::npos);
+  EXPECT_NE(refused.error().find("short by 4"), std::string::npos);
+  EXPECT_EQ(admission.slots_reserved(), 36u) << "a refusal takes nothing";
+  ASSERT_TRUE(admission.admit(16, 28, 0));
+  admission.release(*first);
+  EXPECT_TRUE(admission.admit(16, 36, 0));
+}
+
+TEST(SharedAdmission, CeilingIsNeverBelowTheFloor) {
+  SharedAdmission admission(64, 4);
+  EXPECT_EQ(admission.admit(16, 0, 0)->ceiling_per_lane, 16u) << "0: all";
+  EXPECT_EQ(admission.admit(16, 0, 1000)->ceiling_per_lane, 16u);
+  EXPECT_EQ(admission.admit(16, 8, 9)->ceiling_per_lane, 3u);
+  const auto refused = admission.admit(16, 12, 4);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().find("ceiling of 4 slots is below its floor of 12"), std::string::npos)
+      << refused.error();
+}
+
+TEST(MemoryBudget, RefusesWhatDoesNotFitAndNamesTheNumbers) {
+  MemoryBudget budget(1000);
+  ASSERT_TRUE(budget.take(700));
+  const auto refused = budget.take(301);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().find("needs 301 bytes"), std::string::npos) << refused.error();
+  EXPECT_NE(refused.error().find("300 of 1000 are free"), std::string::npos);
+  EXPECT_NE(refused.error().find("short by 1"), std::string::npos);
+  EXPECT_EQ(budget.used(), 700u);
+  ASSERT_TRUE(budget.take(300));
+  budget.give_back(700);
+  EXPECT_EQ(budget.used(), 300u);
+  EXPECT_FALSE(budget.take(UINT64_MAX));
+}
+
 }  // namespace
 }  // namespace ina::scheduler

@@ -72,8 +72,23 @@ const BadCase kBadCases[] = {
      "1:26: aggregator.slot_bytes: 1000 is not one of 256, 512, 1024, 2048, 4096, 8192"},
     {"slot_bytes_suffix", "aggregator: {slot_bytes: 16 KiB}",
      "1:26: aggregator.slot_bytes: 16 KiB is not one of 256, 512, 1024, 2048, 4096, 8192"},
-    {"policy", "aggregator: {policy: esa}",
-     "1:22: aggregator.policy: esa is unknown (known: static)"},
+    {"policy", "aggregator: {policy: lru}",
+     "1:22: aggregator.policy: lru is unknown (known: static, fcfs, esa)"},
+    {"residual", "esa: {residual: yes}", "1:17: esa.residual: yes is not true or false"},
+    {"residual_list", "esa: {residual: [true]}", "1:17: esa.residual: a list is not true or false"},
+    {"decay", "esa: {decay: slow}",
+     "1:14: esa.decay: slow is unknown (known: preemption, time, none)"},
+    {"half_life", "esa: {decay_half_life: 1}",
+     "1:24: esa.decay_half_life: 1 is not a time with its unit, e.g. 500 us, 20 ms or 30 s"},
+    {"home", "fallback: {home: cloud}",
+     "1:18: fallback.home: cloud is unknown (known: workers, dedicated, spill)"},
+    {"rto_min", "recovery: {rto_min: 99 us}",
+     "1:21: recovery.rto_min: 99 us is not in 100 us..60 s"},
+    {"rto_max", "recovery: {rto_max: 61 s}", "1:21: recovery.rto_max: 61 s is not in 100 us..60 s"},
+    {"window_bytes", "jobs: {window_bytes: 65535}",
+     "1:22: jobs.window_bytes: 65535 is not in 64 KiB..1 GiB"},
+    {"priority_max", "jobs: {priority_max: 256}", "1:22: jobs.priority_max: 256 is not in 1..255"},
+    {"jobs_memory", "jobs: {memory: 1 KiB}", "1:16: jobs.memory: 1 KiB is not in 1 MiB..1 TiB"},
     {"pool_odd", "static: {slots_per_job: 7}",
      "1:25: static.slots_per_job: 7 is odd; the pool is used in two equal halves"},
     {"pool_small", "static: {slots_per_job: 1}", "1:25: static.slots_per_job: 1 is not in 2..2^24"},
@@ -194,6 +209,12 @@ const BadCase kBadCases[] = {
      "2:10: static.slots_per_job: 512 (the default) is more than aggregator.slots, 256"},
     {"pool_exceeds_default_slots", "static: {slots_per_job: 4098}",
      "1:25: static.slots_per_job: 4098 is more than aggregator.slots, 4096 (the default)"},
+    {"floor_exceeds_slots", "aggregator: {policy: esa, slots: 8}\njobs: {slots_floor: 9}",
+     "2:21: jobs.slots_floor: 9 is more than aggregator.slots, 8"},
+    {"floor_exceeds_ceiling", "jobs: {slots_floor: 9, slots_ceiling: 8}",
+     "1:21: jobs.slots_floor: 9 is more than jobs.slots_ceiling, 8"},
+    {"rto_order", "recovery: {rto_max: 1 ms}",
+     "1:21: recovery.rto_min: 2000 us (the default) is more than recovery.rto_max, 1000 us"},
     {"mtu_too_small", on_ethdev("mtu: 1123"),
      "6:10: ports[0].mtu: 1123 is 1 bytes too small for aggregator.slot_bytes, 1024 (the default), "
      "with 100 bytes of headers"},
@@ -294,6 +315,11 @@ TEST(Config, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.ports[0].type, PortType::kShm);
 }
 
+TEST(Config, ThePoolsSizeMattersToPolicyStaticOnly) {
+  EXPECT_EQ(load("aggregator: {slots: 16, policy: esa}").aggregator.slots, 16u);
+  EXPECT_EQ(load("jobs: {slots_floor: 5000}").jobs.slots_floor, 5000u);
+}
+
 // Apart from the others, because an ethdev port allows one lcore only.
 TEST(Config, LcoresReachItsField) {
   const auto config = load_config("switch: {lcores: 64}\n", "x.yaml");
@@ -303,8 +329,13 @@ TEST(Config, LcoresReachItsField) {
 
 TEST(Config, EveryKeyReachesItsField) {
   const Config config = load(R"(
-aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: static}
+aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa}
 static: {slots_per_job: 1024}
+esa: {residual: false, decay: time, decay_half_life: 3 ms, near_full_bonus: true, two_choice: true}
+fallback: {home: spill}
+recovery: {rto_min: 5 ms, rto_max: 1 s}
+congestion: {ecn: false, aggregator_window: true}
+jobs: {window_bytes: 1 MiB, slots_floor: 16, slots_ceiling: 1024, priority_max: 100, memory: 2 GiB}
 switch: {burst: 512, idle: backoff, max_jobs: 4096}
 eal:
   huge: "no"
@@ -327,8 +358,13 @@ ports:
 log: {level: critical, file: /var/log/ina.log}
 )");
   Config expected;
-  expected.aggregator = {1 << 24, 8192, Policy::kStatic};
+  expected.aggregator = {1 << 24, 8192, Policy::kEsa};
   expected.static_pools = {1024};
+  expected.esa = {false, Decay::kTime, 3000, true, true};
+  expected.fallback = {Home::kSpill};
+  expected.recovery = {5000, 1'000'000};
+  expected.congestion = {false, true};
+  expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {1, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
   expected.control = {"/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina"};

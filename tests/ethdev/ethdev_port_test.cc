@@ -311,6 +311,23 @@ TEST_F(EthdevPortTest, UnboundWorkersAreStrangersAgain) {
   EXPECT_TRUE(port_->bind(kWorkers[0], JobId{9}, 1, 1, Rank{0}));
 }
 
+TEST_F(EthdevPortTest, PayloadsThatAreNoResultsMayChangeAfterTx) {
+  open({});
+  const EndpointIndex endpoint = bind(0);
+  std::vector<Bytes> expected;
+  std::vector<int32_t> sum(kElements);  // one row for all, as a worker's memory would be
+  for (uint32_t seq = 0; seq < 5; ++seq) {
+    wire::Message part = message(wire::Type::kPart, seq, kElements);
+    part.bitmap = 5;
+    sum = gradient(1, seq);
+    expected.push_back(encode(envelope(own_, kWorkers[0]), part, bytes_of(sum)));
+    ASSERT_TRUE(port_->tx(endpoint, part, bytes_of(sum)));
+    std::fill(sum.begin(), sum.end(), -1);
+  }
+  port_->tx_flush();
+  EXPECT_EQ(sent(), expected);
+}
+
 TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
   constexpr uint32_t kFrames = 3 * Device::kMaxBurst + 1;
   open({});
@@ -340,12 +357,19 @@ TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
   ASSERT_TRUE(port) << port.error().text;
   const auto endpoint = (*port)->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
   const std::vector<std::vector<int32_t>> rows(2, gradient(0, 0));
+  // What may change after tx() is not left lying in the queue.
+  wire::Message part = message(wire::Type::kPart, 0, kElements);
+  part.bitmap = 1;
+  ASSERT_TRUE((*port)->tx(*endpoint, part, bytes_of(rows[0])));
+  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], 1u);
   constexpr uint32_t kFrames = 5000;  // many times the buffers there are
-  for (uint32_t seq = 0; seq < kFrames; ++seq)
-    ASSERT_TRUE((*port)->tx(*endpoint, message(wire::Type::kResult, seq, kElements),
-                            bytes_of(rows[seq / 3 % 2])));
+  for (uint32_t seq = 0; seq < kFrames; ++seq) {
+    wire::Message result = message(wire::Type::kResult, seq, kElements);
+    result.origin = wire::Origin::kSwitch;
+    ASSERT_TRUE((*port)->tx(*endpoint, result, bytes_of(rows[seq / 3 % 2])));
+  }
   (*port)->tx_flush();
-  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], kFrames);
+  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], 1 + kFrames);
   EXPECT_EQ((*port)->counters().tx_packets, 0u);
   EXPECT_FALSE((*port)->link_up());
 }

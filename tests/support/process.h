@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 extern char** environ;
@@ -33,6 +34,11 @@ class Process {
   Process(Process&& other) noexcept : pid_(other.pid_), output_(other.output_) {
     other.pid_ = -1;
     other.output_ = -1;
+  }
+  Process& operator=(Process&& other) noexcept {
+    std::swap(pid_, other.pid_);
+    std::swap(output_, other.output_);
+    return *this;
   }
   Process(const Process&) = delete;
   ~Process() {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +25,8 @@ struct SwitchOptions {
   uint32_t max_jobs = 16;
   IdleMode idle = IdleMode::kAuto;
   Nanos rejoin_timeout_ns = 10'000'000'000;
+  /// Whatever else is to differ from the defaults.
+  std::function<void(switchd::ConductorConfig&)> conductor = {};
 };
 
 class TestSwitch {
@@ -49,12 +52,20 @@ class TestSwitch {
     config.rejoin_timeout_ns = options.rejoin_timeout_ns;
     auto state = switchd::StateFile::open(state_path());
     ASSERT_TRUE(state) << state.error().text;
+    if (options.conductor) options.conductor(config);
     std::vector<switchd::LaneLink*> links;
     for (uint32_t i = 0; i < options.lanes; ++i) {
       switchd::LaneConfig lane;
       lane.lane = i;
       lane.idle = options.idle;
-      lane.shape = {options.slots / options.lanes, options.slot_bytes, options.max_jobs};
+      lane.shape.slots = options.slots / options.lanes;
+      lane.shape.slot_bytes = options.slot_bytes;
+      lane.shape.max_jobs = options.max_jobs;
+      lane.shape.lanes = options.lanes;
+      lane.shape.lane = i;
+      if (config.policy != "static")
+        lane.shape.policy.kind =
+            config.policy == "esa" ? scheduler::PolicyKind::kEsa : scheduler::PolicyKind::kFcfs;
       rows_.emplace_back(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
       links_.push_back(std::make_unique<switchd::LaneLink>());
       links.push_back(links_.back().get());

@@ -1,0 +1,49 @@
+// The fallback of one job: the state machine, the shm port over which the switch reaches it, and
+// the thread that drives both.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "aggregator/fallback.h"
+#include "client/src/bulk_copy.h"
+#include "client/src/shm_transport.h"
+#include "common/idle.h"
+#include "control/socket.h"
+
+namespace ina::psd {
+
+class JobServer {
+ public:
+  /// Joins job `id` of the switch at `socket` and begins to serve it. Nothing: the job has ended.
+  static Result<std::unique_ptr<JobServer>> start(const std::string& socket, uint32_t id,
+                                                  IdleMode idle, Nanos timeout_ns);
+  ~JobServer();
+
+  /// The connection on which the switch says that the job has ended.
+  const control::Connection& control() const { return control_; }
+  uint32_t id() const { return id_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  JobServer() = default;
+  Result<void> join(const std::string& socket, Nanos timeout_ns);
+  Result<void> attach(control::Received& joined);
+  void run(IdleMode mode);
+  bool progress();
+  void report_mismatch();
+
+  uint32_t id_ = 0;
+  std::string name_;
+  control::Connection control_;
+  client::BulkCopier copier_{1, 1};
+  std::unique_ptr<client::ShmTransport> transport_;
+  std::optional<aggregator::Fallback> fallback_;
+  bool mismatch_reported_ = false;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace ina::psd

@@ -1,0 +1,219 @@
+// Fallback servers (ina-psd): one process that serves all jobs of a switch whose fallback has a
+// home of its own. It has one connection on which it asks for jobs, and one more in each job, on
+// which it attaches like a worker. docs/protocol.md, "Control socket", lists the messages.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "switchd/conductor_state.h"
+
+namespace ina::switchd {
+
+std::string missing_text(Bitmap ranks, bool fallback) {
+  const auto list = ranks_of(ranks);
+  const std::string server = fallback ? "the fallback server (ina-psd)" : "";
+  if (list.empty()) return server;
+  return fmt::format("{} {}{}{}", list.size() == 1 ? "rank" : "ranks", fmt::join(list, ", "),
+                     fallback ? " and " : "", server);
+}
+
+bool Conductor::has_fallback(const Job& job) const {
+  return config_.home != Home::kDedicated || job.fallback.attached;
+}
+
+void Conductor::handle_server(Client& client, control::Received& received,
+                              const std::string& type) {
+  // It sees every job's contributions: nobody else may take its place.
+  if (client.peer.uid != 0 && client.peer.uid != ::geteuid())
+    return refuse(client, INA_ERR_REFUSED,
+                  fmt::format("only root and the switch's own user may serve as fallback, not uid "
+                              "{}",
+                              client.peer.uid));
+  const Json& body = received.body;
+  if (type == "serve") return on_serve(client, body);
+  if (type == "join_fallback") return on_join_fallback(client, body);
+  if (type == "attach" && client.role == Client::Role::kFallback && client.job)
+    return on_attach_fallback(client, received);
+  if (type == "next_job" && client.role == Client::Role::kServer) {
+    client.wants_job = true;
+    return offer_jobs();
+  }
+  if (type == "mismatch" && client.role == Client::Role::kFallback) {
+    if (client.job)
+      end_job(*client.job, INA_ERR_MISMATCH,
+              fmt::format("workers of job '{}' disagree: {}", client.job->name,
+                          body.value("text", std::string()).substr(0, 1024)));
+    return;
+  }
+  refuse(client, INA_ERR_INVALID, "a fallback server cannot say '" + type + "' here");
+}
+
+void Conductor::on_serve(Client& client, const Json& body) {
+  if (client.state != Client::State::kNew)
+    return refuse(client, INA_ERR_INVALID, "this connection has joined already");
+  if (const int version = body.at("version").get<int>(); version != control::kControlVersion)
+    return refuse(client, INA_ERR_VERSION,
+                  fmt::format("ina-psd speaks control version {}, this switch ({}) version {}: "
+                              "install matching versions",
+                              version, INA_PROJECT_VERSION, control::kControlVersion));
+  if (config_.home != Home::kDedicated)
+    return refuse(client, INA_ERR_UNSUPPORTED,
+                  fmt::format("this switch needs no fallback server: its fallback.home is {}",
+                              name(config_.home)));
+  for (const auto& [fd, other] : clients_)
+    if (other->role == Client::Role::kServer)
+      return refuse(
+          client, INA_ERR_REFUSED,
+          fmt::format("another fallback server (pid {}) serves already", other->peer.pid));
+  for (auto& job : jobs_)
+    if (job) job->offered = false;
+  client.role = Client::Role::kServer;
+  client.state = Client::State::kAttached;
+  spdlog::info("fallback server connected pid={}", client.peer.pid);
+  send(client, {{"type", "serving"}, {"library", INA_PROJECT_VERSION}});
+}
+
+/// Tells the fallback server of one job after the other, each when it asks for it: so a message at
+/// most is under way, however many jobs there are.
+void Conductor::offer_jobs() {
+  for (auto& [fd, client] : clients_) {
+    if (client->role != Client::Role::kServer || !client->wants_job) continue;
+    const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
+      // Where a job goes on after a restart is known when all its workers are back.
+      const bool known = job && (job->state != Job::State::kRejoining ||
+                                 job->attached() == full_bitmap(job->workers));
+      return known && !job->offered && !job->fallback.client;
+    });
+    if (next == jobs_.end()) continue;
+    client->wants_job = false;
+    (*next)->offered = true;
+    send(*client, {{"type", "job"}, {"job_id", value((*next)->id)}, {"job", (*next)->name}});
+  }
+}
+
+void Conductor::on_join_fallback(Client& client, const Json& body) {
+  if (client.state != Client::State::kNew)
+    return refuse(client, INA_ERR_INVALID, "this connection has joined already");
+  if (config_.home != Home::kDedicated)
+    return refuse(client, INA_ERR_UNSUPPORTED, "this switch needs no fallback server");
+  const auto id = body.at("job_id").get<uint32_t>();
+  const auto found = std::find_if(jobs_.begin(), jobs_.end(),
+                                  [&](const auto& job) { return job && value(job->id) == id; });
+  if (found == jobs_.end())
+    return refuse(client, INA_ERR_ABORTED, fmt::format("job {} has ended", id));
+  Job& job = **found;
+  if (job.fallback.client)
+    return refuse(client, INA_ERR_RANK_TAKEN,
+                  fmt::format("job '{}' has a fallback server (pid {})", job.name,
+                              job.fallback.client->peer.pid));
+  auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
+  if (!session) return refuse(client, session.error().status, session.error().text);
+  // What its predecessor held is lost, so whatever the switch and the workers hold of it belongs to
+  // an epoch that has passed.
+  const bool successor = job.instance != 0;
+  Seq start = job.start;
+  const auto epoch = successor ? next_epoch(job) : job.epoch;
+  if (!epoch) return refuse(client, epoch.error().status, epoch.error().text);
+  if (successor)
+    for (const auto& command : on_lanes(LaneCommand::Kind::kProgress,
+                                        [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
+      start = std::max(start, command->results_end);
+  job.fallback = {};
+  job.fallback.client = &client;
+  job.fallback.session = std::move(*session);
+  client.role = Client::Role::kFallback;
+  client.job = &job;
+  client.rank = kFallbackRank;
+  client.state = Client::State::kJoined;
+  std::vector<int> fds = {job.fallback.session->switch_region.fd.get(), job.results.fd.get()};
+  for (const Fd& event : job.fallback.session->wake_events) fds.push_back(event.get());
+  send(client,
+       {{"type", "joined"},
+        {"job", job.name},
+        {"workers", job.workers},
+        {"epoch", *epoch},
+        {"instance", *epoch},
+        {"start", start.value},
+        {"window", job.grant.window},
+        {"slot_bytes", config_.slot_bytes},
+        {"lanes", job.geometry.lanes},
+        {"bind_at_once", config_.fixed_slots()},
+        {"shm",
+         {{"layout", io::shm::kLayoutVersion},
+          {"tx_depth", job.geometry.tx_depth},
+          {"rx_depth", job.geometry.rx_depth},
+          {"result_rows", job.geometry.result_rows},
+          {"side_rows", job.geometry.side_rows}}}},
+       fds);
+}
+
+/// Epochs count on within a boot of the switch.
+Result<uint32_t> Conductor::next_epoch(const Job& job) const {
+  return state_.epoch_after(job.epoch);
+}
+
+void Conductor::on_attach_fallback(Client& client, control::Received& received) {
+  if (client.state != Client::State::kJoined)
+    return refuse(client, INA_ERR_INVALID, "attach without join");
+  Job& job = *client.job;
+  if (received.fds.size() != 1)
+    return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
+  auto region = io::shm::map_peer_region(received.fds[0], io::shm::WorkerLayout(job.geometry).bytes,
+                                         "fallback server's region");
+  if (!region) return refuse(client, region.error().status, region.error().text);
+  job.fallback.session->worker_region = std::move(*region);
+  const bool successor = job.instance != 0;
+  if (successor) {
+    const auto epoch = next_epoch(job);
+    if (!epoch) return refuse(client, epoch.error().status, epoch.error().text);
+    job.epoch = *epoch;
+    save(job);  // on disk before anybody hears of it
+  }
+  job.instance = job.epoch;  // epochs are never used twice, not even after a restart of the switch
+  // The lanes hear of a job that waits for its workers when these are back.
+  if (job.state != Job::State::kRejoining) {
+    // Before the successor hears anything, so that nothing of the old epoch reaches it.
+    on_lanes(LaneCommand::Kind::kNewEpoch, [&](LaneCommand& command, uint32_t) {
+      command.job = job.index;
+      command.spec.epoch = job.epoch;
+      command.spec.instance = job.instance;
+    });
+    if (auto attached = attach_to_lanes(job, kFallbackRank); !attached)
+      return refuse(client, attached.error().status, attached.error().text);
+  }
+  job.fallback.attached = true;
+  client.state = Client::State::kAttached;
+  spdlog::info("fallback server attached job={} id={} instance={} epoch={} pid={}", job.name,
+               value(job.id), job.instance, job.epoch, client.peer.pid);
+  if (successor)
+    for (Job::Worker& member : job.members)
+      if (member.client) send(*member.client, {{"type", "epoch"}, {"epoch", job.epoch}});
+  on_gathered(job);
+}
+
+/// The job goes on and waits: what left the switch as partial sums comes back when the server does.
+void Conductor::fallback_gone(Client& client) {
+  Job& job = *client.job;
+  client.job = nullptr;
+  spdlog::warn("fallback server lost job={} id={} pid={}", job.name, value(job.id),
+               client.peer.pid);
+  if (job.fallback.attached && job.state != Job::State::kRejoining)
+    on_lanes(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
+      command.job = job.index;
+      command.rank = kFallbackRank;
+    });
+  job.fallback = {};
+  if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) tell_missing(job);
+}
+
+/// The job has ended for the server, too.
+void Conductor::release_fallback(Job& job) {
+  if (!job.fallback.client) return;
+  send(*job.fallback.client, {{"type", "left"}});
+  job.fallback.client->state = Client::State::kEnded;
+  job.fallback.client->job = nullptr;
+  job.fallback.client = nullptr;
+}
+
+}  // namespace ina::switchd

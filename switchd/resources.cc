@@ -1,0 +1,142 @@
+// What a job gets of the switch, by policy: window, slots, memory; and what lanes and workers are
+// told of it.
+#include <algorithm>
+#include <bit>
+
+#include "switchd/conductor_state.h"
+
+namespace ina::switchd {
+
+namespace {
+
+io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_bytes) {
+  // Payload rows that a worker runs through again and again should stay in its cache; its window
+  // may be much larger.
+  constexpr uint32_t kTxBytes = 1 << 20;
+  constexpr uint32_t kLeastTxRows = 64;
+  io::shm::Geometry geometry;
+  geometry.lanes = lanes;
+  geometry.tx_depth = std::min(std::bit_ceil(window / lanes),
+                               std::max(kLeastTxRows, kTxBytes / std::bit_ceil(slot_bytes)));
+  // Results of the whole double window, and answers to questions asked again.
+  geometry.rx_depth = 2 * std::bit_ceil(2 * window / lanes);
+  geometry.slot_bytes = slot_bytes;
+  geometry.result_rows = 2 * window;
+  geometry.side_rows = io::shm::side_rows_for(geometry.rx_depth);
+  return geometry;
+}
+
+}  // namespace
+
+/// Decides window, slots and memory of a job, whose number of workers is known. Whatever was taken
+/// is given back by give_back_resources().
+Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
+  const uint64_t wanted =
+      window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
+  const uint64_t window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
+  auto grant = config_.fixed_slots()
+                   ? pools_.admit(config_.slots_per_job, window)
+                   : shared_.admit(window, config_.slots_floor, config_.slots_ceiling);
+  if (!grant) return fail(INA_ERR_REFUSED, grant.error());
+  job.grant = *grant;
+  return take_memory(job);
+}
+
+/// What a job had that ran when the last switch ended: the regions' sizes follow from its window.
+Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
+  job.grant = {saved.first_slot, saved.slots_per_lane, saved.window};
+  if (config_.fixed_slots()) {
+    if (!pools_.reserve(job.grant))
+      return fail(INA_ERR_REFUSED, "its slots are not there any more: aggregator.slots");
+    return take_memory(job);
+  }
+  auto grant = shared_.admit(saved.window, config_.slots_floor, config_.slots_ceiling);
+  if (!grant) return fail(INA_ERR_REFUSED, grant.error());
+  job.grant = *grant;
+  return take_memory(job);
+}
+
+/// The memory of a job whose slots are taken; gives them back if there is none.
+Result<void> Conductor::take_memory(Job& job) {
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  job.geometry = geometry_for(job.grant.window, lanes, config_.slot_bytes);
+  const size_t seen_words =
+      config_.fixed_slots() ? 0 : aggregator::JobSpec::seen_words(job.grant.window, lanes);
+  const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
+  uint64_t bytes = io::shm::result_region_bytes(job.geometry) +
+                   endpoints * io::shm::SwitchLayout(job.geometry).bytes +
+                   seen_words * lanes * sizeof(Bitmap);
+  if (config_.home == Home::kSpill)
+    bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
+  if (auto taken = memory_.take(bytes); !taken) {
+    give_back_resources(job);
+    return fail(INA_ERR_REFUSED, taken.error());
+  }
+  job.memory_bytes = bytes;
+  job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
+  return {};
+}
+
+void Conductor::give_back_resources(Job& job) {
+  if (config_.fixed_slots())
+    pools_.release(job.grant);
+  else
+    shared_.release(job.grant);
+  memory_.give_back(job.memory_bytes);
+}
+
+aggregator::FallbackConfig Conductor::spill_config(const Job& job, uint32_t lane, Seq start) const {
+  aggregator::FallbackConfig config;
+  config.workers = job.workers;
+  config.window = job.grant.window;
+  config.slot_bytes = config_.slot_bytes;
+  config.lanes = job.geometry.lanes;
+  config.shards = job.geometry.lanes;
+  config.shard = lane;
+  config.instance = job.epoch;  // never used twice, not even after a restart of the switch
+  config.epoch = job.epoch;
+  config.min_epoch = job.epoch;
+  config.start = start;
+  config.bind_at_once = config_.fixed_slots();
+  return config;
+}
+
+/// What a lane must know of a job that starts at fragment `start`. The lanes do not serve it yet.
+void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) {
+  spec.id = job.id;
+  spec.epoch = job.epoch;
+  spec.workers = job.workers;
+  spec.window = job.grant.window;
+  spec.start = start;
+  spec.rejoined = job.state == Job::State::kRejoining;
+  spec.results = job.results.map.data();
+  spec.priority_max = config_.priority_max;
+  spec.home = config_.home;
+  spec.instance = job.instance;
+  if (config_.fixed_slots()) {
+    spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
+  } else {
+    std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
+    spec.seen = job.seen[lane].data();
+    spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
+  }
+  if (config_.home != Home::kSpill) return;
+  job.spill.resize(job.geometry.lanes);
+  job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
+  spec.spill = job.spill[lane].get();
+  spec.instance = job.epoch;
+}
+
+/// Adds to the answer to a join by which rules the worker is to play.
+void Conductor::add_rules(const Job& job, Json& joined) const {
+  joined["policy"] = config_.policy;
+  joined["home"] = std::string(name(config_.home));
+  joined["instance"] = job.instance;
+  joined["rto_min_us"] = config_.rto_min_us;
+  joined["rto_max_us"] = config_.rto_max_us;
+  joined["ecn"] = config_.ecn;
+  joined["aggregator_window"] = config_.aggregator_window;
+  joined["priority_max"] = config_.priority_max;
+}
+
+}  // namespace ina::switchd

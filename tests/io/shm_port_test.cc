@@ -1,0 +1,226 @@
+// The shm port between its two real sides, within one process: what may be sent over it, what
+// happens when the worker does not read, and whom a worker harms that lies about its position.
+#include "io/shm/shm_port.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "client/src/shm_transport.h"
+
+namespace ina {
+namespace {
+
+using io::shm::Geometry;
+using io::shm::ShmPort;
+using io::shm::WorkerSession;
+
+constexpr uint32_t kSlotBytes = 256;
+
+Fd duplicate(const Fd& fd) {
+  return Fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+}
+
+/// One worker on one lane.
+class ShmPortTest : public testing::Test {
+ protected:
+  void open(const Geometry& geometry, bool ecn = true) {
+    geometry_ = geometry;
+    auto results = io::shm::make_region("test-results", io::shm::result_region_bytes(geometry));
+    ASSERT_TRUE(results) << results.error().text;
+    results_ = std::move(*results);
+    auto session = WorkerSession::create(geometry, results_.map.data());
+    ASSERT_TRUE(session) << session.error().text;
+    session_ = std::move(*session);
+    std::vector<Fd> events;
+    for (const Fd& event : session_->wake_events) events.push_back(duplicate(event));
+    auto transport = client::ShmTransport::create(geometry, session_->switch_region.fd, results_.fd,
+                                                  std::move(events), copier_);
+    ASSERT_TRUE(transport) << transport.error().text;
+    transport_ = std::move(*transport);
+    auto mapped = io::shm::map_peer_region(duplicate_of(transport_->region_fd()),
+                                           io::shm::WorkerLayout(geometry).bytes, "worker region");
+    ASSERT_TRUE(mapped) << mapped.error().text;
+    session_->worker_region = std::move(*mapped);
+    port_ = std::make_unique<ShmPort>(0, 4, ecn);
+    const auto endpoint = port_->attach(*session_, 0, Rank{1});
+    ASSERT_TRUE(endpoint) << endpoint.error().text;
+    endpoint_ = *endpoint;
+  }
+  static Fd duplicate_of(int fd) { return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
+  /// A partial sum of one int32, which is no result.
+  bool send_part(int32_t element) {
+    wire::Message message;
+    message.type = wire::Type::kPart;
+    message.bitmap = 1;
+    message.dtype = DType::kInt32;
+    message.op = Op::kSum;
+    message.collective = Collective::kAllReduce;
+    message.elements = 1;
+    message.operation_elements = 1;
+    std::byte payload[4];
+    std::memcpy(payload, &element, 4);
+    const bool sent = port_->tx(endpoint_, message, payload);
+    std::memset(payload, 0xee, 4);  // the port must have copied it
+    return sent;
+  }
+  bool send_result(uint64_t row) {
+    wire::Message message;
+    message.type = wire::Type::kResult;
+    message.origin = wire::Origin::kSwitch;
+    message.dtype = DType::kInt32;
+    message.op = Op::kSum;
+    message.collective = Collective::kAllReduce;
+    message.elements = 1;
+    message.operation_elements = 1;
+    const std::byte* payload = results_.map.data() + row * kSlotBytes;
+    return port_->tx(endpoint_, message, {payload, 4});
+  }
+  /// Reads up to `most` packets, and gives their payloads back if `release`.
+  std::vector<client::RxPacket> receive(size_t most, bool release = true) {
+    port_->tx_flush();
+    std::vector<client::RxPacket> packets(most);
+    packets.resize(transport_->rx_burst(packets));
+    if (release) transport_->rx_release();
+    return packets;
+  }
+  static int32_t element(const client::RxPacket& packet) {
+    int32_t value;
+    std::memcpy(&value, packet.payload, 4);
+    return value;
+  }
+
+  Geometry geometry_;
+  io::shm::Region results_;
+  client::BulkCopier copier_{1, 1};
+  std::unique_ptr<client::ShmTransport> transport_;
+  std::unique_ptr<WorkerSession> session_;
+  std::unique_ptr<ShmPort> port_;
+  io::EndpointIndex endpoint_ = 0;
+};
+
+TEST_F(ShmPortTest, CarriesPayloadsThatAreNoResults) {
+  open({1, 8, 8, kSlotBytes, 4, 8});
+  std::memset(results_.map.data() + 2 * kSlotBytes, 0x11, 4);
+  for (int32_t round = 0; round < 100; ++round) {
+    ASSERT_TRUE(send_part(round));
+    ASSERT_TRUE(send_result(2));
+    ASSERT_TRUE(send_part(-round));
+    const auto packets = receive(8, false);
+    ASSERT_EQ(packets.size(), 3u);
+    EXPECT_EQ(element(packets[0]), round);
+    EXPECT_EQ(packets[1].payload_bytes, 4u);
+    EXPECT_EQ(element(packets[1]), 0x11111111);
+    EXPECT_EQ(element(packets[2]), -round);
+    transport_->rx_release();
+  }
+  EXPECT_EQ(transport_->counters().dropped, 0u);
+}
+
+TEST_F(ShmPortTest, NeverOverwritesASideRowThatIsNotRead) {
+  open({1, 8, 16, kSlotBytes, 4, 4});
+  int32_t next_sent = 0;
+  int32_t next_read = 0;
+  for (int round = 0; round < 50; ++round) {
+    while (send_part(next_sent)) ++next_sent;
+    EXPECT_EQ(next_sent - next_read, 4) << "as many as there are rows";
+    // Results need no row, so they go on.
+    ASSERT_TRUE(send_result(1));
+    // Read, but not yet given back: the rows are still the worker's.
+    const auto packets = receive(2, false);
+    ASSERT_EQ(packets.size(), 2u);
+    EXPECT_FALSE(send_part(next_sent));
+    for (const auto& packet : packets)
+      if (packet.message.type == wire::Type::kPart) {
+        EXPECT_EQ(element(packet), next_read++);
+      }
+    transport_->rx_release();
+    for (const auto& packet : receive(16))
+      if (packet.message.type == wire::Type::kPart) {
+        EXPECT_EQ(element(packet), next_read++);
+      }
+    EXPECT_EQ(next_read, next_sent);
+  }
+  EXPECT_EQ(port_->counters().drops[DropReason::kTxFull], 100u);
+}
+
+TEST_F(ShmPortTest, OnlyTheRowsOfTheResultRingAreReferredTo) {
+  open({1, 8, 8, kSlotBytes, 4, 8});
+  // The last row, and what lies right behind it in the same mapping.
+  std::memset(results_.map.data() + 3 * kSlotBytes, 1, 2 * kSlotBytes);
+  ASSERT_TRUE(send_result(3));
+  ASSERT_TRUE(send_result(4));
+  std::memset(results_.map.data() + 3 * kSlotBytes, 2, 2 * kSlotBytes);
+  const auto packets = receive(8);
+  ASSERT_EQ(packets.size(), 2u);
+  EXPECT_EQ(element(packets[0]), 0x02020202) << "copied";
+  EXPECT_EQ(element(packets[1]), 0x01010101) << "not copied";
+}
+
+TEST_F(ShmPortTest, MarksCongestionWhenTheReaderLagsBehind) {
+  open({1, 8, 16, kSlotBytes, 4, 16});
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(send_result(0));
+  EXPECT_FALSE(send_result(0)) << "a full ring";
+  auto packets = receive(16);
+  ASSERT_EQ(packets.size(), 16u);
+  for (size_t i = 0; i < packets.size(); ++i)
+    EXPECT_EQ((packets[i].message.flags & wire::kFlagEcn) != 0, i >= 12) << i;
+  ASSERT_TRUE(send_result(0));
+  packets = receive(1);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].message.flags & wire::kFlagEcn, 0) << "the reader has caught up";
+}
+
+TEST_F(ShmPortTest, DoesNotMarkCongestionWhenToldNotTo) {
+  open({1, 8, 16, kSlotBytes, 4, 16}, false);
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(send_result(0));
+  for (const auto& packet : receive(16)) EXPECT_EQ(packet.message.flags, 0);
+}
+
+TEST_F(ShmPortTest, APositionThatCannotBeIsAFullRing) {
+  open({1, 8, 16, kSlotBytes, 4, 4});
+  // The worker's own region, as a hostile worker would write it.
+  const io::shm::WorkerLayout layout(geometry_);
+  ASSERT_TRUE(send_part(1));
+  // The region is sealed against further writable mappings, so the lie goes through a copy.
+  std::vector<std::byte> lie(layout.bytes);
+  std::memcpy(lie.data(), session_->worker_region.data(), layout.bytes);
+  const uint64_t far = 1'000'000;
+  std::memcpy(lie.data() + layout.rx_read, &far, sizeof(far));
+  Fd file(::memfd_create("lie", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::write(file.get(), lie.data(), lie.size()), static_cast<ssize_t>(lie.size()));
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  port_->detach(endpoint_);
+  auto mapped = io::shm::map_peer_region(file, layout.bytes, "worker region");
+  ASSERT_TRUE(mapped) << mapped.error().text;
+  session_->worker_region = std::move(*mapped);
+  const auto endpoint = port_->attach(*session_, 0, Rank{1});
+  ASSERT_TRUE(endpoint);
+  endpoint_ = *endpoint;
+  // Until the port looks, it counts what it wrote itself; then the ring is full for good.
+  for (int i = 0; i < 1000; ++i) send_result(0);
+  EXPECT_FALSE(send_result(0));
+  EXPECT_FALSE(send_part(2));
+  EXPECT_GT(port_->counters().drops[DropReason::kTxFull], 900u);
+}
+
+TEST_F(ShmPortTest, TheWorkerDropsDescriptorsThatPointOutOfTheirRegion) {
+  open({1, 8, 8, kSlotBytes, 4, 8});
+  const io::shm::SwitchLayout layout(geometry_);
+  auto* ring = io::shm::at<io::shm::Descriptor>(session_->switch_region.map.data(), layout.rx_ring);
+  const uint64_t offsets[] = {layout.bytes | io::shm::kSidePayload,
+                              (layout.bytes - 3) | io::shm::kSidePayload, ~uint64_t{0},
+                              io::shm::result_region_bytes(geometry_), uint64_t{1} << 62};
+  for (size_t i = 0; i < std::size(offsets); ++i) ASSERT_TRUE(send_part(1));
+  for (size_t i = 0; i < std::size(offsets); ++i) ring[i].payload_offset = offsets[i];
+  EXPECT_TRUE(receive(8).empty());
+  EXPECT_EQ(transport_->counters().dropped, std::size(offsets));
+}
+
+}  // namespace
+}  // namespace ina
