@@ -42,6 +42,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.full = full_bitmap(spec.workers);
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
   job.top_end = spec.start;
+  job.results_end = spec.start;
   job.present = true;
   reserved_ += spec.quota.floor;
 }
@@ -390,7 +391,7 @@ void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
   ++job.counters.absorbed;
   ++job.counters.results;
   counters_.contributions_in_results += count(slot.bits);
-  job.limit = std::max(job.limit, slot.seq + 1 + job.spec.window);
+  note_result(job, slot.seq);
   emit_result(job, slot, Emission::To::kAll, verdict);
   if (hashed()) {
     release(slot);
@@ -492,6 +493,11 @@ void Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
 }
 
 // ---- slots
+
+void Aggregator::note_result(Job& job, Seq seq) {
+  job.results_end = std::max(job.results_end, seq + 1);
+  job.limit = std::max(job.limit, seq + 1 + job.spec.window);
+}
 
 void Aggregator::release(Slot& slot) {
   if (slot.state == SlotState::kFilling || slot.state == SlotState::kFrozen) {
@@ -637,7 +643,7 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
     slot.collective = packet.message.collective;
     slot.state = SlotState::kAnswered;
   }
-  job.limit = std::max(job.limit, seq + 1 + job.spec.window);
+  note_result(job, seq);
   std::byte* result = result_row(job, seq);
   if (packet.payload_bytes != 0) std::memcpy(result, packet.payload, packet.payload_bytes);
   ++counters_.fallback_results;

@@ -163,10 +163,8 @@ class Aggregator {
 
   /// The number of a fragment of a job that is present.
   Seq seq_of(JobIndex index, uint32_t low) const { return extend(low, jobs_[index].limit); }
-  /// 1 + the highest fragment of a job that is known to be complete.
-  Seq results_end(JobIndex index) const {
-    return jobs_[index].limit - uint64_t{jobs_[index].spec.window};
-  }
+  /// 1 + the highest fragment whose result passed this lane.
+  Seq results_end(JobIndex index) const { return jobs_[index].results_end; }
   /// For whoever carries out verdicts: room for one more.
   Verdict& scratch() { return scratch_; }
 
@@ -184,6 +182,7 @@ class Aggregator {
     Bitmap full = 0;
     Seq limit;    ///< fragments the window allows are below this: highest result + 1 + W
     Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
+    Seq results_end;
     uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
@@ -213,6 +212,7 @@ class Aggregator {
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
   void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
+  static void note_result(Job& job, Seq seq);
   void release(Slot& slot);
   void count_held(Job& job, bool more);
   bool may_take_empty(const Job& job) const;
