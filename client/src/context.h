@@ -10,12 +10,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "client/src/bulk_copy.h"
 #include "client/src/engine.h"
 #include "client/src/frame_transport.h"
+#include "client/src/reproducible_engine.h"
 #include "client/src/settings.h"
 #include "client/src/transport.h"
 #include "client/src/url.h"
@@ -67,6 +69,9 @@ class Context {
   Result<void> attach_frames(std::unique_ptr<FrameTransport> frames, const control::Json& joined);
   Result<void> await_ready(Nanos deadline);
   std::unique_lock<std::mutex> lock_engine();
+  Operation* submit(const OperationSpec& spec, Nanos now);
+  void release(Operation* operation);
+  uint64_t overflows() const;
   bool progress();
   void drive(const Operation& operation, Nanos deadline);
   void background();
@@ -84,7 +89,8 @@ class Context {
   control::Connection control_;
   BulkCopier copier_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Engine> engine_;  ///< under mutex_
+  std::unique_ptr<Engine> engine_;                  ///< under mutex_
+  std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
 
   std::mutex mutex_;
   std::atomic<int> contenders_{0};  ///< threads that want mutex_ from a driver

@@ -214,7 +214,7 @@ bool Reproducible::release(Operation* operation) {
                                   [=](const auto& owned) { return &owned->whole == operation; });
   if (found == composites_.end()) return false;
   if (!operation->done.load(std::memory_order_relaxed)) ended_ = true;
-  for (Operation* part : (*found)->parts) operations_.release(part);
+  for (Operation* part : (*found)->parts) operations_.forget(part);
   composites_.erase(found);
   return true;
 }

@@ -30,10 +30,10 @@ class HeldOperations {
   virtual Operation* submit_held(const OperationSpec& spec) = 0;
   /// Lets it go with its send buffer as it is now; `elements` replaces the specification's.
   virtual void let_go(Operation* operation, uint64_t elements) = 0;
-  /// Drops it from the order; it does not complete.
+  /// Drops it from the order; its end may be told or not.
   virtual void skip(Operation* operation) = 0;
   /// Has no more use for it: it has completed, was skipped, or the job has ended.
-  virtual void release(Operation* operation) = 0;
+  virtual void forget(Operation* operation) = 0;
 };
 
 struct ReproducibleCounters {

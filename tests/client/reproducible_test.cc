@@ -46,7 +46,7 @@ class FakeQueue final : public HeldOperations {
     let_go(operation, 0);
     of(operation).skipped = true;
   }
-  void release(Operation* operation) override {
+  void forget(Operation* operation) override {
     EXPECT_FALSE(of(operation).released);
     of(operation).released = true;
   }
