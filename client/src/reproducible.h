@@ -45,9 +45,10 @@ struct ReproducibleCounters {
 /// All reproducible operations of one context.
 class Reproducible {
  public:
-  /// Chunks that are under way at a time; each has 2 MiB of scratch memory.
+  /// Chunks that are under way at a time; each has 512 KiB of scratch memory, so that what is under
+  /// way stays in the cache of its core.
   static constexpr uint64_t kSlots = 4;
-  static constexpr uint64_t kMaxChunkElements = 256 * 1024;
+  static constexpr uint64_t kMaxChunkElements = 64 * 1024;
   static constexpr uint64_t kMinChunkElements = 16 * 1024;
 
   /// `workers` of the job; `operations` must outlive it.

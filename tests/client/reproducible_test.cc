@@ -410,8 +410,8 @@ TEST(Reproducible, GivenUpEndsEverything) {
 
 TEST(Reproducible, ChunksSuitTheTensor) {
   EXPECT_EQ(Reproducible::chunk_elements(1), Reproducible::kMinChunkElements);
-  EXPECT_EQ(Reproducible::chunk_elements(1 << 18), 1 << 16);
-  EXPECT_EQ(Reproducible::chunk_elements((1 << 18) + 1), (1 << 16) + kBlockElements);
+  EXPECT_EQ(Reproducible::chunk_elements(1 << 17), 1 << 15);
+  EXPECT_EQ(Reproducible::chunk_elements((1 << 17) + 1), (1 << 15) + kBlockElements);
   EXPECT_EQ(Reproducible::chunk_elements(uint64_t{1} << 40), Reproducible::kMaxChunkElements);
 }
 
