@@ -219,7 +219,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-constexpr size_t kManyChunks = 11 * Reproducible::kMinChunkElements / 2;
+constexpr size_t kManyChunks = 5 * Reproducible::kMaxChunkElements + 77;
 
 TEST(Reproducible, SumsAnyCount) {
   for (const size_t workers : {1, 2, 5, 64})
