@@ -257,6 +257,7 @@ class Run {
     for (size_t i = 0; i < packets_.size(); ++i) {
       INA_FUZZ_CHECK(verdicts[i].emissions <= verdicts[i].emission.size());
       ++fates_[static_cast<size_t>(verdicts[i].fate)];
+      check_epoch(packets_[i], verdicts[i]);
       for (const Emission& emission : verdicts[i].to_send()) check(emission, packets_[i]);
       aggregator::carry_out(*aggregator_, verdicts[i], packets_[i].rank, send);
     }
@@ -269,6 +270,18 @@ class Run {
     check_ledger();
   }
 
+  /// Contributions of another epoch are refused, and old ones answered.
+  void check_epoch(const io::RxPacket& packet, const Verdict& verdict) {
+    const uint32_t epoch = jobs_[packet.job].spec.epoch;
+    if (packet.message.type != Type::kGrad || packet.message.epoch == epoch) return;
+    INA_FUZZ_CHECK(verdict.fate == Verdict::Fate::kDropped);
+    if (verdict.reason != DropReason::kStaleEpoch) return;
+    INA_FUZZ_CHECK(verdict.emissions == 1 && packet.message.epoch < epoch);
+    INA_FUZZ_CHECK(verdict.emission[0].to == Emission::To::kSender);
+    INA_FUZZ_CHECK(verdict.emission[0].message.type == Type::kStale);
+    INA_FUZZ_CHECK(verdict.emission[0].message.epoch == epoch);
+  }
+
   /// An emission of the burst, before anything else happens.
   void check(const Emission& emission, const io::RxPacket& packet) {
     INA_FUZZ_CHECK(emission.job < kJobs);
@@ -277,6 +290,8 @@ class Run {
     INA_FUZZ_CHECK(emission.payload_bytes == 0 || emission.payload);
     // I4: only a slot that is taken over says something about another job.
     INA_FUZZ_CHECK(emission.job == packet.job || message.type == Type::kPart);
+    if (message.type == Type::kPoll || packet.message.type == Type::kResult)
+      INA_FUZZ_CHECK(packet.rank == home_of_fragment(packet));
     if (emission.job != kHonest) return;
     switch (message.type) {
       case Type::kPart:
@@ -290,6 +305,12 @@ class Run {
       default:
         return;
     }
+  }
+
+  Rank home_of_fragment(const io::RxPacket& packet) const {
+    if (home_ != Home::kWorkers) return kFallbackRank;
+    return home_of(aggregator_->seq_of(packet.job, packet.message.seq),
+                   jobs_[packet.job].spec.workers);
   }
 
   /// A partial sum, or a contribution that passes by.
