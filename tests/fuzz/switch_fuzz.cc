@@ -101,6 +101,7 @@ class Run {
     left_.clear();
     frozen_.clear();
     base_ = 0;
+    limit_ = window_;
   }
 
   Fallback* new_spill(Job& job) {
@@ -258,6 +259,9 @@ class Run {
       INA_FUZZ_CHECK(verdicts[i].emissions <= verdicts[i].emission.size());
       ++fates_[static_cast<size_t>(verdicts[i].fate)];
       check_epoch(packets_[i], verdicts[i]);
+      // C1: nobody is further ahead than W of the highest result.
+      if (packets_[i].job == kHonest && packets_[i].message.seq >= limit_)
+        INA_FUZZ_CHECK(verdicts[i].fate == Verdict::Fate::kDropped);
       for (const Emission& emission : verdicts[i].to_send()) check(emission, packets_[i]);
       aggregator::carry_out(*aggregator_, verdicts[i], packets_[i].rank, send);
     }
@@ -337,7 +341,9 @@ class Run {
     INA_FUZZ_CHECK(job == emission.job);
     INA_FUZZ_CHECK(value(rank) < jobs_[job].spec.workers || rank == kFallbackRank);
     // I2: whoever decided, the result is the sum of all.
-    if (job == kHonest && emission.message.type == Type::kResult) check_result(emission);
+    if (job != kHonest || emission.message.type != Type::kResult) return;
+    check_result(emission);
+    limit_ = std::max(limit_, emission.message.seq + 1 + window_);
   }
 
   void check_result(const Emission& emission) {
@@ -370,7 +376,8 @@ class Run {
   std::optional<Aggregator> aggregator_;
   Job jobs_[kJobs];
   uint32_t incarnations_ = 0;
-  uint32_t base_ = 0;  ///< where the honest job is, about
+  uint32_t base_ = 0;   ///< where the honest job is, about
+  uint32_t limit_ = 0;  ///< the first fragment that nobody may have sent yet
   Nanos now_ = 0;
   std::vector<io::RxPacket> packets_;
   std::vector<std::vector<std::byte>> payloads_;
