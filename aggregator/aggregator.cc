@@ -2,45 +2,86 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+
+#include "scheduler/esa.h"
+#include "scheduler/fcfs.h"
+#include "wire/rules.h"
 
 namespace ina::aggregator {
 
+using scheduler::PolicyKind;
 using scheduler::StaticPool;
+using wire::Message;
+using wire::Type;
+
+namespace {
+
+uint64_t count(Bitmap bits) {
+  return static_cast<uint64_t>(std::popcount(bits));
+}
+
+}  // namespace
 
 Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
-    : shape_(shape), rows_(rows.data()), slots_(shape.slots), jobs_(shape.max_jobs) {
+    : shape_(shape),
+      rows_(rows.data()),
+      slots_(shape.slots),
+      residuals_(shape.slots),
+      jobs_(shape.max_jobs) {
   for (uint32_t i = 0; i < shape.slots; ++i) slots_[i].row = i;
+  for (uint32_t i = 0; i < spare_rows(shape); ++i) spare_rows_.push_back(shape.slots + i);
 }
+
+// ---- jobs
 
 void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   Job& job = jobs_[index];
   job = Job{};
   job.spec = spec;
   job.full = full_bitmap(spec.workers);
-  job.top = Seq{spec.window};
+  job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
+  job.top_end = spec.start;
   job.present = true;
+  reserved_ += spec.quota.floor;
 }
 
 void Aggregator::remove_job(JobIndex index) {
-  Job& job = jobs_[index];
-  if (!job.present) return;
-  const StaticPool& pool = job.spec.pool;
-  for (uint32_t i = pool.first_slot; i < pool.first_slot + pool.slots; ++i) {
-    Slot& slot = slots_[i];
-    if (slot.state == SlotState::kFilling) {
-      counters_.contributions_discarded += static_cast<uint64_t>(std::popcount(slot.bits));
-      --counters_.slots_used;
-    }
-    const uint32_t row = slot.row;
-    slot = Slot{};
-    slot.row = row;
-  }
-  job = Job{};
+  if (!jobs_[index].present) return;
+  sweep(index);
+  reserved_ -= jobs_[index].spec.quota.floor;
+  jobs_[index] = Job{};
 }
 
-void Aggregator::abort_job(JobIndex index) {
-  jobs_[index].aborted = true;
+void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback* spill) {
+  Job& job = jobs_[index];
+  if (!job.present) return;
+  sweep(index);
+  job.spec.epoch = epoch;
+  job.spec.instance = instance;
+  job.spec.spill = spill;
+  if (job.spec.seen)
+    std::fill_n(job.spec.seen, JobSpec::seen_words(job.spec.window, shape_.lanes), 0);
 }
+
+void Aggregator::sweep(JobIndex index) {
+  Job& job = jobs_[index];
+  uint32_t first = 0;
+  uint32_t last = shape_.slots;
+  if (!hashed()) {
+    first = job.spec.pool.first_slot;
+    last = first + job.spec.pool.slots;
+  }
+  for (uint32_t i = first; i < last; ++i) {
+    Slot& slot = slots_[i];
+    if (residuals_[i].job == index) residuals_[i] = Residual{};
+    if (slot.state == SlotState::kEmpty || slot.job != index) continue;
+    if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
+    release(slot);
+  }
+}
+
+// ---- a burst
 
 void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
@@ -49,8 +90,16 @@ void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
   Slot* touched[kMaxBurst];
   for (size_t i = 0; i < packets.size(); ++i) {
     const Job& job = jobs_[packets[i].job];
-    touched[i] = job.present ? &slots_[job.spec.pool.slot_of(seq_of(job, packets[i]))] : nullptr;
-    if (touched[i]) __builtin_prefetch(touched[i], 1);
+    touched[i] = nullptr;
+    if (!job.present || packets[i].message.type != Type::kGrad) continue;
+    const Seq seq = seq_of(job, packets[i]);
+    if (hashed()) {
+      touched[i] = &slot_of(job, seq, 0);
+      __builtin_prefetch(&seen(job, seq), 1);
+    } else {
+      touched[i] = &slots_[job.spec.pool.slot_of(seq)];
+    }
+    __builtin_prefetch(touched[i], 1);
   }
   constexpr size_t kAhead = 2;
   const auto prefetch_row = [&](size_t i) {
@@ -62,7 +111,9 @@ void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
   for (size_t i = 0; i < std::min(kAhead, packets.size()); ++i) prefetch_row(i);
   for (size_t i = 0; i < packets.size(); ++i) {
     if (i + kAhead < packets.size()) prefetch_row(i + kAhead);
+    ++counters_.packets;
     on_packet(packets[i], now, verdicts[i]);
+    if (verdicts[i].fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
   }
 }
 
@@ -72,37 +123,85 @@ void Aggregator::drop(Verdict& verdict, DropReason reason) {
   counters_.drops.add(reason);
 }
 
+Emission& Aggregator::add_emission(Verdict& verdict, Emission::To to, JobIndex job) {
+  Emission& emission = verdict.emission[verdict.emissions++];
+  emission.to = to;
+  emission.job = job;
+  emission.message = Message{};
+  emission.payload = nullptr;
+  emission.payload_bytes = 0;
+  return emission;
+}
+
 void Aggregator::on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdict) {
-  ++counters_.packets;
-  verdict.emit = Verdict::Emit::kNothing;
+  verdict.emissions = 0;
   Job& job = jobs_[packet.job];
   if (!job.present) return drop(verdict, DropReason::kBadJob);
   if (job.aborted) return drop(verdict, DropReason::kJobAborted);
+  const Type type = packet.message.type;
+  if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
+    return on_fallback_packet(job, packet, verdict);
   if (value(packet.rank) >= job.spec.workers) return drop(verdict, DropReason::kBadRank);
-  const uint32_t epoch = packet.message.epoch;
-  if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
-  if (epoch < job.spec.epoch) {
-    drop(verdict, DropReason::kStaleEpoch);
-    verdict.emit = Verdict::Emit::kToSender;
-    verdict.message = wire::Message{};
-    verdict.message.type = wire::Type::kStale;
-    verdict.message.epoch = job.spec.epoch;
-    verdict.message.seq = packet.message.seq;
-    verdict.payload = nullptr;
-    verdict.payload_bytes = 0;
-    return;
-  }
-  // The other messages belong to fallback and recovery, which the static policy has no use for.
-  if (packet.message.type != wire::Type::kGrad) return drop(verdict, DropReason::kBadType);
-  on_grad(job, packet, now, verdict);
-}
-
-void Aggregator::on_grad(Job& job, const io::RxPacket& packet, Nanos now, Verdict& verdict) {
   const Seq seq = seq_of(job, packet);
   // C1: a worker sends s only when it has result s-W, so s is at most W above the highest result.
-  if (seq >= job.top) return drop(verdict, DropReason::kOutsideWindow);
-  if (!job.spec.pool.has(seq)) return drop(verdict, DropReason::kWrongLane);
+  if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
+  if (seq.value % shape_.lanes != shape_.lane) return drop(verdict, DropReason::kWrongLane);
+  switch (type) {
+    case Type::kGrad:
+      break;
+    case Type::kQuery:
+    case Type::kSent:
+    case Type::kNotYet:
+    case Type::kHave:
+    case Type::kDefer:
+      if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+      return forward(packet, verdict);
+    default:  // the others are the switch's own
+      return drop(verdict, DropReason::kBadType);
+  }
+  const uint32_t epoch = packet.message.epoch;
+  if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
+  if (epoch < job.spec.epoch && rule(Rule::kEpochCheck)) {
+    drop(verdict, DropReason::kStaleEpoch);
+    Emission& stale = add_emission(verdict, Emission::To::kSender, packet.job);
+    stale.message.type = Type::kStale;
+    stale.message.epoch = job.spec.epoch;
+    stale.message.seq = packet.message.seq;
+    return;
+  }
+  switch (shape_.policy.kind) {
+    case PolicyKind::kStatic:
+      return on_static_grad(job, seq, packet, now, verdict);
+    case PolicyKind::kFcfs:
+      return on_hashed_grad<scheduler::Fcfs>(job, seq, packet, now, verdict);
+    case PolicyKind::kEsa:
+      return on_hashed_grad<scheduler::Esa>(job, seq, packet, now, verdict);
+  }
+}
+
+// ---- contributions
+
+void Aggregator::advance(Job& job, Seq seq) {
+  if (seq < job.top_end) return;
+  if (job.spec.seen) {
+    // The window moves on over fragments that nobody has seen.
+    const uint64_t words = JobSpec::seen_words(job.spec.window, shape_.lanes);
+    if (seq - job.top_end >= words * shape_.lanes) {
+      std::fill_n(job.spec.seen, words, 0);
+    } else {
+      for (Seq next = seq; next >= job.top_end; next = next - shape_.lanes) {
+        seen(job, next) = 0;
+        if (next.value < shape_.lanes) break;
+      }
+    }
+  }
+  job.top_end = seq + 1;
+}
+
+void Aggregator::on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now,
+                                Verdict& verdict) {
   Slot& slot = slots_[job.spec.pool.slot_of(seq)];
+  advance(job, seq);
   switch (StaticPool::claim(slot, seq)) {
     case StaticPool::Claim::kTooOld:
       return drop(verdict, DropReason::kTooOld);
@@ -114,29 +213,120 @@ void Aggregator::on_grad(Job& job, const io::RxPacket& packet, Nanos now, Verdic
       install(job, slot, seq, packet, now);
       break;
     case StaticPool::Claim::kSame:
-      if (slot.signature() != packet.message.signature() ||
-          slot.elements != packet.message.elements) {
-        verdict.first_rank = slot.first_rank;
-        verdict.first_signature = slot.signature();
-        job.aborted = true;
-        return drop(verdict, DropReason::kMismatch);
-      }
+      if (!agrees(job, slot, packet, verdict)) return;
       if (slot.bits & bit_of(packet.rank)) {
         drop(verdict, DropReason::kDuplicate);
+        // A result of the fallback is not repeated: only the fallback knows whom it has bound.
         if (slot.state == SlotState::kComplete) {
           ++counters_.results_again;
-          emit_result(job, slot, Verdict::Emit::kToSender, verdict);
+          emit_result(job, slot, Emission::To::kSender, verdict);
         }
         return;
       }
       break;
   }
-  contribute(job, slot, packet, verdict);
+  const bool first = slot.bits == 0;
+  if ((slot.bits | bit_of(packet.rank)) == job.full) return finish(job, slot, packet, verdict);
+  const Kernels& kernel = kernels(slot.dtype, slot.op);
+  (first ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
+  slot.bits |= bit_of(packet.rank);
+  ++counters_.absorbed;
+  ++job.counters.absorbed;
+  counters_.absorbed_bytes += packet.payload_bytes;
+  verdict.fate = Verdict::Fate::kAbsorbed;
 }
 
-void Aggregator::install(const Job& job, Slot& slot, Seq seq, const io::RxPacket& packet,
-                         Nanos now) {
-  const wire::Message& message = packet.message;
+template <class Policy>
+void Aggregator::on_hashed_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now,
+                                Verdict& verdict) {
+  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+  const bool remembered = rule(Rule::kReplayTooOld) || seq + job.spec.window / 2 >= job.top_end;
+  advance(job, seq);
+  if (remembered) {
+    Bitmap& seen_bits = seen(job, seq);
+    if ((seen_bits & bit_of(packet.rank)) != 0 && rule(Rule::kAntiReplay))
+      return drop(verdict, DropReason::kDuplicate);
+    seen_bits |= bit_of(packet.rank);
+  }
+  Slot* place = nullptr;
+  for (uint32_t choice = 0; choice < choices(); ++choice) {
+    Slot& slot = slot_of(job, seq, choice);
+    if (slot.state != SlotState::kEmpty) {
+      const Job& owner = jobs_[slot.job];
+      if (&owner == &job && slot.seq == seq) {
+        if (!agrees(job, slot, packet, verdict)) return;
+        if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
+        if ((slot.bits | slot.base) & bit_of(packet.rank))
+          return drop(verdict, DropReason::kDuplicate);
+        slot.priority =
+            std::max(slot.priority, std::min(packet.message.priority, job.spec.priority_max));
+        return add_to<Policy>(job, slot, packet, verdict);
+      }
+      if (below_floor(owner, slot.seq)) {  // everyone has its result: a zombie
+        if (slot.state == SlotState::kFilling)
+          counters_.contributions_discarded += count(slot.bits);
+        release(slot);
+      }
+    }
+    if (!place) {
+      place = &slot;
+    } else if (place->state != SlotState::kEmpty) {
+      const auto worth = [&](const Slot& s) {
+        return s.state == SlotState::kEmpty
+                   ? 0
+                   : 1 + Policy::worth(s, jobs_[s.job].spec.workers, now, shape_.policy);
+      };
+      if (worth(slot) < worth(*place)) place = &slot;
+    }
+  }
+  if (place->state != SlotState::kEmpty)
+    return contend<Policy>(job, *place, seq, packet, now, verdict);
+  if (!may_take_empty(job)) return bypass(job, packet, verdict);
+  const Bitmap base = take_residual(job, seq);
+  install(job, *place, seq, packet, now);
+  place->base = base;
+  add_to<Policy>(job, *place, packet, verdict);
+}
+
+/// The slot belongs to another fragment.
+template <class Policy>
+void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+                         Verdict& verdict) {
+  Job& owner = jobs_[slot.job];
+  const uint8_t priority =
+      std::max<uint8_t>(1, std::min(packet.message.priority, job.spec.priority_max));
+  bool wins = false;
+  if (!Policy::kHeldUntilAcknowledged && may_preempt(job, slot)) {
+    const bool entitled = job.held < job.spec.quota.floor && &owner != &job;
+    wins = entitled || Policy::takes_over(slot, priority, owner.spec.workers, now, shape_.policy);
+    if (!wins) Policy::kept(slot, shape_.policy);
+  }
+  if (!wins) return bypass(job, packet, verdict);
+  const Bitmap base = take_residual(job, seq);
+  const JobIndex victim = slot.job;
+  const Seq victim_seq = slot.seq;
+  const Bitmap victim_bits = slot.bits | slot.base;
+  ++counters_.preemptions;
+  ++owner.counters.preempted;
+  leave_as_part(slot, verdict);
+  remember(slot, victim, victim_seq, victim_bits);
+  install(job, slot, seq, packet, now);
+  slot.base = base;
+  add_to<Policy>(job, slot, packet, verdict);
+}
+
+bool Aggregator::agrees(Job& job, const Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+  if (slot.signature() == packet.message.signature() && slot.elements == packet.message.elements)
+    return true;
+  verdict.first_rank = slot.first_rank;
+  verdict.first_signature = slot.signature();
+  job.aborted = true;
+  drop(verdict, DropReason::kMismatch);
+  return false;
+}
+
+void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now) {
+  const Message& message = packet.message;
   slot.seq = seq;
   slot.bits = 0;
   slot.base = 0;
@@ -150,71 +340,349 @@ void Aggregator::install(const Job& job, Slot& slot, Seq seq, const io::RxPacket
   slot.op = message.op;
   slot.collective = message.collective;
   slot.first_rank = packet.rank;
-  slot.priority = message.priority;
+  slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.priority_max));
   slot.state = SlotState::kFilling;
+  count_held(job, true);
   counters_.slots_used_peak = std::max(counters_.slots_used_peak, ++counters_.slots_used);
 }
 
-void Aggregator::contribute(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+template <class Policy>
+void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+  const Bitmap bit = bit_of(packet.rank);
+  const bool full = (slot.bits | slot.base | bit) == job.full;
+  slot.flags |= packet.message.flags & wire::kFlagEcn;
+  if (full && !Policy::kHeldUntilAcknowledged && (slot.base == 0 || !rule(Rule::kBaseTest)))
+    return finish(job, slot, packet, verdict);
   const Kernels& kernel = kernels(slot.dtype, slot.op);
-  const bool first = slot.bits == 0;
-  slot.bits |= bit_of(packet.rank);
+  (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
+  slot.bits |= bit;
   ++counters_.absorbed;
+  ++job.counters.absorbed;
   counters_.absorbed_bytes += packet.payload_bytes;
   verdict.fate = Verdict::Fate::kAbsorbed;
-  if (slot.bits != job.full) {
-    (first ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
-    return;
+  if (!full) return;
+  if (Policy::kHeldUntilAcknowledged) {
+    counters_.contributions_moved += count(slot.bits);
+    slot.state = SlotState::kFrozen;
+    return emit_part(slot, verdict);
   }
-  std::byte* result = result_row(job, slot.seq);
-  bool overflow = false;
-  if (first) {  // a job of one worker
-    kernel.load(row_of(slot), packet.payload, slot.elements);
-    overflow = kernel.finish(result, row_of(slot), slot.elements, 1);
-  } else {
-    overflow = kernel.add_finish(result, row_of(slot), packet.payload, slot.elements,
-                                 slot.op == Op::kAvg ? job.spec.workers : 1);
-  }
-  slot.state = SlotState::kComplete;
-  slot.flags = overflow ? wire::kFlagOverflow : 0;
-  --counters_.slots_used;
-  ++counters_.results;
-  counters_.contributions_in_results += job.spec.workers;
-  job.top = std::max(job.top, slot.seq + 1 + job.spec.window);
-  emit_result(job, slot, Verdict::Emit::kToAll, verdict);
+  leave_as_part(slot, verdict);
 }
 
-void Aggregator::emit_result(const Job& job, const Slot& slot, Verdict::Emit emit,
-                             Verdict& verdict) const {
-  wire::Message& message = verdict.message;
-  message = wire::Message{};
+/// The last contribution: added and rounded straight into the job's result ring.
+void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+  const Kernels& kernel = kernels(slot.dtype, slot.op);
+  std::byte* result = result_row(job, slot.seq);
+  const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
+  bool overflow = false;
+  if (slot.bits == 0) {  // a job of one worker
+    kernel.load(row_of(slot), packet.payload, slot.elements);
+    overflow = kernel.finish(result, row_of(slot), slot.elements, divisor);
+  } else {
+    overflow = kernel.add_finish(result, row_of(slot), packet.payload, slot.elements, divisor);
+  }
+  slot.bits |= bit_of(packet.rank);
+  if (overflow) slot.flags |= wire::kFlagOverflow;
+  verdict.fate = Verdict::Fate::kAbsorbed;
+  ++counters_.absorbed;
+  counters_.absorbed_bytes += packet.payload_bytes;
+  ++counters_.results;
+  ++job.counters.absorbed;
+  ++job.counters.results;
+  counters_.contributions_in_results += count(slot.bits);
+  job.limit = std::max(job.limit, slot.seq + 1 + job.spec.window);
+  emit_result(job, slot, Emission::To::kAll, verdict);
+  if (hashed()) {
+    release(slot);
+  } else {  // kept, to answer those that ask again
+    slot.state = SlotState::kComplete;
+    --counters_.slots_used;
+    count_held(job, false);
+  }
+}
+
+/// No slot for it: the contribution goes to the fallback alone, straight from the worker's memory.
+void Aggregator::bypass(Job& job, const io::RxPacket& packet, Verdict& verdict) {
+  const Seq seq = seq_of(job, packet);
+  const Bitmap bit = bit_of(packet.rank);
+  if (shape_.policy.residual) {
+    // Whoever installs the fragment later shall know that this contribution has gone.
+    Residual* free = nullptr;
+    bool known = false;
+    for (uint32_t choice = 0; choice < choices() && !known; ++choice) {
+      Residual& residual = residual_of(slot_of(job, seq, choice));
+      if (residual.bits != 0 && residual.job == packet.job && residual.seq == seq) {
+        residual.bits |= bit;
+        known = true;
+      } else if (!free && (residual.bits == 0 || below_floor(jobs_[residual.job], residual.seq))) {
+        free = &residual;
+      }
+    }
+    if (!known && free) *free = {seq, bit, packet.job};
+  }
+  ++counters_.bypassed;
+  ++counters_.contributions_moved;
+  counters_.bypassed_bytes += packet.payload_bytes;
+  ++job.counters.bypassed;
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& part = add_emission(verdict, Emission::To::kFallback, packet.job);
+  part.message = packet.message;
+  part.message.type = Type::kPart;
+  part.message.flags = wire::kFlagRaw;
+  part.message.bitmap = bit;
+  part.message.rank = packet.rank;
+  part.message.epoch = job.spec.epoch;
+  part.message.instance = job.spec.instance;
+  part.payload = packet.payload;
+  part.payload_bytes = packet.payload_bytes;
+}
+
+void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
+  const Job& job = jobs_[slot.job];
+  Emission& part = add_emission(verdict, Emission::To::kFallback, slot.job);
+  Message& message = part.message;
+  message.type = Type::kPart;
   message.bitmap = slot.bits;
+  message.operation_elements = slot.operation_elements;
+  message.operation = slot.operation;
+  message.epoch = job.spec.epoch;
+  message.seq = slot.seq.low();
+  message.instance = job.spec.instance;
+  message.elements = slot.elements;
+  message.dtype = slot.dtype;
+  message.op = slot.op;
+  message.collective = slot.collective;
+  message.rank = slot.first_rank;
+  message.lane = static_cast<uint8_t>(shape_.lane);
+  part.payload = rows_ + size_t{slot.row} * shape_.slot_bytes;
+  part.payload_bytes = wire::payload_bytes(message);
+  ++counters_.parts;
+  counters_.part_bytes += part.payload_bytes;
+}
+
+/// The slot's partial sum goes to the fallback of its job, which need not be the packet's.
+void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
+  counters_.contributions_moved += count(slot.bits);
+  emit_part(slot, verdict);
+  // The row must stay until the verdict has been carried out.
+  std::swap(slot.row, spare_rows_[next_spare_]);
+  next_spare_ = (next_spare_ + 1) % spare_rows_.size();
+  release(slot);
+}
+
+void Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
+                             Verdict& verdict) const {
+  Emission& emission = add_emission(verdict, to, slot.job);
+  Message& message = emission.message;
+  message.bitmap = job.full;
   message.operation_elements = slot.operation_elements;
   message.operation = slot.operation;
   message.epoch = job.spec.epoch;
   message.seq = slot.seq.low();
   message.elements = slot.elements;
   message.flags = slot.flags;
-  message.type = wire::Type::kResult;
+  message.type = Type::kResult;
   message.dtype = slot.dtype;
   message.op = slot.op;
   message.collective = slot.collective;
   message.origin = wire::Origin::kSwitch;
-  message.lane = static_cast<uint8_t>(job.spec.pool.lane);
-  verdict.emit = emit;
-  verdict.payload = result_row(job, slot.seq);
-  verdict.payload_bytes = wire::payload_bytes(message);
+  message.lane = static_cast<uint8_t>(shape_.lane);
+  emission.payload = result_row(job, slot.seq);
+  emission.payload_bytes = wire::payload_bytes(message);
+}
+
+// ---- slots
+
+void Aggregator::release(Slot& slot) {
+  if (slot.state == SlotState::kFilling || slot.state == SlotState::kFrozen) {
+    count_held(jobs_[slot.job], false);
+    --counters_.slots_used;
+  }
+  if (slot.state == SlotState::kFrozen) {
+    // Its sum may be on its way out in this very burst.
+    std::swap(slot.row, spare_rows_[next_spare_]);
+    next_spare_ = (next_spare_ + 1) % spare_rows_.size();
+  }
+  const uint32_t row = slot.row;
+  slot = Slot{};
+  slot.row = row;
+}
+
+void Aggregator::count_held(Job& job, bool more) {
+  const uint32_t floor = job.spec.quota.floor;
+  if (more) {
+    if (job.held < floor) --reserved_;
+    ++job.held;
+    job.counters.slots_held_peak = std::max<uint64_t>(job.counters.slots_held_peak, job.held);
+  } else {
+    --job.held;
+    if (job.held < floor) ++reserved_;
+  }
+  job.counters.slots_held = job.held;
+}
+
+/// I4: a job below its floor takes any empty slot, another one only what no floor is short of.
+bool Aggregator::may_take_empty(const Job& job) const {
+  if (job.held >= job.spec.quota.ceiling) return false;
+  if (job.held < job.spec.quota.floor) return true;
+  return shape_.slots - counters_.slots_used > reserved_;
+}
+
+/// I4: a job that holds no more than its floor loses slots to nobody but itself.
+bool Aggregator::may_preempt(const Job& job, const Slot& slot) const {
+  const Job& owner = jobs_[slot.job];
+  if (&owner == &job) return true;
+  return job.held < job.spec.quota.ceiling && owner.held > owner.spec.quota.floor;
+}
+
+Slot* Aggregator::find_slot(const Job& job, Seq seq) {
+  if (!hashed()) {
+    Slot& slot = slots_[job.spec.pool.slot_of(seq)];
+    return slot.state != SlotState::kEmpty && slot.seq == seq ? &slot : nullptr;
+  }
+  for (uint32_t choice = 0; choice < choices(); ++choice) {
+    Slot& slot = slot_of(job, seq, choice);
+    if (slot.state != SlotState::kEmpty && &jobs_[slot.job] == &job && slot.seq == seq)
+      return &slot;
+  }
+  return nullptr;
+}
+
+Bitmap Aggregator::take_residual(const Job& job, Seq seq) {
+  Bitmap bits = 0;
+  for (uint32_t choice = 0; choice < choices(); ++choice) {
+    Residual& residual = residual_of(slot_of(job, seq, choice));
+    if (residual.bits == 0 || &jobs_[residual.job] != &job || residual.seq != seq) continue;
+    bits |= residual.bits;
+    residual = Residual{};
+  }
+  return bits;
+}
+
+void Aggregator::remember(const Slot& slot, JobIndex job, Seq seq, Bitmap bits) {
+  if (shape_.policy.residual) residual_of(slot) = {seq, bits, job};
+}
+
+// ---- the fallback
+
+void Aggregator::forward(const io::RxPacket& packet, Verdict& verdict) {
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& emission = add_emission(verdict, Emission::To::kFallback, packet.job);
+  emission.message = packet.message;
+  emission.message.rank = packet.rank;  // what the binding says, not the packet
+  emission.message.bitmap = bit_of(packet.rank);
+  emission.payload = packet.payload;
+  emission.payload_bytes = packet.payload_bytes;
+}
+
+void Aggregator::on_spill(JobIndex index, const wire::Outgoing& packet, Verdict& verdict) {
+  verdict.emissions = 0;
+  Job& job = jobs_[index];
+  ++counters_.packets;
+  ++counters_.spill_packets;
+  if (!job.present || job.aborted) return drop(verdict, DropReason::kJobAborted);
+  on_fallback_packet(
+      job, {packet.message, packet.payload, packet.payload_bytes, index, kFallbackRank}, verdict);
+  if (verdict.fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
+}
+
+/// RESULT, REMIND and POLL, which only the fragment's home may say.
+void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict) {
+  const Seq seq = seq_of(job, packet);
+  const Rank home =
+      job.spec.home == Home::kWorkers ? home_of(seq, job.spec.workers) : kFallbackRank;
+  if (packet.rank != home) return drop(verdict, DropReason::kNotHome);
+  if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
+  if (seq.value % shape_.lanes != shape_.lane) return drop(verdict, DropReason::kWrongLane);
+  if (packet.message.instance < job.spec.instance && rule(Rule::kInstance))
+    return drop(verdict, DropReason::kOldInstance);
+  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+  switch (packet.message.type) {
+    case Type::kResult:
+      return on_fallback_result(job, seq, packet, verdict);
+    case Type::kRemind:
+      return on_remind(job, seq, packet, verdict);
+    default: {
+      verdict.fate = Verdict::Fate::kForwarded;
+      Emission& poll = add_emission(verdict, Emission::To::kAll, packet.job);
+      poll.message = packet.message;
+      poll.message.rank = packet.rank;
+    }
+  }
+}
+
+void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packet,
+                                    Verdict& verdict) {
+  advance(job, seq);
+  if (Slot* slot = find_slot(job, seq)) {
+    if (slot->state == SlotState::kFilling) counters_.contributions_discarded += count(slot->bits);
+    release(*slot);
+  }
+  if (hashed()) {
+    take_residual(job, seq);
+    seen(job, seq) = job.full;  // contributions that are still under way come too late
+  } else if (Slot& slot = slots_[job.spec.pool.slot_of(seq)];
+             slot.state == SlotState::kEmpty || slot.seq < seq) {
+    // Contributions that are still under way find the fragment answered.
+    if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
+    release(slot);
+    slot.seq = seq;
+    slot.bits = job.full;
+    slot.job = packet.job;
+    slot.elements = packet.message.elements;
+    slot.operation_elements = packet.message.operation_elements;
+    slot.operation = packet.message.operation;
+    slot.dtype = packet.message.dtype;
+    slot.op = packet.message.op;
+    slot.collective = packet.message.collective;
+    slot.state = SlotState::kAnswered;
+  }
+  job.limit = std::max(job.limit, seq + 1 + job.spec.window);
+  std::byte* result = result_row(job, seq);
+  if (packet.payload_bytes != 0) std::memcpy(result, packet.payload, packet.payload_bytes);
+  ++counters_.fallback_results;
+  ++job.counters.fallback_results;
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& emission = add_emission(verdict, Emission::To::kAll, packet.job);
+  emission.message = packet.message;
+  emission.message.origin = wire::Origin::kFallback;
+  emission.message.rank = packet.rank;
+  emission.message.bitmap = job.full;
+  emission.payload = result;
+  emission.payload_bytes = packet.payload_bytes;
+}
+
+void Aggregator::on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+  verdict.fate = Verdict::Fate::kForwarded;
+  Slot* slot = find_slot(job, seq);
+  if (!hashed() || !slot) return;
+  ++counters_.reminders;
+  if (slot->state == SlotState::kFrozen) return emit_part(*slot, verdict);
+  if (shape_.policy.kind == PolicyKind::kFcfs) {
+    counters_.contributions_moved += count(slot->bits);
+    slot->state = SlotState::kFrozen;
+    return emit_part(*slot, verdict);
+  }
+  const Bitmap bits = slot->bits | slot->base;
+  leave_as_part(*slot, verdict);
+  remember(*slot, packet.job, seq, bits);
+}
+
+uint64_t Aggregator::contributions_held() const {
+  uint64_t held = 0;
+  for (const Slot& slot : slots_)
+    if (slot.state == SlotState::kFilling) held += count(slot.bits);
+  return held;
 }
 
 std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) const {
   const Job& job = jobs_[index];
   std::optional<Waiting> oldest;
   if (!job.present) return oldest;
-  const StaticPool& pool = job.spec.pool;
-  for (uint32_t i = pool.first_slot; i < pool.first_slot + pool.slots; ++i) {
-    const Slot& slot = slots_[i];
-    if (slot.state != SlotState::kFilling || (oldest && oldest->seq <= slot.seq)) continue;
-    oldest = Waiting{slot.seq, job.full & ~slot.bits, slot.signature()};
+  for (const Slot& slot : slots_) {
+    if (slot.state != SlotState::kFilling || slot.job != index) continue;
+    if (oldest && oldest->seq <= slot.seq) continue;
+    oldest = Waiting{slot.seq, job.full & ~(slot.bits | slot.base), slot.signature()};
   }
   return oldest;
 }

@@ -3,14 +3,17 @@
 // what is to be sent. One thread uses a shard; nothing is shared with other shards.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "aggregator/fallback.h"
 #include "aggregator/kernels.h"
 #include "aggregator/slot.h"
 #include "io/port.h"
+#include "scheduler/policy.h"
 #include "scheduler/static_pool.h"
 #include "wire/message.h"
 
@@ -20,44 +23,84 @@ struct Shape {
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;  ///< width of a value row
   uint32_t max_jobs = 0;
+  uint32_t burst = 32;  ///< most packets of one on_burst()
+  uint32_t lanes = 1;
+  uint32_t lane = 0;
+  scheduler::PolicyOptions policy;
 };
 
-/// A job as the conductor admitted it. The result ring outlives the job's stay in the shard.
+/// A job as the conductor admitted it. What the pointers name outlives the job's stay in the shard.
 struct JobSpec {
   JobId id{};
   uint32_t epoch = 0;
   uint32_t workers = 0;  ///< 1..64
   uint32_t window = 0;   ///< W in fragments, over all lanes; a multiple of the lanes
-  scheduler::StaticPool pool;
+  /// Fragments below this are complete: 0 for a new job, what the workers say after a restart.
+  Seq start;
+  /// The job comes back after a restart: results of the switch's earlier life may still be on their
+  /// way, so its workers may soon be another W ahead.
+  bool rejoined = false;
+  scheduler::StaticPool pool;  ///< policy static only
+  scheduler::Quota quota;      ///< the other policies: this lane's share
+  uint8_t priority_max = 255;  ///< the job's class: what its workers claim is clamped to it
+  Home home = Home::kWorkers;
+  uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
+  /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
+  /// window).
+  Bitmap* seen = nullptr;
+  Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
+
+  static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
+};
+
+/// A message to send because of a packet. Its payload stays as it is until the next burst if it
+/// lies in a value row or in the packet, and as the job's window says if it lies in the result
+/// ring.
+struct Emission {
+  enum class To : uint8_t { kSender, kAll, kFallback };
+  To to{};
+  JobIndex job = 0;  ///< a victim's may be another than the packet's
+  wire::Message message;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
 };
 
 /// What became of a packet (I5: exactly one of these) and what is to be sent because of it.
 struct Verdict {
   enum class Fate : uint8_t { kAbsorbed, kForwarded, kDropped };
-  enum class Emit : uint8_t { kNothing, kToSender, kToAll };
 
   Fate fate = Fate::kDropped;
-  Emit emit = Emit::kNothing;
   DropReason reason{};
-  // Emission: a message whose payload lies in the job's result ring.
-  wire::Message message;
-  const std::byte* payload = nullptr;
-  uint32_t payload_bytes = 0;
+  uint8_t emissions = 0;
   // For reason kMismatch: the other side.
   Rank first_rank{};
   wire::Signature first_signature;
+  std::array<Emission, 2> emission;
+
+  std::span<const Emission> to_send() const { return std::span(emission).first(emissions); }
 };
 
 /// Written by the shard's thread only.
 struct Counters {
   uint64_t packets = 0;
-  uint64_t absorbed = 0;  ///< contributions accepted; bytes below are their payload
+  uint64_t absorbed = 0;  ///< contributions added to a slot; bytes below are their payload
   uint64_t absorbed_bytes = 0;
-  uint64_t results = 0;        ///< fragments completed
-  uint64_t results_again = 0;  ///< results answered from the slot
+  uint64_t spill_packets = 0;  ///< of `packets`, those of fallbacks within the lane
+  uint64_t forwarded = 0;      ///< packets passed on, bypassing contributions among them
+  uint64_t bypassed = 0;       ///< contributions that found no slot and went to the fallback alone
+  uint64_t bypassed_bytes = 0;
+  uint64_t results = 0;           ///< fragments completed in a slot
+  uint64_t results_again = 0;     ///< results answered from the slot
+  uint64_t fallback_results = 0;  ///< results of the fallback, passed on to the workers
+  uint64_t preemptions = 0;       ///< slots taken over
+  uint64_t parts = 0;             ///< partial sums sent to the fallback from slots
+  uint64_t part_bytes = 0;
+  uint64_t reminders = 0;  ///< REMINDs that found their fragment in a slot
+  // Contributions accepted (absorbed + bypassed) = held in slots + the following (I5).
   uint64_t contributions_in_results = 0;
-  uint64_t contributions_discarded = 0;  ///< held by slots of a job that ended
+  uint64_t contributions_moved = 0;      ///< to the fallback
+  uint64_t contributions_discarded = 0;  ///< superseded by a result, or of a job that ended
   uint64_t slots_used = 0;               ///< slots that hold contributions now
   uint64_t slots_used_peak = 0;
   DropCounters drops;
@@ -67,6 +110,17 @@ struct Counters {
     for (const uint64_t count : drops.count) sum += count;
     return sum;
   }
+};
+
+/// What one job did in this shard.
+struct JobCounters {
+  uint64_t slots_held = 0;
+  uint64_t slots_held_peak = 0;
+  uint64_t absorbed = 0;
+  uint64_t bypassed = 0;
+  uint64_t preempted = 0;  ///< slots lost to others or to its own more urgent fragments
+  uint64_t results = 0;
+  uint64_t fallback_results = 0;
 };
 
 /// The oldest fragment that waits, and for whom.
@@ -82,7 +136,7 @@ class Aggregator {
 
   /// Bytes of value-row memory that `shape` needs, at an alignment of 64.
   static size_t row_memory_bytes(const Shape& shape) {
-    return size_t{shape.slots} * shape.slot_bytes;
+    return (size_t{shape.slots} + spare_rows(shape)) * shape.slot_bytes;
   }
 
   /// `rows`: row_memory_bytes() bytes, 64-byte aligned, owned by the caller (hugepages, if there
@@ -93,49 +147,113 @@ class Aggregator {
   void add_job(JobIndex index, const JobSpec& spec);
   /// Sweeps the job's slots. Its packets are dropped from now on (kBadJob).
   void remove_job(JobIndex index);
-  /// Its packets are dropped from now on (kJobAborted); the slots stay until remove_job.
-  void abort_job(JobIndex index);
+  /// The job goes on in another epoch, with another instance of its fallback: sweeps its slots and
+  /// forgets what it has seen. A spill fallback is replaced by `spill`.
+  void new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback* spill);
 
-  /// Decides a burst (at most kMaxBurst packets, validated, bound) in order: verdicts[i] for
-  /// packets[i]. Payloads must stay readable during the call only.
+  /// Decides a burst (at most shape.burst packets, validated, bound) in order: verdicts[i] for
+  /// packets[i]. Payloads must stay readable until the verdicts have been carried out.
   void on_burst(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
 
   /// Oldest incomplete fragment of a job. Looks at all its slots: not for the packet path.
   std::optional<Waiting> oldest_waiting(JobIndex index) const;
 
-  /// Workers of a job that is present.
-  uint32_t workers(JobIndex index) const { return jobs_[index].spec.workers; }
+  /// Decides one message of the job's fallback whose home is this lane.
+  void on_spill(JobIndex index, const wire::Outgoing& packet, Verdict& verdict);
+
+  /// The number of a fragment of a job that is present.
+  Seq seq_of(JobIndex index, uint32_t low) const { return extend(low, jobs_[index].limit); }
+  /// For whoever carries out verdicts: room for one more.
+  Verdict& scratch() { return scratch_; }
+
+  /// A job that is present.
+  const JobSpec& spec(JobIndex index) const { return jobs_[index].spec; }
+  const JobCounters& job_counters(JobIndex index) const { return jobs_[index].counters; }
   const Counters& counters() const { return counters_; }
+  /// Contributions that lie in slots now. Looks at all of them: not for the packet path.
+  uint64_t contributions_held() const;
   const Shape& shape() const { return shape_; }
 
  private:
   struct Job {
     JobSpec spec;
     Bitmap full = 0;
-    Seq top;  ///< all fragments the window allows are below this: highest completed + 1 + W
+    Seq limit;    ///< fragments the window allows are below this: highest result + 1 + W
+    Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
+    uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
+    JobCounters counters;
   };
 
+  static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
+
   void on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdict);
-  void on_grad(Job& job, const io::RxPacket& packet, Nanos now, Verdict& verdict);
-  void contribute(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
-  void install(const Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now);
-  void emit_result(const Job& job, const Slot& slot, Verdict::Emit emit, Verdict& verdict) const;
+  void on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict);
+  void on_fallback_result(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  static void forward(const io::RxPacket& packet, Verdict& verdict);
+
+  void on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now, Verdict& verdict);
+  template <class Policy>
+  void on_hashed_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now, Verdict& verdict);
+  template <class Policy>
+  void contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+               Verdict& verdict);
+  template <class Policy>
+  void add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  bool agrees(Job& job, const Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now);
+  void bypass(Job& job, const io::RxPacket& packet, Verdict& verdict);
+  void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void leave_as_part(Slot& slot, Verdict& verdict);
+  void emit_part(const Slot& slot, Verdict& verdict);
+  void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
+  void release(Slot& slot);
+  void count_held(Job& job, bool more);
+  bool may_take_empty(const Job& job) const;
+  bool may_preempt(const Job& job, const Slot& slot) const;
+  void sweep(JobIndex index);
   void drop(Verdict& verdict, DropReason reason);
 
+  bool hashed() const { return shape_.policy.kind != scheduler::PolicyKind::kStatic; }
+  uint32_t choices() const { return shape_.policy.two_choice ? 2 : 1; }
+  Slot& slot_of(const Job& job, Seq seq, uint32_t choice) {
+    return slots_[scheduler::hashed_slot(job.spec.id, seq, shape_.slots, choice)];
+  }
+  Slot* find_slot(const Job& job, Seq seq);
+  Bitmap take_residual(const Job& job, Seq seq);
+  Residual& residual_of(const Slot& slot) {
+    return residuals_[static_cast<size_t>(&slot - slots_.data())];
+  }
+  void remember(const Slot& slot, JobIndex job, Seq seq, Bitmap bits);
+  bool below_floor(const Job& job, Seq seq) const {
+    return seq + 2 * uint64_t{job.spec.window} < job.top_end;
+  }
+  void advance(Job& job, Seq seq);
+  Bitmap& seen(const Job& job, Seq seq) const {
+    return job.spec
+        .seen[seq.value / shape_.lanes % JobSpec::seen_words(job.spec.window, shape_.lanes)];
+  }
+  JobIndex index_of(const Job& job) const { return static_cast<JobIndex>(&job - jobs_.data()); }
   Seq seq_of(const Job& job, const io::RxPacket& packet) const {
-    return extend(packet.message.seq, job.top);
+    return extend(packet.message.seq, job.limit);
   }
   std::byte* row_of(const Slot& slot) { return rows_ + size_t{slot.row} * shape_.slot_bytes; }
   std::byte* result_row(const Job& job, Seq seq) const {
     return job.spec.results + seq.value % (2 * uint64_t{job.spec.window}) * shape_.slot_bytes;
   }
+  static Emission& add_emission(Verdict& verdict, Emission::To to, JobIndex job);
 
   Shape shape_;
   std::byte* rows_;
   std::vector<Slot> slots_;
+  std::vector<Residual> residuals_;   ///< one per slot
+  std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
+  uint32_t next_spare_ = 0;
+  uint64_t reserved_ = 0;  ///< slots that jobs below their floors are still entitled to
   std::vector<Job> jobs_;
+  Verdict scratch_;
   Counters counters_;
 };
 

@@ -7,9 +7,48 @@
 
 namespace ina::aggregator {
 
-/// `packets` and `verdicts` are scratch space of one burst. `send(job, rank, verdict)` queues the
-/// verdict's message to one worker; `mismatch(packet, verdict)` hears of workers that disagree.
-/// Returns the number of packets handled.
+/// Sends what a verdict says. `send(job, rank, emission)` queues a message to one worker, or to a
+/// dedicated fallback (kFallbackRank). A fallback within the lane is served at once, and so is what
+/// it says in turn.
+template <class Send>
+void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send&& send) {
+  for (const Emission& emission : verdict.to_send()) {
+    const JobSpec& job = aggregator.spec(emission.job);
+    switch (emission.to) {
+      case Emission::To::kSender:
+        send(emission.job, sender, emission);
+        break;
+      case Emission::To::kAll:
+        for (uint32_t rank = 0; rank < job.workers; ++rank)
+          send(emission.job, Rank{static_cast<uint8_t>(rank)}, emission);
+        break;
+      case Emission::To::kFallback:
+        if (job.home == Home::kSpill) {
+          job.spill->on_message(emission.message, emission.payload);
+        } else if (job.home == Home::kDedicated) {
+          send(emission.job, kFallbackRank, emission);
+        } else {
+          const Seq seq = aggregator.seq_of(emission.job, emission.message.seq);
+          send(emission.job, home_of(seq, job.workers), emission);
+        }
+    }
+  }
+}
+
+/// Carries out what the fallback within the lane has to say, until it is silent.
+template <class Send>
+void serve_spill(Aggregator& aggregator, JobIndex job, Verdict& scratch, Send&& send) {
+  Fallback& spill = *aggregator.spec(job).spill;
+  wire::Outgoing packet;
+  while (spill.prepare(std::span(&packet, 1)) != 0) {
+    aggregator.on_spill(job, packet, scratch);
+    spill.sent(1);
+    carry_out(aggregator, scratch, kFallbackRank, send);
+  }
+}
+
+/// `packets` and `verdicts` are scratch space of one burst. `mismatch(packet, verdict)` hears of
+/// workers that disagree. Returns the number of packets handled.
 template <io::SwitchPort Port, class Send, class Mismatch>
 size_t serve(Port& port, Aggregator& aggregator, std::span<io::RxPacket> packets,
              std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {
@@ -17,18 +56,18 @@ size_t serve(Port& port, Aggregator& aggregator, std::span<io::RxPacket> packets
   if (count != 0) {
     aggregator.on_burst(packets.first(count), now, verdicts);
     for (size_t i = 0; i < count; ++i) {
-      const io::RxPacket& packet = packets[i];
-      const Verdict& verdict = verdicts[i];
-      if (verdict.emit == Verdict::Emit::kToSender) {
-        send(packet.job, packet.rank, verdict);
-      } else if (verdict.emit == Verdict::Emit::kToAll) {
-        const uint32_t workers = aggregator.workers(packet.job);
-        for (uint32_t rank = 0; rank < workers; ++rank)
-          send(packet.job, Rank{static_cast<uint8_t>(rank)}, verdict);
-      }
-      if (verdict.fate == Verdict::Fate::kDropped && verdict.reason == DropReason::kMismatch)
-        mismatch(packet, verdict);
+      carry_out(aggregator, verdicts[i], packets[i].rank, send);
+      if (verdicts[i].fate == Verdict::Fate::kDropped &&
+          verdicts[i].reason == DropReason::kMismatch)
+        mismatch(packets[i], verdicts[i]);
     }
+    // After all verdicts of the burst: what the fallback says may free and fill slots, and with
+    // them rows that an earlier verdict still had to send.
+    for (size_t i = 0; i < count; ++i)
+      for (const Emission& emission : verdicts[i].to_send())
+        if (emission.to == Emission::To::kFallback && aggregator.spec(emission.job).spill &&
+            aggregator.spec(emission.job).spill->has_output())
+          serve_spill(aggregator, emission.job, aggregator.scratch(), send);
   }
   // Also after an empty burst: descriptors that were dropped must be given back too.
   port.rx_release();

@@ -13,6 +13,8 @@ enum class SlotState : uint8_t {
   kFilling,   ///< holds some contributions
   kComplete,  ///< all contributions came; the result is in the job's result ring (static policy
               ///< only)
+  kAnswered,  ///< the fallback gave the result (static policy only)
+  kFrozen,    ///< the sum went to the fallback and waits for its acknowledgement (fcfs only)
 };
 
 struct alignas(64) Slot {
@@ -22,7 +24,7 @@ struct alignas(64) Slot {
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
-  uint32_t row = 0;  ///< index of the value row; preemption exchanges rows, static never does
+  uint32_t row = 0;  ///< index of the value row; one that leaves as a PART is exchanged
   JobIndex job = 0;
   uint16_t elements = 0;
   uint16_t flags = 0;  ///< of the finished result
@@ -38,5 +40,15 @@ struct alignas(64) Slot {
   }
 };
 static_assert(sizeof(Slot) == 64);
+
+/// What a slot remembers of a fragment that had to leave: whose contributions have gone to the
+/// fallback. When the others come, the fragment is complete without a timeout. A hint: the fallback
+/// counts for itself.
+struct Residual {
+  Seq seq{};
+  Bitmap bits = 0;  ///< 0: remembers nothing
+  JobIndex job = 0;
+};
+static_assert(sizeof(Residual) == 24);
 
 }  // namespace ina::aggregator

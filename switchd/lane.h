@@ -41,7 +41,6 @@ struct LaneCommand {
   enum class Kind : uint8_t {
     kAddJob,
     kRemoveJob,
-    kAbortJob,
     kAttachShm,
     kAttachFrame,
     kDetach,
@@ -188,15 +187,15 @@ class Lane {
   };
   struct JobMembers {
     JobId id{};
-    std::array<Member, kMaxWorkers> member{};
+    std::array<Member, kMaxWorkers + 1> member{};  ///< by rank, kFallbackRank last
   };
 
   template <class P>
   size_t poll_port(P& port, Nanos now) {
     const size_t count = aggregator::serve(
         port, aggregator_, packets_, verdicts_, now,
-        [this](aggregator::JobIndex job, Rank rank, const aggregator::Verdict& verdict) {
-          send(jobs_[job].member[value(rank)], verdict);
+        [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+          send(jobs_[job].member[value(rank)], emission);
         },
         [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
           link_.report({packet.job, jobs_[packet.job].id, verdict.first_rank, packet.rank,
@@ -211,11 +210,11 @@ class Lane {
     for (FramePort* port : frame_ports_) port->tx_flush();
   }
 
-  void send(const Member& member, const aggregator::Verdict& verdict) {
-    const std::span<const std::byte> payload(verdict.payload, verdict.payload_bytes);
+  void send(const Member& member, const aggregator::Emission& emission) {
+    const std::span<const std::byte> payload(emission.payload, emission.payload_bytes);
     const bool sent =
-        member.bound && (member.port ? member.port->tx(member.endpoint, verdict.message, payload)
-                                     : shm_.tx(member.endpoint, verdict.message, payload));
+        member.bound && (member.port ? member.port->tx(member.endpoint, emission.message, payload)
+                                     : shm_.tx(member.endpoint, emission.message, payload));
     if (!sent) ++counters_.unsent;
   }
 
@@ -227,12 +226,9 @@ class Lane {
         jobs_[command.job] = JobMembers{command.spec.id, {}};
         break;
       case Kind::kRemoveJob:
-        for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) detach(command.job, rank);
+        for (uint32_t rank = 0; rank <= kMaxWorkers; ++rank) detach(command.job, rank);
         aggregator_.remove_job(command.job);
         jobs_[command.job] = JobMembers{};
-        break;
-      case Kind::kAbortJob:
-        aggregator_.abort_job(command.job);
         break;
       case Kind::kAttachShm:
         attach(command, nullptr, shm_.attach(*command.session, command.job, command.rank));

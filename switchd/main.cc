@@ -147,8 +147,12 @@ Result<void> serve(const config::Config& config) {
     lane.lane = i;
     lane.burst = config.switchd.burst;
     lane.idle = static_cast<IdleMode>(config.switchd.idle);
-    lane.shape = {config.aggregator.slots / lanes, config.aggregator.slot_bytes,
-                  config.switchd.max_jobs};
+    lane.shape.slots = config.aggregator.slots / lanes;
+    lane.shape.slot_bytes = config.aggregator.slot_bytes;
+    lane.shape.max_jobs = config.switchd.max_jobs;
+    lane.shape.burst = config.switchd.burst;
+    lane.shape.lanes = lanes;
+    lane.shape.lane = i;
     lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * kMaxWorkers, 65535);
     auto memory =
         row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());

@@ -32,6 +32,8 @@
   X(kOutsideWindow, "outside_window", "key further ahead than the window allows")     \
   X(kWrongLane, "wrong_lane", "fragment does not belong to the lane it came in on")   \
   X(kDuplicate, "duplicate", "contribution already counted")                          \
+  X(kNotHome, "not_home", "said by one that is not the fragment's fallback")          \
+  X(kOldInstance, "old_instance", "said by an earlier life of the fallback")          \
   X(kMismatch, "mismatch", "operation differs between the workers of a job")          \
   X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")        \
   /* output */                                                                        \

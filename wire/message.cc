@@ -1,5 +1,7 @@
 #include "wire/message.h"
 
+#include <bit>
+
 namespace ina {
 
 std::string_view name(DType dtype) {
@@ -42,6 +44,18 @@ std::string_view name(Collective collective) {
       return "allreduce";
     case Collective::kBarrier:
       return "barrier";
+  }
+  return "?";
+}
+
+std::string_view name(Home home) {
+  switch (home) {
+    case Home::kWorkers:
+      return "workers";
+    case Home::kDedicated:
+      return "dedicated";
+    case Home::kSpill:
+      return "spill";
   }
   return "?";
 }
@@ -120,9 +134,13 @@ bool is_valid_type(Type type) {
   return type >= Type::kGrad && type <= Type::kStale;
 }
 
-/// Partial sums travel as accumulators, everything else in the operation's own data type.
-bool carries_accumulators(Type type) {
+bool is_partial(Type type) {
   return type == Type::kPart || type == Type::kPark;
+}
+
+/// Partial sums travel as accumulators, everything else in the operation's own data type.
+bool carries_accumulators(const Message& message) {
+  return is_partial(message.type) && (message.flags & kFlagRaw) == 0;
 }
 
 bool carries_payload(const Message& message) {
@@ -144,8 +162,7 @@ bool carries_payload(const Message& message) {
 
 uint32_t payload_bytes(const Message& message) {
   if (!carries_payload(message)) return 0;
-  const DType dtype =
-      carries_accumulators(message.type) ? accumulator_of(message.dtype) : message.dtype;
+  const DType dtype = carries_accumulators(message) ? accumulator_of(message.dtype) : message.dtype;
   return message.elements * wire_bytes(dtype);
 }
 
@@ -154,8 +171,10 @@ std::optional<DropReason> validate(const Message& message, uint32_t bytes, uint3
       message.phase > Phase::kBind)
     return DropReason::kBadType;
   // bit_of() of a larger rank is undefined; a partial sum of nobody cannot be merged.
-  if (value(message.rank) >= kMaxWorkers ||
-      (carries_accumulators(message.type) && message.bitmap == 0))
+  if (value(message.rank) > kMaxWorkers || (is_partial(message.type) && message.bitmap == 0))
+    return DropReason::kBadRank;
+  if (is_partial(message.type) && (message.flags & kFlagRaw) &&
+      !std::has_single_bit(message.bitmap))
     return DropReason::kBadRank;
   if (!carries_payload(message))
     return bytes == 0 ? std::nullopt : std::optional(DropReason::kBadLength);

@@ -37,10 +37,12 @@ enum class Phase : uint8_t { kNone = 0, kStatus, kBind };
 enum Flag : uint16_t {
   kFlagOverflow =
       1u << 0,  ///< the result saturated (int8) or became Inf from finite values (16-bit floats)
-  kFlagEcn = 1u << 1,  ///< congestion experienced; echoed by the receiver
-  kFlagRaw = 1u << 2,  ///< carries a raw contribution (DEFER)
+  kFlagEcn = 1u << 1,    ///< congestion experienced; echoed by the receiver
+  kFlagRaw = 1u << 2,    ///< the payload is one contribution in the operation's data type (PART,
+                         ///< DEFER)
+  kFlagSplit = 1u << 3,  ///< the fallback put the result together from several parts (RESULT)
 };
-inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw;
+inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {
@@ -62,10 +64,10 @@ struct Message {
   uint16_t elements = 0;  ///< in this fragment's payload
   uint16_t flags = 0;     ///< Flag
   Type type{};
-  DType dtype{};  ///< of the operation; PART and PARK carry accumulator_of(dtype)
+  DType dtype{};  ///< of the operation; PART and PARK carry accumulator_of(dtype), unless raw
   Op op{};
   Collective collective{};
-  Rank rank{};  ///< a hint for people: the switch believes its bindings only
+  Rank rank{};  ///< the switch believes its bindings only, and writes what it forwards
   uint8_t priority = 0;
   Origin origin{};
   Phase phase{};
@@ -75,6 +77,13 @@ struct Message {
   Signature signature() const { return {operation_elements, operation, dtype, op, collective}; }
 };
 static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
+
+/// A message to send and a view of its payload, whose memory is the sender's.
+struct Outgoing {
+  Message message;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
+};
 
 /// Checks what any receiver can check without knowing the job: type, origin and phase, that the
 /// rank has a bit and a partial sum somebody's, and for messages with a payload data type,

@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
+
+#include "wire/rules.h"
 
 namespace ina {
 
@@ -20,6 +23,9 @@ constexpr uint32_t value(Rank rank) {
 
 /// A worker bitmap is one 64-bit word, so a job has at most 64 workers.
 inline constexpr uint32_t kMaxWorkers = 64;
+
+/// The endpoint of a fallback server (ina-psd). It has no bit: it contributes nothing of its own.
+inline constexpr Rank kFallbackRank{64};
 
 using Bitmap = uint64_t;
 /// `rank` below kMaxWorkers; validate() sees to it for a packet's own.
@@ -51,14 +57,29 @@ struct Seq {
 /// number lies less than 2^31 from the reference, which the window guarantees for honest senders.
 /// A number that would be below 0 is taken as the one 2^32 above it, which no window contains.
 constexpr Seq extend(uint32_t low, Seq reference) {
-  const auto delta = static_cast<int32_t>(low - reference.low());
+  auto delta = static_cast<int32_t>(low - reference.low());
+  // What a narrower number would do: fragments 64 apart look the same.
+  if (!std::is_constant_evaluated() && !rule(Rule::kWideKey))
+    delta = (delta & 63) - ((delta & 32) << 1);
   if (delta < 0 && reference.value < static_cast<uint64_t>(-static_cast<int64_t>(delta)))
     return {uint64_t{low}};
   return {reference.value + static_cast<uint64_t>(static_cast<int64_t>(delta))};
 }
 
+/// The worker that is home to a fragment under Home::kWorkers.
+constexpr Rank home_of(Seq seq, uint32_t workers) {
+  return Rank{static_cast<uint8_t>(seq.value % workers)};
+}
+
 /// Nanoseconds of a monotonic clock. Pure code gets them as a parameter.
 using Nanos = int64_t;
+
+/// Where a job's fallback aggregator lives.
+enum class Home : uint8_t {
+  kWorkers,    ///< sharded over the job's workers: fragment s at rank s mod workers
+  kDedicated,  ///< a server of its own (ina-psd)
+  kSpill,      ///< in the switch's DRAM, on the lane of the fragment
+};
 
 enum class DType : uint8_t { kInt8 = 1, kInt32, kInt64, kFloat32, kFloat64, kBFloat16, kFloat16 };
 inline constexpr DType kAllDTypes[] = {DType::kInt8,    DType::kInt32,   DType::kInt64,
@@ -130,5 +151,6 @@ constexpr bool is_valid(DType dtype, Op op) {
 std::string_view name(DType dtype);
 std::string_view name(Op op);
 std::string_view name(Collective collective);
+std::string_view name(Home home);
 
 }  // namespace ina

@@ -163,6 +163,8 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     if (body.at("type") != "joined") return tl::unexpected(error_of(body));
     EngineConfig config;
     config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
+    config.workers = settings_.world_size;
+    config.results_stay = !frames;
     config.epoch = body.at("epoch").get<uint32_t>();
     config.window = body.at("window").get<uint32_t>();
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();

@@ -1,13 +1,51 @@
 #include "client/src/engine.h"
 
 #include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "wire/rules.h"
 
 namespace ina::client {
 
-Engine::Engine(const EngineConfig& config) : config_(config), ring_(config.window) {
-  overdue_.reserve(config.window);
+using wire::Message;
+using wire::Type;
+
+namespace {
+
+constexpr uint64_t kUnit = 256;  // a fragment, in the windows' fixed point
+constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
+constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
+// With static slots, every this many time-outs the fallback is asked instead of sending again.
+constexpr uint8_t kQueryEvery = 4;
+// Overdue fragments that are looked after at once: the oldest, because the window waits for them.
+constexpr size_t kMaxOverdue = 64;
+
+}  // namespace
+
+Engine::Engine(const EngineConfig& config)
+    : config_(config),
+      ring_(2 * size_t{config.window}),
+      questions_(2 * size_t{config.window}),
+      congestion_window_(config.window * kUnit),
+      aggregator_window_(config.window * kUnit) {
+  overdue_.reserve(kMaxOverdue);
   finished_.reserve(config.window);
+  if (config.home == Home::kWorkers) {
+    aggregator::FallbackConfig fallback;
+    fallback.workers = config.workers;
+    fallback.window = config.window;
+    fallback.slot_bytes = config.slot_bytes;
+    fallback.lanes = config.lanes;
+    fallback.shards = config.workers;
+    fallback.shard = value(config.rank);
+    fallback.epoch = config.epoch;
+    fallback.bind_at_once = config.fixed_slots;
+    fallback_.emplace(fallback);
+  }
 }
+
+// ---- operations
 
 Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
   if (spare_.empty()) {
@@ -16,43 +54,60 @@ Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
   }
   Operation* operation = spare_.back();
   spare_.pop_back();
+  priority_.started(now, running_.size());
   operation->spec = spec;
   operation->number = operations_submitted_++;
   operation->elements_per_fragment = elements_per_fragment(spec.dtype, config_.slot_bytes);
-  operation->first_seq = planned_;
   operation->fragments = std::max<uint64_t>(
       1, (spec.elements + operation->elements_per_fragment - 1) / operation->elements_per_fragment);
   operation->sent = 0;
   operation->complete = 0;
   operation->started = now;
+  operation->priority = std::min(priority_.priority(now), config_.priority_max);
+  operation->placed = false;
   operation->done.store(false, std::memory_order_relaxed);
-  planned_ = planned_ + operation->fragments;
   running_.push_back(operation);
   to_send_.push_back(operation);
   return operation;
+}
+
+void Engine::release_hold(Operation* operation, const std::byte* send, uint64_t elements,
+                          bool skip) {
+  operation->spec.held = false;
+  operation->spec.send = send;
+  operation->spec.elements = elements;
+  operation->fragments = std::max<uint64_t>(
+      1, (elements + operation->elements_per_fragment - 1) / operation->elements_per_fragment);
+  if (!skip) return;
+  operation->fragments = 0;
+  std::erase(to_send_, operation);
+  finished_.push_back(operation);
 }
 
 void Engine::release(Operation* operation) {
   spare_.push_back(operation);
 }
 
-void Engine::describe(Seq seq, Operation& operation, TxPacket& packet) const {
+// ---- sending
+
+void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) const {
   const uint64_t first = (seq - operation.first_seq) * operation.elements_per_fragment;
   const auto elements = static_cast<uint16_t>(
       std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first));
-  wire::Message& message = packet.message;
-  message = wire::Message{};
+  Message& message = packet.message;
+  message = Message{};
   message.bitmap = bit_of(config_.rank);
   message.operation_elements = operation.spec.elements;
   message.operation = operation.number;
   message.epoch = config_.epoch;
   message.seq = seq.low();
   message.elements = elements;
-  message.type = wire::Type::kGrad;
+  message.type = Type::kGrad;
   message.dtype = operation.spec.dtype;
   message.op = operation.spec.op;
   message.collective = operation.spec.collective;
   message.rank = config_.rank;
+  message.priority = operation.priority;
   message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
   packet.payload_bytes = elements * wire_bytes(operation.spec.dtype);
   packet.payload = packet.payload_bytes == 0
@@ -60,54 +115,139 @@ void Engine::describe(Seq seq, Operation& operation, TxPacket& packet) const {
                        : operation.spec.send + first * wire_bytes(operation.spec.dtype);
 }
 
+void Engine::query(Seq seq, TxPacket& packet) const {
+  packet = TxPacket{};
+  packet.message.type = Type::kQuery;
+  packet.message.bitmap = bit_of(config_.rank);
+  packet.message.epoch = config_.epoch;
+  packet.message.seq = seq.low();
+  packet.message.rank = config_.rank;
+  packet.message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+}
+
+uint32_t Engine::window_now() const {
+  uint64_t window = config_.window * kUnit;
+  if (config_.congestion_window) window = std::min(window, congestion_window_);
+  if (config_.aggregator_window) window = std::min(window, aggregator_window_);
+  return std::max(1u, static_cast<uint32_t>(window / kUnit));
+}
+
+/// A contribution leaves its worker in one epoch only: what the switch lost with the older one is
+/// for the fallback to collect.
+Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
+  if (fragment.epoch < config_.epoch)
+    return rule(Rule::kOneEpoch) ? Overdue::kQuery : Overdue::kAgain;
+  if (!config_.fixed_slots || fragment.bound != 0) return Overdue::kQuery;
+  return (fragment.timeouts + 1) % kQueryEvery == 0 ? Overdue::kQuery : Overdue::kAgain;
+}
+
 size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   if (now >= next_deadline_) find_overdue(now);
   size_t count = 0;
-  for (; count < packets.size() && count < overdue_.size(); ++count)
-    describe(overdue_[count], *fragment(overdue_[count]).operation, packets[count]);
-  prepared_overdue_ = count;
+  while (count < packets.size() && count < questions_used_) {
+    const Question& question = questions_[(questions_head_ + count) % questions_.size()];
+    if (answer(question, now, packets[count])) {
+      ++count;
+    } else if (count == 0) {
+      questions_head_ = (questions_head_ + 1) % questions_.size();
+      --questions_used_;
+    } else {
+      break;
+    }
+  }
+  prepared_answers_ = count;
+  prepared_fallback_ = fallback_ ? fallback_->prepare(packets.subspan(count)) : 0;
+  count += prepared_fallback_;
+
+  std::erase_if(overdue_, [this](Seq seq) { return fragment(seq).state != State::kOverdue; });
+  prepared_overdue_ = 0;
+  for (; count < packets.size() && prepared_overdue_ < overdue_.size(); ++prepared_overdue_) {
+    const Seq seq = overdue_[prepared_overdue_];
+    const Fragment& overdue = fragment(seq);
+    if (what_to_do(overdue) == Overdue::kQuery)
+      query(seq, packets[count++]);
+    else
+      describe(seq, *overdue.operation, packets[count++]);
+  }
+
   Seq seq = next_;
-  for (auto operation = to_send_.begin(); operation != to_send_.end(); ++operation) {
-    const Seq end = (*operation)->first_seq + (*operation)->fragments;
-    for (; seq < end; ++seq) {
-      if (count == packets.size() || seq >= low_ + config_.window) return count;
-      describe(seq, **operation, packets[count++]);
+  const Seq end = low_ + window_now();
+  for (Operation* operation : to_send_) {
+    if (operation->spec.held) break;
+    if (!operation->placed) {
+      operation->first_seq = seq;
+      operation->placed = true;
+    }
+    const Seq operation_end = operation->first_seq + operation->fragments;
+    for (; seq < operation_end; ++seq) {
+      if (count == packets.size() || seq >= end) return count;
+      describe(seq, *operation, packets[count++]);
     }
   }
   return count;
 }
 
+void Engine::mark_sent(Seq seq, Operation& operation, bool again, Nanos now) {
+  Fragment& fragment = this->fragment(seq);
+  if (!again) fragment = Fragment{};
+  fragment.operation = &operation;
+  fragment.epoch = config_.epoch;
+  fragment.state = State::kSent;
+  fragment.sent_at = now;
+  fragment.deadline = now + timeout_after(fragment.timeouts);
+  next_deadline_ = std::min(next_deadline_, fragment.deadline);
+  ++counters_.fragments_sent;
+  const uint64_t first = (seq - operation.first_seq) * operation.elements_per_fragment;
+  counters_.bytes_sent +=
+      std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first) *
+      wire_bytes(operation.spec.dtype);
+}
+
 void Engine::sent(size_t count, Nanos now) {
-  const auto mark = [&](Seq seq, Operation* operation) {
-    Fragment& fragment = this->fragment(seq);
-    fragment.operation = operation;
-    fragment.state = State::kSent;
-    fragment.sent_at = now;
-    if (fragment.times_sent < 255) ++fragment.times_sent;
-    fragment.deadline = now + timeout_after(fragment.times_sent);
-    next_deadline_ = std::min(next_deadline_, fragment.deadline);
-    ++counters_.fragments_sent;
-    const uint64_t first = (seq - operation->first_seq) * operation->elements_per_fragment;
-    counters_.bytes_sent +=
-        std::min<uint64_t>(operation->elements_per_fragment, operation->spec.elements - first) *
-        wire_bytes(operation->spec.dtype);
-  };
-  const size_t again = std::min(count, prepared_overdue_);
-  for (size_t i = 0; i < again; ++i) mark(overdue_[i], fragment(overdue_[i]).operation);
-  counters_.fragments_resent += again;
-  overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(again));
-  for (size_t i = again; i < count; ++i) {
+  const size_t answers = std::min(count, prepared_answers_);
+  questions_head_ = (questions_head_ + answers) % std::max<size_t>(1, questions_.size());
+  questions_used_ -= answers;
+  count -= answers;
+  prepared_answers_ = 0;
+
+  const size_t of_fallback = std::min(count, prepared_fallback_);
+  if (of_fallback != 0) fallback_->sent(of_fallback);
+  count -= of_fallback;
+  prepared_fallback_ = 0;
+
+  const size_t overdue = std::min(count, prepared_overdue_);
+  for (size_t i = 0; i < overdue; ++i) {
+    Fragment& fragment = this->fragment(overdue_[i]);
+    const Overdue what = what_to_do(fragment);
+    if (fragment.timeouts < 255) ++fragment.timeouts;
+    if (what == Overdue::kAgain) {
+      mark_sent(overdue_[i], *fragment.operation, true, now);
+      ++counters_.fragments_resent;
+    } else {
+      fragment.state = State::kSent;
+      fragment.queried = true;
+      fragment.deadline = now + timeout_after(fragment.timeouts);
+      next_deadline_ = std::min(next_deadline_, fragment.deadline);
+      ++counters_.queries;
+    }
+  }
+  overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(overdue));
+  count -= overdue;
+  prepared_overdue_ = 0;
+
+  for (; count != 0; --count) {
     Operation* operation = to_send_.front();
-    fragment(next_).times_sent = 0;
-    mark(next_, operation);
+    mark_sent(next_, *operation, false, now);
     ++next_;
     if (++operation->sent == operation->fragments) to_send_.pop_front();
   }
 }
 
-Nanos Engine::timeout_after(uint8_t times_sent) const {
+// ---- deadlines
+
+Nanos Engine::timeout_after(uint8_t timeouts) const {
   const Nanos base = std::max(config_.rto_min_ns, srtt_ + 4 * rttvar_);
-  const int doublings = std::min<int>(times_sent - 1, 10);
+  const int doublings = std::min<int>(timeouts, 10);
   return std::min(base << doublings, std::max(base, config_.rto_max_ns));
 }
 
@@ -116,60 +256,16 @@ void Engine::find_overdue(Nanos now) {
   for (Seq seq = low_; seq < next_; ++seq) {
     Fragment& fragment = this->fragment(seq);
     if (fragment.state != State::kSent) continue;
-    if (fragment.deadline <= now) {
+    if (fragment.deadline > now) {
+      next_deadline_ = std::min(next_deadline_, fragment.deadline);
+    } else if (overdue_.size() == kMaxOverdue) {
+      next_deadline_ = std::min(next_deadline_, now + timeout_after(0));
+      return;
+    } else {
       fragment.state = State::kOverdue;
       overdue_.push_back(seq);
-    } else {
-      next_deadline_ = std::min(next_deadline_, fragment.deadline);
     }
   }
-}
-
-bool Engine::accept(const RxPacket& packet, Nanos now, CopyJob& job) {
-  const wire::Message& message = packet.message;
-  const Seq seq = extend(message.seq, low_);
-  if (message.type != wire::Type::kResult || seq < low_ || seq >= next_) {
-    ++counters_.results_ignored;
-    return false;
-  }
-  Fragment& fragment = this->fragment(seq);
-  Operation& operation = *fragment.operation;
-  TxPacket ours;
-  describe(seq, operation, ours);
-  if (fragment.state == State::kDone || message.signature() != ours.message.signature() ||
-      message.elements != ours.message.elements || packet.payload_bytes != ours.payload_bytes) {
-    ++counters_.results_ignored;
-    return false;
-  }
-  if (fragment.state == State::kOverdue) {
-    std::erase(overdue_, seq);
-  } else if (fragment.times_sent == 1) {
-    sample_rtt(now - fragment.sent_at);  // Karn: never from a fragment that was sent again
-  }
-  fragment.state = State::kDone;
-  job.to = operation.spec.recv + (seq - operation.first_seq) * operation.elements_per_fragment *
-                                     wire_bytes(operation.spec.dtype);
-  job.from = packet.payload;
-  job.bytes = packet.payload_bytes;
-  ++counters_.results;
-  counters_.bytes_received += packet.payload_bytes;
-  if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
-  if (++operation.complete == operation.fragments) finished_.push_back(&operation);
-  return true;
-}
-
-void Engine::finish_operations() {
-  while (low_ < next_ && fragment(low_).state == State::kDone) {
-    fragment(low_).state = State::kUnsent;
-    ++low_;
-  }
-  if (low_ == next_) next_deadline_ = kNever;
-  for (Operation* operation : finished_) {
-    std::erase(running_, operation);
-    ++counters_.operations;
-    operation->done.store(true, std::memory_order_release);
-  }
-  finished_.clear();
 }
 
 void Engine::sample_rtt(Nanos rtt) {
@@ -181,6 +277,211 @@ void Engine::sample_rtt(Nanos rtt) {
   const Nanos error = rtt > srtt_ ? rtt - srtt_ : srtt_ - rtt;
   rttvar_ += (error - rttvar_) / 4;
   srtt_ += (rtt - srtt_) / 8;
+}
+
+// ---- receiving
+
+size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const Message& message = packet.message;
+  switch (message.type) {
+    case Type::kResult:
+      return accept_result(packet, now, jobs);
+    case Type::kStale:
+      set_epoch(message.epoch, now);
+      return 0;
+    case Type::kPoll:
+      if (questions_used_ == questions_.size()) {
+        ++counters_.answers_lost;  // it will be asked again
+        return 0;
+      }
+      questions_[(questions_head_ + questions_used_++) % questions_.size()] = {
+          extend(message.seq, low_), message.bitmap, message.instance, message.phase};
+      return 0;
+    default:
+      if (fallback_)
+        fallback_->on_message(message, packet.payload);
+      else
+        ++counters_.results_ignored;
+      return 0;
+  }
+}
+
+/// What to say to a POLL, if anything.
+bool Engine::answer(const Question& question, Nanos, TxPacket& packet) {
+  const Seq seq = question.seq;
+  if (seq + config_.window < low_) return false;  // nobody can need it any more
+  packet = TxPacket{};
+  Message& message = packet.message;
+  message.bitmap = bit_of(config_.rank);
+  message.epoch = config_.epoch;
+  message.seq = seq.low();
+  message.instance = question.instance;
+  message.rank = config_.rank;
+  message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+  if (seq >= next_) {
+    message.type = Type::kNotYet;
+    return true;
+  }
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state == State::kDone) {
+    if (seq + config_.window < results_end_ || !rule(Rule::kRetainResults)) return false;
+    message.type = Type::kHave;
+    message.operation_elements = fragment.operation_elements;
+    message.operation = fragment.operation_number;
+    message.dtype = fragment.dtype;
+    message.op = fragment.op;
+    message.collective = fragment.collective;
+    message.elements = fragment.elements;
+    message.flags = fragment.flags;
+    packet.payload_bytes = wire::payload_bytes(message);
+    packet.payload = fragment.result;
+    return true;
+  }
+  if (question.phase == wire::Phase::kStatus) {
+    message.type = Type::kSent;
+    return true;
+  }
+  if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
+  fragment.bound = question.instance + 1;
+  if ((question.ask & bit_of(config_.rank)) != 0) {
+    describe(seq, *fragment.operation, packet);
+    message.flags = wire::kFlagRaw;
+    message.instance = question.instance;
+    ++counters_.raws_sent;
+  }
+  message.type = Type::kDefer;
+  return true;
+}
+
+size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const Message& message = packet.message;
+  const auto ignore = [this]() -> size_t {
+    ++counters_.results_ignored;
+    return 0;
+  };
+  const Seq seq = extend(message.seq, low_);
+  if (seq < low_ || seq >= next_) return ignore();
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state == State::kDone) return ignore();
+  // Whoever is bound waits for the fallback's decision: others may have been given another sum.
+  if (fragment.bound != 0) {
+    if (message.origin != wire::Origin::kFallback && rule(Rule::kResultOrigin)) return ignore();
+    if (message.instance + 1 < fragment.bound && rule(Rule::kInstance)) return ignore();
+  }
+  Operation& operation = *fragment.operation;
+  TxPacket ours;
+  describe(seq, operation, ours);
+  if (message.signature() != ours.message.signature() ||
+      message.elements != ours.message.elements || packet.payload_bytes != ours.payload_bytes)
+    return ignore();
+  if (fragment.timeouts == 0 && fragment.state == State::kSent)
+    sample_rtt(now - fragment.sent_at);  // Karn: never from a fragment that was sent or asked again
+  adjust_windows(message, seq);
+
+  fragment.state = State::kDone;
+  fragment.operation = nullptr;
+  fragment.operation_elements = message.operation_elements;
+  fragment.operation_number = message.operation;
+  fragment.elements = message.elements;
+  fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+  fragment.dtype = message.dtype;
+  fragment.op = message.op;
+  fragment.collective = message.collective;
+  fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
+  if (seq >= results_end_) {
+    results_end_ = seq + 1;
+    if (fallback_ && seq.value >= config_.window) fallback_->raise_floor(seq - config_.window);
+  }
+  ++counters_.results;
+  if (message.origin == wire::Origin::kFallback) ++counters_.results_from_fallback;
+  counters_.bytes_received += packet.payload_bytes;
+  if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
+  if (++operation.complete == operation.fragments) finished_.push_back(&operation);
+  if (packet.payload_bytes == 0) return 0;
+  std::byte* to = operation.spec.recv + (seq - operation.first_seq) *
+                                            operation.elements_per_fragment *
+                                            wire_bytes(operation.spec.dtype);
+  jobs[0] = {to, packet.payload, packet.payload_bytes};
+  if (config_.results_stay) return 1;
+  jobs[1] = {kept_row(seq), packet.payload, packet.payload_bytes};
+  return 2;
+}
+
+std::byte* Engine::kept_row(Seq seq) {
+  if (!kept_) {
+    const size_t bytes = (ring_.size() * config_.slot_bytes + 63) / 64 * 64;
+    kept_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
+    if (!kept_) throw std::bad_alloc();
+  }
+  return kept_.get() + seq.value % ring_.size() * config_.slot_bytes;
+}
+
+/// AIMD, at most one reduction per window.
+void Engine::adjust_windows(const Message& message, Seq seq) {
+  const uint64_t most = config_.window * kUnit;
+  if (message.flags & wire::kFlagEcn) {
+    ++counters_.ecn_marks;
+    if (seq >= congestion_recovery_) {
+      congestion_window_ = std::max(std::min(kMinCongestionWindow, most), congestion_window_ / 2);
+      congestion_recovery_ = next_;
+    }
+  } else if (congestion_window_ < most) {
+    congestion_window_ = std::min(most, congestion_window_ + kUnit * kUnit / congestion_window_);
+  }
+  if (message.flags & wire::kFlagSplit) {
+    if (seq >= aggregator_recovery_) {
+      aggregator_window_ =
+          std::max(std::min(kMinAggregatorWindow, most), aggregator_window_ / 4 * 3);
+      aggregator_recovery_ = next_;
+    }
+  } else if (aggregator_window_ < most) {
+    aggregator_window_ = std::min(most, aggregator_window_ + kUnit * kUnit / aggregator_window_);
+  }
+}
+
+void Engine::finish_operations(Nanos now) {
+  while (low_ < next_ && fragment(low_).state == State::kDone) ++low_;
+  if (low_ == next_) next_deadline_ = kNever;
+  // A listener may complete further operations.
+  for (size_t i = 0; i < finished_.size(); ++i) {
+    Operation* operation = finished_[i];
+    std::erase(running_, operation);
+    priority_.finished(now, running_.size());
+    ++counters_.operations;
+    if (operation->spec.listener) operation->spec.listener->completed(*operation);
+    operation->done.store(true, std::memory_order_release);
+  }
+  finished_.clear();
+}
+
+// ---- epochs
+
+void Engine::set_epoch(uint32_t epoch, Nanos now) {
+  if (epoch <= config_.epoch) return;
+  config_.epoch = epoch;
+  if (fallback_) fallback_->set_epoch(epoch);
+  // The switch has forgotten what was sent before: ask soon.
+  for (Seq seq = low_; seq < next_; ++seq) {
+    Fragment& fragment = this->fragment(seq);
+    if (fragment.state != State::kSent) continue;
+    fragment.deadline = std::min(fragment.deadline, now + timeout_after(0));
+    next_deadline_ = std::min(next_deadline_, fragment.deadline);
+  }
+}
+
+void Engine::rejoin(uint32_t epoch, Nanos now) {
+  if (config_.results_stay) {
+    const Seq first = low_.value > config_.window ? low_ - config_.window : Seq{0};
+    for (Seq seq = first; seq < next_; ++seq) {
+      Fragment& fragment = this->fragment(seq);
+      if (fragment.state != State::kDone || fragment.result == nullptr) continue;
+      std::byte* row = kept_row(seq);
+      if (fragment.result == row) continue;
+      std::memcpy(row, fragment.result, fragment.elements * wire_bytes(fragment.dtype));
+      fragment.result = row;
+    }
+  }
+  set_epoch(epoch, now);
 }
 
 }  // namespace ina::client

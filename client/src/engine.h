@@ -1,27 +1,54 @@
-// The protocol of one worker, without I/O: cuts operations into fragments, keeps the window,
-// decides what to send and when to send again, and puts results where they belong. Pure: time and
-// packets come in, packets and copies go out. One thread at a time.
+// The protocol of one worker, without I/O: cuts operations into fragments, keeps the windows,
+// decides what to send, asks the fallback for results that do not come, answers its questions, and,
+// where the workers are home to the fallback, is one of its shards. Pure: time and packets come in,
+// packets and copies go out. One thread at a time. docs/reliability.md explains the recovery.
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "aggregator/fallback.h"
 #include "client/src/transport.h"
+#include "scheduler/priority.h"
 #include "wire/message.h"
 
 namespace ina::client {
 
 struct EngineConfig {
   Rank rank{};
+  uint32_t workers = 1;
   uint32_t epoch = 0;
   uint32_t window = 0;  ///< W: fragments a worker may run ahead of its oldest incomplete one
   uint32_t slot_bytes = 0;
   uint32_t lanes = 1;
-  Nanos rto_min_ns = 100'000'000;  ///< no fragment is sent again sooner than this
+  /// The switch keeps a slot for each fragment of the window (policy static): what is lost is sent
+  /// again. Otherwise a contribution leaves once, and the fallback is asked.
+  bool fixed_slots = true;
+  Home home = Home::kWorkers;
+  /// A received payload stays readable where it lies until 2W fragments later (the shm port's
+  /// result ring); otherwise the engine keeps the last results itself.
+  bool results_stay = false;
+  uint8_t priority_max = 255;
+  /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
+  bool congestion_window = true;
+  bool aggregator_window = false;
+  Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = 2'000'000'000;
+};
+
+struct Operation;
+
+/// Hears from the driving thread that an operation has completed, before its `done` is set. May
+/// call release_hold() of the engine, nothing else of it.
+class OperationListener {
+ public:
+  virtual ~OperationListener() = default;
+  virtual void completed(Operation& operation) = 0;
 };
 
 struct OperationSpec {
@@ -31,6 +58,9 @@ struct OperationSpec {
   DType dtype = DType::kInt8;
   Op op = Op::kSum;
   Collective collective = Collective::kAllReduce;
+  /// Nothing of it, nor of any later operation, is sent before release_hold().
+  bool held = false;
+  OperationListener* listener = nullptr;
 };
 
 /// An operation under way. Owned by the engine; valid until release().
@@ -38,11 +68,13 @@ struct Operation {
   OperationSpec spec;
   uint32_t number = 0;
   uint32_t elements_per_fragment = 0;
-  Seq first_seq;
+  Seq first_seq;           ///< known when its first fragment is sent
   uint64_t fragments = 0;  ///< at least 1: an operation of no elements still synchronises
   uint64_t sent = 0;
   uint64_t complete = 0;
   Nanos started = 0;
+  uint8_t priority = 1;
+  bool placed = false;            ///< first_seq is known
   std::atomic<bool> done{false};  ///< set by the driving thread, read by any
 };
 
@@ -58,10 +90,22 @@ struct EngineCounters {
   uint64_t fragments_sent = 0;
   uint64_t fragments_resent = 0;
   uint64_t results = 0;
-  uint64_t results_ignored = 0;  ///< duplicates and strays
-  uint64_t bytes_sent = 0;
+  uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
+  uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
+  uint64_t queries = 0;          ///< results asked for
+  uint64_t raws_sent = 0;        ///< contributions sent to the fallback again
+  uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
+  uint64_t bytes_sent = 0;       ///< payload of contributions
   uint64_t bytes_received = 0;
   uint64_t overflows = 0;
+  uint64_t ecn_marks = 0;
+};
+
+/// How far a worker has come; told to the switch when it must be told again.
+struct Standing {
+  Seq low;          ///< oldest fragment without a result
+  Seq next;         ///< next fragment to be sent
+  Seq results_end;  ///< 1 + highest fragment with a result
 };
 
 class Engine {
@@ -72,11 +116,18 @@ class Engine {
 
   /// Starts an operation. All workers must submit the same operations in the same order.
   Operation* submit(const OperationSpec& spec, Nanos now);
+  /// A held operation may go: its input is at `send`, its size may have changed. With `skip` it is
+  /// complete without a fragment, which all workers must decide alike.
+  void release_hold(Operation* operation, const std::byte* send, uint64_t elements,
+                    bool skip = false);
   /// The caller has no more use for a finished (or failed) operation.
   void release(Operation* operation);
 
-  /// Fills `packets` with what may be sent now: first what is overdue, then new fragments as the
-  /// window allows. The transport takes a prefix of `count`, told by sent().
+  /// What is known of the job's progress: sets the priority of later operations.
+  void set_hints(const scheduler::Hints& hints, Nanos now) { priority_.set_hints(hints, now); }
+
+  /// Fills `packets` with what may be sent now: answers, the fallback's messages, what is overdue,
+  /// then new fragments as the windows allow. The transport takes a prefix of `count`: sent().
   size_t prepare(std::span<TxPacket> packets, Nanos now);
   void sent(size_t count, Nanos now);
 
@@ -84,64 +135,126 @@ class Engine {
   /// be finished when it returns, because only then is a result consumed (rule C1).
   template <class Copier>
   void on_packets(std::span<const RxPacket> packets, Nanos now, Copier& copier) {
-    CopyJob jobs[kBurst];
+    CopyJob jobs[2 * kBurst];
     while (!packets.empty()) {
       const auto burst = packets.first(std::min(packets.size(), kBurst));
       packets = packets.subspan(burst.size());
       size_t count = 0;
-      for (const RxPacket& packet : burst)
-        if (accept(packet, now, jobs[count]) && jobs[count].bytes != 0) ++count;
+      for (const RxPacket& packet : burst) count += accept(packet, now, jobs + count);
       if (count != 0) copier.copy(std::span<const CopyJob>(jobs, count));
-      finish_operations();
+      finish_operations(now);
     }
   }
 
+  /// Goes on in another epoch, after the switch has come back. What has been sent in an older epoch
+  /// is not sent again but asked for. Results that lie in the old switch's memory are copied: it
+  /// may go afterwards.
+  void rejoin(uint32_t epoch, Nanos now);
+  /// The job has another epoch; nothing else has changed for this worker.
+  void set_epoch(uint32_t epoch, Nanos now);
+  Standing standing() const { return {low_, next_, results_end_}; }
+
   /// Operations that are not complete.
   size_t running() const { return running_.size(); }
+  /// Whether prepare() has something to send besides contributions.
+  bool has_answers() const {
+    return questions_used_ != 0 || (fallback_ && fallback_->has_output());
+  }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
   Nanos next_deadline() const { return next_deadline_; }
   static constexpr Nanos kNever = INT64_MAX;
   const EngineCounters& counters() const { return counters_; }
   const EngineConfig& config() const { return config_; }
+  /// The shard of the fallback that this worker is home to, or nullptr.
+  const aggregator::Fallback* fallback() const { return fallback_ ? &*fallback_ : nullptr; }
   /// Oldest operation that is not complete, or nullptr.
   const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
   Seq low() const { return low_; }
+  /// Fragments that may be in the switch at once, as congestion allows.
+  uint32_t window_now() const;
 
  private:
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
-  /// One fragment of the window.
-  struct Fragment {
-    Operation* operation = nullptr;
+  /// One fragment of the last W that are complete or the next W: a ring of 2W.
+  struct alignas(64) Fragment {
+    Operation* operation = nullptr;     ///< until done
+    const std::byte* result = nullptr;  ///< once done, while it is kept
     Nanos sent_at = 0;
     Nanos deadline = 0;
-    uint8_t times_sent = 0;
+    uint64_t operation_elements = 0;  ///< signature, for HAVE
+    uint32_t operation_number = 0;
+    uint32_t epoch = 0;  ///< in which it was sent
+    uint32_t bound = 0;  ///< 1 + instance of the fallback whose result it waits for; 0: anybody's
+    uint16_t elements = 0;
+    uint16_t flags = 0;
+    DType dtype{};
+    Op op{};
+    Collective collective{};
     State state = State::kUnsent;
+    uint8_t timeouts = 0;
+    bool queried = false;
   };
+  static_assert(sizeof(Fragment) == 64);
+  /// A POLL that waits to be answered.
+  struct Question {
+    Seq seq;
+    Bitmap ask = 0;
+    uint32_t instance = 0;
+    wire::Phase phase{};
+  };
+  enum class Overdue : uint8_t { kAgain, kQuery };
 
   Fragment& fragment(Seq seq) { return ring_[seq.value % ring_.size()]; }
-  void describe(Seq seq, Operation& operation, TxPacket& packet) const;
-  bool accept(const RxPacket& packet, Nanos now, CopyJob& job);
-  void finish_operations();
+  void describe(Seq seq, const Operation& operation, TxPacket& packet) const;
+  bool answer(const Question& question, Nanos now, TxPacket& packet);
+  void query(Seq seq, TxPacket& packet) const;
+  Overdue what_to_do(const Fragment& fragment) const;
+  size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void place(Operation& operation);
+  void finish_operations(Nanos now);
   void find_overdue(Nanos now);
   void sample_rtt(Nanos rtt);
-  Nanos timeout_after(uint8_t times_sent) const;
+  Nanos timeout_after(uint8_t timeouts) const;
+  void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
+  void adjust_windows(const wire::Message& message, Seq seq);
 
   EngineConfig config_;
-  std::vector<Fragment> ring_;  ///< [low_, next_) at seq mod W
+  std::vector<Fragment> ring_;  ///< [low_ - W, low_ + W) at seq mod 2W
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
-  Seq planned_;                 ///< first fragment of the next operation
+  Seq results_end_;
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
-  size_t prepared_overdue_ = 0;
   std::deque<Operation*> running_;  ///< in order of submission
   std::deque<Operation*> to_send_;  ///< those with fragments not sent yet
   std::vector<std::unique_ptr<Operation>> storage_;
   std::vector<Operation*> spare_;
   std::vector<Operation*> finished_;
+  std::optional<aggregator::Fallback> fallback_;
+  std::vector<Question> questions_;  ///< ring
+  size_t questions_head_ = 0;
+  size_t questions_used_ = 0;
+  /// What the packets of the last prepare() are.
+  size_t prepared_answers_ = 0;
+  size_t prepared_fallback_ = 0;
+  size_t prepared_overdue_ = 0;
+
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::byte* kept_row(Seq seq);
+  std::unique_ptr<std::byte[], Free> kept_;  ///< 2W results, where the transport does not keep them
+
   Nanos next_deadline_ = kNever;
   Nanos srtt_ = 0;  ///< smoothed round trip, RFC 6298; 0: no sample yet
   Nanos rttvar_ = 0;
+  // Windows, in 1/256 fragments.
+  uint64_t congestion_window_ = 0;
+  uint64_t aggregator_window_ = 0;
+  Seq congestion_recovery_;  ///< one reduction per window: not again before this fragment
+  Seq aggregator_recovery_;
+  scheduler::PriorityMeter priority_;
   EngineCounters counters_;
 };
 

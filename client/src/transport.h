@@ -10,12 +10,8 @@
 
 namespace ina::client {
 
-/// A packet to send: the payload is a view of the user's buffer.
-struct TxPacket {
-  wire::Message message;
-  const std::byte* payload = nullptr;
-  uint32_t payload_bytes = 0;
-};
+/// A packet to send: the payload is a view of memory that stays until tx_burst has returned.
+using TxPacket = wire::Outgoing;
 
 /// A packet received: the payload is readable until rx_release().
 struct RxPacket {

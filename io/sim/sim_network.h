@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <deque>
+#include <optional>
 #include <queue>
 #include <random>
 #include <vector>
@@ -16,18 +17,30 @@
 namespace ina::io::sim {
 
 struct Faults {
-  double loss = 0;       ///< probability that a frame vanishes
+  double loss = 0;   ///< probability that a frame vanishes
+  double burst = 0;  ///< probability that a burst of losses begins with this frame
+  uint32_t burst_frames = 20;
   double duplicate = 0;  ///< probability that a frame arrives twice
   double reorder = 0;    ///< probability that a frame is late by up to reorder_delay_ns
   double corrupt = 0;    ///< probability that one bit flips
+  double spike = 0;      ///< probability that a frame is late by spike_ns: a zombie
   Nanos delay_ns = 10'000;
   Nanos reorder_delay_ns = 500'000;
+  Nanos spike_ns = 20'000'000;
 };
 
-/// Hosts are numbered; host 0 is the switch, host 1 + n a worker.
+struct NetworkCounters {
+  uint64_t sent = 0;
+  uint64_t lost = 0;
+  uint64_t duplicated = 0;
+  uint64_t corrupted = 0;
+};
+
+/// Hosts are numbered from 0; the first ones are the switch's lanes.
 class SimNetwork {
  public:
-  SimNetwork(uint64_t seed, const Faults& faults) : random_(seed), faults_(faults) {}
+  SimNetwork(uint64_t seed, const Faults& faults, uint32_t hosts)
+      : random_(seed), faults_(faults), inbox_(hosts), cuts_(size_t{hosts} * hosts, 0) {}
 
   static wire::Address address_of(uint32_t host);
 
@@ -35,16 +48,20 @@ class SimNetwork {
   /// Moves time to the next arrival or to `limit`, whichever comes first.
   void advance(Nanos limit);
   /// Nothing is under way.
-  bool quiet() const { return in_flight_.empty(); }
+  bool quiet() const { return in_flight_.empty() && waiting_ == 0; }
   void set_faults(const Faults& faults) { faults_ = faults; }
+  /// Frames from one host to another vanish until then.
+  void cut(uint32_t from, uint32_t to, Nanos until) { cut_of(from, to) = until; }
 
   void send(const wire::Envelope& envelope, const wire::Message& message,
             std::span<const std::byte> payload);
   /// Next frame that has arrived at `host`, or nothing.
   bool receive(uint32_t host, std::vector<std::byte>& frame);
+  bool has_frame(uint32_t host) const { return !inbox_[host].empty(); }
+  /// Forgets what has arrived at a host that is down.
+  void discard(uint32_t host);
 
-  uint64_t sent() const { return sent_; }
-  uint64_t lost() const { return lost_; }
+  const NetworkCounters& counters() const { return counters_; }
 
  private:
   struct Flying {
@@ -57,25 +74,34 @@ class SimNetwork {
     }
   };
   bool happens(double probability) {
-    return std::uniform_real_distribution<>(0, 1)(random_) < probability;
+    return probability > 0 && static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
   }
+  Nanos up_to(Nanos most) {
+    return static_cast<Nanos>(random_() % static_cast<uint64_t>(most + 1));
+  }
+  Nanos& cut_of(uint32_t from, uint32_t to) { return cuts_[from * inbox_.size() + to]; }
   void launch(uint32_t host, std::vector<std::byte> frame);
 
   std::mt19937_64 random_;
   Faults faults_;
   Nanos now_ = 0;
   uint64_t order_ = 0;
-  uint64_t sent_ = 0;
-  uint64_t lost_ = 0;
+  uint32_t burst_left_ = 0;
+  NetworkCounters counters_;
   std::priority_queue<Flying, std::vector<Flying>, std::greater<>> in_flight_;
+  std::vector<std::deque<std::vector<std::byte>>> inbox_;  ///< arrived, by host
+  size_t waiting_ = 0;                                     ///< frames in inboxes
+  std::vector<Nanos> cuts_;
 };
 
-/// The switch's port on the network.
+/// One lane's port on the network.
 class SimPort {
  public:
-  SimPort(SimNetwork& network, uint32_t slot_bytes) : network_(network), slot_bytes_(slot_bytes) {}
+  SimPort(SimNetwork& network, uint32_t host, uint32_t slot_bytes)
+      : network_(network), host_(host), slot_bytes_(slot_bytes) {}
 
   EndpointIndex bind(uint32_t host, JobId job_id, uint64_t job_key, JobIndex job, Rank rank);
+  void unbind(EndpointIndex endpoint);
 
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release() { frames_.clear(); }
@@ -92,13 +118,17 @@ class SimPort {
     Rank rank;
   };
   SimNetwork& network_;
+  uint32_t host_;
   uint32_t slot_bytes_;
-  std::vector<Binding> bindings_;
+  static constexpr EndpointIndex kNone = UINT16_MAX;
+  std::vector<std::optional<Binding>> bindings_;
+  std::vector<EndpointIndex> by_host_;
   std::vector<std::vector<std::byte>> frames_;  ///< of the last burst
   PortCounters counters_;
 };
 
-/// A worker's transport on the network.
+/// A worker's, or a fallback server's, transport on the network: message.lane says which lane's
+/// host a packet goes to.
 class SimTransport final : public client::Transport {
  public:
   SimTransport(SimNetwork& network, uint32_t host, JobId job, uint64_t job_key,

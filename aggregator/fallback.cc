@@ -1,0 +1,269 @@
+#include "aggregator/fallback.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "wire/rules.h"
+
+namespace ina::aggregator {
+
+using wire::Message;
+using wire::Type;
+
+namespace {
+
+/// Fragments that must be remembered: a decision may be asked for as long as not everyone has it.
+uint32_t memory_of(uint32_t window) {
+  return rule(Rule::kFallbackMemory) ? 2 * window : std::max(1u, window / 2);
+}
+
+uint32_t entries_of(const FallbackConfig& config) {
+  return (2 * config.window + config.shards - 1) / config.shards;
+}
+
+}  // namespace
+
+size_t Fallback::memory_bytes(const FallbackConfig& config) {
+  return entries_of(config) * (sizeof(Entry) + kOutputs * sizeof(Queued) + config.slot_bytes);
+}
+
+Fallback::Fallback(const FallbackConfig& config)
+    : config_(config),
+      full_(full_bitmap(config.workers)),
+      top_end_(config.start),
+      entries_(entries_of(config)),
+      queue_(entries_.size() * kOutputs) {
+  // Not touched here: pages come when fragments do.
+  const size_t bytes = (entries_.size() * config.slot_bytes + 63) / 64 * 64;
+  rows_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
+  if (!rows_) throw std::bad_alloc();
+}
+
+Fallback::Entry* Fallback::find(Seq seq) {
+  Entry& entry = entries_[index_of(seq)];
+  return entry.used && entry.seq == seq ? &entry : nullptr;
+}
+
+Fallback::Entry* Fallback::find_or_create(Seq seq) {
+  if (Entry* known = find(seq)) return known;
+  Entry& entry = entries_[index_of(seq)];
+  if (entry.used && entry.seq > seq) return nullptr;
+  entry = Entry{};
+  entry.seq = seq;
+  entry.used = true;
+  return &entry;
+}
+
+void Fallback::raise_floor(Seq seq) {
+  top_end_ = std::max(top_end_, seq + 2 * uint64_t{config_.window} + 1);
+}
+
+void Fallback::on_message(const Message& message, const std::byte* payload) {
+  const auto drop = [this] { ++counters_.dropped; };
+  const Seq seq = extend(message.seq, top_end_);
+  if (seq.value % config_.shards != config_.shard) return drop();
+  const bool proves =
+      message.type == Type::kPart || message.type == Type::kQuery || message.type == Type::kDefer;
+  if (proves) top_end_ = std::max(top_end_, seq + 1);  // C3
+  if (seq + memory_of(config_.window) < top_end_) return drop();
+  const Bitmap bit = value(message.rank) < config_.workers ? bit_of(message.rank) : 0;
+  const bool ours = !rule(Rule::kInstance) || message.instance == config_.instance;
+  switch (message.type) {
+    case Type::kPart: {
+      if (message.epoch < config_.min_epoch) return drop();
+      if ((message.bitmap & ~full_) != 0) return drop();
+      Entry* entry = find_or_create(seq);
+      if (!entry || entry->decided) return drop();
+      if (rule(Rule::kDisjointMerge) && (entry->bits & message.bitmap) != 0) return drop();
+      if (!merge(*entry, message, payload, message.bitmap)) return drop();
+      ++counters_.parts;
+      ++entry->parts;
+      if (entry->bits == full_) decide(*entry, index_of(seq));
+      return;
+    }
+    case Type::kQuery: {
+      ++counters_.queries;
+      Entry* entry = find_or_create(seq);
+      if (!entry) return drop();
+      if (entry->decided) return enqueue(*entry, kResult);
+      if (entry->sent != full_) return enqueue(*entry, kPollStatus);
+      if (!config_.bind_at_once) enqueue(*entry, kRemind);
+      return enqueue(*entry, kPollBind);
+    }
+    case Type::kSent: {
+      Entry* entry = find(seq);
+      if (!ours || !entry || entry->decided) return drop();
+      const bool was_full = entry->sent == full_;
+      entry->sent |= bit;
+      // Now the fragment's contributions are all under way or lost: have the switch hand over what
+      // it holds. Only the next QUERY binds, because most results come by themselves.
+      if (entry->sent == full_ && !was_full)
+        enqueue(*entry, config_.bind_at_once ? kPollBind : kRemind);
+      return;
+    }
+    case Type::kNotYet:
+      return;  // a straggler is not a loss
+    case Type::kDefer: {
+      Entry* entry = find(seq);
+      if (!ours || !entry || entry->decided) return drop();
+      entry->deferred |= bit;
+      if ((message.flags & wire::kFlagRaw) == 0 || (entry->bits & bit) != 0) return;
+      if (!merge(*entry, message, payload, bit)) return drop();
+      ++counters_.raws;
+      ++entry->parts;
+      if (entry->bits == full_) decide(*entry, index_of(seq));
+      return;
+    }
+    case Type::kHave: {
+      Entry* entry = find(seq);
+      if (!entry || entry->decided) return drop();
+      entry->signature = message.signature();
+      entry->elements = message.elements;
+      entry->flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+      if (const uint32_t bytes = wire::payload_bytes(message); bytes != 0)
+        std::memcpy(row(index_of(seq)), payload, bytes);
+      entry->decided = true;
+      ++counters_.decided;
+      ++counters_.decided_by_have;
+      return enqueue(*entry, kResult);
+    }
+    default:
+      return drop();
+  }
+}
+
+bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payload, Bitmap bits) {
+  const bool raw = (message.flags & wire::kFlagRaw) != 0;
+  std::byte* sum = row(index_of(entry.seq));
+  const Kernels& kernel = kernels(message.dtype, message.op);
+  if (!entry.has_sum) {
+    entry.signature = message.signature();
+    entry.elements = message.elements;
+    entry.has_sum = true;
+    if (raw)
+      kernel.load(sum, payload, message.elements);
+    else if (const uint32_t bytes = wire::payload_bytes(message); bytes != 0)
+      std::memcpy(sum, payload, bytes);
+  } else if (entry.signature != message.signature() || entry.elements != message.elements) {
+    if (!mismatch_)
+      mismatch_ = FallbackMismatch{entry.bits, bits, entry.signature, message.signature()};
+    return false;
+  } else {
+    (raw ? kernel.add : kernel.merge)(sum, payload, message.elements);
+  }
+  entry.bits |= bits;
+  return true;
+}
+
+void Fallback::decide(Entry& entry, uint32_t index) {
+  const wire::Signature& s = entry.signature;
+  // In place: the result's elements are no wider than the accumulators, so none is overwritten
+  // before it is read.
+  const bool overflow =
+      kernels(s.dtype, s.op)
+          .finish(row(index), row(index), entry.elements, s.op == Op::kAvg ? config_.workers : 1);
+  entry.flags = static_cast<uint16_t>((overflow ? wire::kFlagOverflow : 0) |
+                                      (entry.parts > 1 ? wire::kFlagSplit : 0));
+  entry.decided = true;
+  ++counters_.decided;
+  enqueue(entry, kResult);
+}
+
+void Fallback::enqueue(Entry& entry, Output output) {
+  if (entry.queued >> output & 1) return;
+  // An entry that a newer fragment took over may have left its outputs behind, so the queue can be
+  // full. What is lost will be asked for again.
+  if (queue_used_ == queue_.size()) {
+    ++counters_.dropped;
+    return;
+  }
+  entry.queued |= static_cast<uint8_t>(1u << output);
+  queue_[(queue_head_ + queue_used_++) % queue_.size()] = {index_of(entry.seq), output, entry.seq};
+}
+
+bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
+  Entry& entry = entries_[queued.entry];
+  if (!entry.used || entry.seq != queued.seq) return false;
+  if (queued.output != kResult && entry.decided) return false;
+  Message& message = packet.message;
+  message = Message{};
+  message.epoch = config_.epoch;
+  message.seq = entry.seq.low();
+  message.instance = config_.instance;
+  message.lane = static_cast<uint8_t>(entry.seq.value % config_.lanes);
+  message.rank = kFallbackRank;
+  packet.payload = nullptr;
+  packet.payload_bytes = 0;
+  switch (queued.output) {
+    case kResult:
+      message.type = Type::kResult;
+      message.origin = wire::Origin::kFallback;
+      message.bitmap = full_;
+      message.operation_elements = entry.signature.elements;
+      message.operation = entry.signature.operation;
+      message.dtype = entry.signature.dtype;
+      message.op = entry.signature.op;
+      message.collective = entry.signature.collective;
+      message.elements = entry.elements;
+      message.flags = entry.flags;
+      packet.payload_bytes = wire::payload_bytes(message);
+      packet.payload = packet.payload_bytes == 0 ? nullptr : row(queued.entry);
+      break;
+    case kRemind:
+      message.type = Type::kRemind;
+      break;
+    case kPollStatus:
+      message.type = Type::kPoll;
+      message.phase = wire::Phase::kStatus;
+      break;
+    case kPollBind:
+    case kOutputs:
+      message.type = Type::kPoll;
+      message.phase = wire::Phase::kBind;
+      message.bitmap = full_ & ~entry.bits;
+      break;
+  }
+  return true;
+}
+
+size_t Fallback::prepare(std::span<wire::Outgoing> packets) {
+  size_t count = 0;
+  while (count < packets.size() && count < queue_used_) {
+    const Queued& queued = queue_[(queue_head_ + count) % queue_.size()];
+    if (describe(queued, packets[count])) {
+      ++count;
+    } else if (count == 0) {  // nothing to say any more
+      Entry& entry = entries_[queued.entry];
+      if (entry.seq == queued.seq) entry.queued &= static_cast<uint8_t>(~(1u << queued.output));
+      queue_head_ = (queue_head_ + 1) % queue_.size();
+      --queue_used_;
+    } else {
+      break;
+    }
+  }
+  return count;
+}
+
+void Fallback::sent(size_t count) {
+  for (; count != 0; --count) {
+    const Queued& queued = queue_[queue_head_];
+    Entry& entry = entries_[queued.entry];
+    if (entry.seq == queued.seq) entry.queued &= static_cast<uint8_t>(~(1u << queued.output));
+    switch (queued.output) {
+      case kResult:
+        ++counters_.results;
+        break;
+      case kRemind:
+        ++counters_.reminds;
+        break;
+      default:
+        ++counters_.polls;
+    }
+    queue_head_ = (queue_head_ + 1) % queue_.size();
+    --queue_used_;
+  }
+}
+
+}  // namespace ina::aggregator

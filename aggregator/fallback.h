@@ -1,0 +1,134 @@
+// The fallback aggregator (ATP's and ESA's parameter server), as a pure state machine with three
+// homes: sharded over a job's workers, in a server of its own, or in the switch's DRAM. It adds the
+// partial sums that had to leave the switch, and finds out from the workers what became of a
+// fragment whose result somebody misses. docs/reliability.md explains the protocol rule by rule.
+//
+// It has no timers: workers ask (QUERY), and it answers with a result, or asks them all how they
+// stand (POLL). A worker that it has bound takes this fragment's result from nobody else.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "aggregator/kernels.h"
+#include "wire/message.h"
+
+namespace ina::aggregator {
+
+struct FallbackConfig {
+  uint32_t workers = 0;
+  uint32_t window = 0;  ///< W, fragments over all lanes
+  uint32_t slot_bytes = 0;
+  uint32_t lanes = 1;
+  /// It serves the fragments s with s mod shards == shard.
+  uint32_t shards = 1;
+  uint32_t shard = 0;
+  uint32_t instance = 0;  ///< number of this life; a restarted fallback gets a higher one
+  uint32_t epoch = 0;     ///< of the job
+  uint32_t min_epoch =
+      0;      ///< partial sums of older epochs are refused: a predecessor may have them
+  Seq start;  ///< fragments below this may be complete already
+  /// Bind the workers as soon as all have sent: the static policy has no partial sums to wait for.
+  bool bind_at_once = false;
+};
+
+/// Written by the thread that uses the object.
+struct FallbackCounters {
+  uint64_t parts = 0;    ///< partial sums merged
+  uint64_t raws = 0;     ///< raw contributions merged, sent again by their workers
+  uint64_t queries = 0;  ///< workers that missed a result
+  uint64_t reminds = 0;
+  uint64_t polls = 0;
+  uint64_t decided = 0;          ///< fragments decided here
+  uint64_t decided_by_have = 0;  ///< of these, with a result that a worker already had
+  uint64_t results = 0;          ///< RESULTs sent, repetitions included
+  uint64_t dropped = 0;          ///< messages too old, of another instance or epoch, or overlapping
+};
+
+/// Contributions that cannot be added because their operations differ.
+struct FallbackMismatch {
+  Bitmap first = 0;  ///< workers on one side
+  Bitmap other = 0;  ///< and on the other
+  wire::Signature first_signature;
+  wire::Signature other_signature;
+};
+
+class Fallback {
+ public:
+  explicit Fallback(const FallbackConfig& config);
+
+  /// Takes in a PART, QUERY, SENT, NOTYET, HAVE or DEFER; others are ignored. The message is
+  /// validated and its rank is the sender's by its binding. The payload is needed during the call
+  /// only.
+  void on_message(const wire::Message& message, const std::byte* payload);
+  /// All workers have all results up to `seq` (rule C2: one of them has the result of seq + W).
+  void raise_floor(Seq seq);
+
+  /// Fills `packets` with what is to be sent through the switch: RESULT, REMIND, POLL. Their
+  /// payloads stay until the next call of any member. The first `count` have been sent: sent().
+  size_t prepare(std::span<wire::Outgoing> packets);
+  void sent(size_t count);
+  bool has_output() const { return queue_used_ != 0; }
+
+  /// The job goes on in another epoch.
+  void set_epoch(uint32_t epoch) { config_.epoch = epoch; }
+  const FallbackCounters& counters() const { return counters_; }
+  const FallbackConfig& config() const { return config_; }
+  /// Set once, when workers turn out to disagree.
+  const std::optional<FallbackMismatch>& mismatch() const { return mismatch_; }
+  /// Bytes of memory that a fallback of this configuration takes.
+  static size_t memory_bytes(const FallbackConfig& config);
+
+ private:
+  enum Output : uint8_t { kResult, kRemind, kPollStatus, kPollBind, kOutputs };
+  struct Entry {
+    Seq seq{};
+    Bitmap bits = 0;      ///< contributions in the sum
+    Bitmap sent = 0;      ///< workers that say they have sent
+    Bitmap deferred = 0;  ///< workers that are bound to this result
+    wire::Signature signature;
+    uint16_t elements = 0;
+    uint16_t flags = 0;
+    uint16_t parts = 0;
+    uint8_t queued = 0;  ///< bit o: Output o is in the queue
+    bool used = false;
+    bool decided = false;
+    bool has_sum = false;
+  };
+  struct Queued {
+    uint32_t entry;
+    Output output;
+    Seq seq;
+  };
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  uint32_t ring_size() const { return static_cast<uint32_t>(entries_.size()); }
+  uint32_t index_of(Seq seq) const {
+    return static_cast<uint32_t>(seq.value / config_.shards % ring_size());
+  }
+  std::byte* row(uint32_t index) { return rows_.get() + size_t{index} * config_.slot_bytes; }
+  Entry* find(Seq seq);
+  Entry* find_or_create(Seq seq);
+  bool merge(Entry& entry, const wire::Message& message, const std::byte* payload, Bitmap bits);
+  void decide(Entry& entry, uint32_t index);
+  void enqueue(Entry& entry, Output output);
+  bool describe(const Queued& queued, wire::Outgoing& packet);
+
+  FallbackConfig config_;
+  Bitmap full_;
+  Seq top_end_;  ///< fragments below top_end_ - 2W are known to everyone
+  std::vector<Entry> entries_;
+  std::unique_ptr<std::byte[], Free> rows_;  ///< the sums, then the results in their place
+  std::vector<Queued> queue_;                ///< ring
+  size_t queue_head_ = 0;
+  size_t queue_used_ = 0;
+  FallbackCounters counters_;
+  std::optional<FallbackMismatch> mismatch_;
+};
+
+}  // namespace ina::aggregator

@@ -1,0 +1,50 @@
+// Which contributions get a slot when fragments outnumber slots. A policy is one small file beside
+// this one (esa.h, fcfs.h; static_pool.h for reserved pools); docs/policies.md shows how to add
+// one.
+#pragma once
+
+#include "wire/types.h"
+
+namespace ina::scheduler {
+
+enum class PolicyKind : uint8_t {
+  kStatic,  ///< SwitchML: a pool of 2W slots per job
+  kFcfs,    ///< ATP: the first fragment keeps the slot until the fallback acknowledges it
+  kEsa,     ///< ESA: more urgent fragments preempt less urgent ones
+};
+
+/// How the priority of a slot that keeps others out goes down. Ablations of `esa`.
+enum class Decay : uint8_t {
+  kPreemption,  ///< halves with each attempt that fails
+  kTime,        ///< halves with each half-life since its first contribution
+  kNone,
+};
+
+struct PolicyOptions {
+  PolicyKind kind = PolicyKind::kStatic;
+  /// A slot remembers which bits of its last victim have gone, so that the victim's late
+  /// contributions complete without a timeout.
+  bool residual = true;
+  Decay decay = Decay::kPreemption;
+  Nanos decay_half_life_ns = 1'000'000;
+  bool near_full_bonus = false;  ///< three quarters full: counts twice its priority
+  bool two_choice = false;       ///< each fragment has two slots to choose from
+};
+
+/// A job's share of one lane's slots. Guaranteed: up to `floor` of them. Never more than `ceiling`.
+struct Quota {
+  uint32_t floor = 0;
+  uint32_t ceiling = UINT32_MAX;
+};
+
+/// Slot index of a fragment, of `slots`. Multiplication by the golden ratio spreads a window of
+/// consecutive fragments evenly, so that a job hardly collides with itself; `choice` 0 or 1.
+constexpr uint32_t hashed_slot(JobId job, Seq seq, uint32_t slots, uint32_t choice) {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  constexpr uint64_t kSecond = 0xd6e8feb86659fd93;
+  const uint64_t salt = (value(job) + uint64_t{1}) * 0xbf58476d1ce4e5b9;
+  const uint64_t mixed = choice == 0 ? seq.value * kGolden + salt : (seq.value ^ salt) * kSecond;
+  return static_cast<uint32_t>((mixed >> 32) * slots >> 32);
+}
+
+}  // namespace ina::scheduler
