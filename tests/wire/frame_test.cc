@@ -403,7 +403,7 @@ std::vector<Fixture> fixtures() {
       {"part of int8 carrying int8",
        grad().dtype(DType::kInt8).payload(Bytes(256)).type(Type::kPart).build(), kBadLength},
       {"STALE with a payload", grad().type(Type::kStale).payload(Bytes(4)).build(), kBadLength},
-      {"rank 64", grad().rank(Rank{64}).build(), kBadRank},
+      {"rank 65", grad().rank(Rank{65}).build(), kBadRank},
       {"rank 255", grad().rank(Rank{255}).build(), kBadRank},
       {"part of nobody", grad().type(Type::kPart).bitmap(0).build(), kBadRank},
       {"parked sum of nobody", grad().type(Type::kPark).bitmap(0).build(), kBadRank},

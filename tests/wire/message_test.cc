@@ -125,7 +125,7 @@ TEST(Validate, EveryValueOfEveryEnumerator) {
     EXPECT_EQ(verdict(message, 16), raw <= 2 ? "valid" : "bad_type");
     message = right;
     message.rank = Rank{byte};
-    EXPECT_EQ(verdict(message, 16), raw < 64 ? "valid" : "bad_rank");
+    EXPECT_EQ(verdict(message, 16), raw <= 64 ? "valid" : "bad_rank");
   }
 }
 
