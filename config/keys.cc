@@ -11,19 +11,19 @@
 namespace ina::config {
 
 std::string printable(std::string_view text) {
-  constexpr size_t kMaxBytes = 48;
+  size_t bytes = std::min<size_t>(text.size(), 48);
+  // Do not cut a UTF-8 sequence in two.
+  while (bytes != 0 && bytes < text.size() && (static_cast<uint8_t>(text[bytes]) & 0xc0) == 0x80)
+    --bytes;
   std::string out;
-  for (const char c : text.substr(0, kMaxBytes)) {
+  for (const char c : text.substr(0, bytes)) {
     const auto byte = static_cast<uint8_t>(c);
     if (byte < 0x20 || byte == 0x7f)
       out += fmt::format("\\x{:02x}", byte);
     else
       out += c;
   }
-  if (text.size() <= kMaxBytes) return out;
-  // Do not cut a UTF-8 sequence in two.
-  while (!out.empty() && (static_cast<uint8_t>(text[out.size()]) & 0xc0) == 0x80) out.pop_back();
-  return out + "...";
+  return bytes < text.size() ? out + "..." : out;
 }
 
 std::string describe(const Node& node) {
@@ -326,8 +326,7 @@ std::optional<std::vector<uint32_t>> parse_cpus(std::string_view text) {
     text.remove_prefix(1);
   }
   std::ranges::sort(cpus);
-  const auto repeated = std::ranges::unique(cpus);
-  cpus.erase(repeated.begin(), repeated.end());
+  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());  // clang 14: no ranges::unique
   return cpus;
 }
 

@@ -16,7 +16,9 @@ import sys
 import tempfile
 
 PURE = ("wire/**/*.h", "wire/**/*.cc", "aggregator/**/*.h", "aggregator/**/*.cc", "scheduler/**/*.h",
-        "scheduler/**/*.cc", "client/src/engine*.h", "client/src/engine*.cc")
+        "scheduler/**/*.cc", "client/src/engine*.h", "client/src/engine*.cc",
+        "client/src/fixed_point.h", "client/src/fixed_point.cc", "client/src/reproducible.h",
+        "client/src/reproducible.cc")
 
 # Below these a project header is looked up, as the compiler does.
 INCLUDE_ROOTS = (".", "client/include")

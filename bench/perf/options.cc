@@ -111,6 +111,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   std::string dtypes = "float32";
   std::string ops = "sum";
   std::string timeout = "30s";
+  std::string numeric;
   bool in_place = false;
   bool both = false;
   bool quick = false;
@@ -140,6 +141,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                              ->check(CLI::Range(0.001, 3600.0))
                              ->capture_default_str();
   app.add_flag("!--no-check", options.check, "do not verify every element of the results");
+  app.add_option("--numeric", numeric, "how sums of floats are made; default: INA_NUMERIC")
+      ->check(CLI::IsMember({"native", "reproducible"}));
   app.add_option("--timeout", timeout, "of each operation")->capture_default_str();
   app.add_option("--json", options.json_file, "write the rows to this file too");
   app.add_flag("--quick", quick, "4:1MiB:8 and 0.1 seconds a row, unless given");
@@ -153,6 +156,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
     options.dtypes = parse_names(dtypes, kAllDtypes);
     options.ops = parse_names(ops, kAllOps);
     options.timeout_us = parse_time_us(timeout);
+    if (!numeric.empty())
+      options.numeric = numeric == "native" ? INA_NUMERIC_NATIVE : INA_NUMERIC_REPRODUCIBLE;
     // Better now than after an hour of measuring.
     if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
       throw CLI::ValidationError(options.json_file + " cannot be written");

@@ -25,6 +25,7 @@ struct Options {
   int iterations = 0;  ///< 0: as many as fit seconds_per_size
   double seconds_per_size = 1;
   bool check = true;
+  ina_numeric numeric = INA_NUMERIC_DEFAULT;
   int64_t timeout_us = 30'000'000;  ///< of each operation
   std::string json_file;            ///< empty: none
   std::string command;              ///< as it was typed

@@ -242,6 +242,7 @@ ExitCode run_rank(const Options& options, int rank, SharedArea* area) {
     config.world_size = options.ranks;
   }
   config.timeout_us = options.timeout_us;
+  config.numeric = options.numeric;
   Context joined;
   if (const int status = ina_init(&config, &joined.context); status != INA_OK)
     throw std::runtime_error(

@@ -310,12 +310,28 @@ Result<Operation*> Context::start(const OperationSpec& spec) {
   {
     const auto lock = lock_engine();
     transport_->set_idle(false);
-    operation = engine_->submit(spec, now_ns());
+    operation = submit(spec, now_ns());
     progress();
     running_.store(engine_->running(), std::memory_order_relaxed);
     rest();
   }
   return operation;
+}
+
+/// Sums of floats go another way if they are to be reproducible.
+Operation* Context::submit(const OperationSpec& spec, Nanos now) {
+  if (!settings_.reproducible || spec.elements == 0 || !Reproducible::handles(spec))
+    return engine_->submit(spec, now);
+  if (!reproducible_) reproducible_.emplace(*engine_, settings_.world_size);
+  return reproducible_->start(spec, now);
+}
+
+void Context::release(Operation* operation) {
+  if (!reproducible_ || !reproducible_->release(operation)) engine_->release(operation);
+}
+
+uint64_t Context::overflows() const {
+  return engine_->counters().overflows + (reproducible_ ? reproducible_->counters().overflows : 0);
 }
 
 size_t Context::receive(Nanos now) {
@@ -387,7 +403,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
       if (failed_.load() == INA_OK && !away_.load()) drive(*operation, deadline);
       const bool done = operation->done.load(std::memory_order_acquire);
       const bool failed = failed_.load() != INA_OK;
-      if (done || failed) engine_->release(operation);
+      if (done || failed) release(operation);
       const bool more = engine_->running() != 0;
       rest();
       lock.unlock();
@@ -406,7 +422,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
       return timed_out(operation, timeout_ns, give_up);
     if (operation->done.load(std::memory_order_acquire)) {
       const auto held = lock_engine();
-      engine_->release(operation);
+      release(operation);
       return {INA_OK, true};
     }
     // Another thread drives; it notifies when an operation completes or when it stops driving.
@@ -426,7 +442,7 @@ int Context::test(Operation* operation) {
   rest();
   const bool done = operation->done.load(std::memory_order_acquire);
   if (!done && !failed) return INA_IN_PROGRESS;
-  engine_->release(operation);
+  release(operation);
   lock.unlock();
   return done ? static_cast<int>(INA_OK) : failure();
 }
@@ -454,7 +470,7 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
   }
   end(INA_ERR_TIMEOUT, text);
   const auto lock = lock_engine();
-  engine_->release(operation);
+  release(operation);
   return {failure(), true};
 }
 
@@ -677,6 +693,10 @@ void Context::stats(ina_stats& stats) {
   const EngineCounters& engine = engine_->counters();
   const TransportCounters transport = transport_->counters();
   stats.operations = engine.operations;
+  if (reproducible_) {
+    const ReproducibleCounters& composed = reproducible_->counters();
+    stats.operations += composed.operations - composed.parts;
+  }
   stats.fragments_sent = engine.fragments_sent;
   stats.fragments_resent = engine.fragments_resent;
   stats.results_received = engine.results;
@@ -684,12 +704,12 @@ void Context::stats(ina_stats& stats) {
   stats.bytes_received = engine.bytes_received;
   stats.sleeps = lost_counters_.sleeps + transport.sleeps;
   stats.dropped = lost_counters_.dropped + transport.dropped + engine.results_ignored;
-  stats.overflows = engine.overflows;
+  stats.overflows = overflows();
 }
 
 bool Context::overflowed(bool clear) {
   const auto lock = lock_engine();
-  const uint64_t now = engine_->counters().overflows;
+  const uint64_t now = overflows();
   const bool result = now != overflows_cleared_.load();
   if (clear) overflows_cleared_ = now;
   return result;

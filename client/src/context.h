@@ -21,6 +21,7 @@
 #include "client/src/bulk_copy.h"
 #include "client/src/engine.h"
 #include "client/src/frame_transport.h"
+#include "client/src/reproducible_engine.h"
 #include "client/src/settings.h"
 #include "client/src/transport.h"
 #include "client/src/url.h"
@@ -76,6 +77,9 @@ class Context {
   Result<void> await_ready(Nanos deadline);
   std::unique_lock<std::mutex> lock_engine();
   void wake_driver();
+  Operation* submit(const OperationSpec& spec, Nanos now);
+  void release(Operation* operation);
+  uint64_t overflows() const;
   bool progress();
   size_t receive(Nanos now);
   void drive(const Operation& operation, Nanos deadline);
@@ -121,6 +125,7 @@ class Context {
   control::Connection control_;
   std::unique_ptr<Transport> transport_;  ///< replaced under mutex_ and connection_mutex_
   std::unique_ptr<Engine> engine_;        ///< under mutex_
+  std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
   TransportCounters lost_counters_;       ///< under mutex_: of transports that were replaced
   Standing standing_;                     ///< background thread: when the switch went
 

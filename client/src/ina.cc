@@ -86,6 +86,13 @@ int check_arguments(ina_context* context, const char* function, const void* send
   if (!ina::is_valid(type, static_cast<Op>(op)))
     return invalid("avg of " + std::string(ina::name(type)) +
                    " is not defined: use sum and divide, or a float type");
+  if (impl.settings().reproducible && type == DType::kFloat64 && (op == INA_SUM || op == INA_AVG))
+    return impl.set_error(
+        INA_ERR_UNSUPPORTED,
+        std::string(function) + ": " + std::string(ina::name(static_cast<Op>(op))) +
+            " of float64 cannot be made reproducible: its 53-bit mantissas do not "
+            "fit the 32-bit fixed-point numbers that are added; use float32, or "
+            "INA_NUMERIC_NATIVE");
   if (count > SIZE_MAX / 2 / ina::wire_bytes(type))
     return invalid("count " + std::to_string(count) + " exceeds the address space");
   if (count != 0 && (!send || !recv)) return invalid(send ? "recv is NULL" : "send is NULL");

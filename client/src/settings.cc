@@ -61,6 +61,12 @@ Result<IdleMode> idle_mode(const std::string& text) {
               "INA_IDLE='" + text + "' is none of auto, spin, yield, backoff, interrupt");
 }
 
+Result<bool> is_reproducible(const std::string& text) {
+  if (text == "native") return false;
+  if (text == "reproducible") return true;
+  return fail(INA_ERR_INVALID, "INA_NUMERIC='" + text + "' is none of native, reproducible");
+}
+
 }  // namespace
 
 Result<Settings> resolve(const ina_config* config, const Environment& environment) {
@@ -114,6 +120,16 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
     const auto mode = idle_mode(idle->value);
     if (!mode) return tl::unexpected(mode.error());
     settings.idle = *mode;
+  }
+  if (c.numeric < INA_NUMERIC_DEFAULT || c.numeric > INA_NUMERIC_REPRODUCIBLE)
+    return fail(INA_ERR_INVALID,
+                "ina_config.numeric: " + std::to_string(c.numeric) + " is no ina_numeric");
+  settings.reproducible = c.numeric == INA_NUMERIC_REPRODUCIBLE;
+  const auto numeric = first_of(environment, {"INA_NUMERIC"});
+  if (numeric && c.numeric == INA_NUMERIC_DEFAULT) {
+    const auto reproducible = is_reproducible(numeric->value);
+    if (!reproducible) return tl::unexpected(reproducible.error());
+    settings.reproducible = *reproducible;
   }
   settings.rank = static_cast<uint32_t>(*rank);
   settings.world_size = static_cast<uint32_t>(*world);

@@ -74,6 +74,24 @@ TEST(Settings, WhatIsWrongIsNamed) {
               HasSubstr("RANK='4' is not a number in 0..3"));
   EXPECT_THAT(text({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"INA_IDLE", "lazy"}}),
               HasSubstr("INA_IDLE='lazy'"));
+  EXPECT_THAT(text({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"INA_NUMERIC", "exact"}}),
+              HasSubstr("INA_NUMERIC='exact'"));
+}
+
+TEST(Settings, NumericModeComesFromTheFieldElseTheVariable) {
+  Variables variables = {{"WORLD_SIZE", "1"}, {"RANK", "0"}};
+  ina_config config;
+  ina_config_init(&config);
+  EXPECT_FALSE(resolve_with(variables, &config)->reproducible);
+  variables["INA_NUMERIC"] = "reproducible";
+  EXPECT_TRUE(resolve_with(variables, &config)->reproducible);
+  config.numeric = INA_NUMERIC_NATIVE;
+  EXPECT_FALSE(resolve_with(variables, &config)->reproducible);
+  variables["INA_NUMERIC"] = "native";
+  config.numeric = INA_NUMERIC_REPRODUCIBLE;
+  EXPECT_TRUE(resolve_with(variables, &config)->reproducible);
+  config.numeric = static_cast<ina_numeric>(3);
+  EXPECT_FALSE(resolve_with(variables, &config));
 }
 
 TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {

@@ -33,6 +33,16 @@ Config load(std::string_view text) {
   return config.value_or(Config{});
 }
 
+TEST(Config, LongTextIsCutBetweenCharactersAndEscaped) {
+  EXPECT_EQ(printable("short\n"), "short\\x0a");
+  EXPECT_EQ(printable(std::string(48, 'a')), std::string(48, 'a'));
+  EXPECT_EQ(printable(std::string(49, 'a')), std::string(48, 'a') + "...");
+  EXPECT_EQ(printable(std::string(47, 'a') + "\u00e9"), std::string(47, 'a') + "...");
+  std::string escaped;
+  for (int i = 0; i < 48; ++i) escaped += "\\x7f";
+  EXPECT_EQ(printable(std::string(100, '\x7f')), escaped + "...");
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;

@@ -71,7 +71,8 @@ typedef enum ina_dtype {
 /* Integers wrap modulo 2^n, except int8, which accumulates in 32 bits and saturates once, in the
  * result. 16-bit floats accumulate in float32 and are rounded once. min and max: NaN wins,
  * -0 < +0. avg divides before rounding and is refused for integers. Float sums are made in arrival
- * order: all ranks get the bitwise same result, two runs may differ in the last bits. */
+ * order: all ranks get the bitwise same result, two runs may differ in the last bits, unless
+ * ina_numeric says otherwise. */
 typedef enum ina_op {
   INA_SUM = 1,
   INA_MIN = 2,
@@ -91,6 +92,21 @@ typedef enum ina_idle {
   INA_IDLE_MAX_ENUM = 0x7fffffff
 } ina_idle;
 
+/* How sum and avg of floats are made; all ranks must choose the same. REPRODUCIBLE: the result
+ * depends on the values and the number of ranks only, not on the order in which they arrive, so two
+ * runs give the same bits. float32, bfloat16 and float16 are added in fixed point with one exponent
+ * per block of 256 elements (32 bits, log2(ranks) of them headroom): beside a value M in its block,
+ * a sum is exact to ranks^2 * 2^-30 * M and its rounding. NaN and Inf propagate as in IEEE 754. A
+ * sum that is zero is +0. float64 is refused with INA_ERR_UNSUPPORTED: it does not fit. Integers,
+ * min and max never depend on the order and take the native way. Costs a second round trip, and for
+ * 16-bit floats twice the bytes. */
+typedef enum ina_numeric {
+  INA_NUMERIC_DEFAULT = 0, /* INA_NUMERIC (native, reproducible), or native */
+  INA_NUMERIC_NATIVE = 1,  /* in the data type's accumulator, in order of arrival */
+  INA_NUMERIC_REPRODUCIBLE = 2,
+  INA_NUMERIC_MAX_ENUM = 0x7fffffff
+} ina_numeric;
+
 typedef struct ina_context ina_context;
 typedef struct ina_request ina_request;
 
@@ -109,6 +125,7 @@ typedef struct ina_config {
       copy_threads; /* threads for copies of large tensors; 0: as many as cores allow, 1: none */
   int64_t rejoin_timeout_us; /* how long a switch may be gone, e.g. while it is restarted; running
                                 operations only take longer; 0: INA_REJOIN_TIMEOUT_US or 30 s */
+  ina_numeric numeric;
 } ina_config;
 
 /* Sets every field to its default. */
@@ -169,8 +186,9 @@ typedef struct ina_stats {
 
 INA_API int ina_get_stats(const ina_context* context, ina_stats* stats);
 
-/* Whether a result so far saturated (int8), or became Inf from finite values (float16, bfloat16).
- * Returns 1 or 0, or a negative status; `clear` non-zero resets the flag. */
+/* Whether a result so far saturated (int8), or became Inf from finite values (float16, bfloat16;
+ * with INA_NUMERIC_REPRODUCIBLE float32 too). Returns 1 or 0, or a negative status; `clear`
+ * non-zero resets the flag. */
 INA_API int ina_overflowed(ina_context* context, int clear);
 
 /* Text of the last error of this context (or, with NULL, of this thread's last failed call without

@@ -105,7 +105,8 @@ class Request {
   ina_context* context_;
 };
 
-/// One worker's membership in a job. The destructor leaves the job.
+/// One worker's membership in a job. The destructor leaves the job. Sums of floats are the same
+/// bits in every run if config.numeric is INA_NUMERIC_REPRODUCIBLE (ina.h says what that means).
 class Context {
  public:
   /// `config` as from ina_config_init; default: everything from the environment.

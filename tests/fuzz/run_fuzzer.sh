@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs one fuzz target from its committed corpus.
+#
+#   run_fuzzer.sh PROGRAM TARGET [LIBFUZZER_ARGUMENT...]   default: INA_FUZZ_SECONDS (15) seconds
+#   run_fuzzer.sh PROGRAM TARGET --merge                   adds what was found to the corpus, as far
+#                                                          as it reaches code that nothing there does
+#
+# What it finds goes to PROGRAM's folder: new inputs to found/TARGET, crashes to crashes/TARGET.
+set -euo pipefail
+program=$(realpath "$1") target=$2
+shift 2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+corpus=$here/corpus/$target
+cd "$(dirname "$program")"
+mkdir -p "found/$target" "crashes/$target"
+if [[ ${1:-} == --merge ]]; then
+  exec "$program" -set_cover_merge=1 -max_len=1024 "$corpus" "found/$target"
+fi
+arguments=(-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 "-artifact_prefix=crashes/$target/")
+[[ ! -f $here/$target.dict ]] || arguments+=("-dict=$here/$target.dict")
+[[ $# -gt 0 ]] || set -- "-max_total_time=${INA_FUZZ_SECONDS:-15}"
+exec "$program" "${arguments[@]}" "$@" "found/$target" "$corpus"
