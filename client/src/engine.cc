@@ -18,6 +18,8 @@ constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
 constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 // With static slots, every this many time-outs the fallback is asked instead of sending again.
 constexpr uint8_t kQueryEvery = 4;
+// Time-outs of a fragment before they begin to double.
+constexpr int kPatientAfter = 2;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
 constexpr size_t kMaxOverdue = 64;
 
@@ -247,7 +249,8 @@ void Engine::sent(size_t count, Nanos now) {
 
 Nanos Engine::timeout_after(uint8_t timeouts) const {
   const Nanos base = std::max(config_.rto_min_ns, srtt_ + 4 * rttvar_);
-  const int doublings = std::min<int>(timeouts, 10);
+  // Getting a result that does not come takes two questions, so patience grows after these.
+  const int doublings = std::clamp<int>(timeouts - kPatientAfter, 0, 10);
   return std::min(base << doublings, std::max(base, config_.rto_max_ns));
 }
 

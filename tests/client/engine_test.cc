@@ -109,9 +109,12 @@ TEST_F(EngineTest, OverdueFragmentIsSentAgainWithGrowingPatience) {
   EXPECT_EQ(engine_.next_deadline(), kRto);
   EXPECT_TRUE(send(kRto - 1).empty());
   EXPECT_EQ(send(kRto).size(), 1u);
-  EXPECT_EQ(engine_.next_deadline(), kRto + 2 * kRto);
-  Nanos now = 3 * kRto;
-  for (int i = 0; i < 8; ++i) {
+  EXPECT_EQ(engine_.next_deadline(), 2 * kRto) << "no more patience at first";
+  EXPECT_EQ(send(2 * kRto).size(), 1u);
+  EXPECT_EQ(send(3 * kRto).size(), 1u);
+  EXPECT_EQ(engine_.next_deadline(), 5 * kRto) << "then twice as much";
+  Nanos now = 5 * kRto;
+  for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(send(now).size(), 1u);
     EXPECT_LE(engine_.next_deadline(), now + 8 * kRto) << "capped";
     now = engine_.next_deadline();

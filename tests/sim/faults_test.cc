@@ -84,7 +84,11 @@ TEST_P(WithoutRule, WithItTheSameRunsHold) {
 }
 
 TEST(FaultFree, AFragmentIsSentOnceAndNothingIsDropped) {
-  Scenario scenario = make_scenario(1, {.policy = "static", .home = "workers", .loss = 0, .profile = ""});
+  Restrictions restrictions;
+  restrictions.policy = "static";
+  restrictions.home = "workers";
+  restrictions.loss = 0;
+  Scenario scenario = make_scenario(1, restrictions);
   for (JobPlan& job : scenario.jobs) job.think_ns = 0;
   World world(scenario);
   const Outcome outcome = world.run();

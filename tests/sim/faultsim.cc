@@ -23,12 +23,16 @@ struct Cell {
   double finished_s = 0;
 };
 
+int sign(bool set, bool value) {
+  return set ? value : -1;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Seeded fault simulation of the whole protocol, with the daemon's own objects."};
   uint64_t seed = 0, from = 0, count = 1;
   std::string without, json_file;
   Restrictions restrictions;
-  bool quiet = false, progress = false;
+  bool quiet = false, progress = false, residual = true;
   auto* one = app.add_option("--seed", seed, "replay this seed");
   app.add_option("--from", from, "first seed");
   app.add_option("--count", count, "number of seeds");
@@ -39,9 +43,13 @@ int run(int argc, char** argv) {
   app.add_option("--profile", restrictions.profile,
                  "scenarios that are hard on this rule (default with --without: the rule's)");
   app.add_option("--json", json_file, "write a summary to this file ('-': standard output)");
+  app.add_option("--slots", restrictions.slots, "of the array");
+  auto* with_residual = app.add_option("--residual", residual, "true or false");
+  app.add_flag("--small", restrictions.small, "two jobs of four workers, W 8, 64 slots");
   app.add_flag("--quiet", quiet, "print violations only");
   app.add_flag("--progress", progress, "print how far it is, now and then");
   CLI11_PARSE(app, argc, argv);
+  restrictions.residual = sign(with_residual->count() != 0, residual);
   if (*one) {
     from = seed;
     count = 1;

@@ -122,12 +122,28 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
     job.aggregator_window = dice.chance(0.3);
     s.jobs.push_back(job);
   }
+  if (restrictions.small) {
+    const scheduler::PolicyKind kind = s.policy.kind;
+    s.policy = {};
+    s.policy.kind = kind;
+    s.lanes = 1;
+    s.slots = 64;
+    s.ecn = false;
+    s.jobs.assign(2, {});
+    for (JobPlan& job : s.jobs) {
+      job.operations = 6;
+      job.max_fragments = 40;
+    }
+    if (s.home == Home::kDedicated && restrictions.home.empty()) s.home = Home::kWorkers;
+  }
+  if (restrictions.slots != 0) s.slots = restrictions.slots;
+  if (restrictions.residual >= 0) s.policy.residual = restrictions.residual != 0;
   if (s.policy.kind == PolicyKind::kStatic) {
     // The pools must fit, or the jobs would not have been admitted.
     s.slots = 0;
     for (const JobPlan& job : s.jobs)
       s.slots += 2 * ((job.window + s.lanes - 1) / s.lanes) * s.lanes;
-  } else if (dice.chance(0.4)) {
+  } else if (!restrictions.small && dice.chance(0.4)) {
     uint32_t left = s.slots / s.lanes;
     for (JobPlan& job : s.jobs) {
       job.quota.floor = static_cast<uint32_t>(dice.upto(left / 2)) * s.lanes;

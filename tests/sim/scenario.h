@@ -65,6 +65,11 @@ struct Restrictions {
   std::string home;     ///< "workers", "dedicated", "spill" or ""
   double loss = -1;     ///< fixed, no other faults; < 0: by the seed
   std::string profile;  ///< name of a rule (wire/rules.h): what makes its absence show
+  uint32_t slots = 0;   ///< 0: by the seed
+  int residual = -1;    ///< 0, 1; -1: by the seed
+  /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
+  /// always the same, for tables.
+  bool small = false;
 };
 
 /// Swarm testing: each seed takes a random subset of features at random strength.

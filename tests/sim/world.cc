@@ -575,9 +575,9 @@ Outcome World::run() {
     serve_lanes();
     serve_fallbacks();
     step_workers();
+    if (outcome_.finished_at == 0 && done()) outcome_.finished_at = network_.now();
     network_.advance(next_time());
   }
-  outcome_.finished_at = network_.now();
 
   for (const auto& job : jobs_) {
     for (size_t p = 0; p < job->plans.size(); ++p) {
