@@ -148,7 +148,7 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   size_t count = 0;
   while (count < packets.size() && count < questions_used_) {
     const Question& question = questions_[(questions_head_ + count) % questions_.size()];
-    if (answer(question, now, packets[count])) {
+    if (answer(question, packets[count])) {
       ++count;
     } else if (count == 0) {
       questions_head_ = (questions_head_ + 1) % questions_.size();
@@ -310,7 +310,7 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
 }
 
 /// What to say to a POLL, if anything.
-bool Engine::answer(const Question& question, Nanos, TxPacket& packet) {
+bool Engine::answer(const Question& question, TxPacket& packet) {
   const Seq seq = question.seq;
   if (seq + config_.window < low_) return false;  // nobody can need it any more
   packet = TxPacket{};

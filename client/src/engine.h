@@ -206,7 +206,7 @@ class Engine {
 
   Fragment& fragment(Seq seq) { return ring_[seq.value % ring_.size()]; }
   void describe(Seq seq, const Operation& operation, TxPacket& packet) const;
-  bool answer(const Question& question, Nanos now, TxPacket& packet);
+  bool answer(const Question& question, TxPacket& packet);
   void query(Seq seq, TxPacket& packet) const;
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
