@@ -197,21 +197,27 @@ TEST_F(FallbackTest, PartOfStrangersIsDropped) {
 }
 
 TEST_F(FallbackTest, PartsAreAccumulatorsUnlessRaw) {
-  Message message = with_values(Type::kPart, 0, 0, 1);
-  message.dtype = DType::kBFloat16;
-  message.bitmap = 0b011;
-  const float sum = 1.5f;
-  hear(message, &sum);
-  message.bitmap = 0b100;
-  message.flags = wire::kFlagRaw;
-  const uint16_t raw = 0x4020;  // 2.5
-  hear(message, &raw);
-  const std::vector<Said> said = output();
-  ASSERT_EQ(said.size(), 1u);
-  ASSERT_EQ(said[0].payload.size(), 2u) << "a result has the operation's own type";
-  uint16_t result;
-  std::memcpy(&result, said[0].payload.data(), 2);
-  EXPECT_EQ(result, 0x4080) << "4.0";
+  for (const bool raw_first : {false, true}) {
+    start();
+    Message message = with_values(Type::kPart, 0, 0, 1);
+    message.dtype = DType::kBFloat16;
+    for (const bool raw : {raw_first, !raw_first}) {
+      const float sum = 1.5f;
+      const uint16_t contribution = 0x4020;  // 2.5
+      message.bitmap = raw ? 0b100 : 0b011;
+      message.flags = raw ? wire::kFlagRaw : 0;
+      if (raw)
+        hear(message, &contribution);
+      else
+        hear(message, &sum);
+    }
+    const std::vector<Said> said = output();
+    ASSERT_EQ(said.size(), 1u);
+    ASSERT_EQ(said[0].payload.size(), 2u) << "a result has the operation's own type";
+    uint16_t result;
+    std::memcpy(&result, said[0].payload.data(), 2);
+    EXPECT_EQ(result, 0x4080) << "4.0";
+  }
 }
 
 TEST_F(FallbackTest, RawPartMayBeTheFirst) {

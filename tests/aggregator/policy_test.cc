@@ -37,6 +37,7 @@ struct Said {
   uint8_t priority = 10;
   uint32_t epoch = kEpoch;
   uint32_t instance = kInstance;
+  uint16_t flags = 0;
 };
 
 class PolicyTest : public testing::Test {
@@ -96,7 +97,9 @@ class PolicyTest : public testing::Test {
       message.type = one.type;
       message.epoch = one.epoch;
       message.seq = static_cast<uint32_t>(one.seq);
-      message.instance = one.instance;
+      // Workers know of no instance when they contribute.
+      message.instance = one.type == Type::kGrad ? 0 : one.instance;
+      message.flags = one.flags;
       message.elements = static_cast<uint16_t>(one.values.size());
       message.operation_elements = one.values.size();
       message.dtype = DType::kInt32;
@@ -198,6 +201,15 @@ TEST_F(PolicyTest, LastContributionCompletesAndFreesTheSlot) {
   EXPECT_EQ(counters().slots_used, 0u);
   // No slot answers for it any more: the fallback does.
   expect_drop(grad(job, 1, 0, 10), DropReason::kDuplicate);
+}
+
+TEST_F(PolicyTest, CongestionOnTheWayInIsToldWithTheResult) {
+  start(16);
+  const JobIndex job = add_job(2);
+  say({.job = job, .rank = 0, .values = {1}, .flags = wire::kFlagEcn | wire::kFlagOverflow});
+  const Verdict last = grad(job, 1, 0, 10);
+  ASSERT_EQ(last.emissions, 1);
+  EXPECT_EQ(last.emission[0].message.flags, wire::kFlagEcn) << "and nothing else of a worker's";
 }
 
 TEST_F(PolicyTest, VictimLeavesAsPartInTheSameVerdict) {
@@ -397,6 +409,15 @@ TEST_F(PolicyTest, PriorityIsClampedToTheClass) {
   expect_part(grad(job, 0, 2, 5, 11).emission[0], low_class, 1, 0b11, {14});
 }
 
+TEST_F(PolicyTest, PriorityZeroIsNobodysWhoAsks) {
+  start(1);
+  const JobIndex job = add_job(2);
+  const JobIndex other = add_job(2);
+  grad(job, 0, 0, 1, 0);
+  expect_bypass(grad(other, 0, 0, 5, 0));  // 1 against 1, which leaves 0
+  expect_part(grad(other, 0, 1, 5, 0).emission[0], job, 0, 0b1, {1});
+}
+
 // ---- esa: where
 
 /// The slots that a fragment may choose from.
@@ -516,6 +537,13 @@ TEST_F(PolicyTest, AtOrBelowItsFloorAJobLosesToNobody) {
   grad(guarded, 0, 0, 1, 1);
   for (uint64_t seq = 0; seq < kWindow; ++seq) expect_bypass(grad(other, 0, seq, 5, 255));
   expect_part(grad(guarded, 0, 1, 2, 2).emission[0], guarded, 0, 0b1, {1});  // but to itself
+}
+
+TEST_F(PolicyTest, BelowItsFloorAJobDoesNotPushItselfOut) {
+  start(1, {.kind = PolicyKind::kEsa, .decay = Decay::kNone});
+  const JobIndex job = add_job(2, {.floor = 2});
+  grad(job, 0, 0, 1);
+  expect_bypass(grad(job, 0, 1, 5));
 }
 
 TEST_F(PolicyTest, AboveItsFloorAJobIsLikeAnyOther) {
@@ -764,6 +792,41 @@ TEST_F(PolicyTest, RemindFlushesOnceAndIsRemembered) {
   EXPECT_EQ(again.emissions, 0);
   EXPECT_EQ(counters().reminders, 1u);
   expect_part(grad(job, 2, 0, 100).emission[0], job, 0, 0b100, {100});
+}
+
+TEST_F(PolicyTest, RemindRemembersTheBaseToo) {
+  start(1);
+  const JobIndex job = add_job(4);
+  const JobIndex single = add_job(1);
+  grad(job, 0, 0, 1);
+  grad(single, 0, 0, 7, 11);
+  grad(job, 1, 0, 10);  // base: rank 0
+  expect_part(say({.type = Type::kRemind, .job = job, .rank = 0}).emission[0], job, 0, 0b10, {10});
+  expect_held(grad(job, 2, 0, 100));
+  expect_part(grad(job, 3, 0, 1000).emission[0], job, 0, 0b1100, {1100});
+}
+
+TEST_F(PolicyTest, FallbackKeepsToTheWindowAndTheLane) {
+  start(16);
+  const JobIndex job = add_job(2);
+  for (const Type type : {Type::kRemind, Type::kPoll, Type::kResult}) {
+    const Values values = type == Type::kResult ? Values{7} : Values{};
+    expect_drop(say({.type = type, .job = job, .rank = 0, .seq = kWindow, .values = values}),
+                DropReason::kOutsideWindow);
+  }
+  shape_.lanes = 2;
+  shape_.lane = 1;
+  aggregator_ = std::make_unique<Aggregator>(shape_, std::as_writable_bytes(std::span(rows_)));
+  next_ = 0;
+  jobs_.clear();
+  add_job(2);
+  for (const Type type : {Type::kRemind, Type::kPoll, Type::kResult}) {
+    const Values values = type == Type::kResult ? Values{7} : Values{};
+    expect_drop(say({.type = type, .job = job, .rank = 0, .seq = 2, .values = values}),
+                DropReason::kWrongLane);
+    EXPECT_EQ(say({.type = type, .job = job, .rank = 1, .seq = 3, .values = values}).fate,
+              Fate::kForwarded);
+  }
 }
 
 // ---- numbers and epochs

@@ -107,6 +107,31 @@ TEST(Scenario, result_retained_W_then_dropped) {
   EXPECT_EQ(ask_for_the_oldest_result_kept(), Values{}) << "the question is never answered";
 }
 
+/// Result s + W is enough to drop result s, whatever else is still missing.
+TEST(Scenario, result_dropped_though_newer_ones_are_missing) {
+  Rack rack(one_job(2));
+  rack.submit(0, {1, 2, 3, 4, 5});
+  rack.submit(1, {10, 20, 30, 40, 50});
+  rack.deliver(kGrad);
+  rack.drop({.type = Type::kResult, .to = 0, .seq = 3});
+  rack.hold({.type = Type::kResult, .to = 1, .seq = 0});
+  rack.deliver(kResult);
+  rack.time_out(1);
+  rack.pass(kQuery);
+  rack.deliver({.type = Type::kPoll, .to = kSwitch});
+  rack.hold({.type = Type::kPoll, .to = 0});
+  rack.release(kResult);
+  rack.deliver(kResult);
+  rack.deliver(kGrad);
+  rack.deliver(kResult);
+  EXPECT_EQ(rack.engine(0).low(), Seq{3});
+  EXPECT_EQ(rack.engine(0).standing().results_end, Seq{5});
+  rack.drop(kPoll);  // rank 1's
+  rack.release(kPoll);
+  rack.deliver(kPoll);
+  EXPECT_EQ(rack.count({}), 0u) << "nobody can need result 0";
+}
+
 TEST(Scenario, inplace_overwrite_then_poll) {
   Rack rack(one_job(2));
   rack.submit(0, {1, 2}, 0, true);

@@ -189,6 +189,29 @@ TEST(Scenario, static_restart_no_reuse) {
   EXPECT_EQ(static_restart(), (Values{1, 0, 0})) << "no agreement";
 }
 
+/// Nor is anything sent to the switch again once a worker is bound.
+TEST(Scenario, static_bound_worker_only_asks) {
+  Rack rack(one_job(scheduler::PolicyKind::kStatic));
+  rack.submit_all(kInputs);
+  rack.drop(kGrad);
+  for (int i = 0; i < 3; ++i) {
+    rack.time_out(0);
+    EXPECT_EQ(rack.count(kGrad), 1u) << "static slots: what may be lost is sent again";
+    rack.drop(kGrad);
+  }
+  rack.time_out(0);
+  rack.pass(kQuery);
+  rack.pass(kPoll);
+  rack.pass({.type = Type::kSent});
+  rack.pass(kPoll);
+  rack.drop({.type = Type::kDefer});
+  rack.time_out(0);
+  EXPECT_EQ(rack.count(kGrad), 0u);
+  EXPECT_EQ(rack.count(kQuery), 1u);
+  rack.deliver_all();
+  EXPECT_EQ(rack.got_all(), (Values{1, 1, 1}));
+}
+
 // ---- of a fallback server
 
 /// Has all three bound by rank 0's questions, and their contributions added in this order.
@@ -236,6 +259,33 @@ TEST(Scenario, result_of_old_fallback_instance) {
   EXPECT_EQ(late_result_of_the_first_life(true), (Values{1, 1, 1}));
   const Without without(Rule::kInstance);
   EXPECT_EQ(late_result_of_the_first_life(false), (Values{1, 0, 1})) << "no agreement";
+}
+
+/// A late POLL of the first life does not loosen what binds to the second.
+TEST(Scenario, bind_of_old_fallback_instance) {
+  Script script = one_job();
+  script.home = Home::kDedicated;
+  Rack rack(script);
+  rack.submit_all(kInputs);
+  rack.drop(kGrad);
+  rack.time_out(0);
+  rack.deliver_all();  // STATUS
+  rack.time_out(0);
+  rack.pass(kQuery);
+  rack.deliver({.type = Type::kPoll, .to = kSwitch});
+  rack.hold({.type = Type::kPoll, .to = 1});
+  rack.deliver(kPoll);
+  rack.drop({.type = Type::kDefer});
+  rack.drop({.type = Type::kRemind});
+  rack.restart_fallback();
+  bind_and_add(rack, {0, 1, 2});
+  rack.hold(kResult);
+  rack.release(kPoll);
+  rack.deliver(kPoll);
+  EXPECT_EQ(rack.count({.type = Type::kDefer}), 0u) << "not answered";
+  rack.release(kResult);
+  rack.deliver_all();
+  EXPECT_EQ(rack.got_all(), (Values{1, 1, 1}));
 }
 
 /// The first life of the fallback has decided 0, which only rank 0 got. Copies of the partial sums

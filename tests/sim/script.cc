@@ -347,6 +347,12 @@ void Rack::send(JobIndex job, int from, int to, const wire::Message& message,
       << name(message.type) << " from " << from << " is invalid";
   InFlight flying{job, from, to, message, {}};
   if (payload_bytes != 0) flying.payload.assign(payload, payload + payload_bytes);
+  const size_t nth = sent_++;
+  for (const Accident& accident : script_.accidents) {
+    if (accident.nth != nth) continue;
+    if (accident.kind != Accident::Kind::kLost) held_.push_back(flying);
+    if (accident.kind != Accident::Kind::kDoubled) return;
+  }
   in_flight_.push_back(std::move(flying));
 }
 

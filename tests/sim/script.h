@@ -36,11 +36,20 @@ struct ScriptJob {
   scheduler::Quota quota{};
 };
 
+/// What happens to the nth message that anybody sends, counted from 0.
+struct Accident {
+  enum class Kind : uint8_t { kLost, kDoubled, kLate };
+  size_t nth = 0;
+  Kind kind{};
+};
+
 struct Script {
   scheduler::PolicyOptions policy{.kind = scheduler::PolicyKind::kEsa};
   Home home = Home::kWorkers;
   uint32_t slots = 16;  ///< one: all fragments collide
   std::vector<ScriptJob> jobs{ScriptJob{}};
+  /// Besides what the script itself does. Late ones and second copies are held until release().
+  std::vector<Accident> accidents{};
 };
 
 /// A rule of the protocol is off while this lives.
@@ -76,6 +85,8 @@ class Rack {
   /// Held back until release().
   void hold(const Match& match);
   void release(const Match& match);
+  /// release() of whatever is held, if anything.
+  void release_all() { in_flight_.splice(in_flight_.end(), held_); }
   /// Whatever is in flight and not held, and what comes of it, until all is silent.
   void deliver_all();
 
@@ -99,6 +110,8 @@ class Rack {
   /// The fallback of a home besides the workers.
   const aggregator::Fallback& fallback(uint32_t job = 0) const;
   const aggregator::Counters& counters() const;
+  /// Messages sent so far, lost ones included.
+  size_t sent() const { return sent_; }
   /// Why the switch dropped the packet it had last; nothing if it did not.
   std::optional<DropReason> dropped() const { return dropped_; }
   uint32_t epoch(uint32_t job = 0) const;
@@ -133,6 +146,7 @@ class Rack {
   Script script_;
   Messages in_flight_;
   Messages held_;
+  size_t sent_ = 0;
   std::vector<std::unique_ptr<Job>> jobs_;
   std::unique_ptr<Switch> switch_;
   std::optional<DropReason> dropped_;
