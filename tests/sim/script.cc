@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace ina::sim {
 
@@ -335,6 +336,8 @@ void Rack::release(const Match& match) {
 void Rack::deliver_all() {
   for (int steps = 0; !in_flight_.empty(); ++steps) {
     ASSERT_LT(steps, kMostSteps) << "it never ends";
+    if (std::exchange(switch_restarts_, false)) restart_switch();
+    if (std::exchange(fallback_restarts_, false)) restart_fallback();
     const InFlight message = std::move(in_flight_.front());
     in_flight_.pop_front();
     arrive(message);
@@ -350,8 +353,22 @@ void Rack::send(JobIndex job, int from, int to, const wire::Message& message,
   const size_t nth = sent_++;
   for (const Accident& accident : script_.accidents) {
     if (accident.nth != nth) continue;
-    if (accident.kind != Accident::Kind::kLost) held_.push_back(flying);
-    if (accident.kind != Accident::Kind::kDoubled) return;
+    switch (accident.kind) {
+      case Accident::Kind::kLost:
+        return;
+      case Accident::Kind::kLate:
+        held_.push_back(std::move(flying));
+        return;
+      case Accident::Kind::kDoubled:
+        held_.push_back(flying);
+        break;
+      case Accident::Kind::kSwitchRestarts:
+        switch_restarts_ = true;
+        break;
+      case Accident::Kind::kFallbackRestarts:
+        fallback_restarts_ = true;
+        break;
+    }
   }
   in_flight_.push_back(std::move(flying));
 }

@@ -36,9 +36,9 @@ struct ScriptJob {
   scheduler::Quota quota{};
 };
 
-/// What happens to the nth message that anybody sends, counted from 0.
+/// What happens to the nth message that anybody sends, counted from 0, or right after it.
 struct Accident {
-  enum class Kind : uint8_t { kLost, kDoubled, kLate };
+  enum class Kind : uint8_t { kLost, kDoubled, kLate, kSwitchRestarts, kFallbackRestarts };
   size_t nth = 0;
   Kind kind{};
 };
@@ -48,7 +48,8 @@ struct Script {
   Home home = Home::kWorkers;
   uint32_t slots = 16;  ///< one: all fragments collide
   std::vector<ScriptJob> jobs{ScriptJob{}};
-  /// Besides what the script itself does. Late ones and second copies are held until release().
+  /// Besides what the script itself does; restarts happen in deliver_all(). Late ones and second
+  /// copies are held until release().
   std::vector<Accident> accidents{};
 };
 
@@ -147,6 +148,8 @@ class Rack {
   Messages in_flight_;
   Messages held_;
   size_t sent_ = 0;
+  bool switch_restarts_ = false;
+  bool fallback_restarts_ = false;
   std::vector<std::unique_ptr<Job>> jobs_;
   std::unique_ptr<Switch> switch_;
   std::optional<DropReason> dropped_;
