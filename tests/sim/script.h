@@ -1,0 +1,158 @@
+// Scripted traces: the switch, engine and fallback objects of the daemon and of libina, and a
+// network that moves a message only when the script says so. Whatever a worker or a fallback has to
+// say it says at once; it is then in flight, to be delivered, dropped, doubled or held back. Each
+// worker has a clock of its own that stands still until the script lets a time-out pass.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "aggregator/serve.h"
+#include "client/src/engine.h"
+#include "wire/rules.h"
+
+namespace ina::sim {
+
+/// Where a message goes next, besides the ranks of the workers.
+inline constexpr int kServer = 64;  ///< a dedicated fallback
+inline constexpr int kSwitch = 100;
+inline constexpr int kAny = -1;
+
+/// Picks messages in flight.
+struct Match {
+  std::optional<wire::Type> type;
+  int of = kAny;   ///< the worker whose contribution, question or answer it is
+  int to = kAny;   ///< where it goes next
+  int seq = kAny;  ///< the low 32 bits
+  int job = 0;
+};
+
+struct ScriptJob {
+  uint32_t workers = 2;
+  uint32_t window = 4;
+  uint8_t priority = 10;
+  scheduler::Quota quota{};
+};
+
+/// What happens to the nth message that anybody sends, counted from 0, or right after it.
+struct Accident {
+  enum class Kind : uint8_t { kLost, kDoubled, kLate, kSwitchRestarts, kFallbackRestarts };
+  size_t nth = 0;
+  Kind kind{};
+};
+
+struct Script {
+  scheduler::PolicyOptions policy{.kind = scheduler::PolicyKind::kEsa};
+  Home home = Home::kWorkers;
+  uint32_t slots = 16;  ///< one: all fragments collide
+  std::vector<ScriptJob> jobs{ScriptJob{}};
+  /// Besides what the script itself does; restarts happen in deliver_all(). Late ones and second
+  /// copies are held until release().
+  std::vector<Accident> accidents{};
+};
+
+/// A rule of the protocol is off while this lives.
+class Without {
+ public:
+  explicit Without(Rule rule) { rules_off = 1u << static_cast<uint32_t>(rule); }
+  ~Without() { rules_off = 0; }
+  Without(const Without&) = delete;
+  Without& operator=(const Without&) = delete;
+};
+
+class Rack {
+ public:
+  explicit Rack(const Script& script);
+  ~Rack();
+
+  /// The worker submits an operation of values.size() fragments; values[f] is every element of its
+  /// fragment f.
+  void submit(uint32_t rank, const std::vector<float>& values, uint32_t job = 0,
+              bool in_place = false);
+  /// All workers of the job; rank r contributes values[r] to the only fragment.
+  void submit_all(const std::vector<float>& values, uint32_t job = 0);
+
+  // Messages in flight. All but count() fail the test where nothing matches.
+  size_t count(const Match& match) const;
+  /// Each message that matches now goes to its next hop, in the order of sending.
+  void deliver(const Match& match);
+  /// All the way, over the switch.
+  void pass(const Match& match);
+  void drop(const Match& match);
+  /// A second copy that stays in flight, held back until release().
+  void duplicate(const Match& match);
+  /// Held back until release().
+  void hold(const Match& match);
+  void release(const Match& match);
+  /// release() of whatever is held, if anything.
+  void release_all() { in_flight_.splice(in_flight_.end(), held_); }
+  /// Whatever is in flight and not held, and what comes of it, until all is silent.
+  void deliver_all();
+
+  /// Time passes at one worker, until its next deadline.
+  void time_out(uint32_t rank, uint32_t job = 0);
+  void restart_switch();
+  void restart_fallback(uint32_t job = 0);
+  /// The worker is told of the new epoch.
+  void rejoin(uint32_t rank, uint32_t job = 0);
+  /// The worker is gone: what is sent to it is lost.
+  void leave(uint32_t rank, uint32_t job = 0);
+  /// What the owner of a finished operation's buffers may do.
+  void scribble(uint32_t rank, uint32_t job = 0);
+
+  bool done(uint32_t rank, uint32_t job = 0) const;
+  /// One value per fragment of the worker's latest operation, if it is done; empty otherwise.
+  std::vector<float> got(uint32_t rank, uint32_t job = 0) const;
+  /// got() of all workers, of the first fragment; -1 where the operation is not done.
+  std::vector<float> got_all(uint32_t job = 0) const;
+  const client::Engine& engine(uint32_t rank, uint32_t job = 0) const;
+  /// The fallback of a home besides the workers.
+  const aggregator::Fallback& fallback(uint32_t job = 0) const;
+  const aggregator::Counters& counters() const;
+  /// Messages sent so far, lost ones included.
+  size_t sent() const { return sent_; }
+  /// Why the switch dropped the packet it had last; nothing if it did not.
+  std::optional<DropReason> dropped() const { return dropped_; }
+  uint32_t epoch(uint32_t job = 0) const;
+
+ private:
+  using JobIndex = aggregator::JobIndex;
+  struct InFlight {
+    JobIndex job = 0;
+    int from = 0;
+    int to = 0;
+    wire::Message message;
+    std::vector<std::byte> payload;
+  };
+  struct Worker;
+  struct Job;
+  struct Switch;
+  using Messages = std::list<InFlight>;
+
+  static bool matches(const Match& match, const InFlight& message);
+  void send(JobIndex job, int from, int to, const wire::Message& message, const std::byte* payload,
+            uint32_t payload_bytes);
+  void arrive(const InFlight& message);
+  void arrive_at_switch(const InFlight& message);
+  void step(Worker& worker);
+  void serve_fallback(Job& job);
+  std::unique_ptr<aggregator::Fallback> make_fallback(const Job& job) const;
+  void start_switch();
+  void add_to_switch(Job& job);
+  Worker& worker(uint32_t rank, uint32_t job) const;
+  static Seq results_end(const Job& job);
+
+  Script script_;
+  Messages in_flight_;
+  Messages held_;
+  size_t sent_ = 0;
+  bool switch_restarts_ = false;
+  bool fallback_restarts_ = false;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::unique_ptr<Switch> switch_;
+  std::optional<DropReason> dropped_;
+};
+
+}  // namespace ina::sim
