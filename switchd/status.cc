@@ -48,6 +48,7 @@ Conductor::Json Conductor::status_json() {
     total.results_again += a.results_again;
     total.forwarded += a.forwarded;
     total.bypassed += a.bypassed;
+    total.bypassed_bytes += a.bypassed_bytes;
     total.fallback_results += a.fallback_results;
     total.preemptions += a.preemptions;
     total.parts += a.parts;
@@ -124,6 +125,7 @@ Conductor::Json Conductor::status_json() {
             {"results_unsent", unsent},
             {"forwarded", total.forwarded},
             {"bypassed", total.bypassed},
+            {"bypassed_bytes", total.bypassed_bytes},
             {"fallback_results", total.fallback_results},
             {"preemptions", total.preemptions},
             {"parts", total.parts},

@@ -688,6 +688,11 @@ void Context::send_leave() {
   if (leave_sent_) leave_ever_sent_ = true;
 }
 
+void Context::set_hints(const scheduler::Hints& hints) {
+  const auto lock = lock_engine();
+  engine_->set_hints(hints, now_ns());
+}
+
 void Context::stats(ina_stats& stats) {
   const auto lock = lock_engine();
   const EngineCounters& engine = engine_->counters();
@@ -705,6 +710,7 @@ void Context::stats(ina_stats& stats) {
   stats.sleeps = lost_counters_.sleeps + transport.sleeps;
   stats.dropped = lost_counters_.dropped + transport.dropped + engine.results_ignored;
   stats.overflows = overflows();
+  stats.queries = engine.queries;
 }
 
 bool Context::overflowed(bool clear) {

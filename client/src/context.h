@@ -55,6 +55,8 @@ class Context {
   /// Has the background thread look after what is under way.
   void kick();
 
+  /// Sets the priority of operations started afterwards.
+  void set_hints(const scheduler::Hints& hints);
   void stats(ina_stats& stats);
   bool overflowed(bool clear);
   std::string last_error() const;
@@ -123,11 +125,11 @@ class Context {
 
   /// Replaced by the background thread alone: it reads without connection_mutex_, others with.
   control::Connection control_;
-  std::unique_ptr<Transport> transport_;  ///< replaced under mutex_ and connection_mutex_
-  std::unique_ptr<Engine> engine_;        ///< under mutex_
+  std::unique_ptr<Transport> transport_;            ///< replaced under mutex_ and connection_mutex_
+  std::unique_ptr<Engine> engine_;                  ///< under mutex_
   std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
-  TransportCounters lost_counters_;       ///< under mutex_: of transports that were replaced
-  Standing standing_;                     ///< background thread: when the switch went
+  TransportCounters lost_counters_;  ///< under mutex_: of transports that were replaced
+  Standing standing_;                ///< background thread: when the switch went
 
   std::mutex mutex_;
   std::mutex connection_mutex_;     ///< taken last

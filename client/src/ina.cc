@@ -1,6 +1,7 @@
 // The C ABI over Context. Nothing thrown gets past this file.
 #include "ina/ina.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -102,6 +103,22 @@ int check_arguments(ina_context* context, const char* function, const void* send
   if (count != 0 && from != to && from < to + bytes && to < from + bytes)
     return invalid("send and recv overlap without being the same buffer");
   return INA_OK;
+}
+
+/// Why `hints` make no sense; empty if they do.
+std::string complaint(const ina_hints& hints) {
+  constexpr size_t kLeast =
+      offsetof(ina_hints, remaining_iterations) + sizeof(ina_hints::remaining_iterations);
+  if (hints.struct_size < kLeast || hints.struct_size > sizeof(ina_hints))
+    return "hints->struct_size " + std::to_string(hints.struct_size) +
+           " must be sizeof(ina_hints), which is " + std::to_string(sizeof(ina_hints));
+  if (hints.layer > hints.layers)
+    return "hints->layer " + std::to_string(hints.layer) + " exceeds hints->layers " +
+           std::to_string(hints.layers);
+  if (hints.layer == 0 && hints.layers != 0)
+    return "hints->layer is 0, but layers count from 1 (hints->layers is " +
+           std::to_string(hints.layers) + "); if it is unknown, set both to 0";
+  return "";
 }
 
 int start(ina_context* context, const OperationSpec& spec, Operation** operation) {
@@ -259,6 +276,20 @@ int ina_get_stats(const ina_context* context, ina_stats* stats) {
     context->impl->stats(all);
     all.struct_size = stats->struct_size;
     std::memcpy(stats, &all, stats->struct_size);
+    return INA_OK;
+  });
+}
+
+int ina_set_hints(ina_context* context, const ina_hints* hints) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_set_hints"); status != INA_OK) return status;
+    if (!hints) {
+      context->impl->set_hints({});
+      return INA_OK;
+    }
+    if (const std::string wrong = complaint(*hints); !wrong.empty())
+      return context->impl->set_error(INA_ERR_INVALID, "ina_set_hints: " + wrong);
+    context->impl->set_hints({hints->layer, hints->layers, hints->remaining_iterations});
     return INA_OK;
   });
 }

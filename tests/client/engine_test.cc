@@ -191,5 +191,55 @@ TEST_F(EngineTest, OperationsShareTheWindowInOrder) {
   EXPECT_EQ(packets[1].message.seq, 1u);
 }
 
+/// Priority of what a worker sends that has trained for a while: five iterations of 10 ms, 4 ms of
+/// which is communication, with hints that count down to `hints`.
+uint8_t priority_with(const scheduler::Hints& hints, uint8_t priority_max = 255) {
+  EngineConfig config;
+  config.window = 4;
+  config.slot_bytes = 256;
+  config.priority_max = priority_max;
+  Engine engine(config);
+  std::vector<float> data(64);
+  auto* bytes = reinterpret_cast<std::byte*>(data.data());
+  constexpr Nanos kIteration = 10'000'000;
+  constexpr uint64_t kIterations = 5;
+  TxPacket packet;
+  for (uint64_t i = 0; i <= kIterations; ++i) {
+    const Nanos start = static_cast<Nanos>(i) * kIteration;
+    scheduler::Hints now = hints;
+    if (hints.remaining_iterations != 0) now.remaining_iterations += kIterations - i;
+    engine.set_hints(now, start);
+    Operation* operation = engine.submit(
+        {bytes, bytes, data.size(), DType::kFloat32, Op::kSum, Collective::kAllReduce}, start);
+    EXPECT_EQ(engine.prepare({&packet, 1}, start), 1u);
+    engine.sent(1, start);
+    RxPacket result{packet.message, bytes, 256};
+    result.message.type = wire::Type::kResult;
+    PlainCopier copier;
+    engine.on_packets({&result, 1}, start + 4 * kIteration / 10, copier);
+    EXPECT_TRUE(operation->done);
+    engine.release(operation);
+  }
+  return packet.message.priority;
+}
+
+TEST(EnginePriority, GrowsAsTheJobComesToItsEnd) {
+  EXPECT_GT(priority_with({0, 0, 10}), priority_with({0, 0, 100}));
+  EXPECT_GT(priority_with({0, 0, 100}), priority_with({0, 0, 100'000}));
+  EXPECT_EQ(priority_with({}), priority_with({0, 0, 5}))
+      << "expected to go on for as long as it ran";
+}
+
+TEST(EnginePriority, GrowsTowardsTheFrontLayer) {
+  EXPECT_GT(priority_with({1, 8, 100}), priority_with({4, 8, 100}));
+  EXPECT_GT(priority_with({4, 8, 100}), priority_with({8, 8, 100}));
+  EXPECT_EQ(priority_with({8, 8, 100}), priority_with({0, 0, 100}));
+}
+
+TEST(EnginePriority, StaysWithinOneAndTheJobsHighest) {
+  EXPECT_EQ(priority_with({1, 8, 1}, 7), 7);
+  EXPECT_EQ(priority_with({0, 0, UINT64_MAX / 2}), 1) << "0 is reserved";
+}
+
 }  // namespace
 }  // namespace ina::client

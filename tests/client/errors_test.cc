@@ -333,6 +333,31 @@ TEST(Errors, WrongArgumentsAreNamed) {
   });
 }
 
+TEST(Errors, WrongHintsAreNamedAndChangeNothing) {
+  TestSwitch sw;
+  const auto outcomes = on_ranks(sw, 2, [](Worker& w, int) {
+    ina_context* c = w.context_;
+    const auto refuses = [&](const ina_hints& hints, const char* text) {
+      EXPECT_EQ(ina_set_hints(c, &hints), INA_ERR_INVALID);
+      EXPECT_THAT(ina_last_error(c), HasSubstr(text));
+    };
+    constexpr size_t kSize = sizeof(ina_hints);
+    refuses({0, 1, 2, 3}, "hints->struct_size 0 must be sizeof(ina_hints)");
+    refuses({offsetof(ina_hints, remaining_iterations), 1, 2, 3}, "hints->struct_size");
+    refuses({kSize + 8, 1, 2, 3}, "hints->struct_size");
+    refuses({kSize, 3, 2, 3}, "hints->layer 3 exceeds hints->layers 2");
+    refuses({kSize, 3, 0, 3}, "hints->layer 3 exceeds hints->layers 0");
+    refuses({kSize, 0, 2, 3}, "hints->layer is 0");
+    EXPECT_EQ(ina_set_hints(nullptr, nullptr), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(nullptr), HasSubstr("ina_set_hints: context is NULL"));
+    for (const ina_hints& hints : {ina_hints{kSize, 2, 2, 0}, ina_hints{kSize, 0, 0, 3}})
+      EXPECT_EQ(ina_set_hints(c, &hints), INA_OK);
+    EXPECT_EQ(ina_set_hints(c, nullptr), INA_OK);
+    return w.sum(10);
+  });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
 TEST(Errors, ForkedChildIsToldAndTheParentGoesOn) {
   TestSwitch sw;
   on_ranks(sw, 1, [](Worker& worker, int) -> Outcome {

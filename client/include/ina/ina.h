@@ -182,9 +182,30 @@ typedef struct ina_stats {
   uint64_t sleeps;           /* times a wait went to sleep in the kernel */
   uint64_t dropped;          /* packets dropped on receipt */
   uint64_t overflows;        /* results that saturated or became infinite from finite inputs */
+  uint64_t queries;          /* results that were overdue and asked for */
 } ina_stats;
 
 INA_API int ina_get_stats(const ina_context* context, ina_stats* stats);
+
+/* What the caller knows of its job's progress; sets the priority of its operations. */
+typedef struct ina_hints {
+  size_t struct_size;            /* sizeof(ina_hints), set by the caller */
+  uint32_t layer;                /* whose gradients these are: 1..layers, 1 = front; 0: unknown */
+  uint32_t layers;               /* of the model; 0: unknown */
+  uint64_t remaining_iterations; /* this one included; 0: unknown */
+} ina_hints;
+
+/* Applies to the operations that this rank starts afterwards; NULL: nothing is known any more.
+ * When jobs contend for the switch's slots (policy esa), the more urgent fragment gets the slot and
+ * the other one takes the way round. Urgency follows ESA: it grows as the job's end comes nearer (a
+ * job that is soon over frees its share for all), with the part of its time that the job spends in
+ * communication (measured by the library: such a job gains most), and towards the front layer,
+ * whose sums the next iteration needs first. Without hints a job is taken to go on for as long as
+ * it has run, and its layers are equal.
+ * Call it before each operation, or once an iteration if layers are of no interest: the library
+ * learns from the falling remaining_iterations how long one takes. Ranks may differ; hints never
+ * change a result but by the order in which floats are added. */
+INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
 /* Whether a result so far saturated (int8), or became Inf from finite values (float16, bfloat16;
  * with INA_NUMERIC_REPRODUCIBLE float32 too). Returns 1 or 0, or a negative status; `clear`

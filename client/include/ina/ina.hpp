@@ -155,6 +155,13 @@ class Context {
     const int status = ina_finalize(context_.release(), detail::count_us(timeout));
     detail::check(status, nullptr);
   }
+  /// What is known of the job's progress, for the operations started afterwards (ina_set_hints);
+  /// struct_size is filled in.
+  void set_hints(ina_hints hints) {
+    hints.struct_size = sizeof hints;
+    detail::check(ina_set_hints(context_.get(), &hints), context_.get());
+  }
+  void reset_hints() { detail::check(ina_set_hints(context_.get(), nullptr), context_.get()); }
   ina_stats stats() const {
     ina_stats stats{};
     stats.struct_size = sizeof stats;
