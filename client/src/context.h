@@ -81,6 +81,7 @@ class Context {
   void release(Operation* operation);
   uint64_t overflows() const;
   bool progress();
+  void report_mismatch(const aggregator::FallbackMismatch& mismatch);
   size_t receive(Nanos now);
   void drive(const Operation& operation, Nanos deadline);
   void rest();
@@ -123,11 +124,11 @@ class Context {
 
   /// Replaced by the background thread alone: it reads without connection_mutex_, others with.
   control::Connection control_;
-  std::unique_ptr<Transport> transport_;  ///< replaced under mutex_ and connection_mutex_
-  std::unique_ptr<Engine> engine_;        ///< under mutex_
+  std::unique_ptr<Transport> transport_;            ///< replaced under mutex_ and connection_mutex_
+  std::unique_ptr<Engine> engine_;                  ///< under mutex_
   std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
-  TransportCounters lost_counters_;       ///< under mutex_: of transports that were replaced
-  Standing standing_;                     ///< background thread: when the switch went
+  TransportCounters lost_counters_;  ///< under mutex_: of transports that were replaced
+  Standing standing_;                ///< background thread: when the switch went
 
   std::mutex mutex_;
   std::mutex connection_mutex_;     ///< taken last
@@ -138,6 +139,7 @@ class Context {
   std::atomic<size_t> running_{0};
   std::atomic<bool> called_{false};  ///< something may have come while nothing was under way
   bool all_sent_ = true;             ///< by the last progress(); under mutex_
+  bool mismatch_reported_ = false;   ///< to this switch; under mutex_
 
   mutable std::mutex state_mutex_;  ///< what follows, and cv_
   std::condition_variable cv_;
