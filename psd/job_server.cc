@@ -1,32 +1,18 @@
 #include "psd/job_server.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <pthread.h>
 
-#include <bit>
 #include <vector>
 
 #include "common/clock.h"
+#include "wire/text.h"
 
 namespace ina::psd {
 
 namespace {
 
 using control::Json;
-
-std::string ranks_text(Bitmap bits) {
-  std::vector<int> ranks;
-  for (; bits != 0; bits &= bits - 1) ranks.push_back(std::countr_zero(bits));
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
-std::string text_of(const wire::Signature& s) {
-  if (s.collective == Collective::kBarrier)
-    return fmt::format("operation {}: barrier", s.operation);
-  return fmt::format("operation {}: {} of {} {} {}", s.operation, ina::name(s.collective),
-                     s.elements, ina::name(s.dtype), ina::name(s.op));
-}
 
 Error error_of(const Json& message) {
   return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
@@ -140,11 +126,9 @@ bool JobServer::progress() {
 void JobServer::report_mismatch() {
   mismatch_reported_ = true;
   const aggregator::FallbackMismatch& mismatch = *fallback_->mismatch();
-  (void)control_.send(
-      {{"type", "mismatch"},
-       {"text", fmt::format("{} started {}, {} started {}", ranks_text(mismatch.first),
-                            text_of(mismatch.first_signature), ranks_text(mismatch.other),
-                            text_of(mismatch.other_signature))}});
+  (void)control_.send({{"type", "mismatch"},
+                       {"text", wire::mismatch_text(mismatch.first, mismatch.first_signature,
+                                                    mismatch.other, mismatch.other_signature)}});
 }
 
 }  // namespace ina::psd

@@ -181,6 +181,7 @@ void Conductor::handle(Client& client, control::Received& received) {
   if (type == "attach") return on_attach(client, received);
   if (type == "leave") return on_leave(client);
   if (type == "abort") return on_abort(client, received.body);
+  if (type == "mismatch") return on_mismatch(client, received.body);
   if (type == "explain") return on_explain(client);
   if (type == "status") return on_status(client);
   refuse(client, INA_ERR_INVALID, "unknown control message type '" + type + "'");
@@ -566,6 +567,17 @@ void Conductor::on_abort(Client& client, const Json& body) {
                       text.substr(0, 1024), waiting_text(job)));
 }
 
+/// A home of the fallback outside the switch found that the workers disagree.
+void Conductor::on_mismatch(Client& client, const Json& body) {
+  if (!client.job) return;  // another one has found it, too
+  end_job(*client.job, INA_ERR_MISMATCH,
+          mismatch_text(*client.job, body.value("text", std::string()).substr(0, 1024)));
+}
+
+std::string Conductor::mismatch_text(const Job& job, const std::string& sides) {
+  return fmt::format("workers of job '{}' disagree: {}", job.name, sides);
+}
+
 void Conductor::on_explain(Client& client) {
   send(client, {{"type", "explain"},
                 {"text", client.job ? waiting_text(*client.job) : "the job has ended"}});
@@ -601,9 +613,8 @@ void Conductor::on_lane_events() {
       Job* job = jobs_[event->job].get();
       if (!job || job->id != event->job_id) continue;  // ended meanwhile
       end_job(*job, INA_ERR_MISMATCH,
-              fmt::format("workers of job '{}' disagree: rank {} started {}, rank {} started {}",
-                          job->name, value(event->first_rank), text_of(event->first),
-                          value(event->other_rank), text_of(event->other)));
+              mismatch_text(*job, wire::mismatch_text(event->first_ranks, event->first,
+                                                      event->other_ranks, event->other)));
     }
   }
 }

@@ -99,6 +99,8 @@ class Conductor {
   void on_attach(Client& client, control::Received& received);
   void on_leave(Client& client);
   void on_abort(Client& client, const Json& body);
+  void on_mismatch(Client& client, const Json& body);
+  static std::string mismatch_text(const Job& job, const std::string& sides);
   void on_explain(Client& client);
   void on_status(Client& client);
   void on_lane_events();

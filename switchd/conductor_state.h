@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include <fmt/ranges.h>
 #include <bit>
 
 #include "switchd/conductor.h"
+#include "wire/text.h"
 
 namespace ina::switchd {
 
@@ -18,20 +18,11 @@ inline std::vector<uint32_t> ranks_of(Bitmap bits) {
   return ranks;
 }
 
-inline std::string ranks_text(Bitmap bits) {
-  const auto ranks = ranks_of(bits);
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
+using wire::ranks_text;
+using wire::text_of;
 
 /// "ranks 1, 2 and the fallback server (ina-psd)"
 std::string missing_text(Bitmap ranks, bool fallback);
-
-inline std::string text_of(const wire::Signature& s) {
-  if (s.collective == Collective::kBarrier)
-    return fmt::format("operation {}: barrier", s.operation);
-  return fmt::format("operation {}: {} of {} {} {}", s.operation, name(s.collective), s.elements,
-                     name(s.dtype), name(s.op));
-}
 
 /// The control connection of a worker, of a fallback server, or of its part in one job.
 struct Conductor::Client {

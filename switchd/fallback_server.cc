@@ -2,7 +2,6 @@
 // home of its own. It has one connection on which it asks for jobs, and one more in each job, on
 // which it attaches like a worker. docs/protocol.md, "Control socket", lists the messages.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -11,11 +10,9 @@
 namespace ina::switchd {
 
 std::string missing_text(Bitmap ranks, bool fallback) {
-  const auto list = ranks_of(ranks);
   const std::string server = fallback ? "the fallback server (ina-psd)" : "";
-  if (list.empty()) return server;
-  return fmt::format("{} {}{}{}", list.size() == 1 ? "rank" : "ranks", fmt::join(list, ", "),
-                     fallback ? " and " : "", server);
+  if (ranks == 0) return server;
+  return ranks_text(ranks) + (fallback ? " and " : "") + server;
 }
 
 bool Conductor::has_fallback(const Job& job) const {
@@ -39,13 +36,8 @@ void Conductor::handle_server(Client& client, control::Received& received,
     client.wants_job = true;
     return offer_jobs();
   }
-  if (type == "mismatch" && client.role == Client::Role::kFallback) {
-    if (client.job)
-      end_job(*client.job, INA_ERR_MISMATCH,
-              fmt::format("workers of job '{}' disagree: {}", client.job->name,
-                          body.value("text", std::string()).substr(0, 1024)));
-    return;
-  }
+  if (type == "mismatch" && client.role == Client::Role::kFallback)
+    return on_mismatch(client, body);
   refuse(client, INA_ERR_INVALID, "a fallback server cannot say '" + type + "' here");
 }
 

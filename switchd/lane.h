@@ -34,7 +34,7 @@ struct LaneSnapshot {
   LaneCounters lane;
   aggregator::Counters aggregator;
   std::vector<aggregator::JobCounters> jobs;  ///< by JobIndex
-  std::vector<io::PortCounters> ports;        ///< shm first, then the Ethernet ports in config order
+  std::vector<io::PortCounters> ports;  ///< shm first, then the Ethernet ports in config order
 };
 
 /// A request of the conductor. Lives on the conductor's side until `done`.
@@ -69,12 +69,12 @@ struct LaneCommand {
   std::atomic<bool> done{false};
 };
 
-/// Something the conductor must know about.
+/// Something the conductor must know about: a job whose workers disagree.
 struct LaneEvent {
   aggregator::JobIndex job = 0;
   JobId job_id{};
-  Rank first_rank{};
-  Rank other_rank{};
+  Bitmap first_ranks = 0;
+  Bitmap other_ranks = 0;
   wire::Signature first;
   wire::Signature other;
 };
@@ -195,6 +195,7 @@ class Lane {
   struct JobMembers {
     JobId id{};
     std::array<Member, kMaxWorkers + 1> member{};  ///< by rank; kFallbackRank is the last
+    bool reported = false;                         ///< that its workers disagree
   };
 
   template <class P>
@@ -205,11 +206,35 @@ class Lane {
           send(jobs_[job].member[value(rank)], emission);
         },
         [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
-          link_.report({packet.job, jobs_[packet.job].id, verdict.first_rank, packet.rank,
-                        verdict.first_signature, packet.message.signature()});
+          report(packet.job, bit_of(verdict.first_rank), verdict.first_signature,
+                 bit_of(packet.rank), packet.message.signature());
         });
-    if (count != 0) flush();
+    if (count != 0) {
+      report_mismatches_of_spill(count);
+      flush();
+    }
     return count;
+  }
+
+  void report(aggregator::JobIndex job, Bitmap first_ranks, const wire::Signature& first,
+              Bitmap other_ranks, const wire::Signature& other) {
+    JobMembers& members = jobs_[job];
+    if (members.reported) return;
+    members.reported = true;
+    link_.report({job, members.id, first_ranks, other_ranks, first, other});
+  }
+
+  /// Fallbacks within this lane that took in something of the last burst.
+  void report_mismatches_of_spill(size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      for (const aggregator::Emission& emission : verdicts_[i].to_send()) {
+        if (emission.to != aggregator::Emission::To::kFallback) continue;
+        const aggregator::Fallback* spill = aggregator_.spec(emission.job).spill;
+        if (!spill || !spill->mismatch()) continue;
+        const aggregator::FallbackMismatch& mismatch = *spill->mismatch();
+        report(emission.job, mismatch.first, mismatch.first_signature, mismatch.other,
+               mismatch.other_signature);
+      }
   }
 
   void flush() {
@@ -231,7 +256,7 @@ class Lane {
     switch (command.kind) {
       case Kind::kAddJob:
         aggregator_.add_job(command.job, command.spec);
-        jobs_[command.job] = JobMembers{command.spec.id, {}};
+        jobs_[command.job] = JobMembers{.id = command.spec.id};
         break;
       case Kind::kRemoveJob:
         for (uint32_t rank = 0; rank <= kMaxWorkers; ++rank) detach(command.job, rank);

@@ -14,6 +14,7 @@
 #include "client/src/shm_transport.h"
 #include "common/clock.h"
 #include "control/client.h"
+#include "wire/text.h"
 
 namespace ina::client {
 
@@ -357,11 +358,22 @@ bool Context::progress() {
     engine_->sent(sent, now);
   }
   all_sent_ = sent == ready && ready < Engine::kBurst;
+  if (const aggregator::Fallback* fallback = engine_->fallback();
+      fallback && fallback->mismatch() && !mismatch_reported_)
+    report_mismatch(*fallback->mismatch());
   if (engine_->counters().operations != operations) {
     running_.store(engine_->running(), std::memory_order_relaxed);
     if (sleepers_.load() != 0) cv_.notify_all();
   }
   return arrived + sent != 0;
+}
+
+/// The fallback in this worker found that the ranks disagree. The switch tells them all.
+void Context::report_mismatch(const aggregator::FallbackMismatch& mismatch) {
+  mismatch_reported_ =
+      send_control({{"type", "mismatch"},
+                    {"text", wire::mismatch_text(mismatch.first, mismatch.first_signature,
+                                                 mismatch.other, mismatch.other_signature)}});
 }
 
 /// Under mutex_, by whoever stops driving. When nothing is under way, the switch is to call if

@@ -83,6 +83,7 @@ class Context {
   void release(Operation* operation);
   uint64_t overflows() const;
   bool progress();
+  void report_mismatch(const aggregator::FallbackMismatch& mismatch);
   size_t receive(Nanos now);
   void drive(const Operation& operation, Nanos deadline);
   void rest();
@@ -140,6 +141,7 @@ class Context {
   std::atomic<size_t> running_{0};
   std::atomic<bool> called_{false};  ///< something may have come while nothing was under way
   bool all_sent_ = true;             ///< by the last progress(); under mutex_
+  bool mismatch_reported_ = false;   ///< to this switch; under mutex_
 
   mutable std::mutex state_mutex_;  ///< what follows, and cv_
   std::condition_variable cv_;

@@ -172,6 +172,7 @@ void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport) {
     const auto lock = lock_engine();
     // Before the old results are unmapped: it may still need some of them.
     engine_->rejoin(epoch, now_ns());
+    mismatch_reported_ = false;
     if (transport) {
       const TransportCounters counters = transport_->counters();
       lost_counters_.sleeps += counters.sleeps;

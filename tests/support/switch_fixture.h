@@ -25,6 +25,7 @@ struct SwitchOptions {
   uint32_t max_jobs = 16;
   IdleMode idle = IdleMode::kAuto;
   Nanos rejoin_timeout_ns = 10'000'000'000;
+  scheduler::PolicyOptions policy = {};  ///< its kind follows from the conductor's
   /// Whatever else is to differ from the defaults.
   std::function<void(switchd::ConductorConfig&)> conductor = {};
 };
@@ -63,6 +64,7 @@ class TestSwitch {
       lane.shape.max_jobs = options.max_jobs;
       lane.shape.lanes = options.lanes;
       lane.shape.lane = i;
+      lane.shape.policy = options.policy;
       if (config.policy != "static")
         lane.shape.policy.kind =
             config.policy == "esa" ? scheduler::PolicyKind::kEsa : scheduler::PolicyKind::kFcfs;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "control/client.h"
 #include "tests/support/process.h"
@@ -13,15 +14,15 @@ namespace ina::test {
 class SwitchProcess {
  public:
   /// `program`: path of switch_process.
-  explicit SwitchProcess(std::string program, int64_t rejoin_timeout_ms = 10'000, int lanes = 1)
-      : program_(std::move(program)), rejoin_timeout_ms_(rejoin_timeout_ms), lanes_(lanes) {
+  explicit SwitchProcess(const std::string& program, int64_t rejoin_timeout_ms = 10'000,
+                         int lanes = 1, const std::string& policy = "static",
+                         const std::string& home = "workers")
+      : arguments_{program, folder_ / "", std::to_string(rejoin_timeout_ms), std::to_string(lanes),
+                   policy,  home} {
     start();
   }
 
-  void start() {
-    process_ = std::make_unique<Process>(std::vector<std::string>{
-        program_, folder_ / "", std::to_string(rejoin_timeout_ms_), std::to_string(lanes_)});
-  }
+  void start() { process_ = std::make_unique<Process>(arguments_); }
   /// Ends it by `signal` and waits until it is gone. Minus the signal, or its exit code.
   int kill(int signal) {
     process_->kill(signal);
@@ -39,9 +40,7 @@ class SwitchProcess {
 
  private:
   TempDir folder_;
-  std::string program_;
-  int64_t rejoin_timeout_ms_;
-  int lanes_;
+  std::vector<std::string> arguments_;
   std::unique_ptr<Process> process_;
 };
 

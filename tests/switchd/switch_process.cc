@@ -1,10 +1,12 @@
 // A switch in a process of its own, without DPDK, for tests that kill it.
-//   switch_process FOLDER [REJOIN_TIMEOUT_MS [LANES]]
+//   switch_process FOLDER [REJOIN_TIMEOUT_MS [LANES [POLICY [HOME]]]]
+// Policies other than static have so few slots that jobs need their fallback.
 // Its socket is FOLDER/switch.sock. SIGTERM stops it as it stops the daemon.
 #include <signal.h>
 #include <sys/prctl.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "tests/support/switch_fixture.h"
 
@@ -18,6 +20,15 @@ int main(int argc, char** argv) {
   ina::test::SwitchOptions options;
   if (argc > 2) options.rejoin_timeout_ns = std::atoll(argv[2]) * 1'000'000;
   if (argc > 3) options.lanes = static_cast<uint32_t>(std::atoi(argv[3]));
+  const std::string policy = argc > 4 ? argv[4] : "static";
+  const std::string home = argc > 5 ? argv[5] : "workers";
+  if (policy != "static") options.slots = 32;
+  options.conductor = [&](ina::switchd::ConductorConfig& config) {
+    config.policy = policy;
+    for (const ina::Home known : {ina::Home::kWorkers, ina::Home::kDedicated, ina::Home::kSpill})
+      if (ina::name(known) == home) config.home = known;
+    config.window_bytes = 128 * 1024;
+  };
   ina::test::TestSwitch sw(options, argv[1]);
   int signal = 0;
   ::sigwait(&signals, &signal);

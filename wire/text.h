@@ -1,0 +1,34 @@
+// How ranks and operations are put to a person, the same in every program.
+#pragma once
+
+#include <bit>
+#include <string>
+
+#include "wire/message.h"
+
+namespace ina::wire {
+
+/// "rank 1", "ranks 0, 3"
+inline std::string ranks_text(Bitmap ranks) {
+  std::string text = std::popcount(ranks) == 1 ? "rank " : "ranks ";
+  for (const char* separator = ""; ranks != 0; ranks &= ranks - 1, separator = ", ")
+    text += separator + std::to_string(std::countr_zero(ranks));
+  return text;
+}
+
+/// "operation 7: allreduce of 1000 float32 sum"
+inline std::string text_of(const Signature& s) {
+  const std::string number = "operation " + std::to_string(s.operation) + ": ";
+  if (s.collective == Collective::kBarrier) return number + "barrier";
+  return number + std::string(name(s.collective)) + " of " + std::to_string(s.elements) + " " +
+         std::string(name(s.dtype)) + " " + std::string(name(s.op));
+}
+
+/// What two sides that disagree did.
+inline std::string mismatch_text(Bitmap first_ranks, const Signature& first, Bitmap other_ranks,
+                                 const Signature& other) {
+  return ranks_text(first_ranks) + " started " + text_of(first) + ", " + ranks_text(other_ranks) +
+         " started " + text_of(other);
+}
+
+}  // namespace ina::wire
