@@ -94,7 +94,7 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
     }
     case Type::kSent: {
       Entry* entry = find(seq);
-      if (!ours || !entry || entry->decided) return drop();
+      if (!ours || bit == 0 || !entry || entry->decided) return drop();
       const bool was_full = entry->sent == full_;
       entry->sent |= bit;
       // Now the fragment's contributions are all under way or lost: have the switch hand over what
@@ -107,7 +107,7 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       return;  // a straggler is not a loss
     case Type::kDefer: {
       Entry* entry = find(seq);
-      if (!ours || !entry || entry->decided) return drop();
+      if (!ours || bit == 0 || !entry || entry->decided) return drop();
       entry->deferred |= bit;
       if ((message.flags & wire::kFlagRaw) == 0 || (entry->bits & bit) != 0) return;
       if (!merge(*entry, message, payload, bit)) return drop();

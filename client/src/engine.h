@@ -117,7 +117,7 @@ class Engine {
   /// Starts an operation. All workers must submit the same operations in the same order.
   Operation* submit(const OperationSpec& spec, Nanos now);
   /// A held operation may go: its input is at `send`, its size may have changed. With `skip` it is
-  /// complete without a fragment, which all workers must decide alike.
+  /// complete without a fragment, which all workers must decide alike; from a listener only.
   void release_hold(Operation* operation, const std::byte* send, uint64_t elements,
                     bool skip = false);
   /// The caller has no more use for a finished (or failed) operation.
