@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "commit.h"
 #include "tests/sim/world.h"
 #include "wire/rules.h"
 
