@@ -377,8 +377,9 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (message.signature() != ours.message.signature() ||
       message.elements != ours.message.elements || packet.payload_bytes != ours.payload_bytes)
     return ignore();
-  if (fragment.timeouts == 0 && fragment.state == State::kSent)
-    sample_rtt(now - fragment.sent_at);  // Karn: never from a fragment that was sent or asked again
+  // Karn: never from a fragment that was sent or asked for again.
+  if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch)
+    sample_rtt(now - fragment.sent_at);
   adjust_windows(message, seq);
 
   fragment.state = State::kDone;
@@ -463,9 +464,10 @@ void Engine::set_epoch(uint32_t epoch, Nanos now) {
   if (epoch <= config_.epoch) return;
   config_.epoch = epoch;
   if (fallback_) fallback_->set_epoch(epoch);
-  // The switch has forgotten what was sent before: ask soon.
+  // The switch has forgotten what was sent before: ask soon, and with new patience.
   for (Seq seq = low_; seq < next_; ++seq) {
     Fragment& fragment = this->fragment(seq);
+    fragment.timeouts = 0;
     if (fragment.state != State::kSent) continue;
     fragment.deadline = std::min(fragment.deadline, now + timeout_after(0));
     next_deadline_ = std::min(next_deadline_, fragment.deadline);
