@@ -122,7 +122,7 @@ class Switch:
         self.socket = folder / "switch.sock"
         config = folder / "switch.yaml"
         config.write_text(CONFIG.format(
-            slot_bytes=SLOT_BYTES, slots=slots, policy=policy, slots_per_job=slots // 4 * 2,
+            slot_bytes=SLOT_BYTES, slots=slots, policy=policy, slots_per_job=max(2, slots // 4 * 2),
             window_bytes=WINDOW_BYTES, socket=self.socket))
         self.log = folder / "switch.log"
         with open(self.log, "wb") as log:
