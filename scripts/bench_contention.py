@@ -36,7 +36,7 @@ import time
 POLICIES = ["static", "fcfs", "esa"]
 SLOTS = [8, 32, 128, 512, 2048]
 QUICK_SLOTS = [8, 128, 2048]
-REPETITIONS = 7
+REPETITIONS = 5
 QUICK_REPETITIONS = 3
 
 SLOT_BYTES = 1024
