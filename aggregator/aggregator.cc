@@ -24,11 +24,7 @@ uint64_t count(Bitmap bits) {
 }  // namespace
 
 Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
-    : shape_(shape),
-      rows_(rows.data()),
-      slots_(shape.slots),
-      residuals_(shape.slots),
-      jobs_(shape.max_jobs) {
+    : shape_(shape), rows_(rows.data()), slots_(shape.slots), jobs_(shape.max_jobs) {
   for (uint32_t i = 0; i < shape.slots; ++i) slots_[i].row = i;
   for (uint32_t i = 0; i < spare_rows(shape); ++i) spare_rows_.push_back(shape.slots + i);
 }
@@ -75,7 +71,6 @@ void Aggregator::sweep(JobIndex index) {
   }
   for (uint32_t i = first; i < last; ++i) {
     Slot& slot = slots_[i];
-    if (residuals_[i].job == index) residuals_[i] = Residual{};
     if (slot.state == SlotState::kEmpty || slot.job != index) continue;
     if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
     release(slot);
@@ -280,12 +275,14 @@ void Aggregator::on_hashed_grad(Job& job, Seq seq, const io::RxPacket& packet, N
       if (worth(slot) < worth(*place)) place = &slot;
     }
   }
+  // The last one, and all others have gone: there is nobody to wait for in a slot.
+  if (const Bitmap gone = gone_to_fallback(job, seq, packet.rank);
+      gone != 0 && (gone | bit_of(packet.rank)) == job.full)
+    return bypass(job, packet, verdict);
   if (place->state != SlotState::kEmpty)
     return contend<Policy>(job, *place, seq, packet, now, verdict);
   if (!may_take_empty(job)) return bypass(job, packet, verdict);
-  const Bitmap base = take_residual(job, seq);
   install(job, *place, seq, packet, now);
-  place->base = base;
   add_to<Policy>(job, *place, packet, verdict);
 }
 
@@ -303,16 +300,10 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
     if (!wins) Policy::kept(slot, shape_.policy);
   }
   if (!wins) return bypass(job, packet, verdict);
-  const Bitmap base = take_residual(job, seq);
-  const JobIndex victim = slot.job;
-  const Seq victim_seq = slot.seq;
-  const Bitmap victim_bits = slot.bits | slot.base;
   ++counters_.preemptions;
   ++owner.counters.preempted;
   leave_as_part(slot, verdict);
-  remember(slot, victim, victim_seq, victim_bits);
   install(job, slot, seq, packet, now);
-  slot.base = base;
   add_to<Policy>(job, slot, packet, verdict);
 }
 
@@ -330,7 +321,7 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
   const Message& message = packet.message;
   slot.seq = seq;
   slot.bits = 0;
-  slot.base = 0;
+  slot.base = hashed() ? gone_to_fallback(job, seq, packet.rank) : 0;
   slot.operation_elements = message.operation_elements;
   slot.first_arrival = now;
   slot.operation = message.operation;
@@ -404,23 +395,6 @@ void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
 
 /// No slot for it: the contribution goes to the fallback alone, straight from the worker's memory.
 void Aggregator::bypass(Job& job, const io::RxPacket& packet, Verdict& verdict) {
-  const Seq seq = seq_of(job, packet);
-  const Bitmap bit = bit_of(packet.rank);
-  if (shape_.policy.residual) {
-    // Whoever installs the fragment later shall know that this contribution has gone.
-    Residual* free = nullptr;
-    bool known = false;
-    for (uint32_t choice = 0; choice < choices() && !known; ++choice) {
-      Residual& residual = residual_of(slot_of(job, seq, choice));
-      if (residual.bits != 0 && residual.job == packet.job && residual.seq == seq) {
-        residual.bits |= bit;
-        known = true;
-      } else if (!free && (residual.bits == 0 || below_floor(jobs_[residual.job], residual.seq))) {
-        free = &residual;
-      }
-    }
-    if (!known && free) *free = {seq, bit, packet.job};
-  }
   ++counters_.bypassed;
   ++counters_.contributions_moved;
   counters_.bypassed_bytes += packet.payload_bytes;
@@ -430,7 +404,7 @@ void Aggregator::bypass(Job& job, const io::RxPacket& packet, Verdict& verdict) 
   part.message = packet.message;
   part.message.type = Type::kPart;
   part.message.flags = wire::kFlagRaw;
-  part.message.bitmap = bit;
+  part.message.bitmap = bit_of(packet.rank);
   part.message.rank = packet.rank;
   part.message.epoch = job.spec.epoch;
   part.message.instance = job.spec.instance;
@@ -554,19 +528,9 @@ Slot* Aggregator::find_slot(const Job& job, Seq seq) {
   return nullptr;
 }
 
-Bitmap Aggregator::take_residual(const Job& job, Seq seq) {
-  Bitmap bits = 0;
-  for (uint32_t choice = 0; choice < choices(); ++choice) {
-    Residual& residual = residual_of(slot_of(job, seq, choice));
-    if (residual.bits == 0 || &jobs_[residual.job] != &job || residual.seq != seq) continue;
-    bits |= residual.bits;
-    residual = Residual{};
-  }
-  return bits;
-}
-
-void Aggregator::remember(const Slot& slot, JobIndex job, Seq seq, Bitmap bits) {
-  if (shape_.policy.residual) residual_of(slot) = {seq, bits, job};
+/// Contributions to a fragment that is in no slot, but for `rank`'s: what came went there.
+Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, Rank rank) const {
+  return shape_.policy.residual ? seen(job, seq) & ~bit_of(rank) : 0;
 }
 
 // ---- the fallback
@@ -625,7 +589,6 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
     release(*slot);
   }
   if (hashed()) {
-    take_residual(job, seq);
     seen(job, seq) = job.full;  // contributions that are still under way come too late
   } else if (Slot& slot = slots_[job.spec.pool.slot_of(seq)];
              slot.state == SlotState::kEmpty || slot.seq < seq) {
@@ -669,9 +632,7 @@ void Aggregator::on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdic
     slot->state = SlotState::kFrozen;
     return emit_part(*slot, verdict);
   }
-  const Bitmap bits = slot->bits | slot->base;
   leave_as_part(*slot, verdict);
-  remember(*slot, packet.job, seq, bits);
 }
 
 uint64_t Aggregator::contributions_held() const {

@@ -226,11 +226,7 @@ class Aggregator {
     return slots_[scheduler::hashed_slot(job.spec.id, seq, shape_.slots, choice)];
   }
   Slot* find_slot(const Job& job, Seq seq);
-  Bitmap take_residual(const Job& job, Seq seq);
-  Residual& residual_of(const Slot& slot) {
-    return residuals_[static_cast<size_t>(&slot - slots_.data())];
-  }
-  void remember(const Slot& slot, JobIndex job, Seq seq, Bitmap bits);
+  Bitmap gone_to_fallback(const Job& job, Seq seq, Rank rank) const;
   bool below_floor(const Job& job, Seq seq) const {
     return seq + 2 * uint64_t{job.spec.window} < job.top_end;
   }
@@ -252,7 +248,6 @@ class Aggregator {
   Shape shape_;
   std::byte* rows_;
   std::vector<Slot> slots_;
-  std::vector<Residual> residuals_;   ///< one per slot
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
   uint32_t next_spare_ = 0;
   uint64_t reserved_ = 0;  ///< slots that jobs below their floors are still entitled to

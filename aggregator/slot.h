@@ -20,7 +20,9 @@ enum class SlotState : uint8_t {
 struct alignas(64) Slot {
   Seq seq{};
   Bitmap bits = 0;  ///< workers whose contributions the row holds
-  Bitmap base = 0;  ///< workers whose contributions left this switch as a partial sum (preemption)
+  /// Workers whose contributions have gone to the fallback already. When all others are here, the
+  /// sum follows them without a timeout. A hint: the fallback counts for itself.
+  Bitmap base = 0;
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
@@ -40,15 +42,5 @@ struct alignas(64) Slot {
   }
 };
 static_assert(sizeof(Slot) == 64);
-
-/// What a slot remembers of a fragment that had to leave: whose contributions have gone to the
-/// fallback. When the others come, the fragment is complete without a timeout. A hint: the fallback
-/// counts for itself.
-struct Residual {
-  Seq seq{};
-  Bitmap bits = 0;  ///< 0: remembers nothing
-  JobIndex job = 0;
-};
-static_assert(sizeof(Residual) == 24);
 
 }  // namespace ina::aggregator

@@ -465,7 +465,7 @@ std::vector<Key> make_keys() {
         }),
 
     boolean("esa", "residual",
-            "Remember beside a slot what left it last, so that the rest of that fragment need not be collected.",
+            "Know of each fragment what has gone to the fallback, so that the rest need not be collected.",
             INA_AT(config->esa.residual)),
     choice("esa", "decay", kDecayNames,
            "How the priority of a held fragment sinks. preemption: halved by each attempt to preempt it; time: halved in each half-life.",

@@ -22,8 +22,9 @@ enum class Decay : uint8_t {
 
 struct PolicyOptions {
   PolicyKind kind = PolicyKind::kStatic;
-  /// A slot remembers which bits of its last victim have gone, so that the victim's late
-  /// contributions complete without a timeout.
+  /// The switch knows of each fragment whose contributions have gone to the fallback, so that the
+  /// late ones follow without a timeout. ESA keeps that beside the slot, for its last victim; here
+  /// it is in the anti-replay window, for all fragments.
   bool residual = true;
   Decay decay = Decay::kPreemption;
   Nanos decay_half_life_ns = 1'000'000;

@@ -36,7 +36,7 @@ import time
 POLICIES = ["static", "fcfs", "esa"]
 SLOTS = [8, 32, 128, 512, 2048]
 QUICK_SLOTS = [8, 128, 2048]
-REPETITIONS = 7
+REPETITIONS = 5
 QUICK_REPETITIONS = 3
 
 SLOT_BYTES = 1024
@@ -122,7 +122,7 @@ class Switch:
         self.socket = folder / "switch.sock"
         config = folder / "switch.yaml"
         config.write_text(CONFIG.format(
-            slot_bytes=SLOT_BYTES, slots=slots, policy=policy, slots_per_job=slots // 4 * 2,
+            slot_bytes=SLOT_BYTES, slots=slots, policy=policy, slots_per_job=max(2, slots // 4 * 2),
             window_bytes=WINDOW_BYTES, socket=self.socket))
         self.log = folder / "switch.log"
         with open(self.log, "wb") as log:
