@@ -149,6 +149,7 @@ Result<void> serve(const config::Config& config) {
   if (!eal) return tl::unexpected(eal.error());
   auto ports = open_ports(config);
   if (!ports) return tl::unexpected(ports.error());
+  eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
   std::vector<io::EthdevPort*> raw_ports;
   for (const auto& port : *ports) raw_ports.push_back(port.get());
 

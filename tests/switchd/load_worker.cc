@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   config.world_size = std::atoi(argv[4]);
   config.timeout_us = 20'000'000;
   const size_t elements = argc > 5 ? static_cast<size_t>(std::atoll(argv[5])) : 65'536;
+  if (elements == 0) return 2;
   const long times = argc > 6 ? std::atol(argv[6]) : -1;
   const int pause_ms = argc > 7 ? std::atoi(argv[7]) : 0;
   const char* log = argc > 8 ? argv[8] : nullptr;
@@ -56,25 +57,29 @@ int main(int argc, char** argv) {
 
   ina_context* context = nullptr;
   int status = ina_init(&config, &context);
-  // One more element, by which rank 0 tells the others that this sum is the last.
-  std::vector<int32_t> send(elements + 1);
-  std::vector<int32_t> recv(elements + 1);
+  // By the last element rank 0 tells the others whether this sum is the last.
+  std::vector<int32_t> send(elements);
+  std::vector<int32_t> recv(elements);
   std::vector<int64_t> ends;
   const int32_t weight = config.world_size * (config.world_size + 1) / 2;
   bool last = false;
   for (long done = 0; status == INA_OK && done != times && !last; ++done) {
     for (size_t i = 0; i < elements; ++i) send[i] = value_of(i, done) * (config.rank + 1);
-    send[elements] = enough;
+    send.back() = enough;
     status = ina_allreduce(context, send.data(), recv.data(), send.size(), INA_INT32, INA_SUM, 0);
     if (log) ends.push_back(now_ns());
     if (status != INA_OK) break;
-    for (size_t i = 0; i < elements; ++i)
+    for (size_t i = 0; i + 1 < elements; ++i)
       if (recv[i] != value_of(i, done) * weight) {
         std::printf("sum %ld: element %zu is %d, not %d\n", done, i, recv[i],
                     value_of(i, done) * weight);
         return 1;
       }
-    last = recv[elements] != 0;
+    last = recv.back() == 1;
+    if (!last && recv.back() != 0) {
+      std::printf("sum %ld: the last element is %d, not 0 or 1\n", done, recv.back());
+      return 1;
+    }
     if (pause_ms != 0) ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
   }
   // After an error the context's text is what counts; a goodbye has its own.
