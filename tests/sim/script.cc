@@ -49,6 +49,13 @@ struct OnePacketPort {
 
 }  // namespace
 
+Without::Without(Rule rule) {
+  rules_off = 1u << static_cast<uint32_t>(rule);
+}
+Without::~Without() {
+  rules_off = 0;
+}
+
 struct Rack::Worker {
   struct Running {
     std::vector<float> send, recv;

@@ -56,8 +56,8 @@ struct Script {
 /// A rule of the protocol is off while this lives.
 class Without {
  public:
-  explicit Without(Rule rule) { rules_off = 1u << static_cast<uint32_t>(rule); }
-  ~Without() { rules_off = 0; }
+  explicit Without(Rule rule);
+  ~Without();
   Without(const Without&) = delete;
   Without& operator=(const Without&) = delete;
 };
