@@ -275,12 +275,12 @@ void Aggregator::on_hashed_grad(Job& job, Seq seq, const io::RxPacket& packet, N
       if (worth(slot) < worth(*place)) place = &slot;
     }
   }
-  // The last one, and all others have gone: there is nobody to wait for in a slot.
-  if (const Bitmap gone = gone_to_fallback(job, seq, packet.rank);
-      gone != 0 && (gone | bit_of(packet.rank)) == job.full)
-    return bypass(job, packet, verdict);
-  if (place->state != SlotState::kEmpty)
+  if (place->state != SlotState::kEmpty) {
+    // A last contribution whose others have all gone need not take anybody's slot.
+    const Bitmap gone = gone_to_fallback(job, seq, packet.rank);
+    if (gone != 0 && (gone | bit_of(packet.rank)) == job.full) return bypass(job, packet, verdict);
     return contend<Policy>(job, *place, seq, packet, now, verdict);
+  }
   if (!may_take_empty(job)) return bypass(job, packet, verdict);
   install(job, *place, seq, packet, now);
   add_to<Policy>(job, *place, packet, verdict);

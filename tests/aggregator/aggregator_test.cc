@@ -73,7 +73,8 @@ class AggregatorTest : public testing::Test {
     EXPECT_EQ(verdict.reason, reason) << name(verdict.reason);
   }
 
-  static constexpr Shape shape_{.slots = 16, .slot_bytes = kSlotBytes, .max_jobs = 4, .burst = 4, .policy = {}};
+  static constexpr Shape shape_{
+      .slots = 16, .slot_bytes = kSlotBytes, .max_jobs = 4, .burst = 4, .policy = {}};
   Lines rows_ = Lines(Aggregator::row_memory_bytes(shape_) / 64);
   Lines results_ = Lines(2 * kWindow * kSlotBytes / 64);
   Lines other_results_ = Lines(2 * kWindow * kSlotBytes / 64);

@@ -272,14 +272,14 @@ TEST_F(PolicyTest, ResidualCompletesWithAPartNeverAResult) {
 
 TEST_F(PolicyTest, PreemptorWithAResidualOfItsOwn) {
   start(1);
-  const JobIndex job = add_job(2);
+  const JobIndex job = add_job(3);
   const JobIndex other = add_job(2);
   grad(job, 0, 0, 1, 10);
-  grad(other, 0, 0, 7, 11);  // takes the slot; the residual remembers job's fragment
+  grad(other, 0, 0, 7, 11);  // takes the slot
   const Verdict back = grad(job, 1, 0, 10, 12);
-  ASSERT_EQ(back.emissions, 2);
+  ASSERT_EQ(back.emissions, 1);
   expect_part(back.emission[0], other, 0, 0b1, {7});
-  expect_part(back.emission[1], job, 0, 0b10, {10});
+  expect_part(grad(job, 2, 0, 100, 12).emission[0], job, 0, 0b110, {110});
   EXPECT_EQ(counters().slots_used, 0u);
   expect_part(grad(other, 1, 0, 70).emission[0], other, 0, 0b10, {70});
 }
@@ -349,7 +349,7 @@ TEST_F(PolicyTest, DecayByPreemptionHalvesWithEachAttempt) {
 TEST_F(PolicyTest, DecayByTimeHalvesWithEachHalfLife) {
   start(1, {.kind = PolicyKind::kEsa, .decay = Decay::kTime, .decay_half_life_ns = 1000});
   const JobIndex job = add_job(2);
-  const JobIndex other = add_job(2);
+  const JobIndex other = add_job(3);
   now_ = 500;
   grad(job, 0, 0, 1, 8);
   now_ = 1499;

@@ -226,8 +226,8 @@ uint8_t priority_with(const scheduler::Hints& hints, uint8_t priority_max = 255)
 TEST(EnginePriority, GrowsAsTheJobComesToItsEnd) {
   EXPECT_GT(priority_with({0, 0, 10}), priority_with({0, 0, 100}));
   EXPECT_GT(priority_with({0, 0, 100}), priority_with({0, 0, 100'000}));
-  EXPECT_EQ(priority_with({}), priority_with({0, 0, 5}))
-      << "expected to go on for as long as it ran";
+  EXPECT_LT(priority_with({}), priority_with({0, 0, 5}))
+      << "expected to go on for a second at least";
 }
 
 TEST(EnginePriority, GrowsTowardsTheFrontLayer) {

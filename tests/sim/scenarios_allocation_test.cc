@@ -174,7 +174,10 @@ TEST(Scenario, replay_window_too_old_dropped) {
 /// A contribution arrives when the fallback has long decided without it. Returns the slots that it
 /// holds.
 uint64_t late_grad() {
-  Rack rack({.jobs = {{.workers = 2}}});
+  Script script;
+  script.policy.residual = false;  // otherwise the slot knows that all others have gone
+  script.jobs = {{.workers = 2}};
+  Rack rack(script);
   rack.submit_all({1, 10});
   rack.hold({.type = Type::kGrad, .of = 1});
   rack.deliver(kGrad);
@@ -234,6 +237,7 @@ TEST(Scenario, zombie_across_seq_wrap) {
 TEST(Scenario, fcfs_zombie_reaped) {
   Script script;
   script.policy.kind = scheduler::PolicyKind::kFcfs;
+  script.policy.residual = false;  // otherwise the slot knows that all others have gone
   script.slots = 1;
   Rack rack(script);
   const auto round = [&] {
