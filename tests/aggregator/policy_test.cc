@@ -123,7 +123,7 @@ class PolicyTest : public testing::Test {
 
   static Values values_of(const Emission& emission) {
     Values values(emission.payload_bytes / 4);
-    std::memcpy(values.data(), emission.payload, emission.payload_bytes);
+    if (!values.empty()) std::memcpy(values.data(), emission.payload, emission.payload_bytes);
     return values;
   }
 
