@@ -85,7 +85,7 @@ struct FallbackConfig {
 };
 
 struct RecoveryConfig {
-  int64_t rto_min_us = 2'000;
+  int64_t rto_min_us = 20'000;
   int64_t rto_max_us = 200'000;
   bool operator==(const RecoveryConfig&) const = default;
 };

@@ -224,7 +224,7 @@ const BadCase kBadCases[] = {
     {"floor_exceeds_ceiling", "jobs: {slots_floor: 9, slots_ceiling: 8}",
      "1:21: jobs.slots_floor: 9 is more than jobs.slots_ceiling, 8"},
     {"rto_order", "recovery: {rto_max: 1 ms}",
-     "1:21: recovery.rto_min: 2000 us (the default) is more than recovery.rto_max, 1000 us"},
+     "1:21: recovery.rto_min: 20000 us (the default) is more than recovery.rto_max, 1000 us"},
     {"mtu_too_small", on_ethdev("mtu: 1123"),
      "6:10: ports[0].mtu: 1123 is 1 bytes too small for aggregator.slot_bytes, 1024 (the default), "
      "with 100 bytes of headers"},
