@@ -60,6 +60,8 @@ static:
   slots_per_job: {slots_per_job}
 jobs:
   window_bytes: {window_bytes}
+recovery:
+  rto_min: 2 ms
 control:
   socket: "{socket}"
 ports:
