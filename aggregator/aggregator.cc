@@ -221,15 +221,8 @@ void Aggregator::on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, N
       }
       break;
   }
-  const bool first = slot.bits == 0;
   if ((slot.bits | bit_of(packet.rank)) == job.full) return finish(job, slot, packet, verdict);
-  const Kernels& kernel = kernels(slot.dtype, slot.op);
-  (first ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
-  slot.bits |= bit_of(packet.rank);
-  ++counters_.absorbed;
-  ++job.counters.absorbed;
-  counters_.absorbed_bytes += packet.payload_bytes;
-  verdict.fate = Verdict::Fate::kAbsorbed;
+  absorb(job, slot, packet, verdict);
 }
 
 template <class Policy>
@@ -345,13 +338,7 @@ void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
   slot.flags |= packet.message.flags & wire::kFlagEcn;
   if (full && !Policy::kHeldUntilAcknowledged && (slot.base == 0 || !rule(Rule::kBaseTest)))
     return finish(job, slot, packet, verdict);
-  const Kernels& kernel = kernels(slot.dtype, slot.op);
-  (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
-  slot.bits |= bit;
-  ++counters_.absorbed;
-  ++job.counters.absorbed;
-  counters_.absorbed_bytes += packet.payload_bytes;
-  verdict.fate = Verdict::Fate::kAbsorbed;
+  absorb(job, slot, packet, verdict);
   if (!full) return;
   if (Policy::kHeldUntilAcknowledged) {
     counters_.contributions_moved += count(slot.bits);
@@ -359,6 +346,22 @@ void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
     return emit_part(slot, verdict);
   }
   leave_as_part(slot, verdict);
+}
+
+/// Adds a contribution to the slot's row.
+void Aggregator::absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+  const Kernels& kernel = kernels(slot.dtype, slot.op);
+  (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
+  count_absorbed(job, slot, packet, verdict);
+}
+
+void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet,
+                                Verdict& verdict) {
+  slot.bits |= bit_of(packet.rank);
+  ++counters_.absorbed;
+  ++job.counters.absorbed;
+  counters_.absorbed_bytes += packet.payload_bytes;
+  verdict.fate = Verdict::Fate::kAbsorbed;
 }
 
 /// The last contribution: added and rounded straight into the job's result ring.
@@ -373,13 +376,9 @@ void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
   } else {
     overflow = kernel.add_finish(result, row_of(slot), packet.payload, slot.elements, divisor);
   }
-  slot.bits |= bit_of(packet.rank);
+  count_absorbed(job, slot, packet, verdict);
   if (overflow) slot.flags |= wire::kFlagOverflow;
-  verdict.fate = Verdict::Fate::kAbsorbed;
-  ++counters_.absorbed;
-  counters_.absorbed_bytes += packet.payload_bytes;
   ++counters_.results;
-  ++job.counters.absorbed;
   ++job.counters.results;
   counters_.contributions_in_results += count(slot.bits);
   note_result(job, slot.seq);

@@ -208,6 +208,8 @@ class Aggregator {
   bool agrees(Job& job, const Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now);
   void bypass(Job& job, const io::RxPacket& packet, Verdict& verdict);
+  void absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
@@ -235,7 +237,6 @@ class Aggregator {
     return job.spec
         .seen[seq.value / shape_.lanes % JobSpec::seen_words(job.spec.window, shape_.lanes)];
   }
-  JobIndex index_of(const Job& job) const { return static_cast<JobIndex>(&job - jobs_.data()); }
   Seq seq_of(const Job& job, const io::RxPacket& packet) const {
     return extend(packet.message.seq, job.limit);
   }
