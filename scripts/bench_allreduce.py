@@ -92,12 +92,13 @@ def metadata(commands):
 class Switch:
     """A running ina-switchd and the means to ask it."""
 
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, config_text, **values):
+        """`values`: what fills `config_text`, besides the socket."""
         self.build = build
         self.folder = folder
         self.socket = folder / "switch.sock"
         config = folder / "switch.yaml"
-        config.write_text(CONFIG.format(slot_bytes=SLOT_BYTES, socket=self.socket))
+        config.write_text(config_text.format(socket=self.socket, **values))
         self.log = folder / "switch.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -107,7 +108,7 @@ class Switch:
     def wait_until_ready(self):
         deadline = time.monotonic() + START_DEADLINE_S
         while True:
-            with contextlib.suppress(BenchError):
+            with contextlib.suppress(BenchError, OSError):
                 return self.status()
             if self.process.poll() is not None:
                 raise BenchError(f"ina-switchd ended at once (status {self.process.returncode}):\n"
@@ -115,7 +116,7 @@ class Switch:
             if time.monotonic() > deadline:
                 raise BenchError(f"ina-switchd did not answer within {START_DEADLINE_S} s:\n"
                                  + self.log.read_text(errors="replace"))
-            time.sleep(0.05)
+            time.sleep(0.01)
 
     def status(self):
         done = subprocess.run(
@@ -192,7 +193,8 @@ def main():
 
     rows, commands = [], []
     with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        switch = Switch(options.build.resolve(), pathlib.Path(folder))
+        switch = Switch(options.build.resolve(), pathlib.Path(folder), CONFIG,
+                        slot_bytes=SLOT_BYTES)
         try:
             switch.wait_until_ready()
             print("ranks       bytes     dtype  algbw GB/s      p50 us      p99 us  c2c ns")

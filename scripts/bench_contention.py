@@ -16,7 +16,6 @@ the ratio of average completion times, above 1 where esa is faster.
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 import math
@@ -32,6 +31,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import bench_allreduce
+from bench_allreduce import BenchError, cpu_model, memory_bytes, output_of
 
 POLICIES = ["static", "fcfs", "esa"]
 SLOTS = [8, 32, 128, 512, 2048]
@@ -74,31 +76,12 @@ log:
 SAMPLE_INTERVAL_S = 0.02
 START_DEADLINE_S = 20
 RUN_DEADLINE_S = 120
-STOP_DEADLINE_S = 10
 # Between the word to start and the start: long enough for all workers to have heard it.
 LEAD_NS = 20_000_000
 
 
-class BenchError(Exception):
-    """Says in whole what went wrong."""
-
-
 class Refused(Exception):
     """A job was not admitted."""
-
-
-def output_of(command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def cpu_model():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def metadata():
@@ -109,7 +92,7 @@ def metadata():
         "machine": {
             "cpu": cpu_model(),
             "cpus": len(os.sched_getaffinity(0)),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "memory_bytes": memory_bytes(),
             "kernel": platform.release(),
             "load_before": os.getloadavg()[0],
         },
@@ -117,33 +100,8 @@ def metadata():
     }
 
 
-class Switch:
-    """A running ina-switchd and the means to ask it."""
-
-    def __init__(self, build, folder, policy, slots):
-        self.socket = folder / "switch.sock"
-        config = folder / "switch.yaml"
-        config.write_text(CONFIG.format(
-            slot_bytes=SLOT_BYTES, slots=slots, policy=policy, slots_per_job=max(2, slots // 4 * 2),
-            window_bytes=WINDOW_BYTES, socket=self.socket))
-        self.log = folder / "switch.log"
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                [build / "switchd/ina-switchd", "--config", config],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-
-    def wait_until_ready(self):
-        deadline = time.monotonic() + START_DEADLINE_S
-        while True:
-            with contextlib.suppress(OSError):
-                return self.status()
-            if self.process.poll() is not None:
-                raise BenchError(f"ina-switchd ended at once (status {self.process.returncode}):\n"
-                                 + self.log.read_text(errors="replace"))
-            if time.monotonic() > deadline:
-                raise BenchError(f"ina-switchd did not answer within {START_DEADLINE_S} s:\n"
-                                 + self.log.read_text(errors="replace"))
-            time.sleep(0.01)
+class Switch(bench_allreduce.Switch):
+    """Asked often, while it is measured."""
 
     def status(self):
         """What `inactl status -j` prints, asked for directly: samples must cost little."""
@@ -155,14 +113,6 @@ class Switch:
         with os.fdopen(descriptors[0], "rb") as content:
             content.seek(0)
             return json.load(content)
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 class Worker:
@@ -240,7 +190,9 @@ def run_jobs(build, switch, iterations_divisor):
 def measure(build, policy, slots, iterations_divisor):
     """One repetition: a flat dictionary of numbers, or why a job was refused."""
     with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        switch = Switch(build, pathlib.Path(folder), policy, slots)
+        switch = Switch(build, pathlib.Path(folder), CONFIG, slot_bytes=SLOT_BYTES, slots=slots,
+                        policy=policy, slots_per_job=max(2, slots // 4 * 2),
+                        window_bytes=WINDOW_BYTES)
         try:
             switch.wait_until_ready()
             try:

@@ -22,16 +22,11 @@ import sys
 import tempfile
 import time
 
+from bench_allreduce import output_of
+
 POLICIES = ("static", "fcfs", "esa")
 LOSSES = (0.0001, 0.001, 0.01, 0.1)
 MODEL_LOSSES = (0, 0.001, 0.01, 0.05, 0.1)
-
-
-def output_of(command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 class FaultSim:
@@ -174,7 +169,7 @@ def main():
               f"{row['reminders_per_fragment']:>18.3f}")
 
     result["meta"] = {
-        "commit": output_of(["git", "describe", "--always", "--dirty"]),
+        "commit": output_of(["git", "describe", "--always", "--dirty"]) or "unknown",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": f"{platform.node()} {platform.machine()}, {os.cpu_count()} CPUs",
         "command": shlex.join(sys.argv),
