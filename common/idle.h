@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/clock.h"
 #include "wire/types.h"
 
 namespace ina {
@@ -13,7 +14,8 @@ namespace ina {
 enum class IdleMode : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
 
 /// Says after each empty poll what to do next; the caller does the sleeping, since only it knows
-/// what wakes it. Reset by work.
+/// what wakes it. Reset by work. Worth keeping from one wait to the next: it remembers whether
+/// others want the core.
 class IdleStrategy {
  public:
   enum class Step { kPolled, kSleep };
@@ -25,7 +27,7 @@ class IdleStrategy {
   /// `now`: time after the empty poll. Spins or yields itself; kSleep: sleep until woken, at most
   /// sleep_ns().
   Step idle(Nanos now) {
-    if (++empty_polls_ == kSpins + 1) yield_until_ = now + kYieldNs;
+    if (++empty_polls_ == 1) yield_until_ = now + kYieldNs;
     switch (mode_) {
       case IdleMode::kSpin:
         relax();
@@ -39,12 +41,14 @@ class IdleStrategy {
       case IdleMode::kBackoff:
         break;
     }
-    if (empty_polls_ <= kSpins) {
+    if (!crowded_ && empty_polls_ <= kSpins) {
       relax();
       return Step::kPolled;
     }
     if (empty_polls_ <= kSpins + kYields && now < yield_until_) {
       ::sched_yield();
+      // Back at once: nobody else wanted the core, so spinning is better than asking the kernel.
+      crowded_ = now_ns() - now > kSwitchNs;
       return Step::kPolled;
     }
     return Step::kSleep;
@@ -57,19 +61,23 @@ class IdleStrategy {
   }
 
  private:
-  // On a machine with more processes than cores a spin only delays whoever has the work, so it
-  // is short; yields are what makes N workers on a core as fast as one.
+  // On a machine with more processes than cores a spin only delays whoever has the work, so where
+  // a yield has let somebody else run there is none; yields are what makes N workers on a core as
+  // fast as one.
   static constexpr uint32_t kSpins = 20;
   static constexpr uint32_t kYields = 200;
   // A yield that comes back late gave the core to somebody who computes. Whoever sleeps is woken
   // ahead of those, whoever yields queues behind them.
   static constexpr Nanos kYieldNs = 200'000;
+  /// A yield takes half a microsecond, one with a switch to another process and back three.
+  static constexpr Nanos kSwitchNs = 1'200;
   static constexpr Nanos kMaxSleepNs = 20'000'000;
 
   static void relax() { __builtin_ia32_pause(); }
 
   IdleMode mode_;
   uint32_t empty_polls_ = 0;
+  bool crowded_ = false;  ///< the last yield let somebody else run
   Nanos yield_until_ = 0;
 };
 

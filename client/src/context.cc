@@ -69,6 +69,7 @@ Context::Context(const Settings& settings)
     : settings_(settings),
       fork_generation_(fork_generation.load()),
       copier_(settings.copy_threads, settings.world_size),
+      idle_(settings.idle),
       kick_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Context::~Context() {
@@ -387,7 +388,8 @@ void Context::rest() {
 
 void Context::drive(const Operation& operation, Nanos deadline) {
   driving_ = true;
-  IdleStrategy idle(settings_.idle);
+  IdleStrategy& idle = idle_;
+  idle.reset();
   while (!operation.done.load(std::memory_order_relaxed)) {
     if (progress()) {
       idle.reset();

@@ -25,6 +25,7 @@
 #include "client/src/settings.h"
 #include "client/src/transport.h"
 #include "client/src/url.h"
+#include "common/idle.h"
 #include "control/socket.h"
 
 namespace ina::client {
@@ -123,6 +124,7 @@ class Context {
   uint32_t job_id_ = 0;
   uint64_t job_key_ = 0;
   BulkCopier copier_;
+  IdleStrategy idle_;  ///< of whoever waits; under mutex_
 
   /// Replaced by the background thread alone: it reads without connection_mutex_, others with.
   control::Connection control_;
