@@ -61,6 +61,30 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
     std::fill_n(job.spec.seen, JobSpec::seen_words(job.spec.window, shape_.lanes), 0);
 }
 
+void Aggregator::add_result_buffer(JobIndex index, const ResultBuffer& buffer) {
+  Job& job = jobs_[index];
+  if (job.present) job.result_buffers[job.result_buffer_count++] = buffer;
+}
+
+void Aggregator::remove_result_buffer(JobIndex index, uint32_t first_unit) {
+  Job& job = jobs_[index];
+  const std::span buffers = std::span(job.result_buffers).first(job.result_buffer_count);
+  const auto found = std::ranges::find(buffers, first_unit, &ResultBuffer::first_unit);
+  if (found == buffers.end()) return;
+  *found = buffers.back();
+  --job.result_buffer_count;
+}
+
+std::byte* Aggregator::in_result_buffers(const Job& job, uint32_t unit, uint32_t bytes) {
+  for (const ResultBuffer& buffer : std::span(job.result_buffers).first(job.result_buffer_count)) {
+    const uint32_t at = unit - buffer.first_unit;  // wraps below the buffer
+    const uint64_t begin = uint64_t{at} * wire::kTargetUnitBytes;
+    if (at < buffer.units && begin + bytes <= uint64_t{buffer.units} * wire::kTargetUnitBytes)
+      return buffer.memory + begin;
+  }
+  return nullptr;
+}
+
 void Aggregator::sweep(JobIndex index) {
   Job& job = jobs_[index];
   uint32_t first = 0;
@@ -165,6 +189,9 @@ void Aggregator::on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdi
     stale.message.seq = packet.message.seq;
     return;
   }
+  if (packet.message.target != 0 &&
+      !in_result_buffers(job, packet.message.target - 1, packet.payload_bytes))
+    return drop(verdict, DropReason::kBadOffset);
   switch (shape_.policy.kind) {
     case PolicyKind::kStatic:
       return on_static_grad(job, seq, packet, now, verdict);
@@ -324,6 +351,7 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
   slot.dtype = message.dtype;
   slot.op = message.op;
   slot.collective = message.collective;
+  slot.target = message.target;
   slot.first_rank = packet.rank;
   slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.priority_max));
   slot.state = SlotState::kFilling;
@@ -367,7 +395,9 @@ void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet
 /// The last contribution: added and rounded straight into the job's result ring.
 void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
   const Kernels& kernel = kernels(slot.dtype, slot.op);
-  std::byte* result = result_row(job, slot.seq);
+  // Not in place only if the buffer has gone under the operation: then nobody misses the result.
+  std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
+  if (!result) return drop(verdict, DropReason::kBadOffset);
   const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
   bool overflow = false;
   if (slot.bits == 0) {  // a job of one worker
@@ -426,6 +456,7 @@ void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
   message.dtype = slot.dtype;
   message.op = slot.op;
   message.collective = slot.collective;
+  message.target = slot.target;
   message.rank = slot.first_rank;
   message.lane = static_cast<uint8_t>(shape_.lane);
   part.payload = rows_ + size_t{slot.row} * shape_.slot_bytes;
@@ -459,10 +490,11 @@ void Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
   message.dtype = slot.dtype;
   message.op = slot.op;
   message.collective = slot.collective;
+  message.target = slot.target;
   message.origin = wire::Origin::kSwitch;
   message.lane = static_cast<uint8_t>(shape_.lane);
-  emission.payload = result_row(job, slot.seq);
   emission.payload_bytes = wire::payload_bytes(message);
+  emission.payload = result_place(job, slot.seq, slot.target, emission.payload_bytes);
 }
 
 // ---- slots
@@ -582,6 +614,8 @@ void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdic
 
 void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packet,
                                     Verdict& verdict) {
+  std::byte* result = result_place(job, seq, packet.message.target, packet.payload_bytes);
+  if (!result) return drop(verdict, DropReason::kBadOffset);
   advance(job, seq);
   if (Slot* slot = find_slot(job, seq)) {
     if (slot->state == SlotState::kFilling) counters_.contributions_discarded += count(slot->bits);
@@ -603,10 +637,10 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
     slot.dtype = packet.message.dtype;
     slot.op = packet.message.op;
     slot.collective = packet.message.collective;
+    slot.target = packet.message.target;
     slot.state = SlotState::kAnswered;
   }
   note_result(job, seq);
-  std::byte* result = result_row(job, seq);
   if (packet.payload_bytes != 0) std::memcpy(result, packet.payload, packet.payload_bytes);
   ++counters_.fallback_results;
   ++job.counters.fallback_results;

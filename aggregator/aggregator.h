@@ -54,6 +54,15 @@ struct JobSpec {
   static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
 };
 
+/// Memory of a job that its workers map read-only, and into which results go straight to where
+/// their users want them (wire::Message::target). Addressed in units of wire::kTargetUnitBytes.
+struct ResultBuffer {
+  uint32_t first_unit = 0;
+  uint32_t units = 0;
+  std::byte* memory = nullptr;
+};
+inline constexpr size_t kMaxResultBuffers = 32;  ///< of a job
+
 /// A message to send because of a packet. Its payload stays as it is until the next burst if it
 /// lies in a value row or in the packet, and as the job's window says if it lies in the result
 /// ring.
@@ -151,6 +160,11 @@ class Aggregator {
   /// forgets what it has seen. A spill fallback is replaced by `spill`.
   void new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback* spill);
 
+  /// A job that is present has at most kMaxResultBuffers; their units do not overlap.
+  void add_result_buffer(JobIndex index, const ResultBuffer& buffer);
+  /// No operation of the job uses it any more.
+  void remove_result_buffer(JobIndex index, uint32_t first_unit);
+
   /// Decides a burst (at most shape.burst packets, validated, bound) in order: verdicts[i] for
   /// packets[i]. Payloads must stay readable until the verdicts have been carried out.
   void on_burst(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
@@ -186,6 +200,8 @@ class Aggregator {
     uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
+    uint32_t result_buffer_count = 0;
+    std::array<ResultBuffer, kMaxResultBuffers> result_buffers;
     JobCounters counters;
   };
 
@@ -241,9 +257,13 @@ class Aggregator {
     return extend(packet.message.seq, job.limit);
   }
   std::byte* row_of(const Slot& slot) { return rows_ + size_t{slot.row} * shape_.slot_bytes; }
-  std::byte* result_row(const Job& job, Seq seq) const {
+  /// nullptr: the target is not within one of the job's result buffers.
+  std::byte* result_place(const Job& job, Seq seq, uint32_t target, uint32_t bytes) const {
+    if (target != 0) [[unlikely]]
+      return in_result_buffers(job, target - 1, bytes);
     return job.spec.results + seq.value % (2 * uint64_t{job.spec.window}) * shape_.slot_bytes;
   }
+  static std::byte* in_result_buffers(const Job& job, uint32_t unit, uint32_t bytes);
   static Emission& add_emission(Verdict& verdict, Emission::To to, JobIndex job);
 
   Shape shape_;

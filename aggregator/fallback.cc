@@ -206,6 +206,7 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
       message.dtype = entry.signature.dtype;
       message.op = entry.signature.op;
       message.collective = entry.signature.collective;
+      message.target = entry.signature.target;
       message.elements = entry.elements;
       message.flags = entry.flags;
       packet.payload_bytes = wire::payload_bytes(message);

@@ -26,7 +26,8 @@ struct alignas(64) Slot {
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
-  uint32_t row = 0;  ///< index of the value row; one that leaves as a PART is exchanged
+  uint32_t row = 0;     ///< index of the value row; one that leaves as a PART is exchanged
+  uint32_t target = 0;  ///< where the result goes: wire::Message::target
   JobIndex job = 0;
   uint16_t elements = 0;
   uint16_t flags = 0;  ///< of the finished result
@@ -38,7 +39,7 @@ struct alignas(64) Slot {
   SlotState state = SlotState::kEmpty;
 
   wire::Signature signature() const {
-    return {operation_elements, operation, dtype, op, collective};
+    return {operation_elements, operation, dtype, op, collective, target};
   }
 };
 static_assert(sizeof(Slot) == 64);

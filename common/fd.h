@@ -54,6 +54,11 @@ class Mapping {
     data_ = nullptr;
     size_ = 0;
   }
+  /// Leaves the memory to somebody else.
+  std::byte* release() {
+    size_ = 0;
+    return std::exchange(data_, nullptr);
+  }
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   explicit operator bool() const { return data_ != nullptr; }

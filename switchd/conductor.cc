@@ -179,6 +179,10 @@ void Conductor::handle(Client& client, control::Received& received) {
   if (type == "join") return on_join(client, received.body);
   if (type == "rejoin") return on_rejoin(client, received.body);
   if (type == "attach") return on_attach(client, received);
+  if (type == "register") return on_register(client, received);
+  if (type == "unregister") return on_unregister(client, received.body);
+  if (type == "share_results") return on_share_results(client, received.body);
+  if (type == "free_results") return on_free_results(client, received.body);
   if (type == "leave") return on_leave(client);
   if (type == "abort") return on_abort(client, received.body);
   if (type == "mismatch") return on_mismatch(client, received.body);

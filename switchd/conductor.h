@@ -97,6 +97,13 @@ class Conductor {
   aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
   void add_rules(const Job& job, Json& joined) const;
   void on_attach(Client& client, control::Received& received);
+  // Memory that workers bring and results that they share, in buffers.cc.
+  void on_register(Client& client, control::Received& received);
+  void on_unregister(Client& client, const Json& body);
+  void on_share_results(Client& client, const Json& body);
+  void on_free_results(Client& client, const Json& body);
+  void share_results(Job& job);
+
   void on_leave(Client& client);
   void on_abort(Client& client, const Json& body);
   void on_mismatch(Client& client, const Json& body);

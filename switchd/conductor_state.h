@@ -55,6 +55,16 @@ struct Conductor::Job {
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
     bool attached = false;
+    /// Bytes of a result buffer that it asked for; the others have not yet.
+    std::optional<uint64_t> wants_results;
+  };
+  /// Results that all workers share: io/shm/layout.h.
+  struct ResultBuffer {
+    io::shm::Region region;
+    uint32_t first_unit = 0;
+    uint32_t units = 0;
+    Bitmap freed = 0;  ///< workers that need it no more
+    uint64_t bytes() const { return uint64_t{units} * wire::kTargetUnitBytes; }
   };
   std::string name;
   aggregator::JobIndex index = 0;
@@ -70,6 +80,9 @@ struct Conductor::Job {
   std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;
+  std::vector<ResultBuffer> result_buffers;  ///< by first unit
+  /// In kRejoining: how many requests for one the worker that is furthest had answered.
+  uint64_t buffers_shared = 0;
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
   Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more

@@ -45,6 +45,9 @@ struct LaneCommand {
     kAttachShm,
     kAttachFrame,
     kDetach,
+    kSetRegistered,
+    kAddResultBuffer,
+    kRemoveResultBuffer,
     kNewEpoch,
     kProgress,
     kOldestWaiting,
@@ -60,6 +63,9 @@ struct LaneCommand {
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
   wire::Address address;                      // kAttachFrame
   uint64_t job_key = 0;                       // kAttachFrame
+  uint32_t number = 0;                        // kSetRegistered
+  std::span<const std::byte> memory;          // kSetRegistered
+  aggregator::ResultBuffer result_buffer;     // kAddResultBuffer, kRemoveResultBuffer
   // out
   std::string error;
   Seq results_end;  // kProgress
@@ -275,6 +281,18 @@ class Lane {
       }
       case Kind::kDetach:
         detach(command.job, value(command.rank));
+        break;
+      case Kind::kSetRegistered: {
+        const Member& member = jobs_[command.job].member[value(command.rank)];
+        if (member.bound && !member.port)
+          shm_.set_registered(member.endpoint, command.number, command.memory);
+        break;
+      }
+      case Kind::kAddResultBuffer:
+        aggregator_.add_result_buffer(command.job, command.result_buffer);
+        break;
+      case Kind::kRemoveResultBuffer:
+        aggregator_.remove_result_buffer(command.job, command.result_buffer.first_unit);
         break;
       case Kind::kNewEpoch:
         aggregator_.new_epoch(command.job, command.spec.epoch, command.spec.instance, nullptr);

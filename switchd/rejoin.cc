@@ -52,6 +52,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   const auto low = body.at("low").get<uint64_t>();
   const auto next = body.at("next").get<uint64_t>();
   const auto results_end = body.at("results_end").get<uint64_t>();
+  const auto buffers_shared = body.at("buffers_shared").get<uint64_t>();
   const auto transport = transport_of(client, body);
   if (!transport) return;
   const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) {
@@ -89,6 +90,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
     worker = Job::Worker{};
   }
   job.start = std::max(job.start, Seq{results_end});
+  job.buffers_shared = std::max(job.buffers_shared, buffers_shared);
   spdlog::info("worker re-joins job={} id={} rank={} pid={} low={} next={} results_end={}", name,
                id, rank, client.peer.pid, low, next, results_end);
   answer_join(client, job, Rank{static_cast<uint8_t>(rank)}, *transport);
@@ -107,7 +109,8 @@ void Conductor::on_rejoined(Job& job) {
       return end_job(job, attached.error().status, attached.error().text);
   spdlog::info("job running again job={} id={} epoch={} start={}", job.name, value(job.id),
                job.epoch, job.start.value);
-  for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
+  for (Job::Worker& member : job.members)
+    send(*member.client, {{"type", "ready"}, {"buffers_shared", job.buffers_shared}});
 }
 
 void Conductor::end_overdue_rejoins(Nanos now) {

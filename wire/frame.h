@@ -63,7 +63,7 @@ struct Frame {
 /// Writes the kFrameHeaderBytes of headers for a payload to the front of `out` and returns their
 /// number; nothing is written and 0 returned if `out` is shorter or the payload longer than
 /// kMaxPayloadBytes. The CRC32C covers the payload, so that must be complete; it may lie anywhere
-/// and is not copied: it follows the headers on the wire. `message.reserved` is not sent.
+/// and is not copied: it follows the headers on the wire. `message.target` is not sent.
 size_t encode_headers(const Envelope& envelope, const Message& message,
                       std::span<const std::byte> payload, std::span<std::byte> out);
 

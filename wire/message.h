@@ -51,6 +51,7 @@ struct Signature {
   DType dtype{};
   Op op{};
   Collective collective{};
+  uint32_t target = 0;  ///< of the fragment: Message::target
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
@@ -71,11 +72,17 @@ struct Message {
   uint8_t priority = 0;
   Origin origin{};
   Phase phase{};
-  uint8_t lane = 0;
-  uint8_t reserved[3] = {};
+  uint32_t lane : 8 = 0;
+  /// Where the fragment's result goes: 0: the job's result ring, otherwise 1 + the unit of
+  /// kTargetUnitBytes in the job's result buffers. Not in frames: result buffers are shared memory.
+  uint32_t target : 24 = 0;
 
-  Signature signature() const { return {operation_elements, operation, dtype, op, collective}; }
+  Signature signature() const {
+    return {operation_elements, operation, dtype, op, collective, target};
+  }
 };
+inline constexpr uint32_t kTargetUnitBytes = 256;
+inline constexpr uint32_t kMaxTargetUnits = (1u << 24) - 1;
 static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
 
 /// A message to send and a view of its payload, whose memory is the sender's.

@@ -20,8 +20,13 @@ inline std::string ranks_text(Bitmap ranks) {
 inline std::string text_of(const Signature& s) {
   const std::string number = "operation " + std::to_string(s.operation) + ": ";
   if (s.collective == Collective::kBarrier) return number + "barrier";
-  return number + std::string(name(s.collective)) + " of " + std::to_string(s.elements) + " " +
-         std::string(name(s.dtype)) + " " + std::string(name(s.op));
+  std::string text = number + std::string(name(s.collective)) + " of " +
+                     std::to_string(s.elements) + " " + std::string(name(s.dtype)) + " " +
+                     std::string(name(s.op));
+  if (s.target != 0)
+    text += " into byte " + std::to_string((uint64_t{s.target} - 1) * kTargetUnitBytes) +
+            " of the result buffers";
+  return text;
 }
 
 /// What two sides that disagree did.

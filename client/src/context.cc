@@ -233,6 +233,7 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined
   auto transport =
       ShmTransport::create(geometry, joined.fds[0], joined.fds[1], std::move(events), copier_);
   if (!transport) return tl::unexpected(transport.error());
+  register_again(**transport);
   if (auto sent = control_.send({{"type", "attach"}}, {(*transport)->region_fd()}); !sent)
     return tl::unexpected(sent.error());
   return std::unique_ptr<Transport>(std::move(*transport));
@@ -303,7 +304,7 @@ void Context::wake_driver() {
   transport_->wake();
 }
 
-Result<Operation*> Context::start(const OperationSpec& spec) {
+Result<Operation*> Context::start(OperationSpec spec) {
   if (failed_.load() != INA_OK) {
     const int status = failure();
     return fail(static_cast<ina_status>(status), last_error());
@@ -311,6 +312,8 @@ Result<Operation*> Context::start(const OperationSpec& spec) {
   Operation* operation = nullptr;
   {
     const auto lock = lock_engine();
+    if (!shared_.empty())
+      if (auto aimed = aim(spec); !aimed) return tl::unexpected(aimed.error());
     transport_->set_idle(false);
     operation = submit(spec, now_ns());
     progress();
@@ -607,6 +610,8 @@ void Context::read_control() {
     called_ = true;
     return;
   }
+  if (type == "registered") return on_registered(body);
+  if (type == "results") return on_results(**received);
   if (type == "epoch") {
     const auto lock = lock_engine();
     engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
@@ -620,9 +625,9 @@ void Context::read_control() {
   cv_.notify_all();
 }
 
-bool Context::send_control(const Json& message) {
+bool Context::send_control(const Json& message, const std::vector<int>& descriptors) {
   const std::lock_guard lock(connection_mutex_);
-  return control_.send(message).has_value();
+  return control_.send(message, descriptors).has_value();
 }
 
 // ---- errors and the end
@@ -725,6 +730,7 @@ void Context::stats(ina_stats& stats) {
   stats.dropped = lost_counters_.dropped + transport.dropped + engine.results_ignored;
   stats.overflows = overflows();
   stats.queries = engine.queries;
+  stats.bytes_copied = lost_counters_.bytes_copied + transport.bytes_copied + engine.bytes_copied;
 }
 
 bool Context::overflowed(bool clear) {

@@ -21,6 +21,7 @@
 #include "client/src/bulk_copy.h"
 #include "client/src/engine.h"
 #include "client/src/frame_transport.h"
+#include "client/src/memory.h"
 #include "client/src/reproducible_engine.h"
 #include "client/src/settings.h"
 #include "client/src/transport.h"
@@ -40,7 +41,7 @@ class Context {
 
   const Settings& settings() const { return settings_; }
 
-  Result<Operation*> start(const OperationSpec& spec);
+  Result<Operation*> start(OperationSpec spec);
   struct Waited {
     int status;
     bool released;  ///< the operation is no longer the caller's
@@ -55,6 +56,13 @@ class Context {
 
   /// Has the background thread look after what is under way.
   void kick();
+
+  /// Memory that the switch reads where it lies.
+  Result<void*> allocate(size_t bytes);
+  Result<void*> register_memory(int memfd, void* data, size_t bytes);
+  /// Collective: memory that the switch writes for all workers of the job.
+  Result<void*> share_results(size_t bytes);
+  Result<void> free_memory(void* data);
 
   /// Sets the priority of operations started afterwards.
   void set_hints(const scheduler::Hints& hints);
@@ -94,6 +102,18 @@ class Context {
   void drain_kicks();
   void end_by_switch(const control::Json& message);
 
+  // In memory.cc.
+  template <class Come>
+  bool await(Come come);
+  Result<void*> adopt(RegisteredMemory memory);
+  void on_registered(const control::Json& body);
+  void register_again(Transport& transport);
+  void on_results(control::Received& received);
+  void leave_result_buffers();
+  void share_again(uint64_t furthest);
+  static Result<void> make_ordinary(SharedResults& results);
+  Result<void> aim(OperationSpec& spec) const;
+
   enum class Attempt { kBack, kAgain, kOver };
   Result<void> connect();
   void disconnect();
@@ -101,14 +121,14 @@ class Context {
   void rejoin();
   Attempt try_rejoin(Nanos deadline, std::string& why);
   Attempt on_rejoin_answer(control::Received& answer, std::string& why);
-  Attempt await_ready_again(std::string& why);
+  Attempt await_ready_again(std::string& why, uint64_t& buffers_shared);
   void come_back(uint32_t epoch, std::unique_ptr<Transport> transport);
   void await_return(Nanos deadline);
   Result<std::optional<control::Received>> next_message(Nanos deadline);
   bool going_on() const { return !stopping_.load() && failed_.load() == INA_OK; }
   std::string away_text() const;
 
-  bool send_control(const control::Json& message);
+  bool send_control(const control::Json& message, const std::vector<int>& descriptors = {});
   void send_leave();
   void end(int status, const std::string& text);
   int failure();
@@ -131,9 +151,12 @@ class Context {
   std::unique_ptr<Transport> transport_;            ///< replaced under mutex_ and connection_mutex_
   std::unique_ptr<Engine> engine_;                  ///< under mutex_
   std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
+  std::vector<RegisteredMemory> registered_;        ///< under mutex_
+  std::vector<SharedResults> shared_;               ///< under mutex_
   TransportCounters lost_counters_;  ///< under mutex_: of transports that were replaced
   Standing standing_;                ///< background thread: when the switch went
 
+  std::mutex sharing_mutex_;  ///< taken first: one request about memory at a time
   std::mutex mutex_;
   std::mutex connection_mutex_;     ///< taken last
   bool leave_sent_ = false;         ///< under connection_mutex_: on this connection
@@ -152,8 +175,13 @@ class Context {
   std::string failure_text_;
   bool left_ = false;
   bool giving_up_ = false;
-  Nanos away_since_ = 0;        ///< written by the background thread
-  std::string others_missing_;  ///< ranks for which the restarted switch waits
+  std::optional<uint32_t> registering_;  ///< number of the memory that waits for an answer
+  std::optional<Error> registered_answer_;
+  std::optional<size_t> sharing_bytes_;  ///< of the result buffer that waits for an answer
+  std::optional<SharedAnswer> shared_answer_;
+  uint64_t buffers_shared_ = 0;  ///< requests for result buffers that were answered
+  Nanos away_since_ = 0;         ///< written by the background thread
+  std::string others_missing_;   ///< ranks for which the restarted switch waits
 
   std::atomic<bool> away_{false};  ///< written by the background thread under mutex_
   std::atomic<bool> leaving_{false};

@@ -111,6 +111,9 @@ void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) con
   message.rank = config_.rank;
   message.priority = operation.priority;
   message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+  if (operation.spec.target != 0)
+    message.target = static_cast<uint32_t>(
+        operation.spec.target + first * wire_bytes(operation.spec.dtype) / wire::kTargetUnitBytes);
   packet.payload_bytes = elements * wire_bytes(operation.spec.dtype);
   packet.payload = packet.payload_bytes == 0
                        ? nullptr
@@ -335,7 +338,8 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
     message.op = fragment.op;
     message.collective = fragment.collective;
     message.elements = fragment.elements;
-    message.flags = fragment.flags;
+    message.flags = static_cast<uint16_t>(fragment.flags);
+    message.target = fragment.target;
     packet.payload_bytes = wire::payload_bytes(message);
     packet.payload = fragment.result;
     return true;
@@ -377,6 +381,11 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (message.signature() != ours.message.signature() ||
       message.elements != ours.message.elements || packet.payload_bytes != ours.payload_bytes)
     return ignore();
+  std::byte* to = operation.spec.recv + (seq - operation.first_seq) *
+                                            operation.elements_per_fragment *
+                                            wire_bytes(operation.spec.dtype);
+  // Only the switch can write there.
+  if (message.target != 0 && packet.payload != to) return ignore();
   // Karn: never from a fragment that was sent or asked for again.
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch)
     sample_rtt(now - fragment.sent_at);
@@ -388,6 +397,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   fragment.operation_number = message.operation;
   fragment.elements = message.elements;
   fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+  fragment.target = message.target;
   fragment.dtype = message.dtype;
   fragment.op = message.op;
   fragment.collective = message.collective;
@@ -401,10 +411,8 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   counters_.bytes_received += packet.payload_bytes;
   if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
   if (++operation.complete == operation.fragments) finished_.push_back(&operation);
-  if (packet.payload_bytes == 0) return 0;
-  std::byte* to = operation.spec.recv + (seq - operation.first_seq) *
-                                            operation.elements_per_fragment *
-                                            wire_bytes(operation.spec.dtype);
+  if (packet.payload_bytes == 0 || message.target != 0) return 0;
+  counters_.bytes_copied += packet.payload_bytes;
   jobs[0] = {to, packet.payload, packet.payload_bytes};
   if (config_.results_stay) return 1;
   jobs[1] = {kept_row(seq), packet.payload, packet.payload_bytes};
@@ -474,18 +482,32 @@ void Engine::set_epoch(uint32_t epoch, Nanos now) {
   }
 }
 
-void Engine::rejoin(uint32_t epoch, Nanos now) {
-  if (config_.results_stay) {
-    const Seq first = low_.value > config_.window ? low_ - config_.window : Seq{0};
-    for (Seq seq = first; seq < next_; ++seq) {
-      Fragment& fragment = this->fragment(seq);
-      if (fragment.state != State::kDone || fragment.result == nullptr) continue;
-      std::byte* row = kept_row(seq);
-      if (fragment.result == row) continue;
-      std::memcpy(row, fragment.result, fragment.elements * wire_bytes(fragment.dtype));
-      fragment.result = row;
-    }
+template <class Where>
+void Engine::keep_results_where(Where&& where) {
+  const Seq first = low_.value > config_.window ? low_ - config_.window : Seq{0};
+  for (Seq seq = first; seq < next_; ++seq) {
+    Fragment& fragment = this->fragment(seq);
+    if (fragment.state != State::kDone || fragment.result == nullptr || !where(fragment.result))
+      continue;
+    std::byte* row = kept_row(seq);
+    if (fragment.result == row) continue;
+    std::memcpy(row, fragment.result, fragment.elements * wire_bytes(fragment.dtype));
+    fragment.result = row;
   }
+}
+
+void Engine::keep_results(std::span<const std::byte> memory) {
+  // As numbers: pointers into different memory have no order.
+  keep_results_where([&](const std::byte* result) {
+    return reinterpret_cast<uintptr_t>(result) - reinterpret_cast<uintptr_t>(memory.data()) <
+           memory.size();
+  });
+}
+
+void Engine::rejoin(uint32_t epoch, Nanos now) {
+  if (config_.results_stay) keep_results_where([](const std::byte*) { return true; });
+  for (Operation* operation : running_) operation->spec.target = 0;
+  for (Fragment& fragment : ring_) fragment.target = 0;
   set_epoch(epoch, now);
 }
 

@@ -58,6 +58,9 @@ struct OperationSpec {
   DType dtype = DType::kInt8;
   Op op = Op::kSum;
   Collective collective = Collective::kAllReduce;
+  /// 1 + the unit at which `recv` lies in the job's result buffers: the results appear there. 0:
+  /// they are copied to `recv`.
+  uint32_t target = 0;
   /// Nothing of it, nor of any later operation, is sent before release_hold().
   bool held = false;
   OperationListener* listener = nullptr;
@@ -97,6 +100,7 @@ struct EngineCounters {
   uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
   uint64_t bytes_sent = 0;       ///< payload of contributions
   uint64_t bytes_received = 0;
+  uint64_t bytes_copied = 0;  ///< of these, moved to where their users want them
   uint64_t overflows = 0;
   uint64_t ecn_marks = 0;
 };
@@ -148,8 +152,11 @@ class Engine {
 
   /// Goes on in another epoch, after the switch has come back. What has been sent in an older epoch
   /// is not sent again but asked for. Results that lie in the old switch's memory are copied: it
-  /// may go afterwards.
+  /// may go afterwards. The new one has no result buffers: `recv` of every operation must be memory
+  /// to copy to from now on.
   void rejoin(uint32_t epoch, Nanos now);
+  /// Results that lie in `memory` are copied where others may still need them: it may go.
+  void keep_results(std::span<const std::byte> memory);
   /// The job has another epoch; nothing else has changed for this worker.
   void set_epoch(uint32_t epoch, Nanos now);
   Standing standing() const { return {low_, next_, results_end_}; }
@@ -167,6 +174,13 @@ class Engine {
   const EngineConfig& config() const { return config_; }
   /// The shard of the fallback that this worker is home to, or nullptr.
   const aggregator::Fallback* fallback() const { return fallback_ ? &*fallback_ : nullptr; }
+  /// An operation that is not complete and of which `uses(spec)` is true, or nullptr.
+  template <class Uses>
+  const Operation* find_running(Uses&& uses) const {
+    for (const Operation* operation : running_)
+      if (uses(operation->spec)) return operation;
+    return nullptr;
+  }
   /// Oldest operation that is not complete, or nullptr.
   const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
   Seq low() const { return low_; }
@@ -185,8 +199,9 @@ class Engine {
     uint32_t operation_number = 0;
     uint32_t epoch = 0;  ///< in which it was sent
     uint32_t bound = 0;  ///< 1 + instance of the fallback whose result it waits for; 0: anybody's
+    uint32_t target : 24 = 0;  ///< of the result, for HAVE
+    uint32_t flags : 8 = 0;    ///< likewise
     uint16_t elements = 0;
-    uint16_t flags = 0;
     DType dtype{};
     Op op{};
     Collective collective{};
@@ -244,6 +259,8 @@ class Engine {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   std::byte* kept_row(Seq seq);
+  template <class Where>
+  void keep_results_where(Where&& where);
   std::unique_ptr<std::byte[], Free> kept_;  ///< 2W results, where the transport does not keep them
 
   Nanos next_deadline_ = kNever;

@@ -128,6 +128,15 @@ int start(ina_context* context, const OperationSpec& spec, Operation** operation
   return INA_OK;
 }
 
+/// Hands out what a call about memory gave.
+int give(ina_context* context, const char* function, ina::Result<void*> made, void** memory) {
+  if (!made)
+    return context->impl->set_error(made.error().status,
+                                    std::string(function) + ": " + made.error().text);
+  if (memory) *memory = *made;
+  return INA_OK;
+}
+
 OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int op) {
   return {static_cast<const std::byte*>(send),
           static_cast<std::byte*>(recv),
@@ -276,6 +285,44 @@ int ina_get_stats(const ina_context* context, ina_stats* stats) {
     context->impl->stats(all);
     all.struct_size = stats->struct_size;
     std::memcpy(stats, &all, stats->struct_size);
+    return INA_OK;
+  });
+}
+
+int ina_alloc(ina_context* context, size_t bytes, void** memory) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_alloc"); status != INA_OK) return status;
+    if (!memory) return context->impl->set_error(INA_ERR_INVALID, "ina_alloc: memory is NULL");
+    *memory = nullptr;
+    return give(context, "ina_alloc", context->impl->allocate(bytes), memory);
+  });
+}
+
+int ina_alloc_result(ina_context* context, size_t bytes, void** memory) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_alloc_result"); status != INA_OK)
+      return status;
+    if (!memory)
+      return context->impl->set_error(INA_ERR_INVALID, "ina_alloc_result: memory is NULL");
+    *memory = nullptr;
+    return give(context, "ina_alloc_result", context->impl->share_results(bytes), memory);
+  });
+}
+
+int ina_register(ina_context* context, int memfd, void* memory, size_t bytes) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_register"); status != INA_OK) return status;
+    return give(context, "ina_register", context->impl->register_memory(memfd, memory, bytes),
+                nullptr);
+  });
+}
+
+int ina_free(ina_context* context, void* memory) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_free"); status != INA_OK) return status;
+    if (!memory) return INA_OK;
+    if (auto freed = context->impl->free_memory(memory); !freed)
+      return context->impl->set_error(freed.error().status, "ina_free: " + freed.error().text);
     return INA_OK;
   });
 }

@@ -82,6 +82,10 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
   message["low"] = standing_.low.value;
   message["next"] = standing_.next.value;
   message["results_end"] = standing_.results_end.value;
+  {
+    const std::lock_guard state(state_mutex_);
+    message["buffers_shared"] = buffers_shared_;
+  }
   if (auto sent = control_.send(message); !sent) return again(sent.error());
   auto reply = next_message(deadline);
   if (!reply) return again(reply.error());
@@ -137,12 +141,17 @@ Context::Attempt Context::on_rejoin_answer(control::Received& answer, std::strin
     away_since_ = now_ns();
     others_missing_ = "the other ranks";
   }
-  const Attempt ready = await_ready_again(why);
-  if (ready == Attempt::kBack) come_back(epoch, std::move(transport));
+  uint64_t furthest = 0;
+  const Attempt ready = await_ready_again(why, furthest);
+  if (ready == Attempt::kBack) {
+    come_back(epoch, std::move(transport));
+    share_again(furthest);
+  }
   return ready;
 }
 
-Context::Attempt Context::await_ready_again(std::string& why) {
+/// `buffers_shared`: how many result buffers the worker had got that was furthest.
+Context::Attempt Context::await_ready_again(std::string& why, uint64_t& buffers_shared) {
   for (;;) {
     auto received = next_message(kForEver);
     if (!received || !*received) {
@@ -155,7 +164,11 @@ Context::Attempt Context::await_ready_again(std::string& why) {
     }
     const Json& body = (*received)->body;
     const Json type = body.value("type", Json());
-    if (type == "ready") return Attempt::kBack;
+    if (type == "ready") {
+      buffers_shared = body.value("buffers_shared", uint64_t{0});
+      return Attempt::kBack;
+    }
+    if (type == "registered") on_registered(body);
     if (type == "waiting" && body.contains("missing")) {
       const std::lock_guard state(state_mutex_);
       others_missing_ = missing_text(body);
@@ -172,11 +185,13 @@ void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport) {
     const auto lock = lock_engine();
     // Before the old results are unmapped: it may still need some of them.
     engine_->rejoin(epoch, now_ns());
+    leave_result_buffers();
     mismatch_reported_ = false;
     if (transport) {
       const TransportCounters counters = transport_->counters();
       lost_counters_.sleeps += counters.sleeps;
       lost_counters_.dropped += counters.dropped;
+      lost_counters_.bytes_copied += counters.bytes_copied;
       const std::lock_guard connection(connection_mutex_);
       std::swap(transport_, transport);
     }

@@ -52,6 +52,7 @@ size_t ShmTransport::tx_burst(std::span<const TxPacket> packets) {
   CopyJob jobs[Engine::kBurst];
   packets = packets.first(std::min(packets.size(), Engine::kBurst));
   size_t count = 0;
+  size_t copies = 0;
   for (const TxPacket& packet : packets) {
     Lane& lane = lanes_[packet.message.lane];
     if (lane.tx_index - lane.tx_read_seen >= geometry_.tx_depth) {
@@ -59,16 +60,23 @@ size_t ShmTransport::tx_burst(std::span<const TxPacket> packets) {
       if (lane.tx_index - lane.tx_read_seen >= geometry_.tx_depth) break;
     }
     const uint64_t row = lane.tx_index & (geometry_.tx_depth - 1);
-    std::byte* payload = lane.payload + row * geometry_.slot_bytes;
     Descriptor& slot = lane.tx_ring[row];
     slot.message = packet.message;
-    slot.payload_offset = static_cast<uint64_t>(payload - own_.map.data());
     slot.payload_bytes = packet.payload_bytes;
+    if (const Registered* direct = registered_at(packet.payload, packet.payload_bytes)) {
+      slot.payload_offset = uint64_t{direct->number} << kRegionShift |
+                            static_cast<uint64_t>(packet.payload - direct->memory.data());
+    } else {
+      std::byte* payload = lane.payload + row * geometry_.slot_bytes;
+      slot.payload_offset = static_cast<uint64_t>(payload - own_.map.data());
+      counters_.bytes_copied += packet.payload_bytes;
+      jobs[copies++] = {payload, packet.payload, packet.payload_bytes};
+    }
     ++lane.tx_index;
-    jobs[count++] = {payload, packet.payload, packet.payload_bytes};
+    ++count;
   }
   if (count == 0) return 0;
-  copier_.copy(std::span<const CopyJob>(jobs, count));
+  copier_.copy(std::span<const CopyJob>(jobs, copies));
   for (Lane& lane : lanes_) publish(lane);
   // Pairs with the fence in the lane's prepare_sleep: either it sees the packets or we see its
   // flag.
@@ -79,6 +87,46 @@ size_t ShmTransport::tx_burst(std::span<const TxPacket> packets) {
     [[maybe_unused]] const ssize_t written = ::write(wake_events_[i].get(), &one, sizeof(one));
   }
   return count;
+}
+
+void ShmTransport::set_registered(uint32_t number, std::span<const std::byte> memory) {
+  std::erase_if(registered_, [&](const Registered& known) { return known.number == number; });
+  if (!memory.empty()) registered_.push_back({number, memory});
+}
+
+void ShmTransport::set_result_buffer(uint32_t first_unit, std::span<const std::byte> memory) {
+  const uint64_t offset = uint64_t{first_unit} * wire::kTargetUnitBytes;
+  std::erase_if(result_buffers_, [&](const ResultBuffer& known) { return known.offset == offset; });
+  if (!memory.empty()) result_buffers_.push_back({offset, memory});
+}
+
+/// nullptr: the payload must be copied to where the switch can read it.
+const ShmTransport::Registered* ShmTransport::registered_at(const std::byte* payload,
+                                                            uint32_t bytes) const {
+  for (const Registered& known : registered_) {
+    // As numbers: pointers into different memory have no order.
+    const auto offset =
+        reinterpret_cast<uintptr_t>(payload) - reinterpret_cast<uintptr_t>(known.memory.data());
+    if (offset < known.memory.size() && bytes <= known.memory.size() - offset) return &known;
+  }
+  return nullptr;
+}
+
+/// What a descriptor of the receive ring points at; empty if that is nowhere.
+std::span<const std::byte> ShmTransport::payload_at(uint64_t offset, uint32_t bytes) const {
+  const auto within = [&](std::span<const std::byte> memory, uint64_t at) {
+    return bytes <= memory.size() && at <= memory.size() - bytes ? memory.subspan(at, bytes)
+                                                                 : std::span<const std::byte>();
+  };
+  if ((offset & kSidePayload) != 0)
+    return within({switch_region_.data(), switch_region_.size()}, offset & ~kSidePayload);
+  if ((offset & kResultBufferPayload) == 0)
+    return within({results_.data(), results_.size()}, offset);
+  offset &= ~kResultBufferPayload;
+  for (const ResultBuffer& buffer : result_buffers_)
+    if (offset - buffer.offset < buffer.memory.size())
+      return within(buffer.memory, offset - buffer.offset);
+  return {};
 }
 
 void ShmTransport::publish(Lane& lane) {
@@ -100,10 +148,9 @@ size_t ShmTransport::rx_burst(std::span<RxPacket> packets) {
       RxPacket& packet = packets[count];
       packet.message = slot.message;
       packet.payload_bytes = slot.payload_bytes;
-      const Mapping& region = slot.payload_offset & kSidePayload ? switch_region_ : results_;
-      const uint64_t offset = slot.payload_offset & ~kSidePayload;
-      packet.payload = region.data() + offset;
-      if (packet.payload_bytes > region.size() || offset > region.size() - packet.payload_bytes ||
+      const auto payload = payload_at(slot.payload_offset, packet.payload_bytes);
+      packet.payload = payload.data();
+      if (payload.size() != packet.payload_bytes ||
           wire::validate(packet.message, packet.payload_bytes, geometry_.slot_bytes)) {
         ++counters_.dropped;
         continue;

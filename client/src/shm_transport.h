@@ -29,6 +29,8 @@ class ShmTransport final : public Transport {
   void wait(Nanos timeout_ns) override;
   void wake() override;
   bool set_idle(bool idle) override;
+  void set_registered(uint32_t number, std::span<const std::byte> memory) override;
+  void set_result_buffer(uint32_t first_unit, std::span<const std::byte> memory) override;
   TransportCounters counters() const override { return counters_; }
 
  private:
@@ -48,6 +50,16 @@ class ShmTransport final : public Transport {
   explicit ShmTransport(BulkCopier& copier) : copier_(copier) {}
   bool has_packet() const;
   void publish(Lane& lane);
+  struct Registered {
+    uint32_t number;
+    std::span<const std::byte> memory;
+  };
+  struct ResultBuffer {
+    uint64_t offset;  ///< within all of the job's
+    std::span<const std::byte> memory;
+  };
+  const Registered* registered_at(const std::byte* payload, uint32_t bytes) const;
+  std::span<const std::byte> payload_at(uint64_t offset, uint32_t bytes) const;
 
   io::shm::Geometry geometry_;
   io::shm::Region own_;
@@ -55,6 +67,8 @@ class ShmTransport final : public Transport {
   Mapping results_;
   std::vector<Fd> wake_events_;
   std::vector<Lane> lanes_;
+  std::vector<Registered> registered_;
+  std::vector<ResultBuffer> result_buffers_;
   uint32_t next_lane_ = 0;
   io::shm::SleepFlag* sleeping_ = nullptr;
   uint32_t idle_period_ = io::shm::kAsleep;

@@ -10,6 +10,13 @@
 //   result region   made by the switch, one per job, mapped read-only by its workers: the result
 //   ring
 //
+// and two kinds that come and go while a job runs, so that neither gradient nor result is copied by
+// the worker:
+//   registered memory  a worker's own, mapped read-only by the switch: gradients are added where
+//                      they lie
+//   result buffers     made by the switch, mapped read-only by the job's workers: results are
+//                      written where they are wanted, once for all
+//
 // Rings are per lane. A descriptor is one cache line and says itself whether it is filled: `turn`
 // is the number of times the ring has come round, so that a reader polls the line it will need
 // anyway. Whoever reads the other's memory copies a descriptor before it believes it.
@@ -23,18 +30,29 @@
 
 namespace ina::io::shm {
 
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kLineBytes = 64;
 
 /// Bit of Descriptor::payload_offset: the payload lies in a side row.
 inline constexpr uint64_t kSidePayload = uint64_t{1} << 63;
 
+/// Bit of Descriptor::payload_offset: the payload lies in the job's result buffers, which are
+/// numbered through (wire::Message::target).
+inline constexpr uint64_t kResultBufferPayload = uint64_t{1} << 62;
+
+/// Bits of Descriptor::payload_offset from here on, of what a worker sends: number of the
+/// registered memory; 0 is the worker region.
+inline constexpr uint32_t kRegionShift = 48;
+/// Memories of a worker, the worker region included.
+inline constexpr uint32_t kMaxRegions = 64;
+
 /// One packet: written by the ring's producer, `turn` last.
 struct alignas(kLineBytes) Descriptor {
   wire::Message message;
-  /// Within the worker region (sending) or the result region (receiving); with kSidePayload,
-  /// within the switch region.
+  /// Sending: within the worker region, or with a number of registered memory within that.
+  /// Receiving: within the result region; with kSidePayload within the switch region, with
+  /// kResultBufferPayload within the result buffers.
   uint64_t payload_offset = 0;
   uint32_t payload_bytes = 0;
   std::atomic<uint32_t> turn{0};  ///< 1 + index / depth once filled

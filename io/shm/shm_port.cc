@@ -56,8 +56,10 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   endpoint.rx_depth = g.rx_depth;
   endpoint.slot_bytes = g.slot_bytes;
   endpoint.tx_ring = at<Descriptor>(peer, worker.tx_ring) + size_t{lane_} * g.tx_depth;
-  endpoint.worker_base = peer;
-  endpoint.worker_bytes = worker.bytes;
+  endpoint.memory[0] = {peer, worker.bytes};
+  for (uint32_t number = 1; number < kMaxRegions; ++number)
+    endpoint.memory[number] = {session.registered[number].data(),
+                               session.registered[number].size()};
   endpoint.tx_read = at<Position>(base, ours.tx_read) + lane_;
   endpoint.rx_ring = at<Descriptor>(base, ours.rx_ring) + size_t{lane_} * g.rx_depth;
   endpoint.rx_read = at<Position>(peer, worker.rx_read) + lane_;
@@ -95,6 +97,11 @@ void ShmPort::detach(EndpointIndex index) {
   next_ = 0;
 }
 
+void ShmPort::set_registered(EndpointIndex index, uint32_t number,
+                             std::span<const std::byte> memory) {
+  endpoints_[index].memory[number] = memory;
+}
+
 bool ShmPort::has_packet(const Endpoint& endpoint) const {
   const Descriptor& next = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
   return next.turn.load(std::memory_order_acquire) == turn_of(endpoint.tx_index, endpoint.tx_depth);
@@ -108,12 +115,15 @@ size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
     __builtin_prefetch(&endpoint.tx_ring[(endpoint.tx_index + 1) & (endpoint.tx_depth - 1)]);
     // Copied before it is checked: the worker may change it at any time.
     const wire::Message message = shared.message;
-    const uint64_t offset = shared.payload_offset;
+    const uint64_t number = shared.payload_offset >> kRegionShift;
+    const uint64_t offset = shared.payload_offset & ((uint64_t{1} << kRegionShift) - 1);
     const uint32_t bytes = shared.payload_bytes;
     ++endpoint.tx_index;
     endpoint.tx_taken = true;
     ++counters_.rx_packets;
-    if (bytes > endpoint.worker_bytes || offset > endpoint.worker_bytes - bytes) {
+    const std::span memory =
+        number < kMaxRegions ? endpoint.memory[number] : std::span<const std::byte>();
+    if (bytes > memory.size() || offset > memory.size() - bytes) {
       counters_.drops.add(DropReason::kBadOffset);
       continue;
     }
@@ -122,8 +132,7 @@ size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
       continue;
     }
     counters_.rx_bytes += bytes;
-    burst[taken++] =
-        RxPacket{message, endpoint.worker_base + offset, bytes, endpoint.job, endpoint.rank};
+    burst[taken++] = RxPacket{message, memory.data() + offset, bytes, endpoint.job, endpoint.rank};
   }
   return taken;
 }
@@ -192,6 +201,8 @@ bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
         reinterpret_cast<uintptr_t>(payload.data()) - reinterpret_cast<uintptr_t>(endpoint.results);
     if (in_results < endpoint.results_bytes) {
       offset = in_results;
+    } else if (message.type == wire::Type::kResult && message.target != 0) {
+      offset = (uint64_t{message.target} - 1) * wire::kTargetUnitBytes | kResultBufferPayload;
     } else {
       std::byte* row = payload.size() <= endpoint.slot_bytes ? next_side_row(endpoint) : nullptr;
       if (!row) {

@@ -1,6 +1,7 @@
 // The switch's side of the same-host port, one object per lane.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -19,6 +20,8 @@ struct WorkerSession {
   Geometry geometry;
   Region switch_region;   ///< written by the lanes
   Mapping worker_region;  ///< written by the worker
+  /// By number: registered memory, likewise; 0 is not used. Changed only while no lane has it.
+  std::array<Mapping, kMaxRegions> registered;
   std::vector<Fd>
       wake_events;  ///< eventfd per lane, written by the worker; the switch never reads it
   const std::byte* results = nullptr;  ///< result region of the job
@@ -41,9 +44,14 @@ class ShmPort {
   Result<EndpointIndex> attach(WorkerSession& session, JobIndex job, Rank rank);
   void detach(EndpointIndex endpoint);
 
+  /// The worker may send from `memory` under this number (1..kMaxRegions-1), or no more if it is
+  /// empty.
+  void set_registered(EndpointIndex endpoint, uint32_t number, std::span<const std::byte> memory);
+
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
-  /// A payload in the job's result ring is only referred to, any other is copied into a side row.
+  /// A payload in the job's result ring or result buffers is only referred to, any other is copied
+  /// into a side row.
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
   void tx_flush();
   /// True if a tx_flush() since the last call has set a session's call_wanted.
@@ -66,8 +74,6 @@ class ShmPort {
     uint32_t slot_bytes = 0;
     // Sending side of the worker.
     const Descriptor* tx_ring = nullptr;
-    const std::byte* worker_base = nullptr;
-    size_t worker_bytes = 0;
     Position* tx_read = nullptr;
     uint64_t tx_index = 0;
     bool tx_taken = false;  ///< something was read since the last rx_release
@@ -90,6 +96,8 @@ class ShmPort {
     std::atomic<bool>* call_wanted = nullptr;
     uint32_t called_in = kAwake;  ///< idle period in which the worker was called
     int wake_event = -1;
+    /// Where payloads may lie; 0: the worker region.
+    std::array<std::span<const std::byte>, kMaxRegions> memory;
   };
 
   size_t take(Endpoint& endpoint, std::span<RxPacket> burst);

@@ -171,6 +171,31 @@ INA_API int ina_request_free(ina_request* request);
 /* Returns when all ranks have called it. */
 INA_API int ina_barrier(ina_context* context, int64_t timeout_us);
 
+/* Memory from which the switch adds without a copy in between, over the shm port: zeroed,
+ * page-aligned, readable and writable as any other. Over other transports it is ordinary memory.
+ * Lives until ina_free or ina_finalize. */
+INA_API int ina_alloc(ina_context* context, size_t bytes, void** memory);
+
+/* The same for the caller's own memory: a memfd that is mapped at `memory` as a whole (`bytes` is
+ * its size). It must allow sealing; the library seals its size. It may be closed and stays mapped;
+ * ina_free ends the registration, before the caller unmaps it. */
+INA_API int ina_register(ina_context* context, int memfd, void* memory, size_t bytes);
+
+/* A result buffer, which the switch writes once for all workers of the job on its host: where
+ * `recv` of an all-reduce lies in one, the result is not copied by anybody. Collective: all ranks
+ * call it with the same `bytes`, in the same order, and give `recv` at the same place of it, at a
+ * multiple of INA_RESULT_ALIGNMENT. READ-ONLY: writing to it faults. Another operation may use the
+ * same place once the first has completed. Up to 32 in a job. Where a worker is on another host, it
+ * is ordinary memory and results are copied. The same context's timeout applies as to a blocking
+ * operation. */
+#define INA_RESULT_ALIGNMENT 256
+INA_API int ina_alloc_result(ina_context* context, size_t bytes, void** memory);
+
+/* Gives back what ina_alloc, ina_alloc_result or ina_register gave or took: `memory` as it was
+ * there. INA_ERR_INVALID while an operation uses it. The memory of a result buffer is the switch's
+ * again once all ranks have freed it. */
+INA_API int ina_free(ina_context* context, void* memory);
+
 typedef struct ina_stats {
   size_t struct_size;      /* set by the caller */
   uint64_t operations;     /* completed */
@@ -183,6 +208,7 @@ typedef struct ina_stats {
   uint64_t dropped;          /* packets dropped on receipt */
   uint64_t overflows;        /* results that saturated or became infinite from finite inputs */
   uint64_t queries;          /* results that were overdue and asked for */
+  uint64_t bytes_copied;     /* payload that this process copied, either way (shm port) */
 } ina_stats;
 
 INA_API int ina_get_stats(const ina_context* context, ina_stats* stats);
