@@ -60,6 +60,10 @@ void Fallback::raise_floor(Seq seq) {
   top_end_ = std::max(top_end_, seq + 2 * uint64_t{config_.window} + 1);
 }
 
+void Fallback::forget_targets() {
+  for (Entry& entry : entries_) entry.signature.target = 0;
+}
+
 void Fallback::on_message(const Message& message, const std::byte* payload) {
   const auto drop = [this] { ++counters_.dropped; };
   const Seq seq = extend(message.seq, top_end_);

@@ -75,6 +75,8 @@ class Fallback {
 
   /// The job goes on in another epoch.
   void set_epoch(uint32_t epoch) { config_.epoch = epoch; }
+  /// The job has lost its result buffers: results go to the ring from now on.
+  void forget_targets();
   const FallbackCounters& counters() const { return counters_; }
   const FallbackConfig& config() const { return config_; }
   /// Set once, when workers turn out to disagree.

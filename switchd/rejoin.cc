@@ -52,7 +52,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   const auto low = body.at("low").get<uint64_t>();
   const auto next = body.at("next").get<uint64_t>();
   const auto results_end = body.at("results_end").get<uint64_t>();
-  const auto buffers_shared = body.at("buffers_shared").get<uint64_t>();
+  const auto buffers_shared = body.value("buffers_shared", uint64_t{0});
   const auto transport = transport_of(client, body);
   if (!transport) return;
   const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) {

@@ -1,5 +1,6 @@
 #include "client/src/bulk_copy.h"
 
+#include <immintrin.h>
 #include <sched.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -11,6 +12,7 @@ namespace ina::client {
 
 namespace {
 
+constexpr size_t kLineBytes = 64;
 // Below this a hand-over to another thread costs more than the copy.
 constexpr size_t kWorthSharingBytes = 256 * 1024;
 
@@ -28,9 +30,29 @@ int choose_threads(int wanted, uint32_t local_ranks) {
   return std::clamp(each, 1, 8);
 }
 
+/// Whole lines go past the caches, which saves reading them first.
+void stream(std::byte* to, const std::byte* from, size_t bytes) {
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLineBytes);
+  std::memcpy(to, from, head);
+  to += head;
+  from += head;
+  bytes -= head;
+  for (; bytes >= kLineBytes; to += kLineBytes, from += kLineBytes, bytes -= kLineBytes)
+    for (size_t i = 0; i < kLineBytes; i += sizeof(__m128i))
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+  std::memcpy(to, from, bytes);
+}
+
 void copy_one(const CopyJob& job) {
   // Empty operations have no buffers.
-  if (job.bytes != 0) std::memcpy(job.to, job.from, job.bytes);
+  if (job.bytes == 0) return;
+  if (job.stream) {
+    stream(job.to, job.from, job.bytes);
+    _mm_sfence();  // before whatever says that it is there
+  } else {
+    std::memcpy(job.to, job.from, job.bytes);
+  }
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 constexpr uint8_t kQueryEvery = 4;
 // Time-outs of a fragment before they begin to double.
 constexpr int kPatientAfter = 2;
+// Results of operations from here on have left the caches before anybody reads them.
+constexpr uint64_t kStreamBytes = 8 << 20;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
 constexpr size_t kMaxOverdue = 64;
 
@@ -413,7 +415,8 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (++operation.complete == operation.fragments) finished_.push_back(&operation);
   if (packet.payload_bytes == 0 || message.target != 0) return 0;
   counters_.bytes_copied += packet.payload_bytes;
-  jobs[0] = {to, packet.payload, packet.payload_bytes};
+  const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
+  jobs[0] = {to, packet.payload, packet.payload_bytes, stream};
   if (config_.results_stay) return 1;
   jobs[1] = {kept_row(seq), packet.payload, packet.payload_bytes};
   return 2;
@@ -506,6 +509,7 @@ void Engine::keep_results(std::span<const std::byte> memory) {
 
 void Engine::rejoin(uint32_t epoch, Nanos now) {
   if (config_.results_stay) keep_results_where([](const std::byte*) { return true; });
+  if (fallback_) fallback_->forget_targets();
   for (Operation* operation : running_) operation->spec.target = 0;
   for (Fragment& fragment : ring_) fragment.target = 0;
   set_epoch(epoch, now);

@@ -86,6 +86,8 @@ struct CopyJob {
   std::byte* to;
   const std::byte* from;
   size_t bytes;
+  /// Nobody on this core reads `to` soon: the caches are better kept for something else.
+  bool stream = false;
 };
 
 struct EngineCounters {

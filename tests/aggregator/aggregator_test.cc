@@ -232,5 +232,48 @@ TEST_F(AggregatorTest, EmptyOperationStillSynchronises) {
   EXPECT_EQ(last.emission[0].payload_bytes, 0u);
 }
 
+// ---- result buffers
+
+TEST_F(AggregatorTest, ResultsGoWhereTheContributionsAimed) {
+  alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
+  aggregator_.add_result_buffer(kJob, {10, 4, buffer});
+  const auto aim = [](uint32_t target) {
+    return [target](wire::Message& message) { message.target = target; };
+  };
+  EXPECT_EQ(grad(0, 0, {1, 2}, aim(1 + 12)).fate, Fate::kAbsorbed);
+  const Verdict last = grad(1, 0, {10, 20}, aim(1 + 12));
+  ASSERT_TRUE(sends_to(last, To::kAll));
+  EXPECT_EQ(last.emission[0].payload, buffer + 2 * wire::kTargetUnitBytes);
+  EXPECT_EQ(last.emission[0].message.target, 13u);
+  EXPECT_EQ(values_of(last), (std::vector<int32_t>{11, 22}));
+}
+
+TEST_F(AggregatorTest, AimsOutsideTheJobsBuffersAreDropped) {
+  alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
+  aggregator_.add_result_buffer(kJob, {10, 4, buffer});
+  for (const uint32_t target : {1u, 10u, 15u, wire::kMaxTargetUnits})
+    expect_drop(grad(0, 0, {1}, [&](wire::Message& message) { message.target = target; }),
+                DropReason::kBadOffset);
+  // Begins within the buffer and ends beyond it.
+  expect_drop(grad(0, 0, std::vector<int32_t>(64 + 1),
+                   [](wire::Message& message) { message.target = 1 + 13; }),
+              DropReason::kBadOffset);
+  EXPECT_EQ(
+      grad(0, 0, std::vector<int32_t>(64), [](wire::Message& message) { message.target = 1 + 13; })
+          .fate,
+      Fate::kAbsorbed);
+  aggregator_.remove_result_buffer(kJob, 10);
+  expect_drop(
+      grad(1, 0, std::vector<int32_t>(64), [](wire::Message& message) { message.target = 1 + 13; }),
+      DropReason::kBadOffset);
+}
+
+TEST_F(AggregatorTest, DifferentAimsAreAMismatch) {
+  alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
+  aggregator_.add_result_buffer(kJob, {0, 4, buffer});
+  grad(0, 0, {1}, [](wire::Message& message) { message.target = 1; });
+  expect_drop(grad(1, 0, {1}), DropReason::kMismatch);
+}
+
 }  // namespace
 }  // namespace ina::aggregator

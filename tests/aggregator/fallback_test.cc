@@ -582,5 +582,35 @@ TEST_F(FallbackTest, NamesTheLaneOfTheFragment) {
   EXPECT_EQ(output()[0].message.lane, 2);
 }
 
+// ---- result buffers
+
+TEST_F(FallbackTest, AResultGoesWhereTheContributionsAimed) {
+  const Values values = {1, 2};
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    Message message = with_values(Type::kPart, rank, 0, values.size());
+    message.target = 17;
+    hear(message, values.data());
+  }
+  const auto said = output();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].message.type, Type::kResult);
+  EXPECT_EQ(said[0].message.target, 17u);
+}
+
+// After a restart of the switch: contributions that came before must not quarrel with those that
+// come after.
+TEST_F(FallbackTest, ForgetsTargetsOfASwitchThatHasGone) {
+  const Values values = {1, 2};
+  Message before = with_values(Type::kPart, 0, 0, values.size());
+  before.target = 17;
+  hear(before, values.data());
+  fallback_->forget_targets();
+  part(0, 0b110, values);
+  EXPECT_FALSE(fallback_->mismatch());
+  const auto said = output();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].message.target, 0u);
+}
+
 }  // namespace
 }  // namespace ina::aggregator

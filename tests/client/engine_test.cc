@@ -241,5 +241,69 @@ TEST(EnginePriority, StaysWithinOneAndTheJobsHighest) {
   EXPECT_EQ(priority_with({0, 0, UINT64_MAX / 2}), 1) << "0 is reserved";
 }
 
+// ---- result buffers
+
+class ResultBufferTest : public EngineTest {
+ protected:
+  /// An operation of 100 floats whose results the switch writes to `buffer_`, at unit 40.
+  Operation* submit_aimed() {
+    data_.assign(100, 1.0f);
+    return engine_.submit({reinterpret_cast<const std::byte*>(data_.data()), buffer_, 100,
+                           DType::kFloat32, Op::kSum, Collective::kAllReduce, 41},
+                          0);
+  }
+  void result_at(const TxPacket& sent, const std::byte* payload) {
+    RxPacket packet{sent.message, payload, sent.payload_bytes};
+    packet.message.type = wire::Type::kResult;
+    struct {
+      void copy(std::span<const CopyJob> jobs) { copied += jobs.size(); }
+      size_t copied = 0;
+    } copier;
+    engine_.on_packets({&packet, 1}, 1, copier);
+    copies_ += copier.copied;
+  }
+  alignas(64) std::byte buffer_[400] = {};
+  size_t copies_ = 0;
+};
+
+TEST_F(ResultBufferTest, EachFragmentNamesItsPlace) {
+  submit_aimed();
+  const auto packets = send(0);
+  ASSERT_EQ(packets.size(), 2u);
+  EXPECT_EQ(packets[0].message.target, 41u);
+  EXPECT_EQ(packets[1].message.target, 42u);
+}
+
+TEST_F(ResultBufferTest, ResultsThatLieThereAreNotCopied) {
+  Operation* operation = submit_aimed();
+  const auto packets = send(0);
+  result_at(packets[0], buffer_);
+  result_at(packets[1], buffer_ + 256);
+  EXPECT_TRUE(operation->done);
+  EXPECT_EQ(copies_, 0u);
+  EXPECT_EQ(engine_.counters().bytes_copied, 0u);
+}
+
+TEST_F(ResultBufferTest, ResultsThatLieElsewhereAreNotTaken) {
+  Operation* operation = submit_aimed();
+  const auto packets = send(0);
+  const std::byte elsewhere[256] = {};
+  result_at(packets[0], elsewhere);
+  EXPECT_EQ(operation->complete, 0u);
+  EXPECT_EQ(engine_.counters().results_ignored, 1u);
+}
+
+TEST_F(ResultBufferTest, AfterARestartResultsAreCopied) {
+  Operation* operation = submit_aimed();
+  const auto before = send(0);
+  engine_.rejoin(10, 1);
+  TxPacket again = before[0];
+  again.message.target = 0;
+  std::byte elsewhere[256] = {};
+  result_at(again, elsewhere);
+  EXPECT_EQ(operation->complete, 1u);
+  EXPECT_EQ(engine_.counters().bytes_copied, 256u);
+}
+
 }  // namespace
 }  // namespace ina::client

@@ -339,6 +339,27 @@ TEST(Memory, ManyRegistrationsAndTheirLimit) {
   });
 }
 
+TEST(Memory, FromCpp) {
+  const TestSwitch sw;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorld; ++rank)
+    threads.emplace_back([&, rank] {
+      ina_config config;
+      ina_config_init(&config);
+      const std::string url = sw.url();
+      config.url = url.c_str();
+      config.rank = rank;
+      config.world_size = kWorld;
+      Context context(config);
+      const Buffer<float> send = context.alloc<float>(1'000);
+      const Buffer<const float> recv = context.alloc_result<float>(1'000);
+      fill(send.data(), send.size(), rank);
+      context.allreduce_into<float>(recv, send);
+      expect_sum(recv.data(), recv.size());
+    });
+  for (auto& thread : threads) thread.join();
+}
+
 // The switch goes and comes back: what result buffers hold stays, registered memory works on, and
 // everybody's results go to ordinary memory from then on.
 TEST(Memory, OutlivesTheSwitch) {

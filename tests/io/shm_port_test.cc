@@ -209,6 +209,64 @@ TEST_F(ShmPortTest, APositionThatCannotBeIsAFullRing) {
   EXPECT_GT(port_->counters().drops[DropReason::kTxFull], 900u);
 }
 
+// Registered memory: payloads are read where they lie, and nowhere else.
+TEST_F(ShmPortTest, ReadsRegisteredMemoryInPlaceAndNothingBeyondIt) {
+  open({1, 8, 8, kSlotBytes, 4, 8});
+  auto memory = io::shm::make_region("test-registered", io::shm::kPageBytes);
+  ASSERT_TRUE(memory) << memory.error().text;
+  std::byte* const data = memory->map.data();
+  auto theirs = io::shm::map_peer_region(memory->fd, io::shm::kPageBytes, "registered memory");
+  ASSERT_TRUE(theirs) << theirs.error().text;
+  session_->registered[3] = std::move(*theirs);
+  const std::span seen(session_->registered[3].data(), session_->registered[3].size());
+  transport_->set_registered(3, {data, io::shm::kPageBytes});
+
+  const auto send = [&](const std::byte* payload) -> std::vector<io::RxPacket> {
+    client::TxPacket packet;
+    packet.message.type = wire::Type::kGrad;
+    packet.message.dtype = DType::kInt32;
+    packet.message.op = Op::kSum;
+    packet.message.collective = Collective::kAllReduce;
+    packet.message.elements = 1;
+    packet.message.operation_elements = 1;
+    packet.payload = payload;
+    packet.payload_bytes = 4;
+    EXPECT_EQ(transport_->tx_burst({&packet, 1}), 1u);
+    std::vector<io::RxPacket> packets(4);
+    packets.resize(port_->rx_burst(packets));
+    port_->rx_release();
+    return packets;
+  };
+  const auto dropped = [&] {
+    return port_->counters().drops.count[static_cast<size_t>(DropReason::kBadOffset)];
+  };
+  EXPECT_TRUE(send(data).empty()) << "the lane does not know it yet";
+  EXPECT_EQ(dropped(), 1u);
+  port_->set_registered(endpoint_, 3, seen);
+  ASSERT_EQ(send(data + 128).size(), 1u);
+  EXPECT_EQ(send(data + 128)[0].payload, seen.data() + 128);
+  EXPECT_EQ(send(data + io::shm::kPageBytes - 4)[0].payload, seen.data() + io::shm::kPageBytes - 4);
+  EXPECT_EQ(transport_->counters().bytes_copied, 0u);
+  std::byte plain[4] = {};
+  EXPECT_EQ(send(plain).size(), 1u);
+  EXPECT_EQ(transport_->counters().bytes_copied, 4u);
+  // A worker that claims more than it registered, or numbers that do not exist.
+  transport_->set_registered(3, {data, 2 * io::shm::kPageBytes});
+  EXPECT_TRUE(send(data + io::shm::kPageBytes - 2).empty());
+  EXPECT_EQ(dropped(), 2u);
+  for (const uint32_t number : {4u, io::shm::kMaxRegions, 0xffffu}) {
+    transport_->set_registered(3, {});
+    transport_->set_registered(number, {data, io::shm::kPageBytes});
+    const uint64_t before = dropped();
+    EXPECT_TRUE(send(data).empty()) << number;
+    EXPECT_EQ(dropped(), before + 1);
+    transport_->set_registered(number, {});
+  }
+  port_->set_registered(endpoint_, 3, {});
+  transport_->set_registered(3, {data, io::shm::kPageBytes});
+  EXPECT_TRUE(send(data).empty()) << "taken back";
+}
+
 TEST_F(ShmPortTest, TheWorkerDropsDescriptorsThatPointOutOfTheirRegion) {
   open({1, 8, 8, kSlotBytes, 4, 8});
   const io::shm::SwitchLayout layout(geometry_);

@@ -105,6 +105,31 @@ class Request {
   ina_context* context_;
 };
 
+/// Memory of a context (ina_alloc, ina_alloc_result). Must go before its context does.
+template <class T>
+class Buffer {
+ public:
+  Buffer(ina_context* context, T* data, size_t count)
+      : context_(context), data_(data), count_(count) {}
+  Buffer(Buffer&& other) noexcept
+      : context_(other.context_),
+        data_(std::exchange(other.data_, nullptr)),
+        count_(other.count_) {}
+  Buffer& operator=(Buffer&&) = delete;
+  ~Buffer() {
+    if (data_) ina_free(context_, const_cast<std::remove_const_t<T>*>(data_));
+  }
+  T* data() const { return data_; }
+  size_t size() const { return count_; }
+  T& operator[](size_t i) const { return data_[i]; }
+  operator std::span<T>() const { return {data_, count_}; }
+
+ private:
+  ina_context* context_;
+  T* data_;
+  size_t count_;
+};
+
 /// One worker's membership in a job. The destructor leaves the job. Sums of floats are the same
 /// bits in every run if config.numeric is INA_NUMERIC_REPRODUCIBLE (ina.h says what that means).
 class Context {
@@ -145,6 +170,28 @@ class Context {
   requires(!std::is_const_v<T>) [[nodiscard]] Request
       allreduce_async(std::span<T> data, ina_op op = INA_SUM) {
     return allreduce_async<T>(std::span<const T>(data), data, op);
+  }
+
+  /// Memory from which the switch adds without a copy in between.
+  template <class T>
+  [[nodiscard]] Buffer<T> alloc(size_t count) {
+    void* memory = nullptr;
+    detail::check(ina_alloc(context_.get(), count * sizeof(T), &memory), context_.get());
+    return {context_.get(), static_cast<T*>(memory), count};
+  }
+  /// Read-only memory that the switch writes for all ranks, which must all ask for it. Give its
+  /// parts as `recv` to allreduce_into().
+  template <class T>
+  [[nodiscard]] Buffer<const T> alloc_result(size_t count) {
+    void* memory = nullptr;
+    detail::check(ina_alloc_result(context_.get(), count * sizeof(T), &memory), context_.get());
+    return {context_.get(), static_cast<const T*>(memory), count};
+  }
+  /// allreduce() whose result the switch writes to its place in a result buffer.
+  template <class T>
+  void allreduce_into(std::span<const T> recv, std::span<const T> send, ina_op op = INA_SUM,
+                      std::chrono::microseconds timeout = {}) {
+    allreduce<T>(send, {const_cast<T*>(recv.data()), recv.size()}, op, timeout);
   }
 
   void barrier(std::chrono::microseconds timeout = {}) {
