@@ -122,7 +122,8 @@ class Buffer {
   T* data() const { return data_; }
   size_t size() const { return count_; }
   T& operator[](size_t i) const { return data_[i]; }
-  operator std::span<T>() const { return {data_, count_}; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + count_; }
 
  private:
   ina_context* context_;
