@@ -99,7 +99,7 @@ void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) con
   Message& message = packet.message;
   message = Message{};
   message.bitmap = bit_of(config_.rank);
-  message.operation_elements = operation.spec.elements;
+  message.operation_elements = operation.spec.elements | operation.spec.fused;
   message.operation = operation.number;
   message.epoch = config_.epoch;
   message.seq = seq.low();
