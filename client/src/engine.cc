@@ -241,7 +241,7 @@ void Engine::sent(size_t count, Nanos now) {
     Operation* operation = to_send_.front();
     mark_sent(next_, *operation, false, now);
     ++next_;
-    if (++operation->sent == operation->fragments) to_send_.pop_front();
+    if (++operation->sent == operation->fragments) to_send_.erase(to_send_.begin());
   }
 }
 
