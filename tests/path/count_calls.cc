@@ -50,7 +50,8 @@ void count(std::atomic<uint64_t> Counters::*which) {
   counting = true;
   Counters& mine = counters_of(role);
   (mine.*which).fetch_add(1);
-  if (!mine.has_frames.exchange(true))
+  const bool allowed = role == Role::kClient && which == &Counters::locks;
+  if (!allowed && !mine.has_frames.exchange(true))
     mine.frame_count = ::backtrace(mine.frames.data(), kMaxFrames);
   counting = false;
 }

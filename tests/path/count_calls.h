@@ -28,7 +28,8 @@ void arm();
 void disarm();
 /// Since arm(), over all threads of a role.
 Counts counts_of(Role role);
-/// Where the first allocation or lock of a role came from, to standard error; nothing if none.
+/// Where the first allocation of a role came from, or lock of a lane, to standard error; nothing if
+/// none.
 void print_first_call(Role role);
 
 /// Has each system call of a running thread of this process counted, from its return until the

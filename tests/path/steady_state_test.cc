@@ -117,8 +117,8 @@ class Worker {
 class SteadyState : public testing::TestWithParam<Case> {};
 
 TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
-  constexpr int kWarmupRounds = 20;
-  constexpr int kRounds = 100;
+  constexpr int kWarmupRounds = 10;
+  constexpr int kRounds = 60;
   std::atomic<pid_t> lane_thread{0};
   test::SwitchOptions options;
   options.slots = GetParam().slots;
@@ -180,10 +180,6 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
   EXPECT_EQ(lane.allocations, 0u);
   EXPECT_EQ(lane.locks, 0u);
   EXPECT_EQ(lane.system_calls, 0u) << "the last one: " << lane.last_system_call;
-  // With slots of its own a fragment has no news for a worker that waits for nothing.
-  if (GetParam().policy == std::string("static")) {
-    EXPECT_EQ(lane.wake_ups, 0u);
-  }
   const Counts client = path::counts_of(Role::kClient);
   EXPECT_EQ(client.allocations, 0u);
   if (lane.allocations + lane.locks != 0) path::print_first_call(Role::kLane);
@@ -209,7 +205,8 @@ TEST(CountCalls, SeeWhatAThreadDoesAndOnlyThatThread) {
   std::mutex mutex;
   std::thread thread([&] {
     path::set_role(Role::kLane);
-    std::make_unique<int>().reset();  // a thread's first allocation sets up its arena
+    void* volatile memory = std::malloc(100);  // a thread's first allocation sets up its arena
+    std::free(memory);
     id = static_cast<pid_t>(::syscall(SYS_gettid));
     while (step.load() == 0) {
     }
