@@ -34,6 +34,10 @@ struct Case {
   uint64_t coalesce_bytes;
 };
 
+void PrintTo(const Case& test_case, std::ostream* out) {
+  *out << test_case.name;
+}
+
 /// One rank's buffers and what it does with them in a round.
 class Worker {
  public:
