@@ -46,7 +46,7 @@ inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFla
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {
-  uint64_t elements = 0;   ///< of the whole operation
+  uint64_t elements = 0;   ///< of the whole operation, with fused_bits()
   uint32_t operation = 0;  ///< number of the operation within its job
   DType dtype{};
   Op op{};
@@ -55,9 +55,22 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
+/// An operation that a worker has made of several all-reduces has more to agree on: its
+/// operation_elements hold in bits 0..31 the elements, in 32..47 a fingerprint of the tensors'
+/// sizes, in 48..62 the number of tensors, and bit 63, which no number of elements reaches. To the
+/// switch they are a number to be compared.
+inline constexpr uint64_t kFusedBit = uint64_t{1} << 63;
+inline constexpr uint32_t kMaxFusedTensors = (1u << 15) - 1;
+/// What is to be or-ed to `elements`, which must be below 2^32. 0 for an operation without any:
+/// validate() wants it to say so.
+constexpr uint64_t fused_bits(uint64_t elements, uint32_t tensors, uint16_t fingerprint) {
+  if (elements == 0) return 0;
+  return kFusedBit | uint64_t{tensors & kMaxFusedTensors} << 48 | uint64_t{fingerprint} << 32;
+}
+
 struct Message {
   Bitmap bitmap = 0;                ///< workers whose contributions the payload holds
-  uint64_t operation_elements = 0;  ///< signature: elements of the whole operation
+  uint64_t operation_elements = 0;  ///< signature: elements of the whole operation, or fused_bits()
   uint32_t operation = 0;           ///< signature: number of the operation within its job
   uint32_t epoch = 0;
   uint32_t seq = 0;       ///< low 32 bits of the fragment's Seq

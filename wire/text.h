@@ -16,17 +16,23 @@ inline std::string ranks_text(Bitmap ranks) {
   return text;
 }
 
-/// "operation 7: allreduce of 1000 float32 sum"
+/// "operation 7: allreduce of 1000 float32 sum"; ", fused from 3 tensors (sizes 2f0c)" if it is
 inline std::string text_of(const Signature& s) {
   const std::string number = "operation " + std::to_string(s.operation) + ": ";
   if (s.collective == Collective::kBarrier) return number + "barrier";
+  const bool fused = (s.elements & kFusedBit) != 0;
   std::string text = number + std::string(name(s.collective)) + " of " +
-                     std::to_string(s.elements) + " " + std::string(name(s.dtype)) + " " +
-                     std::string(name(s.op));
+                     std::to_string(fused ? s.elements & 0xffffffff : s.elements) + " " +
+                     std::string(name(s.dtype)) + " " + std::string(name(s.op));
   if (s.target != 0)
     text += " into byte " + std::to_string((uint64_t{s.target} - 1) * kTargetUnitBytes) +
             " of the result buffers";
-  return text;
+  if (!fused) return text;
+  constexpr char kDigits[] = "0123456789abcdef";
+  text +=
+      ", fused from " + std::to_string(s.elements >> 48 & kMaxFusedTensors) + " tensors (sizes ";
+  for (int shift = 44; shift >= 32; shift -= 4) text += kDigits[s.elements >> shift & 15];
+  return text + ")";
 }
 
 /// What two sides that disagree did.

@@ -314,6 +314,7 @@ Result<Operation*> Context::start(OperationSpec spec) {
     const auto lock = lock_engine();
     if (!shared_.empty())
       if (auto aimed = aim(spec); !aimed) return tl::unexpected(aimed.error());
+    if (Operation* collected = collect(spec)) return collected;
     transport_->set_idle(false);
     operation = submit(spec, now_ns());
     progress();
@@ -332,6 +333,7 @@ Operation* Context::submit(const OperationSpec& spec, Nanos now) {
 }
 
 void Context::release(Operation* operation) {
+  if (fused_ && fused_->release(operation)) return;
   if (!reproducible_ || !reproducible_->release(operation)) engine_->release(operation);
 }
 
@@ -414,6 +416,7 @@ void Context::drive(const Operation& operation, Nanos deadline) {
 Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_up) {
   if (timeout_ns <= 0) timeout_ns = settings_.timeout_ns;
   const Nanos deadline = now_ns() + timeout_ns;
+  start_collected(*operation);
   for (;;) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) {
@@ -451,6 +454,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
 }
 
 int Context::test(Operation* operation) {
+  start_collected(*operation);
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock && !operation->done.load(std::memory_order_acquire)) return INA_IN_PROGRESS;
   if (!lock) lock = lock_engine();
@@ -676,6 +680,7 @@ int Context::leave(Nanos timeout_ns) {
   {
     const auto lock = lock_engine();
     if (failed_.load() != INA_OK) return failure();
+    if (fused_) fused_->submit_collected(now_ns());
     // The switch takes the closed connection for a lost worker, which is what the others must hear.
     if (engine_->running() != 0)
       return set_error(INA_ERR_ABORTED,
@@ -721,6 +726,7 @@ void Context::stats(ina_stats& stats) {
     const ReproducibleCounters& composed = reproducible_->counters();
     stats.operations += composed.operations - composed.parts;
   }
+  if (fused_) stats.operations += fused_->counters().tensors - fused_->counters().operations;
   stats.fragments_sent = engine.fragments_sent;
   stats.fragments_resent = engine.fragments_resent;
   stats.results_received = engine.results;

@@ -21,6 +21,7 @@
 #include "client/src/bulk_copy.h"
 #include "client/src/engine.h"
 #include "client/src/frame_transport.h"
+#include "client/src/fused.h"
 #include "client/src/memory.h"
 #include "client/src/reproducible_engine.h"
 #include "client/src/settings.h"
@@ -56,6 +57,17 @@ class Context {
 
   /// Has the background thread look after what is under way.
   void kick();
+  void kick_if_running();
+
+  // Groups (fused_calls.cc). Each has a number, from 1.
+  int start_group();
+  int end_group();
+  /// 0: none.
+  uint32_t open_group() const { return open_group_.load(); }
+  /// INA_ERR_INVALID, with a text, while a group is open.
+  int refuse_in_group(std::string_view function);
+  /// The same while it is this one.
+  int refuse_in_group(std::string_view function, uint32_t group);
 
   /// Memory that the switch reads where it lies.
   Result<void*> allocate(size_t bytes);
@@ -90,6 +102,10 @@ class Context {
   void wake_driver();
   Operation* submit(const OperationSpec& spec, Nanos now);
   void release(Operation* operation);
+  Operation* collect(const OperationSpec& spec);
+  /// Starts what is collected if this is among it: somebody asks for its result.
+  void start_collected(const Operation& operation);
+  void send_submitted();
   uint64_t overflows() const;
   bool progress();
   void report_mismatch(const aggregator::FallbackMismatch& mismatch);
@@ -153,6 +169,8 @@ class Context {
   std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
   std::vector<RegisteredMemory> registered_;        ///< under mutex_
   std::vector<SharedResults> shared_;               ///< under mutex_
+  std::optional<Fused> fused_;                      ///< under mutex_; once it is needed
+  uint32_t groups_ = 0;                             ///< under mutex_: opened so far
   TransportCounters lost_counters_;  ///< under mutex_: of transports that were replaced
   Standing standing_;                ///< background thread: when the switch went
 
@@ -164,9 +182,11 @@ class Context {
   std::atomic<bool> driving_{false};
   std::atomic<int> sleepers_{0};  ///< threads that sleep on cv_
   std::atomic<size_t> running_{0};
-  std::atomic<bool> called_{false};  ///< something may have come while nothing was under way
-  bool all_sent_ = true;             ///< by the last progress(); under mutex_
-  bool mismatch_reported_ = false;   ///< to this switch; under mutex_
+  std::atomic<bool> has_collected_{false};  ///< written under mutex_
+  std::atomic<uint32_t> open_group_{0};     ///< written under mutex_
+  std::atomic<bool> called_{false};         ///< something may have come while nothing was under way
+  bool all_sent_ = true;                    ///< by the last progress(); under mutex_
+  bool mismatch_reported_ = false;          ///< to this switch; under mutex_
 
   mutable std::mutex state_mutex_;  ///< what follows, and cv_
   std::condition_variable cv_;

@@ -101,7 +101,7 @@ void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) con
   Message& message = packet.message;
   message = Message{};
   message.bitmap = bit_of(config_.rank);
-  message.operation_elements = operation.spec.elements;
+  message.operation_elements = operation.spec.elements | operation.spec.fused;
   message.operation = operation.number;
   message.epoch = config_.epoch;
   message.seq = seq.low();
@@ -246,7 +246,7 @@ void Engine::sent(size_t count, Nanos now) {
     Operation* operation = to_send_.front();
     mark_sent(next_, *operation, false, now);
     ++next_;
-    if (++operation->sent == operation->fragments) to_send_.pop_front();
+    if (++operation->sent == operation->fragments) to_send_.erase(to_send_.begin());
   }
 }
 

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,6 +63,8 @@ struct OperationSpec {
   /// Nothing of it, nor of any later operation, is sent before release_hold().
   bool held = false;
   OperationListener* listener = nullptr;
+  uint64_t fused = 0;       ///< wire::fused_bits() of an operation made of several
+  bool deferrable = false;  ///< may be started later, together with others
 };
 
 /// An operation under way. Owned by the engine; valid until release().
@@ -243,8 +244,9 @@ class Engine {
   Seq results_end_;
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
-  std::deque<Operation*> running_;  ///< in order of submission
-  std::deque<Operation*> to_send_;  ///< those with fragments not sent yet
+  // Not deques, which allocate as they move on.
+  std::vector<Operation*> running_;  ///< in order of submission
+  std::vector<Operation*> to_send_;  ///< those with fragments not sent yet
   std::vector<std::unique_ptr<Operation>> storage_;
   std::vector<Operation*> spare_;
   std::vector<Operation*> finished_;

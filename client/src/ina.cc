@@ -8,7 +8,7 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "client/src/context.h"
 
@@ -20,27 +20,35 @@ using ina::client::OperationSpec;
 
 // A request is its operation; the context comes with it.
 struct ina_request {
-  ina_context* context;
-  Operation* operation;
+  ina_context* context = nullptr;
+  Operation* operation = nullptr;
+  uint32_t group = 0;  ///< that was open when it was made
 };
 
 struct ina_context {
   std::unique_ptr<Context> impl;
 
-  /// Requests live until they are released or the context ends.
-  ina_request* keep(std::unique_ptr<ina_request> request) {
+  /// Requests are used again, and live until the context ends.
+  ina_request* new_request() {
     const std::lock_guard lock(mutex);
-    ina_request* raw = request.get();
-    requests.emplace(raw, std::move(request));
-    return raw;
+    if (spare.empty()) {
+      spare.reserve(requests.size() + 1);
+      requests.push_back(std::make_unique<ina_request>());
+      spare.push_back(requests.back().get());
+    }
+    ina_request* request = spare.back();
+    spare.pop_back();
+    request->context = this;
+    return request;
   }
   void release(ina_request* request) {
     const std::lock_guard lock(mutex);
-    requests.erase(request);
+    spare.push_back(request);
   }
 
   std::mutex mutex;
-  std::unordered_map<ina_request*, std::unique_ptr<ina_request>> requests;
+  std::vector<std::unique_ptr<ina_request>> requests;
+  std::vector<ina_request*> spare;  ///< with capacity for all
 };
 
 namespace {
@@ -199,6 +207,8 @@ int ina_allreduce(ina_context* context, const void* send, void* recv, size_t cou
     if (const int status = check_arguments(context, "ina_allreduce", send, recv, count, dtype, op);
         status != INA_OK)
       return status;
+    if (const int status = context->impl->refuse_in_group("ina_allreduce"); status != INA_OK)
+      return status;
     Operation* operation = nullptr;
     if (const int status = start(context, spec_of(send, recv, count, dtype, op), &operation);
         status != INA_OK)
@@ -219,13 +229,17 @@ int ina_allreduce_async(ina_context* context, const void* send, void* recv, size
             check_arguments(context, "ina_allreduce_async", send, recv, count, dtype, op);
         status != INA_OK)
       return status;
-    auto handle = std::make_unique<ina_request>(ina_request{context, nullptr});
-    if (const int status =
-            start(context, spec_of(send, recv, count, dtype, op), &handle->operation);
-        status != INA_OK)
+    ina_request* made = context->new_request();
+    OperationSpec spec = spec_of(send, recv, count, dtype, op);
+    spec.deferrable = true;
+    made->group = context->impl->open_group();
+    const int status = guarded([&] { return start(context, spec, &made->operation); });
+    if (status != INA_OK) {
+      context->release(made);
       return status;
-    context->impl->kick();
-    *request = context->keep(std::move(handle));
+    }
+    context->impl->kick_if_running();
+    *request = made;
     return INA_OK;
   });
 }
@@ -234,6 +248,9 @@ int ina_wait(ina_request* request, int64_t timeout_us) {
   return guarded([&]() -> int {
     if (!request) return global_failure(INA_ERR_INVALID, "ina_wait: request is NULL");
     if (const int status = check_context(request->context, "ina_wait"); status != INA_OK)
+      return status;
+    if (const int status = request->context->impl->refuse_in_group("ina_wait", request->group);
+        status != INA_OK)
       return status;
     const auto [status, released] =
         request->context->impl->wait(request->operation, timeout_us * 1000, false);
@@ -258,15 +275,35 @@ int ina_test(ina_request* request) {
     if (!request) return global_failure(INA_ERR_INVALID, "ina_test: request is NULL");
     if (const int status = check_context(request->context, "ina_test"); status != INA_OK)
       return status;
+    if (const int status = request->context->impl->refuse_in_group("ina_test", request->group);
+        status != INA_OK)
+      return status;
     const int status = request->context->impl->test(request->operation);
     if (status != INA_IN_PROGRESS) request->context->release(request);
     return status;
   });
 }
 
+int ina_group_start(ina_context* context) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_group_start"); status != INA_OK)
+      return status;
+    return context->impl->start_group();
+  });
+}
+
+int ina_group_end(ina_context* context) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_group_end"); status != INA_OK) return status;
+    return context->impl->end_group();
+  });
+}
+
 int ina_barrier(ina_context* context, int64_t timeout_us) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, "ina_barrier"); status != INA_OK) return status;
+    if (const int status = context->impl->refuse_in_group("ina_barrier"); status != INA_OK)
+      return status;
     OperationSpec spec;
     spec.collective = ina::Collective::kBarrier;
     Operation* operation = nullptr;

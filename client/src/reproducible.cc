@@ -48,17 +48,23 @@ Operation* Reproducible::start(const OperationSpec& spec, Nanos now) {
   allocate_slots();
   const uint64_t size = chunk_elements(spec.elements);
   const uint64_t count = (spec.elements + size - 1) / size;
-  auto owned = std::make_unique<Composite>();
-  Composite* composite = owned.get();
+  if (spare_.empty()) {
+    composites_.reserve(composites_.size() + 1);
+    spare_.reserve(composites_.size() + 1);
+    spare_.push_back(std::make_unique<Composite>());
+  }
+  Composite* composite = spare_.back().get();
   composite->parts.reserve(3 * count);
-  composites_.reserve(composites_.size() + 1);
-  const uint64_t begin = first_ + chunks_.size();
+  const uint64_t begin = end();
   chunks_.resize(chunks_.size() + count);
-  composites_.push_back(std::move(owned));
+  composites_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
 
   Operation& whole = composite->whole;
   whole.spec = spec;
   whole.fragments = count;
+  whole.complete = 0;
+  whole.done.store(false, std::memory_order_relaxed);
   whole.started = now;
   for (uint64_t i = 0; i < count; ++i) {
     Chunk& chunk = this->chunk(begin + i);
@@ -106,7 +112,7 @@ void Reproducible::submit_values(uint64_t number) {
 // Lets E go of as many chunks as there is scratch memory for, but of a tensor's third and later
 // ones only when it is nearly their turn: finding exponents takes time that V could be on its way.
 void Reproducible::prepare_exponents() {
-  for (; prepared_ < first_ + std::min<uint64_t>(chunks_.size(), kSlots); ++prepared_) {
+  for (; prepared_ < std::min(end(), first_ + kSlots); ++prepared_) {
     Chunk& chunk = this->chunk(prepared_);
     if (chunk.index >= 2 && prepared_ >= first_ + 2 && !this->chunk(prepared_ - 2).has_exponents)
       return;
@@ -182,10 +188,18 @@ void Reproducible::finish(uint64_t number) {
     ++counters_.operations;
     whole.done.store(true, std::memory_order_release);
   }
-  while (!chunks_.empty() && chunks_.front().done) {
-    chunks_.pop_front();
+  drop_done();
+}
+
+/// A deque would allocate as it moves on.
+void Reproducible::drop_done() {
+  while (done_ < chunks_.size() && chunks_[done_].done) {
+    ++done_;
     ++first_;
   }
+  if (done_ < chunks_.size() - done_) return;
+  chunks_.erase(chunks_.begin(), chunks_.begin() + static_cast<ptrdiff_t>(done_));
+  done_ = 0;
 }
 
 void Reproducible::completed(Operation& part) {
@@ -215,6 +229,8 @@ bool Reproducible::release(Operation* operation) {
   if (found == composites_.end()) return false;
   if (!operation->done.load(std::memory_order_relaxed)) ended_ = true;
   for (Operation* part : (*found)->parts) operations_.forget(part);
+  (*found)->parts.clear();
+  spare_.push_back(std::move(*found));
   composites_.erase(found);
   return true;
 }

@@ -12,7 +12,6 @@
 // that disagree.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -97,7 +96,9 @@ class Reproducible {
   };
 
   void allocate_slots();
-  Chunk& chunk(uint64_t number) { return chunks_[number - first_]; }
+  Chunk& chunk(uint64_t number) { return chunks_[done_ + (number - first_)]; }
+  uint64_t end() const { return first_ + (chunks_.size() - done_); }
+  void drop_done();
   Slot& slot(uint64_t number) { return slots_[number % kSlots]; }
   void submit_exponents(uint64_t number);
   void submit_values(uint64_t number);
@@ -108,11 +109,13 @@ class Reproducible {
   HeldOperations& operations_;
   const uint32_t workers_;
   const uint32_t headroom_;
-  std::vector<Slot> slots_;   ///< of chunk n: n mod kSlots
-  std::deque<Chunk> chunks_;  ///< not done, in order of submission over all composites
-  uint64_t first_ = 0;        ///< number of chunks_.front()
-  uint64_t prepared_ = 0;     ///< first chunk whose E is still held
+  std::vector<Slot> slots_;    ///< of chunk n: n mod kSlots
+  std::vector<Chunk> chunks_;  ///< in order of submission over all composites
+  size_t done_ = 0;            ///< of chunks_, at its front, that are of no use any more
+  uint64_t first_ = 0;         ///< number of the first chunk that is not done
+  uint64_t prepared_ = 0;      ///< first chunk whose E is still held
   std::vector<std::unique_ptr<Composite>> composites_;
+  std::vector<std::unique_ptr<Composite>> spare_;  ///< with capacity for all
   bool ended_ = false;
   ReproducibleCounters counters_;
 };

@@ -113,6 +113,10 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   const auto threads = field("copy_threads", c.copy_threads, c.copy_threads != 0, 1, 256,
                              environment, {"INA_COPY_THREADS"}, 0);
   if (!threads) return tl::unexpected(threads.error());
+  const auto coalesce =
+      field("coalesce_bytes", static_cast<int64_t>(c.coalesce_bytes), c.coalesce_bytes != 0, 0,
+            int64_t{64} << 20, environment, {"INA_COALESCE_BYTES"}, 0);
+  if (!coalesce) return tl::unexpected(coalesce.error());
   if (c.idle < INA_IDLE_AUTO || c.idle > INA_IDLE_INTERRUPT)
     return fail(INA_ERR_INVALID, "ina_config.idle: " + std::to_string(c.idle) + " is no ina_idle");
   settings.idle = static_cast<IdleMode>(c.idle);
@@ -136,6 +140,7 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   settings.timeout_ns = *timeout_us * 1000;
   settings.rejoin_timeout_ns = *rejoin_us * 1000;
   settings.window_bytes = static_cast<uint64_t>(*window);
+  settings.coalesce_bytes = static_cast<size_t>(*coalesce);
   settings.copy_threads = static_cast<int>(*threads);
   return settings;
 }

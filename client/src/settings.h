@@ -19,6 +19,7 @@ struct Settings {
   uint64_t window_bytes = 0;  ///< 0: what the switch grants
   IdleMode idle = IdleMode::kAuto;
   int copy_threads = 0;
+  size_t coalesce_bytes = 0;  ///< 0: asynchronous all-reduces are not fused
   bool reproducible = false;  ///< sums of floats do not depend on the order of arrival
 };
 

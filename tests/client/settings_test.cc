@@ -62,6 +62,20 @@ TEST(Settings, RejoinTimeoutIsTheFieldOrTheVariable) {
               HasSubstr("ina_config.rejoin_timeout_us: -1 is not in 1.."));
 }
 
+TEST(Settings, CoalescingIsOffUnlessTheFieldOrTheVariableSaysHowMuch) {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_EQ(resolve_with(variables)->coalesce_bytes, 0u);
+  variables["INA_COALESCE_BYTES"] = "65536";
+  EXPECT_EQ(resolve_with(variables)->coalesce_bytes, 65'536u);
+  ina_config config;
+  ina_config_init(&config);
+  config.coalesce_bytes = 4096;
+  EXPECT_EQ(resolve_with(variables, &config)->coalesce_bytes, 4096u);
+  config.coalesce_bytes = (64 << 20) + 1;
+  EXPECT_THAT(resolve_with(variables, &config).error().text,
+              HasSubstr("ina_config.coalesce_bytes: 67108865 is not in 0..67108864"));
+}
+
 TEST(Settings, WhatIsWrongIsNamed) {
   const auto text = [](const Variables& variables) {
     const auto settings = resolve_with(variables);

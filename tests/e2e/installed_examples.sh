@@ -55,11 +55,13 @@ case $flags in
   *) fail "pkg-config does not point at the installation: $flags" ;;
 esac
 
-cp "$source/examples/allreduce.c" "$source/examples/allreduce.cpp" "$work"
+cp "$source/examples/allreduce.c" "$source/examples/allreduce.cpp" "$source/examples/group.cpp" \
+  "$work"
 # shellcheck disable=SC2086  # flags are words
 {
   gcc -std=c11 -Wall -Wextra -Werror "$work/allreduce.c" $flags -o "$work/allreduce_c"
   g++ -std=c++20 -Wall -Wextra -Werror "$work/allreduce.cpp" $flags -o "$work/allreduce_cpp"
+  g++ -std=c++20 -Wall -Wextra -Werror "$work/group.cpp" $flags -o "$work/group"
 }
 
 library=$(only libina.so.0)
@@ -93,12 +95,13 @@ run() {
 
 run allreduce_c "100000 elements, each 3"
 run allreduce_cpp "means 0.5 and 5"
+run group "100 tensors, mean 0.5"
 
 # And without a switch: an error, not a hang or a crash.
 kill "$switch_pid"
 wait "$switch_pid" || fail "the switch ended with status $?"
 switch_pid=
-for program in allreduce_c allreduce_cpp; do
+for program in allreduce_c allreduce_cpp group; do
   status=0
   INA_RANK=0 INA_TIMEOUT_US=500000 "$work/$program" >"$work/out" 2>&1 || status=$?
   [ "$status" -eq 1 ] || fail "$program without a switch ended with status $status"

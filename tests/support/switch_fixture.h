@@ -28,6 +28,8 @@ struct SwitchOptions {
   scheduler::PolicyOptions policy = {};  ///< its kind follows from the conductor's
   /// Whatever else is to differ from the defaults.
   std::function<void(switchd::ConductorConfig&)> conductor = {};
+  /// Called on each lane's thread before it polls.
+  std::function<void()> on_lane_thread = {};
 };
 
 class TestSwitch {
@@ -73,7 +75,10 @@ class TestSwitch {
       links.push_back(links_.back().get());
       lanes_.push_back(std::make_unique<switchd::Lane<>>(
           lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back()));
-      threads_.emplace_back([raw = lanes_.back().get()] { raw->run(); });
+      threads_.emplace_back([this, raw = lanes_.back().get()] {
+        if (options_.on_lane_thread) options_.on_lane_thread();
+        raw->run();
+      });
     }
     conductor_ = std::make_unique<switchd::Conductor>(config, std::move(*state), links);
     const auto opened = conductor_->open();

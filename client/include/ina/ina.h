@@ -126,6 +126,8 @@ typedef struct ina_config {
   int64_t rejoin_timeout_us; /* how long a switch may be gone, e.g. while it is restarted; running
                                 operations only take longer; 0: INA_REJOIN_TIMEOUT_US or 30 s */
   ina_numeric numeric;
+  uint64_t coalesce_bytes; /* small asynchronous all-reduces are fused up to this size (see
+                              ina_allreduce_async), at most 64 MiB; 0: INA_COALESCE_BYTES or off */
 } ina_config;
 
 /* Sets every field to its default. */
@@ -157,6 +159,17 @@ INA_API int ina_allreduce(ina_context* context, const void* send, void* recv, si
 INA_API int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
                                 ina_dtype dtype, ina_op op, ina_request** request);
 
+/* With ina_config.coalesce_bytes, all-reduces started so are collected and made into one operation,
+ * as long as they have the same data type and op, are smaller than 64 KiB, and fit together in
+ * coalesce_bytes. What is collected is started
+ *   when it fills coalesce_bytes, or what comes next does not fit any more;
+ *   when an operation is started that cannot join it: another data type or op, a larger one, a
+ *   blocking one, a barrier, a group;
+ *   when ina_wait, ina_test or ina_request_free is called for one of its requests, or ina_finalize.
+ * This depends on the order of calls only, never on time. All ranks must therefore make the same
+ * calls in the same order, these included (repeating one changes nothing), and have the same
+ * coalesce_bytes, or the job ends with INA_ERR_MISMATCH, whose text names both sides. */
+
 /* Waits for one operation. INA_ERR_TIMEOUT: still running, call again. */
 INA_API int ina_wait(ina_request* request, int64_t timeout_us);
 
@@ -167,6 +180,20 @@ INA_API int ina_test(ina_request* request);
 /* Waits for the operation as a blocking call does: when the context's default time passes, the job
  * is ended for all ranks. Frees the request in any case, so the buffers are the caller's again. */
 INA_API int ina_request_free(ina_request* request);
+
+/* All-reduces started with ina_allreduce_async between the two calls are fused: those with the same
+ * data type and op that are smaller than 64 KiB are gathered, summed by one operation and
+ * scattered, which saves the cost of an operation for each. They start when enough of them have
+ * come together, at ina_group_end at the latest; larger ones start at once by themselves. Each has
+ * its request as always. Results are those of unfused operations; with INA_NUMERIC_REPRODUCIBLE,
+ * sums and averages of floats are not fused, because a block of elements shares an exponent.
+ * All ranks must start the same operations between the same two calls.
+ * While a group is open, INA_ERR_INVALID is returned by ina_allreduce and ina_barrier, by ina_wait
+ * and ina_test for its requests (which stay valid), and by ina_group_start: groups do not nest.
+ * ina_request_free of one of its requests starts what has been collected, because it must give the
+ * buffers back; the group stays open. A group belongs to the context, not to a thread. */
+INA_API int ina_group_start(ina_context* context);
+INA_API int ina_group_end(ina_context* context);
 
 /* Returns when all ranks have called it. */
 INA_API int ina_barrier(ina_context* context, int64_t timeout_us);

@@ -237,4 +237,25 @@ class Context {
   std::unique_ptr<ina_context, Deleter> context_;
 };
 
+/// Fuses the small all-reduces that are started while it lives (ina_group_start). end() tells
+/// errors, the destructor does not; wait for the requests after either.
+class Group {
+ public:
+  explicit Group(Context& context) : context_(context.get()) {
+    detail::check(ina_group_start(context_), context_);
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group() {
+    if (context_) ina_group_end(context_);
+  }
+  void end() {
+    ina_context* context = std::exchange(context_, nullptr);
+    if (context) detail::check(ina_group_end(context), context);
+  }
+
+ private:
+  ina_context* context_;
+};
+
 }  // namespace ina

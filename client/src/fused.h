@@ -1,0 +1,100 @@
+// Small all-reduces made into one: their tensors are gathered in a scratch buffer, summed by one
+// operation, and scattered when it completes. Elements are reduced one by one, so the results are
+// what each all-reduce by itself gives. Pure; under the context's lock.
+//
+// Tensors are collected in buckets, one data type and operation each. A group has a bucket for each
+// kind, submitted when it is full or the group ends. Without a group, coalescing has one bucket,
+// submitted before anything else than its next tensor is started, or when its caller asks for one
+// of its results. All of this follows from the order of calls, never from time, so ranks that make
+// the same calls fuse the same tensors; ranks that do not are told apart by the signature, which
+// holds the number of tensors and a fingerprint of their sizes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "client/src/engine.h"
+
+namespace ina::client {
+
+struct FusedCounters {
+  uint64_t tensors = 0;     ///< all-reduces completed
+  uint64_t operations = 0;  ///< of the engine, of which they were made
+};
+
+/// All fused operations of one context.
+class Fused final : private OperationListener {
+ public:
+  /// From this size on a tensor goes by itself: copying it twice costs more than an operation.
+  static constexpr size_t kLargeBytes = size_t{64} << 10;
+  /// Of a group's bucket.
+  static constexpr size_t kGroupBytes = size_t{256} << 10;
+  static constexpr uint32_t kMaxTensors = wire::kMaxFusedTensors;
+
+  /// `coalesce_bytes`: size of a bucket outside of groups; 0: nothing is fused there. `engine` must
+  /// outlive it.
+  Fused(Engine& engine, size_t coalesce_bytes);
+  Fused(const Fused&) = delete;
+  Fused& operator=(const Fused&) = delete;
+
+  /// To be told of every operation before it is started. Either collects it and returns what stands
+  /// for it until release(), or returns nullptr: the caller is to submit it, and what must come
+  /// before it has been submitted. `fusable`: it may be started later. Throws std::bad_alloc.
+  Operation* collect(const OperationSpec& spec, bool fusable, Nanos now);
+  /// Fuses what is collected from now on until submit_collected().
+  void start_group(Nanos now);
+  /// Submits what is collected, but goes on in the group.
+  void submit_collected(Nanos now);
+  void end_group(Nanos now);
+
+  /// Whether collect() has returned this operation, and it is not submitted yet.
+  bool is_collected(const Operation& operation) const;
+  /// Whether anything is collected and not submitted.
+  bool has_collected() const { return !open_.empty(); }
+  /// Returns false if the operation is not one of collect()'s. It must be done, or the job ended:
+  /// then nothing goes on any more.
+  bool release(Operation* operation);
+
+  const FusedCounters& counters() const { return counters_; }
+
+ private:
+  /// What stands for one tensor.
+  struct Tensor : Operation {
+    Tensor* next = nullptr;  ///< in its bucket
+    bool collected = false;
+  };
+  struct Bucket {
+    DType dtype{};
+    Op op{};
+    Tensor* first = nullptr;
+    Tensor* last = nullptr;
+    uint32_t tensors = 0;
+    uint64_t elements = 0;
+    uint64_t sizes_hash = 0;
+    Operation* operation = nullptr;  ///< once submitted
+    std::unique_ptr<std::byte[]> scratch;
+  };
+
+  size_t capacity_bytes() const { return in_group_ ? kGroupBytes : coalesce_bytes_; }
+  Bucket* open_bucket(const OperationSpec& spec);
+  Tensor* new_tensor(const OperationSpec& spec, Nanos now);
+  void submit(Bucket& bucket, Nanos now);
+  void forget_spent();
+  void completed(Operation& operation) override;
+
+  Engine& engine_;
+  const size_t coalesce_bytes_;
+  bool in_group_ = false;
+  bool ended_ = false;
+  FusedCounters counters_;
+  // All lists have the capacity that they may need, so that moving between them never fails.
+  std::vector<Bucket*> open_;      ///< in the order of their first tensors
+  std::vector<Bucket*> running_;   ///< submitted, not complete
+  std::vector<Operation*> spent_;  ///< complete operations of the engine
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  std::vector<Bucket*> spare_buckets_;
+  std::vector<std::unique_ptr<Tensor>> tensors_;
+  std::vector<Tensor*> spare_tensors_;
+};
+
+}  // namespace ina::client
