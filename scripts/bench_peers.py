@@ -44,7 +44,9 @@ ROUNDS, QUICK_ROUNDS = 9, 3
 TURN_S, QUICK_TURN_S = 0.2, 0.1
 MIN_OPERATIONS, MAX_OPERATIONS = 3, 10_000
 # Buffers of this size go back to the system after a turn: all competitors' together would not fit.
+# A turn takes seconds, so there are fewer rounds.
 RELEASE_FROM_BYTES = 64 << 20
+LARGE_ROUNDS = 5
 # Send and receive buffers, and what libraries allocate for themselves.
 MEMORY_FACTOR = 5
 AREA_BYTES = 4096
@@ -351,12 +353,15 @@ class Comparison:
             progress(f"{self.ranks} ranks, {size} bytes: checking {contestant.name}")
             self.attempt(contestant, lambda c=contestant: self.prepare(c, size))
         rounds = []
-        for number in range(self.options.rounds):
+        planned = self.options.rounds
+        if size >= RELEASE_FROM_BYTES:
+            planned = min(planned, LARGE_ROUNDS)
+        for number in range(planned):
             samples = {}
             start = number % max(1, len(self.contestants))
             for contestant in self.contestants[start:] + self.contestants[:start]:
                 progress(f"{self.ranks} ranks, {size} bytes: round {number + 1} of "
-                         f"{self.options.rounds}, {contestant.name}")
+                         f"{planned}, {contestant.name}")
                 sample = self.attempt(contestant, lambda c=contestant: self.turn(c, size))
                 if sample:
                     samples[contestant.name] = sample
