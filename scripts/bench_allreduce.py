@@ -4,12 +4,13 @@
     bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--ports shm,memif] [--quick] [--json FILE]
 
 Starts ina-switchd with a socket of its own in a temporary folder, runs ina-perf with each number of
-ranks over each kind of port, and checks by the switch's own counters that it absorbed exactly ranks x
-bytes of all operations: a benchmark that does not go through the switch, or not completely, fails. So
-does one whose results are not correct. On the shm port, registered buffers are measured beside plain
-ones where libina has them; on memif each rank has a port of its own. Prints a table; --json writes
-{"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as ina-perf gives it, and
-"port"]}. Where memif cannot be used a row has null for figures and "missing" says why.
+ranks over each kind of port, and checks by the switch's own counters that it absorbed exactly ranks
+x bytes of all operations: a benchmark that does not go through the switch, or not completely,
+fails. So does one whose results are not correct. On the shm port, registered buffers are measured
+beside plain ones where libina has them; on memif each rank has a port of its own. Prints a table;
+--json writes {"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as
+ina-perf gives it, and "port"]}. Where memif cannot be used a row has null for figures and "missing"
+says why.
 """
 
 import argparse
@@ -50,7 +51,7 @@ eal:
   huge: no
   memory: 256 MiB
 """
-# A port's socket is its own: with a common one DPDK 22.11's second device finds the first in its way.
+# Each port has its own socket: a second device on a common one makes DPDK 22.11 panic here.
 MEMIF_PORT = """\
   - name: memif{number}
     type: ethdev
@@ -215,7 +216,8 @@ def run_perf(build, switch, port, buffers, ranks, sizes, quick):
 
 def check(rows, ranks, sizes, absorbed_bytes):
     if sorted(row["bytes"] for row in rows) != sorted(sizes):
-        raise BenchError(f"{ranks} ranks: asked for {sizes} bytes, got {[r['bytes'] for r in rows]}")
+        raise BenchError(f"{ranks} ranks: asked for {sizes} bytes, "
+                         f"got {[row['bytes'] for row in rows]}")
     for row in rows:
         if row["ranks"] != ranks or row["correct"] is not True:
             raise BenchError(f"{ranks} ranks: wrong result: {row}")

@@ -5,16 +5,22 @@
                    [--json FILE]
 
 For each number of ranks all competitors are started at once: n processes each, of one harness
-(bench/peers) linked with one library, which sleep in read() while it is not their turn. For each size,
-each competitor shows that its sums are right in every element; then, in each round, all take
-their turn, in an order that is rotated from round to round: k operations, each from a start line that
-is the same for all competitors, timed until the slowest rank has its result. A sample is the median of
-the k. Before and after each turn the round trip between two cores is measured, which on virtual
-machines changes within seconds and shared memory's speed with it.
+(bench/peers) linked with one library, which sleep in read() while it is not their turn. For each
+size, each competitor shows that its sums are right in every element; then, in each round, all take
+their turn, in an order that is rotated from round to round: k operations, each from a start line
+that is the same for all competitors, timed until the slowest rank has its result. A sample is the
+median of the k. Before and after each turn the round trip between two cores is measured, which on
+virtual machines changes within seconds and shared memory's speed with it.
 
 --json writes {"meta": ..., "rows": [one object for each number of ranks, size, and kind of our
-buffers]}. Ratios are the peer's time by ours in the same round, medians over the rounds: above 1 where
-ours is faster. A peer that is not installed, or fails, is null, and `missing` says why.
+buffers]}. Ratios are the peer's time by ours in the same round, medians over the rounds: above 1
+where ours is faster. A peer that is not installed, or fails, is null, and `missing` says why.
+
+Processes are bound to cores if there is one for each rank and one for the switch; otherwise nobody
+is, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by the only means that it
+documents, MPIR_CVAR_POLLS_BEFORE_YIELD (it waits for whole time slices nevertheless). Gloo sleeps
+by itself. MPI and the ring of Gloo work out of place, as ours; Gloo's halving-doubling in place,
+and the copy that makes up for it is not timed.
 """
 
 import argparse
@@ -35,7 +41,8 @@ import sys
 import tempfile
 import time
 
-from bench_allreduce import CONFIG, SLOT_BYTES, BenchError, Switch, cpu_model, memory_bytes, output_of
+from bench_allreduce import (CONFIG, SLOT_BYTES, BenchError, Switch, cpu_model, memory_bytes,
+                             output_of)
 from bench_peers_report import HEADER, OURS, make_row, table_line
 
 SIZES_BYTES = [4 << 10 << 2 * i for i in range(9)]  # 4 KiB .. 256 MiB
@@ -57,8 +64,8 @@ REQUEST_DEADLINE_S = 180
 STOP_DEADLINE_S = 10
 
 OPENMPI = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1"]
-# By contestant's team: the program, how it is launched ({ranks}, {oversubscribed: 0 or 1}), and what
-# goes into the environment. No launcher: the ranks are started here.
+# By contestant's team: the program, how it is launched, and what goes into the environment, always
+# and when there are more ranks than cores. No launcher: the ranks are started here.
 TEAMS = {
     "ina": {"program": "peer_ina"},
     "openmpi_shm": {
@@ -75,8 +82,7 @@ TEAMS = {
     "mpich": {
         "program": "peer_mpich",
         "launcher": ["mpiexec.mpich", "-bind-to", "none", "-n", "{ranks}"],
-        # MPICH spins in all its waits. This variable is what it documents for giving way; on its own
-        # it does so once in 1000 polls.
+        # MPICH spins in all its waits. By itself it yields once in 1000 polls.
         "oversubscribed_environment": {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"},
     },
     "gloo": {"program": "peer_gloo"},
@@ -470,7 +476,8 @@ def main():
     sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
     if options.sizes:
         sizes = [int(size) for size in options.sizes.split(",")]
-    all_ranks = [int(n) for n in (options.ranks or ("2,4" if options.quick else "2,4,8")).split(",")]
+    all_ranks = options.ranks or ("2,4" if options.quick else "2,4,8")
+    all_ranks = [int(ranks) for ranks in all_ranks.split(",")]
 
     rows, teams = [], {}
     meta = metadata(options, teams)
