@@ -57,13 +57,16 @@ LARGE_ROUNDS = 5
 # Send and receive buffers, and what libraries allocate for themselves.
 MEMORY_FACTOR = 5
 AREA_BYTES = 4096
+LAST_WORDS = 300  # characters of what a failed competitor printed
 
 START_DEADLINE_S = 60
 # Of one request; an operation on 256 MiB takes a second or two at most.
 REQUEST_DEADLINE_S = 180
 STOP_DEADLINE_S = 10
 
-OPENMPI = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1"]
+# plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
+OPENMPI = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated",
+           "--mca", "pml", "ob1"]
 # By contestant's team: the program, how it is launched, and what goes into the environment, always
 # and when there are more ranks than cores. No launcher: the ranks are started here.
 TEAMS = {
@@ -210,8 +213,9 @@ class Team:
                                + self.last_words())
 
     def last_words(self):
-        text = self.log.read_text(errors="replace").strip() if self.log.exists() else ""
-        return f"it said: {text[-600:]}" if text else "it said nothing"
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        text = " ".join(line.strip() for line in text.splitlines() if line.strip(" -"))
+        return f"it said: {text[:LAST_WORDS]}" if text else "it said nothing"
 
     def ask(self, request):
         """All ranks' answers, by rank."""
