@@ -396,8 +396,10 @@ class Comparison:
         contestant.operations = MIN_OPERATIONS
         for share in (0.1, 1):  # a few operations are a poor estimate
             times = contestant.team.run(contestant.mode, size, contestant.operations)
-            fit = self.options.turn_s * share / (statistics.median(times) * 1e-6)
-            contestant.operations = int(min(max(fit, contestant.operations), MAX_OPERATIONS))
+            fit = self.options.turn_s / (statistics.median(times) * 1e-6)
+            contestant.operations = int(min(max(fit * share, MIN_OPERATIONS), MAX_OPERATIONS))
+            if fit <= MIN_OPERATIONS:
+                break  # nothing to estimate better
         self.release(contestant, size)
 
     def turn(self, contestant, size):
