@@ -273,7 +273,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer sizes, few repetitions")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    build = options.build.resolve()
+    build = options.build
     all_sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
     kinds = ["plain", "registered"] if has_registered(build) else ["plain"]
 

@@ -433,10 +433,11 @@ class Comparison:
                              f"ranks x bytes of all operations is {expected}")
 
     def describe(self):
-        """What ran, without the temporary folder's name."""
+        """What ran, without the names of folders that are this machine's."""
         return {team.name: {
             "version": team.version,
-            "command": shlex.join(team.commands[0]).replace(str(self.folder), "TMP"),
+            "command": shlex.join(team.commands[0]).replace(str(self.folder), "TMP")
+                       .replace(str(self.build), str(self.options.build)),
             "environment": team.environment,
             "bound": self.bound,
             "missing": self.lost.get(team.name),
