@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measures all-reduce over a private switch on this machine.
 
-    bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--quick] [--json FILE]
+    bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--ports shm,memif] [--quick] [--json FILE]
 
 Starts ina-switchd with a socket of its own in a temporary folder, runs ina-perf with each number of
-ranks, and checks by the switch's own counters that it absorbed exactly ranks x bytes of all
-operations: a benchmark that does not go through the switch, or not completely, fails. So does one
-whose results are not correct. Prints a table; --json writes
-{"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as ina-perf gives it]}.
+ranks over each kind of port, and checks by the switch's own counters that it absorbed exactly ranks
+x bytes of all operations: a benchmark that does not go through the switch, or not completely,
+fails. So does one whose results are not correct. On the shm port, registered buffers are measured
+beside plain ones where libina has them; on memif each rank has a port of its own. Prints a table;
+--json writes {"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as
+ina-perf gives it, and "port"]}. Where memif cannot be used a row has null for figures and "missing"
+says why.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import os
 import pathlib
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,18 +44,46 @@ log:
   level: warning
 """
 
-SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
-QUICK_SIZES_BYTES = [4 << 10, 1 << 20]
-# ina-perf runs, for each row, these operations beside those that it times and reports as `samples`.
+# memif copies into and out of packets of its own. Without hugepages DPDK takes ordinary memory; the
+# rings of 8 ports with buffers for slots of 8 KiB need most of this.
+MEMIF_EAL = """\
+eal:
+  huge: no
+  memory: 256 MiB
+"""
+# Each port has its own socket: a second device on a common one makes DPDK 22.11 panic here.
+MEMIF_PORT = """\
+  - name: memif{number}
+    type: ethdev
+    ip: 10.0.{number}.1
+    mtu: 9000
+    device: "net_memif{number},role=server,id=0,socket={folder}/memif{number}.sock,\
+socket-abstract=no,rsize=10,bsize=9216"
+"""
+MEMIF_URL = ("memif:{folder}/memif{{rank}}.sock?ip=10.0.{{rank}}.2&mtu=9000&port=memif{{rank}}"
+             "&control={socket}")
+
+SIZES_BYTES = [4, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20,
+               64 << 20, 256 << 20]
+QUICK_SIZES_BYTES = [4, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
+PORTS = ("shm", "memif")
+MEMIF_MAX_BYTES = 64 << 20
 WARMUP_OPERATIONS = 2
-CHECK_OPERATIONS = 2
 START_DEADLINE_S = 20
 RUN_DEADLINE_S = 600
 STOP_DEADLINE_S = 10
 
 
+# How ina-perf says that a port cannot be used here, which is no defect of ours.
+UNAVAILABLE = ("INA_ERR_NO_SWITCH", "INA_ERR_UNSUPPORTED", "INA_ERR_NO_MEMORY", "INA_ERR_REFUSED")
+
+
 class BenchError(Exception):
     """Says in whole what went wrong."""
+
+
+class Unavailable(BenchError):
+    """A port cannot be had on this machine."""
 
 
 def output_of(command):
@@ -111,8 +143,8 @@ class Switch:
             with contextlib.suppress(BenchError, OSError):
                 return self.status()
             if self.process.poll() is not None:
-                raise BenchError(f"ina-switchd ended at once (status {self.process.returncode}):\n"
-                                 + self.log.read_text(errors="replace"))
+                raise Unavailable(f"ina-switchd ended at once (status {self.process.returncode}):\n"
+                                  + self.log.read_text(errors="replace"))
             if time.monotonic() > deadline:
                 raise BenchError(f"ina-switchd did not answer within {START_DEADLINE_S} s:\n"
                                  + self.log.read_text(errors="replace"))
@@ -138,15 +170,34 @@ class Switch:
             self.process.wait()
 
 
-def run_perf(build, switch, ranks, sizes, quick):
+def has_registered(build):
+    """Whether this libina has registered buffers."""
+    return "--registered" in output_of([build / "bench/ina-perf", "--help"])
+
+
+def start_switch(build, folder, port, ranks):
+    """memif ports are polled whether they are used or not: there are as many as ranks."""
+    if port == "shm":
+        return Switch(build, folder, CONFIG, slot_bytes=SLOT_BYTES)
+    ports = "".join(MEMIF_PORT.format(number=n, folder=folder) for n in range(ranks))
+    config = CONFIG.replace("  - name: shm0\n    type: shm\n", "{ports}") + MEMIF_EAL
+    return Switch(build, folder, config, slot_bytes=SLOT_BYTES, ports=ports)
+
+
+def run_perf(build, switch, port, buffers, ranks, sizes, quick):
     """Rows of one ina-perf run, and the command."""
-    report = switch.folder / f"perf-{ranks}.json"
-    command = [str(build / "bench/ina-perf"), "--url", f"shm:{switch.socket}",
-               "--job", f"bench-{ranks}", "--ranks", str(ranks),
-               "--sizes", ",".join(map(str, sizes)), "--dtype", "float32",
-               "--warmup", str(WARMUP_OPERATIONS), "--json", str(report)]
+    report = switch.folder / f"perf-{port}-{buffers}-{ranks}.json"
+    url = f"shm:{switch.socket}"
+    if port == "memif":
+        url = MEMIF_URL.format(folder=switch.folder, socket=switch.socket)
+    command = [str(build / "bench/ina-perf"), "--url", url, "--job", f"bench-{buffers}",
+               "--ranks", str(ranks), "--sizes", ",".join(map(str, sizes)), "--dtype", "float32",
+               "--warmup", str(WARMUP_OPERATIONS), "--switch-pid", str(switch.process.pid),
+               "--json", str(report)]
     if quick:
         command.append("--quick")
+    if buffers == "registered":
+        command.append("--registered")
     before = switch.absorbed_bytes()
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -155,57 +206,95 @@ def run_perf(build, switch, ranks, sizes, quick):
     except subprocess.TimeoutExpired as error:
         raise BenchError(f"no end within {RUN_DEADLINE_S} s: {shlex.join(command)}") from error
     if done.returncode != 0:
-        raise BenchError(f"{shlex.join(command)} ended with status {done.returncode}:\n"
-                         f"{done.stderr.strip()}")
-    rows = json.loads(report.read_text())["rows"]
+        kind = Unavailable if any(name in done.stderr for name in UNAVAILABLE) else BenchError
+        raise kind(f"{shlex.join(command)} ended with status {done.returncode}:\n"
+                   f"{done.stderr.strip()}")
+    rows = [{"port": port, **row} for row in json.loads(report.read_text())["rows"]]
     check(rows, ranks, sizes, switch.absorbed_bytes() - before)
     return rows, shlex.join(command)
 
 
 def check(rows, ranks, sizes, absorbed_bytes):
     if sorted(row["bytes"] for row in rows) != sorted(sizes):
-        raise BenchError(f"{ranks} ranks: asked for {sizes} bytes, got {[r['bytes'] for r in rows]}")
+        raise BenchError(f"{ranks} ranks: asked for {sizes} bytes, "
+                         f"got {[row['bytes'] for row in rows]}")
     for row in rows:
         if row["ranks"] != ranks or row["correct"] is not True:
             raise BenchError(f"{ranks} ranks: wrong result: {row}")
-    expected = sum(
-        ranks * row["bytes"] * (row["samples"] + WARMUP_OPERATIONS + CHECK_OPERATIONS)
-        for row in rows)
+    expected = sum(ranks * row["bytes"] * row["operations"] for row in rows)
     if absorbed_bytes != expected:
         raise BenchError(f"{ranks} ranks: the switch absorbed {absorbed_bytes} bytes, but "
                          f"ranks x bytes of all operations is {expected}")
 
 
+HEADER = ("ranks  port         buffers       bytes  algbw GB/s      p50 us      p99 us  "
+          "workers cpu us  switch cpu us  c2c ns")
+
+
+def figure(value, form):
+    """Formatted, or "-" of the same width where there is none."""
+    return format(value, form) if value is not None else format("-", ">" + form.partition(".")[0])
+
+
 def print_row(row):
-    print(f"{row['ranks']:5d}  {row['bytes']:10d}  {row['dtype']:>8}  {row['algbw_GBps']:10.3f}  "
-          f"{row['p50_us']:10.1f}  {row['p99_us']:10.1f}  {row['core_round_trip_ns']:6.0f}",
-          flush=True)
+    print(f"{row['ranks']:5d}  {row['port']:>5}  {row['buffers']:>14}  {row['bytes']:10d}  "
+          f"{figure(row['algbw_GBps'], '10.3f')}  {figure(row['p50_us'], '10.1f')}  "
+          f"{figure(row['p99_us'], '10.1f')}  {figure(row['cpu_us_per_op'], '14.1f')}  "
+          f"{figure(row['switch_cpu_us_per_op'], '13.1f')}  "
+          f"{figure(row['core_round_trip_ns'], '6.0f')}", flush=True)
+
+
+def missing_rows(ranks, port, buffers, sizes, reason):
+    """What stands for rows that cannot be measured here."""
+    print(f"bench_allreduce: {ranks} ranks over {port}: {reason}", file=sys.stderr)
+    figures = ("algbw_GBps", "p50_us", "p99_us", "cpu_us_per_op", "switch_cpu_us_per_op",
+               "core_round_trip_ns", "correct")
+    return [{"ranks": ranks, "port": port, "buffers": buffers, "bytes": size, "missing": reason,
+             **dict.fromkeys(figures)} for size in sizes]
+
+
+def measure(build, port, buffers, ranks, sizes, quick):
+    """Rows with a switch of their own, and the command."""
+    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
+        switch = start_switch(build, pathlib.Path(folder), port, ranks)
+        try:
+            switch.wait_until_ready()
+            rows, command = run_perf(build, switch, port, buffers, ranks, sizes, quick)
+        finally:
+            switch.stop()
+    return rows, command.replace(folder, "TMP")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--quick", action="store_true", help="two sizes, few repetitions")
+    parser.add_argument("--ports", default=",".join(PORTS))
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, few repetitions")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
+    build = options.build
+    all_sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
+    kinds = ["plain", "registered"] if has_registered(build) else ["plain"]
 
     rows, commands = [], []
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        switch = Switch(options.build.resolve(), pathlib.Path(folder), CONFIG,
-                        slot_bytes=SLOT_BYTES)
-        try:
-            switch.wait_until_ready()
-            print("ranks       bytes     dtype  algbw GB/s      p50 us      p99 us  c2c ns")
-            for ranks in map(int, options.ranks.split(",")):
-                found, command = run_perf(options.build, switch, ranks, sizes, options.quick)
+    print(HEADER)
+    for port in options.ports.split(","):
+        if port not in PORTS:
+            raise BenchError(f"unknown port {port} (known: {', '.join(PORTS)})")
+        sizes = [size for size in all_sizes if port == "shm" or size <= MEMIF_MAX_BYTES]
+        for ranks in map(int, options.ranks.split(",")):
+            for buffers in kinds if port == "shm" else ["plain"]:
+                try:
+                    found, command = measure(build, port, buffers, ranks, sizes, options.quick)
+                    commands.append(command)
+                except Unavailable as error:
+                    if port == "shm":
+                        raise
+                    found = missing_rows(ranks, port, buffers, sizes, str(error))
                 rows += found
-                commands.append(command.replace(folder, "TMP"))
                 for row in found:
                     print_row(row)
-        finally:
-            switch.stop()
     if options.json:
         options.json.write_text(
             json.dumps({"meta": metadata(commands), "rows": rows}, indent=1) + "\n")
@@ -213,6 +302,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         sys.exit(main())
     except BenchError as error:

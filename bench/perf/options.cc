@@ -106,7 +106,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App app{
       "Time and check all-reduces over the INA switch, in the manner of nccl-tests.\n"
       "algbw = bytes / time of the slowest rank; busbw = algbw * 2(n-1)/n; CPU time is the ranks' "
-      "own, without the switch."};
+      "own; the switch's is apart."};
   std::string sizes = "4:256MiB:4";
   std::string dtypes = "float32";
   std::string ops = "sum";
@@ -118,8 +118,10 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.add_option("--ranks", options.ranks,
                  "fork this many ranks; without it, rank and world size come from the launcher")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("--url", options.url,
-                 "the switch, e.g. shm:/run/ina/switch.sock; default: INA_URL");
+  app.add_option(
+      "--url", options.url,
+      "the switch, e.g. shm:/run/ina/switch.sock; {rank} stands for the rank's number, as "
+      "memif ports need; default: INA_URL");
   app.add_option("--job", options.job, "name of the job");
   auto* sizes_option =
       app.add_option("--sizes", sizes,
@@ -129,8 +131,14 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                  "list of int8, int32, int64, float32, float64, bfloat16, float16")
       ->capture_default_str();
   app.add_option("--op", ops, "list of sum, min, max, avg (of floats only)")->capture_default_str();
-  app.add_flag("--inplace", in_place, "result over the input");
-  app.add_flag("--both", both, "out of place, and in place");
+  auto* in_place_option = app.add_flag("--inplace", in_place, "result over the input");
+  auto* both_option = app.add_flag("--both", both, "out of place, and in place");
+  app.add_flag("--registered", options.registered,
+               "gradients in memory that the switch reads, results in memory that it writes")
+      ->excludes(in_place_option)
+      ->excludes(both_option);
+  app.add_option("--switch-pid", options.switch_pid,
+                 "the switch's process on this machine: measure its CPU time too");
   app.add_option("--warmup", options.warmup, "operations before the clock runs, for each row")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();

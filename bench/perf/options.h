@@ -14,19 +14,21 @@ namespace ina::perf {
 
 struct Options {
   int ranks = 0;    ///< 0: started by a launcher
-  std::string url;  ///< empty: INA_URL
+  std::string url;  ///< empty: INA_URL; "{rank}" in it is the rank's own number
   std::string job;  ///< empty: by the launcher, or made from the process id
   std::vector<uint64_t> sizes_bytes;
   std::vector<ina_dtype> dtypes;
   std::vector<ina_op> ops;
   bool in_place = false;
   bool out_of_place = true;
+  bool registered = false;  ///< buffers of the direct path; out of place only
   int warmup = 5;
   int iterations = 0;  ///< 0: as many as fit seconds_per_size
   double seconds_per_size = 1;
   bool check = true;
   ina_numeric numeric = INA_NUMERIC_DEFAULT;
   int64_t timeout_us = 30'000'000;  ///< of each operation
+  int switch_pid = 0;               ///< whose CPU time is measured too; 0: unknown
   std::string json_file;            ///< empty: none
   std::string command;              ///< as it was typed
 };

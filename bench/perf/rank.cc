@@ -11,6 +11,8 @@
 
 #include "bench/perf/core_ping.h"
 #include "bench/perf/pattern.h"
+#include "bench/perf/process_cpu.h"
+#include "bench/perf/registered.h"
 #include "bench/perf/report.h"
 
 namespace ina::perf {
@@ -20,6 +22,7 @@ constexpr int kMinIterations = 5;
 /// A large operation needs no more to have its memory touched and its threads awake.
 constexpr uint64_t kLargeBytes = 4 << 20;
 constexpr int kWarmupOfLarge = 2;
+constexpr std::string_view kRankInUrl = "{rank}";
 
 int64_t now_ns(clockid_t clock) {
   timespec time{};
@@ -38,9 +41,7 @@ class Buffer {
   ~Buffer() { munmap(memory_, bytes_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  std::span<std::byte> first(size_t bytes) const {
-    return {static_cast<std::byte*>(memory_), bytes};
-  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
 
  private:
   void* memory_ = nullptr;
@@ -83,9 +84,16 @@ class Worker {
         rank_(ina_rank(context)),
         ranks_(ina_world_size(context)),
         area_(area),
-        gather_(area ? gather_by_mapping(*area, rank, ranks_) : gather_by_allreduce(context)),
-        send_(largest(options)),
-        recv_(largest(options)) {}
+        gather_(area ? gather_by_mapping(*area, rank, ranks_) : gather_by_allreduce(context)) {
+    if (options.registered) {
+      registered_.emplace(context, std::max<uint64_t>(largest(options), 1));
+      send_ = static_cast<std::byte*>(registered_->send());
+      recv_ = static_cast<const std::byte*>(registered_->result());
+    } else {
+      send_ = plain_send_.emplace(largest(options)).data();
+      recv_ = plain_recv_.emplace(largest(options)).data();
+    }
+  }
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -97,9 +105,11 @@ class Worker {
             .count = c.count,
             .dtype = c.dtype,
             .op = c.op,
-            .in_place = c.in_place};
+            .in_place = c.in_place,
+            .registered = options_.registered};
+    operations_ = 0;
     fill(send(c), input_block(c.dtype, c.op, rank_, ranks_, 0));
-    if (!c.in_place) fill(recv(c), input_block(c.dtype, c.op, rank_, ranks_, 1));  // touch it
+    if (!c.in_place) spoil(c, 1);  // touch it
     const int64_t estimate_ns = warm_up(c);
     bool correct = !options_.check || check(c, ++round_);
     const int iterations = iterations_for(estimate_ns);
@@ -107,6 +117,7 @@ class Worker {
     if (rank_ == 0) row.core_round_trip_ns = core_round_trip_ns();
     gather_->barrier();
     const uint64_t resent_before = fragments_resent();
+    const auto switch_before_ns = switch_cpu_ns();
     const int64_t cpu_before_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
     row.samples_ns.reserve(static_cast<size_t>(iterations));
     for (int i = 0; i < iterations; ++i) {
@@ -115,12 +126,17 @@ class Worker {
       row.samples_ns.push_back(now_ns(CLOCK_MONOTONIC) - start_ns);
     }
     const int64_t cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before_ns;
+    const auto switch_after_ns = switch_cpu_ns();
     const auto resent = static_cast<int64_t>(fragments_resent() - resent_before);
 
     if (options_.check) correct = check(c, ++round_) && correct;
     gather_->max_each(row.samples_ns);
     row.cpu_us_per_op = static_cast<double>(gather_->sum(cpu_ns)) / iterations / 1000;
+    if (switch_before_ns && switch_after_ns)
+      row.switch_cpu_us_per_op =
+          static_cast<double>(*switch_after_ns - *switch_before_ns) / iterations / 1000;
     row.fragments_resent = gather_->sum(resent);
+    row.operations = operations_;
     // A rank that saw a wrong result says so itself too: through a broken switch this may be lost.
     const int64_t wrong_ranks = gather_->sum(correct ? 0 : 1);
     if (options_.check) row.correct = correct && wrong_ranks == 0;
@@ -132,14 +148,29 @@ class Worker {
     return *std::ranges::max_element(options.sizes_bytes);
   }
 
-  std::span<std::byte> send(const Case& c) const { return send_.first(c.bytes); }
-  std::span<std::byte> recv(const Case& c) const {
-    return c.in_place ? send_.first(c.bytes) : recv_.first(c.bytes);
+  std::span<std::byte> send(const Case& c) const { return {send_, c.bytes}; }
+  std::span<const std::byte> recv(const Case& c) const {
+    return {c.in_place ? send_ : recv_, c.bytes};
+  }
+
+  /// Nothing unless this rank is the one that looks, and told where.
+  std::optional<int64_t> switch_cpu_ns() const {
+    if (rank_ != 0 || options_.switch_pid == 0) return std::nullopt;
+    return process_cpu_ns(options_.switch_pid);
+  }
+
+  /// Puts something into the result buffer that is no result of the rounds that are checked.
+  void spoil(const Case& c, uint32_t round) {
+    // Results of the direct path are read-only here.
+    if (options_.registered) return allreduce(c);
+    fill({plain_recv_->data(), c.bytes}, input_block(c.dtype, c.op, rank_, ranks_, round));
   }
 
   void allreduce(const Case& c) {
-    const int status = ina_allreduce(context_, send(c).data(), recv(c).data(), c.count, c.dtype,
-                                     c.op, options_.timeout_us);
+    ++operations_;
+    const int status =
+        ina_allreduce(context_, send(c).data(), const_cast<std::byte*>(recv(c).data()), c.count,
+                      c.dtype, c.op, options_.timeout_us);
     if (status != INA_OK)
       throw std::runtime_error(fmt::format("{} at {} bytes of {}: {}", ina_status_name(status),
                                            c.bytes, name(c.dtype), ina_last_error(context_)));
@@ -173,9 +204,10 @@ class Worker {
   /// One operation on fresh inputs, every element of result and input compared.
   bool check(const Case& c, uint32_t round) {
     const auto input = input_block(c.dtype, c.op, rank_, ranks_, round);
-    fill(send(c), input);
     // Whatever was there before must not look like this round's result.
-    if (!c.in_place) fill(recv(c), input_block(c.dtype, c.op, rank_, ranks_, ~round));
+    fill(send(c), input_block(c.dtype, c.op, rank_, ranks_, ~round));
+    if (!c.in_place) spoil(c, ~round);
+    fill(send(c), input);
     gather_->barrier();
     allreduce(c);
     const auto expected = expected_block(c.dtype, c.op, ranks_, round);
@@ -214,9 +246,13 @@ class Worker {
   int ranks_;
   SharedArea* area_;
   std::unique_ptr<Gather> gather_;
-  Buffer send_;
-  Buffer recv_;
+  std::optional<Buffer> plain_send_;
+  std::optional<Buffer> plain_recv_;
+  std::optional<RegisteredBuffers> registered_;
+  std::byte* send_ = nullptr;
+  const std::byte* recv_ = nullptr;
   uint32_t round_ = 1;
+  int64_t operations_ = 0;  ///< of the row
 };
 
 /// Leaves the job however the measurement ended.
@@ -235,7 +271,12 @@ ExitCode run_rank(const Options& options, int rank, SharedArea* area) {
     throw std::runtime_error("nothing to measure: the sizes hold no element, or avg of integers");
   ina_config config;
   ina_config_init(&config);
-  if (!options.url.empty()) config.url = options.url.c_str();
+  std::string url = options.url;
+  for (size_t at; (at = url.find(kRankInUrl)) != std::string::npos;) {
+    if (!area) throw std::runtime_error("{rank} in the URL needs --ranks");
+    url.replace(at, kRankInUrl.size(), std::to_string(rank));
+  }
+  if (!url.empty()) config.url = url.c_str();
   if (!options.job.empty()) config.job = options.job.c_str();
   if (area) {
     config.rank = rank;
@@ -248,19 +289,20 @@ ExitCode run_rank(const Options& options, int rank, SharedArea* area) {
     throw std::runtime_error(
         fmt::format("{}: {}", ina_status_name(status), ina_last_error(nullptr)));
 
-  Worker worker(options, rank, area, joined.context);
-  const bool reports = worker.rank() == 0;
-  if (reports) print_head(options, worker.ranks());
+  std::optional<Worker> worker(std::in_place, options, rank, area, joined.context);
+  const bool reports = worker->rank() == 0;
+  if (reports) print_head(options, worker->ranks());
   std::vector<Row> rows;
   bool correct = true;
   for (const Case& c : cases) {
-    rows.push_back(worker.measure(c));
+    rows.push_back(worker->measure(c));
     correct = correct && rows.back().correct.value_or(true);
     if (reports) print_row(rows.back());
   }
   if (reports && !options.json_file.empty())
     if (const std::string wrong = write_json(options, rows); !wrong.empty())
       throw std::runtime_error(wrong);
+  worker.reset();  // its buffers are the context's
   const int status = ina_finalize(std::exchange(joined.context, nullptr), 0);
   if (status != INA_OK)
     throw std::runtime_error(fmt::format("leaving the job: {}", ina_status_name(status)));

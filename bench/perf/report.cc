@@ -43,15 +43,20 @@ nlohmann::ordered_json to_json(const Row& row) {
                                  {"dtype", name(row.dtype)},
                                  {"op", name(row.op)},
                                  {"inplace", row.in_place},
+                                 {"buffers", row.registered ? "registered" : "plain"},
                                  {"algbw_GBps", row.algbw()},
                                  {"busbw_GBps", row.busbw()},
                                  {"p50_us", row.percentile_us(50)},
                                  {"p99_us", row.percentile_us(99)},
                                  {"min_us", row.percentile_us(0)},
                                  {"samples", row.samples_ns.size()},
+                                 {"operations", row.operations},
                                  {"cpu_us_per_op", row.cpu_us_per_op},
                                  {"fragments_resent", row.fragments_resent},
                                  {"core_round_trip_ns", row.core_round_trip_ns}};
+  json["switch_cpu_us_per_op"] = row.switch_cpu_us_per_op
+                                     ? nlohmann::ordered_json(*row.switch_cpu_us_per_op)
+                                     : nlohmann::ordered_json();
   json["correct"] = row.correct ? nlohmann::ordered_json(*row.correct) : nlohmann::ordered_json();
   return json;
 }
@@ -80,21 +85,26 @@ double Row::busbw() const {
 void print_head(const Options& options, int ranks) {
   fmt::print(
       "# ina-perf {}, libina {}, {} ranks, {}\n"
-      "{:>12} {:>12} {:>8} {:>3} {:>5} {:>5} {:>10} {:>10} {:>10} {:>9} {:>9} {:>10} {:>6} {:>7} "
-      "{:>7}\n",
+      "{:>12} {:>12} {:>8} {:>3} {:>5} {:>5} {:>10} {:>10} {:>10} {:>9} {:>9} {:>10} {:>10} {:>6} "
+      "{:>7} {:>7}\n",
       INA_PERF_COMMIT, ina_version(), ranks, options.url.empty() ? "INA_URL" : options.url, "bytes",
       "count", "dtype", "op", "ranks", "place", "p50 us", "p99 us", "min us", "alg GB/s",
-      "bus GB/s", "cpu us/op", "ops", "c2c ns", "correct");
+      "bus GB/s", "cpu us/op", "switch us", "ops", "c2c ns", "correct");
   std::fflush(stdout);
 }
 
 void print_row(const Row& row) {
   fmt::print(
       "{:>12} {:>12} {:>8} {:>3} {:>5} {:>5} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} {:>9.3f} "
-      "{:>10.1f} {:>6} {:>7} {:>7}\n",
-      row.bytes, row.count, name(row.dtype), name(row.op), row.ranks, row.in_place ? "in" : "out",
+      "{:>10.1f} {:>10} {:>6} {:>7} {:>7}\n",
+      row.bytes, row.count, name(row.dtype), name(row.op), row.ranks,
+      row.in_place     ? "in"
+      : row.registered ? "reg"
+                       : "out",
       row.percentile_us(50), row.percentile_us(99), row.percentile_us(0), row.algbw(), row.busbw(),
-      row.cpu_us_per_op, row.samples_ns.size(), row.core_round_trip_ns,
+      row.cpu_us_per_op,
+      row.switch_cpu_us_per_op ? fmt::format("{:.1f}", *row.switch_cpu_us_per_op) : "-",
+      row.samples_ns.size(), row.core_round_trip_ns,
       !row.correct   ? "-"
       : *row.correct ? "yes"
                      : "NO");

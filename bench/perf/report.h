@@ -17,11 +17,14 @@ struct Row {
   ina_dtype dtype{};
   ina_op op{};
   bool in_place = false;
-  std::vector<int64_t> samples_ns{};  ///< of each operation, on its slowest rank
-  double cpu_us_per_op = 0;           ///< of all ranks together
-  std::optional<bool> correct{};      ///< nothing: not checked
-  int64_t fragments_resent = 0;       ///< by all ranks, while the clock ran
-  int64_t core_round_trip_ns = 0;     ///< just before the row
+  bool registered = false;                       ///< buffers of the direct path
+  std::vector<int64_t> samples_ns{};             ///< of each operation, on its slowest rank
+  double cpu_us_per_op = 0;                      ///< of all ranks together
+  std::optional<double> switch_cpu_us_per_op{};  ///< nothing: not measured
+  int64_t operations = 0;                        ///< all that the row took, timed or not
+  std::optional<bool> correct{};                 ///< nothing: not checked
+  int64_t fragments_resent = 0;                  ///< by all ranks, while the clock ran
+  int64_t core_round_trip_ns = 0;                ///< just before the row
 
   double percentile_us(double percent) const;
   /// GB/s by the median.

@@ -159,7 +159,7 @@ Result<std::unique_ptr<DpdkTransport>> DpdkTransport::open(std::string_view text
     return fail(
         INA_ERR_UNSUPPORTED,
         "URL \"" + url->text + "\": this library opens memif: only, not " + url->scheme + ":.");
-  if (auto done = url->check_keys({"id", "ip", "udp_port", "mtu", "control"}); !done)
+  if (auto done = url->check_keys({"id", "ip", "udp_port", "mtu", "control", "port"}); !done)
     return tl::unexpected(done.error());
   const auto ip = url->ipv4("ip");
   if (!ip) return tl::unexpected(ip.error());

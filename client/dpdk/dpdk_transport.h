@@ -9,6 +9,7 @@
 //   udp_port  the worker's own UDP port (7584)
 //   mtu       largest IPv4 packet; slots of 8 KiB need 8292 (1500)
 //   control   the switch's control socket; read by libina, not here
+//   port      name of the switch's port that the socket belongs to, if it has several; likewise
 //
 // It needs neither root nor hugepages. DPDK is started at the first open and stays until the
 // process ends, since it can be started only once; further transports add devices to it. Meanwhile

@@ -216,9 +216,9 @@ TEST_F(DaemonTest, MemifWorkerAndShmWorkerAreOneJob) {
       "  - {name: memif0, type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_memif0,role=server,"
       "id=0,socket=" +
       memif + ",socket-abstract=no,rsize=10,bsize=2048\"}\n"));
-  Process remote =
-      worker("memif:" + memif + "?ip=10.0.0.2&udp_port=9000&mtu=2000&control=" + socket(), "mixed",
-             0, 2, 20'000, 10);
+  Process remote = worker(
+      "memif:" + memif + "?ip=10.0.0.2&udp_port=9000&mtu=2000&port=memif0&control=" + socket(),
+      "mixed", 0, 2, 20'000, 10);
   Process local = worker(url(), "mixed", 1, 2, 20'000, 10);
   EXPECT_EQ(remote.output(), "INA_OK \n");
   EXPECT_EQ(local.output(), "INA_OK \n");

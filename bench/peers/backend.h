@@ -1,0 +1,74 @@
+// What the harness needs of a library whose all-reduce it measures. One file for each library
+// implements it; everything that the clock sees besides the library's call is the harness's.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ina::peers {
+
+/// Where a process finds its job. The MPI libraries know it from their own launcher.
+struct Place {
+  int rank = -1;
+  int ranks = 0;
+  std::string rendezvous;  ///< INA: URL of the switch; Gloo: folder for its file store
+};
+
+/// What one all-reduce reads and writes: float32, out of place.
+struct Buffers {
+  float* send = nullptr;
+  const float* recv = nullptr;
+  size_t count = 0;
+};
+
+/// Any failure is thrown as std::runtime_error.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  /// The library and its version, in one line.
+  virtual std::string version() const = 0;
+  /// Algorithms, or kinds of buffers, that are measured apart.
+  virtual std::vector<std::string> modes() const = 0;
+
+  /// All ranks call these two together, in the same order. One set of buffers at a time.
+  virtual Buffers allocate(const std::string& mode, size_t count) = 0;
+  virtual void release() = 0;
+
+  /// Before the start line of each operation: what an algorithm in place needs to have copied.
+  virtual void prepare() {}
+  /// The operation on the buffers of the last allocate(); this is what is timed.
+  virtual void allreduce() = 0;
+  /// Lets the library finish what an earlier operation left half sent, if it has no thread for it.
+  virtual void progress() {}
+};
+
+/// Joins the job. Defined by the one backend that is linked in.
+std::unique_ptr<Backend> make_backend(const Place& place);
+
+/// Ordinary memory: mapped, and touched when it is first written.
+class PlainBuffers {
+ public:
+  PlainBuffers() = default;
+  PlainBuffers(const PlainBuffers&) = delete;
+  PlainBuffers& operator=(const PlainBuffers&) = delete;
+  ~PlainBuffers() { release(); }
+
+  void allocate(size_t count);
+  void release();
+  float* send() const { return send_; }
+  float* recv() const { return recv_; }
+  size_t count() const { return count_; }
+
+ private:
+  size_t bytes() const { return count_ * sizeof(float); }
+
+  float* send_ = nullptr;
+  float* recv_ = nullptr;
+  size_t count_ = 0;
+};
+
+}  // namespace ina::peers

@@ -1,0 +1,292 @@
+// One rank of one competitor. It joins its library's job, reports to the orchestrator
+// (scripts/bench_peers.py) over a unix socket, and sleeps in read() while others are measured.
+//
+// Said by the rank:      hello RANK RANKS PID MODE[,MODE...] VERSION
+// Asked, and answered:   check MODE BYTES       -> ok | wrong TEXT
+//                        run MODE BYTES K       -> times W NS[ NS...]  (W to warm up, then K timed)
+//                        release                -> ok
+// Any failure:           error TEXT, and the process ends. So it does at the end of the connection.
+//
+// The time of an operation on a rank: from the moment when the last rank arrived at the start line
+// to the moment when the library's call has returned here.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+
+#include "bench/peers/backend.h"
+#include "bench/peers/start_line.h"
+#include "bench/perf/pattern.h"
+
+namespace ina::peers {
+
+int64_t now_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+void PlainBuffers::allocate(size_t count) {
+  release();
+  count_ = count;
+  for (float** buffer : {&send_, &recv_}) {
+    void* memory =
+        mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      throw std::runtime_error(fmt::format("no memory for a buffer of {} bytes", bytes()));
+    *buffer = static_cast<float*>(memory);
+  }
+}
+
+void PlainBuffers::release() {
+  if (send_ != nullptr) munmap(send_, bytes());
+  if (recv_ != nullptr) munmap(recv_, bytes());
+  send_ = recv_ = nullptr;
+  count_ = 0;
+}
+
+namespace {
+
+constexpr int kWarmUps = 2;
+constexpr uint64_t kLargeBytes = 4 << 20;  ///< needs no more than one to be warm
+
+struct Options {
+  Place place;
+  std::string socket;
+  std::string area;
+  bool bind = false;
+};
+
+/// The orchestrator's end of the conversation.
+class Line {
+ public:
+  explicit Line(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) throw std::runtime_error("socket path too long");
+    path.copy(address.sun_path, path.size());
+    if (fd_ < 0 || connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+      throw std::runtime_error(fmt::format("{}: {}", path, strerror(errno)));
+  }
+  ~Line() { close(fd_); }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  void say(std::string text) {
+    text += '\n';
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t sent = send(fd_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+      if (sent < 0 && errno != EINTR) throw std::runtime_error("the orchestrator is gone");
+      if (sent > 0) done += static_cast<size_t>(sent);
+    }
+  }
+
+  /// Sleeps until a line is there; false at the end of the connection.
+  bool hear(std::string& line) {
+    for (;;) {
+      const size_t end = heard_.find('\n');
+      if (end != std::string::npos) {
+        line = heard_.substr(0, end);
+        heard_.erase(0, end + 1);
+        return true;
+      }
+      char piece[512];
+      const ssize_t bytes = read(fd_, piece, sizeof piece);
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes <= 0) return false;
+      heard_.append(piece, static_cast<size_t>(bytes));
+    }
+  }
+
+ private:
+  int fd_;
+  std::string heard_;
+};
+
+StartLineArea& map_area(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) throw std::runtime_error(fmt::format("{}: {}", path, strerror(errno)));
+  void* memory = mmap(nullptr, sizeof(StartLineArea), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) throw std::runtime_error(fmt::format("{}: {}", path, strerror(errno)));
+  return *static_cast<StartLineArea*>(memory);
+}
+
+int allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/// Binds this process, with the threads its library makes, to the rank-th core it may use.
+void bind_to_core(int rank) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || seen++ != rank) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+class Rank {
+ public:
+  Rank(Backend& backend, StartLineArea& area, int cores)
+      : backend_(backend), start_line_(area, backend.ranks(), cores) {}
+
+  std::string answer(const std::string& request) {
+    std::istringstream words(request);
+    std::string verb;
+    std::string mode;
+    size_t bytes = 0;
+    int operations = 0;
+    words >> verb >> mode >> bytes >> operations;
+    if (verb == "release") {
+      release();
+      return "ok";
+    }
+    if (bytes < sizeof(float)) throw std::runtime_error("cannot be understood: " + request);
+    use(mode, bytes / sizeof(float));
+    if (verb == "check") return check();
+    if (verb == "run" && operations > 0) return run(operations);
+    throw std::runtime_error("cannot be understood: " + request);
+  }
+
+ private:
+  void release() {
+    if (buffers_.count != 0) backend_.release();
+    buffers_ = {};
+  }
+
+  void use(const std::string& mode, size_t count) {
+    if (buffers_.count == count && mode_ == mode) return;
+    release();
+    buffers_ = backend_.allocate(mode, count);
+    mode_ = mode;
+    fill(0);
+  }
+
+  void fill(uint32_t round) {
+    perf::fill(std::as_writable_bytes(std::span(buffers_.send, buffers_.count)),
+               perf::input_block(INA_FLOAT32, INA_SUM, backend_.rank(), backend_.ranks(), round));
+  }
+
+  /// Returns how long it took, from the common start to the end on this rank.
+  int64_t operation() {
+    backend_.prepare();
+    const int64_t start_ns = start();
+    backend_.allreduce();
+    return now_ns() - start_ns;
+  }
+
+  int64_t start() {
+    return start_line_.wait([this] { backend_.progress(); });
+  }
+
+  std::string run(int operations) {
+    const int warm_ups = buffers_.count * sizeof(float) > kLargeBytes ? 1 : kWarmUps;
+    for (int i = 0; i < warm_ups; ++i) operation();
+    std::vector<int64_t> times_ns(static_cast<size_t>(operations));
+    for (int64_t& time_ns : times_ns) time_ns = operation();
+    start();  // nobody goes to sleep while another still needs it
+    return fmt::format("times {} {}", warm_ups, fmt::join(times_ns, " "));
+  }
+
+  /// An operation on fresh inputs, after one on others: what the result buffer held before must not
+  /// look like the result. Every element of result and input is compared.
+  std::string check() {
+    std::string wrong;
+    for (const uint32_t round : {++round_, ++round_}) {
+      fill(round);
+      operation();
+      if (wrong.empty()) wrong = compare(round);
+      start();  // results may be shared memory: nobody overwrites what another still reads
+    }
+    return wrong.empty() ? "ok" : "wrong " + wrong;
+  }
+
+  std::string compare(uint32_t round) const {
+    const int rank = backend_.rank();
+    const int ranks = backend_.ranks();
+    const std::string wrong = difference("result", buffers_.recv,
+                                         perf::expected_block(INA_FLOAT32, INA_SUM, ranks, round));
+    if (!wrong.empty()) return wrong;
+    return difference("input (which was written to)", buffers_.send,
+                      perf::input_block(INA_FLOAT32, INA_SUM, rank, ranks, round));
+  }
+
+  std::string difference(const char* what, const float* buffer,
+                         std::span<const std::byte> block) const {
+    const auto at = perf::find_difference(std::as_bytes(std::span(buffer, buffers_.count)), block);
+    if (!at) return {};
+    const size_t element = *at / sizeof(float);
+    return fmt::format("{}: element {} of {} is {}", what, element, buffers_.count,
+                       buffer[element]);
+  }
+
+  Backend& backend_;
+  StartLine start_line_;
+  Buffers buffers_;
+  std::string mode_;
+  uint32_t round_ = 0;
+};
+
+int run(const Options& options) {
+  const int cores = allowed_cores();
+  // Before the library makes its threads, where the rank is known by then.
+  if (options.bind && options.place.rank >= 0) bind_to_core(options.place.rank);
+  const auto backend = make_backend(options.place);
+  if (options.bind && options.place.rank < 0) bind_to_core(backend->rank());
+  Line line(options.socket);
+  line.say(fmt::format("hello {} {} {} {} {}", backend->rank(), backend->ranks(), getpid(),
+                       fmt::join(backend->modes(), ","), backend->version()));
+  try {
+    Rank rank(*backend, map_area(options.area), cores);
+    for (std::string request; line.hear(request);) line.say(rank.answer(request));
+  } catch (const std::exception& error) {
+    line.say(fmt::format("error {}", error.what()));
+    throw;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ina::peers
+
+int main(int argc, char** argv) {
+  // A rank without its launcher would wait for peers that nobody ends.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ina::peers::Options options;
+  CLI::App app{"One rank of a competitor; started by scripts/bench_peers.py."};
+  app.add_option("--socket", options.socket)->required();
+  app.add_option("--area", options.area)->required();
+  app.add_option("--rendezvous", options.place.rendezvous);
+  app.add_option("--rank", options.place.rank);
+  app.add_option("--ranks", options.place.ranks);
+  app.add_flag("--bind", options.bind);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return ina::peers::run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Draws the figures of docs/performance.md from the benchmarks' JSON files.
+
+    plots.py [--output docs/figures] [FILE.json ...]
+
+A file's "meta" tells which benchmark it is of; of two files of one benchmark the later one counts.
+Without files: docs/figures/{pipeline,allreduce,peers}.json, those that are there. The same data
+give the same bytes. Series differ by marker and line as well as by colour, to be told apart in
+print.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "docs/figures"
+BENCHMARKS = ("pipeline", "allreduce", "peers")
+
+STYLE = {
+    "svg.hashsalt": "ina",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "0.88",
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+# Colour, line, marker: dark to light, so that the order survives in grey.
+LINES = [("#111111", "-", "o"), ("#1f4e9c", "--", "s"), ("#b3400e", "-.", "^"),
+         ("#3c8d53", ":", "D"), ("#c78a12", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#8a8a8a", "-", "x")]
+PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.9  # inches
+
+PEER_SERIES = {
+    "ours plain": "INA, plain buffers", "ours registered": "INA, registered buffers",
+    "openmpi_shm": "OpenMPI, shared memory", "openmpi_tcp": "OpenMPI, TCP",
+    "gloo": "Gloo, TCP", "mpich": "MPICH, shared memory",
+}
+DIMENSIONS = {
+    "slots": "slots", "jobs": "jobs", "workers": "workers (fan-in)", "lanes": "packet loops",
+    "lcores": "packet loops",
+}
+
+
+class PlotError(Exception):
+    """Says what is wrong with the data."""
+
+
+def bytes_text(value, _position=None):
+    """1024 -> "1 KiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:g} {unit}"
+        value /= 1024
+    return ""
+
+
+def count_text(value, _position=None):
+    """2048 -> "2 Ki"."""
+    for power, suffix in ((20, " Mi"), (10, " Ki")):
+        if value >= 1 << power:
+            return f"{value / (1 << power):g}{suffix}"
+    return f"{value:g}"
+
+
+def thinned(values, most=7):
+    """At most as many, evenly spread."""
+    return values[::-(-len(values) // most)]
+
+
+def gb_per_s(size, us):
+    return size / us / 1e3
+
+
+def benchmark_of(path, content):
+    name = content.get("meta", {}).get("benchmark") if isinstance(content, dict) else None
+    if name not in BENCHMARKS:
+        raise PlotError(f"{path}: not of one of the benchmarks {', '.join(BENCHMARKS)}")
+    return name
+
+
+def load(paths):
+    contents = {}
+    for path in paths:
+        try:
+            content = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise PlotError(f"{path}: {error}") from error
+        contents[benchmark_of(path, content)] = content
+    return contents
+
+
+def by(rows, *keys):
+    """Rows in groups of equal values of `keys`, in order of appearance."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    return groups
+
+
+def panels(count, share=True):
+    """Side by side; `share`: with the same axes."""
+    figure, axes = plt.subplots(1, count, squeeze=False, sharey=share, sharex=share,
+                                figsize=(PANEL_WIDTH * count, PANEL_HEIGHT))
+    return figure, list(axes[0])
+
+
+def bytes_axis(axis):
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_locator(LogLocator(base=64))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(bytes_text))
+
+
+def draw(axis, points, number, label, band=None, hollow=False):
+    """`points`: (x, y) with None where there is no figure; `band`: (x, low, high)."""
+    points = sorted((x, y) for x, y in points if y is not None)
+    if not points:
+        return
+    color, line, marker = LINES[number % len(LINES)]
+    axis.plot(*zip(*points), color=color, linestyle=line, marker=marker, label=label,
+              markerfacecolor="white" if hollow else color)
+    band = sorted(values for values in band or [] if None not in values)
+    if band:
+        axis.fill_between(*zip(*band), color=color, alpha=0.15, linewidth=0)
+
+
+def save(figure, path):
+    figure.savefig(path, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+def add_legend(figure, axes):
+    """As a row of its own: matplotlib 3.6 knows no place outside of the panels."""
+    labelled = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels()):
+            labelled.setdefault(label, handle)
+    columns = min(len(labelled), 3 if len(axes) > 1 else 2)
+    lines = -(-len(labelled) // columns)
+    inches = 0.2 * lines + 0.1
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + inches)
+    share = inches / (height + inches)
+    figure.set_constrained_layout_pads(w_pad=0.05, h_pad=0.05)
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
+    figure.legend(labelled.values(), labelled.keys(), loc="lower center", ncol=columns)
+
+
+def peer_points(rows):
+    """By series: [(bytes, median us, (first, third quartile us) or None)]. Peers come from the rows
+    with plain buffers; those with registered ones repeat them."""
+    series = {}
+    for row in rows:
+        size, spread = row["bytes"], row["spread"]
+        series.setdefault(f"ours {row['buffers']}", []).append(
+            (size, row["ours_us"], spread["ours_us"]))
+        if row["buffers"] != "plain":
+            continue
+        for peer in ("openmpi_shm", "openmpi_tcp", "gloo", "mpich"):
+            series.setdefault(peer, []).append(
+                (size, row["peers"][f"{peer}_us"], spread["peers"][f"{peer}_us"]))
+    return series
+
+
+def plot_peers_algbw(content, folder):
+    groups = by(content["rows"], "ranks")
+    figure, axes = panels(len(groups))
+    for axis, ((ranks,), rows) in zip(axes, groups.items()):
+        series = peer_points(rows)
+        for number, (key, label) in enumerate(PEER_SERIES.items()):
+            points = series.get(key, [])
+            draw(axis, [(size, us and gb_per_s(size, us)) for size, us, _ in points], number, label,
+                 [(size, gb_per_s(size, q[1]), gb_per_s(size, q[0])) for size, _, q in points if q])
+        bytes_axis(axis)
+        axis.set_yscale("log")
+        axis.set_title(f"{ranks} ranks")
+        axis.set_xlabel("size of the vector")
+    axes[0].set_ylabel("bytes / median time [GB/s]")
+    add_legend(figure, axes)
+    return save(figure, folder / "peers_algbw.svg")
+
+
+def plot_peers_ratio(content, folder):
+    groups = by(content["rows"], "ranks")
+    figure, axes = panels(len(groups))
+    for axis, ((ranks,), rows) in zip(axes, groups.items()):
+        number = 0
+        for (buffers,), own in by(rows, "buffers").items():
+            draw(axis, [(r["bytes"], r["ratio_vs_best_network_peer"]) for r in own], number,
+                 f"best of OpenMPI TCP and Gloo / INA {buffers}",
+                 [(r["bytes"], *r["spread"]["ratios"][r["best_network_peer"]]) for r in own
+                  if r["best_network_peer"] and r["spread"]["ratios"][r["best_network_peer"]]])
+            draw(axis, [(r["bytes"], r["ratio_vs_openmpi_shm"]) for r in own], number + 1,
+                 f"OpenMPI shared memory / INA {buffers}",
+                 [(r["bytes"], *r["spread"]["ratios"]["openmpi_shm"]) for r in own
+                  if r["spread"]["ratios"]["openmpi_shm"]])
+            number += 2
+        axis.axhline(1, color="0.4", linewidth=0.8)
+        bytes_axis(axis)
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_title(f"{ranks} ranks")
+        axis.set_xlabel("size of the vector")
+    axes[0].set_ylabel("peer's time / ours, median of pairs")
+    add_legend(figure, axes)
+    return save(figure, folder / "peers_ratio.svg")
+
+
+def plot_peers(content, folder):
+    return [plot_peers_algbw(content, folder), plot_peers_ratio(content, folder)]
+
+
+def plot_allreduce(content, folder):
+    groups = by(content["rows"], "port", "buffers")
+    figure, axes = panels(len(groups))
+    for axis, ((port, buffers), rows) in zip(axes, groups.items()):
+        for number, ((ranks,), own) in enumerate(by(rows, "ranks").items()):
+            draw(axis, [(row["bytes"], row["algbw_GBps"]) for row in own], number,
+                 f"{ranks} ranks")
+        bytes_axis(axis)
+        axis.set_yscale("log")
+        axis.set_title(f"{port}, {buffers} buffers")
+        axis.set_xlabel("size of the vector")
+    axes[0].set_ylabel("bytes / median time [GB/s]")
+    add_legend(figure, axes)
+    return [save(figure, folder / "allreduce.svg")]
+
+
+def plot_payload(rows, folder):
+    """Gradient per core by payload: the usual case, fan-in 8 and float32, beside the floor."""
+    usual = [row for row in rows if row["dtype"] == "float32" and row["fan_in"] == 8
+             and (row["jobs"] == 1 or row["worst_case"])
+             and row.get("packets_in") in (None, "L3")]
+    groups = by(usual, "slots_in")
+    if not groups:
+        return []
+    figure, axes = panels(len(groups))
+    for axis, ((slots_in,), own) in zip(axes, groups.items()):
+        floor = {row["payload_bytes"]: 8 * row["payload_bytes"] / row["floor_ns"]
+                 for row in own if row["floor_ns"] and not row["worst_case"]}
+        draw(axis, floor.items(), 5, "floor: the kernel alone")
+        for number, ((policy, worst), some) in enumerate(by(own, "policy", "worst_case").items()):
+            draw(axis, [(row["payload_bytes"], row["gbit_per_s"]) for row in some], number,
+                 f"{policy}, a preemption with every packet" if worst else policy, hollow=worst)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sorted({row["payload_bytes"] for row in usual}))
+        axis.xaxis.set_major_formatter(FuncFormatter(bytes_text))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_ylim(bottom=0)
+        axis.set_title(f"slots in {slots_in}")
+        axis.set_xlabel("payload of a packet")
+    axes[0].set_ylabel("gradient on one core [Gbit/s]")
+    add_legend(figure, axes)
+    return [save(figure, folder / "pipeline_payload.svg")]
+
+
+def plot_scaling(scaling, folder):
+    groups = by(scaling, "dimension")
+    if not groups:
+        return []
+    figure, axes = panels(len(groups), share=False)
+    for axis, ((dimension,), rows) in zip(axes, groups.items()):
+        # Loops on several cores add up; everything else is the cost of a packet.
+        key = "gbit_per_s" if dimension in ("lanes", "lcores") else "ns_per_packet"
+        for (estimated,), own in by(rows, "estimated").items():
+            draw(axis, [(row["value"], row[key]) for row in own], 1 if estimated else 0,
+                 "estimated: one after another on one core" if estimated else "measured",
+                 hollow=estimated)
+        if key == "ns_per_packet":
+            draw(axis, [(row["value"], row.get("floor_ns")) for row in rows], 5,
+                 "floor: the kernel alone")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(thinned(sorted({row["value"] for row in rows})))
+        axis.xaxis.set_major_formatter(FuncFormatter(count_text))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel(DIMENSIONS.get(dimension, dimension))
+        axis.set_ylabel("time per packet [ns]" if key == "ns_per_packet" else
+                        "gradient, all together [Gbit/s]")
+    add_legend(figure, axes)
+    return [save(figure, folder / "pipeline_scaling.svg")]
+
+
+def plot_pipeline(content, folder):
+    return plot_payload(content["rows"], folder) + plot_scaling(content.get("scaling", []), folder)
+
+
+PLOTS = {"pipeline": plot_pipeline, "allreduce": plot_allreduce, "peers": plot_peers}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=pathlib.Path, default=FIGURES)
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    options = parser.parse_args()
+    files = options.files or [path for path in (FIGURES / f"{name}.json" for name in BENCHMARKS)
+                              if path.exists()]
+    if not files:
+        raise PlotError("nothing to draw: name the benchmarks' JSON files, or put them into "
+                        f"{FIGURES.relative_to(ROOT)}")
+    options.output.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(STYLE):
+        for name, content in load(files).items():
+            for path in PLOTS[name](content, options.output):
+                print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except PlotError as error:
+        print(f"plots: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What the comparison with other libraries says of its samples: a ratio the wrong way round, or one
+of samples that were not taken together, would be believed."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import bench_peers_report as report  # noqa: E402
+
+NEAR, FAR = [100, 120], [500, 520]
+
+
+def sample(us, trips=NEAR):
+    return {"us": us, "core_round_trip_ns": trips}
+
+
+def rounds_of(**series):
+    """One round for each place in the lists; None: not measured in that round."""
+    count = len(next(iter(series.values())))
+    return [{name: sample(*values[i]) if isinstance(values[i], tuple) else sample(values[i])
+             for name, values in series.items() if values[i] is not None} for i in range(count)]
+
+
+class ModeTest(unittest.TestCase):
+    def test_both_round_trips_decide(self):
+        self.assertEqual(report.mode_of(sample(1, [299, 100])), "near")
+        self.assertEqual(report.mode_of(sample(1, [300, 900])), "far")
+        self.assertIsNone(report.mode_of(sample(1, [100, 500])), "changed meanwhile")
+        self.assertIsNone(report.mode_of(sample(1, [0, 100])), "not measured")
+
+    def test_times_of_a_mode(self):
+        rounds = rounds_of(ina_plain=[(1, NEAR), (5, FAR), (2, [100, 500])])
+        self.assertEqual(report.times_us(rounds, "ina_plain", "near"), [1])
+        self.assertEqual(report.times_us(rounds, "ina_plain", "far"), [5])
+        self.assertEqual(report.times_us(rounds, "ina_plain"), [1, 5, 2])
+
+
+class RatioTest(unittest.TestCase):
+    def test_above_one_where_ours_is_faster(self):
+        rounds = rounds_of(ina_plain=[10], openmpi_shm=[20])
+        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm"), [2])
+
+    def test_pairs_are_of_one_round(self):
+        # Medians of 4 and 8 would give 2; no round says so.
+        rounds = rounds_of(ina_plain=[1, 4, 16], openmpi_shm=[8, 2, 8])
+        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm"), [8, 0.5, 0.5])
+        row = report.figures(rounds, "ina_plain")
+        self.assertEqual(row["ratio_vs_openmpi_shm"], 0.5)
+        self.assertEqual(row["ours_us"], 4)
+
+    def test_a_round_without_one_of_both_is_no_pair(self):
+        rounds = rounds_of(ina_plain=[10, None, 10], openmpi_shm=[None, 20, 30])
+        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm"), [3])
+
+    def test_pairs_of_a_mode_are_both_in_it(self):
+        rounds = rounds_of(ina_plain=[(10, NEAR), (10, FAR), (10, FAR)],
+                           openmpi_shm=[(20, FAR), (30, FAR), (40, NEAR)])
+        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm", "far"), [3])
+        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm", "near"), [])
+
+
+class RowTest(unittest.TestCase):
+    def test_the_better_algorithm_of_gloo_counts(self):
+        rounds = rounds_of(ina_plain=[10, 10], gloo_ring=[40, 40], gloo_halving_doubling=[30, 30])
+        row = report.make_row(2, 4096, "plain", rounds, {})
+        self.assertEqual(row["peers"]["gloo_us"], 30)
+        self.assertEqual(row["gloo_algorithm"], "halving_doubling")
+        self.assertEqual(row["gloo_us"], {"ring": 40, "halving_doubling": 30})
+        self.assertEqual(row["ratio_vs_best_network_peer"], 3)
+
+    def test_the_best_network_peer_is_not_one_of_shared_memory(self):
+        rounds = rounds_of(ina_plain=[10], openmpi_shm=[5], mpich=[6], openmpi_tcp=[20],
+                           gloo_ring=[40])
+        row = report.make_row(2, 4096, "plain", rounds, {})
+        self.assertEqual(row["best_network_peer"], "openmpi_tcp")
+        self.assertEqual(row["ratio_vs_best_network_peer"], 2)
+        self.assertEqual(row["ratio_vs_openmpi_shm"], 0.5)
+
+    def test_what_was_not_measured_is_null_and_said(self):
+        rounds = rounds_of(ina_plain=[10], openmpi_tcp=[20])
+        row = report.make_row(8, 4096, "plain", rounds, {"gloo": "not installed"})
+        self.assertIsNone(row["peers"]["gloo_us"])
+        self.assertIsNone(row["ratio_vs_openmpi_shm"])
+        self.assertIsNone(row["modes"]["far"]["ours_us"])
+        self.assertEqual(row["missing"], {"gloo": "not installed"})
+        self.assertEqual(row["best_network_peer"], "openmpi_tcp")
+        cells = report.table_line(row).split()
+        self.assertEqual(cells[3:9], ["10.0", "-", "20.0", "-", "-", "2.00"])
+
+    def test_spread_is_quartiles(self):
+        rounds = rounds_of(ina_plain=[1, 2, 3, 4, 100], openmpi_shm=[2, 4, 6, 8, 200])
+        spread = report.figures(rounds, "ina_plain")["spread"]
+        self.assertEqual(spread["ours_us"], [2, 4])
+        self.assertEqual(spread["ratios"]["openmpi_shm"], [2, 2])
+        self.assertIsNone(spread["ratios"]["gloo"])
+
+    def test_registered_buffers_have_a_row_of_their_own(self):
+        rounds = rounds_of(ina_plain=[10], ina_registered=[5], openmpi_shm=[20])
+        self.assertEqual(report.make_row(2, 4096, "plain", rounds, {})["ratio_vs_openmpi_shm"], 2)
+        row = report.make_row(2, 4096, "registered", rounds, {})
+        self.assertEqual((row["ours_us"], row["ratio_vs_openmpi_shm"]), (5, 4))
+
+    def test_table_is_aligned(self):
+        rounds = rounds_of(ina_plain=[10], openmpi_tcp=[20])
+        for size in (4096, 256 << 20):
+            line = report.table_line(report.make_row(8, size, "registered", rounds, {}))
+            self.assertEqual(len(line), len(report.HEADER))
+
+
+if __name__ == "__main__":
+    unittest.main()
