@@ -105,6 +105,7 @@ void print_first_call(Role of) {
 using ina::path::count;
 using ina::path::Counters;
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
@@ -112,6 +113,7 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* memory);
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 STANDS_IN void* malloc(size_t bytes) {
   count(&Counters::allocations);
@@ -190,7 +192,7 @@ ina_path_after_syscall:
   .size ina_path_syscall, . - ina_path_syscall
 )");
 extern "C" long ina_path_syscall(long number, const long* arguments);
-extern "C" const char ina_path_after_syscall[];
+extern "C" const char ina_path_after_syscall[];  // NOLINT(readability-identifier-naming)
 
 namespace ina::path {
 

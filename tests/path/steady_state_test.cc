@@ -34,7 +34,8 @@ struct Case {
   uint64_t coalesce_bytes;
 };
 
-void PrintTo(const Case& test_case, std::ostream* out) {
+// GoogleTest looks for this name.
+void PrintTo(const Case& test_case, std::ostream* out) {  // NOLINT(readability-identifier-naming)
   *out << test_case.name;
 }
 
