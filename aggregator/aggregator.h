@@ -225,7 +225,9 @@ class Aggregator {
   bool hashed() const { return shape_.policy.kind != scheduler::PolicyKind::kStatic; }
   uint32_t choices() const { return shape_.policy.two_choice ? 2 : 1; }
   Slot& slot_of(const Job& job, Seq seq, uint32_t choice) {
-    return slots_[scheduler::hashed_slot(job.spec.id, seq, shape_.slots, choice)];
+    // A lane's fragments are numbered one after another, as hashed_slot() wants them.
+    const Seq in_lane{seq.value / shape_.lanes};
+    return slots_[scheduler::hashed_slot(job.spec.id, in_lane, shape_.slots, choice)];
   }
   Slot* find_slot(const Job& job, Seq seq);
   Bitmap gone_to_fallback(const Job& job, Seq seq, Rank rank) const;
