@@ -23,6 +23,7 @@ namespace {
 
 constexpr uint32_t kBurst = 32;  // the daemon's default
 constexpr uint32_t kEpoch = 1;
+constexpr uint32_t kDescriptorsAhead = 8;
 // Rounds need not be longer: their memory is far beyond any cache by then.
 constexpr uint32_t kLargestWindow = 1 << 16;
 constexpr uint32_t kFloorAheadBytes = 2048;
@@ -105,8 +106,8 @@ bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
   const uint32_t at = endpoint.tx_index & (tx_depth - 1);
   const Descriptor& shared = endpoint.tx_ring[at];
   if (shared.turn.load(std::memory_order_acquire) != at + 1) return false;
-  __builtin_prefetch(&endpoint.tx_ring[(at + 1) & (tx_depth - 1)]);
-  wire::Message message = shared.message;
+  __builtin_prefetch(&endpoint.tx_ring[(at + kDescriptorsAhead) & (tx_depth - 1)]);
+  packet.message = shared.message;
   const uint64_t offset = shared.payload_offset;
   const uint32_t bytes = shared.payload_bytes;
   ++endpoint.tx_index;
@@ -119,14 +120,18 @@ bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
     counters_.drops.add(DropReason::kBadOffset);
     return false;
   }
-  if (const auto reason = wire::validate(message, bytes, endpoint.slot_bytes)) {
+  if (const auto reason = wire::validate(packet.message, bytes, endpoint.slot_bytes)) {
     counters_.drops.add(*reason);
     return false;
   }
   counters_.rx_bytes += bytes;
-  message.seq = static_cast<uint32_t>(first_seq_ + uint64_t{lanes} * next_.fragment);
-  if (rising_priority) message.priority = static_cast<uint8_t>(1 + next_.rank * jobs + next_.job);
-  packet = {message, endpoint.worker_base + offset, bytes, endpoint.job, endpoint.rank};
+  packet.message.seq = static_cast<uint32_t>(first_seq_ + uint64_t{lanes} * next_.fragment);
+  if (rising_priority)
+    packet.message.priority = static_cast<uint8_t>(1 + next_.rank * jobs + next_.job);
+  packet.payload = endpoint.worker_base + offset;
+  packet.payload_bytes = bytes;
+  packet.job = endpoint.job;
+  packet.rank = endpoint.rank;
   return true;
 }
 
