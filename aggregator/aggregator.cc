@@ -24,7 +24,16 @@ uint64_t count(Bitmap bits) {
 }  // namespace
 
 Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
-    : shape_(shape), rows_(rows.data()), slots_(shape.slots), jobs_(shape.max_jobs) {
+    : shape_(shape),
+      lanes_(shape.lanes),
+      rows_(rows.data()),
+      slots_(shape.slots),
+      lookups_(kMaxBurst),
+      jobs_(shape.max_jobs) {
+  for (const DType dtype : kAllDTypes)
+    for (const Op op : kAllOps)
+      if (is_valid(dtype, op))
+        kernels_[static_cast<size_t>(dtype)][static_cast<size_t>(op)] = &kernels(dtype, op);
   for (uint32_t i = 0; i < shape.slots; ++i) slots_[i].row = i;
   for (uint32_t i = 0; i < spare_rows(shape); ++i) spare_rows_.push_back(shape.slots + i);
 }
@@ -35,6 +44,9 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   Job& job = jobs_[index];
   job = Job{};
   job.spec = spec;
+  job.result_rows = Divider(2 * uint64_t{spec.window});
+  job.seen_words = Divider(JobSpec::seen_words(spec.window, shape_.lanes));
+  job.pool_slots = Divider(std::max(1u, spec.pool.slots));
   job.full = full_bitmap(spec.workers);
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
   job.top_end = spec.start;
@@ -105,34 +117,65 @@ void Aggregator::sweep(JobIndex index) {
 
 void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
-  // Slots first, then rows, then work: by the time a packet is added, what it touches is on its
-  // way.
-  Slot* touched[kMaxBurst];
+  look_up(packets);
+  counters_.packets += packets.size();
+  switch (shape_.policy.kind) {
+    case PolicyKind::kStatic:
+      return decide<Static>(packets, now, verdicts);
+    case PolicyKind::kFcfs:
+      return decide<scheduler::Fcfs>(packets, now, verdicts);
+    case PolicyKind::kEsa:
+      return decide<scheduler::Esa>(packets, now, verdicts);
+  }
+}
+
+/// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
+void Aggregator::look_up(std::span<const io::RxPacket> packets) {
   for (size_t i = 0; i < packets.size(); ++i) {
     const Job& job = jobs_[packets[i].job];
-    touched[i] = nullptr;
-    if (!job.present || packets[i].message.type != Type::kGrad) continue;
-    const Seq seq = seq_of(job, packets[i]);
+    Lookup& lookup = lookups_[i];
+    lookup = Lookup{};
+    if (!job.present) continue;
+    lookup.seq = seq_of(job, packets[i]);
+    lookup.number = number_of(lookup.seq);
+    if (packets[i].message.type != Type::kGrad) continue;
     if (hashed()) {
-      touched[i] = &slot_of(job, seq, 0);
-      __builtin_prefetch(&seen(job, seq), 1);
+      lookup.slot = &hashed_slot(job, lookup.number, 0);
+      lookup.seen = &seen(job, lookup.number);
+      __builtin_prefetch(lookup.seen, 1);
     } else {
-      touched[i] = &slots_[job.spec.pool.slot_of(seq)];
+      lookup.slot = &pool_slot(job, lookup.number);
     }
-    __builtin_prefetch(touched[i], 1);
+    __builtin_prefetch(lookup.slot, 1);
   }
-  constexpr size_t kAhead = 2;
-  const auto prefetch_row = [&](size_t i) {
-    if (!touched[i]) return;
-    const std::byte* row = row_of(*touched[i]);
-    const uint32_t bytes = std::min<uint32_t>(packets[i].payload_bytes, 1024);
-    for (uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 1);
-  };
-  for (size_t i = 0; i < std::min(kAhead, packets.size()); ++i) prefetch_row(i);
+}
+
+// Always inlined: GCC takes a function that only prefetches for one without effect, and calls to
+// it away.
+[[gnu::always_inline]] inline void Aggregator::prefetch_values(const io::RxPacket& packet,
+                                                               const Lookup& lookup) const {
+  if (!lookup.slot) return;
+  // The rest of a longer one follows by itself: caches see that addresses rise.
+  constexpr uint32_t kMost = 1024;
+  const std::byte* row = row_of(*lookup.slot);
+  const uint32_t bytes = std::min<uint32_t>(packet.payload_bytes, kMost);
+  for (uint32_t at = 0; at < bytes; at += 256) {
+    __builtin_prefetch(row + at, 1);
+    __builtin_prefetch(row + at + 64, 1);
+    __builtin_prefetch(row + at + 128, 1);
+    __builtin_prefetch(row + at + 192, 1);
+  }
+}
+
+template <class Policy>
+void Aggregator::decide(std::span<const io::RxPacket> packets, Nanos now,
+                        std::span<Verdict> verdicts) {
+  constexpr size_t kAhead = 4;
+  for (size_t i = 0; i < std::min(kAhead, packets.size()); ++i)
+    prefetch_values(packets[i], lookups_[i]);
   for (size_t i = 0; i < packets.size(); ++i) {
-    if (i + kAhead < packets.size()) prefetch_row(i + kAhead);
-    ++counters_.packets;
-    on_packet(packets[i], now, verdicts[i]);
+    if (i + kAhead < packets.size()) prefetch_values(packets[i + kAhead], lookups_[i + kAhead]);
+    on_packet<Policy>(packets[i], lookups_[i], now, verdicts[i]);
     if (verdicts[i].fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
   }
 }
@@ -153,7 +196,9 @@ Emission& Aggregator::add_emission(Verdict& verdict, Emission::To to, JobIndex j
   return emission;
 }
 
-void Aggregator::on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdict) {
+template <class Policy>
+void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nanos now,
+                           Verdict& verdict) {
   verdict.emissions = 0;
   Job& job = jobs_[packet.job];
   if (!job.present) return drop(verdict, DropReason::kBadJob);
@@ -162,13 +207,25 @@ void Aggregator::on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdi
   if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
     return on_fallback_packet(job, packet, verdict);
   if (value(packet.rank) >= job.spec.workers) return drop(verdict, DropReason::kBadRank);
-  const Seq seq = seq_of(job, packet);
   // C1: a worker sends s only when it has result s-W, so s is at most W above the highest result.
-  if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
-  if (seq.value % shape_.lanes != shape_.lane) return drop(verdict, DropReason::kWrongLane);
-  switch (type) {
-    case Type::kGrad:
-      break;
+  if (lookup.seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
+  if (!in_lane(lookup.seq)) return drop(verdict, DropReason::kWrongLane);
+  if (type != Type::kGrad) return on_question(job, lookup.seq, packet, verdict);
+  const uint32_t epoch = packet.message.epoch;
+  if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
+  if (epoch < job.spec.epoch && rule(Rule::kEpochCheck)) return on_old_epoch(job, packet, verdict);
+  if (packet.message.target != 0 &&
+      !in_result_buffers(job, packet.message.target - 1, packet.payload_bytes))
+    return drop(verdict, DropReason::kBadOffset);
+  if constexpr (std::is_same_v<Policy, Static>)
+    on_static_grad(job, lookup, packet, now, verdict);
+  else
+    on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
+}
+
+/// What workers and their fallback tell each other.
+void Aggregator::on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+  switch (packet.message.type) {
     case Type::kQuery:
     case Type::kSent:
     case Type::kNotYet:
@@ -179,27 +236,14 @@ void Aggregator::on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdi
     default:  // the others are the switch's own
       return drop(verdict, DropReason::kBadType);
   }
-  const uint32_t epoch = packet.message.epoch;
-  if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
-  if (epoch < job.spec.epoch && rule(Rule::kEpochCheck)) {
-    drop(verdict, DropReason::kStaleEpoch);
-    Emission& stale = add_emission(verdict, Emission::To::kSender, packet.job);
-    stale.message.type = Type::kStale;
-    stale.message.epoch = job.spec.epoch;
-    stale.message.seq = packet.message.seq;
-    return;
-  }
-  if (packet.message.target != 0 &&
-      !in_result_buffers(job, packet.message.target - 1, packet.payload_bytes))
-    return drop(verdict, DropReason::kBadOffset);
-  switch (shape_.policy.kind) {
-    case PolicyKind::kStatic:
-      return on_static_grad(job, seq, packet, now, verdict);
-    case PolicyKind::kFcfs:
-      return on_hashed_grad<scheduler::Fcfs>(job, seq, packet, now, verdict);
-    case PolicyKind::kEsa:
-      return on_hashed_grad<scheduler::Esa>(job, seq, packet, now, verdict);
-  }
+}
+
+void Aggregator::on_old_epoch(const Job& job, const io::RxPacket& packet, Verdict& verdict) {
+  drop(verdict, DropReason::kStaleEpoch);
+  Emission& stale = add_emission(verdict, Emission::To::kSender, packet.job);
+  stale.message.type = Type::kStale;
+  stale.message.epoch = job.spec.epoch;
+  stale.message.seq = packet.message.seq;
 }
 
 // ---- contributions
@@ -208,12 +252,12 @@ void Aggregator::advance(Job& job, Seq seq) {
   if (seq < job.top_end) return;
   if (job.spec.seen) {
     // The window moves on over fragments that nobody has seen.
-    const uint64_t words = JobSpec::seen_words(job.spec.window, shape_.lanes);
+    const uint64_t words = job.seen_words.divisor();
     if (seq - job.top_end >= words * shape_.lanes) {
       std::fill_n(job.spec.seen, words, 0);
     } else {
       for (Seq next = seq; next >= job.top_end; next = next - shape_.lanes) {
-        seen(job, next) = 0;
+        seen(job, number_of(next)) = 0;
         if (next.value < shape_.lanes) break;
       }
     }
@@ -221,9 +265,10 @@ void Aggregator::advance(Job& job, Seq seq) {
   job.top_end = seq + 1;
 }
 
-void Aggregator::on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now,
-                                Verdict& verdict) {
-  Slot& slot = slots_[job.spec.pool.slot_of(seq)];
+void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet,
+                                Nanos now, Verdict& verdict) {
+  const Seq seq = lookup.seq;
+  Slot& slot = *lookup.slot;
   advance(job, seq);
   switch (StaticPool::claim(slot, seq)) {
     case StaticPool::Claim::kTooOld:
@@ -236,7 +281,7 @@ void Aggregator::on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, N
       install(job, slot, seq, packet, now);
       break;
     case StaticPool::Claim::kSame:
-      if (!agrees(job, slot, packet, verdict)) return;
+      if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
       if (slot.bits & bit_of(packet.rank)) {
         drop(verdict, DropReason::kDuplicate);
         // A result of the fallback is not repeated: only the fallback knows whom it has bound.
@@ -253,24 +298,25 @@ void Aggregator::on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, N
 }
 
 template <class Policy>
-void Aggregator::on_hashed_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now,
-                                Verdict& verdict) {
+void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet,
+                                Nanos now, Verdict& verdict) {
+  const Seq seq = lookup.seq;
   if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
   const bool remembered = rule(Rule::kReplayTooOld) || seq + job.spec.window / 2 >= job.top_end;
   advance(job, seq);
   if (remembered) {
-    Bitmap& seen_bits = seen(job, seq);
+    Bitmap& seen_bits = *lookup.seen;
     if ((seen_bits & bit_of(packet.rank)) != 0 && rule(Rule::kAntiReplay))
       return drop(verdict, DropReason::kDuplicate);
     seen_bits |= bit_of(packet.rank);
   }
   Slot* place = nullptr;
   for (uint32_t choice = 0; choice < choices(); ++choice) {
-    Slot& slot = slot_of(job, seq, choice);
+    Slot& slot = choice == 0 ? *lookup.slot : hashed_slot(job, lookup.number, choice);
     if (slot.state != SlotState::kEmpty) {
       const Job& owner = jobs_[slot.job];
       if (&owner == &job && slot.seq == seq) {
-        if (!agrees(job, slot, packet, verdict)) return;
+        if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
         if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
         if ((slot.bits | slot.base) & bit_of(packet.rank))
           return drop(verdict, DropReason::kDuplicate);
@@ -327,14 +373,15 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
   add_to<Policy>(job, slot, packet, verdict);
 }
 
-bool Aggregator::agrees(Job& job, const Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
-  if (slot.signature() == packet.message.signature() && slot.elements == packet.message.elements)
-    return true;
+bool Aggregator::agrees(const Slot& slot, const io::RxPacket& packet) {
+  return slot.signature() == packet.message.signature() && slot.elements == packet.message.elements;
+}
+
+void Aggregator::on_mismatch(Job& job, const Slot& slot, Verdict& verdict) {
   verdict.first_rank = slot.first_rank;
   verdict.first_signature = slot.signature();
   job.aborted = true;
   drop(verdict, DropReason::kMismatch);
-  return false;
 }
 
 void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now) {
@@ -378,7 +425,7 @@ void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
 
 /// Adds a contribution to the slot's row.
 void Aggregator::absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
-  const Kernels& kernel = kernels(slot.dtype, slot.op);
+  const Kernels& kernel = kernels_of(slot);
   (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
   count_absorbed(job, slot, packet, verdict);
 }
@@ -394,8 +441,8 @@ void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet
 
 /// The last contribution: added and rounded straight into the job's result ring.
 void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
-  const Kernels& kernel = kernels(slot.dtype, slot.op);
-  // Not in place only if the buffer has gone under the operation: then nobody misses the result.
+  const Kernels& kernel = kernels_of(slot);
+  // Not there only if the buffer has gone under the operation: then nobody misses the result.
   std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
   const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
@@ -547,12 +594,13 @@ bool Aggregator::may_preempt(const Job& job, const Slot& slot) const {
 }
 
 Slot* Aggregator::find_slot(const Job& job, Seq seq) {
+  const uint64_t number = number_of(seq);
   if (!hashed()) {
-    Slot& slot = slots_[job.spec.pool.slot_of(seq)];
+    Slot& slot = pool_slot(job, number);
     return slot.state != SlotState::kEmpty && slot.seq == seq ? &slot : nullptr;
   }
   for (uint32_t choice = 0; choice < choices(); ++choice) {
-    Slot& slot = slot_of(job, seq, choice);
+    Slot& slot = hashed_slot(job, number, choice);
     if (slot.state != SlotState::kEmpty && &jobs_[slot.job] == &job && slot.seq == seq)
       return &slot;
   }
@@ -561,7 +609,7 @@ Slot* Aggregator::find_slot(const Job& job, Seq seq) {
 
 /// Contributions to a fragment that is in no slot, but for `rank`'s: what came went there.
 Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, Rank rank) const {
-  return shape_.policy.residual ? seen(job, seq) & ~bit_of(rank) : 0;
+  return shape_.policy.residual ? seen(job, number_of(seq)) & ~bit_of(rank) : 0;
 }
 
 // ---- the fallback
@@ -594,7 +642,7 @@ void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdic
       job.spec.home == Home::kWorkers ? home_of(seq, job.spec.workers) : kFallbackRank;
   if (packet.rank != home) return drop(verdict, DropReason::kNotHome);
   if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
-  if (seq.value % shape_.lanes != shape_.lane) return drop(verdict, DropReason::kWrongLane);
+  if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
   if (packet.message.instance < job.spec.instance && rule(Rule::kInstance))
     return drop(verdict, DropReason::kOldInstance);
   if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
@@ -622,8 +670,8 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
     release(*slot);
   }
   if (hashed()) {
-    seen(job, seq) = job.full;  // contributions that are still under way come too late
-  } else if (Slot& slot = slots_[job.spec.pool.slot_of(seq)];
+    seen(job, number_of(seq)) = job.full;  // contributions that are still under way come too late
+  } else if (Slot& slot = pool_slot(job, number_of(seq));
              slot.state == SlotState::kEmpty || slot.seq < seq) {
     // Contributions that are still under way find the fragment answered.
     if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);

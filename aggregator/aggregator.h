@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregator/divider.h"
 #include "aggregator/fallback.h"
 #include "aggregator/kernels.h"
 #include "aggregator/slot.h"
@@ -193,6 +194,9 @@ class Aggregator {
  private:
   struct Job {
     JobSpec spec;
+    Divider result_rows;  ///< 2W
+    Divider seen_words;
+    Divider pool_slots;  ///< policy static only
     Bitmap full = 0;
     Seq limit;    ///< fragments the window allows are below this: highest result + 1 + W
     Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
@@ -205,23 +209,43 @@ class Aggregator {
     JobCounters counters;
   };
 
+  /// What a packet is about, looked up for a whole burst before any of it is decided.
+  struct Lookup {
+    Seq seq;
+    uint64_t number = 0;     ///< of the fragment, among those of this lane
+    Slot* slot = nullptr;    ///< of a GRAD of a job that is present: its (first) slot
+    Bitmap* seen = nullptr;  ///< with `slot`, unless the policy is static
+  };
+  /// The policy `static`, where the others have their class in scheduler/.
+  struct Static {};
+
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
-  void on_packet(const io::RxPacket& packet, Nanos now, Verdict& verdict);
+  void look_up(std::span<const io::RxPacket> packets);
+  void prefetch_values(const io::RxPacket& packet, const Lookup& lookup) const;
+  template <class Policy>
+  void decide(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
+  template <class Policy>
+  void on_packet(const io::RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
+  void on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void on_old_epoch(const Job& job, const io::RxPacket& packet, Verdict& verdict);
   void on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict);
   void on_fallback_result(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   static void forward(const io::RxPacket& packet, Verdict& verdict);
 
-  void on_static_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now, Verdict& verdict);
+  void on_static_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet, Nanos now,
+                      Verdict& verdict);
   template <class Policy>
-  void on_hashed_grad(Job& job, Seq seq, const io::RxPacket& packet, Nanos now, Verdict& verdict);
+  void on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet, Nanos now,
+                      Verdict& verdict);
   template <class Policy>
   void contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
                Verdict& verdict);
   template <class Policy>
   void add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
-  bool agrees(Job& job, const Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  static bool agrees(const Slot& slot, const io::RxPacket& packet);
+  void on_mismatch(Job& job, const Slot& slot, Verdict& verdict);
   void install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now);
   void bypass(Job& job, const io::RxPacket& packet, Verdict& verdict);
   void absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
@@ -240,8 +264,15 @@ class Aggregator {
 
   bool hashed() const { return shape_.policy.kind != scheduler::PolicyKind::kStatic; }
   uint32_t choices() const { return shape_.policy.two_choice ? 2 : 1; }
-  Slot& slot_of(const Job& job, Seq seq, uint32_t choice) {
-    return slots_[scheduler::hashed_slot(job.spec.id, seq, shape_.slots, choice)];
+  /// The number of a fragment among those of this lane; each lane has every lanes-th of a job.
+  uint64_t number_of(Seq seq) const { return lanes_.quotient(seq.value); }
+  bool in_lane(Seq seq) const { return lanes_.remainder(seq.value) == shape_.lane; }
+  Slot& pool_slot(const Job& job, uint64_t number) {
+    return slots_[job.spec.pool.first_slot + job.pool_slots.remainder(number)];
+  }
+  /// Hashed by their number in the lane: hashed_slot() wants them one after another.
+  Slot& hashed_slot(const Job& job, uint64_t number, uint32_t choice) {
+    return slots_[scheduler::hashed_slot(job.spec.id, Seq{number}, shape_.slots, choice)];
   }
   Slot* find_slot(const Job& job, Seq seq);
   Bitmap gone_to_fallback(const Job& job, Seq seq, Rank rank) const;
@@ -249,26 +280,33 @@ class Aggregator {
     return seq + 2 * uint64_t{job.spec.window} < job.top_end;
   }
   void advance(Job& job, Seq seq);
-  Bitmap& seen(const Job& job, Seq seq) const {
-    return job.spec
-        .seen[seq.value / shape_.lanes % JobSpec::seen_words(job.spec.window, shape_.lanes)];
+  Bitmap& seen(const Job& job, uint64_t number) const {
+    return job.spec.seen[job.seen_words.remainder(number)];
   }
   Seq seq_of(const Job& job, const io::RxPacket& packet) const {
     return extend(packet.message.seq, job.limit);
   }
-  std::byte* row_of(const Slot& slot) { return rows_ + size_t{slot.row} * shape_.slot_bytes; }
+  std::byte* row_of(const Slot& slot) const { return rows_ + size_t{slot.row} * shape_.slot_bytes; }
   /// nullptr: the target is not within one of the job's result buffers.
   std::byte* result_place(const Job& job, Seq seq, uint32_t target, uint32_t bytes) const {
     if (target != 0) [[unlikely]]
       return in_result_buffers(job, target - 1, bytes);
-    return job.spec.results + seq.value % (2 * uint64_t{job.spec.window}) * shape_.slot_bytes;
+    return job.spec.results + job.result_rows.remainder(seq.value) * shape_.slot_bytes;
   }
   static std::byte* in_result_buffers(const Job& job, uint32_t unit, uint32_t bytes);
   static Emission& add_emission(Verdict& verdict, Emission::To to, JobIndex job);
+  const Kernels& kernels_of(const Slot& slot) const {
+    return *kernels_[static_cast<size_t>(slot.dtype)][static_cast<size_t>(slot.op)];
+  }
 
   Shape shape_;
+  Divider lanes_;
+  /// By data type and operation, for the best instruction set of this machine.
+  std::array<std::array<const Kernels*, std::size(kAllOps) + 1>, std::size(kAllDTypes) + 1>
+      kernels_{};
   std::byte* rows_;
   std::vector<Slot> slots_;
+  std::vector<Lookup> lookups_;       ///< of the burst at hand
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
   uint32_t next_spare_ = 0;
   uint64_t reserved_ = 0;  ///< slots that jobs below their floors are still entitled to

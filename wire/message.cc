@@ -181,8 +181,11 @@ std::optional<DropReason> validate(const Message& message, uint32_t bytes, uint3
   if (!is_valid(message.dtype)) return DropReason::kBadDtype;
   if (!is_valid(message.dtype, message.op) || !is_valid(message.collective))
     return DropReason::kBadOp;
-  if (message.elements > elements_per_fragment(message.dtype, slot_bytes) ||
-      message.elements > message.operation_elements || bytes != payload_bytes(message))
+  const uint32_t row_bytes = message.elements * wire_bytes(accumulator_of(message.dtype));
+  const uint32_t expected_bytes =
+      carries_accumulators(message) ? row_bytes : message.elements * wire_bytes(message.dtype);
+  if (row_bytes > slot_bytes || message.elements > message.operation_elements ||
+      bytes != expected_bytes)
     return DropReason::kBadLength;
   // Only an operation of no elements has an empty fragment.
   if (message.elements == 0 && message.operation_elements != 0) return DropReason::kBadLength;

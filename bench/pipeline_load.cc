@@ -1,0 +1,580 @@
+#include "bench/pipeline_load.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <stdexcept>
+
+#include "aggregator/kernels.h"
+#include "common/clock.h"
+
+namespace ina::bench {
+
+using aggregator::Aggregator;
+using aggregator::Emission;
+using aggregator::JobIndex;
+using scheduler::PolicyKind;
+
+static_assert(io::SwitchPort<MemoryPort>);
+
+namespace {
+
+constexpr uint32_t kBurst = 32;  // the daemon's default
+constexpr uint32_t kEpoch = 1;
+constexpr uint32_t kDescriptorsAhead = 8;
+// Rounds need not be longer: their memory is far beyond any cache by then.
+constexpr uint32_t kLargestWindow = 1 << 16;
+constexpr uint32_t kFloorAheadBytes = 2048;
+constexpr uint64_t kMostChecked = 4096;  // fragments
+
+// What one core sees of it: sysconf() adds up what the cores of a socket have.
+size_t cache_bytes(int level, size_t usual) {
+  const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level);
+  size_t kib = 0;
+  std::ifstream(folder + "/size") >> kib;
+  return kib != 0 ? std::bit_floor(kib << 10) : usual;
+}
+
+// Value rows. Results and receive rings take up to as much again and have to fit, too.
+size_t row_bytes_in(Place place) {
+  switch (place) {
+    case Place::kL2:
+      return l2_bytes() / 4;
+    case Place::kL3:
+      return l3_bytes() / 4;
+    case Place::kDram:
+      break;
+  }
+  return 8 * l3_bytes();
+}
+
+// Distinct payloads.
+size_t packet_bytes_in(Place place) {
+  switch (place) {
+    case Place::kL2:
+      return l2_bytes() / 4;
+    case Place::kL3:
+      return 4 * l2_bytes();
+    case Place::kDram:
+      break;
+  }
+  return 8 * l3_bytes();
+}
+
+// 0..3, so that sums of 64 are exact in every data type. `index`: of the payload in its ring.
+uint32_t element(uint32_t job, uint32_t rank, uint64_t index, uint32_t e) {
+  uint64_t mixed = (index * 64 + rank) * 64 + job + 1;
+  mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ mixed >> 32) * 0x94d049bb133111eb;
+  return mixed >> (e % 32 * 2) & 3;
+}
+
+void write_number(std::byte* to, DType dtype, uint32_t number) {
+  const auto bits = dtype == DType::kInt32 ? number : std::bit_cast<uint32_t>(float(number));
+  if (dtype == DType::kBFloat16)
+    std::memcpy(to, reinterpret_cast<const std::byte*>(&bits) + 2, 2);
+  else
+    std::memcpy(to, &bits, 4);
+}
+
+}  // namespace
+
+const char* name(Place place) {
+  return place == Place::kL2 ? "L2" : place == Place::kL3 ? "L3" : "DRAM";
+}
+const char* name(PolicyKind kind) {
+  return kind == PolicyKind::kStatic ? "static" : kind == PolicyKind::kFcfs ? "fcfs" : "esa";
+}
+size_t l2_bytes() {
+  return cache_bytes(2, 1 << 20);
+}
+size_t l3_bytes() {
+  return cache_bytes(3, 32 << 20);
+}
+
+// ---- the port
+
+void MemoryPort::start(uint64_t round, uint32_t first_rank, uint32_t ranks) {
+  first_seq_ = lane + uint64_t{lanes} * round * window;
+  next_ = {.rank = first_rank};
+  end_rank_ = first_rank + ranks;
+}
+
+bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
+  const uint32_t at = endpoint.tx_index & (tx_depth - 1);
+  const Descriptor& shared = endpoint.tx_ring[at];
+  if (shared.turn.load(std::memory_order_acquire) != at + 1) return false;
+  __builtin_prefetch(&endpoint.tx_ring[(at + kDescriptorsAhead) & (tx_depth - 1)]);
+  packet.message = shared.message;
+  const uint64_t offset = shared.payload_offset;
+  const uint32_t bytes = shared.payload_bytes;
+  ++endpoint.tx_index;
+  if (!endpoint.tx_taken) {
+    endpoint.tx_taken = true;
+    taken_from_.push_back(static_cast<uint32_t>(&endpoint - endpoints.data()));
+  }
+  ++counters_.rx_packets;
+  if (bytes > endpoint.worker_bytes || offset > endpoint.worker_bytes - bytes) {
+    counters_.drops.add(DropReason::kBadOffset);
+    return false;
+  }
+  if (const auto reason = wire::validate(packet.message, bytes, endpoint.slot_bytes)) {
+    counters_.drops.add(*reason);
+    return false;
+  }
+  counters_.rx_bytes += bytes;
+  packet.message.seq = static_cast<uint32_t>(first_seq_ + uint64_t{lanes} * next_.fragment);
+  if (rising_priority)
+    packet.message.priority = static_cast<uint8_t>(1 + next_.rank * jobs + next_.job);
+  packet.payload = endpoint.worker_base + offset;
+  packet.payload_bytes = bytes;
+  packet.job = endpoint.job;
+  packet.rank = endpoint.rank;
+  return true;
+}
+
+size_t MemoryPort::rx_burst(std::span<io::RxPacket> burst) {
+  size_t filled = 0;
+  while (filled < burst.size() && next_.rank < end_rank_) {
+    Endpoint& endpoint = endpoints[size_t{next_.job} * ranks_each + next_.rank];
+    for (; filled < burst.size() && next_.fragment < window; ++next_.fragment)
+      filled += take(endpoint, burst[filled]);
+    if (next_.fragment < window) break;
+    next_.fragment = 0;
+    if (++next_.job < jobs) continue;
+    next_.job = 0;
+    ++next_.rank;
+  }
+  return filled;
+}
+
+void MemoryPort::rx_release() {
+  for (const uint32_t index : taken_from_) {
+    endpoints[index].tx_read->store(endpoints[index].tx_index, std::memory_order_release);
+    endpoints[index].tx_taken = false;
+  }
+  taken_from_.clear();
+}
+
+bool MemoryPort::tx(io::EndpointIndex index, const wire::Message& message,
+                    std::span<const std::byte> payload) {
+  Endpoint& endpoint = endpoints[index];
+  if (endpoint.rx_index - endpoint.rx_read_seen >= rx_depth)
+    endpoint.rx_read_seen = endpoint.rx_index;  // a worker that keeps up
+  const auto in_results =
+      reinterpret_cast<uintptr_t>(payload.data()) - reinterpret_cast<uintptr_t>(endpoint.results);
+  Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (rx_depth - 1)];
+  slot.message = message;
+  slot.payload_offset = in_results < endpoint.results_bytes ? in_results : ~uint64_t{0};
+  slot.payload_bytes = static_cast<uint32_t>(payload.size());
+  slot.turn.store(static_cast<uint32_t>(endpoint.rx_index / rx_depth + 1),
+                  std::memory_order_release);
+  ++endpoint.rx_index;
+  ++counters_.tx_packets;
+  counters_.tx_bytes += payload.size();
+  return true;
+}
+
+// ---- memory and packets
+
+Load::Arena::Arena(size_t bytes) {
+  constexpr size_t kHugePage = 2 << 20;
+  const size_t size = (bytes + 2 * kHugePage) / kHugePage * kHugePage;
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  map_ = Mapping(static_cast<std::byte*>(memory), size);
+  ::madvise(memory, size, MADV_HUGEPAGE);  // as the daemon does
+  std::memset(memory, 0, size);
+}
+
+std::byte* Load::Arena::take_bytes(size_t bytes) {
+  std::byte* at = map_.data() + used_;
+  used_ += (bytes + 4095) / 4096 * 4096;
+  if (used_ > map_.size()) throw std::bad_alloc();
+  return at;
+}
+
+Load::Load(const LoadConfig& config)
+    : config_(config),
+      slot_bytes_(config.slot_bytes()),
+      slots_(config.slots != 0
+                 ? config.slots
+                 : static_cast<uint32_t>(row_bytes_in(config.slots_in) / slot_bytes_)),
+      // Of all slots a quarter is used at a time: with more, windows could hardly keep apart.
+      window_(std::clamp<uint32_t>(slots_ / 4 / config.jobs, 1, kLargestWindow)),
+      senders_(config.fan_in - (config.worst_case ? 1 : 0)),
+      tx_depth_(static_cast<uint32_t>(
+          std::bit_ceil(std::max<size_t>(1, packet_bytes_in(config.packets_in) / config.jobs /
+                                                config.fan_in / config.payload_bytes)))),
+      rx_depth_(2 * std::bit_ceil(2 * window_)),
+      arena_(memory_bytes()),
+      rows_(arena_.take<std::byte>(Aggregator::row_memory_bytes(shape()))),
+      results_(arena_.take<std::byte>(config.jobs * result_bytes())),
+      seen_(arena_.take<Bitmap>(size_t{config.jobs} * 2 * window_)),
+      payloads_(arena_.take<std::byte>(size_t{config.jobs} * config.fan_in * tx_depth_ *
+                                       config.payload_bytes)),
+      tx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * tx_depth_)),
+      rx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * rx_depth_)),
+      aggregator_(shape(), {rows_, Aggregator::row_memory_bytes(shape())}),
+      packets_(kBurst),
+      verdicts_(kBurst) {
+  if (is(PolicyKind::kStatic) && config.jobs * 2 * window_ > slots_)
+    throw std::runtime_error("too few slots for a pool of each job");
+  choose_ids();
+  add_jobs();
+  write_packets();
+}
+
+size_t Load::memory_bytes() const {
+  const size_t jobs = config_.jobs;
+  const size_t endpoints = jobs * (config_.fan_in + 1);
+  constexpr size_t kPage = 4096;
+  return Aggregator::row_memory_bytes(shape()) + jobs * result_bytes() +
+         jobs * 2 * window_ * sizeof(Bitmap) +
+         endpoints * (size_t{tx_depth_} * (config_.payload_bytes + sizeof(Descriptor)) +
+                      rx_depth_ * sizeof(Descriptor)) +
+         endpoints * 64 + 8 * kPage;
+}
+
+aggregator::Shape Load::shape() const {
+  aggregator::Shape shape;
+  shape.slots = slots_;
+  shape.slot_bytes = slot_bytes_;
+  shape.max_jobs = config_.jobs;
+  shape.burst = kBurst;
+  shape.lanes = config_.lanes;
+  shape.lane = config_.lane;
+  shape.policy.kind = config_.policy;
+  return shape;
+}
+
+void Load::choose_ids() {
+  // Where a fragment falls among 2^32 - 1 slots. All jobs move on by the same distance each round,
+  // so what keeps apart in one does in all.
+  const auto place = [&](JobId id, uint32_t fragment) {
+    return scheduler::hashed_slot(id, Seq{fragment}, UINT32_MAX, 0);
+  };
+  const uint64_t apart = (uint64_t{1} << 32) / slots_ + 4;
+  const auto keeps_apart = [&](JobId id) {
+    for (const JobId other : ids_)
+      for (uint32_t fragment = 0; fragment < window_; ++fragment) {
+        const auto forward = place(id, fragment) - place(other, 0);
+        const auto backward = place(id, 0) - place(other, fragment);
+        for (const uint32_t distance : {forward, backward})
+          if (distance < apart || -distance < apart) return false;
+      }
+    return true;
+  };
+  constexpr uint32_t kMostIds = 1 << 20;
+  for (uint32_t id = 1; ids_.size() < config_.jobs; ++id) {
+    if (id == kMostIds) throw std::runtime_error("found no jobs whose fragments keep apart");
+    if (config_.worst_case) {
+      ids_.push_back(JobId{1});  // all of them: their fragments meet in the same slots
+    } else if (config_.policy == PolicyKind::kStatic || keeps_apart(JobId{id})) {
+      ids_.push_back(JobId{id});
+    }
+  }
+}
+
+void Load::add_jobs() {
+  for (uint32_t job = 0; job < config_.jobs; ++job) {
+    aggregator::JobSpec spec;
+    spec.id = ids_[job];
+    spec.epoch = kEpoch;
+    spec.workers = config_.fan_in;
+    spec.window = window_ * config_.lanes;
+    spec.home = Home::kDedicated;
+    spec.pool = {job * 2 * window_, 2 * window_, config_.lanes, config_.lane};
+    spec.results = results_ + job * result_bytes();
+    spec.seen = seen_ + size_t{job} * 2 * window_;
+    aggregator_.add_job(static_cast<JobIndex>(job), spec);
+  }
+}
+
+void Load::write_packets() {
+  const uint32_t ranks_each = config_.fan_in + 1;
+  port_.jobs = config_.jobs;
+  port_.ranks_each = ranks_each;
+  port_.window = window_;
+  port_.tx_depth = tx_depth_;
+  port_.rx_depth = rx_depth_;
+  port_.lanes = config_.lanes;
+  port_.lane = config_.lane;
+  port_.rising_priority = config_.worst_case;
+  port_.endpoints.resize(size_t{config_.jobs} * ranks_each);
+  auto* positions = arena_.take<std::atomic<uint64_t>>(port_.endpoints.size() * 8);
+  const size_t worker_bytes = size_t{tx_depth_} * config_.payload_bytes;
+  for (size_t i = 0; i < port_.endpoints.size(); ++i) {
+    const auto job = static_cast<uint32_t>(i / ranks_each);
+    const auto rank = static_cast<uint32_t>(i % ranks_each);
+    const bool is_fallback = rank == config_.fan_in;
+    // What the fallback's results hold does not matter: some worker's payloads.
+    const uint32_t sender = is_fallback ? 0 : rank;
+    std::byte* base = payloads_ + (size_t{job} * config_.fan_in + sender) * worker_bytes;
+    Descriptor* ring = tx_rings_ + i * tx_depth_;
+    for (uint32_t index = 0; index < tx_depth_; ++index) {
+      Descriptor& descriptor = ring[index];
+      wire::Message& message = descriptor.message;
+      message.type = is_fallback ? wire::Type::kResult : wire::Type::kGrad;
+      message.epoch = kEpoch;
+      message.operation_elements = uint64_t{1} << 40;
+      message.elements = static_cast<uint16_t>(config_.elements());
+      message.dtype = config_.dtype;
+      message.op = Op::kSum;
+      message.collective = Collective::kAllReduce;
+      message.priority = 1;
+      descriptor.payload_offset = size_t{index} * config_.payload_bytes;
+      descriptor.payload_bytes = config_.payload_bytes;
+      descriptor.turn = index + 1;
+      if (is_fallback) continue;
+      std::byte* to = base + descriptor.payload_offset;
+      for (uint32_t e = 0; e < config_.elements(); ++e)
+        write_number(to + size_t{e} * wire_bytes(config_.dtype), config_.dtype,
+                     element(job, rank, index, e));
+    }
+    port_.endpoints[i] = {.job = static_cast<io::JobIndex>(job),
+                          .rank = is_fallback ? kFallbackRank : Rank{static_cast<uint8_t>(rank)},
+                          .tx_ring = ring,
+                          .worker_base = base,
+                          .worker_bytes = worker_bytes,
+                          .slot_bytes = slot_bytes_,
+                          .tx_read = positions + 8 * i,
+                          .rx_ring = rx_rings_ + i * rx_depth_,
+                          .results = results_ + job * result_bytes(),
+                          .results_bytes = result_bytes()};
+  }
+}
+
+// ---- running
+
+template <class OnEmission>
+void Load::serve(OnEmission&& on_emission) {
+  while (aggregator::serve(
+             port_, aggregator_, packets_, verdicts_, 0, on_emission,
+             [this](const io::RxPacket&, const aggregator::Verdict&) { mismatch_ = true; }) != 0) {
+  }
+}
+
+template <class OnEmission>
+Load::Times Load::run_round(OnEmission&& on_emission) {
+  Times times;
+  uint32_t first = 0;
+  if (config_.worst_case) {  // the first pass finds empty slots
+    port_.start(rounds_, 0, 1);
+    serve(on_emission);
+    first = 1;
+  }
+  port_.start(rounds_, first, senders_ - first);
+  const Nanos start = now_ns();
+  serve(on_emission);
+  const Nanos mid = now_ns();
+  times.contributions_ns = mid - start;
+  if (has_fallback()) {
+    port_.start(rounds_, config_.fan_in, 1);
+    serve(on_emission);
+    times.acknowledgements_ns = now_ns() - mid;
+  }
+  ++rounds_;
+  return times;
+}
+
+Load::Times Load::run_path(uint64_t rounds, Send send) {
+  const auto endpoint = [&](io::JobIndex job, Rank rank) {
+    const uint32_t at = rank == kFallbackRank ? config_.fan_in : value(rank);
+    return static_cast<io::EndpointIndex>(job * port_.ranks_each + at);
+  };
+  const auto write = [&](io::JobIndex job, Rank rank, const Emission& emission) {
+    port_.tx(endpoint(job, rank), emission.message, {emission.payload, emission.payload_bytes});
+  };
+  const auto count = [&](io::JobIndex, Rank, const Emission&) { ++unsent_; };
+  Times sum;
+  for (uint64_t i = 0; i < rounds; ++i) {
+    const Times times = send == Send::kDescriptors ? run_round(write) : run_round(count);
+    sum.contributions_ns += times.contributions_ns;
+    sum.acknowledgements_ns += times.acknowledgements_ns;
+  }
+  return sum;
+}
+
+uint32_t Load::slot_of(uint32_t job, uint64_t seq) const {
+  return is(PolicyKind::kStatic)
+             ? aggregator_.spec(static_cast<JobIndex>(job)).pool.slot_of(Seq{seq})
+             : scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, slots_, 0);
+}
+
+std::byte* Load::result_row(uint32_t job, uint64_t seq) const {
+  return results_ + job * result_bytes() +
+         seq % (uint64_t{2} * window_ * config_.lanes) * slot_bytes_;
+}
+
+template <bool kPrefetch>
+Nanos Load::run_floor(uint64_t rounds) {
+  const aggregator::Kernels& kernels = aggregator::kernels(config_.dtype, Op::kSum);
+  const size_t elements = config_.elements();
+  const uint32_t ahead = std::max<uint32_t>(1, kFloorAheadBytes / config_.payload_bytes);
+  const auto row_of = [&](uint32_t job, uint64_t seq) {
+    return rows_ + size_t{slot_of(job, seq)} * slot_bytes_;
+  };
+  const Nanos start = now_ns();
+  // The same rounds as the path is about to run.
+  for (uint64_t round = rounds_; round < rounds_ + rounds; ++round) {
+    for (uint32_t rank = config_.worst_case ? 1 : 0; rank < senders_; ++rank) {
+      const bool is_first = rank == 0 || config_.worst_case;
+      const bool is_last = rank + 1 == config_.fan_in && !has_fallback();
+      for (uint32_t job = 0; job < config_.jobs; ++job) {
+        const std::byte* base = port_.endpoints[size_t{job} * port_.ranks_each + rank].worker_base;
+        const auto payload = [&](uint64_t index) {
+          return base + (index & (tx_depth_ - 1)) * config_.payload_bytes;
+        };
+        for (uint32_t fragment = 0; fragment < window_; ++fragment) {
+          const uint64_t seq = seq_of(round, fragment);
+          const uint64_t index = round * window_ + fragment;
+          if constexpr (kPrefetch) {
+            const std::byte* next_row = row_of(job, seq + uint64_t{ahead} * config_.lanes);
+            const std::byte* next_payload = payload(index + ahead);
+            for (uint32_t line = 0; line < slot_bytes_; line += 64)
+              __builtin_prefetch(next_row + line, 1);
+            for (uint32_t line = 0; line < config_.payload_bytes; line += 64)
+              __builtin_prefetch(next_payload + line);
+          }
+          std::byte* row = row_of(job, seq);
+          if (is_first)
+            kernels.load(row, payload(index), elements);
+          else if (is_last)
+            kernels.add_finish(result_row(job, seq), row, payload(index), elements, 1);
+          else
+            kernels.add(row, payload(index), elements);
+        }
+      }
+    }
+  }
+  return now_ns() - start;
+}
+
+template Nanos Load::run_floor<false>(uint64_t);
+template Nanos Load::run_floor<true>(uint64_t);
+
+uint64_t Load::packets_per_round() const {
+  return uint64_t{window_} * config_.jobs * (senders_ - (config_.worst_case ? 1 : 0));
+}
+
+uint64_t Load::emissions_per_round() const {
+  return config_.worst_case ? packets_per_round() : uint64_t{window_} * config_.jobs;
+}
+
+uint64_t Load::acknowledgements_per_round() const {
+  return has_fallback() ? uint64_t{window_} * config_.jobs : 0;
+}
+
+// ---- checking
+
+bool Load::is_sum(const std::byte* values, uint32_t job, uint64_t seq, Bitmap ranks,
+                  DType dtype) const {
+  // A rank's packets go out in the order of its ring, whatever their sequence numbers.
+  const uint64_t index = (seq - config_.lane) / config_.lanes % tx_depth_;
+  const uint32_t width = wire_bytes(dtype);
+  for (uint32_t e = 0; e < config_.elements(); ++e) {
+    uint32_t sum = 0;
+    for (Bitmap rest = ranks; rest != 0; rest &= rest - 1)
+      sum += element(job, static_cast<uint32_t>(std::countr_zero(rest)), index, e);
+    std::byte expected[4];
+    write_number(expected, dtype, sum);
+    if (std::memcmp(expected, values + size_t{e} * width, width) != 0) return false;
+  }
+  return true;
+}
+
+std::string Load::check_counters() const {
+  const aggregator::Counters& counters = aggregator_.counters();
+  const uint64_t fragments = rounds_ * window_ * config_.jobs;
+  const auto differ = [](const char* what, uint64_t is, uint64_t expected) {
+    return std::string(what) + ": " + std::to_string(is) + " instead of " +
+           std::to_string(expected);
+  };
+  if (mismatch_) return "workers were said to disagree";
+  if (const uint64_t dropped = counters.dropped(); dropped != 0)
+    return differ("packets dropped", dropped, 0);
+  if (counters.bypassed != 0) return differ("contributions without a slot", counters.bypassed, 0);
+  if (counters.absorbed != fragments * senders_)
+    return differ("contributions added", counters.absorbed, fragments * senders_);
+  if (counters.absorbed_bytes != counters.absorbed * config_.payload_bytes)
+    return differ("bytes added", counters.absorbed_bytes,
+                  counters.absorbed * config_.payload_bytes);
+  const uint64_t results = has_fallback() ? 0 : fragments;
+  if (counters.results != results) return differ("results", counters.results, results);
+  const uint64_t preemptions =
+      config_.worst_case ? rounds_ * (packets_per_round() + untimed_preemptions()) : 0;
+  if (counters.preemptions != preemptions)
+    return differ("preemptions", counters.preemptions, preemptions);
+  if (counters.fallback_results != rounds_ * acknowledgements_per_round())
+    return differ("acknowledgements", counters.fallback_results,
+                  rounds_ * acknowledgements_per_round());
+  return "";
+}
+
+void Load::spoil_results() {
+  if (has_fallback()) return;
+  for (size_t at = 0; at < config_.jobs * result_bytes(); at += slot_bytes_)
+    std::memset(results_ + at, 0xff, wire_bytes(config_.dtype));
+}
+
+std::string Load::check_ring(uint64_t first_round, uint64_t end_round) const {
+  if (has_fallback()) return "";  // its results are not sums
+  first_round = std::max(first_round, end_round - std::min<uint64_t>(end_round, 2));
+  const uint64_t each = std::max<uint64_t>(1, 2 * window_ * config_.jobs / kMostChecked);
+  for (uint32_t job = 0; job < config_.jobs; ++job)
+    for (uint64_t round = first_round; round < end_round; ++round)
+      for (uint64_t fragment = (job + round) % each; fragment < window_; fragment += each) {
+        const uint64_t seq = seq_of(round, static_cast<uint32_t>(fragment));
+        if (!is_sum(result_row(job, seq), job, seq, full_bitmap(config_.fan_in), config_.dtype))
+          return "wrong sum in the result ring at seq " + std::to_string(seq);
+      }
+  return "";
+}
+
+std::string Load::check_round() {
+  std::string wrong;
+  uint64_t checked = 0;
+  const uint64_t each = std::max<uint64_t>(1, emissions_per_round() / kMostChecked);
+  const auto look = [&](io::JobIndex job, Rank rank, const Emission& emission) {
+    const wire::Message& message = emission.message;
+    if (message.type == wire::Type::kResult && has_fallback()) return;
+    // The same payload for all workers: looked at once.
+    if (message.type == wire::Type::kResult && rank != Rank{0}) return;
+    ++checked;
+    if (checked % each != 0) return;
+    const bool is_part = message.type == wire::Type::kPart;
+    const DType dtype = is_part ? accumulator_of(config_.dtype) : config_.dtype;
+    if (!wrong.empty() || is_sum(emission.payload, job, aggregator_.seq_of(job, message.seq).value,
+                                 message.bitmap, dtype))
+      return;
+    wrong = "wrong sum sent for seq " + std::to_string(message.seq);
+  };
+  run_round(look);
+  const uint64_t expected = emissions_per_round() + untimed_preemptions();
+  if (wrong.empty() && checked != expected)
+    wrong = std::to_string(checked) + " messages instead of " + std::to_string(expected);
+  return wrong;
+}
+
+std::string Load::check() {
+  std::string wrong = check_counters();
+  if (wrong.empty()) wrong = check_ring(0, rounds_);
+  if (wrong.empty()) wrong = check_round();
+  if (wrong.empty()) wrong = check_counters();
+  // The floor is none if it does not do the same work.
+  for (const bool prefetch : {false, true}) {
+    if (!wrong.empty()) break;
+    spoil_results();
+    if (prefetch)
+      run_floor<true>(2);
+    else
+      run_floor<false>(2);
+    wrong = check_ring(rounds_, rounds_ + 2);
+  }
+  return wrong;
+}
+
+}  // namespace ina::bench

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Measures the switch's packet path alone, beside the floor: the bare kernels on the same memory.
+
+    bench_pipeline.py --build FOLDER [--quick] [--filter REGEX] [--json FILE]
+
+Runs pipeline_bench (Google Benchmark), which checks what it computes and fails if it is wrong, and
+takes medians over its repetitions. Prints a table; --json writes {"meta", "rows", "scaling"}.
+
+A row: `ns_per_packet` is the whole path, messages to the workers included; `ns_per_result` is what
+it costs to write these for one result (or, in the worst case, for one partial sum) and is not part
+of `ns_per_packet_without_results`. `floor_ns` is the faster of the floor with and without
+prefetching; `ratio_to_floor` = floor_ns / ns_per_packet, 1 if the path costs nothing on top.
+`gbit_per_s` is of gradient payload, on one core. Cycles and instructions are null where the machine
+does not count them. `samples_ns` has ns_per_packet of each repetition and `floor_samples_ns` the
+floor's, `spread` is (largest - smallest) / median of the former.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from bench_allreduce import BenchError, cpu_model, memory_bytes, output_of
+
+RUN_DEADLINE_S = 3600
+BASE_PAYLOAD_BYTES = 1024
+
+COLUMNS = [
+    # title, key, format
+    ("payload", "payload_bytes", "d"), ("fan-in", "fan_in", "d"), ("dtype", "dtype", "s"),
+    ("policy", "policy", "s"), ("slots", "slots_in", "s"), ("packets", "packets_in", "s"),
+    ("jobs", "jobs", "d"), ("worst", "worst_case", "s"), ("ns/pkt", "ns_per_packet", ".1f"),
+    ("no sends", "ns_per_packet_without_results", ".1f"), ("ns/result", "ns_per_result", ".1f"),
+    ("Mpps", "mpps", ".1f"), ("Gbit/s", "gbit_per_s", ".0f"), ("floor ns", "floor_ns", ".1f"),
+    ("ratio", "ratio_to_floor", ".2f"), ("spread", "spread", ".2f"),
+]
+SCALING_COLUMNS = [
+    ("dimension", "dimension", "s"), ("value", "value", "d"), ("estimated", "estimated", "s"),
+    ("ns/pkt", "ns_per_packet", ".1f"), ("no sends", "ns_per_packet_without_results", ".1f"),
+    ("Gbit/s", "gbit_per_s", ".0f"), ("floor ns", "floor_ns", ".1f"), ("spread", "spread", ".2f"),
+]
+
+
+def metadata(context, command, load_before):
+    return {
+        "benchmark": "pipeline",
+        "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=40"]) or "unknown",
+        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": {
+            "cpu": cpu_model(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "memory_bytes": memory_bytes(),
+            "kernel": platform.release(),
+            "l2_bytes": int(context["l2_bytes"]),
+            "l3_bytes": int(context["l3_bytes"]),
+            "instruction_set": context["instruction_set"],
+            "load_before": load_before,
+        },
+        "command": shlex.join(["scripts/bench_pipeline.py", *sys.argv[1:]]),
+        "bench_command": command,
+    }
+
+
+def run_bench(build, quick, only):
+    """Google Benchmark's report and the command."""
+    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
+        report = pathlib.Path(folder) / "report.json"
+        command = [str(build / "bench/pipeline_bench"), f"--benchmark_out={report}",
+                   "--benchmark_out_format=json"]
+        if quick:
+            command.append("--quick")
+        if only:
+            command.append(f"--benchmark_filter={only}")
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True, timeout=RUN_DEADLINE_S,
+                                  check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BenchError(f"no end within {RUN_DEADLINE_S} s: {shlex.join(command)}") from error
+        if done.returncode != 0:
+            raise BenchError(f"{shlex.join(command)} ended with status {done.returncode}:\n"
+                             f"{done.stderr.strip()}")
+        return (json.loads(report.read_text()),
+                shlex.join(command).replace(folder, "TMP"))
+
+
+def value_of(text):
+    return int(text) if text.isdigit() else text
+
+
+def description(name):
+    """{"payload_bytes": 1024, ...} of "row/payload_bytes:1024/..."; what Google Benchmark adds to
+    a name has no meaning here."""
+    pairs = (part.partition(":") for part in name.split("/")[1:])
+    return {key: value_of(value) for key, colon, value in pairs
+            if colon and key not in ("iterations", "repeats")}
+
+
+def medians(repetitions):
+    """Figures of one benchmark from its repetitions."""
+    def of(key):
+        values = [repetition[key] for repetition in repetitions if key in repetition]
+        return statistics.median(values) if values else None
+
+    samples = [repetition["ns_per_packet"] for repetition in repetitions]
+    figures = {
+        "ns_per_packet": of("ns_per_packet"),
+        "ns_per_packet_without_results": of("ns_per_packet_nothing_sent"),
+        "ns_per_result": of("ns_per_result"),
+        "ns_per_acknowledgement": of("ns_per_acknowledgement"),
+        "mpps": 1e3 / of("ns_per_packet"),
+        "floor_ns": None,
+        "ratio_to_floor": None,
+        "cycles_per_packet": of("cycles_per_packet"),
+        "instructions_per_packet": of("instructions_per_packet"),
+        "samples_ns": samples,
+        "spread": (max(samples) - min(samples)) / statistics.median(samples),
+    }
+    if of("floor_plain_ns") is not None:
+        kind = min(("floor_plain_ns", "floor_prefetching_ns"), key=of)
+        figures["floor_ns"] = of(kind)
+        figures["floor_prefetches"] = kind == "floor_prefetching_ns"
+        figures["floor_samples_ns"] = [repetition[kind] for repetition in repetitions]
+        # Both of a repetition met the same neighbours: compared with each other first.
+        figures["ratio_to_floor"] = statistics.median(
+            repetition[kind] / repetition["ns_per_packet"] for repetition in repetitions)
+    return figures
+
+
+def rows_of(report):
+    """(rows, scaling) in the order measured."""
+    repetitions = {}
+    for entry in report["benchmarks"]:
+        if entry.get("error_occurred"):
+            raise BenchError(f"{entry['name']}: {entry.get('error_message', 'failed')}")
+        if entry["run_type"] == "iteration":
+            repetitions.setdefault(entry["name"], []).append(entry)
+    rows, scaling = [], []
+    for name, entries in repetitions.items():
+        row = {**description(name), **medians(entries)}
+        for key in ("worst_case", "estimated"):
+            if key in row:
+                row[key] = bool(row[key])
+        payload_bytes = row.get("payload_bytes", BASE_PAYLOAD_BYTES)
+        row["gbit_per_s"] = 8 * payload_bytes / row["ns_per_packet"]
+        (rows if name.startswith("row/") else scaling).append(row)
+    return rows, scaling
+
+
+def print_table(columns, rows):
+    def text(value, form):
+        if value is None:
+            return "-"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return format(value, form)
+
+    lines = [[title for title, _, _ in columns]]
+    lines += [[text(row.get(key), form) for _, key, form in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--filter", help="names of the benchmarks to run, as Google Benchmark's")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+
+    load_before = os.getloadavg()[0]
+    report, command = run_bench(options.build.resolve(), options.quick, options.filter)
+    rows, scaling = rows_of(report)
+    if not rows and not scaling:
+        raise BenchError("nothing was measured")
+    if rows:
+        print_table(COLUMNS, rows)
+    if scaling:
+        print()
+        print_table(SCALING_COLUMNS, scaling)
+    if options.json:
+        meta = metadata(report["context"], command, load_before)
+        options.json.write_text(
+            json.dumps({"meta": meta, "rows": rows, "scaling": scaling}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BenchError as error:
+        print(f"bench_pipeline: {error}", file=sys.stderr)
+        sys.exit(1)
