@@ -23,10 +23,21 @@ uint64_t count(Bitmap bits) {
 
 }  // namespace
 
+namespace {
+// Rows that fit a core's own cache are near enough but for their beginnings. Of others the first
+// lines are fetched ahead; the rest of a longer one follows by itself, because caches see that
+// addresses rise.
+constexpr size_t kNearBytes = 1 << 20;
+constexpr uint32_t kPrefetchNearBytes = 256;
+constexpr uint32_t kPrefetchFarBytes = 1024;
+}  // namespace
+
 Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
     : shape_(shape),
       lanes_(shape.lanes),
       rows_(rows.data()),
+      prefetch_bytes_(size_t{shape.slots} * shape.slot_bytes > kNearBytes ? kPrefetchFarBytes
+                                                                          : kPrefetchNearBytes),
       slots_(shape.slots),
       lookups_(kMaxBurst),
       jobs_(shape.max_jobs) {
@@ -152,29 +163,33 @@ void Aggregator::look_up(std::span<const io::RxPacket> packets) {
 
 // Always inlined: GCC takes a function that only prefetches for one without effect, and calls to
 // it away.
-[[gnu::always_inline]] inline void Aggregator::prefetch_values(const io::RxPacket& packet,
-                                                               const Lookup& lookup) const {
-  if (!lookup.slot) return;
-  // The rest of a longer one follows by itself: caches see that addresses rise.
-  constexpr uint32_t kMost = 1024;
-  const std::byte* row = row_of(*lookup.slot);
-  const uint32_t bytes = std::min<uint32_t>(packet.payload_bytes, kMost);
+template <int kToWrite>
+[[gnu::always_inline]] inline void prefetch_lines(const std::byte* from, uint32_t bytes) {
   for (uint32_t at = 0; at < bytes; at += 256) {
-    __builtin_prefetch(row + at, 1);
-    __builtin_prefetch(row + at + 64, 1);
-    __builtin_prefetch(row + at + 128, 1);
-    __builtin_prefetch(row + at + 192, 1);
+    __builtin_prefetch(from + at, kToWrite);
+    __builtin_prefetch(from + at + 64, kToWrite);
+    __builtin_prefetch(from + at + 128, kToWrite);
+    __builtin_prefetch(from + at + 192, kToWrite);
   }
 }
 
 template <class Policy>
 void Aggregator::decide(std::span<const io::RxPacket> packets, Nanos now,
                         std::span<Verdict> verdicts) {
-  constexpr size_t kAhead = 4;
-  for (size_t i = 0; i < std::min(kAhead, packets.size()); ++i)
-    prefetch_values(packets[i], lookups_[i]);
+  constexpr size_t kRowsAhead = 4;
+  constexpr size_t kPayloadsAhead = 2;
+  const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
+    if (lookups_[i].slot)
+      prefetch_lines<1>(row_of(*lookups_[i].slot),
+                        std::min(packets[i].payload_bytes, prefetch_bytes_));
+  };
+  for (size_t i = 0; i < std::min(kRowsAhead, packets.size()); ++i) prefetch_row(i);
   for (size_t i = 0; i < packets.size(); ++i) {
-    if (i + kAhead < packets.size()) prefetch_values(packets[i + kAhead], lookups_[i + kAhead]);
+    if (i + kRowsAhead < packets.size()) prefetch_row(i + kRowsAhead);
+    if (i + kPayloadsAhead < packets.size()) {
+      const io::RxPacket& next = packets[i + kPayloadsAhead];
+      prefetch_lines<0>(next.payload, std::min(next.payload_bytes, kPrefetchFarBytes));
+    }
     on_packet<Policy>(packets[i], lookups_[i], now, verdicts[i]);
     if (verdicts[i].fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
   }
@@ -310,20 +325,16 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       return drop(verdict, DropReason::kDuplicate);
     seen_bits |= bit_of(packet.rank);
   }
+  // Most find their fragment where it belongs.
+  if (Slot& first = *lookup.slot;
+      first.state == SlotState::kFilling && first.seq == seq && first.job == packet.job) [[likely]]
+    return join<Policy>(job, first, packet, verdict);
   Slot* place = nullptr;
   for (uint32_t choice = 0; choice < choices(); ++choice) {
     Slot& slot = choice == 0 ? *lookup.slot : hashed_slot(job, lookup.number, choice);
     if (slot.state != SlotState::kEmpty) {
       const Job& owner = jobs_[slot.job];
-      if (&owner == &job && slot.seq == seq) {
-        if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
-        if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
-        if ((slot.bits | slot.base) & bit_of(packet.rank))
-          return drop(verdict, DropReason::kDuplicate);
-        slot.priority =
-            std::max(slot.priority, std::min(packet.message.priority, job.spec.priority_max));
-        return add_to<Policy>(job, slot, packet, verdict);
-      }
+      if (&owner == &job && slot.seq == seq) return join<Policy>(job, slot, packet, verdict);
       if (below_floor(owner, slot.seq)) {  // everyone has its result: a zombie
         if (slot.state == SlotState::kFilling)
           counters_.contributions_discarded += count(slot.bits);
@@ -350,6 +361,16 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
   if (!may_take_empty(job)) return bypass(job, packet, verdict);
   install(job, *place, seq, packet, now);
   add_to<Policy>(job, *place, packet, verdict);
+}
+
+/// The slot holds contributions to the same fragment.
+template <class Policy>
+void Aggregator::join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+  if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
+  if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
+  if ((slot.bits | slot.base) & bit_of(packet.rank)) return drop(verdict, DropReason::kDuplicate);
+  slot.priority = std::max(slot.priority, std::min(packet.message.priority, job.spec.priority_max));
+  add_to<Policy>(job, slot, packet, verdict);
 }
 
 /// The slot belongs to another fragment.

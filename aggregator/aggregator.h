@@ -193,20 +193,21 @@ class Aggregator {
 
  private:
   struct Job {
-    JobSpec spec;
-    Divider result_rows;  ///< 2W
-    Divider seen_words;
-    Divider pool_slots;  ///< policy static only
+    // What each packet needs stands together.
     Bitmap full = 0;
     Seq limit;    ///< fragments the window allows are below this: highest result + 1 + W
     Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
-    Seq results_end;
     uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
+    Divider seen_words;
+    Divider pool_slots;  ///< policy static only
+    JobSpec spec;
+    Divider result_rows;  ///< 2W
+    Seq results_end;
+    JobCounters counters;
     uint32_t result_buffer_count = 0;
     std::array<ResultBuffer, kMaxResultBuffers> result_buffers;
-    JobCounters counters;
   };
 
   /// What a packet is about, looked up for a whole burst before any of it is decided.
@@ -222,7 +223,6 @@ class Aggregator {
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
   void look_up(std::span<const io::RxPacket> packets);
-  void prefetch_values(const io::RxPacket& packet, const Lookup& lookup) const;
   template <class Policy>
   void decide(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
   template <class Policy>
@@ -239,6 +239,8 @@ class Aggregator {
   template <class Policy>
   void on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet, Nanos now,
                       Verdict& verdict);
+  template <class Policy>
+  void join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   template <class Policy>
   void contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
                Verdict& verdict);
@@ -305,6 +307,7 @@ class Aggregator {
   std::array<std::array<const Kernels*, std::size(kAllOps) + 1>, std::size(kAllDTypes) + 1>
       kernels_{};
   std::byte* rows_;
+  uint32_t prefetch_bytes_;
   std::vector<Slot> slots_;
   std::vector<Lookup> lookups_;       ///< of the burst at hand
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst

@@ -55,15 +55,17 @@ size_t serve(Port& port, Aggregator& aggregator, std::span<io::RxPacket> packets
   const size_t count = port.rx_burst(packets);
   if (count != 0) {
     aggregator.on_burst(packets.first(count), now, verdicts);
+    bool to_fallback = false;
     for (size_t i = 0; i < count; ++i) {
       carry_out(aggregator, verdicts[i], packets[i].rank, send);
+      to_fallback |= verdicts[i].emissions != 0;
       if (verdicts[i].fate == Verdict::Fate::kDropped &&
           verdicts[i].reason == DropReason::kMismatch)
         mismatch(packets[i], verdicts[i]);
     }
     // After all verdicts of the burst: what the fallback says may free and fill slots, and with
     // them rows that an earlier verdict still had to send.
-    for (size_t i = 0; i < count; ++i)
+    for (size_t i = 0; to_fallback && i < count; ++i)
       for (const Emission& emission : verdicts[i].to_send())
         if (emission.to == Emission::To::kFallback && aggregator.spec(emission.job).spill &&
             aggregator.spec(emission.job).spill->has_output())

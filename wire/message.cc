@@ -166,7 +166,8 @@ uint32_t payload_bytes(const Message& message) {
   return message.elements * wire_bytes(dtype);
 }
 
-std::optional<DropReason> validate(const Message& message, uint32_t bytes, uint32_t slot_bytes) {
+std::optional<DropReason> validate_any(const Message& message, uint32_t bytes,
+                                       uint32_t slot_bytes) {
   if (!is_valid_type(message.type) || message.origin > Origin::kParker ||
       message.phase > Phase::kBind)
     return DropReason::kBadType;

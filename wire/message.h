@@ -5,6 +5,7 @@
 // the connection itself names job and worker (io/shm/layout.h).
 #pragma once
 
+#include <array>
 #include <optional>
 #include <type_traits>
 
@@ -110,8 +111,49 @@ struct Outgoing {
 /// operation, and that `elements`, `payload_bytes` and `slot_bytes` (the size of a value row)
 /// agree. Without a payload the signature and `elements` are not looked at. Does not look at the
 /// payload. Returns why the message must be dropped, or nothing.
-std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
-                                   uint32_t slot_bytes);
+inline std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
+                                          uint32_t slot_bytes);
+
+/// The same, at leisure.
+std::optional<DropReason> validate_any(const Message& message, uint32_t payload_bytes,
+                                       uint32_t slot_bytes);
+
+namespace detail {
+/// What a data type means for a contribution; no operation for a value that is no DType.
+struct Kind {
+  uint8_t wire_bytes = 0;
+  uint8_t accumulator_bytes = 0;
+  uint8_t ops = 0;  ///< bit o: Op o is defined
+};
+inline constexpr auto kKinds = [] {
+  std::array<Kind, 256> kinds{};
+  for (const DType dtype : kAllDTypes) {
+    Kind& kind = kinds[static_cast<size_t>(dtype)];
+    kind.wire_bytes = static_cast<uint8_t>(ina::wire_bytes(dtype));
+    kind.accumulator_bytes = static_cast<uint8_t>(ina::wire_bytes(accumulator_of(dtype)));
+    for (const Op op : kAllOps)
+      if (is_valid(dtype, op)) kind.ops |= static_cast<uint8_t>(1u << static_cast<uint32_t>(op));
+  }
+  return kinds;
+}();
+}  // namespace detail
+
+// Nearly every message is a contribution in order, which one chain without branches recognises.
+inline std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
+                                          uint32_t slot_bytes) {
+  const detail::Kind kind = detail::kKinds[static_cast<size_t>(message.dtype)];
+  const uint32_t elements = message.elements;
+  const bool in_order =
+      (message.type == Type::kGrad) & (message.origin <= Origin::kParker) &
+      (message.phase <= Phase::kBind) & (value(message.rank) <= kMaxWorkers) &
+      (message.op <= Op::kAvg) & ((kind.ops >> (static_cast<uint32_t>(message.op) & 7) & 1) != 0) &
+      is_valid(message.collective) & (elements * kind.accumulator_bytes <= slot_bytes) &
+      (elements * kind.wire_bytes == payload_bytes) & (elements != 0) &
+      (elements <= message.operation_elements);
+  if (in_order) [[likely]]
+    return std::nullopt;
+  return validate_any(message, payload_bytes, slot_bytes);
+}
 
 /// Bytes that the payload of `message` has by its type, data type and element count.
 uint32_t payload_bytes(const Message& message);

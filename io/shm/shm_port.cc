@@ -13,6 +13,10 @@ namespace ina::io::shm {
 
 static_assert(SwitchPort<ShmPort>);
 
+namespace {
+constexpr uint32_t kDescriptorsAhead = 8;
+}  // namespace
+
 Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geometry,
                                                              const std::byte* results) {
   auto session = std::make_unique<WorkerSession>();
@@ -112,9 +116,11 @@ size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
   // The bound on what is looked at keeps a flood of bad packets from holding the lane.
   for (size_t looked = 0; looked < burst.size() && has_packet(endpoint); ++looked) {
     const Descriptor& shared = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
-    __builtin_prefetch(&endpoint.tx_ring[(endpoint.tx_index + 1) & (endpoint.tx_depth - 1)]);
+    __builtin_prefetch(
+        &endpoint.tx_ring[(endpoint.tx_index + kDescriptorsAhead) & (endpoint.tx_depth - 1)]);
     // Copied before it is checked: the worker may change it at any time.
-    const wire::Message message = shared.message;
+    RxPacket& packet = burst[taken];
+    packet.message = shared.message;
     const uint64_t number = shared.payload_offset >> kRegionShift;
     const uint64_t offset = shared.payload_offset & ((uint64_t{1} << kRegionShift) - 1);
     const uint32_t bytes = shared.payload_bytes;
@@ -127,12 +133,16 @@ size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
       counters_.drops.add(DropReason::kBadOffset);
       continue;
     }
-    if (const auto reason = wire::validate(message, bytes, endpoint.slot_bytes)) {
+    if (const auto reason = wire::validate(packet.message, bytes, endpoint.slot_bytes)) {
       counters_.drops.add(*reason);
       continue;
     }
     counters_.rx_bytes += bytes;
-    burst[taken++] = RxPacket{message, memory.data() + offset, bytes, endpoint.job, endpoint.rank};
+    packet.payload = memory.data() + offset;
+    packet.payload_bytes = bytes;
+    packet.job = endpoint.job;
+    packet.rank = endpoint.rank;
+    ++taken;
   }
   return taken;
 }

@@ -149,7 +149,8 @@ class PacketBuilder {
   }
   PacketBuilder& lane(uint8_t lane) {
     envelope_.destination.udp_port = static_cast<uint16_t>(wire::kDefaultUdpPort + lane);
-    return set(message_.lane, lane);
+    message_.lane = lane;
+    return *this;
   }
   /// Without it, a payload of the length that the message implies, with a pattern in it.
   PacketBuilder& payload(Bytes payload) {
