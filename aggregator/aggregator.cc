@@ -466,13 +466,14 @@ void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
   std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
+  const auto add_finish = slot.target == 0 ? kernel.add_finish : kernel.add_finish_stream;
   const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
   bool overflow = false;
   if (slot.bits == 0) {  // a job of one worker
     kernel.load(row_of(slot), packet.payload, slot.elements);
     overflow = kernel.finish(result, row_of(slot), slot.elements, divisor);
   } else {
-    overflow = kernel.add_finish(result, row_of(slot), packet.payload, slot.elements, divisor);
+    overflow = add_finish(result, row_of(slot), packet.payload, slot.elements, divisor);
   }
   count_absorbed(job, slot, packet, verdict);
   if (overflow) slot.flags |= wire::kFlagOverflow;

@@ -2,9 +2,11 @@
 #include "aggregator/kernels.h"
 
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "aggregator/kernels.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -34,6 +36,14 @@ struct Whole {
   template <class D>
   HWY_INLINE void store(D d, hn::Vec<D> v, std::byte* to) const {
     hn::StoreU(v, d, reinterpret_cast<hn::TFromD<D>*>(to));
+  }
+};
+
+// Stores whole vectors past the caches, to aligned memory.
+struct Streamed : Whole {
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> v, std::byte* to) const {
+    hn::Stream(v, d, reinterpret_cast<hn::TFromD<D>*>(to));
   }
 };
 
@@ -67,17 +77,17 @@ struct First {
 };
 
 // Calls step(access, i) for the vectors that start at element i and together cover `count`.
-template <class D, class Step>
+template <class Access = Whole, class D, class Step>
 HWY_INLINE void for_each_vector(D d, size_t count, Step step) {
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    step(Whole{}, i);
-    step(Whole{}, i + lanes);
-    step(Whole{}, i + 2 * lanes);
-    step(Whole{}, i + 3 * lanes);
+    step(Access{}, i);
+    step(Access{}, i + lanes);
+    step(Access{}, i + 2 * lanes);
+    step(Access{}, i + 3 * lanes);
   }
-  for (; i + lanes <= count; i += lanes) step(Whole{}, i);
+  for (; i + lanes <= count; i += lanes) step(Access{}, i);
   if (i < count) step(First{count - i}, i);
 }
 
@@ -323,14 +333,14 @@ bool finish(std::byte* result, const std::byte* row, size_t count, uint32_t divi
   return !hn::AllFalse(d, overflow);
 }
 
-template <class W, class O, class F>
+template <class W, class O, class F, class Access = Whole>
 bool add_finish(std::byte* result, const std::byte* row, const std::byte* payload, size_t count,
                 uint32_t divisor) {
   using T = typename W::Accumulator;
   const hn::ScalableTag<T> d;
   const auto by = hn::Set(d, static_cast<T>(divisor));
   auto overflow = hn::FirstN(d, 0);
-  for_each_vector(d, count, [=, &overflow](auto access, size_t i) HWY_ATTR {
+  for_each_vector<Access>(d, count, [=, &overflow](auto access, size_t i) HWY_ATTR {
     const auto more = W::widen(d, access, payload + i * W::kWireBytes);
     const auto sum = O::apply(d, access.load(d, row + i * sizeof(T)), more);
     W::narrow(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
@@ -338,11 +348,23 @@ bool add_finish(std::byte* result, const std::byte* row, const std::byte* payloa
   return !hn::AllFalse(d, overflow);
 }
 
+template <class W, class O, class F>
+bool add_finish_stream(std::byte* result, const std::byte* row, const std::byte* payload,
+                       size_t count, uint32_t divisor) {
+  // Narrower results come in parts of vectors, which Highway streams as whole ones.
+  constexpr bool kWholeVectors = W::kWireBytes == sizeof(typename W::Accumulator);
+  using Access = std::conditional_t<kWholeVectors, Streamed, Whole>;
+  const bool overflow = add_finish<W, O, F, Access>(result, row, payload, count, divisor);
+  hwy::FlushStream();
+  return overflow;
+}
+
 // --------------------------------------------------------------------------------- table
 
 template <class W, class O, class F>
-constexpr Kernels kTable = {load<W>, add<W, O>, add<Native<typename W::Accumulator>, O>,
-                            finish<W, F>, add_finish<W, O, F>};
+constexpr Kernels kTable = {
+    load<W>,      add<W, O>,           add<Native<typename W::Accumulator>, O>,
+    finish<W, F>, add_finish<W, O, F>, add_finish_stream<W, O, F>};
 
 template <class W>
 const Kernels* of_integer(Op op) {

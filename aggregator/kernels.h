@@ -11,7 +11,7 @@
 
 namespace ina::aggregator {
 
-/// The four steps of a fragment's life, for one data type and operation. Sums of floats are made in
+/// The steps of a fragment's life, for one data type and operation. Sums of floats are made in
 /// call order. Semantics of min, max, avg, wrapping, rounding and NaN: client/include/ina/ina.h.
 struct Kernels {
   /// row[i] = widen(payload[i]): the first contribution.
@@ -26,6 +26,11 @@ struct Kernels {
   /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.
   bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,
                      size_t count, uint32_t divisor);
+  /// add_finish past the caches, for results that this core does not read again: a line that is
+  /// written whole need not be fetched first. `result` is aligned to 64 bytes. Ordered before what
+  /// is written afterwards.
+  bool (*add_finish_stream)(std::byte* result, const std::byte* row, const std::byte* payload,
+                            size_t count, uint32_t divisor);
 };
 
 /// Kernels for the best instruction set of this machine. dtype and op must be valid together.

@@ -329,6 +329,10 @@ TEST_P(KernelsTest, AgreesWithReferenceAtEveryLengthAndAlignmentWithoutTouchingN
   constexpr size_t kBytes = 3 * 4096;
   GuardedMemory payload_memory(kBytes), row_memory(kBytes), other_memory(kBytes);
   GuardedMemory result_memory(kBytes), fused_memory(kBytes);
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> streamed;
   std::vector<size_t> counts;
   for (size_t count = 0; count <= 2 * 64 + 3; ++count) counts.push_back(count);
   counts.insert(counts.end(), {255, 256, 777, 1024});
@@ -389,6 +393,11 @@ TEST_P(KernelsTest, AgreesWithReferenceAtEveryLengthAndAlignmentWithoutTouchingN
         fill(dtype_, payload, count, random);
         const bool fused_overflow = kernels_.add_finish(fused, row, payload, count, divisor);
         ASSERT_NO_FATAL_FAILURE(check_row(row, expected)) << "add_finish changed the row";
+        streamed.assign(count * wire_bytes_ / sizeof(Line) + 1, {});
+        auto* const stream = reinterpret_cast<std::byte*>(streamed.data());
+        ASSERT_EQ(kernels_.add_finish_stream(stream, row, payload, count, divisor), fused_overflow);
+        ASSERT_TRUE(std::equal(fused, fused + count * wire_bytes_, stream));
+        ASSERT_EQ(stream[count * wire_bytes_], std::byte{}) << "wrote beyond the result";
         kernels_.add(row, payload, count);
         ASSERT_EQ(kernels_.finish(result, row, count, divisor), fused_overflow);
         ASSERT_TRUE(std::equal(result, result + count * wire_bytes_, fused));
