@@ -104,9 +104,10 @@ def memory_bytes():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def metadata(commands):
+def metadata(benchmark, **more):
+    """What every benchmark's JSON says of its run: commit, machine, command line, and `more`."""
     return {
-        "benchmark": "allreduce",
+        "benchmark": benchmark,
         "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=40"]) or "unknown",
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {
@@ -114,10 +115,10 @@ def metadata(commands):
             "cpus": len(os.sched_getaffinity(0)),
             "memory_bytes": memory_bytes(),
             "kernel": platform.release(),
+            "load_before": os.getloadavg()[0],
         },
-        "command": shlex.join(["scripts/bench_allreduce.py", *sys.argv[1:]]),
-        "perf_commands": commands,
-        "slot_bytes": SLOT_BYTES,
+        "command": shlex.join([f"scripts/bench_{benchmark}.py", *sys.argv[1:]]),
+        **more,
     }
 
 
@@ -168,11 +169,6 @@ class Switch:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def has_registered(build):
-    """Whether this libina has registered buffers."""
-    return "--registered" in output_of([build / "bench/ina-perf", "--help"])
 
 
 def start_switch(build, folder, port, ranks):
@@ -275,16 +271,16 @@ def main():
     options = parser.parse_args()
     build = options.build
     all_sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
-    kinds = ["plain", "registered"] if has_registered(build) else ["plain"]
 
     rows, commands = [], []
+    meta = metadata("allreduce", perf_commands=commands, slot_bytes=SLOT_BYTES)
     print(HEADER)
     for port in options.ports.split(","):
         if port not in PORTS:
             raise BenchError(f"unknown port {port} (known: {', '.join(PORTS)})")
         sizes = [size for size in all_sizes if port == "shm" or size <= MEMIF_MAX_BYTES]
         for ranks in map(int, options.ranks.split(",")):
-            for buffers in kinds if port == "shm" else ["plain"]:
+            for buffers in ["plain", "registered"] if port == "shm" else ["plain"]:
                 try:
                     found, command = measure(build, port, buffers, ranks, sizes, options.quick)
                     commands.append(command)
@@ -297,7 +293,7 @@ def main():
                     print_row(row)
     if options.json:
         options.json.write_text(
-            json.dumps({"meta": metadata(commands), "rows": rows}, indent=1) + "\n")
+            json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
     return 0
 
 

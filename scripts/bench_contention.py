@@ -16,12 +16,10 @@ the ratio of average completion times, above 1 where esa is faster.
 """
 
 import argparse
-import datetime
 import json
 import math
 import os
 import pathlib
-import platform
 import select
 import shlex
 import signal
@@ -33,7 +31,7 @@ import tempfile
 import time
 
 import bench_allreduce
-from bench_allreduce import BenchError, cpu_model, memory_bytes, output_of
+from bench_allreduce import BenchError
 
 POLICIES = ["static", "fcfs", "esa"]
 SLOTS = [8, 32, 128, 512, 2048]
@@ -82,22 +80,6 @@ LEAD_NS = 20_000_000
 
 class Refused(Exception):
     """A job was not admitted."""
-
-
-def metadata():
-    return {
-        "benchmark": "contention",
-        "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=40"]) or "unknown",
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {
-            "cpu": cpu_model(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "memory_bytes": memory_bytes(),
-            "kernel": platform.release(),
-            "load_before": os.getloadavg()[0],
-        },
-        "command": shlex.join(["scripts/bench_contention.py", *sys.argv[1:]]),
-    }
 
 
 class Switch(bench_allreduce.Switch):
@@ -302,7 +284,7 @@ def main():
     divisor = QUICK_ITERATIONS_DIVISOR if options.quick else 1
     policies = options.policies.split(",")
     build = options.build.resolve()
-    meta = metadata()
+    meta = bench_allreduce.metadata("contention")
 
     rows = []
     print(HEADER)

@@ -16,7 +16,6 @@ round.
 import argparse
 import json
 import pathlib
-import shlex
 import statistics
 import subprocess
 import sys
@@ -126,8 +125,7 @@ def main():
     options = parser.parse_args()
     build = options.build.resolve()
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    meta = bench_allreduce.metadata([])
-    meta.update({"benchmark": "fused", "command": shlex.join(["scripts/bench_fused.py", *sys.argv[1:]])})
+    meta = bench_allreduce.metadata("fused")
     rows = []
     for mix in QUICK_MIXES if options.quick else MIXES:
         measured = measure(build, options.ranks, mix, rounds)

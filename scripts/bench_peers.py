@@ -25,11 +25,9 @@ and the copy that makes up for it is not timed.
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
-import platform
 import select
 import shlex
 import shutil
@@ -41,8 +39,7 @@ import sys
 import tempfile
 import time
 
-from bench_allreduce import (CONFIG, SLOT_BYTES, BenchError, Switch, cpu_model, memory_bytes,
-                             output_of)
+from bench_allreduce import (CONFIG, SLOT_BYTES, BenchError, Switch, memory_bytes, metadata)
 from bench_peers_report import HEADER, OURS, make_row, table_line
 
 SIZES_BYTES = [4 << 10 << 2 * i for i in range(9)]  # 4 KiB .. 256 MiB
@@ -449,26 +446,6 @@ class Comparison:
         self.switch.stop()
 
 
-def metadata(options, teams):
-    return {
-        "benchmark": "peers",
-        "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=40"]) or "unknown",
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {
-            "cpu": cpu_model(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "memory_bytes": memory_bytes(),
-            "kernel": platform.release(),
-            "load_before": os.getloadavg()[0],
-        },
-        "command": shlex.join(["scripts/bench_peers.py", *sys.argv[1:]]),
-        "slot_bytes": SLOT_BYTES,
-        "rounds": options.rounds,
-        "turn_s": options.turn_s,
-        "teams_by_ranks": teams,
-    }
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
@@ -487,7 +464,8 @@ def main():
     all_ranks = [int(ranks) for ranks in all_ranks.split(",")]
 
     rows, teams = [], {}
-    meta = metadata(options, teams)
+    meta = metadata("peers", slot_bytes=SLOT_BYTES, rounds=options.rounds, turn_s=options.turn_s,
+                    teams_by_ranks=teams)
     ping = CorePing(options.build.resolve())
     try:
         print(HEADER)

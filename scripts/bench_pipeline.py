@@ -16,18 +16,15 @@ floor's, `spread` is (largest - smallest) / median of the former.
 """
 
 import argparse
-import datetime
 import json
-import os
 import pathlib
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 
-from bench_allreduce import BenchError, cpu_model, memory_bytes, output_of
+from bench_allreduce import BenchError, metadata
 
 RUN_DEADLINE_S = 3600
 BASE_PAYLOAD_BYTES = 1024
@@ -46,26 +43,6 @@ SCALING_COLUMNS = [
     ("ns/pkt", "ns_per_packet", ".1f"), ("no sends", "ns_per_packet_without_results", ".1f"),
     ("Gbit/s", "gbit_per_s", ".0f"), ("floor ns", "floor_ns", ".1f"), ("spread", "spread", ".2f"),
 ]
-
-
-def metadata(context, command, load_before):
-    return {
-        "benchmark": "pipeline",
-        "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=40"]) or "unknown",
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {
-            "cpu": cpu_model(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "memory_bytes": memory_bytes(),
-            "kernel": platform.release(),
-            "l2_bytes": int(context["l2_bytes"]),
-            "l3_bytes": int(context["l3_bytes"]),
-            "instruction_set": context["instruction_set"],
-            "load_before": load_before,
-        },
-        "command": shlex.join(["scripts/bench_pipeline.py", *sys.argv[1:]]),
-        "bench_command": command,
-    }
 
 
 def run_bench(build, quick, only):
@@ -177,7 +154,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
 
-    load_before = os.getloadavg()[0]
+    meta = metadata("pipeline")
     report, command = run_bench(options.build.resolve(), options.quick, options.filter)
     rows, scaling = rows_of(report)
     if not rows and not scaling:
@@ -188,7 +165,11 @@ def main():
         print()
         print_table(SCALING_COLUMNS, scaling)
     if options.json:
-        meta = metadata(report["context"], command, load_before)
+        context = report["context"]
+        meta["machine"].update(l2_bytes=int(context["l2_bytes"]),
+                               l3_bytes=int(context["l3_bytes"]),
+                               instruction_set=context["instruction_set"])
+        meta["bench_command"] = command
         options.json.write_text(
             json.dumps({"meta": meta, "rows": rows, "scaling": scaling}, indent=1) + "\n")
     return 0
