@@ -466,7 +466,11 @@ void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
   std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
-  const auto add_finish = slot.target == 0 ? kernel.add_finish : kernel.add_finish_stream;
+  auto add_finish = kernel.add_finish;
+  if (slot.target != 0) {
+    add_finish = kernel.add_finish_stream;
+    place_once(job, slot.seq);
+  }
   const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
   bool overflow = false;
   if (slot.bits == 0) {  // a job of one worker
@@ -711,7 +715,10 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
     slot.state = SlotState::kAnswered;
   }
   note_result(job, seq);
-  if (packet.payload_bytes != 0) std::memcpy(result, packet.payload, packet.payload_bytes);
+  // Said again, after everybody has it, it would overwrite what the next operation put there.
+  const bool there = packet.message.target != 0 && place_once(job, seq);
+  if (packet.payload_bytes != 0 && !there)
+    std::memcpy(result, packet.payload, packet.payload_bytes);
   ++counters_.fallback_results;
   ++job.counters.fallback_results;
   verdict.fate = Verdict::Fate::kForwarded;

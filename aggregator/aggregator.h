@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aggregator/divider.h"
@@ -50,6 +51,9 @@ struct JobSpec {
   /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
   /// window).
   Bitmap* seen = nullptr;
+  /// Ring of seen_words() zeros: 1 + the last fragment whose result went into a result buffer.
+  /// Needed by jobs that have such buffers.
+  uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
 
   static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
@@ -284,6 +288,12 @@ class Aggregator {
   void advance(Job& job, Seq seq);
   Bitmap& seen(const Job& job, uint64_t number) const {
     return job.spec.seen[job.seen_words.remainder(number)];
+  }
+  /// Whether this fragment's result is in its result buffer, which may by now hold another's. It is
+  /// from now on.
+  bool place_once(const Job& job, Seq seq) const {
+    const uint64_t mark = seq.value + 1;
+    return std::exchange(job.spec.placed[job.seen_words.remainder(number_of(seq))], mark) == mark;
   }
   Seq seq_of(const Job& job, const io::RxPacket& packet) const {
     return extend(packet.message.seq, job.limit);

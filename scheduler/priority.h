@@ -65,7 +65,7 @@ class PriorityMeter {
 
   uint8_t priority(Nanos now) const {
     // Without better knowledge a job is expected to go on for as long as it has run.
-    double remaining_s = std::fmax(seconds(now - first_), kLeastExpected_s);
+    double remaining_s = std::fmax(seconds(now - first_), kLeastExpectedSeconds);
     if (hints_.remaining_iterations != 0 && iteration_s_ > 0)
       remaining_s = static_cast<double>(hints_.remaining_iterations) * iteration_s_;
     remaining_s = std::fmax(remaining_s, 1e-3);
@@ -79,7 +79,7 @@ class PriorityMeter {
   }
 
  private:
-  static constexpr double kLeastExpected_s = 1;
+  static constexpr double kLeastExpectedSeconds = 1;
 
   static double seconds(Nanos ns) { return static_cast<double>(ns) * 1e-9; }
   static void blend(double& mean, double sample) {

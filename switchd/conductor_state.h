@@ -75,8 +75,9 @@ struct Conductor::Job {
   uint32_t workers = 0;
   scheduler::Grant grant;
   uint64_t memory_bytes = 0;
-  uint32_t instance = 0;                  ///< of the fallback
-  std::vector<std::vector<Bitmap>> seen;  ///< by lane; read and written by the lane
+  uint32_t instance = 0;                      ///< of the fallback
+  std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
+  std::vector<std::vector<uint64_t>> placed;  ///< likewise
   std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;

@@ -60,12 +60,12 @@ Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
 Result<void> Conductor::take_memory(Job& job) {
   const auto lanes = static_cast<uint32_t>(lanes_.size());
   job.geometry = geometry_for(job.grant.window, lanes, config_.slot_bytes);
-  const size_t seen_words =
-      config_.fixed_slots() ? 0 : aggregator::JobSpec::seen_words(job.grant.window, lanes);
+  const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes);
+  const size_t seen_words = config_.fixed_slots() ? 0 : ring;
   const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
   uint64_t bytes = io::shm::result_region_bytes(job.geometry) +
                    endpoints * io::shm::SwitchLayout(job.geometry).bytes +
-                   seen_words * lanes * sizeof(Bitmap);
+                   (seen_words * sizeof(Bitmap) + ring * sizeof(uint64_t)) * lanes;
   if (config_.home == Home::kSpill)
     bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   if (auto taken = memory_.take(bytes); !taken) {
@@ -74,6 +74,7 @@ Result<void> Conductor::take_memory(Job& job) {
   }
   job.memory_bytes = bytes;
   job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
+  job.placed.assign(lanes, std::vector<uint64_t>(ring));
   return {};
 }
 
@@ -113,6 +114,8 @@ void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpe
   spec.priority_max = config_.priority_max;
   spec.home = config_.home;
   spec.instance = job.instance;
+  std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
+  spec.placed = job.placed[lane].data();
   if (config_.fixed_slots()) {
     spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
   } else {

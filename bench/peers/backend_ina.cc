@@ -37,9 +37,7 @@ class InaBackend : public Backend {
   int ranks() const override { return ina_world_size(context_); }
   std::string version() const override { return std::string("INA ") + ina_version(); }
 
-  std::vector<std::string> modes() const override {
-    return {"plain", "registered"};
-  }
+  std::vector<std::string> modes() const override { return {"plain", "registered"}; }
 
   Buffers allocate(const std::string& mode, size_t count) override {
     if (mode == "registered") {

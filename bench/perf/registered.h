@@ -10,8 +10,8 @@
 
 namespace ina::perf {
 
-/// A send and a result buffer. Collective: all ranks make them together, with the same size. Must go
-/// before the context does.
+/// A send and a result buffer. Collective: all ranks make them together, with the same size. Must
+/// go before the context does.
 class RegisteredBuffers {
  public:
   /// Throws std::runtime_error.

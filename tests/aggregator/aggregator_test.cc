@@ -35,6 +35,7 @@ class AggregatorTest : public testing::Test {
     spec.window = kWindow;
     spec.pool = pool;
     spec.results = reinterpret_cast<std::byte*>(results.data());
+    spec.placed = placed_[index].data();
     aggregator_.add_job(index, spec);
   }
 
@@ -77,6 +78,7 @@ class AggregatorTest : public testing::Test {
       .slots = 16, .slot_bytes = kSlotBytes, .max_jobs = 4, .burst = 4, .policy = {}};
   Lines rows_ = Lines(Aggregator::row_memory_bytes(shape_) / 64);
   Lines results_ = Lines(2 * kWindow * kSlotBytes / 64);
+  std::array<std::array<uint64_t, 2 * kWindow>, 4> placed_{};
   Lines other_results_ = Lines(2 * kWindow * kSlotBytes / 64);
   Aggregator aggregator_{shape_, std::as_writable_bytes(std::span(rows_))};
 };
@@ -246,6 +248,35 @@ TEST_F(AggregatorTest, ResultsGoWhereTheContributionsAimed) {
   EXPECT_EQ(last.emission[0].payload, buffer + 2 * wire::kTargetUnitBytes);
   EXPECT_EQ(last.emission[0].message.target, 13u);
   EXPECT_EQ(values_of(last), (std::vector<int32_t>{11, 22}));
+}
+
+// The fallback answers a late question, and says again what everybody has: the place holds the next
+// operation's result by then.
+TEST_F(AggregatorTest, AnOlderResultDoesNotOverwriteANewerOne) {
+  alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
+  aggregator_.add_result_buffer(kJob, {0, 4, buffer});
+  const auto aim = [](wire::Message& message) { message.target = 1; };
+  const auto from_fallback = [](wire::Message& message) {
+    message.target = 1;
+    message.type = wire::Type::kResult;
+  };
+  const auto held = [&] {
+    int32_t value = 0;
+    std::memcpy(&value, buffer, sizeof value);
+    return value;
+  };
+  const auto home = [](uint32_t seq) { return static_cast<uint32_t>(home_of(Seq{seq}, 2)); };
+  grad(0, 0, {1}, aim);
+  EXPECT_TRUE(sends_to(grad(home(0), 0, {3}, from_fallback), To::kAll));
+  EXPECT_EQ(held(), 3);
+  grad(0, 1, {10}, aim);
+  grad(1, 1, {20}, aim);
+  EXPECT_EQ(held(), 30);
+  for (const uint32_t seq : {0u, 1u}) {
+    const Verdict again = grad(home(seq), seq, {7}, from_fallback);
+    EXPECT_TRUE(sends_to(again, To::kAll)) << "one of them may wait for it";
+    EXPECT_EQ(held(), 30) << seq;
+  }
 }
 
 TEST_F(AggregatorTest, AimsOutsideTheJobsBuffersAreDropped) {
