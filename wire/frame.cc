@@ -201,6 +201,14 @@ InaHeader to_wire(const Envelope& envelope, const Message& message) {
   return ina;
 }
 
+/// With its CRC.
+InaHeader sealed(const Envelope& envelope, const Message& message,
+                 std::span<const std::byte> payload) {
+  InaHeader ina = to_wire(envelope, message);
+  ina.crc32c.set(crc_of(ina, payload));
+  return ina;
+}
+
 Message message_from(const InaHeader& ina) {
   Message message;
   message.bitmap = ina.bitmap.get();
@@ -289,6 +297,20 @@ tl::expected<InaHeader, DropReason> parse_ina(Bytes bytes) {
   return ina;
 }
 
+/// Fills all of `frame` but the addresses.
+tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
+  const auto ina = parse_ina(content);
+  if (!ina) return tl::unexpected(ina.error());
+  frame.envelope.job = JobId{ina->job.get()};
+  frame.envelope.job_key = ina->job_key.get();
+  frame.envelope.tag = ina->tag.get();
+  frame.message = message_from(*ina);
+  const Bytes payload = content.subspan(kInaHeaderBytes);
+  frame.payload = payload.data();
+  frame.payload_bytes = static_cast<uint32_t>(payload.size());
+  return frame;
+}
+
 }  // namespace
 
 size_t encode_headers(const Envelope& envelope, const Message& message,
@@ -319,10 +341,17 @@ size_t encode_headers(const Envelope& envelope, const Message& message,
   headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
   headers.udp.checksum.set(0);
 
-  headers.ina = to_wire(envelope, message);
-  headers.ina.crc32c.set(crc_of(headers.ina, payload));
+  headers.ina = sealed(envelope, message, payload);
   std::memcpy(out.data(), &headers, sizeof headers);
   return sizeof headers;
+}
+
+size_t encode_ina_header(const Envelope& envelope, const Message& message,
+                         std::span<const std::byte> payload, std::span<std::byte> out) {
+  if (out.size() < kInaHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
+  const InaHeader ina = sealed(envelope, message, payload);
+  std::memcpy(out.data(), &ina, sizeof ina);
+  return sizeof ina;
 }
 
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
@@ -332,16 +361,11 @@ tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, ui
   if (!datagram) return tl::unexpected(datagram.error());
   const auto content = parse_udp(*datagram, frame.envelope);
   if (!content) return tl::unexpected(content.error());
-  const auto ina = parse_ina(*content);
-  if (!ina) return tl::unexpected(ina.error());
-  frame.envelope.job = JobId{ina->job.get()};
-  frame.envelope.job_key = ina->job_key.get();
-  frame.envelope.tag = ina->tag.get();
-  frame.message = message_from(*ina);
-  const Bytes payload = content->subspan(kInaHeaderBytes);
-  frame.payload = payload.data();
-  frame.payload_bytes = static_cast<uint32_t>(payload.size());
-  return frame;
+  return parse_content(*content, frame);
+}
+
+tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes) noexcept {
+  return parse_content(bytes, Frame{});
 }
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,

@@ -67,6 +67,11 @@ struct Frame {
 size_t encode_headers(const Envelope& envelope, const Message& message,
                       std::span<const std::byte> payload, std::span<std::byte> out);
 
+/// As encode_headers(), but for a socket that puts Ethernet, IP and UDP before it: the
+/// kInaHeaderBytes that begin the datagram. The envelope's addresses are not used.
+size_t encode_ina_header(const Envelope& envelope, const Message& message,
+                         std::span<const std::byte> payload, std::span<std::byte> out);
+
 /// Parses one whole frame (without FCS; trailing padding allowed) of any origin and content; reads
 /// nothing outside `bytes`, allocates nothing, throws nothing.
 ///
@@ -79,6 +84,10 @@ size_t encode_headers(const Envelope& envelope, const Message& message,
 /// or too damaged to tell. VLAN tags (802.1Q) are not understood: kNotIna.
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
                                             uint16_t lanes) noexcept;
+
+/// Parses the content of a datagram: INA header and payload. Checks what parse_frame() checks of
+/// them; the envelope's addresses stay zeros.
+tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes) noexcept;
 
 /// CRC32C (Castagnoli) of header and payload as they stand, the CRC field itself counted as 0.
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,

@@ -112,10 +112,10 @@ void Context::disconnect() {
 Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
   auto url = parse_url(settings.url);
   if (!url) return tl::unexpected(url.error());
-  if (url->scheme != "shm" && url->scheme != "memif")
-    return fail(INA_ERR_INVALID,
-                "url '" + settings.url + "' has no known transport: use " +
-                    "shm:/path/of/switch.sock or memif:/path/of/memif.sock?ip=...");
+  if (url->scheme != "shm" && url->scheme != "memif" && url->scheme != "udp")
+    return fail(INA_ERR_INVALID, "url '" + settings.url + "' has no known transport: use " +
+                                     "shm:/path/of/switch.sock, udp:ADDRESS?control=... or " +
+                                     "memif:/path/of/memif.sock?ip=...");
   const Nanos deadline = now_ns() + settings.timeout_ns;
   std::unique_ptr<Context> context(new Context(settings));
   if (auto opened = context->open(*url, deadline); !opened) return tl::unexpected(opened.error());
@@ -135,8 +135,8 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
 
 Result<void> Context::open(const Url& url, Nanos deadline) {
   control_path_ = url.path;
-  if (url.scheme == "memif") {
-    auto opened = open_frame_transport(url.text, deadline - now_ns());
+  if (url.scheme != "shm") {
+    auto opened = open_frame_transport(url, deadline - now_ns());
     if (!opened) return tl::unexpected(opened.error());
     frames_ = opened->get();
     transport_ = std::move(*opened);

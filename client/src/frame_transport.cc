@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "client/src/udp_transport.h"
+
 namespace ina::client {
 
 namespace {
@@ -33,13 +35,17 @@ Result<FrameTransportOpen> load_factory() {
 
 }  // namespace
 
-Result<std::unique_ptr<FrameTransport>> open_frame_transport(const std::string& url,
-                                                             Nanos timeout_ns) {
+Result<std::unique_ptr<FrameTransport>> open_frame_transport(const Url& url, Nanos timeout_ns) {
+  if (url.scheme == "udp") {
+    auto opened = UdpTransport::open(url);
+    if (!opened) return tl::unexpected(opened.error());
+    return std::unique_ptr<FrameTransport>(std::move(*opened));
+  }
   const auto factory = load_factory();
   if (!factory) return tl::unexpected(factory.error());
   char text[512] = "";
   std::unique_ptr<FrameTransport> transport(
-      (*factory)(url.c_str(), timeout_ns / 1000, text, sizeof(text)));
+      (*factory)(url.text.c_str(), timeout_ns / 1000, text, sizeof(text)));
   if (!transport) return fail(INA_ERR_NO_SWITCH, text);
   return transport;
 }

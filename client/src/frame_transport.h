@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/src/transport.h"
+#include "client/src/url.h"
 #include "common/result.h"
 #include "wire/frame.h"
 
@@ -40,9 +41,8 @@ class FrameTransport : public Transport {
 using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us,
                                                char* error_text, size_t error_text_bytes);
 
-/// Opens the transport of a memif: URL, which lives in libina-dpdk.so beside libina or on the
-/// loader's path: loaded here, and never unloaded, because DPDK's threads stay.
-Result<std::unique_ptr<FrameTransport>> open_frame_transport(const std::string& url,
-                                                             Nanos timeout_ns);
+/// Opens the transport of a udp: or memif: URL. The latter lives in libina-dpdk.so beside libina or
+/// on the loader's path: loaded here, and never unloaded, because DPDK's threads stay.
+Result<std::unique_ptr<FrameTransport>> open_frame_transport(const Url& url, Nanos timeout_ns);
 
 }  // namespace ina::client

@@ -113,6 +113,8 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
     }
   }
   ethdev_counters_.delivered += filled;
+  // Answers do not wait for the datapath, which has nothing to say if nothing was for it.
+  if (filled == 0 && queued_count_ != 0) tx_flush();
   return filled;
 }
 

@@ -1,0 +1,79 @@
+// The client's udp: transport: plain sockets, for hosts that cannot give up a NIC and for trying
+// things out. No privileges, no DPDK; the kernel's network stack is in the way of each datagram.
+//
+//   udp:10.0.0.1:7585?control=...&ip=10.0.0.2
+//
+//   path      not the address of the switch's Ethernet port (the switch tells that), but any on the
+//             way to it: by it the kernel chooses the worker's own address
+//   ip        the worker's own IPv4 address, where the kernel's choice is not the right one
+//   control   the switch's control socket; read by libina, not here
+//   port      name of the switch's port, if it has several; likewise
+//
+// Worker and switch share a network (no router between them): the switch sends to the MAC address
+// of the worker's interface.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "client/src/frame_transport.h"
+#include "client/src/url.h"
+#include "common/fd.h"
+
+namespace ina::client {
+
+class UdpTransport final : public FrameTransport {
+ public:
+  static Result<std::unique_ptr<UdpTransport>> open(const Url& url);
+
+  wire::Address address() const override { return own_; }
+  uint32_t max_slot_bytes() const override { return max_slot_bytes_; }
+  void bind(const FrameBinding& binding) override;
+  Result<void> reopen(Nanos timeout_ns) override;
+
+  size_t tx_burst(std::span<const TxPacket> packets) override;
+  size_t rx_burst(std::span<RxPacket> packets) override;
+  void rx_release() override {}
+  void wait(Nanos timeout_ns) override;
+  void wake() override;
+  /// Nobody but who polls the socket sees that a datagram has come.
+  Nanos idle_poll_ns() const override { return 2'000'000; }
+  TransportCounters counters() const override { return counters_; }
+
+ private:
+  static constexpr size_t kBurst = 64;
+
+  UdpTransport(Url url, const wire::Address& own, uint32_t mtu);
+
+  Result<void> open_socket();
+  bool accept(const mmsghdr& received, const std::byte* bytes, RxPacket& packet) const;
+
+  const Url url_;
+  wire::Address own_;
+  const uint32_t max_slot_bytes_;
+  Fd socket_;
+  Fd wake_event_;
+  FrameBinding binding_;
+  bool bound_ = false;
+  TransportCounters counters_;
+
+  // One datagram each, laid out once by bind().
+  struct Outgoing {
+    std::array<std::byte, wire::kInaHeaderBytes> header;
+    std::array<iovec, 2> parts;
+    sockaddr_in to;
+  };
+  std::vector<Outgoing> outgoing_;
+  std::vector<mmsghdr> tx_headers_;
+  std::vector<std::byte> rx_bytes_;  ///< kBurst buffers of datagram_bytes_
+  std::vector<iovec> rx_parts_;
+  std::vector<sockaddr_in> rx_from_;
+  std::vector<mmsghdr> rx_headers_;
+  size_t datagram_bytes_ = 0;
+};
+
+}  // namespace ina::client
