@@ -164,6 +164,7 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
     config.workers = settings_.world_size;
     config.results_stay = frames_ == nullptr;
+    config.lossy_link = frames_ != nullptr;
     config.epoch = body.at("epoch").get<uint32_t>();
     config.window = body.at("window").get<uint32_t>();
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();

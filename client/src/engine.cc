@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kUnit = 256;  // a fragment, in the windows' fixed point
 constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
+constexpr uint64_t kInitialCongestionWindow = 32 * kUnit;
 constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 // With static slots, every this many time-outs the fallback is asked instead of sending again.
 constexpr uint8_t kQueryEvery = 4;
@@ -22,6 +23,9 @@ constexpr uint8_t kQueryEvery = 4;
 constexpr int kPatientAfter = 2;
 // Results of operations from here on have left the caches before anybody reads them.
 constexpr uint64_t kStreamBytes = 8 << 20;
+// How much later a fragment must have been sent than one that it overtook, beside a quarter of the
+// round trip (RACK, RFC 8985), for that to be taken for lost.
+constexpr Nanos kReorderNs = 100'000;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
 constexpr size_t kMaxOverdue = 64;
 
@@ -33,6 +37,10 @@ Engine::Engine(const EngineConfig& config)
       questions_(2 * size_t{config.window}),
       congestion_window_(config.window * kUnit),
       aggregator_window_(config.window * kUnit) {
+  if (config.lossy_link) {
+    congestion_window_ = std::min(congestion_window_, kInitialCongestionWindow);
+    slow_start_ = true;
+  }
   overdue_.reserve(kMaxOverdue);
   finished_.reserve(config.window);
   if (config.home == Home::kWorkers) {
@@ -178,7 +186,9 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   }
 
   Seq seq = next_;
-  const Seq end = low_ + window_now();
+  const Seq end = low_ + config_.window;  // C1
+  const uint32_t window = window_now();
+  uint32_t in_flight = in_flight_;
   for (Operation* operation : to_send_) {
     if (operation->spec.held) break;
     if (!operation->placed) {
@@ -187,7 +197,8 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
     }
     const Seq operation_end = operation->first_seq + operation->fragments;
     for (; seq < operation_end; ++seq) {
-      if (count == packets.size() || seq >= end) return count;
+      if (count == packets.size() || seq >= end || in_flight >= window) return count;
+      ++in_flight;
       describe(seq, *operation, packets[count++]);
     }
   }
@@ -245,6 +256,7 @@ void Engine::sent(size_t count, Nanos now) {
   for (; count != 0; --count) {
     Operation* operation = to_send_.front();
     mark_sent(next_, *operation, false, now);
+    ++in_flight_;
     ++next_;
     if (++operation->sent == operation->fragments) to_send_.erase(to_send_.begin());
   }
@@ -351,6 +363,9 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
     return true;
   }
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
+  // Asked for what it sent: that was lost on the way to the switch.
+  if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
+    congested(seq);
   fragment.bound = question.instance + 1;
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);
@@ -392,6 +407,8 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch)
     sample_rtt(now - fragment.sent_at);
   adjust_windows(message, seq);
+  if (config_.lossy_link) look_after_overtaken(fragment, seq);
+  --in_flight_;
 
   fragment.state = State::kDone;
   fragment.operation = nullptr;
@@ -431,17 +448,40 @@ std::byte* Engine::kept_row(Seq seq) {
   return kept_.get() + seq.value % ring_.size() * config_.slot_bytes;
 }
 
+void Engine::congested(Seq seq) {
+  slow_start_ = false;
+  if (seq < congestion_recovery_) return;
+  congestion_window_ =
+      std::max(std::min(kMinCongestionWindow, config_.window * kUnit), congestion_window_ / 2);
+  congestion_recovery_ = next_;
+}
+
+/// A result has come for what was sent well after fragments that have none: these, or their
+/// results, are lost, unless they went round by the fallback.
+void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
+  if (by.timeouts != 0) return;
+  const Nanos before = by.sent_at - std::max(srtt_ / 4, kReorderNs);
+  overtaken_end_ = std::max(overtaken_end_, low_);
+  for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
+    Fragment& overtaken = fragment(overtaken_end_);
+    if (overtaken.sent_at > before) return;
+    if (overtaken.state != State::kSent || overtaken.timeouts != 0) continue;
+    overtaken.state = State::kOverdue;
+    overdue_.push_back(overtaken_end_);
+    // With slots of its own nothing of it goes round.
+    if (config_.fixed_slots) congested(overtaken_end_);
+  }
+}
+
 /// AIMD, at most one reduction per window.
 void Engine::adjust_windows(const Message& message, Seq seq) {
   const uint64_t most = config_.window * kUnit;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
-    if (seq >= congestion_recovery_) {
-      congestion_window_ = std::max(std::min(kMinCongestionWindow, most), congestion_window_ / 2);
-      congestion_recovery_ = next_;
-    }
+    congested(seq);
   } else if (congestion_window_ < most) {
-    congestion_window_ = std::min(most, congestion_window_ + kUnit * kUnit / congestion_window_);
+    const uint64_t more = slow_start_ ? kUnit : kUnit * kUnit / congestion_window_;
+    congestion_window_ = std::min(most, congestion_window_ + more);
   }
   if (message.flags & wire::kFlagSplit) {
     if (seq >= aggregator_recovery_) {

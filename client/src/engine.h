@@ -36,6 +36,9 @@ struct EngineConfig {
   /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
   bool congestion_window = true;
   bool aggregator_window = false;
+  /// A network that loses what is too much for it lies between worker and switch: the congestion
+  /// window begins small, and a fragment that others overtook is looked after at once.
+  bool lossy_link = false;
   Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = 2'000'000'000;
 };
@@ -236,12 +239,16 @@ class Engine {
   Nanos timeout_after(uint8_t timeouts) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
   void adjust_windows(const wire::Message& message, Seq seq);
+  void congested(Seq seq);
+  void look_after_overtaken(const Fragment& by, Seq seq);
 
   EngineConfig config_;
   std::vector<Fragment> ring_;  ///< [low_ - W, low_ + W) at seq mod 2W
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
+  uint32_t in_flight_ = 0;  ///< fragments sent that have no result
+  Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
   // Not deques, which allocate as they move on.
@@ -272,6 +279,8 @@ class Engine {
   Nanos rttvar_ = 0;
   // Windows, in 1/256 fragments.
   uint64_t congestion_window_ = 0;
+  bool slow_start_ =
+      false;  ///< nothing was lost yet: the congestion window doubles each round trip
   uint64_t aggregator_window_ = 0;
   Seq congestion_recovery_;  ///< one reduction per window: not again before this fragment
   Seq aggregator_recovery_;

@@ -189,6 +189,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   add(Event::Kind::kPauseWorker, 0.3, 4);
   add(Event::Kind::kCut, 0.25, 4);
   add(Event::Kind::kKillJob, 0.08, 1);
+  for (JobPlan& job : s.jobs) job.lossy_link = dice.chance(0.5);
   std::stable_sort(s.events.begin(), s.events.end(),
                    [](const Event& a, const Event& b) { return a.at < b.at; });
   return s;

@@ -18,6 +18,7 @@ struct JobPlan {
   Nanos think_ns = 0;           ///< mean time between the end of an operation and the next
   scheduler::Quota quota;       ///< over all lanes
   bool aggregator_window = false;
+  bool lossy_link = false;  ///< client::EngineConfig::lossy_link
 };
 
 /// Something that happens at a time of its own.

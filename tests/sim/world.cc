@@ -221,6 +221,7 @@ void World::start_job(Job& job) {
     config.fixed_slots = scenario_.policy.kind == scheduler::PolicyKind::kStatic;
     config.home = scenario_.home;
     config.aggregator_window = job.config.aggregator_window;
+    config.lossy_link = job.config.lossy_link;
     config.rto_min_ns = scenario_.rto_min_ns;
     config.rto_max_ns = 5 * kMs;
     worker.running.clear();
