@@ -223,6 +223,58 @@ uint8_t priority_with(const scheduler::Hints& hints, uint8_t priority_max = 255)
   return packet.message.priority;
 }
 
+// ---- lossy links
+
+class LossyLinkTest : public EngineTest {
+ protected:
+  LossyLinkTest() {
+    EngineConfig lossy = config();
+    lossy.window = 256;
+    lossy.lossy_link = true;
+    engine_ = Engine(lossy);
+  }
+  /// All that the window lets out at `now`.
+  std::vector<TxPacket> send_all(Nanos now) {
+    std::vector<TxPacket> all;
+    for (auto some = send(now); !some.empty(); some = send(now))
+      all.insert(all.end(), some.begin(), some.end());
+    return all;
+  }
+};
+
+TEST_F(LossyLinkTest, BeginsSlowlyAndDoublesARoundTripUntilSomethingIsLost) {
+  submit(64 * 1000);
+  Nanos now = 0;
+  const auto first = send_all(now);
+  EXPECT_EQ(first.size(), 32u);
+  for (const TxPacket& packet : first) result(packet, 1, now += 1'000);
+  const auto second = send_all(now);
+  EXPECT_EQ(second.size(), 64u);
+  // All but the first arrive: it is taken for lost once what was sent later has come.
+  for (const TxPacket& packet : std::span(second).subspan(1)) result(packet, 1, now += 1'000);
+  const auto third = send_all(now += 1'000'000 / 2);
+  EXPECT_GT(third.size(), 64u);
+  result(third.back(), 1, now + 1);
+  const auto again = send_all(now + 1);
+  ASSERT_FALSE(again.empty());
+  EXPECT_EQ(again.front().message.seq, second.front().message.seq) << "long before its deadline";
+  EXPECT_EQ(engine_.window_now(), (64u + 63u + 1u) / 2);
+}
+
+TEST_F(LossyLinkTest, AMissingFragmentHoldsBackOnlyItsOwnPlace) {
+  submit(64 * 1000);
+  const auto first = send_all(0);
+  for (const TxPacket& packet : std::span(first).subspan(1)) result(packet, 1, 10);
+  EXPECT_EQ(send_all(20).size(), 31u + 31u) << "one for each result, and one more each";
+}
+
+TEST_F(LossyLinkTest, WhatWasSentTogetherMayArriveInAnyOrder) {
+  submit(64 * 8);
+  const auto packets = send_all(0);
+  for (size_t i = packets.size() - 1; i != 0; --i) result(packets[i], 1, 10);
+  EXPECT_TRUE(send_all(20).empty());
+}
+
 TEST(EnginePriority, GrowsAsTheJobComesToItsEnd) {
   EXPECT_GT(priority_with({0, 0, 10}), priority_with({0, 0, 100}));
   EXPECT_GT(priority_with({0, 0, 100}), priority_with({0, 0, 100'000}));
