@@ -6,6 +6,7 @@
 #include <rte_errno.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -31,6 +32,17 @@ bool copies_on_tx(std::string_view driver, const rte_device* device) {
   const bool zero_copy = arguments != nullptr && arguments->args != nullptr &&
                          std::strstr(arguments->args, "zero-copy=yes") != nullptr;
   return !zero_copy && (driver == "net_memif" || driver == "net_af_packet" || driver == "net_tap");
+}
+
+/// Bytes of a place in the ring of an AF_PACKET device, which wants buffers as large, whatever the
+/// mtu.
+uint32_t ring_place_bytes(const rte_device* device) {
+  constexpr uint32_t kDefault = 2048;
+  const rte_devargs* const arguments = rte_dev_devargs(device);
+  const char* const given =
+      arguments && arguments->args ? std::strstr(arguments->args, "framesz=") : nullptr;
+  return given ? static_cast<uint32_t>(std::strtoul(given + std::strlen("framesz="), nullptr, 10))
+               : kDefault;
 }
 
 rte_mempool* make_pool(const char* kind, uint16_t port_id, uint32_t buffers, uint32_t data_bytes) {
@@ -111,7 +123,8 @@ Result<void> Device::configure(const DeviceConfig& config) {
   // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
   const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
   // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  const uint32_t whole_frame = (frame_bytes_ + 4 + 1023) / 1024 * 1024;
+  uint32_t whole_frame = (frame_bytes_ + 4 + 1023) / 1024 * 1024;
+  if (driver == "net_af_packet") whole_frame = std::max(whole_frame, ring_place_bytes(info.device));
   rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare, whole_frame);
   // A chained frame has two buffers if no other frame shares its payload.
   tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
