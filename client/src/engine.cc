@@ -451,8 +451,9 @@ std::byte* Engine::kept_row(Seq seq) {
 void Engine::congested(Seq seq) {
   slow_start_ = false;
   if (seq < congestion_recovery_) return;
-  congestion_window_ =
-      std::max(std::min(kMinCongestionWindow, config_.window * kUnit), congestion_window_ / 2);
+  // A loss need not mean congestion; what a job begins with is little for any network.
+  const uint64_t least = config_.lossy_link ? kInitialCongestionWindow : kMinCongestionWindow;
+  congestion_window_ = std::max(std::min(least, config_.window * kUnit), congestion_window_ / 2);
   congestion_recovery_ = next_;
 }
 
