@@ -111,8 +111,8 @@ Result<void> Device::configure(const DeviceConfig& config) {
   // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
   const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
   // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  const uint32_t whole_frame = (frame_bytes_ + 4 + 1023) / 1024 * 1024;
-  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare, whole_frame);
+  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
+  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers, whole_frame);
   // A chained frame has two buffers if no other frame shares its payload.
   tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
                                  : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);

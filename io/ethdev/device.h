@@ -20,6 +20,7 @@ struct DeviceConfig {
   uint32_t mtu = 1500;  ///< bytes of an IPv4 packet
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
+  uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
 };
 
@@ -28,6 +29,7 @@ class Device {
  public:
   /// Packets of one call of rx() or tx().
   static constexpr uint16_t kMaxBurst = 64;
+  static constexpr uint32_t kVlanTagBytes = 4;
 
   static Result<std::unique_ptr<Device>> open(const DeviceConfig& config);
   ~Device();
@@ -54,7 +56,7 @@ class Device {
   bool link_up();
 
   const wire::MacAddress& mac() const { return mac_; }
-  /// Largest frame without FCS; every receive buffer has room for one.
+  /// Largest frame without FCS and VLAN tags; every receive buffer has room for one with two tags.
   uint32_t frame_bytes() const { return frame_bytes_; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return sends_from_outside_; }
