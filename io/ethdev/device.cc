@@ -1,9 +1,12 @@
 #include "io/ethdev/device.h"
 
+#include <net/if.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
 #include <rte_errno.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -84,6 +87,14 @@ Result<void> Device::configure(const DeviceConfig& config) {
   const std::string_view driver = info.driver_name;
   const bool is_virtual = std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "vdev";
   gated_ = driver == "net_memif";
+  // These two report their link as up while they are started (DPDK 22.11).
+  if (driver == "net_af_packet" || driver == "net_af_xdp") {
+    char interface[IF_NAMESIZE] = {};
+    interface_socket_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!interface_socket_ || ::if_indextoname(info.if_index, interface) == nullptr)
+      return fail_device(name_, "its network interface is not to be found", errno);
+    interface_ = interface;
+  }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
 
   rte_eth_conf conf{};
@@ -156,6 +167,12 @@ Device::~Device() {
 }
 
 bool Device::link_up() {
+  if (!interface_.empty()) {
+    ifreq request{};
+    interface_.copy(request.ifr_name, IFNAMSIZ - 1);
+    return ::ioctl(interface_socket_.get(), SIOCGIFFLAGS, &request) == 0 &&
+           (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
+  }
   rte_eth_link link{};
   return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "common/fd.h"
 #include "common/result.h"
 #include "io/ethdev/poll_gate.h"
 #include "wire/frame.h"
@@ -53,6 +54,7 @@ class Device {
     return sent;
   }
 
+  /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
 
   const wire::MacAddress& mac() const { return mac_; }
@@ -76,6 +78,8 @@ class Device {
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
+  std::string interface_;  ///< of the kernel, where the driver itself does not know the link
+  Fd interface_socket_;
   rte_mempool* rx_pool_ = nullptr;
   rte_mempool* tx_pool_ = nullptr;
 };
