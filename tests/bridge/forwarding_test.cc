@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -41,9 +42,11 @@ class ForwardingTest : public testing::Test {
  protected:
   using Sent = std::vector<std::string>;
 
-  ForwardingTest() {
-    for (uint8_t i = 0; i < 4; ++i) ports_[i].own.mac = {0x02, 0, 0, 0, 0, i};
-    forwarding_.tick(0);
+  ForwardingTest() { forwarding_.tick(0); }
+  static std::array<FakePort, 4> make_ports() {
+    std::array<FakePort, 4> ports;
+    for (uint8_t i = 0; i < 4; ++i) ports[i].own.mac = {0x02, 0, 0, 0, 0, i};
+    return ports;
   }
   /// One burst.
   void receive(bridge::PortIndex ingress, std::vector<FakePort::Transit> frames, Nanos now = 0) {
@@ -53,7 +56,7 @@ class ForwardingTest : public testing::Test {
     ports_[ingress].received.clear();
   }
 
-  FakePort ports_[4];
+  std::array<FakePort, 4> ports_ = make_ports();
   Forwarding<FakePort> forwarding_{{}, {&ports_[0], &ports_[1], &ports_[2], &ports_[3]}};
 };
 
