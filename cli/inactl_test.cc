@@ -68,6 +68,20 @@ TEST(FormatBytes, PicksTheUnit) {
   EXPECT_EQ(format_bytes(UINT64_MAX), "16.0 EiB");
 }
 
+TEST(FormatStatus, ShowsWhatIsForwarded) {
+  EXPECT_THAT(format_status(sample()), Not(HasSubstr("FORWARDED"))) << "no bridge, no table";
+  Json status = sample();
+  status["bridge"] =
+      Json::parse(R"({"mac_entries": 12, "mac_capacity": 8192, "moved": 3, "refused": 4})");
+  status["ports"][1].update(Json::parse(
+      R"({"link": "down", "forwarded": 1000, "flooded": 77, "bridged_sent": 2000,
+          "bridged_sent_bytes": 1048576, "bridged_lost": 5, "answered": 6})"));
+  const std::string text = format_status(status);
+  EXPECT_THAT(text,
+              HasSubstr("uplink   down      1,000       77  2,000     1.0 MiB     5         6\n"));
+  EXPECT_THAT(text, HasSubstr("12 of 8,192 addresses known, 3 moved, 4 found no room\n"));
+}
+
 TEST(FormatStatus, SaysVersionAndUptime) {
   EXPECT_THAT(format_status(sample()),
               HasSubstr("ina-switchd 0.1.0, up 1 h 2 min, started 7 times\n"));

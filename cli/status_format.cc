@@ -119,6 +119,27 @@ std::string ports_text(const Json& status) {
   return table.empty() ? "no port\n" : table.str();
 }
 
+/// What ports do for others than the switch; empty where none has anything to do with it.
+std::string bridge_text(const Json& status) {
+  const Json& bridge = child(status, "bridge");
+  if (!bridge.is_object()) return "";
+  Table table({"BRIDGED", "LINK", "FORWARDED", "FLOODED", "SENT", "SENT BYTES", "LOST", "ANSWERED"},
+              {true, true, false, false, false, false, false, false});
+  for (const Json& port : child(status, "ports"))
+    if (child(port, "forwarded").is_number())
+      table.add({text(port, "name"), text(port, "link"), with_separators(number(port, "forwarded")),
+                 with_separators(number(port, "flooded")),
+                 with_separators(number(port, "bridged_sent")),
+                 format_bytes(number(port, "bridged_sent_bytes")),
+                 with_separators(number(port, "bridged_lost")),
+                 with_separators(number(port, "answered"))});
+  return fmt::format("\n{}  {} of {} addresses known, {} moved, {} found no room\n", table.str(),
+                     with_separators(number(bridge, "mac_entries")),
+                     with_separators(number(bridge, "mac_capacity")),
+                     with_separators(number(bridge, "moved")),
+                     with_separators(number(bridge, "refused")));
+}
+
 std::string lcores_text(const Json& status) {
   Table table({"LCORE", "PACKETS", "POLLS", "SLEEPS", "BUSY"}, {true, false, false, false, false});
   for (const Json& lcore : child(status, "lcores"))
@@ -262,8 +283,8 @@ std::string format_status(const Json& status) {
                                 format_seconds(real(status, "uptime_s")));
   if (number(status, "boots") > 1)
     out += fmt::format(", started {} times", number(status, "boots"));
-  return out + "\n\n" + ports_text(status) + lcores_text(status) + aggregator_text(status) +
-         drops_text(status) + jobs_text(status);
+  return out + "\n\n" + ports_text(status) + bridge_text(status) + lcores_text(status) +
+         aggregator_text(status) + drops_text(status) + jobs_text(status);
 }
 
 }  // namespace ina::cli

@@ -6,9 +6,9 @@
 
 namespace ina::cli {
 
-/// Tables of ports, lcores, aggregator, drops and jobs, and a line per job that says what it waits
-/// for. `status` comes from the switch (control::query_status) and may be of another version: what
-/// is missing or of another type is shown as 0 or "?".
+/// Tables of ports, what they forward, lcores, aggregator, drops and jobs, and a line per job that
+/// says what it waits for. `status` comes from the switch (control::query_status) and may be of
+/// another version: what is missing or of another type is shown as 0 or "?".
 std::string format_status(const nlohmann::json& status);
 
 /// "0 B", "1023 B", "1.5 KiB", "12.0 GiB".

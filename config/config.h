@@ -114,6 +114,15 @@ struct SwitchConfig {
   bool operator==(const SwitchConfig&) const = default;
 };
 
+/// Frames that are not for the switch: between its ethdev ports.
+struct BridgeConfig {
+  bool enabled = true;
+  uint32_t mac_entries = 8192;
+  int64_t ageing_us = 300'000'000;
+  uint32_t storm_limit_frames_per_s = 10'000;  ///< 0: none
+  bool operator==(const BridgeConfig&) const = default;
+};
+
 struct EalConfig {
   Huge huge = Huge::kAuto;
   uint64_t memory_bytes = 64ull << 20;  ///< whole MiB
@@ -164,6 +173,7 @@ struct Config {
   CongestionConfig congestion;
   JobsConfig jobs;
   SwitchConfig switchd;  ///< section "switch"
+  BridgeConfig bridge;
   EalConfig eal;
   ControlConfig control;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};

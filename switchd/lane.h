@@ -16,7 +16,9 @@
 #include "common/fd.h"
 #include "common/idle.h"
 #include "common/spsc_ring.h"
+#include "io/ethdev/ethdev_counters.h"
 #include "io/shm/shm_port.h"
+#include "switchd/forwarding.h"
 #include "wire/frame.h"
 
 namespace ina::switchd {
@@ -29,12 +31,26 @@ struct LaneCounters {
   uint64_t unsent = 0;  ///< results that a port did not take; the worker asks again
 };
 
+/// What an Ethernet port counts beyond io::PortCounters.
+struct FramePortSnapshot {
+  io::EthdevCounters counters;
+  bool link_up = false;
+};
+
+struct BridgeSnapshot {
+  bridge::MacTableCounters counters;
+  uint32_t mac_entries = 0;
+  uint32_t mac_capacity = 0;
+};
+
 /// What a lane's counters were at one moment.
 struct LaneSnapshot {
   LaneCounters lane;
   aggregator::Counters aggregator;
   std::vector<aggregator::JobCounters> jobs;  ///< by JobIndex
   std::vector<io::PortCounters> ports;  ///< shm first, then the Ethernet ports in config order
+  std::vector<FramePortSnapshot> frame_ports;  ///< the Ethernet ports, in config order
+  std::optional<BridgeSnapshot> bridge;
 };
 
 /// A request of the conductor. Lives on the conductor's side until `done`.
@@ -127,7 +143,8 @@ struct LaneConfig {
   IdleMode idle = IdleMode::kAuto;
   aggregator::Shape shape;
   uint32_t max_endpoints = 4096;
-  bool ecn = true;  ///< mark what goes to a worker that lags behind
+  bool ecn = true;                             ///< mark what goes to a worker that lags behind
+  std::optional<bridge::BridgeConfig> bridge;  ///< none: frames for others are dropped
 };
 
 /// Stands for Ethernet ports in a build without DPDK; never made.
@@ -141,9 +158,22 @@ struct NoFramePort {
     return fail(INA_ERR_UNSUPPORTED, "this build has no Ethernet ports");
   }
   void unbind(io::EndpointIndex) {}
+  const io::EthdevCounters& ethdev_counters() const { return ethdev_counters_; }
+  wire::Address address() const { return {}; }
+  bool link_up() { return false; }
+  struct Transit {
+    bridge::Addresses addresses;
+    void* buffer = nullptr;
+  };
+  std::span<const Transit> transit() const { return {}; }
+  void drop_transit(const Transit&, DropReason) {}
+  void hand_over(const Transit&) {}
+  void hand_over_to_all(const Transit&, uint16_t) {}
+  void send_transit(const Transit&) {}
   io::PortCounters counters_;
+  io::EthdevCounters ethdev_counters_;
 };
-static_assert(io::SwitchPort<NoFramePort>);
+static_assert(io::SwitchPort<NoFramePort> && BridgedPort<NoFramePort>);
 
 /// `FramePort`: the type of the ports besides shm, io::ethdev::EthdevPort in the daemon.
 template <io::SwitchPort FramePort = NoFramePort>
@@ -159,6 +189,7 @@ class Lane {
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
         verdicts_(config.burst) {
+    if (config.bridge) forwarding_.emplace(*config.bridge, frame_ports_);
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
     ::epoll_ctl(shm_.epoll_fd(), EPOLL_CTL_ADD, link_.wake_fd(), &event);
@@ -184,7 +215,7 @@ class Lane {
     const Nanos now = now_ns();
     ++counters_.polls;
     size_t handled = poll_port(shm_, now);
-    for (FramePort* port : frame_ports_) handled += poll_port(*port, now);
+    if (!frame_ports_.empty()) handled += poll_frame_ports(now);
     if (handled == 0) return false;
     ++counters_.busy_polls;
     counters_.packets += handled;
@@ -220,6 +251,18 @@ class Lane {
       flush();
     }
     return count;
+  }
+
+  size_t poll_frame_ports(Nanos now) {
+    size_t handled = 0;
+    if (forwarding_) forwarding_->tick(now);
+    for (size_t i = 0; i < frame_ports_.size(); ++i) {
+      handled += poll_port(*frame_ports_[i], now);
+      if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
+    }
+    // Also what no message caused: answers, and frames in transit.
+    for (FramePort* port : frame_ports_) port->tx_flush();
+    return handled;
   }
 
   void report(aggregator::JobIndex job, Bitmap first_ranks, const wire::Signature& first,
@@ -310,7 +353,14 @@ class Lane {
           command.snapshot.jobs.push_back(
               aggregator_.job_counters(static_cast<aggregator::JobIndex>(job)));
         command.snapshot.ports.assign(1, shm_.counters());
-        for (FramePort* port : frame_ports_) command.snapshot.ports.push_back(port->counters());
+        for (FramePort* port : frame_ports_) {
+          command.snapshot.ports.push_back(port->counters());
+          command.snapshot.frame_ports.push_back({port->ethdev_counters(), port->link_up()});
+        }
+        if (forwarding_) {
+          const bridge::MacTable& table = forwarding_->bridge().table();
+          command.snapshot.bridge = {table.counters(), table.size(), table.capacity()};
+        }
         break;
       case Kind::kStop:
         stopped_ = true;
@@ -359,6 +409,7 @@ class Lane {
   aggregator::Aggregator aggregator_;
   io::shm::ShmPort shm_;
   std::vector<FramePort*> frame_ports_;
+  std::optional<Forwarding<FramePort>> forwarding_;
   std::vector<JobMembers> jobs_;
   std::vector<io::RxPacket> packets_;
   std::vector<aggregator::Verdict> verdicts_;

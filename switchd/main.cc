@@ -8,8 +8,10 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -84,8 +86,31 @@ Result<io::Eal> start_eal(const config::Config& config) {
   return io::Eal::start(eal);
 }
 
+bool is_bridged(const config::Config& config) {
+  return config.bridge.enabled &&
+         std::ranges::count(config.ports, config::PortType::kEthdev, &config::PortConfig::type) > 1;
+}
+
+Result<bridge::BridgeConfig> bridge_config(const config::Config& config) {
+  bridge::BridgeConfig bridge;
+  bridge.mac_entries = config.bridge.mac_entries;
+  bridge.ageing_ns = config.bridge.ageing_us * 1000;
+  bridge.storm_limit_frames_per_s = config.bridge.storm_limit_frames_per_s;
+  if (::getrandom(&bridge.hash_seed, sizeof(bridge.hash_seed), 0) != sizeof(bridge.hash_seed))
+    return fail(INA_ERR_INTERNAL, "no random number from the kernel for the table of addresses");
+  return bridge;
+}
+
 Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Config& config) {
   std::vector<std::unique_ptr<io::EthdevPort>> ports;
+  const bool bridged = is_bridged(config);
+  std::vector<uint32_t> switch_ips;
+  uint32_t queued_buffers = 0;
+  for (const config::PortConfig& port : config.ports) {
+    if (port.type != config::PortType::kEthdev) continue;
+    switch_ips.push_back(port.ip);
+    queued_buffers += port.tx_descriptors;
+  }
   for (const config::PortConfig& port : config.ports) {
     if (port.type != config::PortType::kEthdev) continue;
     io::EthdevPortConfig ethdev;
@@ -97,6 +122,11 @@ Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Co
     ethdev.rx_descriptors = port.rx_descriptors;
     ethdev.tx_descriptors = port.tx_descriptors;
     ethdev.slot_bytes = config.aggregator.slot_bytes;
+    if (bridged) {
+      ethdev.bridged = true;
+      ethdev.switch_ips = switch_ips;
+      ethdev.lent_buffers = queued_buffers - port.tx_descriptors;
+    }
     auto opened = io::EthdevPort::open(ethdev);
     if (!opened)
       return fail(opened.error().status, "port " + port.name + ": " + opened.error().text);
@@ -163,6 +193,11 @@ Result<void> serve(const config::Config& config) {
     lane.burst = config.switchd.burst;
     lane.idle = static_cast<IdleMode>(config.switchd.idle);
     lane.ecn = config.congestion.ecn;
+    if (is_bridged(config)) {
+      auto bridge = bridge_config(config);
+      if (!bridge) return tl::unexpected(bridge.error());
+      lane.bridge = *bridge;
+    }
     lane.shape.slots = config.aggregator.slots / lanes;
     lane.shape.slot_bytes = config.aggregator.slot_bytes;
     lane.shape.max_jobs = config.switchd.max_jobs;

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -29,6 +31,9 @@ Conductor::Json Conductor::status_json() {
   Json lanes = Json::array();
   aggregator::Counters total;
   std::vector<io::PortCounters> ports(1 + config_.frame_ports.size());
+  // An Ethernet port has one queue, so one lane.
+  std::vector<FramePortSnapshot> frame_ports(config_.frame_ports.size());
+  std::optional<BridgeSnapshot> bridge;
   uint64_t unsent = 0;
   for (size_t i = 0; i < snapshots.size(); ++i) {
     const LaneSnapshot& s = snapshots[i]->snapshot;
@@ -67,6 +72,13 @@ Conductor::Json Conductor::status_json() {
       ports[p].tx_bytes += s.ports[p].tx_bytes;
       add_drops(ports[p].drops, s.ports[p].drops);
     }
+    if (i == 0) {
+      std::ranges::copy_n(
+          s.frame_ports.begin(),
+          static_cast<ptrdiff_t>(std::min(s.frame_ports.size(), frame_ports.size())),
+          frame_ports.begin());
+      bridge = s.bridge;
+    }
   }
   Json port_list = Json::array();
   for (size_t p = 0; p < ports.size(); ++p) {
@@ -78,7 +90,24 @@ Conductor::Json Conductor::status_json() {
                          {"tx_packets", ports[p].tx_packets},
                          {"tx_bytes", ports[p].tx_bytes},
                          {"drops", drops_json(ports[p].drops)}});
+    if (p == 0) continue;
+    const FramePortSnapshot& frame_port = frame_ports[p - 1];
+    const io::EthdevCounters& counters = frame_port.counters;
+    port_list.back().update({{"link", frame_port.link_up ? "up" : "down"},
+                             {"delivered", counters.delivered},
+                             {"answered", counters.answered},
+                             {"forwarded", counters.forwarded},
+                             {"flooded", counters.flooded},
+                             {"flood_copies", counters.flood_copies},
+                             {"bridged_sent", counters.bridged_sent},
+                             {"bridged_sent_bytes", counters.bridged_sent_bytes},
+                             {"bridged_lost", counters.bridged_lost}});
   }
+  Json bridge_json = nullptr;
+  if (bridge)
+    bridge_json = {{"mac_entries", bridge->mac_entries},  {"mac_capacity", bridge->mac_capacity},
+                   {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
+                   {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
   Json jobs = Json::array();
   for (auto& job : jobs_) {
     if (job) {
@@ -105,6 +134,7 @@ Conductor::Json Conductor::status_json() {
           {"boots", state_.boots()},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
           {"ports", port_list},
+          {"bridge", bridge_json},
           {"lcores", lanes},
           {"aggregator",
            {{"policy", config_.policy},

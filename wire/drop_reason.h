@@ -36,7 +36,14 @@
   X(kOldInstance, "old_instance", "said by an earlier life of the fallback")          \
   X(kMismatch, "mismatch", "operation differs between the workers of a job")          \
   X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")        \
+  /* bridge: not for the switch, and not to be passed on */                           \
+  X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
+  X(kLinkLocal, "link_local", "group address that no switch passes on")               \
+  X(kSamePort, "same_port", "destination lies behind the port that it came in by")    \
+  X(kNoPort, "no_port", "no other port has a link")                                   \
+  X(kStorm, "storm", "more broadcast or unknown destinations than the port may send") \
   /* output */                                                                        \
+  X(kTooLong, "too_long", "longer than the port's mtu allows")                        \
   X(kTxFull, "tx_full", "receiver's ring or the port's queue is full")                \
   X(kNoBuffer, "no_buffer", "no packet buffer is free")
 

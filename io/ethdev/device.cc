@@ -1,9 +1,12 @@
 #include "io/ethdev/device.h"
 
+#include <net/if.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
 #include <rte_errno.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -96,6 +99,14 @@ Result<void> Device::configure(const DeviceConfig& config) {
   const std::string_view driver = info.driver_name;
   const bool is_virtual = std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "vdev";
   gated_ = driver == "net_memif";
+  // These two report their link as up while they are started (DPDK 22.11).
+  if (driver == "net_af_packet" || driver == "net_af_xdp") {
+    char interface[IF_NAMESIZE] = {};
+    interface_socket_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!interface_socket_ || ::if_indextoname(info.if_index, interface) == nullptr)
+      return fail_device(name_, "its network interface is not to be found", errno);
+    interface_ = interface;
+  }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
 
   rte_eth_conf conf{};
@@ -123,9 +134,9 @@ Result<void> Device::configure(const DeviceConfig& config) {
   // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
   const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
   // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  uint32_t whole_frame = (frame_bytes_ + 4 + 1023) / 1024 * 1024;
+  uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
   if (driver == "net_af_packet") whole_frame = std::max(whole_frame, ring_place_bytes(info.device));
-  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare, whole_frame);
+  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers, whole_frame);
   // A chained frame has two buffers if no other frame shares its payload.
   tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
                                  : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);
@@ -169,6 +180,12 @@ Device::~Device() {
 }
 
 bool Device::link_up() {
+  if (!interface_.empty()) {
+    ifreq request{};
+    interface_.copy(request.ifr_name, IFNAMSIZ - 1);
+    return ::ioctl(interface_socket_.get(), SIOCGIFFLAGS, &request) == 0 &&
+           (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
+  }
   rte_eth_link link{};
   return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }

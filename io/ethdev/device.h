@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "common/fd.h"
 #include "common/result.h"
 #include "io/ethdev/poll_gate.h"
 #include "wire/frame.h"
@@ -20,6 +21,7 @@ struct DeviceConfig {
   uint32_t mtu = 1500;  ///< bytes of an IPv4 packet
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
+  uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
 };
 
@@ -28,6 +30,7 @@ class Device {
  public:
   /// Packets of one call of rx() or tx().
   static constexpr uint16_t kMaxBurst = 64;
+  static constexpr uint32_t kVlanTagBytes = 4;
 
   static Result<std::unique_ptr<Device>> open(const DeviceConfig& config);
   ~Device();
@@ -51,10 +54,11 @@ class Device {
     return sent;
   }
 
+  /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
 
   const wire::MacAddress& mac() const { return mac_; }
-  /// Largest frame without FCS; every receive buffer has room for one.
+  /// Largest frame without FCS and VLAN tags; every receive buffer has room for one with two tags.
   uint32_t frame_bytes() const { return frame_bytes_; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return sends_from_outside_; }
@@ -74,6 +78,8 @@ class Device {
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
+  std::string interface_;  ///< of the kernel, where the driver itself does not know the link
+  Fd interface_socket_;
   rte_mempool* rx_pool_ = nullptr;
   rte_mempool* tx_pool_ = nullptr;
 };

@@ -59,7 +59,8 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& con
   auto device = Device::open({.device = config.device,
                               .mtu = config.mtu,
                               .rx_descriptors = config.rx_descriptors,
-                              .tx_descriptors = config.tx_descriptors});
+                              .tx_descriptors = config.tx_descriptors,
+                              .lent_buffers = config.lent_buffers});
   if (!device)
     return fail(device.error().status, "Port " + config.name + ": " + device.error().text);
   return std::unique_ptr<EthdevPort>(new EthdevPort(config, std::move(*device)));
@@ -103,6 +104,7 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
   held_count_ = device_->rx(held_.data(), room);
+  transit_count_ = 0;
   counters_.rx_packets += held_count_;
   for (uint16_t i = 0; i < held_count_; ++i) rte_prefetch0(data_of(held_[i]));
   size_t filled = 0;
@@ -132,15 +134,38 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     return false;
   }
   const std::span<std::byte> frame(data_of(buffer), buffer->data_len);
+  uint32_t ip = own_.ip;
+  if (config_.bridged && !is_for_switch(frame, ip)) {
+    put_aside(place);
+    return false;
+  }
   DropReason reason{};
   if (parse(frame, packet, reason)) [[likely]]
     return true;
-  if (reason == DropReason::kNotIna && answer_in_place(frame, own_)) {
+  const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
+  if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
+      may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
     answer(place);
+    if (config_.bridged) transit_[transit_count_++] = {.addresses = addresses};
     return false;
   }
   counters_.drops.add(reason);
   return false;
+}
+
+/// By the IP address that it is sent to, whatever the MAC address. `ip`: the one of the switch that
+/// it is. What has the switch's MAC address alone is the bridge's to drop. True as well for frames
+/// too short to have addresses.
+bool EthdevPort::is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const {
+  if (frame.size() < wire::kEthernetBytes) return true;
+  const uint32_t addressed = addressed_ip(frame);
+  if (addressed == own_.ip) [[likely]]
+    return true;
+  if (addressed == 0 ||
+      std::ranges::find(config_.switch_ips, addressed) == config_.switch_ips.end())
+    return false;
+  ip = addressed;
+  return true;
 }
 
 bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
@@ -177,8 +202,47 @@ bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
 }
 
 void EthdevPort::answer(size_t place) {
-  queue(std::exchange(held_[place], nullptr), kNoMessage);
+  rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
+  queue(buffer, Queued::kAnswer, buffer->pkt_len);
   ++ethdev_counters_.answered;
+}
+
+// ---- frames in transit -------------------------------------------------------------------------
+//
+// The buffer in which a frame came in is the one that goes out, by several ports at once where it
+// is flooded: drivers only read what others hold too, and give back one reference each.
+
+void EthdevPort::put_aside(size_t place) {
+  rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
+  // What the device noted on receipt must not be taken for an order to the one that sends.
+  buffer->ol_flags &= RTE_MBUF_F_EXTERNAL | RTE_MBUF_F_INDIRECT;
+  transit_[transit_count_++] = {
+      .addresses = bridge::addresses_of({data_of(buffer), buffer->data_len}), .buffer = buffer};
+}
+
+void EthdevPort::drop_transit(const Transit& frame, DropReason reason) {
+  rte_pktmbuf_free(frame.buffer);
+  counters_.drops.add(reason);
+}
+
+void EthdevPort::hand_over(const Transit&) {
+  ++ethdev_counters_.forwarded;
+}
+
+void EthdevPort::hand_over_to_all(const Transit& frame, uint16_t ports) {
+  rte_mbuf_refcnt_update(frame.buffer, static_cast<int16_t>(ports - 1));
+  ++ethdev_counters_.flooded;
+  ethdev_counters_.flood_copies += ports;
+}
+
+void EthdevPort::send_transit(const Transit& frame) {
+  if (frame.buffer->pkt_len > device_->frame_bytes() + 2 * Device::kVlanTagBytes) {
+    rte_pktmbuf_free(frame.buffer);
+    counters_.drops.add(DropReason::kTooLong);
+    ++ethdev_counters_.bridged_lost;
+    return;
+  }
+  queue(frame.buffer, Queued::kTransit, frame.buffer->pkt_len);
 }
 
 // ---- sending -----------------------------------------------------------------------------------
@@ -218,7 +282,7 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
     counters_.drops.add(DropReason::kNoBuffer);
     return false;
   }
-  queue(frame, static_cast<int32_t>(payload.size()));
+  queue(frame, Queued::kMessage, payload.size());
   if (frame->nb_segs > 1 && !lies_in_result_ring(message)) tx_flush();
   return true;
 }
@@ -264,10 +328,11 @@ void EthdevPort::drop_shared() {
   shared_payload_ = {};
 }
 
-void EthdevPort::queue(rte_mbuf* frame, int32_t payload_bytes) {
+void EthdevPort::queue(rte_mbuf* frame, Queued kind, size_t bytes) {
   if (queued_count_ == queued_.size()) tx_flush();
   queued_[queued_count_] = frame;
-  queued_payload_bytes_[queued_count_] = payload_bytes;
+  queued_kind_[queued_count_] = kind;
+  queued_bytes_[queued_count_] = static_cast<uint32_t>(bytes);
   ++queued_count_;
 }
 
@@ -279,14 +344,19 @@ void EthdevPort::tx_flush() {
     sent += now;
   }
   for (uint16_t i = 0; i < sent; ++i) {
-    if (queued_payload_bytes_[i] == kNoMessage) continue;
-    ++counters_.tx_packets;
-    counters_.tx_bytes += static_cast<uint64_t>(queued_payload_bytes_[i]);
+    if (queued_kind_[i] == Queued::kMessage) {
+      ++counters_.tx_packets;
+      counters_.tx_bytes += queued_bytes_[i];
+    } else if (queued_kind_[i] == Queued::kTransit) {
+      ++ethdev_counters_.bridged_sent;
+      ethdev_counters_.bridged_sent_bytes += queued_bytes_[i];
+    }
   }
   // What the device does not take is lost, as on any full link: the worker asks again.
   for (uint16_t i = sent; i < queued_count_; ++i) {
     rte_pktmbuf_free(queued_[i]);
     counters_.drops.add(DropReason::kTxFull);
+    if (queued_kind_[i] == Queued::kTransit) ++ethdev_counters_.bridged_lost;
   }
   queued_count_ = 0;
 }

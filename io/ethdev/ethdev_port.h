@@ -4,10 +4,13 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "bridge/bridge.h"
 #include "common/result.h"
 #include "io/ethdev/device.h"
 #include "io/ethdev/endpoint_table.h"
+#include "io/ethdev/ethdev_counters.h"
 #include "io/port.h"
 
 namespace ina::io {
@@ -23,13 +26,9 @@ struct EthdevPortConfig {
   uint16_t tx_descriptors = 1024;
   uint32_t slot_bytes = 1024;
   uint16_t max_endpoints = 256;
-};
-
-/// What an ethdev port counts beyond PortCounters. Every frame received has one fate:
-///   rx_packets = handed to the datapath + dropped on receipt + answered.
-struct EthdevCounters {
-  uint64_t delivered = 0;  ///< handed to the datapath
-  uint64_t answered = 0;   ///< ARP and ICMP echo requests for the own address
+  bool bridged = false;  ///< what is not for the switch goes to transit() instead of being dropped
+  std::vector<uint32_t> switch_ips{};  ///< bridged: addresses of the other ports, answered here too
+  uint32_t lent_buffers = 0;           ///< bridged: what the other ports' queues may hold
 };
 
 /// Belongs to one lcore; bind() and unbind() are called on it too, between bursts.
@@ -57,9 +56,30 @@ class EthdevPort {
   const PortCounters& counters() const { return counters_; }
   const EthdevCounters& ethdev_counters() const { return ethdev_counters_; }
 
+  // The port as part of a learning switch; see switchd/forwarding.h.
+
+  /// A frame for somebody else. Without a buffer it was the switch's and is answered already, but
+  /// tells where its sender is.
+  struct Transit {
+    bridge::Addresses addresses;
+    rte_mbuf* buffer = nullptr;
+  };
+  /// Those of the last rx_burst(). Each buffer must go to drop_transit(), or by hand_over...() and
+  /// send_transit() to other ports, before the next burst.
+  std::span<const Transit> transit() const { return {transit_.data(), transit_count_}; }
+  void drop_transit(const Transit& frame, DropReason reason);
+  /// Counts it as forwarded to one port.
+  void hand_over(const Transit& frame);
+  /// Counts it as flooded, and lets `ports` ports send the same buffer; at least one.
+  void hand_over_to_all(const Transit& frame, uint16_t ports);
+  /// Queues a frame that another port received.
+  void send_transit(const Transit& frame);
+
  private:
   EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device);
 
+  bool is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const;
+  void put_aside(size_t place);
   /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
   bool take(size_t place, RxPacket& packet);
   bool parse(std::span<const std::byte> frame, RxPacket& packet, DropReason& reason) const;
@@ -67,7 +87,8 @@ class EthdevPort {
   bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
   rte_mbuf* share(std::span<const std::byte> payload);
   void drop_shared();
-  void queue(rte_mbuf* frame, int32_t payload_bytes);
+  enum class Queued : uint8_t { kMessage, kAnswer, kTransit };
+  void queue(rte_mbuf* frame, Queued kind, size_t bytes);
 
   EthdevPortConfig config_;
   std::unique_ptr<Device> device_;
@@ -79,11 +100,14 @@ class EthdevPort {
   // Receiving: the buffers of the burst that the datapath still reads.
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
+  std::array<Transit, Device::kMaxBurst> transit_{};
+  uint16_t transit_count_ = 0;
 
-  // Sending: frames not yet given to the device, and the bytes of payload in each.
-  static constexpr int32_t kNoMessage = -1;  ///< an answer, not a message of ours
+  // Sending: frames not yet given to the device, what they are, and their bytes: of payload in a
+  // message, all of them otherwise.
   std::array<rte_mbuf*, Device::kMaxBurst> queued_{};
-  std::array<int32_t, Device::kMaxBurst> queued_payload_bytes_{};
+  std::array<Queued, Device::kMaxBurst> queued_kind_{};
+  std::array<uint32_t, Device::kMaxBurst> queued_bytes_{};
   uint16_t queued_count_ = 0;
   // The buffer that stands for the last payload: the frames of one result share it.
   rte_mbuf* shared_ = nullptr;

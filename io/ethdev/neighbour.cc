@@ -75,6 +75,17 @@ bool answer_echo(std::span<std::byte> frame, const wire::Address& own) {
 
 }  // namespace
 
+uint32_t addressed_ip(std::span<const std::byte> frame) {
+  constexpr size_t kArpTargetAt = wire::kEthernetBytes + 24;
+  constexpr size_t kIpv4DestinationAt = wire::kEthernetBytes + 16;
+  if (frame.size() < wire::kEthernetBytes + wire::kIpv4Bytes) return 0;
+  const uint16_t ethertype = load16(frame.data() + 2 * kMacBytes);
+  if (ethertype == kEthertypeIpv4) return load32(frame.data() + kIpv4DestinationAt);
+  if (ethertype != kEthertypeArp || frame.size() < kArpTargetAt + 4) return 0;
+  const bool is_request = load16(frame.data() + wire::kEthernetBytes + 6) == 1;
+  return is_request ? load32(frame.data() + kArpTargetAt) : 0;
+}
+
 bool answer_in_place(std::span<std::byte> frame, const wire::Address& own) {
   if (frame.size() < wire::kEthernetBytes) return false;
   switch (load16(frame.data() + 2 * kMacBytes)) {

@@ -62,8 +62,18 @@ TEST(Neighbour, SurvivesEveryLength) {
   for (const Bytes* whole : {&arp, &ping})
     for (size_t bytes = 0; bytes < whole->size(); ++bytes) {
       Bytes frame(whole->begin(), whole->begin() + static_cast<ptrdiff_t>(bytes));
-      answer_in_place(frame, kSwitch);  // the sanitizers watch
+      addressed_ip(frame);  // the sanitizers watch
+      answer_in_place(frame, kSwitch);
     }
+}
+
+TEST(Neighbour, KnowsWhoIsMeant) {
+  EXPECT_EQ(addressed_ip(arp_request(kWorkers[0], 0x0a0000fe)), 0x0a0000feu);
+  EXPECT_EQ(addressed_ip(echo(kWorkers[0], kWorkers[1], 8, 1)), kWorkers[1].ip);
+  EXPECT_EQ(addressed_ip(arp_reply(kWorkers[0], kSwitch)), 0u) << "a reply is for a MAC address";
+  Bytes other = echo(kWorkers[0], kSwitch, 8, 1);
+  store(other, 12, 0x8100, 2);
+  EXPECT_EQ(addressed_ip(other), 0u);
 }
 
 }  // namespace

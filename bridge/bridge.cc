@@ -1,0 +1,87 @@
+#include "bridge/bridge.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ina::bridge {
+namespace {
+
+constexpr Nanos kSecondNs = 1'000'000'000;
+
+/// 01:80:c2:00:00:00 .. 0f: spanning tree, pause frames, LLDP and others that are for the neighbour
+/// on the wire only (IEEE 802.1D, table 7-10).
+bool is_link_local(const wire::MacAddress& mac) {
+  return (to_number(mac) & ~uint64_t{0xf}) == 0x0180c2000000;
+}
+
+Decision drop(DropReason reason) {
+  return {.to = Decision::To::kNowhere, .reason = reason};
+}
+
+}  // namespace
+
+Addresses addresses_of(std::span<const std::byte> frame) {
+  Addresses addresses;
+  std::memcpy(addresses.destination.data(), frame.data(), 6);
+  std::memcpy(addresses.source.data(), frame.data() + 6, 6);
+  return addresses;
+}
+
+Bridge::Bridge(const BridgeConfig& config, std::vector<wire::MacAddress> own)
+    : config_(config),
+      own_(std::move(own)),
+      table_(config.mac_entries, config.ageing_ns, config.hash_seed),
+      // All sets are swept twice in the ageing time.
+      sweep_interval_ns_(config.ageing_ns / 2 / table_.sweeps()) {
+  own_.resize(std::min<size_t>(own_.size(), kMaxPorts));
+  if (const int64_t limit = config.storm_limit_frames_per_s; limit != 0) {
+    storm_step_ns_ = std::max<Nanos>(kSecondNs / limit, 1);
+    storm_tolerance_ns_ = storm_step_ns_ * std::max<Nanos>(limit / 10 - 1, 0);
+  }
+}
+
+Decision Bridge::decide(const Addresses& frame, PortIndex ingress, Nanos now) {
+  // A port that hears the switch itself is part of a loop, or somebody takes the switch's name.
+  if (is_group(frame.source) || to_number(frame.source) == 0 || is_own(frame.source))
+    return drop(DropReason::kBadMac);
+  if (link_up(ingress)) table_.learn(frame.source, ingress, now);
+  if (is_link_local(frame.destination)) return drop(DropReason::kLinkLocal);
+  if (is_group(frame.destination)) return flood(ingress, now);
+  if (is_own(frame.destination)) return drop(DropReason::kNotIna);
+  const auto port = table_.find(frame.destination, now);
+  if (!port) return flood(ingress, now);
+  if (*port == ingress) return drop(DropReason::kSamePort);
+  return {.to = Decision::To::kPort, .port = *port};
+}
+
+void Bridge::learn(const Addresses& frame, PortIndex ingress, Nanos now) {
+  if (link_up(ingress) && !is_own(frame.source)) table_.learn(frame.source, ingress, now);
+}
+
+void Bridge::set_link(PortIndex port, bool up) {
+  if (port >= own_.size() || link_up(port) == up) return;
+  up_ ^= uint64_t{1} << port;
+  if (!up) table_.forget(port);
+}
+
+void Bridge::tick(Nanos now) {
+  if (now < next_sweep_) return;
+  table_.sweep(now);
+  next_sweep_ = now + sweep_interval_ns_;
+}
+
+bool Bridge::is_own(const wire::MacAddress& mac) const {
+  return std::ranges::find(own_, mac) != own_.end();
+}
+
+Decision Bridge::flood(PortIndex ingress, Nanos now) {
+  if (others_up(ingress) == 0) return drop(DropReason::kNoPort);
+  if (config_.storm_limit_frames_per_s != 0) {
+    Nanos& time = storm_time_[ingress];
+    if (time > now + storm_tolerance_ns_) return drop(DropReason::kStorm);
+    time = std::max(time, now) + storm_step_ns_;
+  }
+  return {.to = Decision::To::kAllOthers};
+}
+
+}  // namespace ina::bridge

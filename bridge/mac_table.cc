@@ -1,0 +1,92 @@
+#include "bridge/mac_table.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ina::bridge {
+
+MacTable::MacTable(uint32_t entries, Nanos ageing_ns, uint64_t seed)
+    : entries_(std::bit_ceil(std::max<size_t>(entries, kWays))),
+      ageing_ns_(ageing_ns),
+      seed_(seed) {}
+
+/// Index of the set's first entry.
+size_t MacTable::set_of(uint64_t mac) const {
+  // The finisher of SplitMix64 (Steele et al., 2014): every bit of the seed reaches every set.
+  uint64_t hash = mac ^ seed_;
+  hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
+  hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
+  hash ^= hash >> 31;
+  return (hash & (entries_.size() / kWays - 1)) * kWays;
+}
+
+void MacTable::learn(const wire::MacAddress& address, PortIndex port, Nanos now) {
+  const uint64_t mac = to_number(address);
+  if (is_group(address) || mac == 0 || port >= kMaxPorts) return;
+  Entry* const set = &entries_[set_of(mac)];
+  Entry* place = nullptr;
+  for (Entry* entry = set; entry != set + kWays; ++entry) {
+    if (entry->mac == mac) {
+      if (entry->port != port) {
+        --at_port_[entry->port];
+        ++at_port_[port];
+        entry->port = port;
+        ++counters_.moved;
+      }
+      entry->seen = now;
+      return;
+    }
+    if (place == nullptr && (entry->mac == 0 || expired(*entry, now))) place = entry;
+  }
+  if (place != nullptr && place->mac != 0) {
+    ++counters_.expired;
+    remove(*place);
+  }
+  // A table this small is a test's; half of it would be no table.
+  const size_t most = entries_.size() <= kWays ? entries_.size() : entries_.size() / 2;
+  if (place == nullptr || at_port_[port] >= most) {
+    ++counters_.refused;
+    return;
+  }
+  place->mac = mac;
+  place->port = port;
+  place->seen = now;
+  ++at_port_[port];
+  ++size_;
+  ++counters_.learned;
+}
+
+std::optional<PortIndex> MacTable::find(const wire::MacAddress& address, Nanos now) const {
+  const uint64_t mac = to_number(address);
+  if (mac == 0) return std::nullopt;
+  const Entry* const set = &entries_[set_of(mac)];
+  for (const Entry* entry = set; entry != set + kWays; ++entry)
+    if (entry->mac == mac)
+      return expired(*entry, now) ? std::nullopt
+                                  : std::optional(static_cast<PortIndex>(entry->port));
+  return std::nullopt;
+}
+
+void MacTable::forget(PortIndex port) {
+  for (Entry& entry : entries_)
+    if (entry.mac != 0 && entry.port == port) remove(entry);
+}
+
+void MacTable::sweep(Nanos now) {
+  const size_t end = std::min(swept_ + kSweepEntries, entries_.size());
+  for (; swept_ < end; ++swept_) {
+    Entry& entry = entries_[swept_];
+    if (entry.mac == 0 || !expired(entry, now)) continue;
+    ++counters_.expired;
+    remove(entry);
+  }
+  if (swept_ == entries_.size()) swept_ = 0;
+}
+
+void MacTable::remove(Entry& entry) {
+  --at_port_[entry.port];
+  --size_;
+  entry = Entry{};
+}
+
+}  // namespace ina::bridge

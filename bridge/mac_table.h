@@ -1,0 +1,93 @@
+// Which port a MAC address was last seen at: fixed memory, set-associative.
+//
+// An address may lie in the eight entries of one set, so that each look-up reads two cache lines. A
+// set that is full refuses newcomers rather than evict: somebody who makes addresses up must not
+// drive out hosts that are there. For the same reason no port gets more than half of the table. The
+// hash is seeded, so that nobody can choose addresses that meet in one set.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "wire/frame.h"
+#include "wire/types.h"
+
+namespace ina::bridge {
+
+/// Index of a port of the switch among those that are bridged.
+using PortIndex = uint8_t;
+inline constexpr uint32_t kMaxPorts = 64;
+
+struct MacTableCounters {
+  uint64_t learned = 0;  ///< addresses put in
+  uint64_t moved = 0;    ///< addresses that appeared at another port
+  uint64_t refused = 0;  ///< addresses for which there was no room
+  uint64_t expired = 0;  ///< addresses not seen for the ageing time
+};
+
+/// Used by one thread. Allocates in the constructor only.
+class MacTable {
+ public:
+  /// Rounds `entries` up to a power of two, at least one set.
+  MacTable(uint32_t entries, Nanos ageing_ns, uint64_t seed);
+
+  /// Remembers that `mac` is at `port`. Group addresses, the zero address and the switch's own are
+  /// not learned.
+  void learn(const wire::MacAddress& mac, PortIndex port, Nanos now);
+
+  /// Where `mac` is; nothing if it is not known, or not any more.
+  std::optional<PortIndex> find(const wire::MacAddress& mac, Nanos now) const;
+
+  /// Removes what was learned at `port`.
+  void forget(PortIndex port);
+
+  /// Removes what has expired from some of the sets, and goes on there the next time.
+  void sweep(Nanos now);
+  /// Calls of sweep() until all sets were swept.
+  uint32_t sweeps() const {
+    return static_cast<uint32_t>((entries_.size() + kSweepEntries - 1) / kSweepEntries);
+  }
+
+  /// What was learned and neither forgotten nor swept since.
+  uint32_t size() const { return size_; }
+  uint32_t capacity() const { return static_cast<uint32_t>(entries_.size()); }
+  const MacTableCounters& counters() const { return counters_; }
+
+ private:
+  static constexpr size_t kWays = 8;
+  static constexpr size_t kSweepEntries = 16 * kWays;
+
+  struct Entry {
+    uint64_t mac : 48 = 0;  ///< 0: free
+    uint64_t port : 16 = 0;
+    Nanos seen = 0;
+  };
+
+  size_t set_of(uint64_t mac) const;
+  bool expired(const Entry& entry, Nanos now) const { return now - entry.seen >= ageing_ns_; }
+  void remove(Entry& entry);
+
+  std::vector<Entry> entries_;
+  std::array<uint32_t, kMaxPorts> at_port_{};  ///< entries by port
+  uint32_t size_ = 0;
+  size_t swept_ = 0;  ///< where the next sweep begins
+  Nanos ageing_ns_;
+  uint64_t seed_;
+  MacTableCounters counters_;
+};
+
+/// Of a group: multicast or broadcast.
+inline bool is_group(const wire::MacAddress& mac) {
+  return (mac[0] & 1) != 0;
+}
+
+/// Its 48 bits as a number, in the order of the wire.
+inline uint64_t to_number(const wire::MacAddress& mac) {
+  uint64_t number = 0;
+  for (const uint8_t byte : mac) number = number << 8 | byte;
+  return number;
+}
+
+}  // namespace ina::bridge

@@ -1,0 +1,40 @@
+// What an Ethernet port counts; without DPDK's headers, for those who only show it.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/drop_reason.h"
+
+namespace ina::io {
+
+/// What an ethdev port counts beyond PortCounters. Every frame received has one fate:
+///   rx_packets = delivered + answered + forwarded + flooded + dropped on receipt,
+/// where the last is the sum of those drops that are not on_output(). What ports hand each other is
+/// sent or lost; when nothing is queued, over all ports
+///   sum of (forwarded + flood_copies) = sum of (bridged_sent + bridged_lost).
+struct EthdevCounters {
+  uint64_t delivered = 0;           ///< handed to the datapath
+  uint64_t answered = 0;            ///< ARP and ICMP echo requests for the switch's own addresses
+  uint64_t forwarded = 0;           ///< handed to one other port
+  uint64_t flooded = 0;             ///< handed to all other ports that have a link
+  uint64_t flood_copies = 0;        ///< to how many ports, summed up
+  uint64_t bridged_sent = 0;        ///< frames of other ports that left by this one
+  uint64_t bridged_sent_bytes = 0;  ///< of whole frames
+  uint64_t bridged_lost = 0;        ///< frames of other ports dropped on the way out
+};
+
+/// Counted where a frame leaves, not where it comes in.
+constexpr bool on_output(DropReason reason) {
+  return reason == DropReason::kTooLong || reason == DropReason::kTxFull ||
+         reason == DropReason::kNoBuffer;
+}
+
+/// Frames received that ended there.
+constexpr uint64_t dropped_on_receipt(const DropCounters& drops) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < kDropReasons; ++i)
+    if (!on_output(static_cast<DropReason>(i))) sum += drops.count[i];
+  return sum;
+}
+
+}  // namespace ina::io

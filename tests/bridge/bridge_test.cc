@@ -1,0 +1,182 @@
+#include "bridge/bridge.h"
+
+#include <gtest/gtest.h>
+
+namespace ina::bridge {
+namespace {
+
+using To = Decision::To;
+constexpr Nanos kSecondNs = 1'000'000'000;
+constexpr wire::MacAddress kBroadcast = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+constexpr wire::MacAddress kMulticast = {0x01, 0, 0x5e, 1, 2, 3};
+
+wire::MacAddress host(uint8_t number) {
+  return {0x02, 0, 0, 0, 1, number};
+}
+wire::MacAddress own(uint8_t port) {
+  return {0x02, 0, 0, 0, 0, port};
+}
+
+class BridgeTest : public testing::Test {
+ protected:
+  static BridgeConfig config() {
+    return {.mac_entries = 64, .ageing_ns = 10 * kSecondNs, .storm_limit_frames_per_s = 100};
+  }
+  BridgeTest() {
+    for (PortIndex port = 0; port < 3; ++port) bridge_.set_link(port, true);
+  }
+  Decision decide(const wire::MacAddress& to, const wire::MacAddress& from, PortIndex ingress,
+                  Nanos now = 0) {
+    return bridge_.decide({.destination = to, .source = from}, ingress, now);
+  }
+  void expect_drop(const Decision& decision, DropReason reason) {
+    EXPECT_EQ(decision.to, To::kNowhere);
+    EXPECT_EQ(name(decision.reason), name(reason));
+  }
+
+  Bridge bridge_{config(), {own(0), own(1), own(2)}};
+};
+
+TEST_F(BridgeTest, AddressesAreTheFirstTwelveBytes) {
+  std::array<std::byte, 14> frame{};
+  for (size_t i = 0; i < frame.size(); ++i) frame[i] = static_cast<std::byte>(i + 1);
+  const Addresses addresses = addresses_of(frame);
+  EXPECT_EQ(addresses.destination, (wire::MacAddress{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(addresses.source, (wire::MacAddress{7, 8, 9, 10, 11, 12}));
+}
+
+TEST_F(BridgeTest, FloodsToUnknownAndForwardsToKnown) {
+  EXPECT_EQ(decide(host(2), host(1), 0).to, To::kAllOthers);
+  const Decision back = decide(host(1), host(2), 1);
+  EXPECT_EQ(back.to, To::kPort);
+  EXPECT_EQ(back.port, 0);
+  const Decision there = decide(host(2), host(1), 0);
+  EXPECT_EQ(there.to, To::kPort);
+  EXPECT_EQ(there.port, 1);
+}
+
+TEST_F(BridgeTest, FloodsGroups) {
+  EXPECT_EQ(decide(kBroadcast, host(1), 0).to, To::kAllOthers);
+  EXPECT_EQ(decide(kMulticast, host(1), 0).to, To::kAllOthers);
+  EXPECT_EQ(bridge_.others_up(0), 0b110u);
+  EXPECT_EQ(bridge_.others_up(1), 0b101u);
+}
+
+TEST_F(BridgeTest, NeverBackToWhereItCameFrom) {
+  decide(kBroadcast, host(1), 0);
+  decide(kBroadcast, host(2), 0);
+  expect_drop(decide(host(2), host(1), 0), DropReason::kSamePort);
+}
+
+TEST_F(BridgeTest, LearnsFromWhatWasForTheSwitch) {
+  bridge_.learn({.destination = own(2), .source = host(1)}, 2, 0);
+  const Decision decision = decide(host(1), host(2), 0);
+  EXPECT_EQ(decision.to, To::kPort);
+  EXPECT_EQ(decision.port, 2);
+}
+
+TEST_F(BridgeTest, SourcesThatCannotBeAreDropped) {
+  expect_drop(decide(host(1), kMulticast, 0), DropReason::kBadMac);
+  expect_drop(decide(host(1), kBroadcast, 0), DropReason::kBadMac);
+  expect_drop(decide(host(1), {}, 0), DropReason::kBadMac);
+  // The switch hears itself, at whichever port: a loop, or a spoof.
+  expect_drop(decide(kBroadcast, own(1), 0), DropReason::kBadMac);
+  expect_drop(decide(kBroadcast, own(1), 1), DropReason::kBadMac);
+  bridge_.learn({.destination = kBroadcast, .source = own(1)}, 0, 0);
+  EXPECT_EQ(bridge_.table().size(), 0u);
+}
+
+TEST_F(BridgeTest, FramesToTheSwitchAreNotForwarded) {
+  for (const PortIndex ingress : {0, 1, 2})
+    for (const uint8_t port : {0, 1, 2})
+      expect_drop(decide(own(port), host(1), ingress), DropReason::kNotIna);
+}
+
+TEST_F(BridgeTest, LinkLocalGroupsStayOnTheWire) {
+  for (uint8_t last = 0; last < 16; ++last)
+    expect_drop(decide({0x01, 0x80, 0xc2, 0, 0, last}, host(1), 0), DropReason::kLinkLocal);
+  EXPECT_EQ(decide({0x01, 0x80, 0xc2, 0, 0, 16}, host(1), 0).to, To::kAllOthers);
+  EXPECT_EQ(decide({0x01, 0x80, 0xc2, 0, 1, 0}, host(1), 0).to, To::kAllOthers);
+  EXPECT_EQ(bridge_.table().size(), 1u) << "the sender is learned all the same";
+}
+
+TEST_F(BridgeTest, HostsThatAreSilentAreForgotten) {
+  decide(kBroadcast, host(1), 0);
+  EXPECT_EQ(decide(host(1), host(2), 1, 10 * kSecondNs - 1).to, To::kPort);
+  EXPECT_EQ(decide(host(1), host(2), 1, 10 * kSecondNs).to, To::kAllOthers);
+}
+
+TEST_F(BridgeTest, TicksRemoveTheSilentFromTheTable) {
+  decide(kBroadcast, host(1), 0);
+  bridge_.tick(0);
+  EXPECT_EQ(bridge_.table().size(), 1u);
+  for (Nanos now = 0; now <= 15 * kSecondNs; now += kSecondNs / 10) bridge_.tick(now);
+  EXPECT_EQ(bridge_.table().size(), 0u);
+}
+
+TEST_F(BridgeTest, NothingGoesWhereTheLinkIsDown) {
+  decide(kBroadcast, host(1), 0);
+  decide(kBroadcast, host(2), 1);
+  bridge_.set_link(1, false);
+  EXPECT_FALSE(bridge_.link_up(1));
+  EXPECT_EQ(bridge_.table().size(), 1u);
+  EXPECT_EQ(decide(host(2), host(1), 0).to, To::kAllOthers) << "it may be elsewhere by now";
+  EXPECT_EQ(bridge_.others_up(0), 0b100u);
+  // A last frame of it, still in the queue, does not bring the address back.
+  decide(host(1), host(2), 1);
+  EXPECT_EQ(bridge_.table().size(), 1u);
+  bridge_.set_link(2, false);
+  expect_drop(decide(host(2), host(1), 0), DropReason::kNoPort);
+  bridge_.set_link(1, true);
+  EXPECT_EQ(decide(host(2), host(1), 0).to, To::kAllOthers);
+  EXPECT_EQ(bridge_.others_up(0), 0b010u);
+}
+
+TEST_F(BridgeTest, AllLinksAreDownAtFirst) {
+  Bridge bridge(config(), {own(0), own(1)});
+  expect_drop(bridge.decide({.destination = kBroadcast, .source = host(1)}, 0, 0),
+              DropReason::kNoPort);
+  EXPECT_EQ(bridge.table().size(), 0u);
+}
+
+TEST_F(BridgeTest, AStormIsCutToItsLimit) {
+  // 100 a second, of which 10 at once.
+  const auto flooded = [this](uint32_t frames, Nanos begin, Nanos step, PortIndex ingress,
+                              const wire::MacAddress& to) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < frames; ++i) {
+      const Decision decision = decide(to, host(1), ingress, begin + i * step);
+      if (decision.to == To::kAllOthers)
+        ++count;
+      else
+        expect_drop(decision, DropReason::kStorm);
+    }
+    return count;
+  };
+  EXPECT_EQ(flooded(1000, 0, 0, 0, kBroadcast), 10u);
+  // What is dropped does not count: the limit is reached, no more and no less.
+  EXPECT_EQ(flooded(1000, kSecondNs, kSecondNs / 1000, 0, kMulticast), 10u + 99u);
+  // Below the limit nothing is lost, and each port has its own.
+  EXPECT_EQ(flooded(50, 3 * kSecondNs, kSecondNs / 100, 0, host(9)), 50u);
+  EXPECT_EQ(flooded(1000, 4 * kSecondNs, 0, 0, host(9)), 10u);
+  EXPECT_EQ(flooded(1000, 4 * kSecondNs, 0, 1, host(9)), 10u);
+}
+
+TEST_F(BridgeTest, AStormLeavesKnownDestinationsAlone) {
+  decide(kBroadcast, host(2), 1);
+  for (int i = 0; i < 1000; ++i) decide(kBroadcast, host(1), 0);
+  EXPECT_EQ(decide(host(2), host(1), 0).to, To::kPort);
+}
+
+TEST_F(BridgeTest, NoLimitFloodsAll) {
+  BridgeConfig unlimited = config();
+  unlimited.storm_limit_frames_per_s = 0;
+  Bridge bridge(unlimited, {own(0), own(1)});
+  for (const PortIndex port : {0, 1}) bridge.set_link(port, true);
+  for (int i = 0; i < 100'000; ++i)
+    ASSERT_EQ(bridge.decide({.destination = kBroadcast, .source = host(1)}, 0, 0).to,
+              To::kAllOthers);
+}
+
+}  // namespace
+}  // namespace ina::bridge

@@ -1,0 +1,102 @@
+// The lane's side of the bridge, over ports that only write down what they are told.
+#include "switchd/forwarding.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <string>
+
+namespace ina::switchd {
+namespace {
+
+constexpr wire::MacAddress kBroadcast = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+constexpr Nanos kSecondNs = 1'000'000'000;
+
+wire::MacAddress host(uint8_t number) {
+  return {0x02, 0, 0, 0, 1, number};
+}
+
+struct FakePort {
+  struct Transit {
+    bridge::Addresses addresses;
+    const char* buffer = nullptr;
+  };
+  wire::Address own;
+  bool link = true;
+  std::vector<Transit> received;
+  std::vector<std::string> sent;
+  std::map<DropReason, int> drops;
+  std::vector<uint16_t> copies;  ///< of each frame handed over
+
+  std::span<const Transit> transit() const { return received; }
+  void drop_transit(const Transit&, DropReason reason) { ++drops[reason]; }
+  void hand_over(const Transit&) { copies.push_back(1); }
+  void hand_over_to_all(const Transit&, uint16_t ports) { copies.push_back(ports); }
+  void send_transit(const Transit& frame) { sent.emplace_back(frame.buffer); }
+  bool link_up() const { return link; }
+  wire::Address address() const { return own; }
+};
+
+class ForwardingTest : public testing::Test {
+ protected:
+  using Sent = std::vector<std::string>;
+
+  ForwardingTest() { forwarding_.tick(0); }
+  static std::array<FakePort, 4> make_ports() {
+    std::array<FakePort, 4> ports;
+    for (uint8_t i = 0; i < 4; ++i) ports[i].own.mac = {0x02, 0, 0, 0, 0, i};
+    return ports;
+  }
+  /// One burst.
+  void receive(bridge::PortIndex ingress, std::vector<FakePort::Transit> frames, Nanos now = 0) {
+    const size_t count = frames.size();
+    ports_[ingress].received = std::move(frames);
+    EXPECT_EQ(forwarding_.forward(ingress, now), count);
+    ports_[ingress].received.clear();
+  }
+
+  std::array<FakePort, 4> ports_ = make_ports();
+  Forwarding<FakePort> forwarding_{{}, {&ports_[0], &ports_[1], &ports_[2], &ports_[3]}};
+};
+
+TEST_F(ForwardingTest, FramesGoWhereTheBridgeSays) {
+  receive(2, {{{host(1), host(2)}, "unknown"}});
+  for (const int other : {0, 1, 3}) EXPECT_EQ(ports_[other].sent, Sent{"unknown"});
+  receive(0, {{{host(2), host(1)}, "a"}, {{host(9), host(1)}, "b"}, {{host(2), host(1)}, "c"}});
+  EXPECT_EQ(ports_[2].sent, (Sent{"a", "b", "c"}));
+  EXPECT_EQ(ports_[1].sent, (Sent{"unknown", "b"}));
+  EXPECT_EQ(ports_[0].sent, Sent{"unknown"}) << "never back";
+  EXPECT_EQ(ports_[0].copies, (std::vector<uint16_t>{1, 3, 1}));
+}
+
+TEST_F(ForwardingTest, DropsAreThoseOfThePortThatReceived) {
+  receive(1, {{{host(1), kBroadcast}, "bad"}, {{ports_[3].own.mac, host(2)}, "own"}});
+  EXPECT_EQ(ports_[1].drops,
+            (std::map<DropReason, int>{{DropReason::kBadMac, 1}, {DropReason::kNotIna, 1}}));
+  for (const FakePort& port : ports_) EXPECT_TRUE(port.sent.empty());
+}
+
+TEST_F(ForwardingTest, WhatWasAnsweredTellsWhereItsSenderIs) {
+  receive(3, {{{ports_[3].own.mac, host(7)}, nullptr}});
+  receive(0, {{{host(7), host(1)}, "frame"}});
+  EXPECT_EQ(ports_[3].sent, Sent{"frame"});
+  EXPECT_TRUE(ports_[1].sent.empty());
+}
+
+TEST_F(ForwardingTest, LinksAreLookedAfter) {
+  receive(1, {{{kBroadcast, host(1)}, "hello"}});
+  ports_[1].link = false;
+  forwarding_.tick(kSecondNs);
+  receive(0, {{{host(1), host(2)}, "lost"}}, kSecondNs);
+  EXPECT_TRUE(ports_[1].sent.empty());
+  EXPECT_EQ(ports_[0].copies, std::vector<uint16_t>{2});
+  for (const int other : {2, 3}) EXPECT_EQ(ports_[other].sent, (Sent{"hello", "lost"}));
+  ports_[1].link = true;
+  forwarding_.tick(2 * kSecondNs);
+  receive(0, {{{host(1), host(2)}, "found"}}, 2 * kSecondNs);
+  EXPECT_EQ(ports_[1].sent, Sent{"found"});
+}
+
+}  // namespace
+}  // namespace ina::switchd

@@ -1,0 +1,223 @@
+"""A network of hosts on one machine, for tests that send real frames: network namespaces joined by
+veth pairs.
+
+    with NetworkTestBed(hosts=2) as bed:
+        bed.start_switch(ina_switchd, folder)
+        bed.hosts[0].run("ping", "-c", "1", bed.hosts[1].ip)
+
+Every host has one interface, eth0, whose other end, port0, port1, ..., is in the namespace of the
+switch. Nothing else is connected to any of them. Needs root. What was made is removed by close(),
+at the end of the process at the latest, and by SIGTERM and SIGINT.
+"""
+
+import atexit
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+SKIPPED = 77  # what meson takes for "skipped"
+DEADLINE_S = 60  # for things that take a second at most
+
+
+def require_root():
+    """Ends the program as skipped where namespaces cannot be made."""
+    if os.geteuid() != 0:
+        print("skipped: network namespaces need root")
+        sys.exit(SKIPPED)
+
+
+def run(*command, **options):
+    """Runs a command to its end; an error has its output in it."""
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=options.pop("timeout", DEADLINE_S),
+                          check=False, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n"
+                           f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def wait_until(what, condition):
+    """Returns what `condition` gives once it is true; `what` is for the error."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise RuntimeError(f"waited {DEADLINE_S} s in vain for {what}")
+
+
+class Namespace:
+    """A network namespace and the processes in it."""
+
+    def __init__(self, name):
+        self.name = name
+        self.processes = []
+        run("ip", "netns", "add", name)
+        # Routers and neighbours that nobody asked for would be in the counters.
+        self.run("sh", "-c", "for i in all default; do"
+                 " [ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/$i/disable_ipv6;"
+                 " done")
+        self.run("ip", "link", "set", "lo", "up")
+
+    def command(self, *command):
+        return ["ip", "netns", "exec", self.name, *map(str, command)]
+
+    def run(self, *command, **options):
+        return run(*self.command(*command), **options)
+
+    def start(self, *command, **options):
+        """A process that close() ends if it still runs then; `ip netns exec` becomes the command."""
+        process = subprocess.Popen(self.command(*command), **options)
+        self.processes.append(process)
+        return process
+
+    def python(self, program, *arguments, **options):
+        """Starts a Python program given as text; its output is text in a pipe."""
+        return self.start(sys.executable, "-c", program, *arguments, stdout=subprocess.PIPE,
+                          text=True, **options)
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+        self.processes.clear()
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+
+
+class Host(Namespace):
+    """A namespace with an address on the switch's network."""
+
+    interface = "eth0"
+
+    def __init__(self, name, number, mtu):
+        super().__init__(name)
+        self.number = number
+        self.ip = f"10.77.0.{number + 1}"
+        self.mac = f"02:77:00:00:00:{number + 1:02x}"
+        self.mtu = mtu
+
+    def ping(self, address, *options):
+        """Five times at most until one answer comes."""
+        return self.run("ping", "-n", "-c", "1", "-w", "5", *options, address)
+
+
+class NetworkTestBed:
+    """Hosts and a namespace for the switch, all links up, without offloads: checksums are real and
+    no frame is longer than the MTU, as on a wire."""
+
+    switch_ip = "10.77.0.254"
+
+    def __init__(self, hosts, mtu=1500, offloads=False):
+        self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
+        NetworkTestBed._made += 1
+        self.mtu = mtu
+        self.hosts = []
+        self.switch = None
+        self.daemon = None
+        self._folder = None
+        atexit.register(self.close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # An exit by signal runs no atexit functions; an exception does.
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, lambda caught, frame: sys.exit(128 + caught))
+        try:
+            self.switch = Namespace(f"{self._prefix}-sw")
+            for number in range(hosts):
+                self.hosts.append(Host(f"{self._prefix}-h{number}", number, mtu))
+                self._connect(self.hosts[-1], offloads)
+        except BaseException:
+            self.close()
+            raise
+
+    _made = 0
+
+    def _connect(self, host, offloads):
+        port = self.port(host.number)
+        run("ip", "link", "add", host.interface, "address", host.mac, "mtu", self.mtu, "netns",
+            host.name, "type", "veth", "peer", "name", port, "mtu", self.mtu, "netns",
+            self.switch.name)
+        host.run("ip", "address", "add", f"{host.ip}/24", "dev", host.interface)
+        for namespace, interface in ((host, host.interface), (self.switch, port)):
+            if not offloads:
+                namespace.run("ethtool", "-K", interface, "tx", "off", "gso", "off", "tso", "off",
+                              "gro", "off")
+            namespace.run("ip", "link", "set", interface, "up")
+
+    @staticmethod
+    def port(number):
+        """The switch's interface to a host."""
+        return f"port{number}"
+
+    def device(self, number):
+        """DPDK's arguments for an AF_PACKET device at the switch's interface to a host."""
+        frame_bytes = 2048
+        while frame_bytes < self.mtu + 128:
+            frame_bytes *= 2
+        block_bytes = max(frame_bytes, 1 << 16)
+        return (f"net_af_packet{number},iface={self.port(number)},qpairs=1,blocksz={block_bytes},"
+                f"framesz={frame_bytes},framecnt=512")
+
+    def ports_yaml(self):
+        """The section of ina-switchd's configuration with the shm port and a port for each host."""
+        lines = ["ports:", "  - {name: shm0, type: shm}"]
+        for host in self.hosts:
+            lines.append(f"  - {{name: {self.port(host.number)}, type: ethdev, ip: {self.switch_ip}, "
+                         f'mtu: {self.mtu}, device: "{self.device(host.number)}"}}')
+        return "\n".join(lines) + "\n"
+
+    def start_switch(self, ina_switchd, folder, more=""):
+        """Starts ina-switchd between the hosts and waits until it serves. `folder`: for its files;
+        `more`: sections of its configuration."""
+        self._folder = pathlib.Path(folder)
+        config = self._folder / "switchd.yaml"
+        config.write_text(f"log: {{file: {self._folder / 'log'}}}\n"
+                          f"control: {{socket: {self.socket}}}\n"
+                          f"eal: {{file_prefix: {self._prefix}, huge: no, memory: 192 MiB}}\n"
+                          f"{self.ports_yaml()}{more}", encoding="utf-8")
+        self.daemon = self.switch.start(ina_switchd, "--config", config)
+        wait_until("ina-switchd to serve", self._serves)
+
+    @property
+    def socket(self):
+        """The switch's control socket."""
+        return self._folder / "switch.sock"
+
+    def log(self):
+        log = self._folder / "log"
+        return log.read_text(encoding="utf-8") if log.exists() else ""
+
+    def _serves(self):
+        if self.daemon.poll() is not None:
+            raise RuntimeError(f"ina-switchd ended with {self.daemon.returncode}:\n{self.log()}")
+        return " serving " in self.log()
+
+    def status(self, inactl):
+        """What `inactl status --json` says."""
+        return json.loads(run(inactl, "status", "--json", "--socket", self.socket))
+
+    def stop_switch(self):
+        """Its exit status."""
+        self.daemon.send_signal(signal.SIGTERM)
+        return self.daemon.wait(DEADLINE_S)
+
+    def close(self):
+        """Ends all processes in the namespaces and removes them; may be called again."""
+        for namespace in [*self.hosts, *([self.switch] if self.switch else [])]:
+            namespace.close()
+        self.hosts = []
+        self.switch = None
+        atexit.unregister(self.close)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
