@@ -145,6 +145,10 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
   } else if (auto known = url.check_keys({}); !known) {
     return known;
   }
+  // Once: who comes back must not wait for a name server while a fork waits for it.
+  auto resolved = control::resolve(control_path_);
+  if (!resolved) return tl::unexpected(resolved.error());
+  control_path_ = std::move(*resolved);
   auto connection = control::Connection::open(control_path_, deadline - now_ns());
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
@@ -204,6 +208,8 @@ Json Context::join_message(const char* type) const {
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
                   {"transport", frames_ ? "frame" : "shm"}};
+  if (control::is_tcp(control_path_) && !settings_.token.empty())
+    message["token"] = settings_.token;
   if (frames_) {
     const wire::Address own = frames_->address();
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
@@ -543,7 +549,7 @@ void Context::background() {
     }
     const bool needed =
         (running_.load() != 0 || called_.load()) && !driving_.load() && failed_.load() == INA_OK;
-    pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {kick_event_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{control_.fd(), control_.events(), 0}, {kick_event_.get(), POLLIN, 0}};
     // A context whose switch is gone has nothing more to hear.
     const nfds_t first = failed_.load() == INA_OK ? 0 : 1;
     const int events = ::poll(fds + first, 2 - first, needed ? 0 : first == 0 ? idle_poll_ms : -1);
@@ -631,7 +637,9 @@ void Context::read_control() {
 
 bool Context::send_control(const Json& message, const std::vector<int>& descriptors) {
   const std::lock_guard lock(connection_mutex_);
-  return control_.send(message, descriptors).has_value();
+  const bool sent = control_.send(message, descriptors).has_value();
+  if (control_.pending()) kick();  // the background thread sends the rest
+  return sent;
 }
 
 // ---- errors and the end
@@ -710,6 +718,7 @@ void Context::send_leave() {
   if (away_.load() || leave_sent_) return;
   leave_sent_ = control_.send({{"type", "leave"}}).has_value();
   if (leave_sent_) leave_ever_sent_ = true;
+  if (control_.pending()) kick();
 }
 
 void Context::set_hints(const scheduler::Hints& hints) {
