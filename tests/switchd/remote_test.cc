@@ -206,8 +206,10 @@ TEST_F(RemoteTest, AForeignTenantIsKeptOut) {
 
 TEST_F(RemoteTest, UsersOfTheSwitchsHostAndTenantsDoNotMix) {
   if (::geteuid() != 0) GTEST_SKIP() << "being two users takes root";
-  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.socket_mode = 0666; }));
-  ::chmod((sw.socket_path() + "/..").c_str(), 0755);
+  const test::TempDir folder;
+  ::chmod((folder / "").c_str(), 0755);
+  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.socket_mode = 0666; }),
+                folder / "");
   const auto as_user = [&](uid_t uid, const Json& message) {
     // A socket's credentials are those of when it was connected. glibc's call would change all
     // threads.
