@@ -91,7 +91,7 @@ Result<void> Conductor::watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST) return {};
   return fail(INA_ERR_NO_MEMORY, std::string("cannot watch a socket: ") + std::strerror(errno));
 }
 

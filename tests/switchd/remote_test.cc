@@ -107,7 +107,8 @@ class RemoteTest : public testing::Test {
     config.slot_bytes = 1024;
     config.listen = "127.0.0.1:0";
     change(config);
-    switchd::Conductor conductor(config, std::move(*state), {});
+    switchd::LaneLink lane;  // nobody runs it: the switch does not get so far
+    switchd::Conductor conductor(config, std::move(*state), {&lane});
     const auto opened = conductor.open();
     return opened ? "no error" : opened.error().text;
   }
