@@ -90,7 +90,8 @@ void Context::close_after_fork() {
   kick_event_.reset();
 }
 
-/// A child that is forked meanwhile must find the connection in control_ or not at all.
+/// A child that is forked meanwhile must find the connection in control_ or not at all: a fork
+/// waits for this, over TCP up to half a second while the switch's host does not answer.
 Result<void> Context::connect() {
   const std::lock_guard registered(registry_mutex);
   auto connection = control::Connection::open(control_path_, 0);
