@@ -10,6 +10,7 @@
 
 #include "cli/status_format.h"
 #include "control/client.h"
+#include "control/tokens.h"
 
 namespace {
 
@@ -25,7 +26,9 @@ struct Options {
 
 /// Prints the status once. False, with the reason on stderr, if there is none.
 bool print_status(const Options& options) {
-  const auto status = ina::control::query_status(options.socket, kTimeoutNs);
+  const auto token = ina::control::own_token(::getenv);
+  const auto status = token ? ina::control::query_status(options.socket, kTimeoutNs, *token)
+                            : ina::Result<ina::control::Json>(tl::unexpected(token.error()));
   if (!status) {
     fmt::print(stderr, "inactl: {}\n", status.error().text);
     return false;
@@ -59,7 +62,10 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App* status = app.add_subcommand(
       "status", "Ports, lcores, aggregator and jobs, and what each job waits for");
-  status->add_option("--socket", options.socket, "The switch's control socket")
+  status
+      ->add_option("--socket", options.socket,
+                   "The switch's control socket: its path, or tcp:HOST:PORT with a\n"
+                   "token in INA_TOKEN or the file that INA_TOKEN_FILE names")
       ->envname("INA_SOCKET")
       ->capture_default_str();
   status->add_flag("-j,--json", options.json, "JSON, as the switch sends it");

@@ -298,6 +298,20 @@ class Loader {
                 Show::kMicroseconds);
     for (size_t i = 0; i < given_ports_.size(); ++i)
       if (is_ethdev(i)) check_ethdev(i);
+    check_control();
+  }
+
+  /// Whoever reaches the port may join: that must be said.
+  void check_control() {
+    const ControlConfig& control = config_.control;
+    const auto listen = source(given_["control"], "listen");
+    const auto token_file = source(given_["control"], "token_file");
+    const auto anonymous = source(given_["control"], "allow_anonymous");
+    if (!listen || !token_file || !anonymous) return;
+    if (!control.listen.empty() && control.token_file.empty() && !control.allow_anonymous)
+      report(listen->place,
+             "control.listen: without control.token_file anybody who reaches the port could join; "
+             "set it, or control.allow_anonymous: true if that is meant");
   }
 
   void check_ethdev(size_t index) {

@@ -138,7 +138,12 @@ struct ControlConfig {
   int64_t join_timeout_us = 30'000'000;
   int64_t rejoin_timeout_us = 30'000'000;
   uint32_t max_connections = 1024;
-  std::string state;  ///< empty: derived from the socket
+  std::string state;   ///< empty: derived from the socket
+  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  std::string token_file;
+  bool allow_anonymous = false;
+  int64_t dead_peer_timeout_us = 10'000'000;
+  uint32_t max_unjoined = 128;
 
   /// Path of the state file.
   std::string state_path() const { return state.empty() ? socket + ".state" : state; }

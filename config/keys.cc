@@ -413,6 +413,17 @@ Key ipv4(std::string_view section, std::string_view name, std::string_view help,
   return {section, name, "", "IPv4 address", help, set, show};
 }
 
+/// "ADDRESS:PORT", or empty.
+std::string listen_address(std::string_view value) {
+  if (value.empty()) return {};
+  const size_t colon = value.rfind(':');
+  const auto port = parse_integer(colon == std::string_view::npos ? "" : value.substr(colon + 1));
+  if (!port || port->negative || !port->rest.empty() || port->value < 1 || port->value > 65535 ||
+      !parse_ipv4(value.substr(0, colon)))
+    return "is not an IPv4 address and a port, e.g. 10.0.0.1:7584";
+  return {};
+}
+
 Key for_ethdev(Key key) {
   key.port_type = PortType::kEthdev;
   return key;
@@ -570,7 +581,7 @@ std::vector<Key> make_keys() {
                "Permissions of the socket: who may write to it may join.",
                INA_AT(config->control.mode)),
     number("control", "join_timeout", "time", 1000, 3'600'000'000,
-           "How long the first worker of a job waits for the others.",
+           "A connection that has joined no job by then is closed.",
            INA_AT(config->control.join_timeout_us), kTime),
     number("control", "rejoin_timeout", "time", 1000, 3'600'000'000,
            "How long a job's workers may take to come back after the switch was restarted.",
@@ -578,6 +589,24 @@ std::vector<Key> make_keys() {
     number("control", "max_connections", "connections", 1, 65536,
            "Most connections at a time; a worker has one.",
            INA_AT(config->control.max_connections)),
+    text("control", "listen", "IPv4 address and port, or empty",
+         "Where workers on other hosts join, over TCP, e.g. 10.0.0.1:7584; 0.0.0.0 is every address "
+         "of this host. Empty: nowhere. Not encrypted: for a trusted network or a tunnel.",
+         INA_AT(config->control.listen), listen_address),
+    text("control", "token_file", "path, or empty",
+         "Who may join over TCP: a file of lines \"TENANT TOKEN\", which others may not read. A job "
+         "belongs to the tenant whose token its workers show.",
+         INA_AT(config->control.token_file), any_text),
+    boolean("control", "allow_anonymous",
+            "Whether workers may join over TCP without a token. They are one tenant, anonymous.",
+            INA_AT(config->control.allow_anonymous)),
+    number("control", "dead_peer_timeout", "time", 1'000'000, 3'600'000'000,
+           "How long a host may answer nothing over TCP before its workers count as dead. A process "
+           "that ends is noticed at once.",
+           INA_AT(config->control.dead_peer_timeout_us), kTime),
+    number("control", "max_unjoined", "connections", 1, 65536,
+           "Most connections over TCP from one address that have joined no job yet.",
+           INA_AT(config->control.max_unjoined)),
     text("control", "state", "path, or empty",
          "File in which the switch keeps what it must know after a restart: which jobs run, and "
          "their keys. Empty: the socket's path and \".state\".",

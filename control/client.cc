@@ -4,17 +4,26 @@
 
 namespace ina::control {
 
-Result<Json> query_status(const std::string& path, Nanos timeout_ns) {
+Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token) {
   auto connection = Connection::open(path, timeout_ns);
   if (!connection) return tl::unexpected(connection.error());
-  if (auto sent = connection->send({{"type", "status"}}); !sent)
-    return tl::unexpected(sent.error());
+  Json query = {{"type", "status"}};
+  if (is_tcp(path) && !token.empty()) query["token"] = token;
+  if (auto sent = connection->send(query); !sent) return tl::unexpected(sent.error());
   auto reply = connection->receive(timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply)
     return fail(INA_ERR_TIMEOUT, "the switch at " + path + " did not answer the status query");
+  Received& received = **reply;
+  if (received.body.value("type", Json()) == "refused")
+    return fail(INA_ERR_REFUSED, "the switch at " + path + " refused: " +
+                                     received.body.value("text", std::string("no reason given")));
+  if (is_tcp(path)) {
+    if (!received.body.contains("status"))
+      return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no status");
+    return std::move(received.body["status"]);
+  }
   // The status may be larger than a message, so it comes as a memory file.
-  const Received& received = **reply;
   struct stat status {};
   if (received.fds.size() != 1 || ::fstat(received.fds[0].get(), &status) != 0)
     return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent a status without its content");

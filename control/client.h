@@ -1,4 +1,4 @@
-// What anybody may ask a running switch over its control socket.
+// What anybody may ask a running switch over its control connection.
 #pragma once
 
 #include "control/socket.h"
@@ -7,7 +7,8 @@ namespace ina::control {
 
 inline constexpr const char* kDefaultSocket = "/run/ina/switch.sock";
 
-/// The switch's status, as `inactl status --json` prints it. `path`: the control socket.
-Result<Json> query_status(const std::string& path, Nanos timeout_ns);
+/// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
+/// "tcp:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those of its tenant then.
+Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token = "");
 
 }  // namespace ina::control

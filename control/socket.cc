@@ -1,5 +1,6 @@
 #include "control/socket.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,9 +30,35 @@ Fd new_socket() {
   return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+// The switch takes no more from a worker than on the unix socket; a worker takes a status, too.
+constexpr StreamLimits kSwitchLimits{kMaxMessageBytes, kMaxStatusBytes};
+constexpr StreamLimits kWorkerLimits{kMaxStatusBytes, kMaxMessageBytes};
+
+// An attempt to connect over TCP gets this much at least: a round trip, and a lost packet or none.
+constexpr Nanos kTcpAttemptNs = 500'000'000;
+
+void pause_ms(long ms) {
+  const timespec pause{0, ms * 1'000'000};
+  ::nanosleep(&pause, nullptr);
+}
+
+void wait_for(int fd, short events, Nanos left) {
+  pollfd waiter{fd, events, 0};
+  ::poll(&waiter, 1, static_cast<int>(std::min<Nanos>(left / 1'000'000 + 1, 1'000'000)));
+}
+
 }  // namespace
 
+std::string PeerCredentials::text() const {
+  if (!remote) return "pid " + std::to_string(pid);
+  sockaddr_in address{};
+  address.sin_addr.s_addr = htonl(ip);
+  address.sin_port = htons(port);
+  return text_of(address);
+}
+
 Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns) {
+  if (is_tcp(path)) return open_tcp(path, timeout_ns);
   auto address = address_of(path);
   if (!address) return tl::unexpected(address.error());
   Fd fd = new_socket();
@@ -54,14 +81,30 @@ Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns) {
       return fail(INA_ERR_NO_SWITCH,
                   "no switch at socket " + path + ": " + std::strerror(error) + hint);
     }
-    const timespec pause{0, 2'000'000};
-    ::nanosleep(&pause, nullptr);
+    pause_ms(2);
+  }
+}
+
+Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_ns) {
+  const Nanos deadline = now_ns() + timeout_ns;
+  const auto address = tcp_address(text);
+  if (!address) return tl::unexpected(address.error());
+  for (std::string why;;) {
+    auto fd = connect_tcp(*address, std::max(kTcpAttemptNs, deadline - now_ns()), why);
+    if (!fd) return tl::unexpected(fd.error());
+    if (*fd) return Connection(std::move(*fd), kWorkerLimits);
+    if (now_ns() >= deadline) return fail(INA_ERR_NO_SWITCH, "no switch at " + text + ": " + why);
+    pause_ms(20);
   }
 }
 
 Result<void> Connection::send(const Json& body, const std::vector<int>& fds) const {
   // Text of foreign origin may be no UTF-8; it is replaced, not refused.
   const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (stream_) {
+    if (fds.empty()) return stream_->send(fd_.get(), text);
+    return fail(INA_ERR_INTERNAL, "descriptors cannot be sent over TCP");
+  }
   if (text.size() > kMaxMessageBytes || fds.size() > kMaxDescriptors)
     return fail(INA_ERR_INTERNAL, "a control message is too large: " + std::to_string(text.size()) +
                                       " bytes, " + std::to_string(fds.size()) + " descriptors");
@@ -91,6 +134,7 @@ Result<void> Connection::send(const Json& body, const std::vector<int>& fds) con
 
 Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
   const Nanos deadline = now_ns() + timeout_ns;
+  if (stream_) return receive_stream(deadline);
   std::string text(kMaxMessageBytes, '\0');
   for (;;) {
     iovec part{text.data(), text.size()};
@@ -122,12 +166,46 @@ Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
       return fail(INA_ERR_SWITCH_LOST, "the control connection was closed by the other side");
     const Nanos left = deadline - now_ns();
     if (left <= 0) return std::optional<Received>();
-    pollfd waiter{fd_.get(), POLLIN, 0};
-    ::poll(&waiter, 1, static_cast<int>(std::min<Nanos>(left / 1'000'000 + 1, 1'000'000)));
+    wait_for(fd_.get(), POLLIN, left);
   }
 }
 
+Result<std::optional<Received>> Connection::receive_stream(Nanos deadline) const {
+  for (;;) {
+    // What the peer said before it went is still to be read if this fails.
+    (void)stream_->flush(fd_.get());
+    const auto text = stream_->receive(fd_.get());
+    if (!text) return tl::unexpected(text.error());
+    if (*text) {
+      Received received;
+      received.body = Json::parse(**text, nullptr, false);
+      if (!received.body.is_object())
+        return fail(INA_ERR_INVALID, "a control message is not one JSON object");
+      return std::optional<Received>(std::move(received));
+    }
+    const Nanos left = deadline - now_ns();
+    if (left <= 0) return std::optional<Received>();
+    wait_for(fd_.get(), events(), left);
+  }
+}
+
+short Connection::events() const {
+  return static_cast<short>(pending() ? POLLIN | POLLOUT : POLLIN);
+}
+
 PeerCredentials Connection::peer() const {
+  if (stream_) {
+    PeerCredentials peer{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+    peer.remote = true;
+    sockaddr_in address{};
+    socklen_t bytes = sizeof(address);
+    // A peer that is gone already has no address, and no frame may come from 0.0.0.0.
+    if (::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0) {
+      peer.ip = ntohl(address.sin_addr.s_addr);
+      peer.port = ntohs(address.sin_port);
+    }
+    return peer;
+  }
   ucred credentials{};
   socklen_t length = sizeof(credentials);
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
@@ -161,12 +239,29 @@ Result<Listener> Listener::open(const std::string& path, mode_t mode) {
   return listener;
 }
 
+Result<Listener> Listener::open_tcp(const std::string& listen, Nanos dead_peer_ns) {
+  auto fd = listen_tcp(listen);
+  if (!fd) return tl::unexpected(fd.error());
+  return Listener(std::move(*fd), "", dead_peer_ns);
+}
+
+uint16_t Listener::port() const {
+  sockaddr_in address{};
+  socklen_t bytes = sizeof(address);
+  ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  return ntohs(address.sin_port);
+}
+
 Listener::~Listener() {
-  if (fd_) ::unlink(path_.c_str());
+  if (fd_ && !path_.empty()) ::unlink(path_.c_str());
 }
 
 Result<std::optional<Connection>> Listener::accept() const {
   Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (fd && path_.empty()) {
+    set_tcp_options(fd.get(), dead_peer_ns_);
+    return std::optional<Connection>(Connection(std::move(fd), kSwitchLimits));
+  }
   if (fd) return std::optional<Connection>(Connection(std::move(fd)));
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     return fail(INA_ERR_NO_MEMORY, std::string("cannot accept: ") + std::strerror(errno));

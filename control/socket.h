@@ -1,9 +1,10 @@
-// The control socket: a SEQPACKET unix socket that carries one JSON object a message, with file
-// descriptors beside it. docs/protocol.md lists the messages.
+// The control connection: one JSON object a message, over a SEQPACKET unix socket, with file
+// descriptors beside it, or over TCP, without. docs/protocol.md lists the messages.
 #pragma once
 
 #include <sys/types.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,8 @@
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "control/stream.h"
+#include "control/tcp.h"
 #include "wire/types.h"
 
 namespace ina::control {
@@ -20,6 +23,8 @@ using Json = nlohmann::json;
 inline constexpr int kControlVersion = 1;
 inline constexpr size_t kMaxMessageBytes = 16 * 1024;
 inline constexpr size_t kMaxDescriptors = 80;
+/// Of what a switch says over TCP: the status cannot be a memory file there.
+inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 
 struct Received {
   Json body;
@@ -31,19 +36,33 @@ struct PeerCredentials {
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
+  /// Over TCP the kernel knows an address, and no user: `uid` and `gid` are nobody's.
+  bool remote = false;
+  uint32_t ip = 0;  ///< host byte order
+  uint16_t port = 0;
+
+  /// "pid 4711" or "10.0.0.2:33042"
+  std::string text() const;
 };
 
 /// One end of a connection. Not thread-safe, but one thread may send while another receives.
 class Connection {
  public:
   Connection() = default;
+  /// Of a unix socket.
   explicit Connection(Fd fd) : fd_(std::move(fd)) {}
+  /// Of a TCP socket.
+  Connection(Fd fd, StreamLimits limits)
+      : fd_(std::move(fd)), stream_(std::make_unique<Stream>(limits)) {}
 
-  /// Connects to `path`. The error names the path and says what to do.
+  /// Connects to `path`, or to "tcp:HOST:PORT", waiting for a switch that is just starting. One
+  /// attempt is made whatever `timeout_ns`; over TCP it may take 500 ms. The error names the path
+  /// and says what to do.
   static Result<Connection> open(const std::string& path, Nanos timeout_ns);
 
-  /// Sends one message; never blocks longer than the socket's buffer needs (a peer that does not
-  /// read gets INA_ERR_SWITCH_LOST here).
+  /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
+  /// over TCP only when much waits for it, until then receive() sends the rest. Descriptors do not
+  /// pass over TCP.
   Result<void> send(const Json& body, const std::vector<int>& fds = {}) const;
   /// Receives one message, waiting at most `timeout_ns` (0: not at all). Nothing if none came in
   /// time; error INA_ERR_SWITCH_LOST at end of file, INA_ERR_INVALID for a message that is no JSON
@@ -52,18 +71,28 @@ class Connection {
 
   PeerCredentials peer() const;
   int fd() const { return fd_.get(); }
+  /// Part of a message waits for room in the socket.
+  bool pending() const { return stream_ && stream_->pending(); }
+  /// What to poll for before receive(0).
+  short events() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
 
  private:
+  static Result<Connection> open_tcp(const std::string& address, Nanos timeout_ns);
+  Result<std::optional<Received>> receive_stream(Nanos deadline) const;
+
   Fd fd_;
+  std::unique_ptr<Stream> stream_;  ///< TCP only
 };
 
-/// Listening socket at a path; removes the path again when destroyed. A stale path left by a
-/// dead process is replaced; one that a living switch listens on is an error.
+/// Listening socket at a path or a TCP port. Of a path: removes the path again when destroyed. A
+/// stale path left by a dead process is replaced; one that a living switch listens on is an error.
 class Listener {
  public:
   static Result<Listener> open(const std::string& path, mode_t mode);
+  /// `listen`: "ADDRESS:PORT", port 0: any. `dead_peer_ns`: set_tcp_options().
+  static Result<Listener> open_tcp(const std::string& listen, Nanos dead_peer_ns);
   Listener(Listener&& other) noexcept = default;
   Listener& operator=(Listener&& other) noexcept = delete;
   ~Listener();
@@ -71,11 +100,15 @@ class Listener {
   /// or memory have run out.
   Result<std::optional<Connection>> accept() const;
   int fd() const { return fd_.get(); }
+  /// Of TCP: where it listens.
+  uint16_t port() const;
 
  private:
-  Listener(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  Listener(Fd fd, std::string path, Nanos dead_peer_ns = 0)
+      : fd_(std::move(fd)), path_(std::move(path)), dead_peer_ns_(dead_peer_ns) {}
   Fd fd_;
-  std::string path_;
+  std::string path_;    ///< empty: TCP
+  Nanos dead_peer_ns_;  ///< TCP only
 };
 
 }  // namespace ina::control

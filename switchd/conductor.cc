@@ -50,18 +50,48 @@ Result<void> Conductor::open() {
   auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
-  for (const int fd : {stop_event_.get(), lane_event_.get(), listener_->fd()})
+  if (!config_.listen.empty())
+    if (auto opened = open_tcp(); !opened) return opened;
+  for (const int fd : {stop_event_.get(), lane_event_.get()})
+    if (auto watched = watch(fd); !watched) return watched;
+  for (const int fd : listening())
     if (auto watched = watch(fd); !watched) return watched;
   restore_jobs();
   spdlog::info("control socket open path={}", config_.socket_path);
+  if (tcp_listener_)
+    spdlog::info("control socket open listen={} tokens={} anonymous={}", config_.listen,
+                 tokens_ ? tokens_->size() : 0, config_.allow_anonymous);
   return {};
+}
+
+/// For workers on other hosts.
+Result<void> Conductor::open_tcp() {
+  if (!config_.token_file.empty()) {
+    auto tokens = control::TokenTable::load(config_.token_file);
+    if (!tokens) return tl::unexpected(tokens.error());
+    tokens_.emplace(std::move(*tokens));
+  } else if (!config_.allow_anonymous) {
+    return fail(INA_ERR_INVALID,
+                "control.listen would let anybody in who reaches " + config_.listen +
+                    ": set control.token_file, or control.allow_anonymous: true if that is meant");
+  }
+  auto listener = control::Listener::open_tcp(config_.listen, config_.dead_peer_ns);
+  if (!listener) return tl::unexpected(listener.error());
+  tcp_listener_.emplace(std::move(*listener));
+  return {};
+}
+
+std::vector<int> Conductor::listening() const {
+  std::vector<int> fds = {listener_->fd()};
+  if (tcp_listener_) fds.push_back(tcp_listener_->fd());
+  return fds;
 }
 
 Result<void> Conductor::watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST) return {};
   return fail(INA_ERR_NO_MEMORY, std::string("cannot watch a socket: ") + std::strerror(errno));
 }
 
@@ -93,7 +123,9 @@ void Conductor::run() {
         on_lane_events();
         call_idle_workers();
       } else if (fd == listener_->fd()) {
-        accept_clients();
+        accept_clients(*listener_);
+      } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
+        accept_clients(*tcp_listener_);
       } else if (const auto client = clients_.find(fd); client != clients_.end()) {
         read_client(*client->second);
       }
@@ -108,7 +140,11 @@ void Conductor::run() {
       if (job && job->state != Job::State::kRejoining && job->members_present() == 0)
         remove_job(*job);
     end_overdue_rejoins(now);
-    if (accept_again_ != 0 && now >= accept_again_ && watch(listener_->fd())) accept_again_ = 0;
+    if (accept_again_ != 0 && now >= accept_again_) {
+      bool watched = true;
+      for (const int fd : listening()) watched = watch(fd) && watched;
+      if (watched) accept_again_ = 0;
+    }
   }
   // Who joins is told; the others find the connection closed and come back to the next switch.
   for (auto& job : jobs_) {
@@ -120,32 +156,47 @@ void Conductor::run() {
                [&](LaneCommand& command, uint32_t) { command.job = job->index; });
   }
   listener_.reset();
+  tcp_listener_.reset();
   clients_.clear();
 }
 
-void Conductor::accept_clients() {
+/// Why a connection cannot be served; empty if it can.
+std::string Conductor::no_room(const control::PeerCredentials& peer) const {
+  if (clients_.size() >= config_.max_connections)
+    return fmt::format("the switch serves {} connections already (control.max_connections)",
+                       config_.max_connections);
+  if (!peer.remote) return {};
+  const auto unjoined = std::ranges::count_if(clients_, [&](const auto& entry) {
+    const Client& other = *entry.second;
+    return other.peer.remote && other.peer.ip == peer.ip && other.state == Client::State::kNew;
+  });
+  if (static_cast<uint64_t>(unjoined) < config_.max_unjoined) return {};
+  return fmt::format(
+      "{} connections from this address have not joined yet "
+      "(control.max_unjoined)",
+      unjoined);
+}
+
+void Conductor::accept_clients(const control::Listener& listener) {
   for (;;) {
-    auto accepted = listener_->accept();
+    auto accepted = listener.accept();
     if (!accepted) {
       spdlog::warn("no connection accepted for {} ms text=\"{}\"", kAcceptPauseNs / 1'000'000,
                    accepted.error().text);
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_->fd(), nullptr);
+      for (const int fd : listening()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
       accept_again_ = now_ns() + kAcceptPauseNs;
       return;
     }
     auto& connection = *accepted;
     if (!connection) return;
-    if (clients_.size() >= config_.max_connections) {
-      spdlog::warn("connection refused reason=max_connections limit={}", config_.max_connections);
-      (void)connection->send({{"type", "refused"},
-                              {"status", INA_ERR_REFUSED},
-                              {"text", fmt::format("the switch serves {} connections already "
-                                                   "(control.max_connections)",
-                                                   config_.max_connections)}});
+    const control::PeerCredentials peer = connection->peer();
+    if (const std::string text = no_room(peer); !text.empty()) {
+      spdlog::warn("connection refused peer=\"{}\" text=\"{}\"", peer.text(), text);
+      (void)connection->send({{"type", "refused"}, {"status", INA_ERR_REFUSED}, {"text", text}});
       continue;
     }
     auto client = std::make_unique<Client>();
-    client->peer = connection->peer();
+    client->peer = peer;
     client->connection = std::move(*connection);
     client->connected = now_ns();
     const int fd = client->connection.fd();
@@ -155,7 +206,8 @@ void Conductor::accept_clients() {
 
 void Conductor::read_client(Client& client) {
   for (int i = 0; i < kMessagesPerTurn; ++i) {
-    auto received = client.connection.receive(0);
+    auto received = client.connection.receive(0);  // sends what waits, too
+    watch_output(client);
     if (!received) {
       if (received.error().status == INA_ERR_INVALID)
         refuse(client, INA_ERR_INVALID, received.error().text);
@@ -174,6 +226,18 @@ void Conductor::read_client(Client& client) {
 
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
+  if (client.peer.remote) {
+    if (type == "serve" || type == "join_fallback" || type == "register")
+      return refuse(
+          client, INA_ERR_UNSUPPORTED,
+          fmt::format("'{}' needs the switch's unix socket: no descriptors pass over TCP", type));
+    if (type == "join" || type == "rejoin" || type == "status") {
+      if (!authenticate(client, received.body)) return;
+    } else if (client.tenant.empty()) {
+      return refuse(client, INA_ERR_REFUSED,
+                    fmt::format("'{}' before join: the switch does not know who asks", type));
+    }
+  }
   if (client.role != Client::Role::kWorker || type == "serve" || type == "join_fallback")
     return handle_server(client, received, type);
   if (type == "join") return on_join(client, received.body);
@@ -189,6 +253,43 @@ void Conductor::handle(Client& client, control::Received& received) {
   if (type == "explain") return on_explain(client);
   if (type == "status") return on_status(client);
   refuse(client, INA_ERR_INVALID, "unknown control message type '" + type + "'");
+}
+
+/// Over TCP: learns whose worker this is. False: refused, and the connection is about to be closed.
+bool Conductor::authenticate(Client& client, const Json& body) {
+  if (!client.tenant.empty()) return true;
+  const std::string token = body.value("token", std::string());
+  const auto tenant = tokens_ && !token.empty() ? tokens_->tenant_of(token) : std::nullopt;
+  if (tenant) {
+    client.tenant = *tenant;
+  } else if (config_.allow_anonymous && (token.empty() || !tokens_)) {
+    client.tenant = control::kAnonymousTenant;
+  } else if (token.empty()) {
+    refuse(client, INA_ERR_REFUSED,
+           "the token is missing: over TCP this switch lets nobody in without one (INA_TOKEN or "
+           "INA_TOKEN_FILE)");
+  } else {
+    refuse(client, INA_ERR_REFUSED,
+           "the token is unknown: it is not in the switch's control.token_file");
+  }
+  return !client.tenant.empty();
+}
+
+/// Why `client` may not take part in `job`; empty if it may.
+std::string Conductor::foreign_text(const Client& client, const Job& job) {
+  if (client.peer.remote) {
+    if (client.tenant == job.tenant) return {};
+    return fmt::format("job '{}' does not belong to tenant '{}', whose token was shown", job.name,
+                       client.tenant);
+  }
+  if (client.peer.uid == 0) return {};
+  if (!job.tenant.empty())
+    return fmt::format(
+        "job '{}' belongs to a tenant on other hosts: on this one root alone may "
+        "join it",
+        job.name);
+  if (job.uid == client.peer.uid) return {};
+  return fmt::format("job '{}' belongs to another user (uid {})", job.name, job.uid);
 }
 
 void Conductor::close_client(int fd) {
@@ -208,12 +309,28 @@ void Conductor::close_client(int fd) {
 void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
   if (auto sent = client.connection.send(body, fds); !sent)
     to_close_.insert(client.connection.fd());
+  watch_output(client);
+}
+
+/// While something waits for room in the socket of a client, its turn comes when there is some.
+void Conductor::watch_output(Client& client) {
+  const bool wanted = client.connection.pending();
+  if (wanted == client.watching_output) return;
+  epoll_event event{};
+  event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.fd = client.connection.fd();
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, event.data.fd, &event) == 0)
+    client.watching_output = wanted;
+  else
+    to_close_.insert(event.data.fd);
 }
 
 void Conductor::refuse(Client& client, ina_status status, const std::string& text) {
-  spdlog::warn("refused pid={} status={} text=\"{}\"", client.peer.pid, static_cast<int>(status),
-               text);
+  spdlog::warn("refused peer=\"{}\" status={} text=\"{}\"", client.peer.text(),
+               static_cast<int>(status), text);
   send(client, {{"type", "refused"}, {"status", status}, {"text", text}});
+  // Who has shown no token gets one answer.
+  if (client.peer.remote && client.tenant.empty()) to_close_.insert(client.connection.fd());
 }
 
 // ---- joining
@@ -235,6 +352,7 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
   fresh.id = state_.new_job_id();
   fresh.key = random_u64();
   fresh.uid = client.peer.uid;
+  fresh.tenant = client.tenant;
   fresh.workers = workers;
   fresh.epoch = state_.epoch_after(0).value();
   auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
@@ -249,8 +367,11 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
     return nullptr;
   }
   add_to_lanes(*job, Seq{});
-  spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} uid={}", name,
-               value(job->id), workers, job->grant.window, job->memory_bytes, job->uid);
+  spdlog::info(
+      "job admitted job={} id={} workers={} window={} memory_bytes={} peer=\"{}\" "
+      "owner={}",
+      name, value(job->id), workers, job->grant.window, job->memory_bytes, client.peer.text(),
+      job->tenant.empty() ? fmt::format("uid-{}", job->uid) : job->tenant);
   *free = std::move(job);
   offer_jobs();
   return free->get();
@@ -264,6 +385,7 @@ std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_
   job->id = JobId{saved.id};
   job->key = saved.key;
   job->uid = saved.uid;
+  job->tenant = saved.tenant;
   job->workers = saved.workers;
   job->epoch = saved.epoch;
   job->members.resize(saved.workers);
@@ -301,6 +423,11 @@ bool Conductor::check_version(Client& client, const Json& body) {
 std::optional<Conductor::Transport> Conductor::transport_of(Client& client, const Json& body) {
   const std::string kind = body.at("transport").get<std::string>();
   Transport transport;
+  if (kind == "shm" && client.peer.remote) {
+    refuse(client, INA_ERR_UNSUPPORTED,
+           "the shm transport needs the switch's unix socket: no descriptors pass over TCP");
+    return std::nullopt;
+  }
   if (kind == "shm" && config_.has_shm) {
     transport.shm = true;
     return transport;
@@ -330,6 +457,16 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
   std::copy(mac.begin(), mac.end(), transport.address->mac.begin());
   transport.address->ip = address.at("ip").get<uint32_t>();
   transport.address->udp_port = address.at("udp_port").get<uint16_t>();
+  if (client.peer.remote && transport.address->ip != client.peer.ip) {
+    const auto text = [](uint32_t ip) {
+      return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+    };
+    refuse(client, INA_ERR_REFUSED,
+           fmt::format("address.ip {} is not the address {} that the control connection comes "
+                       "from: a worker gives its own, and no other host's",
+                       text(transport.address->ip), text(client.peer.ip)));
+    return std::nullopt;
+  }
   return transport;
 }
 
@@ -355,28 +492,25 @@ void Conductor::on_join(Client& client, const Json& body) {
   Job* job = find_or_admit(client, name, static_cast<uint32_t>(workers),
                            body.value("window_bytes", uint64_t{0}));
   if (!job) return;
-  if (job->uid != client.peer.uid && client.peer.uid != 0)
-    return refuse(client, INA_ERR_REFUSED,
-                  fmt::format("job '{}' belongs to another user (uid {})", name, job->uid));
+  if (const std::string text = foreign_text(client, *job); !text.empty())
+    return refuse(client, INA_ERR_REFUSED, text);
   if (job->state == Job::State::kRejoining)
     return refuse(client, INA_ERR_REFUSED,
                   fmt::format("job '{}' {}; join under another name, or once it has ended", name,
                               rejoin_text(*job)));
   if (job->workers != workers) {
     const std::string text = fmt::format(
-        "world sizes of job '{}' differ: rank {} (pid {}) says {}, {} joined with {}", name, rank,
-        client.peer.pid, workers, ranks_text(job->members_present()), job->workers);
+        "world sizes of job '{}' differ: rank {} ({}) says {}, {} joined with {}", name, rank,
+        client.peer.text(), workers, ranks_text(job->members_present()), job->workers);
     refuse(client, INA_ERR_MISMATCH, text);
     if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_MISMATCH, text);
     return;
   }
   Job::Worker& worker = job->members[static_cast<size_t>(rank)];
   if (worker.client || job->state != Job::State::kJoining) {
-    const std::string holder =
-        worker.client ? fmt::format("by pid {}", worker.client->peer.pid) : "earlier";
-    const std::string text =
-        fmt::format("rank {} of job '{}' was joined {} and now again by pid {}", rank, name, holder,
-                    client.peer.pid);
+    const std::string holder = worker.client ? "by " + worker.client->peer.text() : "earlier";
+    const std::string text = fmt::format("rank {} of job '{}' was joined {} and now again by {}",
+                                         rank, name, holder, client.peer.text());
     refuse(client, INA_ERR_RANK_TAKEN, text);
     // While the job gathers, nobody can tell which of the two is meant; a running job goes on.
     if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_RANK_TAKEN, text);
@@ -536,8 +670,8 @@ void Conductor::worker_gone(Client& client) {
   // If it said goodbye and did not wait for the others, they need nothing more from it.
   if (leaving) return;
   end_job(job, INA_ERR_PEER_LOST,
-          fmt::format("rank {} (pid {}) of job '{}' died or left without ina_finalize",
-                      value(client.rank), client.peer.pid, job.name));
+          fmt::format("rank {} ({}) of job '{}' died or left without ina_finalize",
+                      value(client.rank), client.peer.text(), job.name));
 }
 
 void Conductor::end_job(Job& job, ina_status status, const std::string& text) {

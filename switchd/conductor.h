@@ -12,6 +12,7 @@
 
 #include "aggregator/fallback.h"
 #include "control/socket.h"
+#include "control/tokens.h"
 #include "scheduler/admission.h"
 #include "switchd/lane.h"
 #include "switchd/state_file.h"
@@ -26,7 +27,12 @@ struct FramePortInfo {
 struct ConductorConfig {
   std::string socket_path;
   mode_t socket_mode = 0660;
+  std::string listen;            ///< "ADDRESS:PORT" for workers on other hosts; empty: none
+  std::string token_file;        ///< who may join over TCP
+  bool allow_anonymous = false;  ///< who shows no token may join over TCP, too
+  Nanos dead_peer_ns = control::kDeadPeerNs;  ///< a host that answers nothing over TCP is dead then
   uint32_t max_connections = 1024;
+  uint32_t max_unjoined = 128;             ///< of connections over TCP, from one address
   Nanos join_timeout_ns = 30'000'000'000;  ///< a connection that joins no job is closed after this
   Nanos rejoin_timeout_ns = 30'000'000'000;  ///< for all workers of a job, after a restart
   uint32_t max_jobs = 64;
@@ -67,6 +73,8 @@ class Conductor {
   void run();
   /// From any thread or signal handler.
   void stop();
+  /// Where workers on other hosts join, after open(); 0: nowhere.
+  uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
 
  private:
   struct Job;
@@ -77,9 +85,15 @@ class Conductor {
 
   int turn_ms(Nanos now) const;
   Result<void> watch(int fd);
-  void accept_clients();
+  Result<void> open_tcp();
+  std::vector<int> listening() const;
+  void accept_clients(const control::Listener& listener);
+  std::string no_room(const control::PeerCredentials& peer) const;
   void read_client(Client& client);
   void handle(Client& client, control::Received& received);
+  bool authenticate(Client& client, const Json& body);
+  static std::string foreign_text(const Client& client, const Job& job);
+  void watch_output(Client& client);
   void close_client(int fd);
 
   void on_join(Client& client, const Json& body);
@@ -164,11 +178,13 @@ class Conductor {
   Fd stop_event_;
   Fd lane_event_;
   std::optional<control::Listener> listener_;
+  std::optional<control::Listener> tcp_listener_;
+  std::optional<control::TokenTable> tokens_;
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int>
       to_close_;  ///< closed after the current event, so that handlers may keep references
   std::vector<std::unique_ptr<Job>> jobs_;  ///< by JobIndex
-  Nanos accept_again_ = 0;                  ///< when the listener is watched again; 0: it is
+  Nanos accept_again_ = 0;                  ///< when the listeners are watched again; 0: they are
   Nanos started_;
 };
 

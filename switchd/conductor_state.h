@@ -30,6 +30,8 @@ struct Conductor::Client {
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;
   control::PeerCredentials peer;
+  std::string tenant;            ///< over TCP: whose token it showed; empty before
+  bool watching_output = false;  ///< for room in the socket, because something waits for it
   Nanos connected = 0;
   State state = State::kNew;
   Role role = Role::kWorker;
@@ -72,6 +74,7 @@ struct Conductor::Job {
   uint32_t epoch = 0;
   uint64_t key = 0;
   uid_t uid = 0;
+  std::string tenant;  ///< whose it is, if it was made over TCP; else empty, and it is `uid`'s
   uint32_t workers = 0;
   scheduler::Grant grant;
   uint64_t memory_bytes = 0;

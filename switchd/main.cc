@@ -141,7 +141,12 @@ ConductorConfig conductor_config(const config::Config& config,
   ConductorConfig c;
   c.socket_path = config.control.socket;
   c.socket_mode = config.control.mode;
+  c.listen = config.control.listen;
+  c.token_file = config.control.token_file;
+  c.allow_anonymous = config.control.allow_anonymous;
+  c.dead_peer_ns = config.control.dead_peer_timeout_us * 1000;
   c.max_connections = config.control.max_connections;
+  c.max_unjoined = config.control.max_unjoined;
   c.join_timeout_ns = config.control.join_timeout_us * 1000;
   c.rejoin_timeout_ns = config.control.rejoin_timeout_us * 1000;
   c.max_jobs = config.switchd.max_jobs;

@@ -64,9 +64,8 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
                               "more, or the job has ended",
                               name, id));
   Job& job = **found;
-  if (job.uid != client.peer.uid && client.peer.uid != 0)
-    return refuse(client, INA_ERR_REFUSED,
-                  fmt::format("job '{}' belongs to another user (uid {})", name, job.uid));
+  if (const std::string text = foreign_text(client, job); !text.empty())
+    return refuse(client, INA_ERR_REFUSED, text);
   if (body.at("job_key").get<uint64_t>() != job.key)
     return refuse(client, INA_ERR_REFUSED, fmt::format("this is not the key of job '{}'", name));
   if (body.at("world_size").get<uint32_t>() != job.workers || rank >= job.workers)
@@ -91,8 +90,8 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   }
   job.start = std::max(job.start, Seq{results_end});
   job.buffers_shared = std::max(job.buffers_shared, buffers_shared);
-  spdlog::info("worker re-joins job={} id={} rank={} pid={} low={} next={} results_end={}", name,
-               id, rank, client.peer.pid, low, next, results_end);
+  spdlog::info("worker re-joins job={} id={} rank={} peer=\"{}\" low={} next={} results_end={}",
+               name, id, rank, client.peer.text(), low, next, results_end);
   answer_join(client, job, Rank{static_cast<uint8_t>(rank)}, *transport);
 }
 
@@ -143,7 +142,8 @@ void Conductor::save(const Job& job) {
                                  .slot_bytes = job.geometry.slot_bytes,
                                  .window = job.grant.window,
                                  .first_slot = job.grant.first_slot,
-                                 .slots_per_lane = job.grant.slots_per_lane});
+                                 .slots_per_lane = job.grant.slots_per_lane,
+                                 .tenant = job.tenant});
   if (!saved) spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
 }
 

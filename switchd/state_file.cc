@@ -72,7 +72,8 @@ Json to_json(const SavedJob& job) {
           {"slot_bytes", job.slot_bytes},
           {"window", job.window},
           {"first_slot", job.first_slot},
-          {"slots_per_lane", job.slots_per_lane}};
+          {"slots_per_lane", job.slots_per_lane},
+          {"tenant", job.tenant}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -99,6 +100,9 @@ SavedJob job_of(const Json& json) {
   job.window = number<uint32_t>(json, "window", 1, UINT32_MAX);
   job.first_slot = number<uint32_t>(json, "first_slot", 0, UINT32_MAX);
   job.slots_per_lane = number<uint32_t>(json, "slots_per_lane", 0, UINT32_MAX);
+  // Not in the files of switches that knew the unix socket alone.
+  if (json.contains("tenant")) job.tenant = json.at("tenant").get<std::string>();
+  if (job.tenant.size() > 31) throw std::runtime_error("a tenant has more than 31 characters");
   return job;
 }
 

@@ -29,6 +29,7 @@ struct SavedJob {
   uint32_t window = 0;
   uint32_t first_slot = 0;
   uint32_t slots_per_lane = 0;
+  std::string tenant = {};  ///< of a job made over TCP: whose it is, instead of `uid`
   bool operator==(const SavedJob&) const = default;
 };
 

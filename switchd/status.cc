@@ -9,6 +9,15 @@
 namespace ina::switchd {
 
 void Conductor::on_status(Client& client) {
+  if (client.peer.remote) {
+    Json status = status_json();
+    // The names of other tenants' jobs are none of its business.
+    Json own = Json::array();
+    for (Json& job : status["jobs"])
+      if (job.value("tenant", "") == client.tenant) own.push_back(std::move(job));
+    status["jobs"] = std::move(own);
+    return send(client, {{"type", "status"}, {"status", std::move(status)}});
+  }
   const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
   const Fd file(::memfd_create("ina-status", MFD_CLOEXEC));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -181,6 +190,7 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"state", kStates[static_cast<size_t>(job.state)]},
                {"window", job.grant.window},
                {"memory_bytes", job.memory_bytes}};
+  if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
   if (config_.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;

@@ -90,7 +90,8 @@ void Context::close_after_fork() {
   kick_event_.reset();
 }
 
-/// A child that is forked meanwhile must find the connection in control_ or not at all.
+/// A child that is forked meanwhile must find the connection in control_ or not at all: a fork
+/// waits for this, over TCP up to half a second while the switch's host does not answer.
 Result<void> Context::connect() {
   const std::lock_guard registered(registry_mutex);
   auto connection = control::Connection::open(control_path_, 0);
@@ -145,6 +146,10 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
   } else if (auto known = url.check_keys({}); !known) {
     return known;
   }
+  // Once: who comes back must not wait for a name server while a fork waits for it.
+  auto resolved = control::resolve(control_path_);
+  if (!resolved) return tl::unexpected(resolved.error());
+  control_path_ = std::move(*resolved);
   auto connection = control::Connection::open(control_path_, deadline - now_ns());
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
@@ -205,6 +210,8 @@ Json Context::join_message(const char* type) const {
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
                   {"transport", frames_ ? "frame" : "shm"}};
+  if (control::is_tcp(control_path_) && !settings_.token.empty())
+    message["token"] = settings_.token;
   if (frames_) {
     const wire::Address own = frames_->address();
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
@@ -544,7 +551,7 @@ void Context::background() {
     }
     const bool needed =
         (running_.load() != 0 || called_.load()) && !driving_.load() && failed_.load() == INA_OK;
-    pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {kick_event_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{control_.fd(), control_.events(), 0}, {kick_event_.get(), POLLIN, 0}};
     // A context whose switch is gone has nothing more to hear.
     const nfds_t first = failed_.load() == INA_OK ? 0 : 1;
     const int events = ::poll(fds + first, 2 - first, needed ? 0 : first == 0 ? idle_poll_ms : -1);
@@ -632,7 +639,9 @@ void Context::read_control() {
 
 bool Context::send_control(const Json& message, const std::vector<int>& descriptors) {
   const std::lock_guard lock(connection_mutex_);
-  return control_.send(message, descriptors).has_value();
+  const bool sent = control_.send(message, descriptors).has_value();
+  if (control_.pending()) kick();  // the background thread sends the rest
+  return sent;
 }
 
 // ---- errors and the end
@@ -711,6 +720,7 @@ void Context::send_leave() {
   if (away_.load() || leave_sent_) return;
   leave_sent_ = control_.send({{"type", "leave"}}).has_value();
   if (leave_sent_) leave_ever_sent_ = true;
+  if (control_.pending()) kick();
 }
 
 void Context::set_hints(const scheduler::Hints& hints) {

@@ -223,7 +223,7 @@ Result<std::optional<control::Received>> Context::next_message(Nanos deadline) {
     if (!received || *received) return received;
     const Nanos left = deadline - now_ns();
     if (left <= 0) break;
-    pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {kick_event_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{control_.fd(), control_.events(), 0}, {kick_event_.get(), POLLIN, 0}};
     ::poll(fds, 2, static_cast<int>(std::min(left, kLongestPollNs) / 1'000'000 + 1));
     if (fds[1].revents != 0) drain_kicks();
   }

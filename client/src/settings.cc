@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <optional>
 
+#include "control/tokens.h"
+
 namespace ina::client {
 
 namespace {
@@ -135,6 +137,9 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
     if (!reproducible) return tl::unexpected(reproducible.error());
     settings.reproducible = *reproducible;
   }
+  auto token = control::own_token(environment);
+  if (!token) return tl::unexpected(token.error());
+  settings.token = std::move(*token);
   settings.rank = static_cast<uint32_t>(*rank);
   settings.world_size = static_cast<uint32_t>(*world);
   settings.timeout_ns = *timeout_us * 1000;

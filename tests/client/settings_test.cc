@@ -108,6 +108,15 @@ TEST(Settings, NumericModeComesFromTheFieldElseTheVariable) {
   EXPECT_FALSE(resolve_with(variables, &config));
 }
 
+TEST(Settings, TheTokenIsThatOfTheEnvironment) {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_EQ(resolve_with(variables)->token, "");
+  variables["INA_TOKEN_FILE"] = "/no/such/token";
+  EXPECT_THAT(resolve_with(variables).error().text, HasSubstr("/no/such/token (INA_TOKEN_FILE)"));
+  variables["INA_TOKEN"] = "a-token";
+  EXPECT_EQ(resolve_with(variables)->token, "a-token");
+}
+
 TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {
   ina_config config;
   ina_config_init(&config);

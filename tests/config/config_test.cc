@@ -144,6 +144,20 @@ const BadCase kBadCases[] = {
      "1:25: control.join_timeout: 999us is not in 1 ms..3600 s"},
     {"rejoin_timeout_range", "control: {rejoin_timeout: 2 ks}",
      "1:27: control.rejoin_timeout: 2 ks is not a time with its unit, e.g. 500 us, 20 ms or 30 s"},
+    {"listen_name", "control: {listen: \"localhost:7584\", allow_anonymous: true}",
+     "1:19: control.listen: localhost:7584 is not an IPv4 address and a port, e.g. 10.0.0.1:7584"},
+    {"listen_port", "control: {listen: \"10.0.0.1:65536\", allow_anonymous: true}",
+     "1:19: control.listen: 10.0.0.1:65536 is not an IPv4 address and a port, e.g. 10.0.0.1:7584"},
+    {"listen_no_port", "control: {listen: 10.0.0.1, allow_anonymous: true}",
+     "1:19: control.listen: 10.0.0.1 is not an IPv4 address and a port, e.g. 10.0.0.1:7584"},
+    {"listen_to_anybody", "control: {listen: \"10.0.0.1:7584\"}",
+     "1:19: control.listen: without control.token_file anybody who reaches the port could join; "
+     "set "
+     "it, or control.allow_anonymous: true if that is meant"},
+    {"dead_peer_timeout", "control: {dead_peer_timeout: 999 ms}",
+     "1:30: control.dead_peer_timeout: 999 ms is not in 1 s..3600 s"},
+    {"max_unjoined", "control: {max_unjoined: 0}",
+     "1:25: control.max_unjoined: 0 is not in 1..2^16"},
     {"max_connections", "control: {max_connections: 0}",
      "1:28: control.max_connections: 0 is not in 1..2^16"},
     {"log_level", "log: {level: warn}",
@@ -324,6 +338,9 @@ TEST(Config, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.control.join_timeout_us, 30'000'000);
   EXPECT_EQ(config.control.rejoin_timeout_us, 30'000'000);
   EXPECT_EQ(config.control.state_path(), "/run/ina/switch.sock.state");
+  EXPECT_EQ(config.control.listen, "");
+  EXPECT_FALSE(config.control.allow_anonymous);
+  EXPECT_EQ(config.control.dead_peer_timeout_us, 10'000'000);
   ASSERT_THAT(config.ports, SizeIs(1));
   EXPECT_EQ(config.ports[0].name, "shm0");
   EXPECT_EQ(config.ports[0].type, PortType::kShm);
@@ -358,7 +375,9 @@ eal:
   cpus: 3,0-1,1
   extra_args: [--no-pci, "--log-level=8", 7]
 control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_timeout: 2 s,
-          max_connections: 65536, state: /var/lib/ina}
+          max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
+          token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
+          max_unjoined: 7}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -381,12 +400,20 @@ log: {level: critical, file: /var/log/ina.log}
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {1, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
-  expected.control = {"/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina"};
+  expected.control = {
+      "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
+      "/etc/ina/tokens", true, 2'000'000, 7};
   expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
                             65472, 9000, 64, 4096});
   expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(config.control.state_path(), "/var/lib/ina");
+}
+
+TEST(Config, ListeningTakesTokensOrTheWordThatNoneAreMeant) {
+  EXPECT_EQ(load("control: {listen: \"10.0.0.1:7584\", token_file: /t}").control.token_file, "/t");
+  EXPECT_TRUE(
+      load("control: {listen: \"10.0.0.1:7584\", allow_anonymous: true}").control.allow_anonymous);
 }
 
 TEST(Config, AnMtuThatJustFitsIsAccepted) {

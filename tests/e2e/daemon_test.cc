@@ -37,8 +37,8 @@ class DaemonTest : public testing::Test {
   std::string socket() const { return dir_ / "switch.sock"; }
   std::string url() const { return "shm:" + socket(); }
 
-  /// A configuration with this test's own paths; `more` is appended.
-  std::string config(const std::string& more = "") {
+  /// A configuration with this test's own paths; `more` is appended, `control` to its section.
+  std::string config(const std::string& more = "", const std::string& control = "") {
     return write("switchd.yaml",
                  "aggregator: {slots: 512, slot_bytes: 1024}\n"
                  "static: {slots_per_job: 64}\n"
@@ -49,7 +49,7 @@ class DaemonTest : public testing::Test {
                      (dir_ / "log") +
                      "}\n"
                      "control: {socket: " +
-                     socket() + "}\n" + more);
+                     socket() + control + "}\n" + more);
   }
   Process start(const std::string& file) {
     Process daemon({INA_SWITCHD, "--config", file});
@@ -230,6 +230,56 @@ TEST_F(DaemonTest, MemifWorkerAndShmWorkerAreOneJob) {
   }
   daemon.kill(SIGTERM);
   EXPECT_EQ(daemon.wait(), 0) << read("log");
+}
+
+TEST_F(DaemonTest, WorkersWhoJoinOverTcpAreOneJobAndComeBackAfterARestart) {
+  uint16_t port = 0;
+  {
+    auto listener = control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000);
+    ASSERT_TRUE(listener) << listener.error().text;
+    port = listener->port();
+  }
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  const std::string tokens = write("tokens", "train a-token-of-their-own\n");
+  const std::string token = write("token", "a-token-of-their-own\n");
+  fs::permissions(tokens, fs::perms::owner_read | fs::perms::owner_write);
+  std::string ports = "ports:\n";
+  for (const char* name : {"memif0", "memif1"})
+    ports += std::string("  - {name: ") + name +
+             ", type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_" + name +
+             ",role=server,id=0,socket=" + (dir_ / name) +
+             ",socket-abstract=no,rsize=10,bsize=2048\"}\n";
+  const std::string file = config(ports, ", listen: \"" + address + "\", token_file: " + tokens);
+  const auto remote = [&](int rank, const std::string& own_token) {
+    const std::string name = "memif" + std::to_string(rank);
+    // Its address is that of its control connection.
+    const std::string to = "memif:" + (dir_ / name) +
+                           "?ip=127.0.0.1&udp_port=" + std::to_string(9000 + rank) +
+                           "&mtu=2000&port=" + name + "&control=tcp:" + address;
+    ::setenv("INA_TOKEN_FILE", own_token.c_str(), 1);
+    Process process = worker(to, "far", rank, 2, 256 * 20, 8, 200);
+    ::unsetenv("INA_TOKEN_FILE");
+    return process;
+  };
+  auto daemon = std::make_unique<Process>(start(file));
+  Process stranger = remote(1, write("wrong", "a-token-of-another-kind\n"));
+  EXPECT_THAT(stranger.output(), StartsWith("INA_ERR_REFUSED the token is unknown"));
+  Process first = remote(0, token);
+  Process second = remote(1, token);
+  await_results(20);
+  Process table({"/usr/bin/env", "INA_TOKEN_FILE=" + token, INACTL, "status", "-j", "--socket",
+                 "tcp:" + address});
+  const auto status = control::Json::parse(table.output(), nullptr, false);
+  EXPECT_EQ(table.wait(), 0);
+  ASSERT_TRUE(status.is_object());
+  EXPECT_EQ(status["jobs"][0]["tenant"], "train");
+  daemon->kill(SIGKILL);
+  EXPECT_EQ(daemon->wait(), -SIGKILL);
+  daemon = std::make_unique<Process>(start(file));
+  EXPECT_EQ(first.output(), "INA_OK \n") << read("log");
+  EXPECT_EQ(second.output(), "INA_OK \n");
+  EXPECT_THAT(read("log"), HasSubstr("job running again job=far"));
+  EXPECT_THAT(read("log"), Not(HasSubstr("a-token-of")));
 }
 
 }  // namespace

@@ -107,6 +107,10 @@ class TestSwitch {
   std::string socket_path() const { return folder_ + "switch.sock"; }
   std::string state_path() const { return folder_ + "switch.sock.state"; }
   std::string url() const { return "shm:" + socket_path(); }
+  /// Where workers on other hosts would join, if `conductor` set listen.
+  std::string tcp_address() const {
+    return "tcp:127.0.0.1:" + std::to_string(conductor_->tcp_port());
+  }
   control::Json status() const {
     auto status = control::query_status(socket_path(), 5'000'000'000);
     EXPECT_TRUE(status) << status.error().text;

@@ -63,6 +63,20 @@ TEST_F(StateFileTest, RemembersJobsIdsAndStarts) {
   EXPECT_EQ(file->new_job_id(), last_id + 1) << "an id is not given out twice";
 }
 
+TEST_F(StateFileTest, RemembersWhoseAJobIsAndOlderFilesHaveUsersOnly) {
+  SavedJob job = sample(1);
+  job.tenant = "vision";
+  ASSERT_TRUE(StateFile::open(path())->put(job));
+  EXPECT_THAT(StateFile::open(path())->jobs(), ElementsAre(job));
+  std::string text = read();
+  const std::string field = "\"tenant\": \"vision\",";
+  ASSERT_NE(text.find(field), std::string::npos);
+  write(text.replace(text.find(field), field.size(), ""));
+  const auto older = StateFile::open(path());
+  ASSERT_TRUE(older) << older.error().text;
+  EXPECT_THAT(older->jobs(), ElementsAre(sample(1)));
+}
+
 TEST_F(StateFileTest, EachStartIsOnDiskAtOnce) {
   for (uint32_t boot = 1; boot <= 3; ++boot) {
     const auto file = StateFile::open(path());
@@ -132,6 +146,8 @@ TEST_F(StateFileTest, DamagedFileIsRefusedAndLeftAlone) {
         with("\"format\": 1", "\"format\": 2"), with("\"boots\": 1", "\"boots\": -1"),
         with("\"workers\": 64", "\"workers\": 65"), with("\"id\": 1", "\"id\": 4294967296"),
         with("\"key\": ", "\"kez\": "), with("\"train\"", "17"),
+        with("\"tenant\": \"\"", "\"tenant\": 3"),
+        with("\"tenant\": \"\"", "\"tenant\": \"" + std::string(32, 't') + '"'),
         with("\"jobs\": [", "\"jobs\": 3, \"x\": [")}) {
     write(bad);
     const std::string said = error(path());

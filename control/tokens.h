@@ -1,0 +1,46 @@
+// Tokens: what a worker that joins over TCP shows in place of the peer credentials that a unix
+// socket has.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace ina::control {
+
+/// Tenant of workers that show no token, where the switch lets them in.
+inline constexpr std::string_view kAnonymousTenant = "anonymous";
+
+/// The switch's table of who has which token.
+class TokenTable {
+ public:
+  static constexpr size_t kMinTokenBytes = 16;
+  static constexpr size_t kMaxTokenBytes = 256;
+  static constexpr size_t kMaxTenantBytes = 31;
+
+  /// Reads lines "TENANT TOKEN"; empty ones and those that begin with # are skipped. A tenant may
+  /// have several tokens. A file that others may read or write is refused. Errors name file and
+  /// line, never a token.
+  static Result<TokenTable> load(const std::string& path);
+
+  /// Whose token this is. Takes the same time whatever the table has in common with it.
+  std::optional<std::string> tenant_of(std::string_view token) const;
+  size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    std::string tenant;
+    std::string token;
+  };
+  std::vector<Entry> entries_;
+};
+
+/// The token of this process: the variable INA_TOKEN, or the first line of the file that
+/// INA_TOKEN_FILE names; empty if neither is set. `environment`: a variable's value or nullptr.
+Result<std::string> own_token(const std::function<const char*(const char*)>& environment);
+
+}  // namespace ina::control

@@ -1,0 +1,352 @@
+// Who may join over TCP, and who may not: tokens, tenants and addresses, as a worker by hand and a
+// hostile stranger meet them. Whole jobs over TCP are in tests/e2e.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <fstream>
+
+#include "common/clock.h"
+#include "tests/support/switch_fixture.h"
+
+namespace ina {
+namespace {
+
+using control::Json;
+using test::TestSwitch;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr Nanos kTimeoutNs = 10'000'000'000;
+constexpr uint32_t kLoopback = 0x7f000001;
+const std::string kRed = "red-token-0123456789";
+const std::string kBlue = "blue-token-0123456789";
+
+Json join_of(const std::string& token, int rank = 0, const std::string& job = "job") {
+  Json message = {{"type", "join"},      {"version", control::kControlVersion},
+                  {"job", job},          {"rank", rank},
+                  {"world_size", 2},     {"window_bytes", 0},
+                  {"transport", "frame"}};
+  message["address"] = {{"mac", {2, 0, 0, 0, 0, rank + 1}}, {"ip", kLoopback}, {"udp_port", 9000}};
+  if (!token.empty()) message["token"] = token;
+  return message;
+}
+
+Json rejoin_of(const std::string& token) {
+  Json message = join_of(token);
+  message.update({{"type", "rejoin"},
+                  {"job_id", 5},
+                  {"job_key", 77},
+                  {"low", 0},
+                  {"next", 0},
+                  {"results_end", 0}});
+  return message;
+}
+
+class Peer {
+ public:
+  explicit Peer(const std::string& address) {
+    auto opened = control::Connection::open(address, kTimeoutNs);
+    EXPECT_TRUE(opened) << opened.error().text;
+    if (opened) connection_ = std::move(*opened);
+  }
+  /// The next message; null at the end of the connection.
+  Json hear() const {
+    auto received = connection_.receive(kTimeoutNs);
+    return received && *received ? (*received)->body : Json();
+  }
+  Json ask(const Json& message) const {
+    EXPECT_TRUE(connection_.send(message));
+    return hear();
+  }
+  /// Asks what must be refused; the reason.
+  std::string refusal(const Json& message) const {
+    const Json answer = ask(message);
+    EXPECT_EQ(answer.value("type", ""), "refused") << answer;
+    return answer.value("text", "");
+  }
+  bool closed() const {
+    const auto received = connection_.receive(kTimeoutNs);
+    return !received && received.error().status == INA_ERR_SWITCH_LOST;
+  }
+  int fd() const { return connection_.fd(); }
+
+ private:
+  control::Connection connection_;
+};
+
+class RemoteTest : public testing::Test {
+ protected:
+  using Change = std::function<void(switchd::ConductorConfig&)>;
+
+  std::string token_file() const {
+    const std::string path = folder_ / "tokens";
+    std::ofstream(path) << "red " << kRed << "\nblue " << kBlue << "\n";
+    ::chmod(path.c_str(), 0600);
+    return path;
+  }
+  TestSwitch::Options options(const Change& change = {}) const {
+    TestSwitch::Options options;
+    options.conductor = [file = token_file(), change](switchd::ConductorConfig& config) {
+      config.listen = "127.0.0.1:0";
+      config.token_file = file;
+      config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
+      if (change) change(config);
+    };
+    return options;
+  }
+  static std::string start_error(const Change& change) {
+    const test::TempDir folder;
+    auto state = switchd::StateFile::open(folder / "state");
+    EXPECT_TRUE(state);
+    switchd::ConductorConfig config;
+    config.socket_path = folder / "switch.sock";
+    config.slots = 64;
+    config.slot_bytes = 1024;
+    config.listen = "127.0.0.1:0";
+    change(config);
+    switchd::LaneLink lane;  // nobody runs it: the switch does not get so far
+    switchd::Conductor conductor(config, std::move(*state), {&lane});
+    const auto opened = conductor.open();
+    return opened ? "no error" : opened.error().text;
+  }
+  test::TempDir folder_;
+};
+
+TEST_F(RemoteTest, TwoWorkersOfATenantJoinAJob) {
+  TestSwitch sw(options());
+  const Peer first(sw.tcp_address());
+  const Peer second(sw.tcp_address());
+  const Json joined = first.ask(join_of(kRed, 0));
+  ASSERT_EQ(joined["type"], "joined") << joined;
+  EXPECT_EQ(joined["address"]["ip"], 0x0a000001);
+  const Json other = second.ask(join_of(kRed, 1));
+  ASSERT_EQ(other["type"], "joined") << other;
+  EXPECT_EQ(other["job_key"], joined["job_key"]);
+  EXPECT_EQ(sw.status()["jobs"][0]["tenant"], "red");
+}
+
+TEST_F(RemoteTest, NobodyJoinsWithoutATokenOrWithAWrongOne) {
+  TestSwitch sw(options());
+  for (const Json& message : {join_of(""), rejoin_of(""), Json{{"type", "status"}}}) {
+    const Peer peer(sw.tcp_address());
+    EXPECT_THAT(peer.refusal(message), HasSubstr("the token is missing"));
+    EXPECT_TRUE(peer.closed());
+  }
+  const std::string wrong = kRed + "x";
+  for (const Json& message :
+       {join_of(wrong), rejoin_of(wrong), Json{{"type", "status"}, {"token", wrong}}}) {
+    const Peer peer(sw.tcp_address());
+    const std::string text = peer.refusal(message);
+    EXPECT_THAT(text, HasSubstr("the token is unknown"));
+    EXPECT_THAT(text, Not(HasSubstr("red-token")));
+    EXPECT_TRUE(peer.closed());
+  }
+  EXPECT_TRUE(sw.status()["jobs"].empty());
+}
+
+TEST_F(RemoteTest, NothingElseIsSaidBeforeTheToken) {
+  TestSwitch sw(options());
+  for (const char* type : {"attach", "leave", "abort", "explain", "mismatch", "share_results",
+                           "next_job", "nonsense"}) {
+    const Peer peer(sw.tcp_address());
+    EXPECT_THAT(peer.refusal({{"type", type}, {"token", kRed}}),
+                HasSubstr(std::string("'") + type + "' before join"));
+    EXPECT_TRUE(peer.closed());
+  }
+  const Peer peer(sw.tcp_address());
+  EXPECT_THAT(peer.refusal({{"type", "join"}, {"token", 7}}), HasSubstr("malformed"));
+  EXPECT_TRUE(peer.closed());
+}
+
+TEST_F(RemoteTest, WhatNeedsDescriptorsIsRefused) {
+  TestSwitch sw(options());
+  Json shm = join_of(kRed);
+  shm["transport"] = "shm";
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(shm), HasSubstr("the shm transport needs"));
+  for (const char* type : {"serve", "join_fallback", "register"})
+    EXPECT_THAT(Peer(sw.tcp_address()).refusal({{"type", type}, {"token", kRed}}),
+                HasSubstr(std::string("'") + type + "' needs the switch's unix socket"));
+  const Peer member(sw.tcp_address());
+  ASSERT_EQ(member.ask(join_of(kRed))["type"], "joined");
+  EXPECT_THAT(member.refusal({{"type", "register"}, {"number", 1}, {"bytes", 4096}}),
+              HasSubstr("no descriptors pass over TCP"));
+}
+
+TEST_F(RemoteTest, AWorkerGivesItsOwnAddressAndNoOther) {
+  TestSwitch sw(options());
+  for (const uint32_t ip : {0x7f000002u, 0x0a000005u, 0u}) {
+    Json message = join_of(kRed);
+    message["address"]["ip"] = ip;
+    EXPECT_THAT(Peer(sw.tcp_address()).refusal(message),
+                HasSubstr("is not the address 127.0.0.1 that the control connection comes from"));
+  }
+  EXPECT_TRUE(sw.status()["jobs"].empty());
+}
+
+TEST_F(RemoteTest, AForeignTenantIsKeptOut) {
+  TestSwitch sw(options());
+  const Peer red(sw.tcp_address());
+  ASSERT_EQ(red.ask(join_of(kRed))["type"], "joined");
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kBlue, 1)),
+              HasSubstr("job 'job' does not belong to tenant 'blue'"));
+  // It does not even learn the job's name.
+  const auto theirs = control::query_status(sw.tcp_address(), kTimeoutNs, kBlue);
+  ASSERT_TRUE(theirs) << theirs.error().text;
+  EXPECT_TRUE((*theirs)["jobs"].empty());
+  const auto own = control::query_status(sw.tcp_address(), kTimeoutNs, kRed);
+  ASSERT_TRUE(own) << own.error().text;
+  ASSERT_EQ((*own)["jobs"].size(), 1u);
+  EXPECT_EQ((*own)["jobs"][0]["name"], "job");
+  const auto nobody = control::query_status(sw.tcp_address(), kTimeoutNs);
+  ASSERT_FALSE(nobody);
+  EXPECT_THAT(nobody.error().text, HasSubstr("the token is missing"));
+}
+
+TEST_F(RemoteTest, UsersOfTheSwitchsHostAndTenantsDoNotMix) {
+  if (::geteuid() != 0) return;  // being two users takes root
+  const test::TempDir folder;
+  ::chmod((folder / "").c_str(), 0755);
+  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.socket_mode = 0666; }),
+                folder / "");
+  const auto as_user = [&](uid_t uid, const Json& message) {
+    // A socket's credentials are those of when it was connected. glibc's call would change all
+    // threads.
+    std::string text;
+    std::thread([&] {
+      ASSERT_EQ(::syscall(SYS_setresuid, -1, uid, -1), 0);
+      const Peer peer(sw.socket_path());
+      const Json answer = peer.ask(message);
+      text = answer["type"] == "refused" ? answer["text"].get<std::string>() : "";
+    }).join();
+    return text;
+  };
+  const Peer red(sw.tcp_address());
+  ASSERT_EQ(red.ask(join_of(kRed))["type"], "joined");
+  EXPECT_THAT(as_user(12345, join_of(kRed, 1)), HasSubstr("root alone may join it"));
+  EXPECT_EQ(Peer(sw.socket_path()).ask(join_of("", 1))["type"], "joined");
+  // And the other way round.
+  const Peer local(sw.socket_path());
+  ASSERT_EQ(local.ask(join_of("", 0, "local"))["type"], "joined");
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed, 1, "local")),
+              HasSubstr("job 'local' does not belong to tenant 'red'"));
+}
+
+TEST_F(RemoteTest, AnonymousWorkersAreATenantOfTheirOwn) {
+  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.allow_anonymous = true; }));
+  const Peer anonymous(sw.tcp_address());
+  ASSERT_EQ(anonymous.ask(join_of(""))["type"], "joined");
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed, 1)),
+              HasSubstr("does not belong to tenant 'red'"));
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed + "x", 1)),
+              HasSubstr("the token is unknown"));
+  EXPECT_EQ(Peer(sw.tcp_address()).ask(join_of("", 1))["type"], "joined");
+}
+
+TEST_F(RemoteTest, ARestartedSwitchKnowsWhoseTheJobIs) {
+  const test::TempDir folder;
+  {
+    auto state = switchd::StateFile::open(folder / "switch.sock.state");
+    ASSERT_TRUE(state);
+    ASSERT_TRUE(state->put({.name = "job",
+                            .id = 5,
+                            .key = 77,
+                            .uid = UINT32_MAX,
+                            .workers = 2,
+                            .epoch = 4097,
+                            .lanes = 1,
+                            .slot_bytes = 1024,
+                            .window = 32,
+                            .first_slot = 0,
+                            .slots_per_lane = 64,
+                            .tenant = "red"}));
+  }
+  TestSwitch sw(options(), folder / "");
+  EXPECT_EQ(sw.status()["jobs"][0]["tenant"], "red");
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(rejoin_of("")), HasSubstr("the token is missing"));
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(rejoin_of(kBlue)),
+              HasSubstr("does not belong to tenant 'blue'"));
+  Json foreign = rejoin_of(kRed);
+  foreign["address"]["ip"] = 0x0a000005;
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(foreign), HasSubstr("is not the address 127.0.0.1"));
+  const Json back = Peer(sw.tcp_address()).ask(rejoin_of(kRed));
+  EXPECT_EQ(back["type"], "joined") << back;
+  EXPECT_EQ(back["job_id"], 5);
+}
+
+TEST_F(RemoteTest, SlowStrangersAreClosedAndHoldUpNobody) {
+  TestSwitch sw(options([](switchd::ConductorConfig& config) {
+    config.join_timeout_ns = 300'000'000;
+    config.max_unjoined = 3;
+  }));
+  std::vector<Peer> strangers;
+  for (int i = 0; i < 3; ++i) {
+    strangers.emplace_back(sw.tcp_address());
+    // The beginning of a message that never ends.
+    ASSERT_EQ(::send(strangers.back().fd(), "\x20\0\0\0{", 5, MSG_NOSIGNAL), 5);
+  }
+  const Peer fourth(sw.tcp_address());
+  EXPECT_THAT(fourth.hear().value("text", ""), HasSubstr("(control.max_unjoined)"));
+  const auto local = control::query_status(sw.socket_path(), kTimeoutNs);
+  EXPECT_TRUE(local) << "the unix socket has nothing to do with it";
+  for (const Peer& stranger : strangers) EXPECT_TRUE(stranger.closed());
+  EXPECT_EQ(Peer(sw.tcp_address()).ask(join_of(kRed))["type"], "joined");
+}
+
+TEST_F(RemoteTest, TooLargeAMessageClosesTheConnection) {
+  TestSwitch sw(options());
+  const Peer peer(sw.tcp_address());
+  ASSERT_EQ(::send(peer.fd(), "\xff\xff\xff\x7f", 4, MSG_NOSIGNAL), 4);
+  EXPECT_THAT(peer.hear().value("text", ""), HasSubstr("2147483647 bytes; 1 to 16384"));
+  EXPECT_TRUE(peer.closed());
+}
+
+TEST_F(RemoteTest, AWorkerThatNeverReadsHoldsUpNobody) {
+  TestSwitch sw(options());
+  const Peer deaf(sw.tcp_address());
+  ASSERT_EQ(deaf.ask(join_of(kRed))["type"], "joined");
+  control::Connection asking = *control::Connection::open(sw.tcp_address(), kTimeoutNs);
+  // Answers pile up until the switch gives it up.
+  bool lost = false;
+  const Json status = {{"type", "status"}, {"token", kRed}};
+  for (const Nanos deadline = now_ns() + 3 * kTimeoutNs; !lost && now_ns() < deadline;)
+    lost = !asking.send(status);
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(sw.status()["jobs"].size(), 1u);
+}
+
+TEST_F(RemoteTest, AWorkerThatIsGoneIsNamedByItsAddress) {
+  TestSwitch sw(options());
+  {
+    const Peer first(sw.tcp_address());
+    ASSERT_EQ(first.ask(join_of(kRed))["type"], "joined");
+    const Peer second(sw.tcp_address());
+    EXPECT_THAT(second.refusal(join_of(kRed)), HasSubstr("was joined by 127.0.0.1:"));
+  }
+  for (int i = 0; i < 1000 && !sw.status()["jobs"].empty(); ++i) ::usleep(5000);
+  EXPECT_TRUE(sw.status()["jobs"].empty());
+}
+
+// ---- the start
+
+TEST_F(RemoteTest, ListeningToAnybodyMustBeMeant) {
+  EXPECT_THAT(start_error([](switchd::ConductorConfig&) {}),
+              HasSubstr("set control.token_file, or control.allow_anonymous: true"));
+  EXPECT_EQ(start_error([](switchd::ConductorConfig& config) { config.allow_anonymous = true; }),
+            "no error");
+}
+
+TEST_F(RemoteTest, ATokenFileThatOthersMayReadEndsTheStart) {
+  const std::string file = token_file();
+  ::chmod(file.c_str(), 0644);
+  const auto use = [&](switchd::ConductorConfig& config) { config.token_file = file; };
+  EXPECT_THAT(start_error(use), HasSubstr("the token file " + file));
+  EXPECT_THAT(start_error(use), HasSubstr("has mode 0644"));
+  ::unlink(file.c_str());
+  EXPECT_THAT(start_error(use), HasSubstr("cannot open the token file " + file));
+}
+
+}  // namespace
+}  // namespace ina
