@@ -114,6 +114,7 @@ class NetworkTestBed:
     no frame is longer than the MTU, as on a wire."""
 
     switch_ip = "10.77.0.254"
+    kernel_ip = "10.77.0.253"
 
     def __init__(self, hosts, mtu=1500, offloads=False):
         self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
@@ -123,6 +124,7 @@ class NetworkTestBed:
         self.switch = None
         self.daemon = None
         self._folder = None
+        self._ports = hosts
         atexit.register(self.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             # An exit by signal runs no atexit functions; an exception does.
@@ -168,18 +170,31 @@ class NetworkTestBed:
     def ports_yaml(self):
         """The section of ina-switchd's configuration with the shm port and a port for each host."""
         lines = ["ports:", "  - {name: shm0, type: shm}"]
-        for host in self.hosts:
-            lines.append(f"  - {{name: {self.port(host.number)}, type: ethdev, ip: {self.switch_ip}, "
-                         f'mtu: {self.mtu}, device: "{self.device(host.number)}"}}')
+        for number in range(self._ports):
+            lines.append(f"  - {{name: {self.port(number)}, type: ethdev, ip: {self.switch_ip}, "
+                         f'mtu: {self.mtu}, device: "{self.device(number)}"}}')
         return "\n".join(lines) + "\n"
 
-    def start_switch(self, ina_switchd, folder, more=""):
+    def join_own_kernel(self):
+        """Makes the kernel of the switch's own machine one more host of the network, at kernel_ip,
+        by a veth pair whose other end is one of the switch's ports."""
+        near, far = "ina0", self.port(len(self.hosts))
+        self.switch.run("ip", "link", "add", near, "mtu", self.mtu, "type", "veth", "peer", "name",
+                        far, "mtu", self.mtu)
+        self.switch.run("ip", "address", "add", f"{self.kernel_ip}/24", "dev", near)
+        for interface in (near, far):
+            self.switch.run("ethtool", "-K", interface, "tx", "off", "gso", "off", "tso", "off",
+                            "gro", "off")
+            self.switch.run("ip", "link", "set", interface, "up")
+        self._ports = len(self.hosts) + 1
+
+    def start_switch(self, ina_switchd, folder, more="", control=""):
         """Starts ina-switchd between the hosts and waits until it serves. `folder`: for its files;
-        `more`: sections of its configuration."""
+        `more`: sections of its configuration; `control`: keys of that section."""
         self._folder = pathlib.Path(folder)
         config = self._folder / "switchd.yaml"
         config.write_text(f"log: {{file: {self._folder / 'log'}}}\n"
-                          f"control: {{socket: {self.socket}}}\n"
+                          f"control: {{socket: {self.socket}, {control}}}\n"
                           f"eal: {{file_prefix: {self._prefix}, huge: no, memory: 192 MiB}}\n"
                           f"{self.ports_yaml()}{more}", encoding="utf-8")
         self.daemon = self.switch.start(ina_switchd, "--config", config)

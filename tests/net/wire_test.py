@@ -4,6 +4,7 @@ libina's udp: transport, and workers written from the specification alone (secon
     wire_test.py INA_SWITCHD INACTL LOAD_WORKER
 """
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -62,6 +63,26 @@ class WireTest(unittest.TestCase):
                     status = bed.status(INACTL)
                     self.assertEqual(status["aggregator"]["slots_used"], 0)
                     bed.close()
+
+    def test_workers_join_over_tcp_through_the_switch_itself(self):
+        with tempfile.TemporaryDirectory(prefix="ina-wire-") as folder:
+            tokens = pathlib.Path(folder) / "tokens"
+            tokens.write_text("rack open-sesame-open-sesame\n", encoding="utf-8")
+            tokens.chmod(0o600)
+            bed = NetworkTestBed(2)
+            self.addCleanup(bed.close)
+            bed.join_own_kernel()
+            bed.start_switch(INA_SWITCHD, folder,
+                             control=f"listen: 0.0.0.0:7583, token_file: {tokens}")
+            workers = []
+            for rank, host in enumerate(bed.hosts):
+                url = (f"udp:{bed.switch_ip}?control=tcp:{bed.kernel_ip}:7583"
+                       f"&port={bed.port(rank)}")
+                workers.append(host.start(LOAD_WORKER, url, "tcp", rank, 2, 20_000, 5,
+                                          env=os.environ | {"INA_TOKEN": "open-sesame-open-sesame"},
+                                          stdout=subprocess.PIPE, text=True))
+            for worker in workers:
+                self.expect(worker, "INA_OK")
 
     def test_jumbo_frames(self):
         bed = self.bed(2, "aggregator: {slots: 512, slot_bytes: 8192}\n", mtu=9000)
