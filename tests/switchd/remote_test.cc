@@ -317,6 +317,16 @@ TEST_F(RemoteTest, AWorkerThatNeverReadsHoldsUpNobody) {
   EXPECT_EQ(sw.status()["jobs"].size(), 1u);
 }
 
+TEST_F(RemoteTest, AStatusLargerThanTheSocketComesAsItIsRead) {
+  constexpr size_t kPorts = 60'000;
+  TestSwitch sw(options([](switchd::ConductorConfig& config) {
+    config.frame_ports.assign(kPorts, {std::string(60, 'p'), {}});
+  }));
+  const auto status = control::query_status(sw.tcp_address(), 3 * kTimeoutNs, kRed);
+  ASSERT_TRUE(status) << status.error().text;
+  EXPECT_EQ((*status)["ports"].size(), 1 + kPorts);
+}
+
 TEST_F(RemoteTest, AWorkerThatIsGoneIsNamedByItsAddress) {
   TestSwitch sw(options());
   {
