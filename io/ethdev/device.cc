@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 
@@ -37,15 +37,19 @@ bool copies_on_tx(std::string_view driver, const rte_device* device) {
   return !zero_copy && (driver == "net_memif" || driver == "net_af_packet" || driver == "net_tap");
 }
 
-/// Bytes of a place in the ring of an AF_PACKET device, which wants buffers as large, whatever the
-/// mtu.
-uint32_t ring_place_bytes(const rte_device* device) {
-  constexpr uint32_t kDefault = 2048;
+/// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), whatever
+/// the mtu is.
+uint32_t ring_frame_bytes(std::string_view driver, const rte_device* device) {
   const rte_devargs* const arguments = rte_dev_devargs(device);
-  const char* const given =
-      arguments && arguments->args ? std::strstr(arguments->args, "framesz=") : nullptr;
-  return given ? static_cast<uint32_t>(std::strtoul(given + std::strlen("framesz="), nullptr, 10))
-               : kDefault;
+  if (driver != "net_af_packet" || arguments == nullptr || arguments->args == nullptr) return 0;
+  constexpr std::string_view kKey = "framesz=";
+  const std::string_view text = arguments->args;
+  const size_t at = text.find(kKey);
+  uint32_t bytes = 0;
+  if (at != std::string_view::npos)
+    std::from_chars(text.data() + at + kKey.size(), text.data() + text.size(), bytes);
+  constexpr uint32_t kMaxBytes = 1 << 15;  // buffers count their bytes in 16 bits
+  return std::min(bytes, kMaxBytes);
 }
 
 rte_mempool* make_pool(const char* kind, uint16_t port_id, uint32_t buffers, uint32_t data_bytes) {
@@ -134,9 +138,9 @@ Result<void> Device::configure(const DeviceConfig& config) {
   // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
   const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
   // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
-  if (driver == "net_af_packet") whole_frame = std::max(whole_frame, ring_place_bytes(info.device));
-  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers, whole_frame);
+  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
+  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers,
+                       std::max(whole_frame, ring_frame_bytes(driver, info.device)));
   // A chained frame has two buffers if no other frame shares its payload.
   tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
                                  : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);

@@ -160,10 +160,9 @@ class NetworkTestBed:
 
     def device(self, number):
         """DPDK's arguments for an AF_PACKET device at the switch's interface to a host."""
-        frame_bytes = 2048
-        while frame_bytes < self.mtu + 128:
-            frame_bytes *= 2
-        block_bytes = max(frame_bytes, 1 << 16)
+        # A frame with its headers in the ring; blocks are whole frames and whole pages.
+        frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
+        block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
         return (f"net_af_packet{number},iface={self.port(number)},qpairs=1,blocksz={block_bytes},"
                 f"framesz={frame_bytes},framecnt=512")
 
@@ -192,6 +191,7 @@ class NetworkTestBed:
         """Starts ina-switchd between the hosts and waits until it serves. `folder`: for its files;
         `more`: sections of its configuration; `control`: keys of that section."""
         self._folder = pathlib.Path(folder)
+        (self._folder / "log").unlink(missing_ok=True)
         config = self._folder / "switchd.yaml"
         config.write_text(f"log: {{file: {self._folder / 'log'}}}\n"
                           f"control: {{socket: {self.socket}, {control}}}\n"
