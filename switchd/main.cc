@@ -122,6 +122,7 @@ Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Co
     ethdev.rx_descriptors = port.rx_descriptors;
     ethdev.tx_descriptors = port.tx_descriptors;
     ethdev.slot_bytes = config.aggregator.slot_bytes;
+    ethdev.ecn = config.congestion.ecn;
     if (bridged) {
       ethdev.bridged = true;
       ethdev.switch_ips = switch_ips;

@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kUnit = 256;  // a fragment, in the windows' fixed point
 constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
 constexpr uint64_t kInitialCongestionWindow = 32 * kUnit;
+// A loss need not mean congestion, and what a job begins with is little for any network.
+constexpr uint64_t kLeastAfterLoss = kInitialCongestionWindow;
 constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 // With static slots, every this many time-outs the fallback is asked instead of sending again.
 constexpr uint8_t kQueryEvery = 4;
@@ -365,7 +367,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
   // Asked for what it sent: that was lost on the way to the switch.
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
-    congested(seq);
+    congested(seq, kLeastAfterLoss);
   fragment.bound = question.instance + 1;
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);
@@ -448,11 +450,10 @@ std::byte* Engine::kept_row(Seq seq) {
   return kept_.get() + seq.value % ring_.size() * config_.slot_bytes;
 }
 
-void Engine::congested(Seq seq) {
+/// `least`: how small the window may become, in its unit.
+void Engine::congested(Seq seq, uint64_t least) {
   slow_start_ = false;
   if (seq < congestion_recovery_) return;
-  // A loss need not mean congestion; what a job begins with is little for any network.
-  const uint64_t least = config_.lossy_link ? kInitialCongestionWindow : kMinCongestionWindow;
   congestion_window_ = std::max(std::min(least, config_.window * kUnit), congestion_window_ / 2);
   congestion_recovery_ = next_;
 }
@@ -470,7 +471,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     overtaken.state = State::kOverdue;
     overdue_.push_back(overtaken_end_);
     // With slots of its own nothing of it goes round.
-    if (config_.fixed_slots) congested(overtaken_end_);
+    if (config_.fixed_slots) congested(overtaken_end_, kLeastAfterLoss);
   }
 }
 
@@ -479,7 +480,7 @@ void Engine::adjust_windows(const Message& message, Seq seq) {
   const uint64_t most = config_.window * kUnit;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
-    congested(seq);
+    congested(seq, kMinCongestionWindow);
   } else if (congestion_window_ < most) {
     const uint64_t more = slow_start_ ? kUnit : kUnit * kUnit / congestion_window_;
     congestion_window_ = std::min(most, congestion_window_ + more);

@@ -239,7 +239,7 @@ class Engine {
   Nanos timeout_after(uint8_t timeouts) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
   void adjust_windows(const wire::Message& message, Seq seq);
-  void congested(Seq seq);
+  void congested(Seq seq, uint64_t least);
   void look_after_overtaken(const Fragment& by, Seq seq);
 
   EngineConfig config_;

@@ -104,6 +104,7 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
   held_count_ = device_->rx(held_.data(), room);
+  full_bursts_ = held_count_ == room ? full_bursts_ + 1 : 0;
   transit_count_ = 0;
   counters_.rx_packets += held_count_;
   for (uint16_t i = 0; i < held_count_; ++i) rte_prefetch0(data_of(held_[i]));
@@ -276,7 +277,9 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
       reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, wire::kFrameHeaderBytes));
   // The checksum is made anew for each worker, over a payload that is in the cache by then. Its
   // part over the payload is the same for all of them and could be combined instead.
-  wire::encode_headers(envelope, message, payload, {headers, wire::kFrameHeaderBytes});
+  wire::Message marked = message;
+  if (congested() && message.type == wire::Type::kResult) marked.flags |= wire::kFlagEcn;
+  wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes});
   if (!payload.empty() && !append_payload(frame, payload)) {
     rte_pktmbuf_free(frame);
     counters_.drops.add(DropReason::kNoBuffer);

@@ -25,6 +25,7 @@ struct EthdevPortConfig {
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
   uint32_t slot_bytes = 1024;
+  bool ecn = true;  ///< mark results while frames come in faster than they are handled
   uint16_t max_endpoints = 256;
   bool bridged = false;  ///< what is not for the switch goes to transit() instead of being dropped
   std::vector<uint32_t> switch_ips{};  ///< bridged: addresses of the other ports, answered here too
@@ -78,6 +79,8 @@ class EthdevPort {
  private:
   EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device);
 
+  /// Workers send faster than their frames are handled: the device's queue grows.
+  bool congested() const { return config_.ecn && full_bursts_ >= kFullBurstsOfCongestion; }
   bool is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const;
   void put_aside(size_t place);
   /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
@@ -100,6 +103,8 @@ class EthdevPort {
   // Receiving: the buffers of the burst that the datapath still reads.
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
+  static constexpr uint32_t kFullBurstsOfCongestion = 4;
+  uint32_t full_bursts_ = 0;  ///< one after another
   std::array<Transit, Device::kMaxBurst> transit_{};
   uint16_t transit_count_ = 0;
 

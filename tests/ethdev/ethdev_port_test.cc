@@ -106,7 +106,9 @@ TEST_F(EthdevPortTest, SumsOfThreeWorkersGoToAllThree) {
   std::vector<Bytes> in;
   for (uint32_t seq = 0; seq < kFragments; ++seq)
     for (const uint32_t worker : {2, 0, 1}) in.push_back(grad(worker, seq));
-  open(in);
+  EthdevPortConfig config;
+  config.ecn = false;
+  open(in, config);
   std::vector<EndpointIndex> endpoints;
   for (const uint32_t worker : {0, 1, 2}) endpoints.push_back(bind(worker));
 
@@ -326,6 +328,33 @@ TEST_F(EthdevPortTest, PayloadsThatAreNoResultsMayChangeAfterTx) {
   }
   port_->tx_flush();
   EXPECT_EQ(sent(), expected);
+}
+
+TEST_F(EthdevPortTest, ResultsAreMarkedWhileFramesComeFasterThanTheyAreHandled) {
+  constexpr uint32_t kBurst = 32;
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < 6 * kBurst + 5; ++seq) in.push_back(grad(0, seq));
+  for (const bool ecn : {true, false}) {
+    EthdevPortConfig config;
+    config.ecn = ecn;
+    open(in, config);
+    const EndpointIndex endpoint = bind(0);
+    const std::vector<int32_t> row(kElements);
+    receive_all(kBurst, [&](const RxPacket& packet) {
+      wire::Message result = message(wire::Type::kResult, packet.message.seq, kElements);
+      result.origin = wire::Origin::kSwitch;
+      ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(row)));
+    });
+    const auto frames = sent();
+    ASSERT_EQ(frames.size(), in.size());
+    for (const Bytes& bytes : frames) {
+      const auto frame = wire::parse_frame(bytes, 0, 0);
+      ASSERT_TRUE(frame);
+      const uint32_t burst = frame->message.seq / kBurst;
+      EXPECT_EQ((frame->message.flags & wire::kFlagEcn) != 0, ecn && burst >= 3 && burst < 6)
+          << frame->message.seq;
+    }
+  }
 }
 
 TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
