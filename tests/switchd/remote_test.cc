@@ -318,7 +318,7 @@ TEST_F(RemoteTest, AWorkerThatNeverReadsHoldsUpNobody) {
 }
 
 TEST_F(RemoteTest, AStatusLargerThanTheSocketComesAsItIsRead) {
-  constexpr size_t kPorts = 60'000;
+  constexpr size_t kPorts = 20'000;
   TestSwitch sw(options([](switchd::ConductorConfig& config) {
     config.frame_ports.assign(kPorts, {std::string(60, 'p'), {}});
   }));
