@@ -11,6 +11,7 @@ at the end of the process at the latest, and by SIGTERM and SIGINT.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import pathlib
@@ -89,6 +90,12 @@ class Namespace:
             if process.stdout:
                 process.stdout.close()
         self.processes.clear()
+        # What these started, and left behind.
+        strays = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True,
+                                check=False).stdout
+        for pid in map(int, strays.split()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
 
 
@@ -186,6 +193,13 @@ class NetworkTestBed:
                             "gro", "off")
             self.switch.run("ip", "link", "set", interface, "up")
         self._ports = len(self.hosts) + 1
+
+    def start_kernel_bridge(self):
+        """Has the kernel of the switch's machine forward between the hosts, instead of a switch."""
+        self.switch.run("ip", "link", "add", "bridge0", "type", "bridge")
+        for host in self.hosts:
+            self.switch.run("ip", "link", "set", self.port(host.number), "master", "bridge0")
+        self.switch.run("ip", "link", "set", "bridge0", "up")
 
     def start_switch(self, ina_switchd, folder, more="", control=""):
         """Starts ina-switchd between the hosts and waits until it serves. `folder`: for its files;
