@@ -105,7 +105,7 @@ class Team:
                 for command in self.commands:
                     self.processes.append(subprocess.Popen(
                         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                        env=os.environ | self.environment, start_new_session=True))
+                        env=os.environ | self.environment, process_group=0))
             self.accept_all(listener)
 
     def accept_all(self, listener):

@@ -2,7 +2,10 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <netinet/udp.h>
 #include <netpacket/packet.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -20,6 +23,9 @@ namespace {
 // What the kernel may hold of results that nobody has fetched yet: a window of some MiB, with the
 // kernel's own overhead for small datagrams. Without privileges it gives less.
 constexpr int kSocketBufferBytes = 16 << 20;
+// Of one message that the kernel cuts up: its own limits.
+constexpr size_t kMaxDatagrams = 64;
+constexpr size_t kMaxMessageBytes = 65535 - wire::kIpv4Bytes - wire::kUdpBytes;
 
 std::string system_error() {
   return std::strerror(errno);
@@ -55,7 +61,21 @@ Result<uint32_t> source_towards(uint32_t ip) {
 struct Interface {
   wire::MacAddress mac{};
   uint32_t mtu = 0;
+  bool segments = false;  ///< datagrams that are sent in one piece leave it one by one
 };
+
+/// A veth that need not compute checksums hands its peer what the kernel has not cut up yet, and an
+/// AF_PACKET port of a switch at the other end takes that for one frame that is too long.
+bool passes_uncut(int any_socket, ifreq request) {
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  request.ifr_data = reinterpret_cast<char*>(&driver);
+  if (::ioctl(any_socket, SIOCETHTOOL, &request) != 0 || std::strcmp(driver.driver, "veth") != 0)
+    return false;
+  ethtool_value checksums{.cmd = ETHTOOL_GTXCSUM, .data = 1};
+  request.ifr_data = reinterpret_cast<char*>(&checksums);
+  return ::ioctl(any_socket, SIOCETHTOOL, &request) != 0 || checksums.data != 0;
+}
 
 /// The interface that has this address.
 Result<Interface> interface_of(uint32_t ip) {
@@ -85,6 +105,7 @@ Result<Interface> interface_of(uint32_t ip) {
     return fail(INA_ERR_INTERNAL,
                 "interface " + name + " does not tell its MTU: " + system_error());
   found.mtu = static_cast<uint32_t>(request.ifr_mtu);
+  found.segments = !passes_uncut(any.get(), request);
   return found;
 }
 
@@ -94,8 +115,11 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   const auto prefixed = [&](const Error& error) {
     return fail(error.status, "URL \"" + url.text + "\": " + error.text);
   };
-  if (auto known = url.check_keys({"ip", "control", "port"}); !known)
+  if (auto known = url.check_keys({"ip", "control", "port", "gso"}); !known)
     return tl::unexpected(known.error());
+  const std::string gso = url.get("gso", "auto");
+  if (gso != "auto" && gso != "off")
+    return prefixed({INA_ERR_INVALID, "gso=" + gso + " is neither auto nor off"});
   const auto towards = parse_ipv4(url.path);
   if (!towards) return prefixed(towards.error());
   const auto ip = url.has("ip") ? url.ipv4("ip") : source_towards(*towards);
@@ -107,16 +131,18 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
     return prefixed({INA_ERR_INVALID, "an MTU of " + std::to_string(interface->mtu) +
                                           " leaves no room for a fragment"});
   std::unique_ptr<UdpTransport> transport(
-      new UdpTransport(url, {interface->mac, *ip, 0}, interface->mtu - kAround));
+      new UdpTransport(url, {interface->mac, *ip, 0}, interface->mtu - kAround,
+                       gso == "auto" && interface->segments));
   if (auto opened = transport->open_socket(); !opened) return prefixed(opened.error());
   return transport;
 }
 
-UdpTransport::UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes)
+UdpTransport::UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes, bool segment)
     : url_(std::move(url)),
       own_(own),
       max_slot_bytes_(max_slot_bytes),
-      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      segment_(segment) {}
 
 Result<void> UdpTransport::open_socket() {
   Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -134,6 +160,9 @@ Result<void> UdpTransport::open_socket() {
     if (::setsockopt(fd.get(), SOL_SOCKET, forced, &kSocketBufferBytes,
                      sizeof kSocketBufferBytes) != 0)
       ::setsockopt(fd.get(), SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+  // Kernels before 4.18 do not know it.
+  const int unset = 0;
+  if (::setsockopt(fd.get(), SOL_UDP, UDP_SEGMENT, &unset, sizeof unset) != 0) segment_ = false;
   own_.udp_port = ntohs(own.sin_port);
   socket_ = std::move(fd);
   return {};
@@ -151,6 +180,8 @@ void UdpTransport::bind(const FrameBinding& binding) {
   datagram_bytes_ = wire::kInaHeaderBytes + binding.slot_bytes;
   // One byte more shows that a datagram was longer.
   const size_t stride = (datagram_bytes_ + 1 + 63) / 64 * 64;
+  tx_ina_headers_.resize(kBurst);
+  tx_parts_.assign(2 * kBurst, iovec{});
   outgoing_.assign(kBurst, Outgoing{});
   tx_headers_.assign(kBurst, mmsghdr{});
   rx_bytes_.assign(kBurst * stride, std::byte{});
@@ -159,10 +190,13 @@ void UdpTransport::bind(const FrameBinding& binding) {
   rx_headers_.assign(kBurst, mmsghdr{});
   for (size_t i = 0; i < kBurst; ++i) {
     Outgoing& out = outgoing_[i];
-    out.parts[0] = {out.header.data(), out.header.size()};
+    const cmsghdr segment{.cmsg_len = CMSG_LEN(sizeof(uint16_t)),
+                          .cmsg_level = SOL_UDP,
+                          .cmsg_type = UDP_SEGMENT};
+    std::memcpy(out.control.data(), &segment, sizeof segment);
     tx_headers_[i].msg_hdr.msg_name = &out.to;
     tx_headers_[i].msg_hdr.msg_namelen = sizeof out.to;
-    tx_headers_[i].msg_hdr.msg_iov = out.parts.data();
+    tx_headers_[i].msg_hdr.msg_control = out.control.data();
     rx_parts_[i] = {rx_bytes_.data() + i * stride, datagram_bytes_ + 1};
     rx_headers_[i].msg_hdr.msg_iov = &rx_parts_[i];
     rx_headers_[i].msg_hdr.msg_iovlen = 1;
@@ -173,38 +207,82 @@ void UdpTransport::bind(const FrameBinding& binding) {
 
 size_t UdpTransport::tx_burst(std::span<const TxPacket> packets) {
   if (!bound_) return 0;
-  const size_t count = std::min(packets.size(), kBurst);
-  for (size_t i = 0; i < count; ++i) {
-    const TxPacket& packet = packets[i];
-    Outgoing& out = outgoing_[i];
-    const wire::Envelope envelope{.source = {},
-                                  .destination = {},
-                                  .job = binding_.job,
-                                  .job_key = binding_.job_key,
-                                  .tag = 0};
-    wire::encode_ina_header(envelope, packet.message, {packet.payload, packet.payload_bytes},
-                            out.header);
-    // The kernel only reads it; iovec has no const.
-    out.parts[1] = {const_cast<std::byte*>(packet.payload), packet.payload_bytes};
-    tx_headers_[i].msg_hdr.msg_iovlen = packet.payload_bytes == 0 ? 1 : 2;
-    out.to = socket_address(
-        binding_.switch_address.ip,
-        static_cast<uint16_t>(binding_.switch_address.udp_port + packet.message.lane));
-  }
-  size_t taken = 0;
-  while (taken < count) {
-    const int sent = ::sendmmsg(socket_.get(), tx_headers_.data() + taken,
-                                static_cast<unsigned>(count - taken), MSG_DONTWAIT);
-    if (sent > 0) {
-      taken += static_cast<size_t>(sent);
+  packets = packets.first(std::min(packets.size(), kBurst));
+  lay_out(packets);
+  size_t sent = 0;
+  while (sent < messages_) {
+    const int now = ::sendmmsg(socket_.get(), tx_headers_.data() + sent,
+                               static_cast<unsigned>(messages_ - sent), MSG_DONTWAIT);
+    if (now > 0) {
+      sent += static_cast<size_t>(now);
     } else if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM) {
       break;
+    } else if ((errno == EIO || errno == EINVAL) && outgoing_[sent].datagrams > 1) {
+      // Kernels before 6.11 cut nothing up for an interface that does not compute checksums.
+      segment_ = false;
+      break;
     } else if (errno != EINTR) {
-      ++taken;  // as lost as on the wire: it is asked for later
+      ++sent;  // as lost as on the wire: it is asked for later
     }
   }
+  // With several lanes some behind these may have gone. They go again, and count once.
+  size_t taken = packets.size();
+  for (; sent < messages_; ++sent) taken = std::min(taken, outgoing_[sent].place);
   for (size_t i = 0; i < taken; ++i) counters_.bytes_copied += packets[i].payload_bytes;
   return taken;
+}
+
+bool UdpTransport::Outgoing::takes(size_t more_bytes) const {
+  return more_bytes <= datagram_bytes && bytes == datagrams * datagram_bytes &&
+         datagrams < kMaxDatagrams && bytes + more_bytes <= kMaxMessageBytes;
+}
+
+/// Makes messages of the packets, in their order within each lane.
+void UdpTransport::lay_out(std::span<const TxPacket> packets) {
+  messages_ = 0;
+  iovec* part = tx_parts_.data();
+  for (uint16_t lane = 0; lane < binding_.lanes; ++lane) {
+    Outgoing* out = nullptr;
+    for (size_t i = 0; i < packets.size(); ++i) {
+      const TxPacket& packet = packets[i];
+      if (packet.message.lane != lane) continue;
+      const size_t bytes = wire::kInaHeaderBytes + packet.payload_bytes;
+      if (!out || !segment_ || !out->takes(bytes)) {
+        out = &outgoing_[messages_];
+        out->to =
+            socket_address(binding_.switch_address.ip,
+                           static_cast<uint16_t>(binding_.switch_address.udp_port + lane));
+        out->place = i;
+        out->datagrams = out->bytes = 0;
+        out->datagram_bytes = bytes;
+        tx_headers_[messages_].msg_hdr.msg_iov = part;
+        ++messages_;
+      }
+      const wire::Envelope envelope{.source = {},
+                                    .destination = {},
+                                    .job = binding_.job,
+                                    .job_key = binding_.job_key,
+                                    .tag = 0};
+      auto& header = tx_ina_headers_[i];
+      wire::encode_ina_header(envelope, packet.message, {packet.payload, packet.payload_bytes},
+                              header);
+      *part++ = {header.data(), header.size()};
+      // The kernel only reads it; iovec has no const.
+      if (packet.payload_bytes != 0)
+        *part++ = {const_cast<std::byte*>(packet.payload), packet.payload_bytes};
+      ++out->datagrams;
+      out->bytes += bytes;
+      msghdr& message = tx_headers_[messages_ - 1].msg_hdr;
+      message.msg_iovlen = static_cast<size_t>(part - message.msg_iov);
+    }
+  }
+  for (size_t i = 0; i < messages_; ++i) {
+    Outgoing& out = outgoing_[i];
+    const auto datagram_bytes = static_cast<uint16_t>(out.datagram_bytes);
+    std::memcpy(CMSG_DATA(reinterpret_cast<cmsghdr*>(out.control.data())), &datagram_bytes,
+                sizeof datagram_bytes);
+    tx_headers_[i].msg_hdr.msg_controllen = out.datagrams > 1 ? out.control.size() : 0;
+  }
 }
 
 size_t UdpTransport::rx_burst(std::span<RxPacket> packets) {

@@ -1,11 +1,13 @@
 // The client's udp: transport: plain sockets, for hosts that cannot give up a NIC and for trying
 // things out. No privileges, no DPDK; the kernel's network stack is in the way of each datagram.
 //
-//   udp:10.0.0.1:7585?control=...&ip=10.0.0.2
+//   udp:10.0.0.1?control=...&ip=10.0.0.2
 //
 //   path      not the address of the switch's Ethernet port (the switch tells that), but any on the
 //             way to it: by it the kernel chooses the worker's own address
 //   ip        the worker's own IPv4 address, where the kernel's choice is not the right one
+//   gso       auto: fragments go to the kernel several at a time, for it or the NIC to cut up, where
+//             that works; off: one at a time
 //   control   the switch's control socket; read by libina, not here
 //   port      name of the switch's port, if it has several; likewise
 //
@@ -47,9 +49,10 @@ class UdpTransport final : public FrameTransport {
  private:
   static constexpr size_t kBurst = 64;
 
-  UdpTransport(Url url, const wire::Address& own, uint32_t mtu);
+  UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes, bool segment);
 
   Result<void> open_socket();
+  void lay_out(std::span<const TxPacket> packets);
   bool accept(const mmsghdr& received, const std::byte* bytes, RxPacket& packet) const;
 
   const Url url_;
@@ -61,14 +64,24 @@ class UdpTransport final : public FrameTransport {
   bool bound_ = false;
   TransportCounters counters_;
 
-  // One datagram each, laid out once by bind().
+  /// What one sendmsg() gets: datagrams to one UDP port, all of the same length, but the last may be
+  /// shorter.
   struct Outgoing {
-    std::array<std::byte, wire::kInaHeaderBytes> header;
-    std::array<iovec, 2> parts;
-    sockaddr_in to;
+    sockaddr_in to{};
+    size_t place = 0;  ///< of its first packet in the burst
+    size_t datagrams = 0;
+    size_t datagram_bytes = 0;
+    size_t bytes = 0;
+    bool takes(size_t more_bytes) const;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(uint16_t))> control{};
   };
+  bool segment_;  ///< whether a message may be several datagrams
+  std::vector<std::array<std::byte, wire::kInaHeaderBytes>> tx_ina_headers_;  ///< by packet
+  std::vector<iovec> tx_parts_;  ///< header and payload of each packet, in order of messages
   std::vector<Outgoing> outgoing_;
-  std::vector<mmsghdr> tx_headers_;
+  std::vector<mmsghdr> tx_headers_;  ///< of each outgoing_
+  size_t messages_ = 0;  ///< of these, what the last burst became
+
   std::vector<std::byte> rx_bytes_;  ///< kBurst buffers of datagram_bytes_
   std::vector<iovec> rx_parts_;
   std::vector<sockaddr_in> rx_from_;
