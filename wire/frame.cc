@@ -2,8 +2,10 @@
 
 #include <isa-l/crc.h>
 
+#include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 
 namespace ina::wire {
 namespace {
@@ -76,63 +78,34 @@ struct UdpHeader {
 };
 static_assert(sizeof(UdpHeader) == kUdpBytes && alignof(UdpHeader) == 1);
 
-struct InaHeader {
-  Le16 magic;
-  uint8_t version;
-  uint8_t type;
-  Le32 job;
-  Le64 job_key;
-  Le32 epoch;
-  Le32 seq;
-  Le64 bitmap;
-  Le64 operation_elements;
-  Le32 operation;
-  Le16 elements;
-  uint8_t dtype;
-  uint8_t op;
-  uint8_t rank;
-  uint8_t priority;
-  uint8_t origin;
-  uint8_t phase;
-  Le16 flags;
-  uint8_t lane;
-  uint8_t collective;
-  Le32 instance;
-  Le32 crc32c;
-  Le64 tag;
-};
-static_assert(sizeof(InaHeader) == kInaHeaderBytes && alignof(InaHeader) == 1);
-static_assert(offsetof(InaHeader, magic) == 0);
-static_assert(offsetof(InaHeader, version) == 2);
-static_assert(offsetof(InaHeader, type) == 3);
-static_assert(offsetof(InaHeader, job) == 4);
-static_assert(offsetof(InaHeader, job_key) == 8);
-static_assert(offsetof(InaHeader, epoch) == 16);
-static_assert(offsetof(InaHeader, seq) == 20);
-static_assert(offsetof(InaHeader, bitmap) == 24);
-static_assert(offsetof(InaHeader, operation_elements) == 32);
-static_assert(offsetof(InaHeader, operation) == 40);
-static_assert(offsetof(InaHeader, elements) == 44);
-static_assert(offsetof(InaHeader, dtype) == 46);
-static_assert(offsetof(InaHeader, op) == 47);
-static_assert(offsetof(InaHeader, rank) == 48);
-static_assert(offsetof(InaHeader, priority) == 49);
-static_assert(offsetof(InaHeader, origin) == 50);
-static_assert(offsetof(InaHeader, phase) == 51);
-static_assert(offsetof(InaHeader, flags) == 52);
-static_assert(offsetof(InaHeader, lane) == 54);
-static_assert(offsetof(InaHeader, collective) == 55);
-static_assert(offsetof(InaHeader, instance) == 56);
-static_assert(offsetof(InaHeader, crc32c) == 60);
-static_assert(offsetof(InaHeader, tag) == 64);
+/// The INA header as little-endian words, so that it is put together, summed up and taken apart in
+/// registers. A wide load of what narrow stores have just written waits until every store before
+/// them has reached the cache, and here those go to rings that other cores read.
+///
+///   bits 0..15       16..23    24..31      32..47    48..55   56..63
+///   magic            version   type        job
+///   job_key
+///   epoch                                  seq
+///   bitmap
+///   operation_elements
+///   operation                              elements  dtype    op
+///   rank, priority   origin    phase       flags     lane     collective
+///   instance                               crc32c
+///   tag
+using InaWords = std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t)>;
+static_assert(sizeof(InaWords) == kInaHeaderBytes);
+constexpr size_t kCrcWord = 7;
+constexpr uint64_t kWithoutCrc = 0xffff'ffff;
+constexpr size_t kVersionOffset = 2;
+constexpr size_t kTypeOffset = 3;
 
-struct Headers {
+struct NetworkHeaders {
   EthernetHeader ethernet;
   Ipv4Header ip;
   UdpHeader udp;
-  InaHeader ina;
 };
-static_assert(sizeof(Headers) == kFrameHeaderBytes);
+static_assert(sizeof(NetworkHeaders) == kFrameHeaderBytes - kInaHeaderBytes);
+static_assert(alignof(NetworkHeaders) == 1);
 
 constexpr uint16_t kEthertypeIpv4 = 0x0800;
 constexpr uint8_t kIpv4NoOptions = 0x45;
@@ -150,13 +123,18 @@ Header load(std::span<const std::byte> bytes) {
   return header;
 }
 
-/// One's complement sum of a header of whole 16-bit words; 0xffff if it holds a right checksum.
+/// A sum of some dozens of 16-bit words as a one's complement sum.
+constexpr uint16_t folded(uint32_t sum) {
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
+}
+
+/// Of a header of whole 16-bit words; 0xffff if it holds a right checksum.
 uint16_t ones_complement_sum(std::span<const std::byte> header) {
   uint32_t sum = 0;
   for (size_t at = 0; at < header.size(); at += sizeof(Be16))
     sum += load<Be16>(header.subspan(at)).get();
-  sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
+  return folded(sum);
 }
 
 uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
@@ -166,68 +144,96 @@ uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
 
-uint32_t crc_of(InaHeader header, std::span<const std::byte> payload) {
-  header.crc32c.set(0);
-  // ISA-L leaves the inversions before and after to its caller.
-  const uint32_t state = crc32c_update(~uint32_t{0}, &header, sizeof header);
+InaWords load_words(std::span<const std::byte> bytes) {
+  InaWords words;
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = load<Le64>(bytes.subspan(i * sizeof(uint64_t))).get();
+  return words;
+}
+
+void store_words(const InaWords& words, std::byte* out) {
+  for (const uint64_t word : words) {
+    Le64 raw;
+    raw.set(word);
+    std::memcpy(out, &raw, sizeof raw);
+    out += sizeof raw;
+  }
+}
+
+#if defined(__x86_64__)
+const bool kHasCrcInstruction = __builtin_cpu_supports("sse4.2") != 0;
+
+[[gnu::target("sse4.2")]] uint32_t crc32c_by_instruction(uint64_t state, const InaWords& words) {
+  for (const uint64_t word : words) state = __builtin_ia32_crc32di(state, word);
+  return static_cast<uint32_t>(state);
+}
+#else
+constexpr bool kHasCrcInstruction = false;
+uint32_t crc32c_by_instruction(uint64_t, const InaWords&);
+#endif
+
+/// Of a header and its payload, the CRC itself counted as 0.
+uint32_t crc_of(InaWords words, std::span<const std::byte> payload) {
+  words[kCrcWord] &= kWithoutCrc;
+  // The inversions before and after are the caller's.
+  uint32_t state = ~uint32_t{0};
+  if (kHasCrcInstruction) {
+    state = crc32c_by_instruction(state, words);
+  } else {
+    std::byte bytes[kInaHeaderBytes];
+    store_words(words, bytes);
+    state = crc32c_update(state, bytes, sizeof bytes);
+  }
   return ~crc32c_update(state, payload.data(), payload.size());
 }
 
-InaHeader to_wire(const Envelope& envelope, const Message& message) {
-  InaHeader ina;
-  ina.magic.set(kMagic);
-  ina.version = kProtocolVersion;
-  ina.type = static_cast<uint8_t>(message.type);
-  ina.job.set(value(envelope.job));
-  ina.job_key.set(envelope.job_key);
-  ina.epoch.set(message.epoch);
-  ina.seq.set(message.seq);
-  ina.bitmap.set(message.bitmap);
-  ina.operation_elements.set(message.operation_elements);
-  ina.operation.set(message.operation);
-  ina.elements.set(message.elements);
-  ina.dtype = static_cast<uint8_t>(message.dtype);
-  ina.op = static_cast<uint8_t>(message.op);
-  ina.rank = static_cast<uint8_t>(message.rank);
-  ina.priority = message.priority;
-  ina.origin = static_cast<uint8_t>(message.origin);
-  ina.phase = static_cast<uint8_t>(message.phase);
-  ina.flags.set(message.flags);
-  ina.lane = message.lane;
-  ina.collective = static_cast<uint8_t>(message.collective);
-  ina.instance.set(message.instance);
-  ina.crc32c.set(0);
-  ina.tag.set(envelope.tag);
-  return ina;
-}
-
 /// With its CRC.
-InaHeader sealed(const Envelope& envelope, const Message& message,
-                 std::span<const std::byte> payload) {
-  InaHeader ina = to_wire(envelope, message);
-  ina.crc32c.set(crc_of(ina, payload));
-  return ina;
+InaWords sealed(const Envelope& envelope, const Message& message,
+                std::span<const std::byte> payload) {
+  const auto byte = [](auto value) { return uint64_t{static_cast<uint8_t>(value)}; };
+  InaWords words{
+      uint64_t{kMagic} | byte(kProtocolVersion) << 16 | byte(message.type) << 24 |
+          uint64_t{value(envelope.job)} << 32,
+      envelope.job_key,
+      uint64_t{message.epoch} | uint64_t{message.seq} << 32,
+      message.bitmap,
+      message.operation_elements,
+      uint64_t{message.operation} | uint64_t{message.elements} << 32 | byte(message.dtype) << 48 |
+          byte(message.op) << 56,
+      byte(message.rank) | byte(message.priority) << 8 | byte(message.origin) << 16 |
+          byte(message.phase) << 24 | uint64_t{message.flags} << 32 | byte(message.lane) << 48 |
+          byte(message.collective) << 56,
+      message.instance,
+      envelope.tag,
+  };
+  words[kCrcWord] |= uint64_t{crc_of(words, payload)} << 32;
+  return words;
 }
 
-Message message_from(const InaHeader& ina) {
+Message message_from(const InaWords& words) {
+  const auto byte = [&words](size_t word, int shift) {
+    return static_cast<uint8_t>(words[word] >> shift);
+  };
+  const auto low = [&words](size_t word) { return static_cast<uint32_t>(words[word]); };
+  const auto high = [&words](size_t word) { return static_cast<uint32_t>(words[word] >> 32); };
   Message message;
-  message.bitmap = ina.bitmap.get();
-  message.operation_elements = ina.operation_elements.get();
-  message.operation = ina.operation.get();
-  message.epoch = ina.epoch.get();
-  message.seq = ina.seq.get();
-  message.instance = ina.instance.get();
-  message.elements = ina.elements.get();
-  message.flags = ina.flags.get();
-  message.type = Type{ina.type};
-  message.dtype = DType{ina.dtype};
-  message.op = Op{ina.op};
-  message.collective = Collective{ina.collective};
-  message.rank = Rank{ina.rank};
-  message.priority = ina.priority;
-  message.origin = Origin{ina.origin};
-  message.phase = Phase{ina.phase};
-  message.lane = ina.lane;
+  message.type = Type{byte(0, 24)};
+  message.epoch = low(2);
+  message.seq = high(2);
+  message.bitmap = words[3];
+  message.operation_elements = words[4];
+  message.operation = low(5);
+  message.elements = static_cast<uint16_t>(high(5));
+  message.dtype = DType{byte(5, 48)};
+  message.op = Op{byte(5, 56)};
+  message.rank = Rank{byte(6, 0)};
+  message.priority = byte(6, 8);
+  message.origin = Origin{byte(6, 16)};
+  message.phase = Phase{byte(6, 24)};
+  message.flags = static_cast<uint16_t>(high(6));
+  message.lane = byte(6, 48);
+  message.collective = Collective{byte(6, 56)};
+  message.instance = low(7);
   return message;
 }
 
@@ -284,27 +290,27 @@ tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
 }
 
 /// Magic and version come first: another version's header may have another length.
-tl::expected<InaHeader, DropReason> parse_ina(Bytes bytes) {
+tl::expected<InaWords, DropReason> parse_ina(Bytes bytes) {
   const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
-  if (bytes.size() < offsetof(InaHeader, type)) return drop(DropReason::kTruncated);
+  if (bytes.size() < kTypeOffset) return drop(DropReason::kTruncated);
   if (load<Le16>(bytes).get() != kMagic) return drop(DropReason::kNotIna);
-  const auto version = static_cast<uint8_t>(bytes[offsetof(InaHeader, version)]);
+  const auto version = static_cast<uint8_t>(bytes[kVersionOffset]);
   if (version != kProtocolVersion) return drop(DropReason::kVersion);
   if (bytes.size() < kInaHeaderBytes) return drop(DropReason::kTruncated);
-  const auto ina = load<InaHeader>(bytes);
-  if (ina.crc32c.get() != crc_of(ina, bytes.subspan(kInaHeaderBytes)))
+  const InaWords words = load_words(bytes);
+  if (words[kCrcWord] >> 32 != crc_of(words, bytes.subspan(kInaHeaderBytes)))
     return drop(DropReason::kCrc);
-  return ina;
+  return words;
 }
 
 /// Fills all of `frame` but the addresses.
 tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
-  const auto ina = parse_ina(content);
-  if (!ina) return tl::unexpected(ina.error());
-  frame.envelope.job = JobId{ina->job.get()};
-  frame.envelope.job_key = ina->job_key.get();
-  frame.envelope.tag = ina->tag.get();
-  frame.message = message_from(*ina);
+  const auto words = parse_ina(content);
+  if (!words) return tl::unexpected(words.error());
+  frame.envelope.job = JobId{static_cast<uint32_t>((*words)[0] >> 32)};
+  frame.envelope.job_key = (*words)[1];
+  frame.envelope.tag = (*words)[8];
+  frame.message = message_from(*words);
   const Bytes payload = content.subspan(kInaHeaderBytes);
   frame.payload = payload.data();
   frame.payload_bytes = static_cast<uint32_t>(payload.size());
@@ -317,41 +323,42 @@ size_t encode_headers(const Envelope& envelope, const Message& message,
                       std::span<const std::byte> payload, std::span<std::byte> out) {
   if (out.size() < kFrameHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
   const size_t udp_bytes = kUdpBytes + kInaHeaderBytes + payload.size();
-  Headers headers;
+  // Written where they belong, for the same reason as InaWords.
+  auto& headers = *new (out.data()) NetworkHeaders;
   headers.ethernet.destination = envelope.destination.mac;
   headers.ethernet.source = envelope.source.mac;
   headers.ethernet.ethertype.set(kEthertypeIpv4);
 
   Ipv4Header& ip = headers.ip;
+  const auto ip_bytes = static_cast<uint16_t>(kIpv4Bytes + udp_bytes);
   ip.version_ihl = kIpv4NoOptions;
   ip.tos = 0;
-  ip.total_length.set(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+  ip.total_length.set(ip_bytes);
   ip.identification.set(0);
   ip.fragment.set(kDontFragment);
   ip.ttl = kTtl;
   ip.protocol = kProtocolUdp;
-  ip.checksum.set(0);
   ip.source.set(envelope.source.ip);
   ip.destination.set(envelope.destination.ip);
-  ip.checksum.set(
-      static_cast<uint16_t>(~ones_complement_sum(std::as_bytes(std::span<Ipv4Header, 1>(&ip, 1)))));
+  ip.checksum.set(static_cast<uint16_t>(
+      ~folded((kIpv4NoOptions << 8) + ip_bytes + kDontFragment + (kTtl << 8 | kProtocolUdp) +
+              (envelope.source.ip >> 16) + (envelope.source.ip & 0xffff) +
+              (envelope.destination.ip >> 16) + (envelope.destination.ip & 0xffff))));
 
   headers.udp.source.set(envelope.source.udp_port);
   headers.udp.destination.set(envelope.destination.udp_port);
   headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
   headers.udp.checksum.set(0);
 
-  headers.ina = sealed(envelope, message, payload);
-  std::memcpy(out.data(), &headers, sizeof headers);
-  return sizeof headers;
+  store_words(sealed(envelope, message, payload), out.data() + sizeof headers);
+  return kFrameHeaderBytes;
 }
 
 size_t encode_ina_header(const Envelope& envelope, const Message& message,
                          std::span<const std::byte> payload, std::span<std::byte> out) {
   if (out.size() < kInaHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
-  const InaHeader ina = sealed(envelope, message, payload);
-  std::memcpy(out.data(), &ina, sizeof ina);
-  return sizeof ina;
+  store_words(sealed(envelope, message, payload), out.data());
+  return kInaHeaderBytes;
 }
 
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
@@ -370,7 +377,7 @@ tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes)
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,
                    std::span<const std::byte> payload) {
-  return crc_of(load<InaHeader>(ina_header), payload);
+  return crc_of(load_words(ina_header), payload);
 }
 
 }  // namespace ina::wire

@@ -201,6 +201,7 @@ class NetworkTestBed:
         for host in self.hosts:
             self.switch.run("ip", "link", "set", self.port(host.number), "master", "bridge0")
         self.switch.run("ip", "link", "set", "bridge0", "up")
+
     def share_link(self, rate_mbit, queue_bytes):
         """Puts all hosts behind one of the switch's ports, port0: a plain Ethernet switch collects
         their frames, and sends them on at this rate, with a queue of this size before it."""
