@@ -1,18 +1,14 @@
 #include "client/src/udp_transport.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netpacket/packet.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string>
+
+#include "client/src/interface.h"
 
 namespace ina::client {
 namespace {
@@ -23,69 +19,6 @@ constexpr int kSocketBufferBytes = 16 << 20;
 
 std::string system_error() {
   return std::strerror(errno);
-}
-
-std::string dotted(uint32_t ip) {
-  const in_addr address{htonl(ip)};
-  char text[INET_ADDRSTRLEN] = "";
-  ::inet_ntop(AF_INET, &address, text, sizeof text);
-  return text;
-}
-
-sockaddr_in socket_address(uint32_t ip, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(ip);
-  address.sin_port = htons(port);
-  return address;
-}
-
-/// The own address from which the kernel would send to `ip`.
-Result<uint32_t> source_towards(uint32_t ip) {
-  const Fd probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in to = socket_address(ip, 9);  // nothing is sent
-  sockaddr_in own{};
-  socklen_t bytes = sizeof own;
-  if (!probe || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 ||
-      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
-    return fail(INA_ERR_NO_SWITCH, "no way to " + dotted(ip) + ": " + system_error());
-  return ntohl(own.sin_addr.s_addr);
-}
-
-struct Interface {
-  wire::MacAddress mac{};
-  uint32_t mtu = 0;
-};
-
-/// The interface that has this address.
-Result<Interface> interface_of(uint32_t ip) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    return fail(INA_ERR_INTERNAL, "the interfaces cannot be listed: " + system_error());
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  std::string name;
-  for (const ifaddrs* at = list; at; at = at->ifa_next)
-    if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET &&
-        ntohl(reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr) == ip)
-      name = at->ifa_name;
-  // Labels such as "eth0:1" are the interface's own.
-  name = name.substr(0, name.find(':'));
-  if (name.empty()) return fail(INA_ERR_INVALID, "no interface has the address " + dotted(ip));
-  Interface found;
-  for (const ifaddrs* at = list; at; at = at->ifa_next) {
-    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET || name != at->ifa_name) continue;
-    const auto* link = reinterpret_cast<const sockaddr_ll*>(at->ifa_addr);
-    if (link->sll_halen == found.mac.size())
-      std::memcpy(found.mac.data(), link->sll_addr, found.mac.size());
-  }
-  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
-  if (!any || ::ioctl(any.get(), SIOCGIFMTU, &request) != 0)
-    return fail(INA_ERR_INTERNAL,
-                "interface " + name + " does not tell its MTU: " + system_error());
-  found.mtu = static_cast<uint32_t>(request.ifr_mtu);
-  return found;
 }
 
 }  // namespace
@@ -100,7 +33,7 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   if (!towards) return prefixed(towards.error());
   const auto ip = url.has("ip") ? url.ipv4("ip") : source_towards(*towards);
   if (!ip) return prefixed(ip.error());
-  const auto interface = interface_of(*ip);
+  const auto interface = interface_with(*ip);
   if (!interface) return prefixed(interface.error());
   constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
   if (interface->mtu <= kAround)
