@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 #include "io/ethdev/device_arguments.h"
 #include "io/ethdev/eal.h"
@@ -29,6 +31,7 @@ constexpr uint32_t kMempoolCache = 64;
 // AF_XDP: a frame and its headers fill a page, 256 bytes of which the kernel leaves free.
 constexpr uint32_t kXdpMaxMtu = 3498;
 constexpr uint32_t kXdpRing = 2048;  // buffers in the driver's fill or completion ring
+constexpr std::chrono::milliseconds kXdpQueueRelease{50};
 
 tl::unexpected<Error> fail_device(const std::string& name, const std::string& what, int error) {
   const std::string said = take_last_eal_error();
@@ -245,6 +248,7 @@ Device::~Device() {
     rte_eth_dev_stop(*static_cast<uint16_t*>(port_id));
     rte_eth_dev_close(*static_cast<uint16_t*>(port_id));
   };
+  const bool is_xdp = xdp_ != nullptr;
   xdp_.reset();  // the driver would fail to detach what it has not attached
   if (port_id_ != RTE_MAX_ETHPORTS) {
     // memif's peer may go at the same moment, which its driver handles in that thread, unlocked.
@@ -254,8 +258,11 @@ Device::~Device() {
       close(&port_id_);
   }
   if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
-  // Until then the kernel writes into the buffers, and nobody else gets the queue.
+  // Until then the kernel writes into the buffers.
   close_left_open(socket_);
+  // In the background the kernel gives the queue back, and the driver does not survive well that it
+  // is refused: whoever opens the interface next should find it free.
+  if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);
   rte_mempool_free(rx_pool_);
   if (tx_pool_ != rx_pool_) rte_mempool_free(tx_pool_);
 }
