@@ -113,10 +113,12 @@ void Context::disconnect() {
 Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
   auto url = parse_url(settings.url);
   if (!url) return tl::unexpected(url.error());
-  if (url->scheme != "shm" && url->scheme != "memif" && url->scheme != "udp")
-    return fail(INA_ERR_INVALID, "url '" + settings.url + "' has no known transport: use " +
-                                     "shm:/path/of/switch.sock, udp:ADDRESS?control=... or " +
-                                     "memif:/path/of/memif.sock?ip=...");
+  if (url->scheme != "shm" && url->scheme != "memif" && url->scheme != "udp" &&
+      url->scheme != "dpdk")
+    return fail(INA_ERR_INVALID,
+                "url '" + settings.url + "' has no known transport: use " +
+                    "shm:/path/of/switch.sock, udp:ADDRESS?control=..., " +
+                    "dpdk:ADDRESS?control=... or memif:/path/of/memif.sock?ip=...");
   const Nanos deadline = now_ns() + settings.timeout_ns;
   std::unique_ptr<Context> context(new Context(settings));
   if (auto opened = context->open(*url, deadline); !opened) return tl::unexpected(opened.error());

@@ -38,11 +38,11 @@ class FrameTransport : public Transport {
 };
 
 /// Signature of the factory that a transport library exports; see client/dpdk/dpdk_transport.h.
-using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us,
+using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us, int* status,
                                                char* error_text, size_t error_text_bytes);
 
-/// Opens the transport of a udp: or memif: URL. The latter lives in libina-dpdk.so beside libina or
-/// on the loader's path: loaded here, and never unloaded, because DPDK's threads stay.
+/// Opens the transport of a udp:, dpdk: or memif: URL. The latter two live in libina-dpdk.so beside
+/// libina or on the loader's path: loaded here, and never unloaded, because DPDK's threads stay.
 Result<std::unique_ptr<FrameTransport>> open_frame_transport(const Url& url, Nanos timeout_ns);
 
 }  // namespace ina::client

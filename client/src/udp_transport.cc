@@ -1,21 +1,19 @@
 #include "client/src/udp_transport.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/udp.h>
-#include <netpacket/packet.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string>
+
+#include "client/src/interface.h"
 
 namespace ina::client {
 namespace {
@@ -31,82 +29,22 @@ std::string system_error() {
   return std::strerror(errno);
 }
 
-std::string dotted(uint32_t ip) {
-  const in_addr address{htonl(ip)};
-  char text[INET_ADDRSTRLEN] = "";
-  ::inet_ntop(AF_INET, &address, text, sizeof text);
-  return text;
-}
-
-sockaddr_in socket_address(uint32_t ip, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(ip);
-  address.sin_port = htons(port);
-  return address;
-}
-
-/// The own address from which the kernel would send to `ip`.
-Result<uint32_t> source_towards(uint32_t ip) {
-  const Fd probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in to = socket_address(ip, 9);  // nothing is sent
-  sockaddr_in own{};
-  socklen_t bytes = sizeof own;
-  if (!probe || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 ||
-      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
-    return fail(INA_ERR_NO_SWITCH, "no way to " + dotted(ip) + ": " + system_error());
-  return ntohl(own.sin_addr.s_addr);
-}
-
-struct Interface {
-  wire::MacAddress mac{};
-  uint32_t mtu = 0;
-  bool segments = false;  ///< datagrams that are sent in one piece leave it one by one
-};
-
-/// A veth that need not compute checksums hands its peer what the kernel has not cut up yet, and an
-/// AF_PACKET port of a switch at the other end takes that for one frame that is too long.
-bool passes_uncut(int any_socket, ifreq request) {
+/// Datagrams that are sent in one piece leave the interface one by one. Not so on a veth that need
+/// not compute checksums: it hands its peer what the kernel has not cut up yet, and an AF_PACKET
+/// port of a switch at the other end takes that for one frame that is too long.
+bool cuts_up(const Interface& interface) {
+  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto ask = [&](auto& what) {
+    ifreq request{};
+    interface.name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+    request.ifr_data = reinterpret_cast<char*>(&what);
+    return any && ::ioctl(any.get(), SIOCETHTOOL, &request) == 0;
+  };
   ethtool_drvinfo driver{};
   driver.cmd = ETHTOOL_GDRVINFO;
-  request.ifr_data = reinterpret_cast<char*>(&driver);
-  if (::ioctl(any_socket, SIOCETHTOOL, &request) != 0 || std::strcmp(driver.driver, "veth") != 0)
-    return false;
+  if (!ask(driver) || std::strcmp(driver.driver, "veth") != 0) return true;
   ethtool_value checksums{.cmd = ETHTOOL_GTXCSUM, .data = 1};
-  request.ifr_data = reinterpret_cast<char*>(&checksums);
-  return ::ioctl(any_socket, SIOCETHTOOL, &request) != 0 || checksums.data != 0;
-}
-
-/// The interface that has this address.
-Result<Interface> interface_of(uint32_t ip) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    return fail(INA_ERR_INTERNAL, "the interfaces cannot be listed: " + system_error());
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  std::string name;
-  for (const ifaddrs* at = list; at; at = at->ifa_next)
-    if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET &&
-        ntohl(reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr) == ip)
-      name = at->ifa_name;
-  // Labels such as "eth0:1" are the interface's own.
-  name = name.substr(0, name.find(':'));
-  if (name.empty()) return fail(INA_ERR_INVALID, "no interface has the address " + dotted(ip));
-  Interface found;
-  for (const ifaddrs* at = list; at; at = at->ifa_next) {
-    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET || name != at->ifa_name) continue;
-    const auto* link = reinterpret_cast<const sockaddr_ll*>(at->ifa_addr);
-    if (link->sll_halen == found.mac.size())
-      std::memcpy(found.mac.data(), link->sll_addr, found.mac.size());
-  }
-  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
-  if (!any || ::ioctl(any.get(), SIOCGIFMTU, &request) != 0)
-    return fail(INA_ERR_INTERNAL,
-                "interface " + name + " does not tell its MTU: " + system_error());
-  found.mtu = static_cast<uint32_t>(request.ifr_mtu);
-  found.segments = !passes_uncut(any.get(), request);
-  return found;
+  return ask(checksums) && checksums.data == 0;
 }
 
 }  // namespace
@@ -124,15 +62,15 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   if (!towards) return prefixed(towards.error());
   const auto ip = url.has("ip") ? url.ipv4("ip") : source_towards(*towards);
   if (!ip) return prefixed(ip.error());
-  const auto interface = interface_of(*ip);
+  const auto interface = interface_with(*ip);
   if (!interface) return prefixed(interface.error());
   constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
   if (interface->mtu <= kAround)
     return prefixed({INA_ERR_INVALID, "an MTU of " + std::to_string(interface->mtu) +
                                           " leaves no room for a fragment"});
-  std::unique_ptr<UdpTransport> transport(
-      new UdpTransport(url, {interface->mac, *ip, 0}, interface->mtu - kAround,
-                       gso == "auto" && interface->segments));
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(url, {interface->mac, *ip, 0},
+                                                           interface->mtu - kAround,
+                                                           gso == "auto" && cuts_up(*interface)));
   if (auto opened = transport->open_socket(); !opened) return prefixed(opened.error());
   return transport;
 }
@@ -190,9 +128,8 @@ void UdpTransport::bind(const FrameBinding& binding) {
   rx_headers_.assign(kBurst, mmsghdr{});
   for (size_t i = 0; i < kBurst; ++i) {
     Outgoing& out = outgoing_[i];
-    const cmsghdr segment{.cmsg_len = CMSG_LEN(sizeof(uint16_t)),
-                          .cmsg_level = SOL_UDP,
-                          .cmsg_type = UDP_SEGMENT};
+    const cmsghdr segment{
+        .cmsg_len = CMSG_LEN(sizeof(uint16_t)), .cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT};
     std::memcpy(out.control.data(), &segment, sizeof segment);
     tx_headers_[i].msg_hdr.msg_name = &out.to;
     tx_headers_[i].msg_hdr.msg_namelen = sizeof out.to;
@@ -249,9 +186,8 @@ void UdpTransport::lay_out(std::span<const TxPacket> packets) {
       const size_t bytes = wire::kInaHeaderBytes + packet.payload_bytes;
       if (!out || !segment_ || !out->takes(bytes)) {
         out = &outgoing_[messages_];
-        out->to =
-            socket_address(binding_.switch_address.ip,
-                           static_cast<uint16_t>(binding_.switch_address.udp_port + lane));
+        out->to = socket_address(binding_.switch_address.ip,
+                                 static_cast<uint16_t>(binding_.switch_address.udp_port + lane));
         out->place = i;
         out->datagrams = out->bytes = 0;
         out->datagram_bytes = bytes;

@@ -10,11 +10,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
+#include "io/ethdev/device_arguments.h"
+#include "io/ethdev/eal.h"
 #include "io/ethdev/interrupt_thread.h"
 #include "io/ethdev/memif_socket.h"
+#include "io/ethdev/page_pool.h"
+#include "io/ethdev/socket_filter.h"
 
 namespace ina::io {
 namespace {
@@ -22,9 +28,16 @@ namespace {
 constexpr uint32_t kEthernetHeaderBytes = 14;
 constexpr uint32_t kMempoolCache = 64;
 
+// AF_XDP: a frame and its headers fill a page, 256 bytes of which the kernel leaves free.
+constexpr uint32_t kXdpMaxMtu = 3498;
+constexpr uint32_t kXdpRing = 2048;  // buffers in the driver's fill or completion ring
+constexpr std::chrono::milliseconds kXdpQueueRelease{50};
+
 tl::unexpected<Error> fail_device(const std::string& name, const std::string& what, int error) {
+  const std::string said = take_last_eal_error();
   return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
-              "Device " + name + ": " + what + " (" + rte_strerror(error) + ").");
+              "Device " + name + ": " + what + " (" + rte_strerror(error) +
+                  (said.empty() ? "" : "; DPDK: " + said) + ").");
 }
 
 /// Drivers that copy a frame into memory of their own before tx_burst returns. Only to them may
@@ -66,8 +79,12 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
     return fail(INA_ERR_INVALID, "Device " + config.device + ": mtu " + std::to_string(config.mtu) +
                                      " is not within 576..16000.");
   std::unique_ptr<Device> device(new Device);
+  take_last_eal_error();  // of something else
+  const std::vector<DriverSocket> before = sockets_like(config.device);
   if (auto done = device->attach(config); !done) return tl::unexpected(done.error());
-  if (auto done = device->configure(config); !done) return tl::unexpected(done.error());
+  auto done = device->configure(config);
+  device->socket_ = added_socket(before, sockets_like(config.device));
+  if (!done) return tl::unexpected(done.error());
   return device;
 }
 
@@ -87,13 +104,31 @@ Result<void> Device::attach(const DeviceConfig& config) {
                     " does not exist. A PCI device must be bound to vfio-pci and listed when DPDK "
                     "starts.");
   remove_stale_memif_socket(config.device);
-  if (const int error = rte_dev_probe(config.device.c_str()); error != 0)
+  const auto arguments = with_xdp_program(config.device);
+  if (!arguments) return tl::unexpected(arguments.error());
+  if (const int error = rte_dev_probe(arguments->c_str()); error != 0)
     return fail_device(name_, "cannot be made from \"" + config.device + "\"", -error);
   made_here_ = true;
   if (rte_eth_dev_get_port_by_name(name_.c_str(), &port_id) != 0)
     return fail_device(name_, "is no network device", ENODEV);
   port_id_ = port_id;
   return {};
+}
+
+Result<std::string> Device::with_xdp_program(const std::string& device) {
+  if (!device.starts_with("net_af_xdp") || !device_argument(device, "xdp_prog").empty())
+    return device;
+  const std::string interface(device_argument(device, "iface"));
+  if (const uint32_t queues = rx_queues_of(interface); queues != 1)
+    return fail(INA_ERR_INVALID, "Device " + name_ + ": interface " + interface + " has " +
+                                     std::to_string(queues) +
+                                     " receive queues, and what comes in by others than the first "
+                                     "would be lost: let it have one ('ethtool -L " +
+                                     interface + " combined 1').");
+  auto program = XdpProgram::make(interface);
+  if (!program) return tl::unexpected(program.error());
+  xdp_ = std::move(*program);
+  return device + ",xdp_prog=" + xdp_->path();
 }
 
 Result<void> Device::configure(const DeviceConfig& config) {
@@ -112,6 +147,10 @@ Result<void> Device::configure(const DeviceConfig& config) {
     interface_ = interface;
   }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
+  if (driver == "net_af_xdp" && config.mtu > kXdpMaxMtu)
+    return fail(INA_ERR_INVALID, "Device " + name_ + ": AF_XDP takes no mtu above " +
+                                     std::to_string(kXdpMaxMtu) + ", " +
+                                     std::to_string(config.mtu) + " is asked for.");
 
   rte_eth_conf conf{};
   // memif states 1518 bytes but takes any frame, so a virtual device is not asked.
@@ -135,20 +174,10 @@ Result<void> Device::configure(const DeviceConfig& config) {
       error != 0)
     return fail_device(name_, "refuses the number of descriptors", -error);
 
-  // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
-  const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
-  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
-  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers,
-                       std::max(whole_frame, ring_frame_bytes(driver, info.device)));
-  // A chained frame has two buffers if no other frame shares its payload.
-  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
-                                 : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);
-  if (rx_pool_ == nullptr || tx_pool_ == nullptr)
-    return fail_device(name_,
-                       "no memory for its packet buffers; give DPDK more memory or the device "
-                       "fewer descriptors",
-                       rte_errno);
+  const auto made = driver == "net_af_xdp" ? make_xdp_pool(config, rx_descriptors)
+                                           : make_pools(config, rx_descriptors, tx_descriptors,
+                                                        ring_frame_bytes(driver, info.device));
+  if (!made) return made;
 
   int error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors,
                                      static_cast<unsigned>(SOCKET_ID_ANY), nullptr, rx_pool_);
@@ -163,6 +192,54 @@ Result<void> Device::configure(const DeviceConfig& config) {
   if (error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
     return fail_device(name_, "has no MAC address", -error);
   std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
+  if (driver == "net_tap") {
+    // What the driver tells is the kernel's, at the other end of the same link.
+    mac_.front() |= uint8_t{2};  // administered locally
+    mac_.back() ^= uint8_t{1};
+  }
+  if (xdp_) {
+    if (auto done = xdp_->take_over(); !done) return done;
+    if (!config.datagrams_only) return xdp_->take_all();
+  }
+  return {};
+}
+
+Result<void> Device::make_pools(const DeviceConfig& config, uint32_t rx_descriptors,
+                                uint32_t tx_descriptors, uint32_t min_rx_bytes) {
+  // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
+  const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
+  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
+  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
+  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers,
+                       std::max(whole_frame, min_rx_bytes));
+  // A chained frame has two buffers if no other frame shares its payload.
+  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
+                                 : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);
+  return rx_pool_ != nullptr && tx_pool_ != nullptr ? Result<void>() : no_buffers();
+}
+
+Result<void> Device::make_xdp_pool(const DeviceConfig& config, uint32_t descriptors) {
+  const uint32_t spare = 4 * kMaxBurst + 2 * kMempoolCache;
+  // To be received into, to be sent, sent and not yet given back: the driver looks for the last
+  // only when it sends, so there must be enough for all of them.
+  const uint32_t buffers = kXdpRing + descriptors + kXdpRing + spare + config.lent_buffers;
+  // One for both directions: what is sent from another the driver copies into it first.
+  rx_pool_ = tx_pool_ = make_page_pool("ina_xdp" + std::to_string(port_id_), buffers);
+  return rx_pool_ != nullptr ? Result<void>() : no_buffers();
+}
+
+tl::unexpected<Error> Device::no_buffers() const {
+  return fail_device(name_,
+                     "no memory for its packet buffers; give DPDK more memory or the device fewer "
+                     "descriptors",
+                     rte_errno);
+}
+
+Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
+  if (xdp_) return xdp_->take_datagrams(ip, udp_port);
+  if (name_.starts_with("net_af_packet") && socket_.fd >= 0 &&
+      !pass_datagrams_only(socket_.fd, ip, udp_port))
+    return fail_device(name_, "its socket takes no filter", errno);
   return {};
 }
 
@@ -171,6 +248,8 @@ Device::~Device() {
     rte_eth_dev_stop(*static_cast<uint16_t*>(port_id));
     rte_eth_dev_close(*static_cast<uint16_t*>(port_id));
   };
+  const bool is_xdp = xdp_ != nullptr;
+  xdp_.reset();  // the driver would fail to detach what it has not attached
   if (port_id_ != RTE_MAX_ETHPORTS) {
     // memif's peer may go at the same moment, which its driver handles in that thread, unlocked.
     if (gated_)
@@ -179,8 +258,13 @@ Device::~Device() {
       close(&port_id_);
   }
   if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
+  // Until then the kernel writes into the buffers.
+  close_left_open(socket_);
+  // In the background the kernel gives the queue back, and the driver does not survive well that it
+  // is refused: whoever opens the interface next should find it free.
+  if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);
   rte_mempool_free(rx_pool_);
-  rte_mempool_free(tx_pool_);
+  if (tx_pool_ != rx_pool_) rte_mempool_free(tx_pool_);
 }
 
 bool Device::link_up() {

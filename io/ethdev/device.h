@@ -9,7 +9,9 @@
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "io/ethdev/driver_socket.h"
 #include "io/ethdev/poll_gate.h"
+#include "io/ethdev/xdp_program.h"
 #include "wire/frame.h"
 
 namespace ina::io {
@@ -23,6 +25,8 @@ struct DeviceConfig {
   uint16_t tx_descriptors = 1024;
   uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
+  /// AF_XDP: the kernel keeps what comes in, but for what take_datagrams() will name.
+  bool datagrams_only = false;
 };
 
 /// Used by one thread at a time.
@@ -57,6 +61,15 @@ class Device {
   /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
 
+  /// Of what comes in from an interface of the kernel it gets from now on UDP datagrams to this
+  /// address and port only; by AF_XDP it takes them away from the kernel. Other devices go on
+  /// getting everything.
+  Result<void> take_datagrams(uint32_t ip, uint16_t udp_port);
+
+  /// A socket that is readable when frames are there; -1: the driver has none. Interfaces of the
+  /// kernel have one.
+  int socket() const { return socket_.fd; }
+
   const wire::MacAddress& mac() const { return mac_; }
   /// Largest frame without FCS and VLAN tags; every receive buffer has room for one with two tags.
   uint32_t frame_bytes() const { return frame_bytes_; }
@@ -68,7 +81,13 @@ class Device {
  private:
   Device() = default;
   Result<void> attach(const DeviceConfig& config);
+  /// Arguments by which the driver loads our XDP program.
+  Result<std::string> with_xdp_program(const std::string& device);
   Result<void> configure(const DeviceConfig& config);
+  Result<void> make_pools(const DeviceConfig& config, uint32_t rx_descriptors,
+                          uint32_t tx_descriptors, uint32_t min_rx_bytes);
+  Result<void> make_xdp_pool(const DeviceConfig& config, uint32_t descriptors);
+  tl::unexpected<Error> no_buffers() const;
 
   std::string name_;
   PollGate gate_;
@@ -80,6 +99,8 @@ class Device {
   bool sends_from_outside_ = false;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link
   Fd interface_socket_;
+  std::unique_ptr<XdpProgram> xdp_;  ///< of an AF_XDP device, unless its arguments name another
+  DriverSocket socket_;
   rte_mempool* rx_pool_ = nullptr;
   rte_mempool* tx_pool_ = nullptr;
 };

@@ -137,6 +137,12 @@ std::string advice(int error) {
 
 }  // namespace
 
+std::string take_last_eal_error() {
+  LogSink& from = sink();
+  const std::lock_guard lock(from.mutex);
+  return std::exchange(from.last_error, {});
+}
+
 Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list) {
   std::vector<uint32_t> cpus;
   const auto bad = [&](std::string_view part) {

@@ -61,6 +61,9 @@ class Eal {
   bool running_ = false;
 };
 
+/// The last line that DPDK logged as an error since the last call; empty: none.
+std::string take_last_eal_error();
+
 /// CPU numbers of a list such as "0,2-5", ascending, without repetition.
 Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list);
 

@@ -25,7 +25,7 @@
 #include "tests/ethdev/memif_peer.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
-                                                                char* error_text,
+                                                                int* status, char* error_text,
                                                                 size_t error_text_bytes);
 
 namespace ina::io {
@@ -106,7 +106,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
 int flood(const char* url, uint32_t slot_bytes) {
   char error[512] = "";
   client::FrameTransport* const transport =
-      ina_dpdk_transport_open(url, 10'000'000, error, sizeof(error));
+      ina_dpdk_transport_open(url, 10'000'000, nullptr, error, sizeof(error));
   if (transport == nullptr) return std::fprintf(stderr, "%s\n", error), 1;
   wire::Address switch_address;
   if (!write_all(transport->address()) || !read_all(switch_address)) return 1;

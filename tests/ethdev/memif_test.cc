@@ -18,7 +18,7 @@
 #include "tests/support/temp_dir.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
-                                                                char* error_text,
+                                                                int* status, char* error_text,
                                                                 size_t error_text_bytes);
 
 namespace ina::io {
@@ -32,7 +32,8 @@ using Transport = std::unique_ptr<client::FrameTransport>;
 Transport open(const std::string& url, std::string* error = nullptr,
                int64_t timeout_us = kOpenTimeoutUs) {
   char text[512] = "";
-  Transport transport(ina_dpdk_transport_open(url.c_str(), timeout_us, text, sizeof(text)));
+  Transport transport(
+      ina_dpdk_transport_open(url.c_str(), timeout_us, nullptr, text, sizeof(text)));
   if (error != nullptr) {
     *error = text;
   } else {
@@ -305,9 +306,9 @@ TEST(Memif, ErrorsSayWhat) {
   EXPECT_FALSE(open("shm:/a?ip=10.0.0.2", &error));
   EXPECT_NE(error.find("memif:"), std::string::npos) << error;
   char tiny[8] = "xxxxxxx";
-  EXPECT_EQ(ina_dpdk_transport_open(nullptr, 0, tiny, sizeof(tiny)), nullptr);
+  EXPECT_EQ(ina_dpdk_transport_open(nullptr, 0, nullptr, tiny, sizeof(tiny)), nullptr);
   EXPECT_EQ(std::strlen(tiny), 7u) << "cut, and ended";
-  EXPECT_EQ(ina_dpdk_transport_open("memif:", 0, nullptr, 0), nullptr);
+  EXPECT_EQ(ina_dpdk_transport_open("memif:", 0, nullptr, nullptr, 0), nullptr);
 }
 
 TEST(Memif, ClientSurvivesDeathOfTheSwitch) {

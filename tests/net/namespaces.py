@@ -124,10 +124,11 @@ class NetworkTestBed:
     switch_ip = "10.77.0.254"
     kernel_ip = "10.77.0.253"
 
-    def __init__(self, hosts, mtu=1500, offloads=False):
+    def __init__(self, hosts, mtu=1500, offloads=False, driver="af_packet"):
         self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
         NetworkTestBed._made += 1
         self.mtu = mtu
+        self.driver = driver
         self.hosts = []
         self.switch = None
         self._others = []
@@ -168,7 +169,9 @@ class NetworkTestBed:
         return f"port{number}"
 
     def device(self, number):
-        """DPDK's arguments for an AF_PACKET device at the switch's interface to a host."""
+        """DPDK's arguments for a device at the switch's interface to a host."""
+        if self.driver == "af_xdp":
+            return f"net_af_xdp{number},iface={self.port(number)}"
         # A frame with its headers in the ring; blocks are whole frames and whole pages.
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
