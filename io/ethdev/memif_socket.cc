@@ -9,31 +9,17 @@
 #include <cstring>
 #include <string>
 
+#include "common/devargs.h"
 #include "common/fd.h"
 
 namespace ina::io {
 
-namespace {
-
-/// Value of `key` in "name,key=value,...", empty if it is not there.
-std::string_view argument(std::string_view devargs, std::string_view key) {
-  for (size_t comma = devargs.find(','); comma != std::string_view::npos;
-       comma = devargs.find(',')) {
-    devargs.remove_prefix(comma + 1);
-    if (devargs.starts_with(key) && devargs.substr(key.size()).starts_with('='))
-      return devargs.substr(key.size() + 1, devargs.find(',') - key.size() - 1);
-  }
-  return {};
-}
-
-}  // namespace
-
 void remove_stale_memif_socket(std::string_view devargs) {
-  const std::string path(argument(devargs, "socket"));
+  const std::string path(device_argument(devargs, "socket"));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (!devargs.starts_with("net_memif") || argument(devargs, "role") != "server" ||
-      argument(devargs, "socket-abstract") != "no" || path.empty() ||
+  if (!devargs.starts_with("net_memif") || device_argument(devargs, "role") != "server" ||
+      device_argument(devargs, "socket-abstract") != "no" || path.empty() ||
       path.size() >= sizeof(address.sun_path))
     return;
   struct stat status {};
