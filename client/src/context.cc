@@ -142,6 +142,9 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     frames_ = opened->get();
     transport_ = std::move(*opened);
     port_name_ = url.get("port");
+    const auto interface = url.number("id", 0, 0, UINT32_MAX);
+    if (!interface) return tl::unexpected(interface.error());
+    interface_ = static_cast<uint32_t>(*interface);
     control_path_ = url.get("control", control::kDefaultSocket);
   } else if (auto known = url.check_keys({}); !known) {
     return known;
@@ -216,6 +219,7 @@ Json Context::join_message(const char* type) const {
     const wire::Address own = frames_->address();
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
     message["port"] = port_name_;
+    message["interface"] = interface_;
   }
   return message;
 }
