@@ -162,23 +162,22 @@ void Server::accept_workers() {
     auto accepted = listener_->accept();
     if (!accepted) return spdlog::warn("no connection accepted text=\"{}\"", accepted.error().text);
     if (!*accepted) return;
-    control::Connection& connection = **accepted;
-    const control::PeerCredentials peer = connection.peer();
-    std::string why;
-    // At the switch a worker's job is the bridge's user's.
-    if (!config_.mode && peer.uid != ::geteuid() && peer.uid != 0)
-      why = fmt::format("ina-memif serves its own user (uid {}) and root, not uid {}; see --mode",
-                        ::geteuid(), peer.uid);
-    else if (connected_.size() >= interfaces_.size() + kMaxUnjoined)
-      why = fmt::format("ina-memif has {} connections already", connected_.size());
-    if (why.empty()) {
-      connected_.push_back({std::make_unique<Session>(std::move(connection), config_.switch_socket,
-                                                      static_cast<Interfaces&>(*this)),
-                            now_ns()});
+    const control::PeerCredentials peer = (*accepted)->peer();
+    if (connected_.size() >= interfaces_.size() + kMaxUnjoined) {
+      spdlog::warn("connection closed peer=\"{}\" text=\"there are {} already\"", peer.text(),
+                   connected_.size());
       continue;
     }
-    spdlog::warn("connection refused peer=\"{}\" text=\"{}\"", peer.text(), why);
-    (void)connection.send({{"type", "refused"}, {"status", INA_ERR_REFUSED}, {"text", why}});
+    // At the switch a worker's job is the bridge's user's.
+    std::string barred;
+    if (!config_.mode && peer.uid != ::geteuid() && peer.uid != 0)
+      barred =
+          fmt::format("ina-memif serves its own user (uid {}) and root, not uid {}; see --mode",
+                      ::geteuid(), peer.uid);
+    connected_.push_back(
+        {std::make_unique<Session>(std::move(**accepted), std::move(barred), config_.switch_socket,
+                                   static_cast<Interfaces&>(*this)),
+         now_ns()});
   }
 }
 

@@ -23,8 +23,10 @@ constexpr std::array<std::string_view, 7> kPassedOn = {
 
 }  // namespace
 
-Session::Session(control::Connection worker, std::string switch_socket, Interfaces& interfaces)
+Session::Session(control::Connection worker, std::string barred, std::string switch_socket,
+                 Interfaces& interfaces)
     : worker_(std::move(worker)),
+      barred_(std::move(barred)),
       switch_socket_(std::move(switch_socket)),
       interfaces_(interfaces) {}
 
@@ -81,6 +83,7 @@ bool Session::on_switch() {
 // ---- from the worker to the switch
 
 bool Session::from_worker(Json& body) {
+  if (!barred_.empty()) return refuse({INA_ERR_REFUSED, barred_});
   const std::string type = body.at("type").get<std::string>();
   const bool joins = type == "join" || type == "rejoin";
   if (joins) {
@@ -130,8 +133,8 @@ bool Session::from_switch(control::Received& received) {
   std::vector<int> fds;
   if (body.at("type") == "joined") {
     if (auto attached = attach(received); !attached) {
-      switch_ = {};
-      return refuse(attached.error());
+      refuse(attached.error());
+      return false;  // the switch holds a place for it
     }
   } else {
     for (const Fd& fd : received.fds) fds.push_back(fd.get());

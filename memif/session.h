@@ -36,7 +36,9 @@ class Interfaces {
 class Session {
  public:
   /// `switch_socket`: where the switch is asked, once the worker has said something.
-  Session(control::Connection worker, std::string switch_socket, Interfaces& interfaces);
+  /// `barred`: why this worker is refused whatever it asks for; empty: it is not.
+  Session(control::Connection worker, std::string barred, std::string switch_socket,
+          Interfaces& interfaces);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -65,6 +67,7 @@ class Session {
 
   control::Connection worker_;
   control::Connection switch_;
+  const std::string barred_;
   const std::string switch_socket_;
   Interfaces& interfaces_;
   client::BulkCopier copier_{1, 1};

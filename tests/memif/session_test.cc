@@ -58,7 +58,7 @@ class Worker {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     control = control::Connection(Fd(ends[0]));
     session =
-        std::make_unique<Session>(control::Connection(Fd(ends[1])), switch_socket, interfaces);
+        std::make_unique<Session>(control::Connection(Fd(ends[1])), "", switch_socket, interfaces);
   }
 
   static Json join(const std::string& job, int rank, int world) {
@@ -277,6 +277,10 @@ TEST(Session, WhatMakesNoSenseIsRefused) {
   join = Worker::join("job", 0, 1);
   join["interface"] = 4;
   EXPECT_THAT(refusal(join), HasSubstr("no such interface"));
+  Worker other(sw.socket_path(), interfaces);
+  other.say(join);
+  EXPECT_EQ(other.hear()["type"], "refused");
+  EXPECT_EQ(other.hear(), nullptr) << "or it would keep a place at the switch";
   join = Worker::join("job", 5, 2);
   EXPECT_THAT(refusal(join), HasSubstr("rank 5 is not in 0..1"))
       << "what the switch itself refuses";
