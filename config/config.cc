@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/devargs.h"
 #include "config/keys.h"
 #include "config/yaml_tree.h"
 
@@ -47,6 +48,14 @@ std::string_view nearest(std::string_view given, const std::vector<std::string_v
     }
   }
   return best;
+}
+
+/// Names what a memif server listens for; empty for any other device.
+std::string memif_server(std::string_view device) {
+  if (!device.starts_with("net_memif") || device_argument(device, "role", "client") != "server")
+    return {};
+  return fmt::format("id {} on {}", device_argument(device, "id", "0"),
+                     device_argument(device, "socket", "/run/memif.sock"));
 }
 
 /// A key of the file whose value was read.
@@ -228,6 +237,7 @@ class Loader {
 
   void check_ports() {
     std::map<std::string_view, size_t> first_by_name;
+    std::map<std::string, size_t> first_by_memif;
     std::optional<size_t> first_shm;
     for (size_t i = 0; i < config_.ports.size(); ++i) {
       const PortConfig& port = config_.ports[i];
@@ -244,6 +254,15 @@ class Loader {
                              *first_shm));
         else
           first_shm = i;
+      }
+      if (const Given* given = given_port(i, "device")) {
+        const std::string memif = memif_server(port.device);
+        const auto [first, is_first] = first_by_memif.emplace(memif, i);
+        if (!memif.empty() && !is_first)
+          report(given->place,
+                 fmt::format("ports[{}].device: ports[{}] is the memif server for {} already; give "
+                             "it another id or socket",
+                             i, first->second, memif));
       }
     }
   }

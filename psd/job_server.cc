@@ -1,10 +1,8 @@
 #include "psd/job_server.h"
 
-#include <fmt/format.h>
 #include <pthread.h>
 
-#include <vector>
-
+#include "client/src/shm_join.h"
 #include "common/clock.h"
 #include "wire/text.h"
 
@@ -57,11 +55,6 @@ Result<void> JobServer::join(const std::string& socket, Nanos timeout_ns) {
 
 Result<void> JobServer::attach(control::Received& joined) {
   const Json& body = joined.body;
-  const Json& shm = body.at("shm");
-  if (const auto layout = shm.at("layout").get<uint32_t>(); layout != io::shm::kLayoutVersion)
-    return fail(INA_ERR_VERSION,
-                fmt::format("the switch uses shm layout {}, ina-psd {}: install matching versions",
-                            layout, io::shm::kLayoutVersion));
   name_ = body.at("job").get<std::string>();
   aggregator::FallbackConfig config;
   config.workers = body.at("workers").get<uint32_t>();
@@ -73,19 +66,9 @@ Result<void> JobServer::attach(control::Received& joined) {
   config.min_epoch = config.epoch;
   config.bind_at_once = body.at("bind_at_once").get<bool>();
   config.start = Seq{body.at("start").get<uint64_t>()};
-  if (config.workers == 0 || config.workers > kMaxWorkers || config.window == 0 ||
-      config.lanes == 0 || joined.fds.size() != 2 + config.lanes)
+  if (config.workers == 0 || config.workers > kMaxWorkers || config.window == 0)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
-  const io::shm::Geometry geometry{config.lanes,
-                                   shm.at("tx_depth").get<uint32_t>(),
-                                   shm.at("rx_depth").get<uint32_t>(),
-                                   config.slot_bytes,
-                                   shm.at("result_rows").get<uint32_t>(),
-                                   shm.at("side_rows").get<uint32_t>()};
-  std::vector<Fd> events(std::make_move_iterator(joined.fds.begin() + 2),
-                         std::make_move_iterator(joined.fds.end()));
-  auto transport = client::ShmTransport::create(geometry, joined.fds[0], joined.fds[1],
-                                                std::move(events), copier_);
+  auto transport = client::join_shm(joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
   transport_ = std::move(*transport);
   fallback_.emplace(config);

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Measures all-reduce over a private switch on this machine.
 
-    bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--ports shm,memif] [--quick] [--json FILE]
+    bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--ports shm,memif,bridge] [--quick]
+                       [--json FILE]
 
 Starts ina-switchd with a socket of its own in a temporary folder, runs ina-perf with each number of
 ranks over each kind of port, and checks by the switch's own counters that it absorbed exactly ranks
 x bytes of all operations: a benchmark that does not go through the switch, or not completely,
 fails. So does one whose results are not correct. On the shm port, registered buffers are measured
-beside plain ones where libina has them; on memif each rank has a port of its own. Prints a table;
---json writes {"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as
+beside plain ones where libina has them; on memif each rank has a port of its own, and on "bridge"
+an interface of ina-memif, beside a switch with the shm port alone. Without --ports: shm and memif.
+Prints a table; --json writes {"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as
 ina-perf gives it, and "port"]}. Where memif cannot be used a row has null for figures and "missing"
 says why.
 """
@@ -51,22 +53,22 @@ eal:
   huge: no
   memory: 256 MiB
 """
-# Each port has its own socket: a second device on a common one makes DPDK 22.11 panic here.
 MEMIF_PORT = """\
   - name: memif{number}
     type: ethdev
     ip: 10.0.{number}.1
     mtu: 9000
-    device: "net_memif{number},role=server,id=0,socket={folder}/memif{number}.sock,\
+    device: "net_memif{number},role=server,id={number},socket={folder}/memif.sock,\
 socket-abstract=no,rsize=10,bsize=9216"
 """
-MEMIF_URL = ("memif:{folder}/memif{{rank}}.sock?ip=10.0.{{rank}}.2&mtu=9000&port=memif{{rank}}"
-             "&control={socket}")
+MEMIF_URL = ("memif:{folder}/memif.sock?id={{rank}}&ip=10.0.{{rank}}.2&mtu=9000&port=memif{{rank}}"
+             "&control={control}")
 
 SIZES_BYTES = [4, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20,
                64 << 20, 256 << 20]
 QUICK_SIZES_BYTES = [4, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
-PORTS = ("shm", "memif")
+PORTS = ("shm", "memif", "bridge")
+DEFAULT_PORTS = PORTS[:2]
 MEMIF_MAX_BYTES = 64 << 20
 WARMUP_OPERATIONS = 2
 START_DEADLINE_S = 20
@@ -163,29 +165,50 @@ class Switch:
         return self.status()["aggregator"]["absorbed_bytes"]
 
     def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        stop(self.process)
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Bridge:
+    """A running ina-memif beside a switch that answers."""
+
+    def __init__(self, build, switch, ranks):
+        self.socket = switch.folder / "memif-control.sock"
+        self.process = subprocess.Popen(
+            [build / "memif/ina-memif", "--switch", switch.socket, "--socket", self.socket,
+             "--memif", switch.folder / "memif.sock", "--workers", str(ranks)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not self.socket.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                stop(self.process)
+                raise Unavailable("ina-memif did not start")
+            time.sleep(0.01)
 
 
 def start_switch(build, folder, port, ranks):
     """memif ports are polled whether they are used or not: there are as many as ranks."""
-    if port == "shm":
+    if port != "memif":
         return Switch(build, folder, CONFIG, slot_bytes=SLOT_BYTES)
     ports = "".join(MEMIF_PORT.format(number=n, folder=folder) for n in range(ranks))
     config = CONFIG.replace("  - name: shm0\n    type: shm\n", "{ports}") + MEMIF_EAL
     return Switch(build, folder, config, slot_bytes=SLOT_BYTES, ports=ports)
 
 
-def run_perf(build, switch, port, buffers, ranks, sizes, quick):
-    """Rows of one ina-perf run, and the command."""
+def run_perf(build, switch, port, buffers, ranks, sizes, quick, control=None):
+    """Rows of one ina-perf run, and the command. `control`: where its ranks join, on memif."""
     report = switch.folder / f"perf-{port}-{buffers}-{ranks}.json"
     url = f"shm:{switch.socket}"
-    if port == "memif":
-        url = MEMIF_URL.format(folder=switch.folder, socket=switch.socket)
+    if port != "shm":
+        url = MEMIF_URL.format(folder=switch.folder, control=control or switch.socket)
     command = [str(build / "bench/ina-perf"), "--url", url, "--job", f"bench-{buffers}",
                "--ranks", str(ranks), "--sizes", ",".join(map(str, sizes)), "--dtype", "float32",
                "--warmup", str(WARMUP_OPERATIONS), "--switch-pid", str(switch.process.pid),
@@ -223,7 +246,7 @@ def check(rows, ranks, sizes, absorbed_bytes):
                          f"ranks x bytes of all operations is {expected}")
 
 
-HEADER = ("ranks  port         buffers       bytes  algbw GB/s      p50 us      p99 us  "
+HEADER = ("ranks   port         buffers       bytes  algbw GB/s      p50 us      p99 us  "
           "workers cpu us  switch cpu us  c2c ns")
 
 
@@ -233,7 +256,7 @@ def figure(value, form):
 
 
 def print_row(row):
-    print(f"{row['ranks']:5d}  {row['port']:>5}  {row['buffers']:>14}  {row['bytes']:10d}  "
+    print(f"{row['ranks']:5d}  {row['port']:>6}  {row['buffers']:>14}  {row['bytes']:10d}  "
           f"{figure(row['algbw_GBps'], '10.3f')}  {figure(row['p50_us'], '10.1f')}  "
           f"{figure(row['p99_us'], '10.1f')}  {figure(row['cpu_us_per_op'], '14.1f')}  "
           f"{figure(row['switch_cpu_us_per_op'], '13.1f')}  "
@@ -253,10 +276,16 @@ def measure(build, port, buffers, ranks, sizes, quick):
     """Rows with a switch of their own, and the command."""
     with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
         switch = start_switch(build, pathlib.Path(folder), port, ranks)
+        bridge = None
         try:
             switch.wait_until_ready()
-            rows, command = run_perf(build, switch, port, buffers, ranks, sizes, quick)
+            if port == "bridge":
+                bridge = Bridge(build, switch, ranks)
+            rows, command = run_perf(build, switch, port, buffers, ranks, sizes, quick,
+                                     bridge and bridge.socket)
         finally:
+            if bridge:
+                stop(bridge.process)
             switch.stop()
     return rows, command.replace(folder, "TMP")
 
@@ -265,7 +294,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--ports", default=",".join(PORTS))
+    parser.add_argument("--ports", default=",".join(DEFAULT_PORTS))
     parser.add_argument("--quick", action="store_true", help="fewer sizes, few repetitions")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills workers, switches and fallback servers in the middle of their work, and checks what follows.
+"""Kills workers and servers in the middle of their work, and checks what follows.
 
     kill_loop.py --build FOLDER [--repetitions N] [--quick] [--seed S] [--part PART] [--json FILE]
 
@@ -12,6 +12,9 @@ the processes said; the exit status is 1 then. Parts:
             NOTICE_LIMIT_MS; another job's sums stay right; no slot and no memory stays taken
     switch  the switch is killed and started again: the job goes on, with the right sums
     psd     the fallback server is killed and started again: likewise
+    memif   a worker on memif behind ina-memif is killed, or ina-memif itself: the workers on the shm
+            port must be told in time, as above; another job's sums stay right; the switch goes on,
+            and ina-memif, started again if it is gone, serves the next job
 
 Prints a table of the times: until the survivors were told, and the longest that a worker waited for
 one sum with the kill in it. --json writes {"meta": {commit, command, ...}, "worker": {...}, ...}.
@@ -57,7 +60,7 @@ ports:
     type: shm
 """
 
-PARTS = ("worker", "switch", "psd")
+PARTS = ("worker", "switch", "psd", "memif")
 # No time-out takes part in it: the kernel closes the dead worker's connection. The limit is twice the
 # longest that the protocol waits for anything (recovery.rto_max, 200 ms).
 NOTICE_LIMIT_MS = 2 * 200
@@ -115,6 +118,7 @@ class World:
                                              socket=self.socket))
         self.switch = None
         self.psd = None
+        self.bridge = None
 
     def __str__(self):
         return (f"policy {self.policy}, home {self.home}, {self.lanes} lanes, {self.world} workers, "
@@ -138,23 +142,36 @@ class World:
         if self.home == "dedicated":
             self.start_psd()
 
-    def start_job(self, job, world, elements):
+    def start_bridge(self):
+        self.bridge = self.start("bridge", self.build / "memif/ina-memif", "--switch", self.socket,
+                                 "--socket", self.folder / "memif-control.sock",
+                                 "--memif", self.folder / "memif.sock", "--workers", 3)
+        self.await_status("ina-memif answers", lambda status: True,
+                          self.folder / "memif-control.sock")
+
+    def start_job(self, job, world, elements, on_memif=0):
+        """The first `on_memif` ranks are on memif, the others on the shm port."""
+        def url(rank):
+            if rank >= on_memif:
+                return f"shm:{self.socket}"
+            return (f"memif:{self.folder}/memif.sock?id={rank}&ip=10.0.1.{rank + 2}&mtu=2000"
+                    f"&control={self.folder}/memif-control.sock")
         return [self.start(f"{job}-{rank}", self.build / "tests/switchd/load_worker",
-                           f"shm:{self.socket}", job, rank, world, elements, -1, 0,
+                           url(rank), job, rank, world, elements, -1, 0,
                            self.times_of(job, rank)) for rank in range(world)]
 
     def times_of(self, job, rank):
         return self.folder / f"{job}-{rank}.times"
 
-    def status(self):
-        done = subprocess.run([self.build / "cli/inactl", "status", "-j", "--socket", self.socket],
-                              capture_output=True, text=True, check=False)
+    def status(self, socket=None):
+        done = subprocess.run([self.build / "cli/inactl", "status", "-j", "--socket",
+                               socket or self.socket], capture_output=True, text=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
-    def await_status(self, what, holds):
+    def await_status(self, what, holds, socket=None):
         deadline = time.monotonic() + DEADLINE_S
         while True:
-            status = self.status()
+            status = self.status(socket)
             if status is not None and holds(status):
                 return status
             if time.monotonic() > deadline:
@@ -200,7 +217,7 @@ def check_nothing_held(world):
 
 def check_no_files(world):
     """Of the switches that were killed; the folder that goes with a repetition has the others."""
-    left = [folder for process in world.processes if process.name == "switch"
+    left = [folder for process in world.processes if process.name in ("switch", "bridge")
             for folder in [pathlib.Path(f"/run/dpdk/ina-{process.child.pid}")] if folder.exists()]
     if left:
         raise Failure(f"left behind: {', '.join(map(str, left))}")
@@ -216,6 +233,18 @@ def longest_wait_ms(world, job, ranks, killed_ns):
     return longest / 1e6
 
 
+def notice_ms(world, worker, rank, lost, killed_ns):
+    """How long after the kill this worker was told that rank `lost` (a pattern) is gone."""
+    code = worker.wait()
+    said = worker.output()
+    if code != 0 or not re.match(rf"INA_ERR_PEER_LOST rank {lost} ", said):
+        raise Failure(f"rank {lost} was killed; {worker.name} ended with status {code}: {said}")
+    notice = (int(world.times_of("job", rank).read_text().split()[-1]) - killed_ns) / 1e6
+    if notice > NOTICE_LIMIT_MS:
+        raise Failure(f"told after {notice:.1f} ms, not within {NOTICE_LIMIT_MS} ms")
+    return notice
+
+
 def kill_worker(world, chance):
     world.start_all()
     bystanders = world.start_job("bystander", 2, 5_000)
@@ -224,22 +253,43 @@ def kill_worker(world, chance):
     world.await_running("job", "bystander")
     time.sleep(chance.uniform(0, LONGEST_MOMENT_S))
     killed_ns = workers[victim].kill()
-    notices = []
-    for rank, worker in enumerate(workers):
-        if rank == victim:
-            continue
-        code = worker.wait()
-        said = worker.output()
-        if code != 0 or not re.match(rf"INA_ERR_PEER_LOST rank {victim} ", said):
-            raise Failure(f"rank {victim} was killed; {worker.name} ended with status {code}: {said}")
-        told_ns = int(world.times_of("job", rank).read_text().split()[-1])
-        notices.append((told_ns - killed_ns) / 1e6)
-    if max(notices) > NOTICE_LIMIT_MS:
-        raise Failure(f"told after {max(notices):.1f} ms, not within {NOTICE_LIMIT_MS} ms")
+    notices = [notice_ms(world, worker, rank, victim, killed_ns)
+               for rank, worker in enumerate(workers) if rank != victim]
     left = world.await_status("the job is gone", lambda status: "job" not in
                               [job["name"] for job in status["jobs"]])
     world.await_progress(left)
     finish(bystanders)
+    check_nothing_held(world)
+    check_no_files(world)
+    return notices
+
+
+def kill_memif(world, chance):
+    world.start_all()
+    world.start_bridge()
+    on_memif = chance.randrange(1, world.world)
+    bystanders = world.start_job("bystander", 2, 5_000)
+    workers = world.start_job("job", world.world, world.elements, on_memif)
+    victim = chance.choice([*workers[:on_memif], world.bridge])
+    world.await_running("job", "bystander")
+    time.sleep(chance.uniform(0, LONGEST_MOMENT_S))
+    killed_ns = victim.kill()
+    # With ina-memif all of its workers are lost, and the switch names the first of them.
+    notices = [notice_ms(world, worker, rank, rf"[0-{on_memif - 1}]", killed_ns)
+               for rank, worker in enumerate(workers) if rank >= on_memif]
+    if world.switch.child.poll() is not None:
+        raise Failure("the switch died as well")
+    if world.bridge.child.poll() is not None:
+        world.start_bridge()
+    for worker in workers[:on_memif]:
+        if worker is not victim and (worker.wait() != 0 or not re.match(
+                r"INA_ERR_(PEER|SWITCH)_LOST ", worker.output())):
+            raise Failure(f"{worker.name} ended with {worker.output().strip()}")
+    world.await_progress(world.status())
+    finish(bystanders)
+    next_job = world.start_job("next", world.world, world.elements, on_memif)
+    world.await_progress(world.await_running("next"))
+    finish(next_job)
     check_nothing_held(world)
     check_no_files(world)
     return notices
@@ -268,8 +318,9 @@ def kill_psd(world, chance):
     return kill_and_restart(world, chance, World.start_psd, lambda world: world.psd)
 
 
-RUN = {"worker": kill_worker, "switch": kill_switch, "psd": kill_psd}
-TIME_OF = {"worker": "notice_ms", "switch": "recovery_ms", "psd": "recovery_ms"}
+RUN = {"worker": kill_worker, "switch": kill_switch, "psd": kill_psd, "memif": kill_memif}
+TIME_OF = {"worker": "notice_ms", "switch": "recovery_ms", "psd": "recovery_ms",
+           "memif": "notice_ms"}
 
 
 def repeat(build, part, seed):

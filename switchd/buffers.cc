@@ -98,7 +98,7 @@ void Conductor::share_results(Job& job) {
           fmt::format("workers of job '{}' disagree: rank 0 asked for a result buffer of {} bytes, "
                       "rank {} for one of {}",
                       job.name, wanted, &member - job.members.data(), *member.wants_results));
-    everyone_shares_memory = everyone_shares_memory && member.session;
+    everyone_shares_memory = everyone_shares_memory && member.takes_buffers;
   }
   for (Job::Worker& member : job.members) member.wants_results.reset();
   const auto tell_all = [&](const Json& body, const std::vector<int>& fds = {}) {

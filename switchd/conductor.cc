@@ -430,6 +430,7 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
   }
   if (kind == "shm" && config_.has_shm) {
     transport.shm = true;
+    transport.takes_buffers = body.value("result_buffers", true);
     return transport;
   }
   if (kind != "frame") {
@@ -537,6 +538,7 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
     auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
     if (!session) return refuse(client, session.error().status, session.error().text);
     worker.session = std::move(*session);
+    worker.takes_buffers = transport.takes_buffers;
     reply["shm"] = {{"layout", io::shm::kLayoutVersion},
                     {"tx_depth", job.geometry.tx_depth},
                     {"rx_depth", job.geometry.rx_depth},

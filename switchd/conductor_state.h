@@ -43,6 +43,7 @@ struct Conductor::Client {
 /// How a worker that joins or re-joins wants to be reached.
 struct Conductor::Transport {
   bool shm = false;
+  bool takes_buffers = false;  ///< reads results where a result buffer has them
   uint32_t frame_port = 0;
   std::optional<wire::Address> address;  ///< on an Ethernet port
 };
@@ -56,6 +57,7 @@ struct Conductor::Job {
     std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
+    bool takes_buffers = false;
     bool attached = false;
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "client/src/control_text.h"
-#include "client/src/shm_transport.h"
+#include "client/src/shm_join.h"
 #include "common/clock.h"
 #include "control/client.h"
 #include "wire/text.h"
@@ -144,6 +144,9 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     frames_ = opened->get();
     transport_ = std::move(*opened);
     port_name_ = url.get("port");
+    const auto interface = url.number("id", 0, 0, UINT32_MAX);
+    if (!interface) return tl::unexpected(interface.error());
+    interface_ = static_cast<uint32_t>(*interface);
     control_path_ = url.get("control", control::kDefaultSocket);
   } else if (auto known = url.check_keys({}); !known) {
     return known;
@@ -218,30 +221,13 @@ Json Context::join_message(const char* type) const {
     const wire::Address own = frames_->address();
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
     message["port"] = port_name_;
+    message["interface"] = interface_;
   }
   return message;
 }
 
 Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined) {
-  const EngineConfig& config = engine_->config();
-  const Json& shm = joined.body.at("shm");
-  if (const auto layout = shm.at("layout").get<uint32_t>(); layout != io::shm::kLayoutVersion)
-    return fail(INA_ERR_VERSION, "the switch (" + joined.body.value("library", std::string("?")) +
-                                     ") uses shm layout " + std::to_string(layout) + ", libina " +
-                                     ina_version() + " layout " +
-                                     std::to_string(io::shm::kLayoutVersion));
-  const io::shm::Geometry geometry{config.lanes,
-                                   shm.at("tx_depth").get<uint32_t>(),
-                                   shm.at("rx_depth").get<uint32_t>(),
-                                   config.slot_bytes,
-                                   shm.at("result_rows").get<uint32_t>(),
-                                   shm.at("side_rows").get<uint32_t>()};
-  if (joined.fds.size() != 2 + config.lanes)
-    return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
-  std::vector<Fd> events(std::make_move_iterator(joined.fds.begin() + 2),
-                         std::make_move_iterator(joined.fds.end()));
-  auto transport =
-      ShmTransport::create(geometry, joined.fds[0], joined.fds[1], std::move(events), copier_);
+  auto transport = join_shm(joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
   register_again(**transport);
   if (auto sent = control_.send({{"type", "attach"}}, {(*transport)->region_fd()}); !sent)

@@ -156,6 +156,7 @@ class Context {
   const uint32_t fork_generation_;
   std::string control_path_;
   std::string port_name_;             ///< of the switch, wanted with frames
+  uint32_t interface_ = 0;            ///< of memif: its number on its socket
   FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames
   uint32_t job_id_ = 0;
   uint64_t job_key_ = 0;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/devargs.h"
 #include "common/fd.h"
 #include "io/ethdev/device_arguments.h"
 
@@ -25,7 +26,9 @@ void remove_stale_memif_socket(std::string_view devargs) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const Fd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Of another type, which a listener refuses with EPROTOTYPE: a connection that comes and goes at
+  // once makes DPDK 22.11 abort the process that listens, which may be this one.
+  const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (probe &&
       ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
       errno == ECONNREFUSED)

@@ -230,6 +230,14 @@ const BadCase kBadCases[] = {
     {"two_names",
      "ports:\n  - {name: a, type: shm}\n  - {name: a, type: ethdev, device: d, ip: 10.0.0.1}\n",
      "3:12: ports[1].name: a is the name of ports[0] already"},
+    {"two_memif_servers",
+     "ports:\n"
+     "  - {name: a, type: ethdev, ip: 10.0.0.1, device: "
+     "\"net_memif0,role=server,id=1,socket=/m\"}\n"
+     "  - {name: b, type: ethdev, ip: 10.0.0.1, device: "
+     "\"net_memif1,socket=/m,id=1,role=server\"}\n",
+     "3:51: ports[1].device: ports[0] is the memif server for id 1 on /m already; give it another "
+     "id or socket"},
     // keys that belong together
     {"pool_exceeds_slots", "aggregator:\n  slots: 256\nstatic:\n  slots_per_job: 258\n",
      "4:18: static.slots_per_job: 258 is more than aggregator.slots, 256"},
@@ -414,6 +422,15 @@ TEST(Config, ListeningTakesTokensOrTheWordThatNoneAreMeant) {
   EXPECT_EQ(load("control: {listen: \"10.0.0.1:7584\", token_file: /t}").control.token_file, "/t");
   EXPECT_TRUE(
       load("control: {listen: \"10.0.0.1:7584\", allow_anonymous: true}").control.allow_anonymous);
+}
+
+TEST(Config, MemifPortsMayShareASocketOrAnId) {
+  std::string ports = "ports:\n";
+  for (const char* device : {"role=server,id=0,socket=/m", "role=server,id=1,socket=/m",
+                             "role=server,socket=/n", "role=client,socket=/m", "socket=/m"})
+    ports += "  - {name: p" + std::to_string(ports.size()) +
+             ", type: ethdev, ip: 10.0.0.1, device: \"net_memif0," + device + "\"}\n";
+  EXPECT_EQ(load(ports).ports.size(), 5u);
 }
 
 TEST(Config, AnMtuThatJustFitsIsAccepted) {

@@ -59,6 +59,9 @@ TEST_F(StaleMemifSocket, EverythingElseStays) {
   ASSERT_TRUE(listener);
   remove_stale_memif_socket(server());
   EXPECT_TRUE(fs::exists(path_)) << "somebody listens";
+  const auto connection = listener->accept();
+  ASSERT_TRUE(connection);
+  EXPECT_FALSE(*connection) << "who listens must not notice: DPDK would abort";
 }
 
 }  // namespace

@@ -52,6 +52,12 @@ class Process {
   bool started() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }
   void kill(int signal) const { ::kill(pid_, signal); }
+  /// It has ended, and waits to be waited for.
+  bool ended() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+  }
   /// Exit code, or minus the signal that ended it.
   int wait() {
     int status = 0;

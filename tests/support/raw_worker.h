@@ -6,26 +6,25 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "client/src/shm_transport.h"
-#include "control/socket.h"
+#include "client/src/shm_join.h"
 
 namespace ina::test {
 
 class RawWorker {
  public:
-  RawWorker(const std::string& socket, const std::string& job, int rank, int world) {
+  /// `more`: further fields of the `join`.
+  RawWorker(const std::string& socket, const std::string& job, int rank, int world,
+            const control::Json& more = control::Json::object()) {
     auto connection = control::Connection::open(socket, kTimeoutNs);
     EXPECT_TRUE(connection) << connection.error().text;
     if (!connection) return;
     control = std::move(*connection);
-    EXPECT_TRUE(control.send({{"type", "join"},
-                              {"version", control::kControlVersion},
-                              {"job", job},
-                              {"rank", rank},
-                              {"world_size", world},
-                              {"transport", "shm"}}));
+    control::Json join = {{"type", "join"},      {"version", control::kControlVersion},
+                          {"job", job},          {"rank", rank},
+                          {"world_size", world}, {"transport", "shm"}};
+    join.update(more);
+    EXPECT_TRUE(control.send(join));
     auto answer = control.receive(kTimeoutNs);
     EXPECT_TRUE(answer && *answer);
     if (answer && *answer) attach(**answer);
@@ -56,13 +55,7 @@ class RawWorker {
   void attach(control::Received& answer) {
     joined = answer.body;
     ASSERT_EQ(joined["type"], "joined") << joined;
-    const control::Json& shm = joined["shm"];
-    const io::shm::Geometry geometry{joined["lanes"],      shm["tx_depth"],    shm["rx_depth"],
-                                     joined["slot_bytes"], shm["result_rows"], shm["side_rows"]};
-    std::vector<Fd> events(std::make_move_iterator(answer.fds.begin() + 2),
-                           std::make_move_iterator(answer.fds.end()));
-    auto made = client::ShmTransport::create(geometry, answer.fds[0], answer.fds[1],
-                                             std::move(events), copier);
+    auto made = client::join_shm(answer, copier);
     ASSERT_TRUE(made) << made.error().text;
     transport = std::move(*made);
     ASSERT_TRUE(control.send({{"type", "attach"}}, {transport->region_fd()}));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "io/shm/layout.h"
+#include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -120,6 +121,27 @@ TEST(Resources, JobsThatDoNotFitTheMemoryAreRefused) {
   for (int i = 0; i < 500 && !sw.status()["jobs"].empty(); ++i) ::usleep(10'000);
   EXPECT_EQ(sw.status()["aggregator"]["memory_used_bytes"], 0);
   EXPECT_EQ(join(sw, "again").answer["type"], "joined");
+}
+
+TEST(Resources, OneWorkerThatTakesNoResultBuffersIsEnoughForNone) {
+  const TestSwitch sw;
+  const auto answers = [&](const std::string& job, const Json& more) {
+    test::RawWorker plain(sw.socket_path(), job, 0, 2);
+    test::RawWorker other(sw.socket_path(), job, 1, 2, more);
+    Json found;
+    for (test::RawWorker* worker : {&plain, &other}) {
+      EXPECT_TRUE(worker->hear_until("ready"));
+      EXPECT_TRUE(worker->control.send({{"type", "share_results"}, {"bytes", 4096}}));
+    }
+    for (test::RawWorker* worker : {&plain, &other}) {
+      const Json answer = worker->hear();
+      EXPECT_EQ(answer["status"], INA_OK);
+      found.push_back(answer["first_unit"]);
+    }
+    return found;
+  };
+  EXPECT_EQ(answers("both", Json::object()), Json({0, 0}));
+  EXPECT_EQ(answers("one", {{"result_buffers", false}}), Json({nullptr, nullptr}));
 }
 
 }  // namespace

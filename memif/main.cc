@@ -1,0 +1,146 @@
+// ina-memif: lets workers on memif take part in the jobs of a switch on this host, which it reaches
+// over shared memory. DPDK's memif driver runs here, and crashes here if a worker's death crashes
+// it.
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "client/src/url.h"
+#include "control/client.h"
+#include "io/ethdev/eal.h"
+#include "memif/server.h"
+
+namespace ina::memif {
+namespace {
+
+Server* signalled = nullptr;
+
+void on_signal(int number) {
+  if (!signalled) return;
+  if (number == SIGUSR1)
+    signalled->request_report();
+  else
+    signalled->stop();
+}
+
+/// What is wrong with the options together; empty if nothing is.
+std::string problem_of(const ServerConfig& config) {
+  if (config.memif_socket.find(',') != std::string::npos || config.memif_socket.size() > 107)
+    return "--memif: the path must have at most 107 characters, and no comma";
+  if (config.mode && (*config.mode & 077) != 0 && ::geteuid() == 0)
+    return "--mode would let others join in the name of root, who may join any job of the switch: "
+           "run ina-memif as another user";
+  return {};
+}
+
+Result<io::Eal> start_dpdk(const ServerConfig& config) {
+  io::EalConfig eal;
+  eal.huge = io::EalConfig::Huge::kNo;
+  eal.memory_bytes = packet_memory_bytes(config);
+  eal.lcores = 0;
+  eal.log = [](io::EalLogLevel, std::string_view line) { spdlog::error("dpdk: {}", line); };
+  eal.log_level = io::EalLogLevel::kError;
+  return io::Eal::start(eal);
+}
+
+Result<void> serve(const ServerConfig& config) {
+  // For both sockets: a connection to memif's may crash the driver.
+  ::umask(~config.mode.value_or(0600) & 0777);
+  ::signal(SIGPIPE, SIG_IGN);
+  auto eal = start_dpdk(config);
+  if (!eal) return tl::unexpected(eal.error());
+  eal->remove_runtime_folder();  // now: who is killed removes nothing
+  Server server(config);
+  if (auto opened = server.open(); !opened) return opened;
+  signalled = &server;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  server.run();
+  signalled = nullptr;
+  spdlog::info("stopped");
+  return {};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lets workers on memif join the jobs of an aggregation switch on this host.",
+               "ina-memif");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  ServerConfig config;
+  config.switch_socket = control::kDefaultSocket;
+  config.socket = "/run/ina/memif-control.sock";
+  config.memif_socket = "/run/ina/memif.sock";
+  std::string mode;
+  std::string ip = "10.0.0.1";
+  app.add_option("--switch", config.switch_socket, "The switch's control socket")
+      ->envname("INA_SOCKET")
+      ->capture_default_str();
+  app.add_option("--socket", config.socket,
+                 "Control socket of this program: control= of its workers")
+      ->capture_default_str();
+  app.add_option("--memif", config.memif_socket, "Socket of the memif interfaces")
+      ->capture_default_str();
+  app.add_option("--workers", config.interfaces,
+                 "Memif interfaces, numbered from 0 (id= of a worker); each serves one worker")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--mtu", config.mtu, "Largest IPv4 packet: 100 bytes more than the switch's slots")
+      ->check(CLI::Range(576, 16000))
+      ->capture_default_str();
+  app.add_option("--ip", ip, "Address of the interfaces; any that no worker has")
+      ->capture_default_str();
+  app.add_option(
+         "--mode", mode,
+         "Permissions of both sockets, e.g. 0660: who may write to them joins in the name of "
+         "this program's user. Without it: this user and root")
+      ->check([](const std::string& text) {
+        const bool octal = !text.empty() && text.size() <= 4 &&
+                           text.find_first_not_of("01234567") == std::string::npos;
+        return octal ? "" : "an octal number such as 0660 is expected";
+      });
+  const std::map<std::string, IdleMode> modes = {{"auto", IdleMode::kAuto},
+                                                 {"spin", IdleMode::kSpin},
+                                                 {"yield", IdleMode::kYield},
+                                                 {"backoff", IdleMode::kBackoff},
+                                                 {"interrupt", IdleMode::kInterrupt}};
+  app.add_option("--idle", config.idle, "What to do without packets")
+      ->transform(CLI::CheckedTransformer(modes))
+      ->default_str("auto");
+  CLI11_PARSE(app, argc, argv);
+  if (!mode.empty()) config.mode = static_cast<mode_t>(std::stoul(mode, nullptr, 8));
+
+  auto logger = spdlog::stderr_color_mt("memif");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
+  spdlog::set_default_logger(std::move(logger));
+  const auto address = client::parse_ipv4(ip);
+  const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
+  if (!problem.empty()) {
+    spdlog::critical("{}", problem);
+    return EXIT_FAILURE;
+  }
+  config.ip = *address;
+  if (const auto served = serve(config); !served) {
+    spdlog::critical("{}", served.error().text);
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace ina::memif
+
+int main(int argc, char** argv) {
+  try {
+    return ina::memif::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "ina-memif: %s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,401 @@
+// Workers on memif behind ina-memif, as their users and the operator meet them: real processes and
+// DPDK. Whatever dies, the switch goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "common/clock.h"
+#include "control/client.h"
+#include "ina/ina.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace ina {
+namespace {
+
+using control::Json;
+using test::Process;
+using test::TempDir;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr Nanos kSecondNs = 1'000'000'000;
+constexpr Nanos kDeadlineNs = 20 * kSecondNs;
+/// Twice the longest that the protocol waits for anything (recovery.rto_max): kill_loop.py, too.
+constexpr Nanos kNoticeNs = 400'000'000;
+
+bool full() {
+  const char* wanted = std::getenv("INA_TEST_FULL");
+  return wanted && std::string(wanted) == "1";
+}
+
+class MemifBridge : public testing::Test {
+ protected:
+  std::string read(const std::string& name) const {
+    std::stringstream text;
+    text << std::ifstream(dir_ / name).rdbuf();
+    return text.str();
+  }
+  std::string socket() const { return dir_ / "switch.sock"; }
+  std::string control() const { return dir_ / "control.sock"; }
+  std::string shm_url() const { return "shm:" + socket(); }
+  std::string memif_url(int id) const {
+    return "memif:" + (dir_ / "memif.sock") + "?id=" + std::to_string(id) + "&ip=10.0.1." +
+           std::to_string(id + 2) + "&mtu=2000&control=" + control();
+  }
+
+  /// `policy`: key and value. So few slots, unless each job has its own, that the fallback has
+  /// work to do.
+  void start_switch(const std::string& policy = "static", const std::string& home = "workers",
+                    uint32_t slot_bytes = 1024) {
+    const std::string file = dir_ / "switchd.yaml";
+    std::ofstream(file)
+        << "aggregator: {slots: " << (policy == "static" ? 1024 : 64)
+        << ", slot_bytes: " << slot_bytes << ", policy: " << policy
+        << "}\nstatic: {slots_per_job: 256}\nfallback: {home: " << home
+        << "}\njobs: {window_bytes: 128KiB}\nswitch: {lcores: 2}\neal: {file_prefix: ina-e2e-"
+        << ::getpid() << ", huge: no}\nlog: {file: " << (dir_ / "log")
+        << "}\ncontrol: {socket: " << socket() << "}\n";
+    switch_.emplace(std::vector<std::string>{INA_SWITCHD, "--config", file});
+    const auto status = control::query_status(socket(), kDeadlineNs);
+    ASSERT_TRUE(status) << status.error().text << "\n" << read("log");
+  }
+  void start_bridge(std::vector<std::string> more = {}) {
+    std::string command = std::string("exec ") + INA_MEMIF + " --switch " + socket() +
+                          " --socket " + control() + " --memif " + (dir_ / "memif.sock") +
+                          " --workers 3";
+    for (const std::string& word : more) command += " " + word;
+    bridge_.emplace(
+        std::vector<std::string>{"/bin/sh", "-c", command + " 2>>" + (dir_ / "bridge.log")});
+    // It answers for the switch.
+    const auto status = control::query_status(control(), kDeadlineNs);
+    ASSERT_TRUE(status) << status.error().text << "\n" << read("bridge.log");
+  }
+  Process worker(const std::string& url, const std::string& job, int rank, int world,
+                 size_t elements, int times, int pause_ms = 0) {
+    return Process({LOAD_WORKER, url, job, std::to_string(rank), std::to_string(world),
+                    std::to_string(elements), std::to_string(times), std::to_string(pause_ms)});
+  }
+  Json status() const {
+    auto status = control::query_status(socket(), kDeadlineNs);
+    EXPECT_TRUE(status) << "the switch does not answer: " << status.error().text;
+    return status ? *status : Json();
+  }
+  uint64_t results() const {
+    const Json now = status();
+    return now["aggregator"]["results"].get<uint64_t>() +
+           now["aggregator"]["fallback_results"].get<uint64_t>();
+  }
+  /// False if it does not come true in time.
+  template <class Holds>
+  bool await(Holds holds) const {
+    for (const Nanos deadline = now_ns() + kDeadlineNs; now_ns() < deadline; ::usleep(1000))
+      if (holds()) return true;
+    return false;
+  }
+  bool await_running(const std::string& job) const {
+    return await([&] {
+      const Json now = status();
+      return std::ranges::any_of(now["jobs"], [&](const Json& known) {
+        return known["name"] == job && known["state"] == "running";
+      });
+    });
+  }
+  bool await_results(uint64_t more) const {
+    const uint64_t before = results();
+    return await([&] { return results() >= before + more; });
+  }
+  /// Memif workers of interfaces 0 and 1 and one on shm end a job of `times` sums well.
+  void expect_job(const std::string& job, size_t elements, int times) {
+    std::vector<Process> workers;
+    for (const int id : {0, 1})
+      workers.push_back(worker(memif_url(id), job, id, 3, elements, times));
+    workers.push_back(worker(shm_url(), job, 2, 3, elements, times));
+    for (Process& one : workers) EXPECT_EQ(one.output(), "INA_OK \n") << read("bridge.log");
+  }
+  /// A job beside all else, whose sums must stay right.
+  struct Bystanders {
+    std::vector<Process> workers;
+    void finish() {
+      workers[0].kill(SIGTERM);
+      for (Process& one : workers) EXPECT_EQ(one.output(), "INA_OK \n");
+    }
+  };
+  Bystanders bystanders() {
+    Bystanders two;
+    for (const int rank : {0, 1})
+      two.workers.push_back(worker(shm_url(), "bystander", rank, 2, 20'000, -1));
+    EXPECT_TRUE(await_running("bystander"));
+    return two;
+  }
+  /// What the shm worker of a job says whose other worker, on memif, is lost at once by `kill`.
+  template <class Kill>
+  void expect_loss(Process& told, int lost_rank, Kill kill) {
+    const Nanos before = now_ns();
+    kill();
+    EXPECT_THAT(told.output(), StartsWith("INA_ERR_PEER_LOST rank " + std::to_string(lost_rank)));
+    EXPECT_LT(now_ns() - before, kNoticeNs);
+    EXPECT_FALSE(switch_->ended()) << read("log");
+  }
+
+  TempDir dir_;
+  std::optional<Process> switch_;
+  std::optional<Process> bridge_;
+};
+
+struct Rules {
+  const char* policy;
+  const char* home;
+};
+
+class MemifBridgePolicies : public MemifBridge, public testing::WithParamInterface<Rules> {};
+
+TEST_P(MemifBridgePolicies, MixedJobsGetEverySumRight) {
+  start_switch(GetParam().policy, GetParam().home);
+  start_bridge();
+  expect_job("mixed", 30'011, 40);
+  EXPECT_TRUE(status()["jobs"].empty());
+  const Json port = status()["ports"][0];
+  EXPECT_GE(port["rx_bytes"], 3u * 40 * 30'011 * 4) << "all of it came by the shm port";
+  if (GetParam().policy != std::string("static")) {
+    EXPECT_GT(status()["aggregator"]["fallback_results"], 0) << "slots were not few";
+  }
+  bridge_->kill(SIGUSR1);
+  EXPECT_TRUE(await([&] {
+    return read("bridge.log").find("interface=1 rx_") != std::string::npos;
+  })) << read("bridge.log");
+  bridge_->kill(SIGTERM);
+  EXPECT_EQ(bridge_->wait(), 0) << read("bridge.log");
+  for (const char* name : {"control.sock", "memif.sock"}) {
+    struct stat left {};
+    EXPECT_NE(::stat((dir_ / name).c_str(), &left), 0) << name << " is left behind";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MemifBridgePolicies,
+                         testing::Values(Rules{"static", "workers"}, Rules{"fcfs", "workers"},
+                                         Rules{"fcfs", "spill"}, Rules{"esa", "workers"},
+                                         Rules{"esa", "spill"}),
+                         [](const auto& test) {
+                           return std::string(test.param.policy) + "_" + test.param.home;
+                         });
+
+TEST_F(MemifBridge, WorkersThatAreKilledUnderLoadHarmNobodyElse) {
+  const int kills = full() ? 300 : 25;
+  start_switch("esa");
+  start_bridge();
+  Bystanders others = bystanders();
+  std::mt19937 random(2026);
+  int crashes = 0;
+  for (int i = 0; i < kills; ++i) {
+    const std::string job = "victim-" + std::to_string(i);
+    Process doomed = worker(memif_url(i % 3), job, 0, 2, 60'000, -1);
+    Process peer = worker(shm_url(), job, 1, 2, 60'000, -1);
+    ASSERT_TRUE(await_running(job)) << read("bridge.log");
+    ::usleep(static_cast<useconds_t>(random() % 20'000));
+    expect_loss(peer, 0, [&] { doomed.kill(SIGKILL); });
+    EXPECT_EQ(doomed.wait(), -SIGKILL);
+    if (!bridge_->ended()) continue;
+    ++crashes;
+    bridge_->wait();
+    start_bridge();
+  }
+  EXPECT_TRUE(await_results(100));
+  others.finish();
+  EXPECT_FALSE(switch_->ended());
+  EXPECT_TRUE(await([&] { return status()["jobs"].empty(); }));
+  EXPECT_EQ(status()["aggregator"]["slots_used"], 0);
+  RecordProperty("bridge_crashes", crashes);
+}
+
+/// The driver aborts its process when a connection ends before it has said hello (DPDK 22.11).
+TEST_F(MemifBridge, ADriverThatCrashesTakesItsProcessAlone) {
+  start_switch("esa");
+  start_bridge();
+  Bystanders others = bystanders();
+  const auto crash = [&] {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, (dir_ / "memif.sock").c_str(), sizeof(address.sun_path) - 1);
+    for (const Nanos deadline = now_ns() + kDeadlineNs; now_ns() < deadline && !bridge_->ended();) {
+      const Fd peer(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      ::connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    }
+  };
+  for (int i = 0; i < 3; ++i) {
+    const std::string job = "job-" + std::to_string(i);
+    ::setenv("INA_REJOIN_TIMEOUT_US", "300000", 1);
+    Process remote = worker(memif_url(0), job, 0, 2, 60'000, -1);
+    ::unsetenv("INA_REJOIN_TIMEOUT_US");
+    Process local = worker(shm_url(), job, 1, 2, 60'000, -1);
+    ASSERT_TRUE(await_running(job));
+    crash();
+    ASSERT_TRUE(bridge_->ended()) << "the driver does not crash any more: nothing was tested";
+    EXPECT_THAT(local.output(), StartsWith("INA_ERR_PEER_LOST rank 0"));
+    EXPECT_THAT(remote.output(), StartsWith("INA_ERR_SWITCH_LOST"));
+    EXPECT_EQ(bridge_->wait(), -SIGABRT);
+    EXPECT_FALSE(switch_->ended());
+    start_bridge();
+  }
+  expect_job("after", 20'000, 5);
+  others.finish();
+  EXPECT_FALSE(switch_->ended());
+}
+
+TEST_F(MemifBridge, ABridgeThatIsKilledIsALostPeerAndANewOneServesNewJobs) {
+  start_switch();
+  start_bridge();
+  Bystanders others = bystanders();
+  for (const int signal : {SIGKILL, SIGSEGV, SIGTERM}) {
+    const std::string job = "job-" + std::to_string(signal);
+    Process remote = worker(memif_url(0), job, 0, 2, 60'000, -1);
+    Process local = worker(shm_url(), job, 1, 2, 60'000, -1);
+    ASSERT_TRUE(await_running(job));
+    expect_loss(local, 0, [&] { bridge_->kill(signal); });
+    EXPECT_EQ(bridge_->wait(), signal == SIGTERM ? 0 : -signal);
+    start_bridge();
+    // It comes back to a job that has ended, and says so; it does not wait for ever.
+    EXPECT_THAT(remote.output(), StartsWith("INA_ERR_SWITCH_LOST"));
+    expect_job("after-" + std::to_string(signal), 20'000, 5);
+  }
+  others.finish();
+  EXPECT_FALSE(switch_->ended());
+}
+
+TEST_F(MemifBridge, RestartsOfTheSwitchGoUnnoticed) {
+  start_switch("esa");
+  start_bridge();
+  std::vector<Process> workers;
+  for (const int id : {0, 1}) workers.push_back(worker(memif_url(id), "mixed", id, 3, 30'011, -1));
+  workers.push_back(worker(shm_url(), "mixed", 2, 3, 30'011, -1));
+  std::mt19937 random(2026);
+  for (int restart = 0; restart < (full() ? 40 : 6); ++restart) {
+    ASSERT_TRUE(await_running("mixed")) << "restart " << restart << "\n" << read("bridge.log");
+    ASSERT_TRUE(await_results(200)) << "restart " << restart;
+    ::usleep(static_cast<useconds_t>(random() % 20'000));
+    const int signal = restart % 2 == 0 ? SIGKILL : SIGTERM;
+    switch_->kill(signal);
+    EXPECT_EQ(switch_->wait(), signal == SIGKILL ? -SIGKILL : 0);
+    start_switch("esa");
+  }
+  ASSERT_TRUE(await_running("mixed"));
+  workers[0].kill(SIGTERM);
+  for (Process& one : workers) EXPECT_EQ(one.output(), "INA_OK \n") << read("bridge.log");
+  EXPECT_FALSE(bridge_->ended()) << "it is the same bridge";
+  EXPECT_TRUE(status()["jobs"].empty());
+}
+
+/// ina_alloc_result() on all ranks, one of which cannot have the switch write into it.
+TEST_F(MemifBridge, ResultBuffersAreOrdinaryMemoryInAMixedJob) {
+  start_switch();
+  start_bridge();
+  const auto run = [](const std::string& url, int rank) {
+    ina_config config;
+    ina_config_init(&config);
+    config.url = url.c_str();
+    config.job = "buffers";
+    config.rank = rank;
+    config.world_size = 2;
+    config.timeout_us = 20'000'000;
+    ina_context* context = nullptr;
+    ASSERT_EQ(ina_init(&config, &context), INA_OK) << ina_last_error(nullptr);
+    constexpr size_t kElements = 50'000;
+    void* send = nullptr;
+    void* recv = nullptr;
+    ASSERT_EQ(ina_alloc(context, kElements * 4, &send), INA_OK) << ina_last_error(context);
+    ASSERT_EQ(ina_alloc_result(context, kElements * 4, &recv), INA_OK) << ina_last_error(context);
+    for (int times = 0; times < 5; ++times) {
+      for (size_t i = 0; i < kElements; ++i)
+        static_cast<int32_t*>(send)[i] = static_cast<int32_t>(i) * (rank + 1) + times;
+      ASSERT_EQ(ina_allreduce(context, send, recv, kElements, INA_INT32, INA_SUM, 0), INA_OK)
+          << ina_last_error(context);
+      for (size_t i = 0; i < kElements; ++i)
+        ASSERT_EQ(static_cast<const int32_t*>(recv)[i], static_cast<int32_t>(i) * 3 + 2 * times);
+    }
+    EXPECT_EQ(ina_finalize(context, 0), INA_OK);
+  };
+  std::thread remote(run, memif_url(0), 0);
+  run(shm_url(), 1);
+  remote.join();
+}
+
+TEST_F(MemifBridge, ErrorsSayWhatToDo) {
+  start_switch("static", "workers", 2048);
+  start_bridge({"--mtu", "2100"});
+  Process small = worker(memif_url(0), "job", 0, 1, 10, 1);
+  EXPECT_THAT(small.output(), HasSubstr("ina-memif's --mtu must be 2148, it is 2100"));
+  bridge_->kill(SIGTERM);
+  bridge_->wait();
+  start_bridge();
+  Process wide(
+      {LOAD_WORKER,
+       "memif:" + (dir_ / "memif.sock") + "?id=0&ip=10.0.1.2&mtu=9000&control=" + control(),
+       "first", "0", "1", "10", "-1", "100"});
+  ASSERT_TRUE(await_running("first"));
+  // Another client of the same memif interface does not get as far; this one skips memif.
+  Json join = {{"type", "join"},
+               {"version", control::kControlVersion},
+               {"job", "second"},
+               {"rank", 0},
+               {"world_size", 1},
+               {"transport", "frame"},
+               {"address", {{"mac", {2, 0, 0, 0, 0, 1}}, {"ip", 0x0a000002}, {"udp_port", 9000}}}};
+  const auto refusal = [&] {
+    auto connection = control::Connection::open(control(), kSecondNs);
+    EXPECT_TRUE(connection && connection->send(join));
+    const auto answer = connection->receive(kDeadlineNs);
+    return answer && *answer ? (*answer)->body.value("text", std::string()) : "";
+  };
+  EXPECT_THAT(refusal(), HasSubstr("memif interface 0 of ina-memif has a worker already"));
+  join["job"] = "third";
+  join["interface"] = 3;
+  EXPECT_THAT(refusal(), HasSubstr("ina-memif has no memif interface 3: its --workers is 3"));
+  wide.kill(SIGTERM);
+  EXPECT_EQ(wide.output(), "INA_OK \n");
+
+  const auto said = [&](const std::string& options) {
+    Process failed({"/bin/sh", "-c", std::string(INA_MEMIF) + " " + options + " 2>&1"});
+    const std::string text = failed.output();
+    EXPECT_NE(failed.wait(), 0) << text;
+    return text;
+  };
+  EXPECT_THAT(said("--memif /tmp/a,b"), HasSubstr("no comma"));
+  EXPECT_THAT(said("--mode 0x"), HasSubstr("octal"));
+  EXPECT_THAT(said("--ip 10.0.0"), HasSubstr("not an IPv4 address"));
+  if (::geteuid() == 0) {
+    EXPECT_THAT(said("--mode 0666"), HasSubstr("run ina-memif as another user"));
+  }
+  EXPECT_THAT(said("--socket " + control() + " --memif " + (dir_ / "other.sock")),
+              HasSubstr("already listens on"));
+}
+
+TEST_F(MemifBridge, ServesItsOwnUserAndRootAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  start_switch();
+  start_bridge();
+  for (const char* name : {"control.sock", "memif.sock"}) {
+    struct stat status {};
+    ASSERT_EQ(::stat((dir_ / name).c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0077, 0u) << name;
+  }
+  // Somebody who got hold of the socket all the same.
+  ASSERT_EQ(::chmod((dir_ / "").c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(control().c_str(), 0777), 0);
+  Process stranger({"/bin/sh", "-c",
+                    std::string("exec setpriv --reuid=65534 --clear-groups ") + INACTL +
+                        " status --socket " + control() + " 2>&1"});
+  EXPECT_THAT(stranger.output(), HasSubstr("serves its own user (uid 0) and root, not uid 65534"));
+}
+
+}  // namespace
+}  // namespace ina
