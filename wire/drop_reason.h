@@ -36,6 +36,8 @@
   X(kOldInstance, "old_instance", "said by an earlier life of the fallback")          \
   X(kMismatch, "mismatch", "operation differs between the workers of a job")          \
   X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")        \
+  /* lanes */                                                                         \
+  X(kHandOverFull, "handover_full", "the ring to the lane that it was for is full")   \
   /* bridge: not for the switch, and not to be passed on */                           \
   X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
   X(kLinkLocal, "link_local", "group address that no switch passes on")               \

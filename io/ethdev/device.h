@@ -1,4 +1,4 @@
-// One ethdev device with one queue pair: opening, buffers, bursts, closing.
+// One ethdev device and its queue pairs: opening, buffers, bursts, closing.
 #pragma once
 
 #include <rte_ethdev.h>
@@ -10,6 +10,7 @@
 #include "common/fd.h"
 #include "common/result.h"
 #include "io/ethdev/poll_gate.h"
+#include "io/ethdev/steering.h"
 #include "wire/frame.h"
 
 namespace ina::io {
@@ -22,10 +23,12 @@ struct DeviceConfig {
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
   uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
+  uint16_t lanes = 1;         ///< threads that use it; each gets a queue pair if there are enough
+  uint32_t ring_frames = 0;   ///< that may lie in a ring from one lane to another
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
 };
 
-/// Used by one thread at a time.
+/// A queue pair is used by one thread at a time, the rest by one.
 class Device {
  public:
   /// Packets of one call of rx() or tx().
@@ -37,22 +40,29 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  uint16_t rx(rte_mbuf** packets, uint16_t count) {
-    if (!gated_) return rte_eth_rx_burst(port_id_, 0, packets, count);
+  /// Lane n has queue pair n, if there is one. A gated device has no more than one.
+  uint16_t queues() const { return queues_; }
+
+  uint16_t rx(rte_mbuf** packets, uint16_t count, uint16_t queue = 0) {
+    if (!gated_) return rte_eth_rx_burst(port_id_, queue, packets, count);
     if (!gate_.enter()) return 0;
-    const uint16_t taken = rte_eth_rx_burst(port_id_, 0, packets, count);
+    const uint16_t taken = rte_eth_rx_burst(port_id_, queue, packets, count);
     gate_.leave();
     return taken;
   }
 
   /// Returns how many the device took; the others still belong to the caller.
-  uint16_t tx(rte_mbuf** packets, uint16_t count) {
-    if (!gated_) return rte_eth_tx_burst(port_id_, 0, packets, count);
+  uint16_t tx(rte_mbuf** packets, uint16_t count, uint16_t queue = 0) {
+    if (!gated_) return rte_eth_tx_burst(port_id_, queue, packets, count);
     if (!gate_.enter()) return 0;
-    const uint16_t sent = rte_eth_tx_burst(port_id_, 0, packets, count);
+    const uint16_t sent = rte_eth_tx_burst(port_id_, queue, packets, count);
     gate_.leave();
     return sent;
   }
+
+  /// Has the device put the frames of each lane into the lane's queue, where it can. False: it
+  /// cannot, and frames may arrive at any queue.
+  bool steer(const Steering& steering);
 
   /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
@@ -69,12 +79,18 @@ class Device {
   Device() = default;
   Result<void> attach(const DeviceConfig& config);
   Result<void> configure(const DeviceConfig& config);
+  Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
+  Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
+  Result<void> set_up_queues();
 
   std::string name_;
   PollGate gate_;
   wire::MacAddress mac_{};
   uint32_t frame_bytes_ = 0;
   uint16_t port_id_ = RTE_MAX_ETHPORTS;
+  uint16_t queues_ = 1;
+  uint16_t rx_descriptors_ = 0;  ///< of each queue
+  uint16_t tx_descriptors_ = 0;
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
