@@ -13,6 +13,7 @@
   X(kNotIna, "not_ina", "not an INA frame: ethertype, protocol, UDP port or magic")   \
   X(kIpFragment, "ip_fragment", "fragmented IPv4 datagram")                           \
   X(kIpChecksum, "ip_checksum", "IPv4 header checksum does not match")                \
+  X(kUdpChecksum, "udp_checksum", "UDP checksum does not match, says the device")     \
   X(kVersion, "version", "protocol version not spoken here")                          \
   X(kCrc, "crc", "CRC32C over header and payload does not match")                     \
   /* message: found by validation */                                                  \

@@ -133,6 +133,7 @@ Result<void> Device::configure(const DeviceConfig& config) {
                         !config.copy_on_tx && queues_ == config.lanes &&
                         copies_on_tx(driver, info.device);
   if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  choose_offloads(info, conf);
   if (queues_ > 1) conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kSpreadBy;
   if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
   if (const int error = rte_eth_dev_configure(port_id_, queues_, queues_, &conf); error != 0)
@@ -154,6 +155,17 @@ Result<void> Device::configure(const DeviceConfig& config) {
     return fail_device(name_, "has no MAC address", -error);
   std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
   return {};
+}
+
+/// What the device can do about checksums.
+void Device::choose_offloads(const rte_eth_dev_info& info, rte_eth_conf& conf) {
+  conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
+  if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) return;
+  conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
+  tx_checksums_ = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+  if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) == 0) return;
+  conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  tx_checksums_ |= RTE_MBUF_F_TX_UDP_CKSUM;
 }
 
 Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {

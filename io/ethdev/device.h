@@ -72,6 +72,8 @@ class Device {
   uint32_t frame_bytes() const { return frame_bytes_; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return sends_from_outside_; }
+  /// Checksums that the device completes in the frames of messages, as flags of a buffer.
+  uint64_t tx_checksums() const { return tx_checksums_; }
   /// Buffers to send from: whole frames, or only headers if sends_from_outside().
   rte_mempool* tx_pool() const { return tx_pool_; }
 
@@ -79,6 +81,7 @@ class Device {
   Device() = default;
   Result<void> attach(const DeviceConfig& config);
   Result<void> configure(const DeviceConfig& config);
+  void choose_offloads(const rte_eth_dev_info& info, rte_eth_conf& conf);
   Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
   Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
   Result<void> set_up_queues();
@@ -94,6 +97,7 @@ class Device {
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
+  uint64_t tx_checksums_ = 0;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link
   Fd interface_socket_;
   rte_mempool* rx_pool_ = nullptr;

@@ -1,6 +1,8 @@
 #include "io/ethdev/ethdev_port.h"
 
+#include <rte_ip.h>
 #include <rte_prefetch.h>
+#include <rte_udp.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +20,18 @@ std::byte* data_of(rte_mbuf* buffer) {
 /// The switch's own results do; a fallback's lie in its memory.
 bool lies_in_result_ring(const wire::Message& message) {
   return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
+}
+
+/// As rte_mbuf.h asks for: its own place zero, that of the datagram filled with the sum over the
+/// addresses. Without the device a datagram has no checksum: its content has a better one.
+void leave_checksums_to_device(rte_mbuf* frame, uint64_t flags) {
+  frame->ol_flags |= flags;
+  frame->l2_len = wire::kEthernetBytes;
+  frame->l3_len = wire::kIpv4Bytes;
+  auto* const ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, wire::kEthernetBytes);
+  ip->hdr_checksum = 0;
+  if ((flags & RTE_MBUF_F_TX_L4_MASK) == 0) return;
+  reinterpret_cast<rte_udp_hdr*>(ip + 1)->dgram_cksum = rte_ipv4_phdr_cksum(ip, flags);
 }
 
 std::string to_text(const wire::Address& address) {
@@ -232,8 +246,11 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     return false;
   }
   DropReason reason{};
-  if (parse(frame, packet, reason)) [[likely]]
-    return true;
+  if (parse(frame, packet, reason)) [[likely]] {
+    if ((buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_BAD) [[likely]]
+      return true;
+    reason = DropReason::kUdpChecksum;
+  }
   const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
   if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
       may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
@@ -374,6 +391,7 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
   wire::Message marked = message;
   if (congested() && message.type == wire::Type::kResult) marked.flags |= wire::kFlagEcn;
   wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes});
+  if (device_->tx_checksums() != 0) leave_checksums_to_device(frame, device_->tx_checksums());
   if (!payload.empty() && !append_payload(frame, payload)) {
     rte_pktmbuf_free(frame);
     counters_.drops.add(DropReason::kNoBuffer);
