@@ -346,12 +346,14 @@ class Loader {
                       "with {} bytes of headers",
                       index, port.mtu_bytes, mtu->remark(), needed - port.mtu_bytes,
                       config_.aggregator.slot_bytes, slot_bytes->remark(), kHeaderBytesInMtu));
+    const auto udp_port = source(given, "udp_port");
     const auto lcores = source(given_["switch"], "lcores");
-    if (lcores && config_.switchd.lcores > 1)
-      report(lcores->place,
-             fmt::format("switch.lcores: {} lcores cannot share ports[{}]: an ethdev port "
-                         "has one queue, so it needs lcores: 1",
-                         config_.switchd.lcores, index));
+    const uint32_t last = port.udp_port + config_.switchd.lcores - 1;
+    if (udp_port && lcores && last > 65535)
+      report(udp_port->given ? udp_port->place : lcores->place,
+             fmt::format("ports[{}].udp_port: {}{} leaves no UDP ports up to {} for {} lcores, one "
+                         "each",
+                         index, port.udp_port, udp_port->remark(), last, config_.switchd.lcores));
   }
 
   std::string file_name_;

@@ -34,7 +34,7 @@ struct LaneCounters {
 /// What an Ethernet port counts beyond io::PortCounters.
 struct FramePortSnapshot {
   io::EthdevCounters counters;
-  bool link_up = false;
+  bool link_up = false;  ///< lane 0 alone knows
 };
 
 struct BridgeSnapshot {
@@ -144,7 +144,7 @@ struct LaneConfig {
   aggregator::Shape shape;
   uint32_t max_endpoints = 4096;
   bool ecn = true;                             ///< mark what goes to a worker that lags behind
-  std::optional<bridge::BridgeConfig> bridge;  ///< none: frames for others are dropped
+  std::optional<bridge::BridgeConfig> bridge;  ///< lane 0; none: frames for others are dropped
 };
 
 /// Stands for Ethernet ports in a build without DPDK; never made.
@@ -161,6 +161,7 @@ struct NoFramePort {
   const io::EthdevCounters& ethdev_counters() const { return ethdev_counters_; }
   wire::Address address() const { return {}; }
   bool link_up() { return false; }
+  bool take_moved() { return false; }
   struct Transit {
     bridge::Addresses addresses;
     void* buffer = nullptr;
@@ -215,10 +216,11 @@ class Lane {
     const Nanos now = now_ns();
     ++counters_.polls;
     size_t handled = poll_port(shm_, now);
-    if (!frame_ports_.empty()) handled += poll_frame_ports(now);
-    if (handled == 0) return false;
-    ++counters_.busy_polls;
+    bool moved = false;
+    if (!frame_ports_.empty()) handled += poll_frame_ports(now, moved);
     counters_.packets += handled;
+    if (handled == 0 && !moved) return false;
+    ++counters_.busy_polls;
     return true;
   }
 
@@ -253,7 +255,8 @@ class Lane {
     return count;
   }
 
-  size_t poll_frame_ports(Nanos now) {
+  /// `moved`: set if frames of other lanes were passed on.
+  size_t poll_frame_ports(Nanos now, bool& moved) {
     size_t handled = 0;
     if (forwarding_) forwarding_->tick(now);
     for (size_t i = 0; i < frame_ports_.size(); ++i) {
@@ -261,7 +264,10 @@ class Lane {
       if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
     }
     // Also what no message caused: answers, and frames in transit.
-    for (FramePort* port : frame_ports_) port->tx_flush();
+    for (FramePort* port : frame_ports_) {
+      port->tx_flush();
+      moved |= port->take_moved();
+    }
     return handled;
   }
 
@@ -355,7 +361,9 @@ class Lane {
         command.snapshot.ports.assign(1, shm_.counters());
         for (FramePort* port : frame_ports_) {
           command.snapshot.ports.push_back(port->counters());
-          command.snapshot.frame_ports.push_back({port->ethdev_counters(), port->link_up()});
+          // Lane 0 looks after the links.
+          const bool up = config_.lane == 0 && port->link_up();
+          command.snapshot.frame_ports.push_back({port->ethdev_counters(), up});
         }
         if (forwarding_) {
           const bridge::MacTable& table = forwarding_->bridge().table();

@@ -101,8 +101,17 @@ Result<bridge::BridgeConfig> bridge_config(const config::Config& config) {
   return bridge;
 }
 
-Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Config& config) {
-  std::vector<std::unique_ptr<io::EthdevPort>> ports;
+/// A port's parts, by lane.
+using PortLanes = std::vector<std::unique_ptr<io::EthdevPort>>;
+
+/// Whether frames arrive in their lane, or how they get there.
+std::string_view steering_of(const io::EthdevPort& port) {
+  if (port.config().lanes == 1) return "none";
+  return port.steered() ? "rules" : "software";
+}
+
+Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
+  std::vector<PortLanes> ports;
   const bool bridged = is_bridged(config);
   std::vector<uint32_t> switch_ips;
   uint32_t queued_buffers = 0;
@@ -118,6 +127,7 @@ Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Co
     ethdev.device = port.device;
     ethdev.ip = port.ip;
     ethdev.udp_port = port.udp_port;
+    ethdev.lanes = static_cast<uint16_t>(config.switchd.lcores);
     ethdev.mtu = port.mtu_bytes;
     ethdev.rx_descriptors = port.rx_descriptors;
     ethdev.tx_descriptors = port.tx_descriptors;
@@ -131,14 +141,15 @@ Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Co
     auto opened = io::EthdevPort::open(ethdev);
     if (!opened)
       return fail(opened.error().status, "port " + port.name + ": " + opened.error().text);
-    spdlog::info("port open name={} type=ethdev device=\"{}\"", port.name, port.device);
+    spdlog::info("port open name={} type=ethdev device=\"{}\" queues={} steering={}", port.name,
+                 port.device, opened->front()->queues(), steering_of(*opened->front()));
     ports.push_back(std::move(*opened));
   }
   return ports;
 }
 
 ConductorConfig conductor_config(const config::Config& config,
-                                 const std::vector<std::unique_ptr<io::EthdevPort>>& ports) {
+                                 const std::vector<PortLanes>& ports) {
   ConductorConfig c;
   c.socket_path = config.control.socket;
   c.socket_mode = config.control.mode;
@@ -171,7 +182,8 @@ ConductorConfig conductor_config(const config::Config& config,
       c.has_shm = true;
       c.shm_name = port.name;
     }
-  for (const auto& port : ports) c.frame_ports.push_back({port->config().name, port->address()});
+  for (const PortLanes& port : ports)
+    c.frame_ports.push_back({port.front()->config().name, port.front()->address()});
   return c;
 }
 
@@ -186,9 +198,6 @@ Result<void> serve(const config::Config& config) {
   auto ports = open_ports(config);
   if (!ports) return tl::unexpected(ports.error());
   eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
-  std::vector<io::EthdevPort*> raw_ports;
-  for (const auto& port : *ports) raw_ports.push_back(port.get());
-
   std::vector<Mapping> rows;
   std::vector<std::unique_ptr<LaneLink>> links;
   std::vector<LaneLink*> raw_links;
@@ -199,7 +208,7 @@ Result<void> serve(const config::Config& config) {
     lane.burst = config.switchd.burst;
     lane.idle = static_cast<IdleMode>(config.switchd.idle);
     lane.ecn = config.congestion.ecn;
-    if (is_bridged(config)) {
+    if (i == 0 && is_bridged(config)) {
       auto bridge = bridge_config(config);
       if (!bridge) return tl::unexpected(bridge.error());
       lane.bridge = *bridge;
@@ -223,8 +232,10 @@ Result<void> serve(const config::Config& config) {
     rows.push_back(std::move(*memory));
     links.push_back(std::make_unique<LaneLink>());
     raw_links.push_back(links.back().get());
+    std::vector<io::EthdevPort*> lane_ports;
+    for (const PortLanes& port : *ports) lane_ports.push_back(port[i].get());
     lane_objects.push_back(std::make_unique<DaemonLane>(
-        lane, std::span(rows.back().data(), rows.back().size()), *links.back(), raw_ports));
+        lane, std::span(rows.back().data(), rows.back().size()), *links.back(), lane_ports));
   }
 
   Conductor conductor(conductor_config(config, *ports), std::move(*state), raw_links);

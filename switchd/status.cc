@@ -2,8 +2,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -40,7 +38,6 @@ Conductor::Json Conductor::status_json() {
   Json lanes = Json::array();
   aggregator::Counters total;
   std::vector<io::PortCounters> ports(1 + config_.frame_ports.size());
-  // An Ethernet port has one queue, so one lane.
   std::vector<FramePortSnapshot> frame_ports(config_.frame_ports.size());
   std::optional<BridgeSnapshot> bridge;
   uint64_t unsent = 0;
@@ -81,13 +78,11 @@ Conductor::Json Conductor::status_json() {
       ports[p].tx_bytes += s.ports[p].tx_bytes;
       add_drops(ports[p].drops, s.ports[p].drops);
     }
-    if (i == 0) {
-      std::ranges::copy_n(
-          s.frame_ports.begin(),
-          static_cast<ptrdiff_t>(std::min(s.frame_ports.size(), frame_ports.size())),
-          frame_ports.begin());
-      bridge = s.bridge;
+    for (size_t p = 0; p < frame_ports.size() && p < s.frame_ports.size(); ++p) {
+      add(frame_ports[p].counters, s.frame_ports[p].counters);
+      frame_ports[p].link_up |= s.frame_ports[p].link_up;
     }
+    if (s.bridge) bridge = s.bridge;
   }
   Json port_list = Json::array();
   for (size_t p = 0; p < ports.size(); ++p) {
@@ -110,7 +105,9 @@ Conductor::Json Conductor::status_json() {
                              {"flood_copies", counters.flood_copies},
                              {"bridged_sent", counters.bridged_sent},
                              {"bridged_sent_bytes", counters.bridged_sent_bytes},
-                             {"bridged_lost", counters.bridged_lost}});
+                             {"bridged_lost", counters.bridged_lost},
+                             {"handed_over", counters.handed_over},
+                             {"tx_handed_over", counters.tx_handed_over}});
   }
   Json bridge_json = nullptr;
   if (bridge)

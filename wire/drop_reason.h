@@ -13,6 +13,7 @@
   X(kNotIna, "not_ina", "not an INA frame: ethertype, protocol, UDP port or magic")   \
   X(kIpFragment, "ip_fragment", "fragmented IPv4 datagram")                           \
   X(kIpChecksum, "ip_checksum", "IPv4 header checksum does not match")                \
+  X(kUdpChecksum, "udp_checksum", "UDP checksum does not match, says the device")     \
   X(kVersion, "version", "protocol version not spoken here")                          \
   X(kCrc, "crc", "CRC32C over header and payload does not match")                     \
   /* message: found by validation */                                                  \
@@ -36,6 +37,8 @@
   X(kOldInstance, "old_instance", "said by an earlier life of the fallback")          \
   X(kMismatch, "mismatch", "operation differs between the workers of a job")          \
   X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")        \
+  /* lanes */                                                                         \
+  X(kHandOverFull, "handover_full", "the ring to the lane that it was for is full")   \
   /* bridge: not for the switch, and not to be passed on */                           \
   X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
   X(kLinkLocal, "link_local", "group address that no switch passes on")               \

@@ -27,6 +27,8 @@ namespace {
 
 constexpr uint32_t kEthernetHeaderBytes = 14;
 constexpr uint32_t kMempoolCache = 64;
+/// Over its queues a device spreads what no rule steers. The hash knows nothing of lanes.
+constexpr uint64_t kSpreadBy = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
 
 // AF_XDP: a frame and its headers fill a page, 256 bytes of which the kernel leaves free.
 constexpr uint32_t kXdpMaxMtu = 3498;
@@ -65,11 +67,14 @@ uint32_t ring_frame_bytes(std::string_view driver, const rte_device* device) {
   return std::min(bytes, kMaxBytes);
 }
 
-rte_mempool* make_pool(const char* kind, uint16_t port_id, uint32_t buffers, uint32_t data_bytes) {
+rte_mempool* make_pool(const char* kind, uint16_t port_id, uint16_t lanes, uint32_t buffers,
+                       uint32_t data_bytes) {
   const std::string name = std::string("ina_") + kind + std::to_string(port_id);
-  return rte_pktmbuf_pool_create(name.c_str(), buffers, kMempoolCache, 0,
-                                 static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + data_bytes),
-                                 SOCKET_ID_ANY);
+  // Lanes may be more than cores: none must wait for one that was put aside half-way.
+  const char* const between_lanes = lanes > 1 ? "ring_mt_rts" : nullptr;
+  return rte_pktmbuf_pool_create_by_ops(name.c_str(), buffers, kMempoolCache, 0,
+                                        static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + data_bytes),
+                                        SOCKET_ID_ANY, between_lanes);
 }
 
 }  // namespace
@@ -161,35 +166,34 @@ Result<void> Device::configure(const DeviceConfig& config) {
                                        std::to_string(config.mtu) + " is asked for.");
     conf.rxmode.mtu = config.mtu;
   }
+  if (auto done = choose_queues(config, info); !done) return done;
+  // Not where another lane sends the frame: it does so when the payload may have gone.
   sends_from_outside_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 && is_virtual &&
-                        !config.copy_on_tx && copies_on_tx(driver, info.device);
+                        !config.copy_on_tx && queues_ == config.lanes &&
+                        copies_on_tx(driver, info.device);
   if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-  if (const int error = rte_eth_dev_configure(port_id_, 1, 1, &conf); error != 0)
+  choose_offloads(info, conf);
+  if (queues_ > 1) conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kSpreadBy;
+  if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+  if (const int error = rte_eth_dev_configure(port_id_, queues_, queues_, &conf); error != 0)
     return fail_device(name_, "cannot be configured", -error);
 
-  uint16_t rx_descriptors = config.rx_descriptors;
-  uint16_t tx_descriptors = config.tx_descriptors;
+  rx_descriptors_ = config.rx_descriptors;
+  tx_descriptors_ = config.tx_descriptors;
   if (const int error =
-          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
+          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors_, &tx_descriptors_);
       error != 0)
     return fail_device(name_, "refuses the number of descriptors", -error);
-
-  const auto made = driver == "net_af_xdp" ? make_xdp_pool(config, rx_descriptors)
-                                           : make_pools(config, rx_descriptors, tx_descriptors,
-                                                        ring_frame_bytes(driver, info.device));
+  const auto made = driver == "net_af_xdp"
+                        ? make_xdp_pool(config)
+                        : make_pools(config, ring_frame_bytes(driver, info.device));
   if (!made) return made;
-
-  int error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors,
-                                     static_cast<unsigned>(SOCKET_ID_ANY), nullptr, rx_pool_);
-  if (error == 0)
-    error = rte_eth_tx_queue_setup(port_id_, 0, tx_descriptors,
-                                   static_cast<unsigned>(SOCKET_ID_ANY), nullptr);
-  if (error != 0) return fail_device(name_, "its queues cannot be set up", -error);
-  if (error = rte_eth_dev_start(port_id_); error != 0)
+  if (auto done = set_up_queues(); !done) return done;
+  if (const int error = rte_eth_dev_start(port_id_); error != 0)
     return fail_device(name_, "cannot be started", -error);
 
   rte_ether_addr mac{};
-  if (error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
+  if (const int error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
     return fail_device(name_, "has no MAC address", -error);
   std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
   if (driver == "net_tap") {
@@ -204,25 +208,13 @@ Result<void> Device::configure(const DeviceConfig& config) {
   return {};
 }
 
-Result<void> Device::make_pools(const DeviceConfig& config, uint32_t rx_descriptors,
-                                uint32_t tx_descriptors, uint32_t min_rx_bytes) {
-  // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
-  const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
-  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
-  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers,
-                       std::max(whole_frame, min_rx_bytes));
-  // A chained frame has two buffers if no other frame shares its payload.
-  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
-                                 : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);
-  return rx_pool_ != nullptr && tx_pool_ != nullptr ? Result<void>() : no_buffers();
-}
-
-Result<void> Device::make_xdp_pool(const DeviceConfig& config, uint32_t descriptors) {
-  const uint32_t spare = 4 * kMaxBurst + 2 * kMempoolCache;
+Result<void> Device::make_xdp_pool(const DeviceConfig& config) {
+  const uint32_t spare = config.lanes * (4 * kMaxBurst + 2 * kMempoolCache);
+  const uint32_t in_rings = (config.lanes - 1u) * config.ring_frames;
   // To be received into, to be sent, sent and not yet given back: the driver looks for the last
   // only when it sends, so there must be enough for all of them.
-  const uint32_t buffers = kXdpRing + descriptors + kXdpRing + spare + config.lent_buffers;
+  const uint32_t buffers =
+      queues_ * (2 * kXdpRing + rx_descriptors_) + spare + 2 * in_rings + config.lent_buffers;
   // One for both directions: what is sent from another the driver copies into it first.
   rx_pool_ = tx_pool_ = make_page_pool("ina_xdp" + std::to_string(port_id_), buffers);
   return rx_pool_ != nullptr ? Result<void>() : no_buffers();
@@ -241,6 +233,65 @@ Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
       !pass_datagrams_only(socket_.fd, ip, udp_port))
     return fail_device(name_, "its socket takes no filter", errno);
   return {};
+}
+
+/// What the device can do about checksums.
+void Device::choose_offloads(const rte_eth_dev_info& info, rte_eth_conf& conf) {
+  conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
+  if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) return;
+  conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
+  tx_checksums_ = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+  if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) == 0) return;
+  conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  tx_checksums_ |= RTE_MBUF_F_TX_UDP_CKSUM;
+}
+
+Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
+  const uint16_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+  // The kernel gives frames to all sockets that the driver has opened.
+  if (std::string_view(info.driver_name) == "net_af_packet" && most > config.lanes)
+    return fail(INA_ERR_INVALID,
+                "Device " + name_ + " has qpairs=" + std::to_string(most) + ", but only " +
+                    std::to_string(config.lanes) +
+                    " packet loops would poll them: lower qpairs or raise switch.lcores.");
+  // memif states the most it could have; how many there are is the peer's choice.
+  queues_ = gated_ ? uint16_t{1} : std::min(most, config.lanes);
+  if (queues_ != 0) return {};
+  return fail(INA_ERR_INVALID, "Device " + name_ + " cannot both receive and send.");
+}
+
+Result<void> Device::make_pools(const DeviceConfig& config, uint32_t min_rx_bytes) {
+  // Buffers: what the device may hold; what bursts hold, and the pool's caches; what lies in rings
+  // between lanes. Should all of these be full at once, the device drops what comes then.
+  const uint32_t spare = config.lanes * (2 * kMaxBurst + 2 * kMempoolCache);
+  const uint32_t in_rings = (config.lanes - 1u) * config.ring_frames;
+  const uint32_t rx_buffers = queues_ * rx_descriptors_ + spare + in_rings + config.lent_buffers;
+  const uint32_t tx_buffers =
+      queues_ * tx_descriptors_ + spare + (config.lanes - queues_) * config.ring_frames;
+  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
+  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
+  rx_pool_ =
+      make_pool("rx", port_id_, config.lanes, rx_buffers, std::max(whole_frame, min_rx_bytes));
+  // A chained frame has two buffers if no other frame shares its payload.
+  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, config.lanes, 2 * tx_buffers, 128)
+                                 : make_pool("tx", port_id_, config.lanes, tx_buffers, whole_frame);
+  return rx_pool_ != nullptr && tx_pool_ != nullptr ? Result<void>() : no_buffers();
+}
+
+Result<void> Device::set_up_queues() {
+  const auto anywhere = static_cast<unsigned>(SOCKET_ID_ANY);
+  for (uint16_t queue = 0; queue < queues_; ++queue) {
+    int error =
+        rte_eth_rx_queue_setup(port_id_, queue, rx_descriptors_, anywhere, nullptr, rx_pool_);
+    if (error == 0)
+      error = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors_, anywhere, nullptr);
+    if (error != 0) return fail_device(name_, "its queues cannot be set up", -error);
+  }
+  return {};
+}
+
+bool Device::steer(const Steering& steering) {
+  return queues_ > 1 && steer_by_rules(port_id_, queues_, steering);
 }
 
 Device::~Device() {

@@ -1,6 +1,8 @@
 #include "io/ethdev/ethdev_port.h"
 
+#include <rte_ip.h>
 #include <rte_prefetch.h>
+#include <rte_udp.h>
 
 #include <algorithm>
 #include <cstring>
@@ -15,20 +17,21 @@ std::byte* data_of(rte_mbuf* buffer) {
   return rte_pktmbuf_mtod(buffer, std::byte*);
 }
 
-/// Describes payloads that no buffer owns. Never freed, so the count starts at one.
-rte_mbuf_ext_shared_info* foreign_memory() {
-  static rte_mbuf_ext_shared_info* const info = [] {
-    static rte_mbuf_ext_shared_info shared{};
-    shared.free_cb = [](void*, void*) {};
-    rte_mbuf_ext_refcnt_set(&shared, 1);
-    return &shared;
-  }();
-  return info;
-}
-
 /// The switch's own results do; a fallback's lie in its memory.
 bool lies_in_result_ring(const wire::Message& message) {
   return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
+}
+
+/// As rte_mbuf.h asks for: its own place zero, that of the datagram filled with the sum over the
+/// addresses. Without the device a datagram has no checksum: its content has a better one.
+void leave_checksums_to_device(rte_mbuf* frame, uint64_t flags) {
+  frame->ol_flags |= flags;
+  frame->l2_len = wire::kEthernetBytes;
+  frame->l3_len = wire::kIpv4Bytes;
+  auto* const ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, wire::kEthernetBytes);
+  ip->hdr_checksum = 0;
+  if ((flags & RTE_MBUF_F_TX_L4_MASK) == 0) return;
+  reinterpret_cast<rte_udp_hdr*>(ip + 1)->dgram_cksum = rte_ipv4_phdr_cksum(ip, flags);
 }
 
 std::string to_text(const wire::Address& address) {
@@ -40,7 +43,7 @@ std::string to_text(const wire::Address& address) {
 
 }  // namespace
 
-Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& config) {
+Result<std::vector<std::unique_ptr<EthdevPort>>> EthdevPort::open(const EthdevPortConfig& config) {
   const auto invalid = [&](const std::string& what) {
     return fail(INA_ERR_INVALID, "Port " + config.name + ": " + what);
   };
@@ -60,17 +63,56 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& con
                               .mtu = config.mtu,
                               .rx_descriptors = config.rx_descriptors,
                               .tx_descriptors = config.tx_descriptors,
-                              .lent_buffers = config.lent_buffers});
+                              .lent_buffers = config.lent_buffers,
+                              .lanes = config.lanes,
+                              .ring_frames = FrameRing::kFrames});
   if (!device)
     return fail(device.error().status, "Port " + config.name + ": " + device.error().text);
-  return std::unique_ptr<EthdevPort>(new EthdevPort(config, std::move(*device)));
+  auto common = std::make_shared<Common>();
+  common->device = std::move(*device);
+  common->steered =
+      common->device->steer({.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes});
+  std::vector<std::unique_ptr<EthdevPort>> lanes;
+  for (uint16_t lane = 0; lane < config.lanes; ++lane)
+    lanes.push_back(std::unique_ptr<EthdevPort>(new EthdevPort(config, common, lane)));
+  connect(*common, lanes);
+  return lanes;
 }
 
-EthdevPort::EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device)
+EthdevPort::EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> common,
+                       uint16_t lane)
     : config_(config),
-      device_(std::move(device)),
+      common_(std::move(common)),
+      device_(common_->device.get()),
       own_{device_->mac(), config.ip, config.udp_port},
-      endpoints_(config.max_endpoints) {}
+      source_{own_.mac, own_.ip, static_cast<uint16_t>(own_.udp_port + lane)},
+      steering_{.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes},
+      lane_(lane),
+      endpoints_(config.max_endpoints) {
+  foreign_memory_.free_cb = [](void*, void*) {};
+  rte_mbuf_ext_refcnt_set(&foreign_memory_, 1);  // never freed
+}
+
+/// Makes the rings between the lanes of a port.
+void EthdevPort::connect(Common& common, std::span<const std::unique_ptr<EthdevPort>> lanes) {
+  const auto make_ring = [&] {
+    return common.rings.emplace_back(std::make_unique<FrameRing>()).get();
+  };
+  const uint16_t queues = common.device->queues();
+  for (uint16_t from = 0; from < lanes.size(); ++from) {
+    if (from >= queues) {
+      FrameRing* const ring = lanes[from]->carrier_ = make_ring();
+      lanes[from % queues]->carried_.push_back(ring);
+      continue;
+    }
+    lanes[from]->outboxes_.resize(lanes.size());
+    for (uint16_t to = 0; to < lanes.size(); ++to) {
+      if (to == from) continue;
+      FrameRing* const ring = lanes[from]->outboxes_[to].ring = make_ring();
+      lanes[to]->received_for_us_.push_back(ring);
+    }
+  }
+}
 
 EthdevPort::~EthdevPort() {
   rx_release();
@@ -103,11 +145,8 @@ void EthdevPort::unbind(EndpointIndex endpoint) {
 size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
-  held_count_ = device_->rx(held_.data(), room);
-  full_bursts_ = held_count_ == room ? full_bursts_ + 1 : 0;
+  held_count_ = config_.lanes == 1 ? receive_alone(room) : receive(room);
   transit_count_ = 0;
-  counters_.rx_packets += held_count_;
-  for (uint16_t i = 0; i < held_count_; ++i) rte_prefetch0(data_of(held_[i]));
   size_t filled = 0;
   for (uint16_t i = 0; i < held_count_; ++i) {
     if (take(i, burst[filled])) {
@@ -121,11 +160,77 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   return filled;
 }
 
+uint16_t EthdevPort::receive_alone(uint16_t room) {
+  const uint16_t count = device_->rx(held_.data(), room);
+  full_bursts_ = count == room ? full_bursts_ + 1 : 0;
+  counters_.rx_packets += count;
+  for (uint16_t i = 0; i < count; ++i) rte_prefetch0(data_of(held_[i]));
+  return count;
+}
+
 void EthdevPort::rx_release() {
   // A place is empty where the buffer went out as an answer.
   rte_pktmbuf_free_bulk(held_.data(), held_count_);
   held_count_ = 0;
 }
+
+// ---- frames of other lanes ---------------------------------------------------------------------
+//
+// A frame counts as received in the lane that takes it from the device, and has its fate in the
+// lane that it is handed to, or here if there is no room in the ring. That is said of the sum over
+// lanes; in between, frames that lie in rings have no fate yet.
+
+/// From the own queue and from those of other lanes, each first in turn.
+uint16_t EthdevPort::receive(uint16_t room) {
+  const size_t rings = received_for_us_.size();
+  const size_t sources = rings + (outboxes_.empty() ? 0 : 1);
+  if (++next_source_ >= sources) next_source_ = 0;
+  bool full = false;
+  uint16_t count = 0;
+  for (size_t i = 0, source = next_source_; i < sources && count < room; ++i) {
+    rte_mbuf** const to = held_.data() + count;
+    const auto left = static_cast<uint16_t>(room - count);
+    count += source < rings ? received_for_us_[source]->pop(to, left) : receive_own(to, left, full);
+    if (++source == sources) source = 0;
+  }
+  full_bursts_ = full || count == room ? full_bursts_ + 1 : 0;
+  return count;
+}
+
+/// Keeps what is for this lane. `full`: set if there may be more.
+uint16_t EthdevPort::receive_own(rte_mbuf** frames, uint16_t room, bool& full) {
+  std::array<rte_mbuf*, Device::kMaxBurst> burst;
+  const uint16_t received = device_->rx(burst.data(), room, lane_);
+  counters_.rx_packets += received;
+  full = received == room;
+  for (uint16_t i = 0; i < received; ++i) rte_prefetch0(data_of(burst[i]));
+  uint16_t kept = 0;
+  for (uint16_t i = 0; i < received; ++i) {
+    const uint16_t lane = lane_of({data_of(burst[i]), burst[i]->data_len}, steering_);
+    Outbox& outbox = outboxes_[lane];
+    if (lane == lane_)
+      frames[kept++] = burst[i];
+    else
+      outbox.frames[outbox.count++] = burst[i];
+  }
+  if (kept != received)
+    for (Outbox& outbox : outboxes_)
+      if (outbox.count != 0) hand_over(outbox);
+  return kept;
+}
+
+void EthdevPort::hand_over(Outbox& outbox) {
+  const uint16_t taken = outbox.ring->push(outbox.frames.data(), outbox.count);
+  ethdev_counters_.handed_over += taken;
+  for (uint16_t i = taken; i < outbox.count; ++i) {
+    rte_pktmbuf_free(outbox.frames[i]);
+    counters_.drops.add(DropReason::kHandOverFull);
+  }
+  outbox.count = 0;
+  moved_ = true;
+}
+
+// ---- one frame ---------------------------------------------------------------------------------
 
 bool EthdevPort::take(size_t place, RxPacket& packet) {
   rte_mbuf* const buffer = held_[place];
@@ -141,8 +246,11 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     return false;
   }
   DropReason reason{};
-  if (parse(frame, packet, reason)) [[likely]]
-    return true;
+  if (parse(frame, packet, reason)) [[likely]] {
+    if ((buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_BAD) [[likely]]
+      return true;
+    reason = DropReason::kUdpChecksum;
+  }
   const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
   if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
       may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
@@ -271,8 +379,11 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
     return false;
   }
   const Endpoint& to = endpoints_[index];
-  const wire::Envelope envelope{
-      .source = own_, .destination = to.address, .job = to.job_id, .job_key = to.job_key, .tag = 0};
+  const wire::Envelope envelope{.source = source_,
+                                .destination = to.address,
+                                .job = to.job_id,
+                                .job_key = to.job_key,
+                                .tag = 0};
   auto* const headers =
       reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, wire::kFrameHeaderBytes));
   // The checksum is made anew for each worker, over a payload that is in the cache by then. Its
@@ -280,6 +391,7 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
   wire::Message marked = message;
   if (congested() && message.type == wire::Type::kResult) marked.flags |= wire::kFlagEcn;
   wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes});
+  if (device_->tx_checksums() != 0) leave_checksums_to_device(frame, device_->tx_checksums());
   if (!payload.empty() && !append_payload(frame, payload)) {
     rte_pktmbuf_free(frame);
     counters_.drops.add(DropReason::kNoBuffer);
@@ -312,11 +424,11 @@ rte_mbuf* EthdevPort::share(std::span<const std::byte> payload) {
     drop_shared();
     shared_ = rte_pktmbuf_alloc(device_->tx_pool());
     if (shared_ == nullptr) return nullptr;
-    rte_mbuf_ext_refcnt_update(foreign_memory(), 1);
+    rte_mbuf_ext_refcnt_update(&foreign_memory_, 1);
     const auto bytes = static_cast<uint16_t>(payload.size());
     // The device only reads it; DPDK has no const buffers.
     rte_pktmbuf_attach_extbuf(shared_, const_cast<std::byte*>(payload.data()), RTE_BAD_IOVA, bytes,
-                              foreign_memory());
+                              &foreign_memory_);
     shared_->data_len = bytes;
     shared_->pkt_len = bytes;
     shared_payload_ = payload;
@@ -340,9 +452,31 @@ void EthdevPort::queue(rte_mbuf* frame, Queued kind, size_t bytes) {
 }
 
 void EthdevPort::tx_flush() {
+  if (carrier_ != nullptr) return pass_to_carrier();
+  send_queued();
+  for (FrameRing* const ring : carried_) {
+    queued_count_ = ring->pop(queued_.data(), static_cast<uint16_t>(queued_.size()));
+    for (uint16_t i = 0; i < queued_count_; ++i) {
+      queued_kind_[i] = Queued::kMessage;  // lane 0 alone has others, and a queue pair
+      queued_bytes_[i] = queued_[i]->pkt_len - wire::kFrameHeaderBytes;
+    }
+    if (queued_count_ == 0) continue;
+    moved_ = true;
+    send_queued();
+  }
+}
+
+/// Another lane sends them, and counts them as sent.
+void EthdevPort::pass_to_carrier() {
+  const uint16_t taken = carrier_->push(queued_.data(), queued_count_);
+  ethdev_counters_.tx_handed_over += taken;
+  lose_queued(taken);
+}
+
+void EthdevPort::send_queued() {
   uint16_t sent = 0;
   while (sent < queued_count_) {
-    const uint16_t now = device_->tx(queued_.data() + sent, queued_count_ - sent);
+    const uint16_t now = device_->tx(queued_.data() + sent, queued_count_ - sent, lane_);
     if (now == 0) break;
     sent += now;
   }
@@ -355,8 +489,12 @@ void EthdevPort::tx_flush() {
       ethdev_counters_.bridged_sent_bytes += queued_bytes_[i];
     }
   }
-  // What the device does not take is lost, as on any full link: the worker asks again.
-  for (uint16_t i = sent; i < queued_count_; ++i) {
+  lose_queued(sent);
+}
+
+/// What is not taken is lost, as on any full link: the worker asks again.
+void EthdevPort::lose_queued(uint16_t first) {
+  for (uint16_t i = first; i < queued_count_; ++i) {
     rte_pktmbuf_free(queued_[i]);
     counters_.drops.add(DropReason::kTxFull);
     if (queued_kind_[i] == Queued::kTransit) ++ethdev_counters_.bridged_lost;

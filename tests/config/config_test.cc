@@ -257,10 +257,8 @@ const BadCase kBadCases[] = {
     {"slot_too_large", "aggregator: {slot_bytes: 8192}\n" + on_ethdev(""),
      "1:26: ports[0].mtu: 1500 (the default) is 6792 bytes too small for aggregator.slot_bytes, "
      "8192, with 100 bytes of headers"},
-    {"ethdev_has_one_queue", "switch: {lcores: 3}\n" + on_ethdev(""),
-     "1:18: switch.lcores: 3 lcores cannot share ports[0]: an ethdev port has one queue, so it "
-     "needs "
-     "lcores: 1"},
+    {"udp_port_of_each_lcore", "switch: {lcores: 3}\n" + on_ethdev("udp_port: 65534"),
+     "7:15: ports[0].udp_port: 65534 leaves no UDP ports up to 65536 for 3 lcores, one each"},
     // YAML itself
     {"syntax_tab", "switch:\n\tlcores: 1\n",
      "2:8: YAML syntax: illegal map value; the line is indented by a tab, which YAML forbids"},
@@ -359,13 +357,6 @@ TEST(Config, ThePoolsSizeMattersToPolicyStaticOnly) {
   EXPECT_EQ(load("jobs: {slots_floor: 5000}").jobs.slots_floor, 5000u);
 }
 
-// Apart from the others, because an ethdev port allows one lcore only.
-TEST(Config, LcoresReachItsField) {
-  const auto config = load_config("switch: {lcores: 64}\n", "x.yaml");
-  ASSERT_TRUE(config);
-  EXPECT_EQ(config->switchd.lcores, 64u);
-}
-
 TEST(Config, EveryKeyReachesItsField) {
   const Config config = load(R"(
 aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa}
@@ -375,7 +366,7 @@ fallback: {home: spill}
 recovery: {rto_min: 5 ms, rto_max: 1 s}
 congestion: {ecn: false, aggregator_window: true}
 jobs: {window_bytes: 1 MiB, slots_floor: 16, slots_ceiling: 1024, priority_max: 100, memory: 2 GiB}
-switch: {burst: 512, idle: backoff, max_jobs: 4096}
+switch: {lcores: 64, burst: 512, idle: backoff, max_jobs: 4096}
 eal:
   huge: "no"
   memory: 1 GiB
@@ -406,7 +397,7 @@ log: {level: critical, file: /var/log/ina.log}
   expected.recovery = {5000, 1'000'000};
   expected.congestion = {false, true};
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
-  expected.switchd = {1, 512, Idle::kBackoff, 4096};
+  expected.switchd = {64, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",

@@ -55,7 +55,7 @@ class EthdevBridgeTest : public ::testing::Test {
       config.lent_buffers = 256;
       auto port = EthdevPort::open(config);
       ASSERT_TRUE(port) << port.error().text;
-      ports_[i] = std::move(*port);
+      ports_[i] = std::move(port->front());
     }
   }
 

@@ -32,9 +32,8 @@ Bytes grad(uint32_t worker, uint32_t seq, size_t elements = kElements) {
   return encode(envelope(kWorkers[worker], kSwitch), m, bytes_of(gradient(worker, seq, elements)));
 }
 
-EthdevPortConfig with(uint16_t lanes, uint32_t mtu, uint32_t slot_bytes) {
+EthdevPortConfig with(uint32_t mtu, uint32_t slot_bytes) {
   EthdevPortConfig config;
-  config.lanes = lanes;
   config.mtu = mtu;
   config.slot_bytes = slot_bytes;
   return config;
@@ -54,7 +53,7 @@ class EthdevPortTest : public ::testing::Test {
     config.tx_descriptors = 128;
     auto port = EthdevPort::open(config);
     ASSERT_TRUE(port) << port.error().text;
-    port_ = std::move(*port);
+    port_ = std::move(port->front());
     own_ = port_->address();  // the driver counts its MAC addresses up
     ASSERT_EQ(own_.ip, kSwitch.ip);
     ASSERT_EQ(own_.udp_port, kSwitch.udp_port);
@@ -268,23 +267,9 @@ TEST_F(EthdevPortTest, RandomBytesHaveOneFateToo) {
   EXPECT_EQ(port_->counters().rx_packets, own.delivered + own.answered + all_drops());
 }
 
-TEST_F(EthdevPortTest, LanesArePortsInARow) {
-  const auto to_lane = [](uint16_t lane) {
-    wire::Envelope e = envelope(kWorkers[0], kSwitch);
-    e.destination.udp_port = static_cast<uint16_t>(e.destination.udp_port + lane);
-    return encode(e, message(wire::Type::kGrad, lane, kElements), bytes_of(gradient(0, lane)));
-  };
-  open({to_lane(0), to_lane(3), to_lane(4)}, with(4, 1500, 1024));
-  bind(0);
-  std::vector<uint32_t> seqs;
-  receive_all(32, [&](const RxPacket& packet) { seqs.push_back(packet.message.seq); });
-  EXPECT_EQ(seqs, (std::vector<uint32_t>{0, 3}));
-  EXPECT_EQ(drops(DropReason::kNotIna), 1u);
-}
-
 TEST_F(EthdevPortTest, JumboSlots) {
   constexpr size_t kLarge = 2048;
-  open({grad(0, 1, kLarge)}, with(1, 9000, kLarge * 4));
+  open({grad(0, 1, kLarge)}, with(9000, kLarge * 4));
   const EndpointIndex endpoint = bind(0);
   const std::vector<int32_t> values = gradient(0, 1, kLarge);
   const auto bytes = bytes_of(values);
@@ -376,31 +361,32 @@ TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
   // Nobody is at the other end of this memif. It also takes payloads where they lie, so the
   // buffers that stand for them must come back.
   const test::TempDir folder;
-  EthdevPortConfig config = with(1, 1500, 1024);
+  EthdevPortConfig config = with(1500, 1024);
   config.name = "alone";
   config.device = "net_memif7,role=server,id=0,socket-abstract=no,socket=" + (folder / "m.sock");
   config.ip = kSwitch.ip;
   config.rx_descriptors = 128;
   config.tx_descriptors = 128;
-  auto port = EthdevPort::open(config);
-  ASSERT_TRUE(port) << port.error().text;
-  const auto endpoint = (*port)->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
+  const auto opened = EthdevPort::open(config);
+  ASSERT_TRUE(opened) << opened.error().text;
+  const auto& port = opened->front();
+  const auto endpoint = port->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
   const std::vector<std::vector<int32_t>> rows(2, gradient(0, 0));
   // What may change after tx() is not left lying in the queue.
   wire::Message part = message(wire::Type::kPart, 0, kElements);
   part.bitmap = 1;
-  ASSERT_TRUE((*port)->tx(*endpoint, part, bytes_of(rows[0])));
-  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], 1u);
+  ASSERT_TRUE(port->tx(*endpoint, part, bytes_of(rows[0])));
+  EXPECT_EQ(port->counters().drops[DropReason::kTxFull], 1u);
   constexpr uint32_t kFrames = 5000;  // many times the buffers there are
   for (uint32_t seq = 0; seq < kFrames; ++seq) {
     wire::Message result = message(wire::Type::kResult, seq, kElements);
     result.origin = wire::Origin::kSwitch;
-    ASSERT_TRUE((*port)->tx(*endpoint, result, bytes_of(rows[seq / 3 % 2])));
+    ASSERT_TRUE(port->tx(*endpoint, result, bytes_of(rows[seq / 3 % 2])));
   }
-  (*port)->tx_flush();
-  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], 1 + kFrames);
-  EXPECT_EQ((*port)->counters().tx_packets, 0u);
-  EXPECT_FALSE((*port)->link_up());
+  port->tx_flush();
+  EXPECT_EQ(port->counters().drops[DropReason::kTxFull], 1 + kFrames);
+  EXPECT_EQ(port->counters().tx_packets, 0u);
+  EXPECT_FALSE(port->link_up());
 }
 
 TEST(EthdevPort, RefusesWhatCannotWork) {
@@ -408,7 +394,7 @@ TEST(EthdevPort, RefusesWhatCannotWork) {
     const auto port = EthdevPort::open(config);
     return port ? std::string() : port.error().text;
   };
-  EthdevPortConfig config = with(1, 1500, 8192);
+  EthdevPortConfig config = with(1500, 8192);
   config.name = "p0";
   config.device = "net_null3,";
   config.ip = kSwitch.ip;

@@ -70,7 +70,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
   config.rx_descriptors = 256;
   auto opened = EthdevPort::open(config);
   if (!opened) return std::fprintf(stderr, "%s\n", opened.error().text.c_str()), 1;
-  EthdevPort& port = **opened;
+  EthdevPort& port = *opened->front();
   if (!write_all(port.address())) return 1;
 
   const size_t elements = slot_bytes / sizeof(int32_t);

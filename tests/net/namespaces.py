@@ -117,6 +117,21 @@ class Host(Namespace):
         return self.run("ping", "-n", "-c", "1", "-w", "5", *options, address)
 
 
+def check_books(status):
+    """Every frame received had one fate; what ports handed each other was sent or lost. `status` is
+    that of a switch whose network is quiet. Returns its Ethernet ports by name."""
+    ports = {port["name"]: port for port in status["ports"] if port["type"] == "ethdev"}
+    on_output = {"too_long", "tx_full", "no_buffer"}
+    for name, port in ports.items():
+        dropped = sum(n for reason, n in port["drops"].items() if reason not in on_output)
+        fates = [port[key] for key in ("delivered", "answered", "forwarded", "flooded")]
+        assert port["rx_packets"] == sum(fates) + dropped, (name, port)
+    handed = sum(port["forwarded"] + port["flood_copies"] for port in ports.values())
+    taken = sum(port["bridged_sent"] + port["bridged_lost"] for port in ports.values())
+    assert handed == taken, ports
+    return ports
+
+
 class NetworkTestBed:
     """Hosts and a namespace for the switch, all links up, without offloads: checksums are real and
     no frame is longer than the MTU, as on a wire."""
@@ -124,11 +139,12 @@ class NetworkTestBed:
     switch_ip = "10.77.0.254"
     kernel_ip = "10.77.0.253"
 
-    def __init__(self, hosts, mtu=1500, offloads=False, driver="af_packet"):
+    def __init__(self, hosts, mtu=1500, offloads=False, driver="af_packet", queues=1):
         self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
         NetworkTestBed._made += 1
         self.mtu = mtu
         self.driver = driver
+        self.queues = queues  # queue pairs of each of the switch's devices
         self.hosts = []
         self.switch = None
         self._others = []
@@ -175,8 +191,8 @@ class NetworkTestBed:
         # A frame with its headers in the ring; blocks are whole frames and whole pages.
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
-        return (f"net_af_packet{number},iface={self.port(number)},qpairs=1,blocksz={block_bytes},"
-                f"framesz={frame_bytes},framecnt=512")
+        return (f"net_af_packet{number},iface={self.port(number)},qpairs={self.queues},"
+                f"blocksz={block_bytes},framesz={frame_bytes},framecnt=512")
 
     def ports_yaml(self):
         """The section of ina-switchd's configuration with the shm port and a port for each host."""
