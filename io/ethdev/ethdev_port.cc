@@ -31,11 +31,21 @@ bool lies_in_result_ring(const wire::Message& message) {
   return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
 }
 
-std::string to_text(const wire::Address& address) {
+std::vector<uint32_t> own_ips(const EthdevPortConfig& config) {
+  std::vector<uint32_t> ips = config.switch_ips;
+  ips.push_back(config.ip);
+  return ips;
+}
+
+std::string ip_text(uint32_t ip) {
   std::string text;
   for (int shift = 24; shift >= 0; shift -= 8)
-    text += std::to_string(address.ip >> shift & 0xff) + (shift == 0 ? ":" : ".");
-  return text + std::to_string(address.udp_port);
+    text += std::to_string(ip >> shift & 0xff) + (shift == 0 ? "" : ".");
+  return text;
+}
+
+std::string to_text(const wire::Address& address) {
+  return ip_text(address.ip) + ":" + std::to_string(address.udp_port);
 }
 
 }  // namespace
@@ -70,6 +80,7 @@ EthdevPort::EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> d
     : config_(config),
       device_(std::move(device)),
       own_{device_->mac(), config.ip, config.udp_port},
+      guard_(own_ips(config), config.hosts),
       endpoints_(config.max_endpoints) {}
 
 EthdevPort::~EthdevPort() {
@@ -80,6 +91,10 @@ EthdevPort::~EthdevPort() {
 
 Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
                                        JobIndex job, Rank rank) {
+  if (!guard_.allows(bridge::HostAddress{worker.mac, worker.ip}))
+    return fail(INA_ERR_REFUSED,
+                "Port " + config_.name + ": no host with the address " + ip_text(worker.ip) +
+                    " and the worker's MAC address is in the port's list (hosts).");
   EndpointTable::Refusal refusal{};
   const auto index = endpoints_.insert(
       {.address = worker, .job_id = job_id, .job_key = job_key, .job = job, .rank = rank}, refusal);
@@ -137,13 +152,20 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
   const std::span<std::byte> frame(data_of(buffer), buffer->data_len);
   uint32_t ip = own_.ip;
   if (config_.bridged && !is_for_switch(frame, ip)) {
-    put_aside(place);
+    if (guard_.allows(frame)) [[likely]]
+      put_aside(place);
+    else
+      counters_.drops.add(DropReason::kForeignSource);
     return false;
   }
   DropReason reason{};
   if (parse(frame, packet, reason)) [[likely]]
     return true;
-  const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
+  bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
+  if (may_answer && !guard_.allows(frame)) {
+    may_answer = false;
+    reason = DropReason::kForeignSource;
+  }
   if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
       may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
     answer(place);
@@ -171,7 +193,7 @@ bool EthdevPort::is_for_switch(std::span<const std::byte> frame, uint32_t& ip) c
 
 bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
                        DropReason& reason) const {
-  const auto parsed = wire::parse_frame(frame, config_.udp_port, config_.lanes);
+  const auto parsed = wire::parse_unchecked(frame, config_.udp_port, config_.lanes);
   if (!parsed) {
     reason = parsed.error();
     return false;
@@ -187,6 +209,12 @@ bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
   }
   if (parsed->envelope.job != endpoint->job_id || parsed->envelope.job_key != endpoint->job_key) {
     reason = DropReason::kBadJob;
+    return false;
+  }
+  // Last of what asks who it is: it reads the whole frame, which a flood of strangers' should not
+  // be worth.
+  if (!wire::crc_matches(*parsed)) {
+    reason = DropReason::kCrc;
     return false;
   }
   if (const auto invalid =

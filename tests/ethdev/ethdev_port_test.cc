@@ -196,6 +196,12 @@ TEST_F(EthdevPortTest, EveryFrameHasOneFate) {
        DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.source.mac[5]; }),
        DropReason::kUnknownSource},
+      // Before its CRC is looked at.
+      {changed([](Bytes& f) {
+         store(f, 34, 1, 2);
+         f.back() ^= std::byte{1};
+       }),
+       DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { e.job = JobId{8}; }), DropReason::kBadJob},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.job_key; }), DropReason::kBadJob},
       // Wrong in itself.
