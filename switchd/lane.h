@@ -186,6 +186,7 @@ class Lane {
         aggregator_(config.shape, rows),
         shm_(config.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
+        owed_(frame_ports_.size()),
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
         verdicts_(config.burst) {
@@ -253,11 +254,18 @@ class Lane {
     return count;
   }
 
+  /// Takes a burst from each port in turn. One message may have many sent, to all workers of a job:
+  /// a port for which more was sent than a burst misses turns until the others have had as much.
   size_t poll_frame_ports(Nanos now) {
     size_t handled = 0;
     if (forwarding_) forwarding_->tick(now);
     for (size_t i = 0; i < frame_ports_.size(); ++i) {
+      uint64_t& owed = owed_[i];
+      owed -= std::min<uint64_t>(owed, config_.burst);
+      if (owed != 0) continue;
+      const uint64_t before = sends_;
       handled += poll_port(*frame_ports_[i], now);
+      owed = sends_ - before;
       if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
     }
     // Also what no message caused: answers, and frames in transit.
@@ -293,6 +301,7 @@ class Lane {
   }
 
   void send(const Member& member, const aggregator::Emission& emission) {
+    ++sends_;
     const std::span<const std::byte> payload(emission.payload, emission.payload_bytes);
     const bool sent =
         member.bound && (member.port ? member.port->tx(member.endpoint, emission.message, payload)
@@ -409,6 +418,8 @@ class Lane {
   aggregator::Aggregator aggregator_;
   io::shm::ShmPort shm_;
   std::vector<FramePort*> frame_ports_;
+  std::vector<uint64_t> owed_;  ///< by frame port: messages sent for it, less a burst each round
+  uint64_t sends_ = 0;
   std::optional<Forwarding<FramePort>> forwarding_;
   std::vector<JobMembers> jobs_;
   std::vector<io::RxPacket> packets_;
