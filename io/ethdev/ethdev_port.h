@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bridge/bridge.h"
+#include "bridge/source_guard.h"
 #include "common/result.h"
 #include "io/ethdev/device.h"
 #include "io/ethdev/endpoint_table.h"
@@ -30,6 +31,7 @@ struct EthdevPortConfig {
   bool bridged = false;  ///< what is not for the switch goes to transit() instead of being dropped
   std::vector<uint32_t> switch_ips{};  ///< bridged: addresses of the other ports, answered here too
   uint32_t lent_buffers = 0;           ///< bridged: what the other ports' queues may hold
+  std::vector<bridge::HostAddress> hosts{};  ///< who may send here; empty: anybody
 };
 
 /// Belongs to one lcore; bind() and unbind() are called on it too, between bursts.
@@ -96,6 +98,7 @@ class EthdevPort {
   EthdevPortConfig config_;
   std::unique_ptr<Device> device_;
   wire::Address own_;
+  bridge::SourceGuard guard_;
   EndpointTable endpoints_;
   PortCounters counters_;
   EthdevCounters ethdev_counters_;
