@@ -119,7 +119,6 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
   held_count_ = device_->rx(held_.data(), room);
-  full_bursts_ = held_count_ == room ? full_bursts_ + 1 : 0;
   transit_count_ = 0;
   counters_.rx_packets += held_count_;
   for (uint16_t i = 0; i < held_count_; ++i) rte_prefetch0(data_of(held_[i]));
@@ -130,6 +129,9 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
       ++filled;
     }
   }
+  // Workers must not give way to others' traffic, which does not give way to theirs: only what they
+  // send themselves is theirs to send less of.
+  full_bursts_ = held_count_ == room && 4 * filled >= 3 * size_t{room} ? full_bursts_ + 1 : 0;
   ethdev_counters_.delivered += filled;
   // Answers do not wait for the datapath, which has nothing to say if nothing was for it.
   if (filled == 0 && queued_count_ != 0) tx_flush();

@@ -107,7 +107,7 @@ class EthdevPort {
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
   static constexpr uint32_t kFullBurstsOfCongestion = 4;
-  uint32_t full_bursts_ = 0;  ///< one after another
+  uint32_t full_bursts_ = 0;  ///< one after another, nearly all workers' messages
   std::array<Transit, Device::kMaxBurst> transit_{};
   uint16_t transit_count_ = 0;
 

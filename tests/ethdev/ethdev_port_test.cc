@@ -363,6 +363,25 @@ TEST_F(EthdevPortTest, ResultsAreMarkedWhileFramesComeFasterThanTheyAreHandled) 
   }
 }
 
+TEST_F(EthdevPortTest, WorkersDoNotGiveWayToOthersFrames) {
+  constexpr uint32_t kBurst = 32;
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < 20 * kBurst; ++seq)
+    in.push_back(seq % 2 == 0 ? grad(0, seq) : arp_reply(kWorkers[1], kWorkers[2]));
+  open(in);
+  const EndpointIndex endpoint = bind(0);
+  const std::vector<int32_t> row(kElements);
+  receive_all(kBurst, [&](const RxPacket& packet) {
+    wire::Message result = message(wire::Type::kResult, packet.message.seq, kElements);
+    result.origin = wire::Origin::kSwitch;
+    ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(row)));
+  });
+  const auto frames = sent();
+  ASSERT_EQ(frames.size(), in.size() / 2);
+  for (const Bytes& bytes : frames)
+    EXPECT_EQ(wire::parse_frame(bytes, 0, 0)->message.flags & wire::kFlagEcn, 0u);
+}
+
 TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
   constexpr uint32_t kFrames = 3 * Device::kMaxBurst + 1;
   open({});

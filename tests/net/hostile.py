@@ -9,9 +9,10 @@ honest traffic. `Attacker` runs ina-hostile (bench/ina_hostile.cc), which makes 
 import json
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import sys
-import time
 
 import second_worker
 from namespaces import NetworkTestBed, wait_until
@@ -27,7 +28,9 @@ ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
 CONFIG = f"""\
 aggregator: {{policy: esa, slots: 8192, slot_bytes: {SLOT_BYTES}}}
 jobs: {{window_bytes: 256KiB, slots_floor: 512}}
+bridge: {{storm_limit_frames_per_s: 1000}}
 """
+TENANT_WINDOW_BYTES = 16 << 10  # little, so that it does not take many frames to get around it
 # Ranks of the jobs that the attacker has as a tenant (bench/hostile/attacks.cc).
 TENANTS = {"plain": 2, "lone": 2, "wide": 16, "doomed": 2}
 
@@ -54,6 +57,48 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packet
 """
 
 
+# Says everything but what a worker says, slowly and in pieces, on as many connections as it gets.
+CONTROL_ATTACK = """
+import json, random, select, socket, sys, time
+address, seconds, seed = (sys.argv[1], int(sys.argv[2])), float(sys.argv[3]), int(sys.argv[4])
+random.seed(seed)
+def speech():
+    join = {"type": "join", "version": 1, "library": "x", "job": "victim", "rank": 0, "world_size": 2,
+            "window_bytes": 0, "transport": "frame", "token": random.choice(["", "guess", 7]),
+            "address": {"mac": [0] * 6, "ip": 1, "udp_port": 1}, "port": "port0"}
+    text = random.choice([json.dumps(join), json.dumps({"type": "status", "token": "guess"}),
+                          "{" * 1000, "[]", json.dumps({"type": "abort"}), "x" * 16384]).encode()
+    length = random.choice([len(text), 16384, 0, 1 << 31, len(text)])
+    return length.to_bytes(4, "little") + text
+open_ones, counts = {}, {"connections": 0, "bytes": 0, "closed": 0}
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    if len(open_ones) < 200:
+        one = socket.socket()
+        one.setblocking(False)
+        one.connect_ex(address)
+        open_ones[one] = [speech(), random.choice([1, 3, 100, 20000])]
+        counts["connections"] += 1
+    time.sleep(0.0005)
+    for one in random.sample(list(open_ones), min(8, len(open_ones))):
+        rest, piece = open_ones[one]
+        try:
+            if rest:
+                sent = one.send(rest[:piece])
+                counts["bytes"] += sent
+                open_ones[one][0] = rest[sent:]
+            if select.select([one], [], [], 0)[0] and not one.recv(65536):
+                raise OSError
+        except BlockingIOError:
+            continue
+        except OSError:
+            one.close()
+            del open_ones[one]
+            counts["closed"] += 1
+print(json.dumps(counts), flush=True)
+"""
+
+
 def header_of(frame):
     """The INA header of a frame."""
     return Message(*HEADER.unpack_from(frame, ETHERNET_BYTES + IP_BYTES + UDP_BYTES))
@@ -74,8 +119,10 @@ def mac_of(namespace, interface):
 class HostileBed(NetworkTestBed):
     """Four hosts, and the kernel of the switch as a fifth."""
 
-    def __init__(self):
+    def __init__(self, guarded=True):
+        """`guarded`: the switch knows which host is behind which port."""
         super().__init__(4)
+        self.guarded = guarded
         self.join_own_kernel()
         attacker = self.hosts[ATTACKER]
         for namespace, interface in ((attacker, "eth0"), (self.switch, self.port(ATTACKER))):
@@ -85,6 +132,13 @@ class HostileBed(NetworkTestBed):
             host.run("nft", "add table ip quiet; add chain ip quiet input "
                      "{ type filter hook input priority 0; }; add rule ip quiet input udp sport "
                      "7584-7599 drop")
+
+    def port_options(self, number):
+        if not self.guarded:
+            return ""
+        if number < len(self.hosts):
+            return f', hosts: ["{self.hosts[number].mac} {self.hosts[number].ip}"]'
+        return f', hosts: ["{mac_of(self.switch, "ina0")} {self.kernel_ip}"]'
 
     def start(self, ina_switchd, folder, more="", control=""):
         tokens = pathlib.Path(folder) / "tokens"
@@ -100,6 +154,22 @@ class HostileBed(NetworkTestBed):
             load_worker, url, job, rank, len(VICTIMS), elements, times, *more,
             env=os.environ | {"INA_TOKEN": TOKEN}, stdout=subprocess.PIPE, text=True)
 
+    def status(self):
+        """Asked for over a connection of one's own, which is quicker than inactl."""
+        control = second_worker.Control(str(self.socket))
+        control.send(type="status")
+        _, fds, _, _ = socket.recv_fds(control.socket, 65536, 1)
+        control.socket.close()
+        with os.fdopen(fds[0], "rb") as file:
+            file.seek(0)
+            return json.loads(file.read())
+
+    def attack_control(self, seconds, seed=1):
+        """Starts a process on the attacker's host that beleaguers control.listen; it prints what it
+        did."""
+        return self.hosts[ATTACKER].python(CONTROL_ATTACK, self.kernel_ip, LISTEN_PORT, seconds,
+                                           seed)
+
     def captured(self, host, frames):
         """So many INA frames as its link shows them."""
         text = host.run(sys.executable, "-c", CAPTURE, frames)
@@ -109,22 +179,29 @@ class HostileBed(NetworkTestBed):
 class Tenant:
     """A job whose workers are nothing but their control connections: their frames are forged."""
 
-    def __init__(self, bed, name, first_udp_port, ranks):
-        host = bed.hosts[ATTACKER]
-        own = int.from_bytes(bytes(map(int, host.ip.split("."))), "big")
+    def __init__(self, bed, name, first_udp_port, ranks, port=None):
         self.name = name
         self.controls = []
         self.udp_ports = list(range(first_udp_port, first_udp_port + ranks))
+        try:
+            self._join(bed, ranks, port or bed.port(ATTACKER))
+        except RuntimeError:
+            self.close()
+            raise
+
+    def _join(self, bed, ranks, port):
+        host = bed.hosts[ATTACKER]
+        own = int.from_bytes(bytes(map(int, host.ip.split("."))), "big")
         for rank, udp_port in enumerate(self.udp_ports):
             control = second_worker.Control(str(bed.socket))
-            control.send(type="join", version=1, library="hostile", job=f"tenant-{name}", rank=rank,
-                         world_size=ranks, window_bytes=0, transport="frame",
-                         port=bed.port(ATTACKER),
+            self.controls.append(control)
+            control.send(type="join", version=1, library="hostile", job=f"tenant-{self.name}", rank=rank,
+                         world_size=ranks, window_bytes=TENANT_WINDOW_BYTES, transport="frame",
+                         port=port,
                          address={"mac": list(bytes.fromhex(host.mac.replace(":", ""))), "ip": own,
                                   "udp_port": udp_port})
             self.joined = control.receive("joined")
             control.send(type="attach")
-            self.controls.append(control)
         for control in self.controls:
             control.receive("ready")
 
@@ -187,9 +264,7 @@ class Attacker:
             self._order(tenant=name, **self.tenants[name].facts())
 
     def _gone(self, name):
-        control = second_worker.Control(str(self.bed.socket))
-        status = status_by(control)
-        return all(job["name"] != f"tenant-{name}" for job in status["jobs"])
+        return all(job["name"] != f"tenant-{name}" for job in self.bed.status()["jobs"])
 
     def _order(self, **order):
         self.process.stdin.write(json.dumps(order) + "\n")
@@ -213,13 +288,11 @@ class Attacker:
         return done
 
 
-def status_by(control):
-    """The status, by a control connection of one's own."""
-    control.send(type="status")
-    _, fds, _, _ = __import__("socket").recv_fds(control.socket, 65536, 1)
-    with os.fdopen(fds[0], "rb") as file:
-        file.seek(0)
-        return json.loads(file.read())
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        for tenant in self.tenants.values():
+            tenant.close()
 
 
 def drops(status):
@@ -238,8 +311,14 @@ def more(before, after):
 
 
 def job(status, name):
-    return next(job for job in status["jobs"] if job["name"] == name)
+    """A job in a status; it is an error if there is none."""
+    found = [job for job in status["jobs"] if job["name"] == name]
+    if not found:
+        raise RuntimeError(f"the job {name} has ended")
+    return found[0]
 
 
-def now_ns():
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+def reasons():
+    """All that there are."""
+    text = pathlib.Path(__file__).parents[2].joinpath("wire/drop_reason.h").read_text("utf-8")
+    return re.findall(r'X\(k\w+, "(\w+)"', text)
