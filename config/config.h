@@ -150,6 +150,13 @@ struct ControlConfig {
   bool operator==(const ControlConfig&) const = default;
 };
 
+/// A host behind a port.
+struct HostConfig {
+  std::array<uint8_t, 6> mac{};
+  uint32_t ip = 0;  ///< host byte order; 0: none
+  bool operator==(const HostConfig&) const = default;
+};
+
 struct PortConfig {
   std::string name{};
   PortType type = PortType::kShm;
@@ -160,6 +167,7 @@ struct PortConfig {
   uint32_t mtu_bytes = 1500;
   uint16_t rx_descriptors = 512;
   uint16_t tx_descriptors = 512;
+  std::vector<HostConfig> hosts{};  ///< empty: anybody may send
   bool operator==(const PortConfig&) const = default;
 };
 

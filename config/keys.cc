@@ -395,6 +395,10 @@ std::optional<uint32_t> parse_ipv4(std::string_view text) {
   return ip;
 }
 
+std::string format_ipv4(uint32_t ip) {
+  return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+}
+
 template <class At>
 Key ipv4(std::string_view section, std::string_view name, std::string_view help, At at) {
   auto set = [=](const Node& node, const Target& target) -> std::string {
@@ -406,11 +410,53 @@ Key ipv4(std::string_view section, std::string_view name, std::string_view help,
     at(target) = *ip;
     return {};
   };
-  auto show = [=](const Target& target) {
-    const uint32_t ip = at(target);
-    return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
-  };
+  auto show = [=](const Target& target) { return format_ipv4(at(target)); };
   return {section, name, "", "IPv4 address", help, set, show};
+}
+
+/// "02:00:00:00:00:01 10.0.0.1", or the first part alone, as in /etc/ethers.
+std::optional<HostConfig> parse_host(std::string_view text) {
+  HostConfig host;
+  for (size_t i = 0; i < host.mac.size(); ++i) {
+    const char* const end = text.data() + std::min<size_t>(text.size(), 2);
+    const auto [next, error] = std::from_chars(text.data(), end, host.mac[i], 16);
+    if (error != std::errc() || next != text.data() + 2) return std::nullopt;
+    text.remove_prefix(2);
+    if (i + 1 == host.mac.size()) break;
+    if (!text.starts_with(':')) return std::nullopt;
+    text.remove_prefix(1);
+  }
+  if (text.empty()) return host;
+  const auto ip = text.starts_with(' ') ? parse_ipv4(text.substr(1)) : std::nullopt;
+  if (!ip) return std::nullopt;
+  host.ip = *ip;
+  return host;
+}
+
+template <class At>
+Key host_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    if (node.kind != Node::Kind::kList) return expected_scalar(node, "a list of hosts");
+    std::vector<HostConfig> hosts;
+    for (const Node& item : node.items) {
+      const auto host = item.kind == Node::Kind::kScalar ? parse_host(item.text) : std::nullopt;
+      if (!host)
+        return fmt::format("item {} is {}, not a host, e.g. \"02:00:00:00:00:01 10.0.0.1\"",
+                           hosts.size() + 1, describe(item));
+      hosts.push_back(*host);
+    }
+    at(target) = std::move(hosts);
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    std::vector<std::string> items;
+    for (const HostConfig& host : at(target))
+      items.push_back(quoted(
+          host.ip == 0 ? fmt::format("{:02x}", fmt::join(host.mac, ":"))
+                       : fmt::format("{:02x} {}", fmt::join(host.mac, ":"), format_ipv4(host.ip))));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  };
+  return {section, name, "", "list of \"MAC IP\" or \"MAC\"", help, set, show};
 }
 
 /// "ADDRESS:PORT", or empty.
@@ -636,6 +682,9 @@ std::vector<Key> make_keys() {
     for_ethdev(number("ports", "tx_descriptors", "packets", 64, 4096,
                       "Length of the transmit queue.",
                       INA_AT(port->tx_descriptors))),
+    for_ethdev(host_list("ports", "hosts",
+                         "The hosts behind the port, by MAC and IPv4 address: nobody else may send there, and none in another's name. A host with several addresses is listed with each. Empty: anybody.",
+                         INA_AT(port->hosts))),
 
     choice("log", "level", kLogLevelNames,
            "Least severe message to write.",

@@ -187,6 +187,7 @@ class Lane {
         aggregator_(config.shape, rows),
         shm_(config.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
+        owed_(frame_ports_.size()),
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
         verdicts_(config.burst) {
@@ -255,12 +256,22 @@ class Lane {
     return count;
   }
 
-  /// `moved`: set if frames of other lanes were passed on.
+  /// Takes a burst from each port in turn. One message may have many sent, to all workers of a job:
+  /// a port for which more was sent than a burst misses turns until the others have had as much.
+  /// `moved`: set if there was something to do besides: frames of other lanes, or a turn missed.
   size_t poll_frame_ports(Nanos now, bool& moved) {
     size_t handled = 0;
     if (forwarding_) forwarding_->tick(now);
     for (size_t i = 0; i < frame_ports_.size(); ++i) {
+      uint64_t& owed = owed_[i];
+      owed -= std::min<uint64_t>(owed, config_.burst);
+      if (owed != 0) {
+        moved = true;
+        continue;
+      }
+      const uint64_t before = sends_;
       handled += poll_port(*frame_ports_[i], now);
+      owed = sends_ - before;
       if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
     }
     // Also what no message caused: answers, and frames in transit.
@@ -299,6 +310,7 @@ class Lane {
   }
 
   void send(const Member& member, const aggregator::Emission& emission) {
+    ++sends_;
     const std::span<const std::byte> payload(emission.payload, emission.payload_bytes);
     const bool sent =
         member.bound && (member.port ? member.port->tx(member.endpoint, emission.message, payload)
@@ -417,6 +429,8 @@ class Lane {
   aggregator::Aggregator aggregator_;
   io::shm::ShmPort shm_;
   std::vector<FramePort*> frame_ports_;
+  std::vector<uint64_t> owed_;  ///< by frame port: messages sent for it, less a burst each round
+  uint64_t sends_ = 0;
   std::optional<Forwarding<FramePort>> forwarding_;
   std::vector<JobMembers> jobs_;
   std::vector<io::RxPacket> packets_;

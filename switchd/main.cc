@@ -133,6 +133,7 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
     ethdev.tx_descriptors = port.tx_descriptors;
     ethdev.slot_bytes = config.aggregator.slot_bytes;
     ethdev.ecn = config.congestion.ecn;
+    for (const config::HostConfig& host : port.hosts) ethdev.hosts.push_back({host.mac, host.ip});
     if (bridged) {
       ethdev.bridged = true;
       ethdev.switch_ips = switch_ips;

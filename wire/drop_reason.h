@@ -41,6 +41,8 @@
   X(kHandOverFull, "handover_full", "the ring to the lane that it was for is full")   \
   /* bridge: not for the switch, and not to be passed on */                           \
   X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
+  X(kForeignSource, "foreign_source",                                                 \
+    "source address of the switch, or of no host of the port's list")                 \
   X(kLinkLocal, "link_local", "group address that no switch passes on")               \
   X(kSamePort, "same_port", "destination lies behind the port that it came in by")    \
   X(kNoPort, "no_port", "no other port has a link")                                   \

@@ -297,10 +297,7 @@ tl::expected<InaWords, DropReason> parse_ina(Bytes bytes) {
   const auto version = static_cast<uint8_t>(bytes[kVersionOffset]);
   if (version != kProtocolVersion) return drop(DropReason::kVersion);
   if (bytes.size() < kInaHeaderBytes) return drop(DropReason::kTruncated);
-  const InaWords words = load_words(bytes);
-  if (words[kCrcWord] >> 32 != crc_of(words, bytes.subspan(kInaHeaderBytes)))
-    return drop(DropReason::kCrc);
-  return words;
+  return load_words(bytes);
 }
 
 /// Fills all of `frame` but the addresses.
@@ -314,6 +311,11 @@ tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
   const Bytes payload = content.subspan(kInaHeaderBytes);
   frame.payload = payload.data();
   frame.payload_bytes = static_cast<uint32_t>(payload.size());
+  return frame;
+}
+
+tl::expected<Frame, DropReason> checked(const tl::expected<Frame, DropReason>& frame) {
+  if (frame && !crc_matches(*frame)) return tl::unexpected(DropReason::kCrc);
   return frame;
 }
 
@@ -361,8 +363,8 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
   return kInaHeaderBytes;
 }
 
-tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
-                                            uint16_t lanes) noexcept {
+tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes, uint16_t udp_port,
+                                                uint16_t lanes) noexcept {
   Frame frame;
   const auto datagram = parse_ip(bytes, udp_port, lanes, frame.envelope);
   if (!datagram) return tl::unexpected(datagram.error());
@@ -371,8 +373,20 @@ tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, ui
   return parse_content(*content, frame);
 }
 
+tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
+                                            uint16_t lanes) noexcept {
+  return checked(parse_unchecked(bytes, udp_port, lanes));
+}
+
 tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes) noexcept {
-  return parse_content(bytes, Frame{});
+  return checked(parse_content(bytes, Frame{}));
+}
+
+bool crc_matches(const Frame& frame) noexcept {
+  // The header lies before its payload.
+  const std::span header(frame.payload - kInaHeaderBytes, kInaHeaderBytes);
+  const InaWords words = load_words(header);
+  return words[kCrcWord] >> 32 == crc_of(words, {frame.payload, frame.payload_bytes});
 }
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,

@@ -85,6 +85,14 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
                                             uint16_t lanes) noexcept;
 
+/// The same but for the CRC32C, for a receiver that first looks whether it wants the frame at all:
+/// crc_matches() is to follow before any of the message is believed.
+tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes, uint16_t udp_port,
+                                                uint16_t lanes) noexcept;
+
+/// Of a frame that was parsed; reads the parsed bytes once more.
+bool crc_matches(const Frame& frame) noexcept;
+
 /// Parses the content of a datagram: INA header and payload. Checks what parse_frame() checks of
 /// them; the envelope's addresses stay zeros.
 tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes) noexcept;

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "client/src/interface.h"
+#include "client/src/udp_filter.h"
 
 namespace ina::client {
 namespace {
@@ -115,6 +116,7 @@ Result<void> UdpTransport::reopen(Nanos) {
 
 void UdpTransport::bind(const FrameBinding& binding) {
   binding_ = binding;
+  filter_strangers(socket_.get(), binding);
   datagram_bytes_ = wire::kInaHeaderBytes + binding.slot_bytes;
   // One byte more shows that a datagram was longer.
   const size_t stride = (datagram_bytes_ + 1 + 63) / 64 * 64;

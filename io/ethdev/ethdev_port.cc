@@ -34,11 +34,21 @@ void leave_checksums_to_device(rte_mbuf* frame, uint64_t flags) {
   reinterpret_cast<rte_udp_hdr*>(ip + 1)->dgram_cksum = rte_ipv4_phdr_cksum(ip, flags);
 }
 
-std::string to_text(const wire::Address& address) {
+std::vector<uint32_t> own_ips(const EthdevPortConfig& config) {
+  std::vector<uint32_t> ips = config.switch_ips;
+  ips.push_back(config.ip);
+  return ips;
+}
+
+std::string ip_text(uint32_t ip) {
   std::string text;
   for (int shift = 24; shift >= 0; shift -= 8)
-    text += std::to_string(address.ip >> shift & 0xff) + (shift == 0 ? ":" : ".");
-  return text + std::to_string(address.udp_port);
+    text += std::to_string(ip >> shift & 0xff) + (shift == 0 ? "" : ".");
+  return text;
+}
+
+std::string to_text(const wire::Address& address) {
+  return ip_text(address.ip) + ":" + std::to_string(address.udp_port);
 }
 
 }  // namespace
@@ -88,6 +98,7 @@ EthdevPort::EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> c
       source_{own_.mac, own_.ip, static_cast<uint16_t>(own_.udp_port + lane)},
       steering_{.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes},
       lane_(lane),
+      guard_(own_ips(config), config.hosts),
       endpoints_(config.max_endpoints) {
   foreign_memory_.free_cb = [](void*, void*) {};
   rte_mbuf_ext_refcnt_set(&foreign_memory_, 1);  // never freed
@@ -122,6 +133,10 @@ EthdevPort::~EthdevPort() {
 
 Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
                                        JobIndex job, Rank rank) {
+  if (!guard_.allows(bridge::HostAddress{worker.mac, worker.ip}))
+    return fail(INA_ERR_REFUSED,
+                "Port " + config_.name + ": no host with the address " + ip_text(worker.ip) +
+                    " and the worker's MAC address is in the port's list (hosts).");
   EndpointTable::Refusal refusal{};
   const auto index = endpoints_.insert(
       {.address = worker, .job_id = job_id, .job_key = job_key, .job = job, .rank = rank}, refusal);
@@ -145,7 +160,8 @@ void EthdevPort::unbind(EndpointIndex endpoint) {
 size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
-  held_count_ = config_.lanes == 1 ? receive_alone(room) : receive(room);
+  bool full = false;
+  held_count_ = config_.lanes == 1 ? receive_alone(room, full) : receive(room, full);
   transit_count_ = 0;
   size_t filled = 0;
   for (uint16_t i = 0; i < held_count_; ++i) {
@@ -154,15 +170,18 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
       ++filled;
     }
   }
+  // Workers must not give way to others' traffic, which does not give way to theirs: only what they
+  // send themselves is theirs to send less of.
+  full_bursts_ = full && 4 * filled >= 3 * size_t{held_count_} ? full_bursts_ + 1 : 0;
   ethdev_counters_.delivered += filled;
   // Answers do not wait for the datapath, which has nothing to say if nothing was for it.
   if (filled == 0 && queued_count_ != 0) tx_flush();
   return filled;
 }
 
-uint16_t EthdevPort::receive_alone(uint16_t room) {
+uint16_t EthdevPort::receive_alone(uint16_t room, bool& full) {
   const uint16_t count = device_->rx(held_.data(), room);
-  full_bursts_ = count == room ? full_bursts_ + 1 : 0;
+  full = count == room;
   counters_.rx_packets += count;
   for (uint16_t i = 0; i < count; ++i) rte_prefetch0(data_of(held_[i]));
   return count;
@@ -181,11 +200,10 @@ void EthdevPort::rx_release() {
 // lanes; in between, frames that lie in rings have no fate yet.
 
 /// From the own queue and from those of other lanes, each first in turn.
-uint16_t EthdevPort::receive(uint16_t room) {
+uint16_t EthdevPort::receive(uint16_t room, bool& full) {
   const size_t rings = received_for_us_.size();
   const size_t sources = rings + (outboxes_.empty() ? 0 : 1);
   if (++next_source_ >= sources) next_source_ = 0;
-  bool full = false;
   uint16_t count = 0;
   for (size_t i = 0, source = next_source_; i < sources && count < room; ++i) {
     rte_mbuf** const to = held_.data() + count;
@@ -193,7 +211,7 @@ uint16_t EthdevPort::receive(uint16_t room) {
     count += source < rings ? received_for_us_[source]->pop(to, left) : receive_own(to, left, full);
     if (++source == sources) source = 0;
   }
-  full_bursts_ = full || count == room ? full_bursts_ + 1 : 0;
+  full |= count == room;
   return count;
 }
 
@@ -242,7 +260,10 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
   const std::span<std::byte> frame(data_of(buffer), buffer->data_len);
   uint32_t ip = own_.ip;
   if (config_.bridged && !is_for_switch(frame, ip)) {
-    put_aside(place);
+    if (guard_.allows(frame)) [[likely]]
+      put_aside(place);
+    else
+      counters_.drops.add(DropReason::kForeignSource);
     return false;
   }
   DropReason reason{};
@@ -251,7 +272,11 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
       return true;
     reason = DropReason::kUdpChecksum;
   }
-  const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
+  bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
+  if (may_answer && !guard_.allows(frame)) {
+    may_answer = false;
+    reason = DropReason::kForeignSource;
+  }
   if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
       may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
     answer(place);
@@ -279,7 +304,7 @@ bool EthdevPort::is_for_switch(std::span<const std::byte> frame, uint32_t& ip) c
 
 bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
                        DropReason& reason) const {
-  const auto parsed = wire::parse_frame(frame, config_.udp_port, config_.lanes);
+  const auto parsed = wire::parse_unchecked(frame, config_.udp_port, config_.lanes);
   if (!parsed) {
     reason = parsed.error();
     return false;
@@ -295,6 +320,12 @@ bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
   }
   if (parsed->envelope.job != endpoint->job_id || parsed->envelope.job_key != endpoint->job_key) {
     reason = DropReason::kBadJob;
+    return false;
+  }
+  // Last of what asks who it is: it reads the whole frame, which a flood of strangers' should not
+  // be worth.
+  if (!wire::crc_matches(*parsed)) {
+    reason = DropReason::kCrc;
     return false;
   }
   if (const auto invalid =

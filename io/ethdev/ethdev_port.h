@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bridge/bridge.h"
+#include "bridge/source_guard.h"
 #include "common/result.h"
 #include "io/ethdev/device.h"
 #include "io/ethdev/endpoint_table.h"
@@ -37,6 +38,7 @@ struct EthdevPortConfig {
   bool bridged = false;  ///< what is not for the switch goes to transit() instead of being dropped
   std::vector<uint32_t> switch_ips{};  ///< bridged: addresses of the other ports, answered here too
   uint32_t lent_buffers = 0;           ///< bridged: what the other ports' queues may hold
+  std::vector<bridge::HostAddress> hosts{};  ///< who may send here; empty: anybody
 };
 
 /// One lane's part of a port. Belongs to the lane; bind() and unbind() are called on it too,
@@ -110,8 +112,8 @@ class alignas(64) EthdevPort {
   EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> common, uint16_t lane);
 
   static void connect(Common& common, std::span<const std::unique_ptr<EthdevPort>> lanes);
-  uint16_t receive_alone(uint16_t room);
-  uint16_t receive(uint16_t room);
+  uint16_t receive_alone(uint16_t room, bool& full);
+  uint16_t receive(uint16_t room, bool& full);
   uint16_t receive_own(rte_mbuf** frames, uint16_t room, bool& full);
   void hand_over(Outbox& outbox);
   void pass_to_carrier();
@@ -139,6 +141,7 @@ class alignas(64) EthdevPort {
   wire::Address source_;  ///< of what this lane sends
   Steering steering_;
   uint16_t lane_;
+  bridge::SourceGuard guard_;
   EndpointTable endpoints_;
   PortCounters counters_;
   EthdevCounters ethdev_counters_;
@@ -147,7 +150,7 @@ class alignas(64) EthdevPort {
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
   static constexpr uint32_t kFullBurstsOfCongestion = 4;
-  uint32_t full_bursts_ = 0;  ///< one after another
+  uint32_t full_bursts_ = 0;  ///< one after another, nearly all workers' messages
   std::array<Transit, Device::kMaxBurst> transit_{};
   uint16_t transit_count_ = 0;
 

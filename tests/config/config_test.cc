@@ -225,6 +225,20 @@ const BadCase kBadCases[] = {
      "6:21: ports[0].rx_descriptors: 63 is not in 64..4096"},
     {"tx_descriptors", on_ethdev("tx_descriptors: 4097"),
      "6:21: ports[0].tx_descriptors: 4097 is not in 64..4096"},
+    {"hosts_no_list", on_ethdev("hosts: 02:00:00:00:00:01"),
+     "6:12: ports[0].hosts: 02:00:00:00:00:01 is not a list of hosts"},
+    {"host_mac", on_ethdev("hosts: [\"02:00:00:00:00:01\", \"02:00:00:00:00\"]"),
+     "6:12: ports[0].hosts: item 2 is 02:00:00:00:00, not a host, e.g. \"02:00:00:00:00:01 "
+     "10.0.0.1\""},
+    {"host_mac_digits", on_ethdev("hosts: [\"2:00:00:00:00:01\"]"),
+     "6:12: ports[0].hosts: item 1 is 2:00:00:00:00:01, not a host, e.g. \"02:00:00:00:00:01 "
+     "10.0.0.1\""},
+    {"host_ip", on_ethdev("hosts: [\"02:00:00:00:00:01 10.0.0\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01 10.0.0, not a host, e.g. "
+     "\"02:00:00:00:00:01 10.0.0.1\""},
+    {"host_tail", on_ethdev("hosts: [\"02:00:00:00:00:01,10.0.0.1\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01,10.0.0.1, not a host, e.g. "
+     "\"02:00:00:00:00:01 10.0.0.1\""},
     {"two_shm", "ports: [{name: a, type: shm}, {name: b, type: shm}]",
      "1:47: ports[1].type: only one port may be of type shm; ports[0] is"},
     {"two_names",
@@ -387,6 +401,7 @@ ports:
     mtu: 9000
     rx_descriptors: 64
     tx_descriptors: 4096
+    hosts: ["02:0a:ff:00:00:01 10.0.0.1", "02:00:00:00:00:02"]
 log: {level: critical, file: /var/log/ina.log}
 )");
   Config expected;
@@ -402,8 +417,15 @@ log: {level: critical, file: /var/log/ina.log}
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7};
-  expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
-                            65472, 9000, 64, 4096});
+  expected.ports.push_back({"eth0",
+                            PortType::kEthdev,
+                            "net_memif0,role=server,id=0",
+                            0xc0a801fe,
+                            65472,
+                            9000,
+                            64,
+                            4096,
+                            {{{2, 10, 255, 0, 0, 1}, 0x0a000001}, {{2, 0, 0, 0, 0, 2}, 0}}});
   expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(config.control.state_path(), "/var/lib/ina");

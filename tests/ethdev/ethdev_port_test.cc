@@ -195,6 +195,12 @@ TEST_F(EthdevPortTest, EveryFrameHasOneFate) {
        DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.source.mac[5]; }),
        DropReason::kUnknownSource},
+      // Before its CRC is looked at.
+      {changed([](Bytes& f) {
+         store(f, 34, 1, 2);
+         f.back() ^= std::byte{1};
+       }),
+       DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { e.job = JobId{8}; }), DropReason::kBadJob},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.job_key; }), DropReason::kBadJob},
       // Wrong in itself.
@@ -340,6 +346,25 @@ TEST_F(EthdevPortTest, ResultsAreMarkedWhileFramesComeFasterThanTheyAreHandled) 
           << frame->message.seq;
     }
   }
+}
+
+TEST_F(EthdevPortTest, WorkersDoNotGiveWayToOthersFrames) {
+  constexpr uint32_t kBurst = 32;
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < 20 * kBurst; ++seq)
+    in.push_back(seq % 2 == 0 ? grad(0, seq) : arp_reply(kWorkers[1], kWorkers[2]));
+  open(in);
+  const EndpointIndex endpoint = bind(0);
+  const std::vector<int32_t> row(kElements);
+  receive_all(kBurst, [&](const RxPacket& packet) {
+    wire::Message result = message(wire::Type::kResult, packet.message.seq, kElements);
+    result.origin = wire::Origin::kSwitch;
+    ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(row)));
+  });
+  const auto frames = sent();
+  ASSERT_EQ(frames.size(), in.size() / 2);
+  for (const Bytes& bytes : frames)
+    EXPECT_EQ(wire::parse_frame(bytes, 0, 0)->message.flags & wire::kFlagEcn, 0u);
 }
 
 TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {

@@ -194,12 +194,17 @@ class NetworkTestBed:
         return (f"net_af_packet{number},iface={self.port(number)},qpairs={self.queues},"
                 f"blocksz={block_bytes},framesz={frame_bytes},framecnt=512")
 
+    def port_options(self, number):
+        """More keys of a port, each after a comma."""
+        return ""
+
     def ports_yaml(self):
         """The section of ina-switchd's configuration with the shm port and a port for each host."""
         lines = ["ports:", "  - {name: shm0, type: shm}"]
         for number in range(self._ports):
             lines.append(f"  - {{name: {self.port(number)}, type: ethdev, ip: {self.switch_ip}, "
-                         f'mtu: {self.mtu}, device: "{self.device(number)}"}}')
+                         f'mtu: {self.mtu}, device: "{self.device(number)}"'
+                         f"{self.port_options(number)}}}")
         return "\n".join(lines) + "\n"
 
     def join_own_kernel(self):
