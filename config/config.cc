@@ -82,6 +82,8 @@ class Loader {
     for_each_member(root, "", names, [this](std::string_view section, const Node& value) {
       if (section == "ports")
         read_ports(value);
+      else if (section == "tenants")
+        read_tenants(value);
       else
         read_section(section, value);
     });
@@ -207,6 +209,73 @@ class Loader {
     check_port_keys(map.place, index, port, typed);
   }
 
+  void read_tenants(const Node& list) {
+    if (list.kind == Node::Kind::kNull || list.kind == Node::Kind::kRefused) return;
+    if (list.kind != Node::Kind::kList) {
+      report(list.place,
+             fmt::format("tenants: a list of tenants is expected, not {}", describe(list)));
+      return;
+    }
+    for (size_t i = 0; i < list.items.size(); ++i) read_tenant(list.items[i], i);
+  }
+
+  void read_tenant(const Node& map, size_t index) {
+    // Also for one that cannot be read, so that indices stay those of the file.
+    TenantConfig& tenant = config_.tenants.emplace_back();
+    GivenKeys& given = given_tenants_.emplace_back();
+    if (map.kind == Node::Kind::kRefused) return;
+    if (map.kind != Node::Kind::kMap) {
+      report(map.place,
+             fmt::format("tenants[{}]: a map of keys is expected, not {}", index, describe(map)));
+      return;
+    }
+    std::vector<std::string_view> names;
+    for (const Key& key : keys())
+      if (key.section == "tenants") names.push_back(key.name);
+    const std::string path = fmt::format("tenants[{}].", index);
+    for_each_member(map, path, names, [&](std::string_view name, const Node& value) {
+      set(key_named("tenants", name), value, path, {.config = &config_, .tenant = &tenant}, given);
+    });
+    if (!given.contains("name"))
+      report(map.place, fmt::format("tenants[{}]: name is missing", index));
+  }
+
+  void check_tenants() {
+    std::map<std::string_view, size_t> first_by_name;
+    const uint32_t lanes = config_.switchd.lcores;
+    uint64_t floors = 0;
+    for (size_t i = 0; i < config_.tenants.size(); ++i) {
+      const TenantConfig& tenant = config_.tenants[i];
+      const GivenKeys& given = given_tenants_[i];
+      const auto name = given.find("name");
+      if (name != given.end() && name->second.valid) {
+        const auto [first, is_first] = first_by_name.emplace(tenant.name, i);
+        if (!is_first)
+          report(name->second.place, fmt::format("tenants[{}].name: {} is the name of tenants[{}] "
+                                                 "already",
+                                                 i, tenant.name, first->second));
+      }
+      const auto floor = given.find("slots_floor");
+      if (floor == given.end() || !floor->second.valid || tenant.slots_floor == 0) continue;
+      const auto report_floor = [&](const std::string& text) {
+        report(floor->second.place,
+               fmt::format("tenants[{}].slots_floor: {} {}", i, tenant.slots_floor, text));
+      };
+      if (tenant.name == kOtherTenants)
+        report_floor("cannot be kept for tenants that are not named");
+      if (tenant.slots_ceiling != 0 && tenant.slots_floor > tenant.slots_ceiling)
+        report_floor(fmt::format("is more than its slots_ceiling, {}", tenant.slots_ceiling));
+      // A lane's share is rounded up.
+      floors += (tenant.slots_floor + lanes - 1) / lanes;
+      const uint32_t slots = config_.aggregator.slots / lanes * lanes;
+      if (floors * lanes > slots)
+        report_floor(
+            fmt::format("and those before it are {} slots more than there are "
+                        "(aggregator.slots)",
+                        floors * lanes - slots));
+    }
+  }
+
   /// The keys that a port of this type must and may have.
   void check_port_keys(Place place, size_t index, const PortConfig& port,
                        const std::vector<std::pair<const Key*, Place>>& typed) {
@@ -317,6 +386,7 @@ class Loader {
                 Show::kMicroseconds);
     for (size_t i = 0; i < given_ports_.size(); ++i)
       if (is_ethdev(i)) check_ethdev(i);
+    check_tenants();
     check_control();
   }
 
@@ -361,6 +431,7 @@ class Loader {
   Config config_;
   std::map<std::string_view, GivenKeys> given_;  ///< by section
   std::vector<GivenKeys> given_ports_;
+  std::vector<GivenKeys> given_tenants_;
 };
 
 tl::unexpected<std::vector<ConfigError>> cannot_read(const std::string& path, int error) {

@@ -171,6 +171,21 @@ struct PortConfig {
   bool operator==(const PortConfig&) const = default;
 };
 
+/// What one tenant may have. 0: no limit.
+struct TenantConfig {
+  std::string name{};
+  uint32_t slots_floor = 0;
+  uint32_t slots_ceiling = 0;
+  uint32_t jobs_max = 0;
+  uint32_t workers_max = 0;
+  uint64_t memory_bytes = 0;
+  uint32_t priority_max = 255;
+  bool operator==(const TenantConfig&) const = default;
+};
+
+/// Name of the entry for all tenants that have none of their own.
+inline constexpr std::string_view kOtherTenants = "*";
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string file;  ///< empty: standard error
@@ -189,6 +204,7 @@ struct Config {
   BridgeConfig bridge;
   EalConfig eal;
   ControlConfig control;
+  std::vector<TenantConfig> tenants;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;
   bool operator==(const Config&) const = default;

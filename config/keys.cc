@@ -276,6 +276,16 @@ std::string identifier_or_empty(std::string_view value) {
   return value.empty() ? std::string() : identifier(value);
 }
 
+/// "*", "uid:1000", or a name.
+std::string tenant_name(std::string_view value) {
+  if (value == kOtherTenants) return {};
+  if (!value.starts_with("uid:")) return identifier(value);
+  const auto uid = parse_integer(value.substr(4));
+  if (!uid || uid->negative || !uid->rest.empty() || uid->value >= UINT32_MAX)
+    return "is not a user: uid: and a number below 2^32 - 1";
+  return {};
+}
+
 template <class At>
 Key boolean(std::string_view section, std::string_view name, std::string_view help, At at) {
   auto set = [=](const Node& node, const Target& target) -> std::string {
@@ -493,6 +503,7 @@ constexpr Section kSections[] = {
     {"bridge", "Between its ethdev ports the switch forwards what is not for itself, by the MAC addresses that it learns."},
     {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
+    {"tenants", "What tenants may have at most, and what is kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
     {"log", "What is written about the switch's work. Never anything per packet."},
 };
@@ -657,6 +668,28 @@ std::vector<Key> make_keys() {
          "File in which the switch keeps what it must know after a restart: which jobs run, and "
          "their keys. Empty: the socket's path and \".state\".",
          INA_AT(config->control.state), any_text),
+
+    required(text("tenants", "name", fmt::format("{}; or uid:NUMBER; or \"*\"", kNameRange),
+                  "The tenant of a token or certificate, or anonymous; uid:1000: a user of this host, over the unix socket; \"*\": each tenant that is not listed.",
+                  INA_AT(tenant->name), tenant_name)),
+    number("tenants", "slots_floor", "slots", 0, 1 << 24,
+           "Slots kept for the tenant even while it has no job. Policy static: a part of the array of its own.",
+           INA_AT(tenant->slots_floor)),
+    number("tenants", "slots_ceiling", "slots", 0, 1 << 24,
+           "Most slots of its jobs together: their pools, or their ceilings; 0: no limit. A job gets a share of it, one of jobs_max.",
+           INA_AT(tenant->slots_ceiling)),
+    number("tenants", "jobs_max", "jobs", 0, 4096,
+           "Most jobs at a time; 0: no limit.",
+           INA_AT(tenant->jobs_max)),
+    number("tenants", "workers_max", "workers", 0, 1 << 20,
+           "Most workers of its jobs together, present or not; 0: no limit.",
+           INA_AT(tenant->workers_max)),
+    number("tenants", "memory", "bytes", 0, 1ull << 40,
+           "Most memory of its jobs together; 0: no limit.",
+           INA_AT(tenant->memory_bytes), kSize),
+    number("tenants", "priority_max", "", 1, 255,
+           "Highest priority of its jobs' fragments, as jobs.priority_max.",
+           INA_AT(tenant->priority_max)),
 
     required(text("ports", "name", std::string(kNameRange),
                   "Name of the port in logs and metrics; unique.",

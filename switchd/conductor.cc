@@ -27,15 +27,28 @@ uint64_t random_u64() {
   return value;
 }
 
+scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
+  scheduler::AdmissionConfig admission;
+  admission.fixed_slots = config.fixed_slots();
+  admission.slots = config.slots;
+  admission.lanes = static_cast<uint32_t>(lanes);
+  admission.memory_bytes = config.memory_bytes;
+  admission.slots_per_job = config.slots_per_job;
+  admission.slots_floor = config.slots_floor;
+  admission.slots_ceiling = config.slots_ceiling;
+  admission.priority_max = config.priority_max;
+  admission.tenants = config.tenants;
+  admission.others = config.other_tenants;
+  return admission;
+}
+
 }  // namespace
 
 Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes)
     : config_(std::move(config)),
       state_(std::move(state)),
       lanes_(std::move(lanes)),
-      pools_(config_.slots, static_cast<uint32_t>(lanes_.size())),
-      shared_(config_.slots, static_cast<uint32_t>(lanes_.size())),
-      memory_(config_.memory_bytes),
+      admission_(admission_config(config_, lanes_.size())),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -131,9 +144,11 @@ void Conductor::run() {
       }
     }
     const Nanos now = now_ns();
-    for (auto& [fd, client] : clients_)
-      if (client->state == Client::State::kNew && now - client->connected > config_.join_timeout_ns)
-        to_close_.insert(fd);
+    for (auto& [fd, client] : clients_) {
+      const bool idle =
+          client->state == Client::State::kNew || client->state == Client::State::kEnded;
+      if (idle && now - client->since > config_.join_timeout_ns) to_close_.insert(fd);
+    }
     while (!to_close_.empty()) close_client(*to_close_.begin());
     // A job whose first worker was refused half-way, or whose workers all went before it began.
     for (auto& job : jobs_)
@@ -198,7 +213,7 @@ void Conductor::accept_clients(const control::Listener& listener) {
     auto client = std::make_unique<Client>();
     client->peer = peer;
     client->connection = std::move(*connection);
-    client->connected = now_ns();
+    client->since = now_ns();
     const int fd = client->connection.fd();
     if (watch(fd)) clients_[fd] = std::move(client);
   }
@@ -292,6 +307,27 @@ std::string Conductor::foreign_text(const Client& client, const Job& job) {
   return fmt::format("job '{}' belongs to another user (uid {})", job.name, job.uid);
 }
 
+/// Why no more workers' connections are taken for the job's owner; empty if they are. A worker has
+/// one, and may be slow to close that of a job that has ended.
+std::string Conductor::crowded_text(const Job& job) const {
+  const uint64_t most = 2 * uint64_t{admission_.quota(job.owner()).workers_max};
+  const auto open = std::ranges::count_if(clients_, [owner = job.owner()](const auto& entry) {
+    return entry.second->account == owner;
+  });
+  if (most == 0 || static_cast<uint64_t>(open) < most) return {};
+  return fmt::format(
+      "tenant '{}' has {} connections open, twice as many as it may have workers "
+      "(tenants: workers_max); close those whose jobs have ended",
+      job.owner(), open);
+}
+
+/// Its job has ended for it.
+void Conductor::part(Client& client) {
+  client.job = nullptr;
+  client.state = Client::State::kEnded;
+  client.since = now_ns();
+}
+
 void Conductor::close_client(int fd) {
   to_close_.erase(fd);
   const auto found = clients_.find(fd);
@@ -370,8 +406,8 @@ Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name
   spdlog::info(
       "job admitted job={} id={} workers={} window={} memory_bytes={} peer=\"{}\" "
       "owner={}",
-      name, value(job->id), workers, job->grant.window, job->memory_bytes, client.peer.text(),
-      job->tenant.empty() ? fmt::format("uid-{}", job->uid) : job->tenant);
+      name, value(job->id), workers, job->grant.window, job->grant.memory_bytes, client.peer.text(),
+      job->owner());
   *free = std::move(job);
   offer_jobs();
   return free->get();
@@ -523,6 +559,8 @@ void Conductor::on_join(Client& client, const Json& body) {
 
 /// Gives the worker its place.
 void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport& transport) {
+  if (const std::string text = crowded_text(job); !text.empty())
+    return refuse(client, INA_ERR_REFUSED, text);
   Job::Worker& worker = job.members[value(rank)];
   Json reply = {{"type", "joined"},
                 {"library", INA_PROJECT_VERSION},
@@ -553,6 +591,7 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
     reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
   }
   worker.client = &client;
+  client.account = job.owner();
   client.job = &job;
   client.rank = rank;
   client.state = Client::State::kJoined;
@@ -644,8 +683,7 @@ void Conductor::on_leave(Client& client) {
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "left"}});
-    member.client->state = Client::State::kEnded;
-    member.client->job = nullptr;
+    part(*member.client);
     member.client = nullptr;
   }
   spdlog::info("job ended job={} id={}", job.name, value(job.id));
@@ -657,8 +695,7 @@ void Conductor::worker_gone(Client& client) {
   Job& job = *client.job;
   Job::Worker& worker = job.members[value(client.rank)];
   const bool leaving = client.state == Client::State::kLeaving;
-  client.job = nullptr;
-  client.state = Client::State::kEnded;
+  part(client);
   worker.client = nullptr;
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) {
     if (worker.attached && job.state == Job::State::kJoining)
@@ -683,8 +720,7 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});
-    member.client->state = Client::State::kEnded;
-    member.client->job = nullptr;
+    part(*member.client);
   }
   remove_job(job);
 }

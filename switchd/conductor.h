@@ -46,6 +46,8 @@ struct ConductorConfig {
   uint32_t slots_ceiling = 0;  ///< 0: all
   uint8_t priority_max = 255;
   uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
+  std::vector<scheduler::TenantQuota> tenants;
+  scheduler::TenantQuota other_tenants;  ///< of each that is not in `tenants`
   int64_t rto_min_us = 2'000;
   int64_t rto_max_us = 200'000;
   bool ecn = true;
@@ -93,6 +95,8 @@ class Conductor {
   void handle(Client& client, control::Received& received);
   bool authenticate(Client& client, const Json& body);
   static std::string foreign_text(const Client& client, const Job& job);
+  std::string crowded_text(const Job& job) const;
+  static void part(Client& client);
   void watch_output(Client& client);
   void close_client(int fd);
 
@@ -167,13 +171,12 @@ class Conductor {
   std::vector<std::unique_ptr<LaneCommand>> on_lanes(LaneCommand::Kind kind, Prepare&& prepare);
   Json status_json();
   Json job_json(Job& job);
+  Json tenants_json() const;
 
   ConductorConfig config_;
   StateFile state_;
   std::vector<LaneLink*> lanes_;
-  scheduler::StaticAdmission pools_;
-  scheduler::SharedAdmission shared_;
-  scheduler::MemoryBudget memory_;
+  scheduler::Admission admission_;
   Fd epoll_;
   Fd stop_event_;
   Fd lane_event_;

@@ -32,7 +32,8 @@ struct Conductor::Client {
   control::PeerCredentials peer;
   std::string tenant;            ///< over TCP: whose token it showed; empty before
   bool watching_output = false;  ///< for room in the socket, because something waits for it
-  Nanos connected = 0;
+  Nanos since = 0;               ///< when it connected; kEnded: when its job ended
+  std::string account;           ///< owner() of the job that it joined, also when that has ended
   State state = State::kNew;
   Role role = Role::kWorker;
   bool wants_job = false;  ///< kServer: it asked for the next job and none was there
@@ -79,7 +80,6 @@ struct Conductor::Job {
   std::string tenant;  ///< whose it is, if it was made over TCP; else empty, and it is `uid`'s
   uint32_t workers = 0;
   scheduler::Grant grant;
-  uint64_t memory_bytes = 0;
   uint32_t instance = 0;                      ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< likewise
@@ -96,6 +96,8 @@ struct Conductor::Job {
   Worker fallback;       ///< a fallback server's place; home dedicated only
   bool offered = false;  ///< the fallback server that is connected was told of it
 
+  /// To whose account it goes.
+  std::string owner() const { return tenant.empty() ? fmt::format("uid:{}", uid) : tenant; }
   Bitmap bits(auto&& has) const {
     Bitmap bits = 0;
     for (uint32_t rank = 0; rank < workers; ++rank)

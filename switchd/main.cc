@@ -173,6 +173,19 @@ ConductorConfig conductor_config(const config::Config& config,
   c.slots_ceiling = config.jobs.slots_ceiling;
   c.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
   c.memory_bytes = config.jobs.memory_bytes;
+  for (const config::TenantConfig& tenant : config.tenants) {
+    const scheduler::TenantQuota quota{tenant.name,
+                                       tenant.slots_floor,
+                                       tenant.slots_ceiling,
+                                       tenant.jobs_max,
+                                       tenant.workers_max,
+                                       tenant.memory_bytes,
+                                       static_cast<uint8_t>(tenant.priority_max)};
+    if (tenant.name == config::kOtherTenants)
+      c.other_tenants = quota;
+    else
+      c.tenants.push_back(quota);
+  }
   c.rto_min_us = config.recovery.rto_min_us;
   c.rto_max_us = config.recovery.rto_max_us;
   c.ecn = config.congestion.ecn;

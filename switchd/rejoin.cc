@@ -83,8 +83,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   Job::Worker& worker = job.members[rank];
   if (Client* before = worker.client) {
     // A worker that holds the key and starts over: its old connection is about to be closed.
-    before->job = nullptr;
-    before->state = Client::State::kEnded;
+    part(*before);
     to_close_.insert(before->connection.fd());
     worker = Job::Worker{};
   }
@@ -143,7 +142,10 @@ void Conductor::save(const Job& job) {
                                  .window = job.grant.window,
                                  .first_slot = job.grant.first_slot,
                                  .slots_per_lane = job.grant.slots_per_lane,
-                                 .tenant = job.tenant});
+                                 .tenant = job.tenant,
+                                 .floor_per_lane = job.grant.floor_per_lane,
+                                 .ceiling_per_lane = job.grant.ceiling_per_lane,
+                                 .priority_max = job.grant.priority_max});
   if (!saved) spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
 }
 

@@ -30,6 +30,10 @@ struct SavedJob {
   uint32_t first_slot = 0;
   uint32_t slots_per_lane = 0;
   std::string tenant = {};  ///< of a job made over TCP: whose it is, instead of `uid`
+  // Of shared slots; ceiling 0: a switch that did not know these yet wrote the file.
+  uint32_t floor_per_lane = 0;
+  uint32_t ceiling_per_lane = 0;
+  uint8_t priority_max = 255;
   bool operator==(const SavedJob&) const = default;
 };
 

@@ -14,6 +14,10 @@ void Conductor::on_status(Client& client) {
     for (Json& job : status["jobs"])
       if (job.value("tenant", "") == client.tenant) own.push_back(std::move(job));
     status["jobs"] = std::move(own);
+    Json tenants = Json::array();
+    for (Json& tenant : status["tenants"])
+      if (tenant["name"] == client.tenant) tenants.push_back(std::move(tenant));
+    status["tenants"] = std::move(tenants);
     return send(client, {{"type", "status"}, {"status", std::move(status)}});
   }
   const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -145,12 +149,11 @@ Conductor::Json Conductor::status_json() {
           {"aggregator",
            {{"policy", config_.policy},
             {"home", std::string(name(config_.home))},
-            {"slots", pools_.slots_total()},
+            {"slots", admission_.slots_total()},
             {"slot_bytes", config_.slot_bytes},
-            {"slots_reserved",
-             config_.fixed_slots() ? pools_.slots_reserved() : shared_.slots_reserved()},
-            {"memory_bytes", memory_.total()},
-            {"memory_used_bytes", memory_.used()},
+            {"slots_reserved", admission_.slots_reserved()},
+            {"memory_bytes", admission_.memory().total()},
+            {"memory_used_bytes", admission_.memory().used()},
             {"slots_used", total.slots_used},
             {"slots_used_peak", total.slots_used_peak},
             {"packets", total.packets},
@@ -171,7 +174,31 @@ Conductor::Json Conductor::status_json() {
             {"contributions_in_results", total.contributions_in_results},
             {"contributions_discarded", total.contributions_discarded},
             {"drops", drops_json(total.drops)}}},
+          {"tenants", tenants_json()},
           {"jobs", jobs}};
+}
+
+/// Those that have jobs, or a quota of their own. In quotas 0 is no limit.
+Conductor::Json Conductor::tenants_json() const {
+  Json tenants = Json::array();
+  for (const std::string& name : admission_.tenants()) {
+    const scheduler::TenantUse use = admission_.use(name);
+    const scheduler::TenantQuota& quota = admission_.quota(name);
+    tenants.push_back({{"name", name},
+                       {"jobs", use.jobs},
+                       {"workers", use.workers},
+                       {"slots_floor", use.slots_floor},
+                       {"slots_ceiling", use.slots_ceiling},
+                       {"memory_bytes", use.memory_bytes},
+                       {"quota",
+                        {{"slots_floor", quota.slots_floor},
+                         {"slots_ceiling", quota.slots_ceiling},
+                         {"jobs_max", quota.jobs_max},
+                         {"workers_max", quota.workers_max},
+                         {"memory_bytes", quota.memory_bytes},
+                         {"priority_max", quota.priority_max}}}});
+  }
+  return tenants;
 }
 
 Conductor::Json Conductor::job_json(Job& job) {
@@ -186,7 +213,8 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
                {"state", kStates[static_cast<size_t>(job.state)]},
                {"window", job.grant.window},
-               {"memory_bytes", job.memory_bytes}};
+               {"memory_bytes", job.grant.memory_bytes},
+               {"priority_max", job.grant.priority_max}};
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
   if (config_.fixed_slots()) {

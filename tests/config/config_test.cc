@@ -252,6 +252,31 @@ const BadCase kBadCases[] = {
      "\"net_memif1,socket=/m,id=1,role=server\"}\n",
      "3:51: ports[1].device: ports[0] is the memif server for id 1 on /m already; give it another "
      "id or socket"},
+    // tenants
+    {"tenants_scalar", "tenants: red", "1:10: tenants: a list of tenants is expected, not red"},
+    {"tenant_scalar", "tenants: [red]", "1:11: tenants[0]: a map of keys is expected, not red"},
+    {"tenant_without_name", "tenants: [{jobs_max: 1}]", "1:11: tenants[0]: name is missing"},
+    {"tenant_name", "tenants: [{name: a b}]",
+     "1:18: tenants[0].name: a b is not a name: 1..31 of letters, digits, '_', '-', '.'"},
+    {"tenant_user", "tenants: [{name: \"uid:root\"}]",
+     "1:18: tenants[0].name: uid:root is not a user: uid: and a number below 2^32 - 1"},
+    {"tenant_nobodys_user", "tenants: [{name: \"uid:4294967295\"}]",
+     "1:18: tenants[0].name: uid:4294967295 is not a user: uid: and a number below 2^32 - 1"},
+    {"tenant_twice", "tenants: [{name: a}, {name: b}, {name: a}]",
+     "1:40: tenants[2].name: a is the name of tenants[0] already"},
+    {"tenant_unknown_key", "tenants: [{name: a, job_max: 1}]",
+     "1:21: tenants[0].job_max: unknown key; did you mean \"jobs_max\"?"},
+    {"tenant_priority", "tenants: [{name: a, priority_max: 0}]",
+     "1:35: tenants[0].priority_max: 0 is not in 1..255"},
+    {"tenant_floor_exceeds_ceiling", "tenants: [{name: a, slots_floor: 9, slots_ceiling: 8}]",
+     "1:34: tenants[0].slots_floor: 9 is more than its slots_ceiling, 8"},
+    {"tenant_floor_of_nobody", "tenants: [{name: \"*\", slots_floor: 9}]",
+     "1:36: tenants[0].slots_floor: 9 cannot be kept for tenants that are not named"},
+    {"tenant_floors_exceed_slots",
+     "aggregator: {slots: 512}\nswitch: {lcores: 2}\ntenants:\n  - {name: a, slots_floor: 255}\n"
+     "  - {name: b, slots_floor: 257}\n",
+     "5:28: tenants[1].slots_floor: 257 and those before it are 2 slots more than there are "
+     "(aggregator.slots)"},
     // keys that belong together
     {"pool_exceeds_slots", "aggregator:\n  slots: 256\nstatic:\n  slots_per_job: 258\n",
      "4:18: static.slots_per_job: 258 is more than aggregator.slots, 256"},
@@ -342,7 +367,8 @@ TEST(ConfigErrors, AnAliasIsReportedOnceAtItsAnchorAndOnceAtItself) {
 // ---- what is accepted
 
 TEST(Config, EmptyTextsAreTheDefaults) {
-  for (const char* text : {"", "\n\n", "# nothing\n", "---\n", "{}", "~", "switch:\nlog:\n"})
+  for (const char* text :
+       {"", "\n\n", "# nothing\n", "---\n", "{}", "~", "switch:\nlog:\n", "tenants:\n"})
     EXPECT_EQ(load(text), Config{}) << text;
 }
 
@@ -391,6 +417,11 @@ control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_tim
           max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
           max_unjoined: 7}
+tenants:
+  - {name: vision, slots_floor: 100, slots_ceiling: 200, jobs_max: 3, workers_max: 40,
+     memory: 64 MiB, priority_max: 50}
+  - {name: "uid:1000"}
+  - {name: "*", jobs_max: 1}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -417,6 +448,9 @@ log: {level: critical, file: /var/log/ina.log}
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7};
+  expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
+                      {.name = "uid:1000"},
+                      {.name = "*", .jobs_max = 1}};
   expected.ports.push_back({"eth0",
                             PortType::kEthdev,
                             "net_memif0,role=server,id=0",
@@ -461,7 +495,7 @@ TEST(Sample, MentionsEveryKey) {
     EXPECT_THAT(sample_config(), HasSubstr(std::string(key.name) + ": ")) << key.section;
 }
 
-TEST(Sample, ItsExampleOfAnEthdevPortLoadsWhenUncommented) {
+TEST(Sample, ItsExamplesLoadWhenUncommented) {
   std::string text;
   std::istringstream lines(sample_config());
   for (std::string line; std::getline(lines, line);) {
@@ -469,6 +503,7 @@ TEST(Sample, ItsExampleOfAnEthdevPortLoadsWhenUncommented) {
     text += line + '\n';
   }
   const Config config = load(text);
+  EXPECT_THAT(config.tenants, ElementsAre(TenantConfig{.name = "vision"}));
   ASSERT_THAT(config.ports, SizeIs(2));
   EXPECT_EQ(config.ports[1].type, PortType::kEthdev);
   EXPECT_EQ(config.ports[1].udp_port, 7584);
