@@ -82,7 +82,7 @@ class UdpTransport final : public FrameTransport {
   std::vector<mmsghdr> tx_headers_;  ///< of each outgoing_
   size_t messages_ = 0;  ///< of these, what the last burst became
 
-  std::vector<std::byte> rx_bytes_;  ///< kBurst buffers of datagram_bytes_
+  std::vector<std::byte> rx_bytes_;  ///< a buffer for each of rx_headers_
   std::vector<iovec> rx_parts_;
   std::vector<sockaddr_in> rx_from_;
   std::vector<mmsghdr> rx_headers_;
