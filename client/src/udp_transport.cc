@@ -26,9 +26,10 @@ constexpr int kSocketBufferBytes = 16 << 20;
 // What is received at once, while it is still in the cache when it is looked at.
 constexpr size_t kRxBytes = 128 << 10;
 constexpr size_t kLeastRxDatagrams = 8;
-// Of one message that the kernel cuts up: its own limits.
-constexpr size_t kMaxDatagrams = 64;
-constexpr size_t kMaxMessageBytes = 65535 - wire::kIpv4Bytes - wire::kUdpBytes;
+// Of one message that the kernel cuts up. It takes 64 KiB, but what it has copied should still be
+// in the cache when it does, and the first of its frames be on the way.
+constexpr size_t kMaxMessageBytes = 17 << 10;
+constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
 
 std::string system_error() {
   return std::strerror(errno);
@@ -133,9 +134,9 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   if (interface->mtu <= kAround)
     return prefixed({INA_ERR_INVALID, "an MTU of " + std::to_string(interface->mtu) +
                                           " leaves no room for a fragment"});
-  std::unique_ptr<UdpTransport> transport(
-      new UdpTransport(url, {interface->mac, *ip, 0}, interface->mtu - kAround,
-                       gso == "auto" && interface->segments));
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(url, {interface->mac, *ip, 0},
+                                                           interface->mtu - kAround,
+                                                           gso == "auto" && interface->segments));
   if (auto opened = transport->open_socket(); !opened) return prefixed(opened.error());
   return transport;
 }
@@ -194,9 +195,8 @@ void UdpTransport::bind(const FrameBinding& binding) {
   rx_headers_.assign(rx_datagrams, mmsghdr{});
   for (size_t i = 0; i < kBurst; ++i) {
     Outgoing& out = outgoing_[i];
-    const cmsghdr segment{.cmsg_len = CMSG_LEN(sizeof(uint16_t)),
-                          .cmsg_level = SOL_UDP,
-                          .cmsg_type = UDP_SEGMENT};
+    const cmsghdr segment{
+        .cmsg_len = CMSG_LEN(sizeof(uint16_t)), .cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT};
     std::memcpy(out.control.data(), &segment, sizeof segment);
     tx_headers_[i].msg_hdr.msg_name = &out.to;
     tx_headers_[i].msg_hdr.msg_namelen = sizeof out.to;
@@ -256,9 +256,8 @@ void UdpTransport::lay_out(std::span<const TxPacket> packets) {
       const size_t bytes = wire::kInaHeaderBytes + packet.payload_bytes;
       if (!out || !segment_ || !out->takes(bytes)) {
         out = &outgoing_[messages_];
-        out->to =
-            socket_address(binding_.switch_address.ip,
-                           static_cast<uint16_t>(binding_.switch_address.udp_port + lane));
+        out->to = socket_address(binding_.switch_address.ip,
+                                 static_cast<uint16_t>(binding_.switch_address.udp_port + lane));
         out->place = i;
         out->datagrams = out->bytes = 0;
         out->datagram_bytes = bytes;
