@@ -61,8 +61,8 @@ class ForwardBackend : public Backend {
  public:
   explicit ForwardBackend(const Place& place) : place_(place) {
     if (place.ranks % 2 != 0) throw std::runtime_error("ranks must be even to be in pairs");
-    transport_ =
-        require(client::open_frame_transport(require(client::parse_url(place.url)), kStartTimeoutNs));
+    transport_ = require(
+        client::open_frame_transport(require(client::parse_url(place.url)), kStartTimeoutNs));
     if (transport_->max_slot_bytes() < place.slot_bytes)
       throw std::runtime_error("slots do not fit the frames of " + place.url);
     const auto file = [&](int rank) {

@@ -22,9 +22,13 @@ namespace {
 // What the kernel may hold of results that nobody has fetched yet: a window of some MiB, with the
 // kernel's own overhead for small datagrams. Without privileges it gives less.
 constexpr int kSocketBufferBytes = 16 << 20;
-// Of one message that the kernel cuts up: its own limits.
-constexpr size_t kMaxDatagrams = 64;
-constexpr size_t kMaxMessageBytes = 65535 - wire::kIpv4Bytes - wire::kUdpBytes;
+// What is received at once, while it is still in the cache when it is looked at.
+constexpr size_t kRxBytes = 128 << 10;
+constexpr size_t kLeastRxDatagrams = 8;
+// Of one message that the kernel cuts up. It takes 64 KiB, but what it has copied should still be
+// in the cache when it does, and the first of its frames be on the way.
+constexpr size_t kMaxMessageBytes = 17 << 10;
+constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
 
 std::string system_error() {
   return std::strerror(errno);
@@ -124,10 +128,11 @@ void UdpTransport::bind(const FrameBinding& binding) {
   tx_parts_.assign(2 * kBurst, iovec{});
   outgoing_.assign(kBurst, Outgoing{});
   tx_headers_.assign(kBurst, mmsghdr{});
-  rx_bytes_.assign(kBurst * stride, std::byte{});
-  rx_parts_.assign(kBurst, iovec{});
-  rx_from_.assign(kBurst, sockaddr_in{});
-  rx_headers_.assign(kBurst, mmsghdr{});
+  const size_t rx_datagrams = std::clamp(kRxBytes / stride, kLeastRxDatagrams, kBurst);
+  rx_bytes_.assign(rx_datagrams * stride, std::byte{});
+  rx_parts_.assign(rx_datagrams, iovec{});
+  rx_from_.assign(rx_datagrams, sockaddr_in{});
+  rx_headers_.assign(rx_datagrams, mmsghdr{});
   for (size_t i = 0; i < kBurst; ++i) {
     Outgoing& out = outgoing_[i];
     const cmsghdr segment{
@@ -136,6 +141,8 @@ void UdpTransport::bind(const FrameBinding& binding) {
     tx_headers_[i].msg_hdr.msg_name = &out.to;
     tx_headers_[i].msg_hdr.msg_namelen = sizeof out.to;
     tx_headers_[i].msg_hdr.msg_control = out.control.data();
+  }
+  for (size_t i = 0; i < rx_datagrams; ++i) {
     rx_parts_[i] = {rx_bytes_.data() + i * stride, datagram_bytes_ + 1};
     rx_headers_[i].msg_hdr.msg_iov = &rx_parts_[i];
     rx_headers_[i].msg_hdr.msg_iovlen = 1;
@@ -172,8 +179,9 @@ size_t UdpTransport::tx_burst(std::span<const TxPacket> packets) {
 }
 
 bool UdpTransport::Outgoing::takes(size_t more_bytes) const {
+  static_assert(kBurst <= kMaxDatagrams);
   return more_bytes <= datagram_bytes && bytes == datagrams * datagram_bytes &&
-         datagrams < kMaxDatagrams && bytes + more_bytes <= kMaxMessageBytes;
+         bytes + more_bytes <= kMaxMessageBytes;
 }
 
 /// Makes messages of the packets, in their order within each lane.
@@ -225,7 +233,7 @@ void UdpTransport::lay_out(std::span<const TxPacket> packets) {
 
 size_t UdpTransport::rx_burst(std::span<RxPacket> packets) {
   if (!bound_) return 0;
-  const size_t room = std::min(packets.size(), kBurst);
+  const size_t room = std::min(packets.size(), rx_headers_.size());
   for (size_t i = 0; i < room; ++i) rx_headers_[i].msg_hdr.msg_namelen = sizeof(sockaddr_in);
   const int received = ::recvmmsg(socket_.get(), rx_headers_.data(), static_cast<unsigned>(room),
                                   MSG_DONTWAIT, nullptr);

@@ -6,7 +6,8 @@
 //   path      not the address of the switch's Ethernet port (the switch tells that), but any on the
 //             way to it: by it the kernel chooses the worker's own address
 //   ip        the worker's own IPv4 address, where the kernel's choice is not the right one
-//   gso       auto: fragments go to the kernel several at a time, for it or the NIC to cut up, where
+//   gso       auto: fragments go to the kernel several at a time, for it or the NIC to cut up,
+//   where
 //             that works; off: one at a time
 //   control   the switch's control socket; read by libina, not here
 //   port      name of the switch's port, if it has several; likewise
@@ -64,8 +65,8 @@ class UdpTransport final : public FrameTransport {
   bool bound_ = false;
   TransportCounters counters_;
 
-  /// What one sendmsg() gets: datagrams to one UDP port, all of the same length, but the last may be
-  /// shorter.
+  /// What one sendmsg() gets: datagrams to one UDP port, all of the same length, but the last may
+  /// be shorter.
   struct Outgoing {
     sockaddr_in to{};
     size_t place = 0;  ///< of its first packet in the burst
@@ -80,9 +81,9 @@ class UdpTransport final : public FrameTransport {
   std::vector<iovec> tx_parts_;  ///< header and payload of each packet, in order of messages
   std::vector<Outgoing> outgoing_;
   std::vector<mmsghdr> tx_headers_;  ///< of each outgoing_
-  size_t messages_ = 0;  ///< of these, what the last burst became
+  size_t messages_ = 0;              ///< of these, what the last burst became
 
-  std::vector<std::byte> rx_bytes_;  ///< kBurst buffers of datagram_bytes_
+  std::vector<std::byte> rx_bytes_;  ///< a buffer for each of rx_headers_
   std::vector<iovec> rx_parts_;
   std::vector<sockaddr_in> rx_from_;
   std::vector<mmsghdr> rx_headers_;

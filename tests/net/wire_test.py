@@ -89,6 +89,16 @@ class WireTest(unittest.TestCase):
         for worker in [self.worker(bed, rank, 2, 300_000, 5) for rank in range(2)]:
             self.expect(worker, "INA_OK")
 
+    def test_offloads_of_the_workers_links_left_on(self):
+        # What the kernel leaves to a NIC to cut up, a veth passes on whole.
+        bed = self.bed(2, offloads=True)
+        for worker in [self.worker(bed, rank, 2, 100_000, 5) for rank in range(2)]:
+            self.expect(worker, "INA_OK")
+        status = bed.status(INACTL)
+        self.assertEqual(status["aggregator"]["fallback_results"], 0)
+        for port in status["ports"]:
+            self.assertEqual(port.get("drops", {}), {}, port)
+
     def test_slots_that_do_not_fit_the_mtu_are_refused(self):
         bed = self.bed(2, "aggregator: {slots: 512, slot_bytes: 1024}\n")
         bed.hosts[0].run("ip", "link", "set", "eth0", "mtu", "1000")
