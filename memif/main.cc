@@ -89,7 +89,7 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--workers", config.interfaces,
                  "Memif interfaces, numbered from 0 (id= of a worker); each serves one worker")
-      ->check(CLI::Range(1, 64))
+      ->check(CLI::Range(1, 32))
       ->capture_default_str();
   app.add_option("--mtu", config.mtu, "Largest IPv4 packet: 100 bytes more than the switch's slots")
       ->check(CLI::Range(576, 16000))

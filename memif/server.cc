@@ -39,10 +39,10 @@ std::string device_of(const ServerConfig& config, uint32_t number) {
 }  // namespace
 
 uint64_t packet_memory_bytes(const ServerConfig& config) {
-  constexpr uint64_t kDpdkItself = uint64_t{32} << 20;
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
   constexpr uint64_t kBuffers = 2 * kDescriptors;  // what lies in caches and bursts included
-  constexpr uint64_t kSmallBuffers = 2 * kBuffers * 512;
-  return kDpdkItself + config.interfaces * (kBuffers * (config.mtu + 2048) + kSmallBuffers);
+  // Most of the constant are two pools' caches, one for each of 128 lcores.
+  return 32 * kMiB + config.interfaces * (4 * kMiB + kBuffers * (config.mtu + 2048));
 }
 
 Server::Server(ServerConfig config)

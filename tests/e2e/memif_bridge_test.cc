@@ -31,8 +31,9 @@ using testing::StartsWith;
 
 constexpr Nanos kSecondNs = 1'000'000'000;
 constexpr Nanos kDeadlineNs = 20 * kSecondNs;
-/// Twice the longest that the protocol waits for anything (recovery.rto_max): kill_loop.py, too.
-constexpr Nanos kNoticeNs = 400'000'000;
+/// Others are told as soon as the kernel has closed the dead one's connection. Far below any
+/// time-out of theirs, with room for a machine that does much else; kill_loop.py measures it.
+constexpr Nanos kNoticeNs = 5 * kSecondNs;
 
 bool full() {
   const char* wanted = std::getenv("INA_TEST_FULL");
@@ -70,13 +71,11 @@ class MemifBridge : public testing::Test {
     const auto status = control::query_status(socket(), kDeadlineNs);
     ASSERT_TRUE(status) << status.error().text << "\n" << read("log");
   }
-  void start_bridge(std::vector<std::string> more = {}) {
-    std::string command = std::string("exec ") + INA_MEMIF + " --switch " + socket() +
-                          " --socket " + control() + " --memif " + (dir_ / "memif.sock") +
-                          " --workers 3";
-    for (const std::string& word : more) command += " " + word;
-    bridge_.emplace(
-        std::vector<std::string>{"/bin/sh", "-c", command + " 2>>" + (dir_ / "bridge.log")});
+  void start_bridge(const std::string& options = "--workers 3") {
+    const std::string command = std::string("exec ") + INA_MEMIF + " --switch " + socket() +
+                                " --socket " + control() + " --memif " + (dir_ / "memif.sock") +
+                                " " + options + " 2>>" + (dir_ / "bridge.log");
+    bridge_.emplace(std::vector<std::string>{"/bin/sh", "-c", command});
     // It answers for the switch.
     const auto status = control::query_status(control(), kDeadlineNs);
     ASSERT_TRUE(status) << status.error().text << "\n" << read("bridge.log");
@@ -329,9 +328,19 @@ TEST_F(MemifBridge, ResultBuffersAreOrdinaryMemoryInAMixedJob) {
   remote.join();
 }
 
+/// DPDK has 32 ports, and the memory asked of it must suffice.
+TEST_F(MemifBridge, ManyInterfacesShareOneSocket) {
+  start_switch();
+  start_bridge("--workers 32 --mtu 16000");
+  Process first = worker(memif_url(0), "job", 0, 2, 20'000, 3);
+  Process last = worker(memif_url(31), "job", 1, 2, 20'000, 3);
+  EXPECT_EQ(first.output(), "INA_OK \n") << read("bridge.log");
+  EXPECT_EQ(last.output(), "INA_OK \n");
+}
+
 TEST_F(MemifBridge, ErrorsSayWhatToDo) {
   start_switch("static", "workers", 2048);
-  start_bridge({"--mtu", "2100"});
+  start_bridge("--mtu 2100");
   Process small = worker(memif_url(0), "job", 0, 1, 10, 1);
   EXPECT_THAT(small.output(), HasSubstr("ina-memif's --mtu must be 2148, it is 2100"));
   bridge_->kill(SIGTERM);
