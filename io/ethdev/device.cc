@@ -26,17 +26,24 @@ namespace ina::io {
 namespace {
 
 constexpr uint32_t kEthernetHeaderBytes = 14;
+constexpr uint32_t kMaxMtu = 16000;
 constexpr uint32_t kMempoolCache = 64;
 /// Over its queues a device spreads what no rule steers. The hash knows nothing of lanes.
 constexpr uint64_t kSpreadBy = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
 
-// AF_XDP: a frame and its headers fill a page, 256 bytes of which the kernel leaves free.
-constexpr uint32_t kXdpMaxMtu = 3498;
 constexpr uint32_t kXdpRing = 2048;  // buffers in the driver's fill or completion ring
 constexpr std::chrono::milliseconds kXdpQueueRelease{50};
 
+/// Of the drivers that state another, or none, or a wrong one (DPDK 22.11).
+uint32_t max_mtu(std::string_view driver) {
+  // A frame and its headers fill a page, 256 bytes of which the kernel leaves free.
+  if (driver == "net_af_xdp") return 3498;
+  if (driver == "net_tap") return 1500;
+  return kMaxMtu;
+}
+
 tl::unexpected<Error> fail_device(const std::string& name, const std::string& what, int error) {
-  const std::string said = take_last_eal_error();
+  const std::string said = take_eal_errors();
   return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
               "Device " + name + ": " + what + " (" + rte_strerror(error) +
                   (said.empty() ? "" : "; DPDK: " + said) + ").");
@@ -80,11 +87,12 @@ rte_mempool* make_pool(const char* kind, uint16_t port_id, uint16_t lanes, uint3
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
-  if (config.mtu < 576 || config.mtu > 16000)
+  if (config.mtu < 576 || config.mtu > kMaxMtu)
     return fail(INA_ERR_INVALID, "Device " + config.device + ": mtu " + std::to_string(config.mtu) +
                                      " is not within 576..16000.");
+  const BpfMessages messages;
+  take_eal_errors();  // of something else
   std::unique_ptr<Device> device(new Device);
-  take_last_eal_error();  // of something else
   const std::vector<DriverSocket> before = sockets_like(config.device);
   if (auto done = device->attach(config); !done) return tl::unexpected(done.error());
   auto done = device->configure(config);
@@ -152,9 +160,9 @@ Result<void> Device::configure(const DeviceConfig& config) {
     interface_ = interface;
   }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
-  if (driver == "net_af_xdp" && config.mtu > kXdpMaxMtu)
-    return fail(INA_ERR_INVALID, "Device " + name_ + ": AF_XDP takes no mtu above " +
-                                     std::to_string(kXdpMaxMtu) + ", " +
+  if (config.mtu > max_mtu(driver))
+    return fail(INA_ERR_INVALID, "Device " + name_ + ": by this driver it takes no mtu above " +
+                                     std::to_string(max_mtu(driver)) + ", " +
                                      std::to_string(config.mtu) + " is asked for.");
 
   rte_eth_conf conf{};

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <linux/bpf.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -14,11 +13,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "io/ethdev/eal.h"
 #include "io/ethdev/xdp_object.h"
 #include "io/ethdev/xdp_take.h"
 
@@ -115,6 +117,20 @@ Result<void> XdpProgram::take(const ina_xdp_take& what) {
   if (::bpf_map_update_elem(take_map_.get(), &first, &what, BPF_ANY) != 0)
     return failed(interface_, "its XDP program cannot be told what to take");
   return {};
+}
+
+BpfMessages::BpfMessages()
+    : before_(::libbpf_set_print([](libbpf_print_level level, const char* format, va_list values) {
+        char line[200] = "";
+        const int length = std::vsnprintf(line, sizeof line, format, values);
+        std::string_view text(line);
+        if (text.ends_with('\n')) text.remove_suffix(1);
+        if (level == LIBBPF_WARN) add_eal_error(text);
+        return length;
+      })) {}
+
+BpfMessages::~BpfMessages() {
+  ::libbpf_set_print(before_);
 }
 
 uint32_t rx_queues_of(const std::string& interface) {

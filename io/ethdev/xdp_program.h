@@ -5,6 +5,8 @@
 // driver loads it as it would a user's (xdp_prog=).
 #pragma once
 
+#include <bpf/libbpf.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,6 +43,18 @@ class XdpProgram {
   Fd file_;  ///< the object file, in memory
   Fd link_;
   Fd take_map_;
+};
+
+/// While it lives, what libbpf has to say goes to take_eal_errors() instead of stderr.
+class BpfMessages {
+ public:
+  BpfMessages();
+  ~BpfMessages();
+  BpfMessages(const BpfMessages&) = delete;
+  BpfMessages& operator=(const BpfMessages&) = delete;
+
+ private:
+  const libbpf_print_fn_t before_;
 };
 
 /// Receive queues of an interface of the kernel, as `ethtool -l` shows them; at least 1.

@@ -172,9 +172,9 @@ def main(ina_switchd, inactl):
     namespaces.require_root()
     with tempfile.TemporaryDirectory() as folder:
         prefixes = []
-        for mtu in (1500, 9000):
-            print(f"mtu {mtu}")
-            with NetworkTestBed(hosts=3, mtu=mtu) as bed:
+        for driver, mtu in (("af_packet", 1500), ("af_packet", 9000), ("af_xdp", 1500)):
+            print(f"{driver}, mtu {mtu}")
+            with NetworkTestBed(hosts=3, mtu=mtu, driver=driver) as bed:
                 prefixes.append(bed.switch.name.removesuffix("-sw"))
                 bed.start_switch(pathlib.Path(ina_switchd).resolve(), folder)
                 Test(bed, inactl).run()

@@ -138,8 +138,10 @@ class NetworkTestBed:
 
     switch_ip = "10.77.0.254"
     kernel_ip = "10.77.0.253"
+    kernel_interface = "ina0"
 
     def __init__(self, hosts, mtu=1500, offloads=False, driver="af_packet", queues=1):
+        """`driver`: of the switch's ports, af_packet or af_xdp."""
         self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
         NetworkTestBed._made += 1
         self.mtu = mtu
@@ -152,6 +154,7 @@ class NetworkTestBed:
         self.daemon = None
         self._folder = None
         self._ports = hosts
+        self._tap = False
         atexit.register(self.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             # An exit by signal runs no atexit functions; an exception does.
@@ -186,6 +189,8 @@ class NetworkTestBed:
 
     def device(self, number):
         """DPDK's arguments for a device at the switch's interface to a host."""
+        if self._tap and number == len(self.hosts):
+            return f"net_tap0,iface={self.kernel_interface},mac=02:77:00:00:00:fd"
         if self.driver == "af_xdp":
             return f"net_af_xdp{number},iface={self.port(number)}"
         # A frame with its headers in the ring; blocks are whole frames and whole pages.
@@ -207,17 +212,31 @@ class NetworkTestBed:
                          f"{self.port_options(number)}}}")
         return "\n".join(lines) + "\n"
 
-    def join_own_kernel(self):
-        """Makes the kernel of the switch's own machine one more host of the network, at kernel_ip,
-        by a veth pair whose other end is one of the switch's ports."""
-        near, far = "ina0", self.port(len(self.hosts))
-        self.switch.run("ip", "link", "add", near, "mtu", self.mtu, "type", "veth", "peer", "name",
-                        far, "mtu", self.mtu)
+    def join_own_kernel(self, tap=False):
+        """Makes the kernel of the switch's own machine one more host of the network, at kernel_ip:
+        by a veth pair whose other end is one of the switch's ports, or by a port that is a TAP
+        device."""
+        near, far = self.kernel_interface, self.port(len(self.hosts))
+        if tap:
+            self.switch.run("ip", "tuntap", "add", near, "mode", "tap", "multi_queue", "pi")
+            self.switch.run("ip", "link", "set", near, "mtu", self.mtu)
+        else:
+            self.switch.run("ip", "link", "add", near, "mtu", self.mtu, "type", "veth", "peer",
+                            "name", far, "mtu", self.mtu)
+            for interface in (near, far):
+                self.switch.run("ethtool", "-K", interface, *OFFLOADS_OFF)
+            self.switch.run("ip", "link", "set", far, "up")
         self.switch.run("ip", "address", "add", f"{self.kernel_ip}/24", "dev", near)
-        for interface in (near, far):
-            self.switch.run("ethtool", "-K", interface, *OFFLOADS_OFF)
-            self.switch.run("ip", "link", "set", interface, "up")
+        self.switch.run("ip", "link", "set", near, "up")
+        self._tap = tap
         self._ports = len(self.hosts) + 1
+
+    def url(self, transport, number, control=None):
+        """How a worker on a host reaches the switch: by udp, af_packet or af_xdp. `control`: the
+        control connection, the switch's socket if it is not given."""
+        scheme, more = ("udp", "") if transport == "udp" else ("dpdk", f"driver={transport}&")
+        return (f"{scheme}:{self.switch_ip}?{more}control={control or self.socket}"
+                f"&port={self.switch_port(number)}")
 
     def start_kernel_bridge(self):
         """Has the kernel of the switch's machine forward between the hosts, instead of a switch."""
