@@ -15,17 +15,17 @@ namespace ina::test {
 
 class RawWorker {
  public:
-  RawWorker(const std::string& socket, const std::string& job, int rank, int world) {
+  RawWorker(const std::string& socket, const std::string& job, int rank, int world,
+            const std::string& ticket = "") {
     auto connection = control::Connection::open(socket, kTimeoutNs);
     EXPECT_TRUE(connection) << connection.error().text;
     if (!connection) return;
     control = std::move(*connection);
-    EXPECT_TRUE(control.send({{"type", "join"},
-                              {"version", control::kControlVersion},
-                              {"job", job},
-                              {"rank", rank},
-                              {"world_size", world},
-                              {"transport", "shm"}}));
+    control::Json join = {{"type", "join"},      {"version", control::kControlVersion},
+                          {"job", job},          {"rank", rank},
+                          {"world_size", world}, {"transport", "shm"}};
+    if (!ticket.empty()) join["ticket"] = ticket;
+    EXPECT_TRUE(control.send(join));
     auto answer = control.receive(kTimeoutNs);
     EXPECT_TRUE(answer && *answer);
     if (answer && *answer) attach(**answer);
