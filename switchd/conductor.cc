@@ -51,6 +51,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       admission_(admission_config(config_, lanes_.size())),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       jobs_(config_.max_jobs),
       started_(now_ns()) {
@@ -65,7 +66,8 @@ Result<void> Conductor::open() {
   listener_.emplace(std::move(*listener));
   if (!config_.listen.empty())
     if (auto opened = open_tcp(); !opened) return opened;
-  for (const int fd : {stop_event_.get(), lane_event_.get()})
+  for (const int fd :
+       {stop_event_.get(), reload_event_.get(), lane_event_.get(), admin_.event_fd()})
     if (auto watched = watch(fd); !watched) return watched;
   for (const int fd : listening())
     if (auto watched = watch(fd); !watched) return watched;
@@ -80,9 +82,7 @@ Result<void> Conductor::open() {
 /// For workers on other hosts.
 Result<void> Conductor::open_tcp() {
   if (!config_.token_file.empty()) {
-    auto tokens = control::TokenTable::load(config_.token_file);
-    if (!tokens) return tl::unexpected(tokens.error());
-    tokens_.emplace(std::move(*tokens));
+    if (auto loaded = load_tokens(); !loaded) return tl::unexpected(loaded.error());
   } else if (!config_.allow_anonymous) {
     return fail(INA_ERR_INVALID,
                 "control.listen would let anybody in who reaches " + config_.listen +
@@ -113,12 +113,20 @@ void Conductor::stop() {
   [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
 }
 
+void Conductor::reload() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(reload_event_.get(), &one, sizeof(one));
+}
+
 /// How long the next turn may wait for events.
 int Conductor::turn_ms(Nanos now) const {
   Nanos until = now + 1'000'000'000;
   if (accept_again_ != 0) until = std::min(until, accept_again_);
-  for (const auto& job : jobs_)
-    if (job && job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
+  for (const auto& job : jobs_) {
+    if (!job) continue;
+    if (job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
+    if (job->reserved_until != 0) until = std::min(until, job->reserved_until);
+  }
   return static_cast<int>(std::max<Nanos>(0, until - now) / 1'000'000 + 1);
 }
 
@@ -135,6 +143,14 @@ void Conductor::run() {
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
         on_lane_events();
         call_idle_workers();
+      } else if (fd == admin_.event_fd()) {
+        admin_.serve([this](const AdminRequest& request, const std::string& who) {
+          return administer(request, who);
+        });
+      } else if (fd == reload_event_.get()) {
+        uint64_t value;
+        [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
+        (void)administer(Reload{}, "SIGHUP");
       } else if (fd == listener_->fd()) {
         accept_clients(*listener_);
       } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
@@ -152,23 +168,25 @@ void Conductor::run() {
     while (!to_close_.empty()) close_client(*to_close_.begin());
     // A job whose first worker was refused half-way, or whose workers all went before it began.
     for (auto& job : jobs_)
-      if (job && job->state != Job::State::kRejoining && job->members_present() == 0)
+      if (job && job->state != Job::State::kRejoining && job->reserved_until == 0 &&
+          job->members_present() == 0)
         remove_job(*job);
     end_overdue_rejoins(now);
+    end_overdue_reservations(now);
     if (accept_again_ != 0 && now >= accept_again_) {
       bool watched = true;
       for (const int fd : listening()) watched = watch(fd) && watched;
       if (watched) accept_again_ = 0;
     }
   }
+  admin_.close();
   // Who joins is told; the others find the connection closed and come back to the next switch.
   for (auto& job : jobs_) {
     if (!job) continue;
     if (job->state == Job::State::kJoining)
-      end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
-    else
-      on_lanes(LaneCommand::Kind::kRemoveJob,
-               [&](LaneCommand& command, uint32_t) { command.job = job->index; });
+      tell_end(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+    on_lanes(LaneCommand::Kind::kRemoveJob,
+             [&](LaneCommand& command, uint32_t) { command.job = job->index; });
   }
   listener_.reset();
   tcp_listener_.reset();
@@ -241,6 +259,9 @@ void Conductor::read_client(Client& client) {
 
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
+  if ((type == "join" || type == "rejoin") && received.body.contains("ticket") &&
+      !check_ticket(client, received.body))
+    return;
   if (client.peer.remote) {
     if (type == "serve" || type == "join_fallback" || type == "register")
       return refuse(
@@ -292,6 +313,10 @@ bool Conductor::authenticate(Client& client, const Json& body) {
 
 /// Why `client` may not take part in `job`; empty if it may.
 std::string Conductor::foreign_text(const Client& client, const Job& job) {
+  if (client.ticket) {
+    if (*client.ticket == job.id) return {};
+    return fmt::format("the ticket is for another job than '{}'", job.name);
+  }
   if (client.peer.remote) {
     if (client.tenant == job.tenant) return {};
     return fmt::format("job '{}' does not belong to tenant '{}', whose token was shown", job.name,
@@ -371,45 +396,70 @@ void Conductor::refuse(Client& client, ina_status status, const std::string& tex
 
 // ---- joining
 
+Conductor::Job* Conductor::job_named(const std::string& name) const {
+  const auto found =
+      std::ranges::find_if(jobs_, [&](const auto& job) { return job && job->name == name; });
+  return found == jobs_.end() ? nullptr : found->get();
+}
+
 Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name, uint32_t workers,
                                          uint64_t window_bytes) {
-  for (auto& job : jobs_)
-    if (job && job->name == name) return job.get();
-
-  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
-  if (free == jobs_.end()) {
+  if (Job* job = job_named(name)) return job;
+  if (client.ticket) {
     refuse(client, INA_ERR_REFUSED,
-           fmt::format("job '{}' does not fit: the switch runs {} jobs already (switch.max_jobs)",
-                       name, jobs_.size()));
+           fmt::format("the ticket is for another job than '{}' (INA_JOB)", name));
     return nullptr;
   }
+  SavedJob fresh = new_job(name, workers);
+  fresh.uid = client.peer.uid;
+  fresh.tenant = client.tenant;
+  auto job = admit(fresh, {}, window_bytes, client.peer.text());
+  if (!job) {
+    refuse(client, job.error().status, job.error().text);
+    return nullptr;
+  }
+  offer_jobs();
+  return *job;
+}
+
+/// What a job begins with, but for whose it is.
+SavedJob Conductor::new_job(const std::string& name, uint32_t workers) {
   SavedJob fresh;
   fresh.name = name;
   fresh.id = state_.new_job_id();
   fresh.key = random_u64();
-  fresh.uid = client.peer.uid;
-  fresh.tenant = client.tenant;
   fresh.workers = workers;
   fresh.epoch = state_.epoch_after(0).value();
+  return fresh;
+}
+
+/// Gives a new job its place, and the lanes the job. `request`: what it asks for beside its window.
+Result<Conductor::Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRequest request,
+                                         uint64_t window_bytes, const std::string& who) {
+  const auto refused = [&](ina_status status, const std::string& text) {
+    return fail(status, fmt::format("job '{}' does not fit: {}", fresh.name, text));
+  };
+  if (draining_)
+    return fail(INA_ERR_REFUSED,
+                fmt::format("the switch is drained and takes no new job, such as '{}'; `inactl "
+                            "undrain` would open it again",
+                            fresh.name));
+  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
+  if (free == jobs_.end())
+    return refused(INA_ERR_REFUSED,
+                   fmt::format("the switch runs {} jobs already (switch.max_jobs)", jobs_.size()));
   auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
-  if (auto taken = take_resources(*job, window_bytes); !taken) {
-    refuse(client, taken.error().status,
-           fmt::format("job '{}' does not fit: {}", name, taken.error().text));
-    return nullptr;
-  }
+  if (auto taken = take_resources(*job, std::move(request), window_bytes); !taken)
+    return refused(taken.error().status, taken.error().text);
   if (auto results = make_results(*job); !results) {
     give_back_resources(*job);
-    refuse(client, results.error().status, results.error().text);
-    return nullptr;
+    return tl::unexpected(results.error());
   }
   add_to_lanes(*job, Seq{});
-  spdlog::info(
-      "job admitted job={} id={} workers={} window={} memory_bytes={} peer=\"{}\" "
-      "owner={}",
-      name, value(job->id), workers, job->grant.window, job->grant.memory_bytes, client.peer.text(),
-      job->owner());
+  spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} by=\"{}\" owner={}",
+               job->name, value(job->id), job->workers, job->grant.window, job->grant.memory_bytes,
+               who, job->owner());
   *free = std::move(job);
-  offer_jobs();
   return free->get();
 }
 
@@ -422,6 +472,7 @@ std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_
   job->key = saved.key;
   job->uid = saved.uid;
   job->tenant = saved.tenant;
+  job->ticket = saved.ticket;
   job->workers = saved.workers;
   job->epoch = saved.epoch;
   job->members.resize(saved.workers);
@@ -540,7 +591,9 @@ void Conductor::on_join(Client& client, const Json& body) {
         "world sizes of job '{}' differ: rank {} ({}) says {}, {} joined with {}", name, rank,
         client.peer.text(), workers, ranks_text(job->members_present()), job->workers);
     refuse(client, INA_ERR_MISMATCH, text);
-    if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_MISMATCH, text);
+    // An administrator said which it is, or nobody knows who is right.
+    if (job->state == Job::State::kJoining && job->reserved_until == 0)
+      end_job(*job, INA_ERR_MISMATCH, text);
     return;
   }
   Job::Worker& worker = job->members[static_cast<size_t>(rank)];
@@ -549,8 +602,10 @@ void Conductor::on_join(Client& client, const Json& body) {
     const std::string text = fmt::format("rank {} of job '{}' was joined {} and now again by {}",
                                          rank, name, holder, client.peer.text());
     refuse(client, INA_ERR_RANK_TAKEN, text);
-    // While the job gathers, nobody can tell which of the two is meant; a running job goes on.
-    if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_RANK_TAKEN, text);
+    // While the job gathers, nobody can tell which of the two is meant; a running job goes on, and
+    // so does one that an administrator made.
+    if (job->state == Job::State::kJoining && job->reserved_until == 0)
+      end_job(*job, INA_ERR_RANK_TAKEN, text);
     return;
   }
 
@@ -627,6 +682,7 @@ void Conductor::on_gathered(Job& job) {
   if (job.state == Job::State::kRejoining) return on_rejoined(job);
   if (job.state != Job::State::kJoining) return;
   job.state = Job::State::kRunning;
+  job.reserved_until = 0;
   // On disk before anybody may start: a worker that runs must be known after a restart.
   save(job);
   spdlog::info("job running job={} id={} epoch={} workers={}", job.name, value(job.id), job.epoch,
@@ -714,15 +770,21 @@ void Conductor::worker_gone(Client& client) {
 }
 
 void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
+  forget(job);
+  tell_end(job, status, text);
+  remove_job(job);
+}
+
+/// Tells the workers. They have no job any more.
+void Conductor::tell_end(Job& job, ina_status status, const std::string& text) {
   spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
                static_cast<int>(status), text);
-  forget(job);
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});
     part(*member.client);
+    member.client = nullptr;
   }
-  remove_job(job);
 }
 
 void Conductor::remove_job(Job& job) {

@@ -14,6 +14,7 @@
 #include "control/socket.h"
 #include "control/tokens.h"
 #include "scheduler/admission.h"
+#include "switchd/admin.h"
 #include "switchd/lane.h"
 #include "switchd/state_file.h"
 
@@ -75,6 +76,10 @@ class Conductor {
   void run();
   /// From any thread or signal handler.
   void stop();
+  /// Reads the token file again. From any thread or signal handler.
+  void reload();
+  /// For administrators, from other threads.
+  AdminQueue& admin() { return admin_; }
   /// Where workers on other hosts join, after open(); 0: nowhere.
   uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
 
@@ -103,11 +108,14 @@ class Conductor {
   void on_join(Client& client, const Json& body);
   Job* find_or_admit(Client& client, const std::string& name, uint32_t workers,
                      uint64_t window_bytes);
+  Result<Job*> admit(const SavedJob& fresh, scheduler::JobRequest request, uint64_t window_bytes,
+                     const std::string& who);
+  SavedJob new_job(const std::string& name, uint32_t workers);
   bool check_version(Client& client, const Json& body);
   std::optional<Transport> transport_of(Client& client, const Json& body);
   void answer_join(Client& client, Job& job, Rank rank, const Transport& transport);
 
-  Result<void> take_resources(Job& job, uint64_t window_bytes);
+  Result<void> take_resources(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
   Result<void> retake_resources(Job& job, const SavedJob& saved);
   Result<void> take_memory(Job& job);
   void give_back_resources(Job& job);
@@ -146,6 +154,21 @@ class Conductor {
   void add_to_lanes(Job& job, Seq start);
   Result<void> attach_to_lanes(Job& job, Rank rank);
 
+  // Administration, in administration.cc.
+  AdminAnswer administer(const AdminRequest& request, const std::string& who);
+  AdminAnswer carry_out(const CreateJob& request, const std::string& who);
+  AdminAnswer carry_out(const AbortJob& request, const std::string& who);
+  AdminAnswer carry_out(const KickWorker& request, const std::string& who);
+  AdminAnswer carry_out(const Drain& request, const std::string& who);
+  AdminAnswer carry_out(const Undrain& request, const std::string& who);
+  AdminAnswer carry_out(const GetDrain& request, const std::string& who);
+  AdminAnswer carry_out(const GetStatus& request, const std::string& who);
+  AdminAnswer carry_out(const Reload& request, const std::string& who);
+  Result<size_t> load_tokens();
+  Job* job_named(const std::string& name) const;
+  bool check_ticket(Client& client, const Json& body);
+  void end_overdue_reservations(Nanos now);
+
   // Fallback servers: switchd/fallback_server.cc.
   void handle_server(Client& client, control::Received& received, const std::string& type);
   void on_serve(Client& client, const Json& body);
@@ -161,6 +184,7 @@ class Conductor {
   void worker_gone(Client& client);
   void tell_missing(Job& job);
   void end_job(Job& job, ina_status status, const std::string& text);
+  void tell_end(Job& job, ina_status status, const std::string& text);
   void remove_job(Job& job);
   std::string waiting_text(Job& job);
   std::optional<aggregator::Waiting> oldest_waiting(const Job& job);
@@ -179,10 +203,13 @@ class Conductor {
   scheduler::Admission admission_;
   Fd epoll_;
   Fd stop_event_;
+  Fd reload_event_;
   Fd lane_event_;
   std::optional<control::Listener> listener_;
   std::optional<control::Listener> tcp_listener_;
   std::optional<control::TokenTable> tokens_;
+  AdminQueue admin_;
+  bool draining_ = false;
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int>
       to_close_;  ///< closed after the current event, so that handlers may keep references

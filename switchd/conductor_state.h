@@ -30,7 +30,8 @@ struct Conductor::Client {
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;
   control::PeerCredentials peer;
-  std::string tenant;            ///< over TCP: whose token it showed; empty before
+  std::string tenant;            ///< over TCP: whose token or ticket it showed; empty before
+  std::optional<JobId> ticket;   ///< it showed the ticket of this job, and may join no other
   bool watching_output = false;  ///< for room in the socket, because something waits for it
   Nanos since = 0;               ///< when it connected; kEnded: when its job ended
   std::string account;           ///< owner() of the job that it joined, also when that has ended
@@ -89,6 +90,10 @@ struct Conductor::Job {
   std::vector<ResultBuffer> result_buffers;  ///< by first unit
   /// In kRejoining: how many requests for one the worker that is furthest had answered.
   uint64_t buffers_shared = 0;
+  /// Made by an administrator: whoever shows this may join. Else empty.
+  std::string ticket;
+  Nanos reserved_until = 0;  ///< in kJoining: the job waits for its workers until then; 0: no
+                             ///< longer than one of them is there
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
   Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more

@@ -30,8 +30,12 @@ constexpr int kExitStart = 1;
 using DaemonLane = Lane<io::EthdevPort>;
 
 Conductor* signalled = nullptr;
-void on_signal(int) {
-  if (signalled) signalled->stop();
+void on_signal(int signal) {
+  if (!signalled) return;
+  if (signal == SIGHUP)
+    signalled->reload();
+  else
+    signalled->stop();
 }
 
 void set_up_log(const config::LogConfig& log) {
@@ -259,6 +263,7 @@ Result<void> serve(const config::Config& config) {
   action.sa_handler = on_signal;
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGHUP, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 
   uint32_t next = 0;

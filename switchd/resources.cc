@@ -30,11 +30,15 @@ io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_by
 
 /// Decides window, slots and memory of a job, whose number of workers is known. Whatever was taken
 /// is given back by give_back_resources().
-Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
+/// `request`: what the job asks for, beside its window.
+Result<void> Conductor::take_resources(Job& job, scheduler::JobRequest request,
+                                       uint64_t window_bytes) {
   const uint64_t wanted =
       window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
-  const uint64_t window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
-  auto grant = admission_.admit({.tenant = job.owner(), .workers = job.workers, .window = window});
+  request.tenant = job.owner();
+  request.workers = job.workers;
+  request.window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
+  auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
   return take_memory(job);

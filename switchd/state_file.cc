@@ -76,7 +76,9 @@ Json to_json(const SavedJob& job) {
           {"tenant", job.tenant},
           {"floor_per_lane", job.floor_per_lane},
           {"ceiling_per_lane", job.ceiling_per_lane},
-          {"priority_max", job.priority_max}};
+          {"priority_max", job.priority_max},
+          {"ticket", job.ticket},
+          {"reserved_until", job.reserved_until}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -110,6 +112,10 @@ SavedJob job_of(const Json& json) {
     job.floor_per_lane = number<uint32_t>(json, "floor_per_lane", 0, UINT32_MAX);
     job.ceiling_per_lane = number<uint32_t>(json, "ceiling_per_lane", 0, UINT32_MAX);
     job.priority_max = number<uint8_t>(json, "priority_max", 1, UINT8_MAX);
+  }
+  if (json.contains("ticket")) {
+    job.ticket = json.at("ticket").get<std::string>();
+    job.reserved_until = number<int64_t>(json, "reserved_until", 0, INT64_MAX);
   }
   return job;
 }

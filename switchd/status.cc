@@ -12,11 +12,13 @@ void Conductor::on_status(Client& client) {
     // The names of other tenants' jobs are none of its business.
     Json own = Json::array();
     for (Json& job : status["jobs"])
-      if (job.value("tenant", "") == client.tenant) own.push_back(std::move(job));
+      if (client.ticket ? job["id"] == value(*client.ticket)
+                        : job.value("tenant", "") == client.tenant)
+        own.push_back(std::move(job));
     status["jobs"] = std::move(own);
     Json tenants = Json::array();
     for (Json& tenant : status["tenants"])
-      if (tenant["name"] == client.tenant) tenants.push_back(std::move(tenant));
+      if (!client.ticket && tenant["name"] == client.tenant) tenants.push_back(std::move(tenant));
     status["tenants"] = std::move(tenants);
     return send(client, {{"type", "status"}, {"status", std::move(status)}});
   }
@@ -142,6 +144,7 @@ Conductor::Json Conductor::status_json() {
   }
   return {{"version", INA_PROJECT_VERSION},
           {"boots", state_.boots()},
+          {"draining", draining_},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
           {"ports", port_list},
           {"bridge", bridge_json},
@@ -216,6 +219,8 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"memory_bytes", job.grant.memory_bytes},
                {"priority_max", job.grant.priority_max}};
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
+  if (job.reserved_until != 0)
+    json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
   if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
   if (config_.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;

@@ -215,7 +215,9 @@ Json Context::join_message(const char* type) const {
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
                   {"transport", frames_ ? "frame" : "shm"}};
-  if (control::is_tcp(control_path_) && !settings_.token.empty())
+  if (!settings_.ticket.empty())
+    message["ticket"] = settings_.ticket;
+  else if (control::is_tcp(control_path_) && !settings_.token.empty())
     message["token"] = settings_.token;
   if (frames_) {
     const wire::Address own = frames_->address();

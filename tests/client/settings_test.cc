@@ -131,6 +131,15 @@ TEST(Settings, TheTokenIsThatOfTheEnvironment) {
   EXPECT_EQ(resolve_with(variables)->token, "a-token");
 }
 
+TEST(Settings, TheTicketIsThatOfTheEnvironment) {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_EQ(resolve_with(variables)->ticket, "");
+  variables["INA_TICKET_FILE"] = "/no/such/ticket";
+  EXPECT_THAT(resolve_with(variables).error().text, HasSubstr("/no/such/ticket (INA_TICKET_FILE)"));
+  variables["INA_TICKET"] = "a-ticket";
+  EXPECT_EQ(resolve_with(variables)->ticket, "a-ticket");
+}
+
 TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {
   ina_config config;
   ina_config_init(&config);
