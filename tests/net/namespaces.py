@@ -167,13 +167,14 @@ class NetworkTestBed:
         """The switch's interface to a host."""
         return f"port{number}"
 
-    def device(self, number):
-        """DPDK's arguments for an AF_PACKET device at the switch's interface to a host."""
+    def device(self, number, frames=512):
+        """DPDK's arguments for an AF_PACKET device at the switch's interface to a host, with room
+        for so many frames each way."""
         # A frame with its headers in the ring; blocks are whole frames and whole pages.
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
         return (f"net_af_packet{number},iface={self.port(number)},qpairs=1,blocksz={block_bytes},"
-                f"framesz={frame_bytes},framecnt=512")
+                f"framesz={frame_bytes},framecnt={frames}")
 
     def ports_yaml(self):
         """The section of ina-switchd's configuration with the shm port and a port for each host."""
