@@ -31,39 +31,44 @@ def make_row(what, ours, limit, paths, rounds, missing):
     """`what`: begins the row, and has "bytes"; `ours`, `limit`: contestants; `missing`: by team,
     why it has no figures."""
     size = what["bytes"]
-    own = figures(size, rounds, ours)
-    peers = {peer: {path: {name: figures(size, rounds, f"{name}@{path}") for name in names}
-                    for path in paths}
+
+    def best(names, of_paths):
+        return fastest(rounds, [f"{name}@{path}" for name in names for path in of_paths])
+
+    def ratios(peer):
+        return paired_ratios(rounds, ours, peer) if peer else []
+
+    everybody = [name for names in PEERS.values() for name in names]
+    best_peer = best(everybody, paths)
+    own, limits = figures(size, rounds, ours), figures(size, rounds, limit)
+    peers = {f"{peer}_same_path_GBps": figures(size, rounds, best(names, paths))
              for peer, names in PEERS.items()}
-    best_of = {peer: fastest(rounds, [f"{name}@{path}" for name in names for path in paths])
-               for peer, names in PEERS.items()}
-    best = fastest(rounds, [name for name in best_of.values() if name])
-    ratios = paired_ratios(rounds, ours, best) if best else []
-    of_best = {peer: figures(size, rounds, name) for peer, name in best_of.items()}
-    limits = figures(size, rounds, limit)
     return {
         **what,
         "us": own and own["us"],
         "algbw_GBps": own and own["algbw_GBps"],
-        "samples": own and own["samples"],
-        **{f"{peer}_same_path_GBps": of and of["algbw_GBps"] for peer, of in of_best.items()},
-        "best_peer": best,
-        "ratio": median(ratios),
+        **{key: peer and peer["algbw_GBps"] for key, peer in peers.items()},
+        "ratio": median(ratios(best_peer)),
+        "best_peer": best_peer,
+        "ratio_by_path": {path: median(ratios(best(everybody, [path]))) for path in paths},
         "forwarding_limit_GBps": limits and limits["algbw_GBps"],
+        "samples": own and own["samples"],
         "spread": {
             "algbw_GBps": own and own["spread_GBps"],
-            **{f"{peer}_same_path_GBps": of and of["spread_GBps"] for peer, of in of_best.items()},
-            "ratio": quartiles(ratios),
+            **{key: peer and peer["spread_GBps"] for key, peer in peers.items()},
+            "ratio": quartiles(ratios(best_peer)),
             "forwarding_limit_GBps": limits and limits["spread_GBps"],
         },
-        "peers": peers,
+        "contestants": {f"{name}@{path}": figures(size, rounds, f"{name}@{path}")
+                        for path in paths for name in everybody},
         "missing": missing,
         "rounds": rounds,
     }
 
 
 HEADER = (f"{'mtu':>5} {'ranks':>5} {'bytes':>9} {'transport':>9} {'offloads':>8} {'ours us':>9} "
-          f"{'GB/s':>7} {'limit':>7} {'openmpi':>7} {'gloo':>7} {'ratio':>6}  best peer")
+          f"{'GB/s':>7} {'limit':>7} {'openmpi':>7} {'gloo':>7} {'ratio':>6} {'switch':>6}  "
+          "best peer")
 
 
 def table_line(row):
@@ -71,5 +76,5 @@ def table_line(row):
             f"{'on' if row['offloads'] else 'off':>8} {cell(row['us'], 9)} "
             f"{cell(row['algbw_GBps'], 7, 4)} {cell(row['forwarding_limit_GBps'], 7, 4)} "
             f"{cell(row['openmpi_tcp_same_path_GBps'], 7, 4)} "
-            f"{cell(row['gloo_tcp_same_path_GBps'], 7, 4)} {cell(row['ratio'], 6, 2)}  "
-            f"{row['best_peer'] or '-'}")
+            f"{cell(row['gloo_tcp_same_path_GBps'], 7, 4)} {cell(row['ratio'], 6, 2)} "
+            f"{cell(row['ratio_by_path'].get('switch'), 6, 2)}  {row['best_peer'] or '-'}")

@@ -187,8 +187,9 @@ class NetworkTestBed:
         """The switch's interface to a host."""
         return f"port{number}"
 
-    def device(self, number):
-        """DPDK's arguments for a device at the switch's interface to a host."""
+    def device(self, number, frames=512):
+        """DPDK's arguments for a device at the switch's interface to a host; AF_PACKET: with room
+        for so many frames each way."""
         if self._tap and number == len(self.hosts):
             return f"net_tap0,iface={self.kernel_interface},mac=02:77:00:00:00:fd"
         if self.driver == "af_xdp":
@@ -197,7 +198,7 @@ class NetworkTestBed:
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
         return (f"net_af_packet{number},iface={self.port(number)},qpairs={self.queues},"
-                f"blocksz={block_bytes},framesz={frame_bytes},framecnt=512")
+                f"blocksz={block_bytes},framesz={frame_bytes},framecnt={frames}")
 
     def port_options(self, number):
         """More keys of a port, each after a comma."""
