@@ -1,14 +1,11 @@
 // Reading a device's arguments, "net_af_packet0,iface=eth0,framesz=2048".
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 
 namespace ina::io {
 
 /// Value of `key`, empty if it is not there.
 std::string_view device_argument(std::string_view device, std::string_view key);
-/// The same as a number; `otherwise` if it is not there or none.
-uint32_t device_number(std::string_view device, std::string_view key, uint32_t otherwise);
 
 }  // namespace ina::io

@@ -22,6 +22,10 @@ bool pass_datagrams_only(int socket, uint32_t ip, uint16_t udp_port) {
   constexpr uint32_t kFragmentMask = 0x3fff;  // "more fragments" and the offset
   constexpr uint32_t kWhole = 0xffff;
   sock_filter program[] = {
+      // The kernel has taken a VLAN tag off.
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+               static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 12),
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 10),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kIp + 9),

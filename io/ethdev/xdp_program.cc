@@ -60,6 +60,16 @@ Fd map_of(int program, std::string_view name) {
   return Fd();
 }
 
+/// Somebody who was killed before the program was theirs left it behind: whoever uses it has it
+/// attached by a link, which makes this fail.
+bool removes_left_over(int if_index, __u32 attached) {
+  const Fd program(::bpf_prog_get_fd_by_id(attached));
+  bpf_prog_info info{};
+  __u32 bytes = sizeof info;
+  return program && ::bpf_obj_get_info_by_fd(program.get(), &info, &bytes) == 0 &&
+         std::string_view(info.name) == "ina_xdp" && ::bpf_xdp_detach(if_index, 0, nullptr) == 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<XdpProgram>> XdpProgram::make(const std::string& interface) {
@@ -68,13 +78,14 @@ Result<std::unique_ptr<XdpProgram>> XdpProgram::make(const std::string& interfac
   __u32 attached = 0;
   if (::bpf_xdp_query_id(if_index, 0, &attached) != 0)
     return failed(interface, "it does not tell whether it has an XDP program");
-  if (attached != 0)
-    return fail(INA_ERR_REFUSED,
-                "Interface " + interface + ": it has an XDP program already (id " +
-                    std::to_string(attached) +
-                    "). By AF_XDP one process at a time can use an interface: use AF_PACKET, or "
-                    "end the other; if there is none, 'ip link set dev " +
-                    interface + " xdp off' removes the program.");
+  if (attached != 0 && !removes_left_over(if_index, attached))
+    return fail(
+        INA_ERR_REFUSED,
+        "Interface " + interface + ": it has an XDP program already (id " +
+            std::to_string(attached) +
+            "). By AF_XDP one port or worker at a time can use an interface: use AF_PACKET, "
+            "or end the other; if there is none, 'ip link set dev " +
+            interface + " xdp off' removes the program.");
   Fd file = object_file();
   if (!file) return failed(interface, "no memory for its XDP program");
   return std::unique_ptr<XdpProgram>(new XdpProgram(interface, if_index, std::move(file)));

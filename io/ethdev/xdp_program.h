@@ -20,8 +20,8 @@ namespace ina::io {
 
 class XdpProgram {
  public:
-  /// Nothing is attached yet. An error if the interface has an XDP program already, whoever's it
-  /// is. Needs root, or CAP_BPF and CAP_NET_ADMIN.
+  /// Nothing is attached yet. An error if the interface has an XDP program already that somebody
+  /// uses. Needs root, or CAP_BPF and CAP_NET_ADMIN.
   static Result<std::unique_ptr<XdpProgram>> make(const std::string& interface);
 
   /// For xdp_prog=, until the device is set up.
