@@ -493,6 +493,7 @@ constexpr Section kSections[] = {
     {"bridge", "Between its ethdev ports the switch forwards what is not for itself, by the MAC addresses that it learns."},
     {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
+    {"security", "Whom a frame on an ethdev port is believed to come from."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
     {"log", "What is written about the switch's work. Never anything per packet."},
 };
@@ -657,6 +658,10 @@ std::vector<Key> make_keys() {
          "File in which the switch keeps what it must know after a restart: which jobs run, and "
          "their keys. Empty: the socket's path and \".state\".",
          INA_AT(config->control.state), any_text),
+
+    choice("security", "tag", kTagNames,
+           "siphash: each frame carries a tag that only its worker and the switch can make, by keys that the worker gets when it joins. For links that others can read and send on.",
+           INA_AT(config->security.tag)),
 
     required(text("ports", "name", std::string(kNameRange),
                   "Name of the port in logs and metrics; unique.",

@@ -48,6 +48,7 @@ struct ConductorConfig {
   uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
   int64_t rto_min_us = 2'000;
   int64_t rto_max_us = 200'000;
+  bool tags = false;  ///< frames carry tags
   bool ecn = true;
   bool aggregator_window = false;
   IdleMode idle = IdleMode::kAuto;

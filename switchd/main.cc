@@ -164,6 +164,7 @@ ConductorConfig conductor_config(const config::Config& config,
   c.memory_bytes = config.jobs.memory_bytes;
   c.rto_min_us = config.recovery.rto_min_us;
   c.rto_max_us = config.recovery.rto_max_us;
+  c.tags = config.security.tag == config::Tag::kSiphash;
   c.ecn = config.congestion.ecn;
   c.aggregator_window = config.congestion.aggregator_window;
   c.has_shm = false;

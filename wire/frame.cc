@@ -201,10 +201,38 @@ InaHeader to_wire(const Envelope& envelope, const Message& message) {
   return ina;
 }
 
-/// With its CRC.
+/// What a tag is made of, beside the payload's hash in it.
+struct TagInput {
+  Be32 source_ip;
+  Be32 destination_ip;
+  Be16 source_port;
+  Be16 destination_port;
+  Le32 payload_bytes;
+  InaHeader ina;  ///< its checksum and tag 0
+  Le64 payload_hash;
+};
+static_assert(sizeof(TagInput) == 16 + kInaHeaderBytes + 8 && alignof(TagInput) == 1);
+
+uint64_t tag_of(const Envelope& envelope, const InaHeader& ina, size_t payload_bytes,
+                const Seal& seal) {
+  TagInput input;
+  input.source_ip.set(envelope.source.ip);
+  input.destination_ip.set(envelope.destination.ip);
+  input.source_port.set(envelope.source.udp_port);
+  input.destination_port.set(envelope.destination.udp_port);
+  input.payload_bytes.set(static_cast<uint32_t>(payload_bytes));
+  input.ina = ina;
+  input.ina.crc32c.set(0);
+  input.ina.tag.set(0);
+  input.payload_hash.set(seal.payload_hash);
+  return siphash(seal.key, std::as_bytes(std::span(&input, 1)));
+}
+
+/// With its tag and its CRC, which covers the tag.
 InaHeader sealed(const Envelope& envelope, const Message& message,
-                 std::span<const std::byte> payload) {
+                 std::span<const std::byte> payload, const Seal* seal) {
   InaHeader ina = to_wire(envelope, message);
+  if (seal) ina.tag.set(tag_of(envelope, ina, payload.size(), *seal));
   ina.crc32c.set(crc_of(ina, payload));
   return ina;
 }
@@ -308,6 +336,11 @@ tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
   return frame;
 }
 
+/// It lies before its payload.
+InaHeader header_of(const Frame& frame) {
+  return load<InaHeader>(std::span(frame.payload - kInaHeaderBytes, kInaHeaderBytes));
+}
+
 tl::expected<Frame, DropReason> checked(const tl::expected<Frame, DropReason>& frame) {
   if (frame && !crc_matches(*frame)) return tl::unexpected(DropReason::kCrc);
   return frame;
@@ -316,7 +349,8 @@ tl::expected<Frame, DropReason> checked(const tl::expected<Frame, DropReason>& f
 }  // namespace
 
 size_t encode_headers(const Envelope& envelope, const Message& message,
-                      std::span<const std::byte> payload, std::span<std::byte> out) {
+                      std::span<const std::byte> payload, std::span<std::byte> out,
+                      const Seal* seal) {
   if (out.size() < kFrameHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
   const size_t udp_bytes = kUdpBytes + kInaHeaderBytes + payload.size();
   Headers headers;
@@ -343,15 +377,16 @@ size_t encode_headers(const Envelope& envelope, const Message& message,
   headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
   headers.udp.checksum.set(0);
 
-  headers.ina = sealed(envelope, message, payload);
+  headers.ina = sealed(envelope, message, payload, seal);
   std::memcpy(out.data(), &headers, sizeof headers);
   return sizeof headers;
 }
 
 size_t encode_ina_header(const Envelope& envelope, const Message& message,
-                         std::span<const std::byte> payload, std::span<std::byte> out) {
+                         std::span<const std::byte> payload, std::span<std::byte> out,
+                         const Seal* seal) {
   if (out.size() < kInaHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
-  const InaHeader ina = sealed(envelope, message, payload);
+  const InaHeader ina = sealed(envelope, message, payload, seal);
   std::memcpy(out.data(), &ina, sizeof ina);
   return sizeof ina;
 }
@@ -376,10 +411,14 @@ tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes)
 }
 
 bool crc_matches(const Frame& frame) noexcept {
-  // The header lies before its payload.
-  const std::span header(frame.payload - kInaHeaderBytes, kInaHeaderBytes);
-  const auto ina = load<InaHeader>(header);
+  const auto ina = header_of(frame);
   return ina.crc32c.get() == crc_of(ina, {frame.payload, frame.payload_bytes});
+}
+
+bool tag_matches(const Frame& frame, const Seal& seal) noexcept {
+  const auto ina = header_of(frame);
+  // One comparison of words, which takes as long whatever differs.
+  return (tag_of(frame.envelope, ina, frame.payload_bytes, seal) ^ ina.tag.get()) == 0;
 }
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,

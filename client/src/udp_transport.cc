@@ -180,19 +180,21 @@ size_t UdpTransport::tx_burst(std::span<const TxPacket> packets) {
   for (size_t i = 0; i < count; ++i) {
     const TxPacket& packet = packets[i];
     Outgoing& out = outgoing_[i];
-    const wire::Envelope envelope{.source = {},
-                                  .destination = {},
-                                  .job = binding_.job,
-                                  .job_key = binding_.job_key,
-                                  .tag = 0};
-    wire::encode_ina_header(envelope, packet.message, {packet.payload, packet.payload_bytes},
-                            out.header);
+    wire::Envelope envelope{.source = own_,
+                            .destination = binding_.switch_address,
+                            .job = binding_.job,
+                            .job_key = binding_.job_key,
+                            .tag = 0};
+    envelope.destination.udp_port =
+        static_cast<uint16_t>(envelope.destination.udp_port + packet.message.lane);
+    const std::span<const std::byte> payload(packet.payload, packet.payload_bytes);
+    std::optional<wire::Seal> seal;
+    if (binding_.tag_keys) seal = wire::make_seal(*binding_.tag_keys, payload);
+    wire::encode_ina_header(envelope, packet.message, payload, out.header, seal ? &*seal : nullptr);
     // The kernel only reads it; iovec has no const.
     out.parts[1] = {const_cast<std::byte*>(packet.payload), packet.payload_bytes};
     tx_headers_[i].msg_hdr.msg_iovlen = packet.payload_bytes == 0 ? 1 : 2;
-    out.to = socket_address(
-        binding_.switch_address.ip,
-        static_cast<uint16_t>(binding_.switch_address.udp_port + packet.message.lane));
+    out.to = socket_address(envelope.destination.ip, envelope.destination.udp_port);
   }
   size_t taken = 0;
   while (taken < count) {
@@ -234,11 +236,17 @@ bool UdpTransport::accept(const mmsghdr& received, const std::byte* bytes, RxPac
   if (received.msg_len > datagram_bytes_ ||
       ntohl(from.sin_addr.s_addr) != binding_.switch_address.ip || lane >= binding_.lanes)
     return false;
-  const auto frame = wire::parse_datagram({bytes, received.msg_len});
-  if (!frame || frame->envelope.job != binding_.job ||
-      frame->envelope.job_key != binding_.job_key ||
-      wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes))
+  auto frame = wire::parse_datagram({bytes, received.msg_len});
+  if (!frame || frame->envelope.job != binding_.job || frame->envelope.job_key != binding_.job_key)
     return false;
+  if (binding_.tag_keys) {
+    frame->envelope.source = {{}, ntohl(from.sin_addr.s_addr), ntohs(from.sin_port)};
+    frame->envelope.destination = own_;
+    if (!wire::tag_matches(
+            *frame, wire::make_seal(*binding_.tag_keys, {frame->payload, frame->payload_bytes})))
+      return false;
+  }
+  if (wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes)) return false;
   packet = {
       .message = frame->message, .payload = frame->payload, .payload_bytes = frame->payload_bytes};
   return true;

@@ -239,6 +239,8 @@ const BadCase kBadCases[] = {
     {"host_tail", on_ethdev("hosts: [\"02:00:00:00:00:01,10.0.0.1\"]"),
      "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01,10.0.0.1, not a host, e.g. "
      "\"02:00:00:00:00:01 10.0.0.1\""},
+    {"security_tag", "security: {tag: hmac}",
+     "1:17: security.tag: hmac is unknown (known: none, siphash)"},
     {"two_shm", "ports: [{name: a, type: shm}, {name: b, type: shm}]",
      "1:47: ports[1].type: only one port may be of type shm; ports[0] is"},
     {"two_names",
@@ -392,6 +394,7 @@ control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_tim
           max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
           max_unjoined: 7}
+security: {tag: siphash}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -418,6 +421,7 @@ log: {level: critical, file: /var/log/ina.log}
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7};
+  expected.security = {Tag::kSiphash};
   expected.ports.push_back({"eth0",
                             PortType::kEthdev,
                             "net_memif0,role=server,id=0",

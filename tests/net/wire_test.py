@@ -84,6 +84,32 @@ class WireTest(unittest.TestCase):
             for worker in workers:
                 self.expect(worker, "INA_OK")
 
+    def test_frames_with_tags(self):
+        for policy in ("static", "esa"):
+            for slots in (4096, 16):
+                if policy == "static" and slots == 16:
+                    continue
+                with self.subTest(policy=policy, slots=slots):
+                    bed = self.bed(3, f"aggregator: {{policy: {policy}, slots: {slots}}}\n"
+                                      "security: {tag: siphash}\n")
+                    for worker in [self.worker(bed, rank, 3, 20_000, 5) for rank in range(3)]:
+                        self.expect(worker, "INA_OK")
+                    drops = [port["drops"] for port in bed.status(INACTL)["ports"]]
+                    self.assertFalse(any("bad_tag" in reasons for reasons in drops), drops)
+                    bed.close()
+
+    def test_a_second_implementation_with_tags(self):
+        bed = self.bed(2, "aggregator: {policy: esa, slots: 1024}\nfallback: {home: spill}\n"
+                          "jobs: {window_bytes: 64KiB}\nsecurity: {tag: siphash}\n")
+        for worker in [self.second_worker(bed, rank, 2, "int32", 2_000, 2) for rank in range(2)]:
+            text = self.expect(worker, "ok")
+            self.assertIn("'tagged':", text)
+            self.assertNotIn("bad tag", text)
+
+    def test_the_switch_comes_back_with_other_keys(self):
+        bed = self.bed(2, "security: {tag: siphash}\n")
+        self.comes_back(bed, "security: {tag: siphash}\n")
+
     def test_jumbo_frames(self):
         bed = self.bed(2, "aggregator: {slots: 512, slot_bytes: 8192}\n", mtu=9000)
         for worker in [self.worker(bed, rank, 2, 300_000, 5) for rank in range(2)]:
@@ -105,13 +131,15 @@ class WireTest(unittest.TestCase):
             self.assertIn("rank 1", text)
 
     def test_the_switch_comes_back(self):
-        bed = self.bed(2)
+        self.comes_back(self.bed(2))
+
+    def comes_back(self, bed, more=""):
         workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
         namespaces.wait_until("sums", lambda: bed.status(INACTL)["aggregator"]["results"] > 100)
         bed.daemon.kill()
         bed.daemon.wait(DEADLINE_S)
         (self.folder / "log").unlink()
-        bed.start_switch(INA_SWITCHD, self.folder)
+        bed.start_switch(INA_SWITCHD, self.folder, more)
         namespaces.wait_until("sums", lambda: bed.status(INACTL)["aggregator"]["results"] > 100)
         workers[0].send_signal(signal.SIGTERM)
         for worker in workers:
