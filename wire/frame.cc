@@ -2,6 +2,10 @@
 
 #include <isa-l/crc.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <bit>
 #include <cstring>
 
@@ -159,6 +163,21 @@ uint16_t ones_complement_sum(std::span<const std::byte> header) {
   return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
 }
 
+#if defined(__x86_64__)
+[[gnu::target("avx")]] void zero_uppers() {
+  _mm256_zeroupper();
+}
+
+/// ISA-L (2.30) leaves the upper parts of vector registers dirty where it uses AVX-512. On Intel
+/// each SSE instruction after that waits for them: 160 ns a frame.
+void after_crc() {
+  static const bool has_avx = __builtin_cpu_supports("avx") != 0;
+  if (has_avx) zero_uppers();
+}
+#else
+void after_crc() {}
+#endif
+
 uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   if (bytes == 0) return state;
   // ISA-L only reads the buffer, whatever its signature says.
@@ -170,7 +189,9 @@ uint32_t crc_of(InaHeader header, std::span<const std::byte> payload) {
   header.crc32c.set(0);
   // ISA-L leaves the inversions before and after to its caller.
   const uint32_t state = crc32c_update(~uint32_t{0}, &header, sizeof header);
-  return ~crc32c_update(state, payload.data(), payload.size());
+  const uint32_t crc = ~crc32c_update(state, payload.data(), payload.size());
+  after_crc();
+  return crc;
 }
 
 InaHeader to_wire(const Envelope& envelope, const Message& message) {
