@@ -19,6 +19,7 @@ enum class Home : uint8_t { kWorkers, kDedicated, kSpill };
 enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
 enum class Huge : uint8_t { kAuto, kYes, kNo };
 enum class PortType : uint8_t { kShm, kEthdev };
+enum class Tag : uint8_t { kNone, kSiphash };
 enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
 
 /// Names as they stand in the file, in the order of the enumerators.
@@ -29,6 +30,7 @@ inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "
                                                                "interrupt"};
 inline constexpr std::array<std::string_view, 3> kHugeNames = {"auto", "yes", "no"};
 inline constexpr std::array<std::string_view, 2> kPortTypeNames = {"shm", "ethdev"};
+inline constexpr std::array<std::string_view, 2> kTagNames = {"none", "siphash"};
 /// spdlog's names.
 inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "debug", "info",
                                                                    "warning", "error", "critical"};
@@ -50,6 +52,9 @@ constexpr std::string_view name(Huge v) {
 }
 constexpr std::string_view name(PortType v) {
   return kPortTypeNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Tag v) {
+  return kTagNames[static_cast<size_t>(v)];
 }
 constexpr std::string_view name(LogLevel v) {
   return kLogLevelNames[static_cast<size_t>(v)];
@@ -188,6 +193,12 @@ struct TenantConfig {
 /// Name of the entry for all tenants that have none of their own.
 inline constexpr std::string_view kOtherTenants = "*";
 
+/// How frames on ethdev ports are authenticated.
+struct SecurityConfig {
+  Tag tag = Tag::kNone;
+  bool operator==(const SecurityConfig&) const = default;
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string file;  ///< empty: standard error
@@ -207,6 +218,7 @@ struct Config {
   EalConfig eal;
   ControlConfig control;
   std::vector<TenantConfig> tenants;
+  SecurityConfig security;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;
   bool operator==(const Config&) const = default;

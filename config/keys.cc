@@ -528,6 +528,7 @@ constexpr Section kSections[] = {
     {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
     {"tenants", "What tenants may have at most, and what is kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
+    {"security", "Whom a frame on an ethdev port is believed to come from."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
     {"log", "What is written about the switch's work. Never anything per packet."},
 };
@@ -714,6 +715,9 @@ std::vector<Key> make_keys() {
     number("tenants", "priority_max", "", 1, 255,
            "Highest priority of its jobs' fragments, as jobs.priority_max.",
            INA_AT(tenant->priority_max)),
+    choice("security", "tag", kTagNames,
+           "siphash: each frame carries a tag that only its worker and the switch can make, by keys that the worker gets when it joins. For links that others can read and send on.",
+           INA_AT(config->security.tag)),
 
     required(text("ports", "name", std::string(kNameRange),
                   "Name of the port in logs and metrics; unique.",

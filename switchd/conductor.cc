@@ -475,6 +475,7 @@ std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_
   job->ticket = saved.ticket;
   job->workers = saved.workers;
   job->epoch = saved.epoch;
+  job->payload_key = {random_u64(), random_u64()};
   job->members.resize(saved.workers);
   return job;
 }
@@ -535,6 +536,13 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
     return std::nullopt;
   }
   transport.frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
+  const auto tags = body.value("tags", std::vector<std::string>());
+  if (config_.tags && std::ranges::find(tags, "siphash") == tags.end()) {
+    refuse(client, INA_ERR_VERSION,
+           "this switch takes frames with tags only (security.tag: siphash), which this libina "
+           "does not make: install the version that came with the switch");
+    return std::nullopt;
+  }
   const Json& address = body.at("address");
   const auto mac = address.at("mac").get<std::vector<uint8_t>>();
   if (mac.size() != 6) {
@@ -644,6 +652,14 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
     worker.frame_port = transport.frame_port;
     const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
     reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
+    worker.tag_keys.reset();
+    if (config_.tags) {
+      worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
+      const auto words = [](const wire::SipKey& key) { return std::array{key.k0, key.k1}; };
+      reply["tag"] = {{"algorithm", "siphash"},
+                      {"key", words(worker.tag_keys->frame)},
+                      {"payload_key", words(worker.tag_keys->payload)}};
+    }
   }
   worker.client = &client;
   client.account = job.owner();
@@ -702,6 +718,7 @@ Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
                  command.spec.id = job.id;
                  command.job_key = job.key;
                  if (worker.address) command.address = *worker.address;
+                 command.tag_keys = worker.tag_keys;
                });
   for (const auto& command : commands)
     if (!command->error.empty()) return fail(INA_ERR_REFUSED, command->error);

@@ -51,6 +51,7 @@ struct ConductorConfig {
   scheduler::TenantQuota other_tenants;  ///< of each that is not in `tenants`
   int64_t rto_min_us = 2'000;
   int64_t rto_max_us = 200'000;
+  bool tags = false;  ///< frames carry tags
   bool ecn = true;
   bool aggregator_window = false;
   IdleMode idle = IdleMode::kAuto;

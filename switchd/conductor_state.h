@@ -60,6 +60,7 @@ struct Conductor::Job {
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
     bool takes_buffers = false;
+    std::optional<wire::TagKeys> tag_keys;  ///< on an Ethernet port, if frames carry tags
     bool attached = false;
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
@@ -77,6 +78,7 @@ struct Conductor::Job {
   JobId id{};
   uint32_t epoch = 0;
   uint64_t key = 0;
+  wire::SipKey payload_key;  ///< of tags; as new as this process, as the workers' own are
   uid_t uid = 0;
   std::string tenant;  ///< whose it is, if it was made over TCP; else empty, and it is `uid`'s
   uint32_t workers = 0;

@@ -79,6 +79,7 @@ struct LaneCommand {
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
   wire::Address address;                      // kAttachFrame
   uint64_t job_key = 0;                       // kAttachFrame
+  std::optional<wire::TagKeys> tag_keys;      // kAttachFrame
   uint32_t number = 0;                        // kSetRegistered
   std::span<const std::byte> memory;          // kSetRegistered
   aggregator::ResultBuffer result_buffer;     // kAddResultBuffer, kRemoveResultBuffer
@@ -154,7 +155,8 @@ struct NoFramePort {
   bool tx(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) { return false; }
   void tx_flush() {}
   const io::PortCounters& counters() const { return counters_; }
-  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank) {
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
+                                 const std::optional<wire::TagKeys>&) {
     return fail(INA_ERR_UNSUPPORTED, "this build has no Ethernet ports");
   }
   void unbind(io::EndpointIndex) {}
@@ -337,7 +339,7 @@ class Lane {
         FramePort* port = frame_ports_[command.frame_port];
         attach(command, port,
                port->bind(command.address, command.spec.id, command.job_key, command.job,
-                          command.rank));
+                          command.rank, command.tag_keys));
         break;
       }
       case Kind::kDetach:

@@ -200,6 +200,7 @@ ConductorConfig conductor_config(const config::Config& config,
   }
   c.rto_min_us = config.recovery.rto_min_us;
   c.rto_max_us = config.recovery.rto_max_us;
+  c.tags = config.security.tag == config::Tag::kSiphash;
   c.ecn = config.congestion.ecn;
   c.aggregator_window = config.congestion.aggregator_window;
   c.has_shm = false;

@@ -26,6 +26,7 @@
   /* binding: who may say it */                                                       \
   X(kUnknownSource, "unknown_source", "no worker is bound to this port and address")  \
   X(kBadJob, "bad_job", "job identifier or job key does not match the binding")       \
+  X(kBadTag, "bad_tag", "tag is not what the keys of the worker make of the frame")   \
   X(kStaleEpoch, "stale_epoch", "older epoch of the job")                             \
   X(kFutureEpoch, "future_epoch", "epoch that the job has not reached")               \
   /* protocol */                                                                      \

@@ -154,8 +154,11 @@ rte_mbuf* DpdkTransport::make_frame(const TxPacket& packet) {
                           .tag = 0};
   envelope.destination.udp_port =
       static_cast<uint16_t>(envelope.destination.udp_port + packet.message.lane);
-  wire::encode_headers(envelope, packet.message, {payload, packet.payload_bytes},
-                       {data, wire::kFrameHeaderBytes});
+  const std::span<const std::byte> sent(payload, packet.payload_bytes);
+  std::optional<wire::Seal> seal;
+  if (binding_.tag_keys) seal = wire::make_seal(*binding_.tag_keys, sent);
+  wire::encode_headers(envelope, packet.message, sent, {data, wire::kFrameHeaderBytes},
+                       seal ? &*seal : nullptr);
   return frame;
 }
 
@@ -202,6 +205,9 @@ bool DpdkTransport::parse(const rte_mbuf* buffer, RxPacket& packet) const {
   if (source.ip != expected.ip || source.mac != expected.mac || lane >= binding_.lanes ||
       frame->envelope.destination.ip != own_.ip || frame->envelope.job != binding_.job ||
       frame->envelope.job_key != binding_.job_key ||
+      (binding_.tag_keys &&
+       !wire::tag_matches(
+           *frame, wire::make_seal(*binding_.tag_keys, {frame->payload, frame->payload_bytes}))) ||
       wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes))
     return false;
   packet = {

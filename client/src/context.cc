@@ -224,6 +224,7 @@ Json Context::join_message(const char* type) const {
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
     message["port"] = port_name_;
     message["interface"] = interface_;
+    message["tags"] = Json::array({"siphash"});
   }
   return message;
 }
@@ -254,6 +255,16 @@ Result<void> Context::attach_frames(const Json& joined) {
   binding.job_key = joined.at("job_key").get<uint64_t>();
   binding.lanes = static_cast<uint16_t>(config.lanes);
   binding.slot_bytes = config.slot_bytes;
+  if (const auto tag = joined.find("tag"); tag != joined.end()) {
+    const auto key = [&](const char* name) {
+      const auto words = tag->at(name).get<std::array<uint64_t, 2>>();
+      return wire::SipKey{words[0], words[1]};
+    };
+    if (tag->at("algorithm") != "siphash")
+      return fail(INA_ERR_VERSION, "the switch wants tags of a kind that libina " +
+                                       std::string(ina_version()) + " does not know");
+    binding.tag_keys = {key("key"), key("payload_key")};
+  }
   frames_->bind(binding);
   return control_.send({{"type", "attach"}});
 }

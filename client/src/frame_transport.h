@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "client/src/transport.h"
@@ -21,6 +22,7 @@ struct FrameBinding {
   uint64_t job_key = 0;
   uint16_t lanes = 1;
   uint32_t slot_bytes = 0;
+  std::optional<wire::TagKeys> tag_keys{};  ///< frames carry tags, both ways
 };
 
 class FrameTransport : public Transport {

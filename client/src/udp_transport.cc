@@ -204,14 +204,17 @@ void UdpTransport::lay_out(std::span<const TxPacket> packets) {
         tx_headers_[messages_].msg_hdr.msg_iov = part;
         ++messages_;
       }
-      const wire::Envelope envelope{.source = {},
-                                    .destination = {},
-                                    .job = binding_.job,
-                                    .job_key = binding_.job_key,
-                                    .tag = 0};
+      wire::Envelope envelope{.source = own_,
+                              .destination = binding_.switch_address,
+                              .job = binding_.job,
+                              .job_key = binding_.job_key,
+                              .tag = 0};
+      envelope.destination.udp_port = static_cast<uint16_t>(envelope.destination.udp_port + lane);
+      const std::span<const std::byte> payload(packet.payload, packet.payload_bytes);
+      std::optional<wire::Seal> seal;
+      if (binding_.tag_keys) seal = wire::make_seal(*binding_.tag_keys, payload);
       auto& header = tx_ina_headers_[i];
-      wire::encode_ina_header(envelope, packet.message, {packet.payload, packet.payload_bytes},
-                              header);
+      wire::encode_ina_header(envelope, packet.message, payload, header, seal ? &*seal : nullptr);
       *part++ = {header.data(), header.size()};
       // The kernel only reads it; iovec has no const.
       if (packet.payload_bytes != 0)
@@ -255,11 +258,17 @@ bool UdpTransport::accept(const mmsghdr& received, const std::byte* bytes, RxPac
   if (received.msg_len > datagram_bytes_ ||
       ntohl(from.sin_addr.s_addr) != binding_.switch_address.ip || lane >= binding_.lanes)
     return false;
-  const auto frame = wire::parse_datagram({bytes, received.msg_len});
-  if (!frame || frame->envelope.job != binding_.job ||
-      frame->envelope.job_key != binding_.job_key ||
-      wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes))
+  auto frame = wire::parse_datagram({bytes, received.msg_len});
+  if (!frame || frame->envelope.job != binding_.job || frame->envelope.job_key != binding_.job_key)
     return false;
+  if (binding_.tag_keys) {
+    frame->envelope.source = {{}, ntohl(from.sin_addr.s_addr), ntohs(from.sin_port)};
+    frame->envelope.destination = own_;
+    if (!wire::tag_matches(
+            *frame, wire::make_seal(*binding_.tag_keys, {frame->payload, frame->payload_bytes})))
+      return false;
+  }
+  if (wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes)) return false;
   packet = {
       .message = frame->message, .payload = frame->payload, .payload_bytes = frame->payload_bytes};
   return true;

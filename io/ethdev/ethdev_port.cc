@@ -58,6 +58,24 @@ void leave_checksums_to_device(rte_mbuf* frame, uint64_t flags) {
   reinterpret_cast<rte_udp_hdr*>(ip + 1)->dgram_cksum = rte_ipv4_phdr_cksum(ip, flags);
 }
 
+/// The hash of the last result that this thread sent, which goes to all workers, by several ports.
+struct LastHash {
+  wire::SipKey key;
+  std::span<const std::byte> payload;  ///< empty: none
+  uint64_t hash = 0;
+};
+thread_local LastHash last_hash;
+
+/// `stays`: until the next rx_burst() of this thread.
+uint64_t payload_hash(const wire::SipKey& key, std::span<const std::byte> payload, bool stays) {
+  if (!stays) return wire::siphash(key, payload);
+  LastHash& last = last_hash;
+  if (last.payload.data() != payload.data() || last.payload.size() != payload.size() ||
+      last.key != key)
+    last = {key, payload, wire::siphash(key, payload)};
+  return last.hash;
+}
+
 std::vector<uint32_t> own_ips(const EthdevPortConfig& config) {
   std::vector<uint32_t> ips{config.ip};
   for (const SwitchAddress& address : config.switch_addresses) ips.push_back(address.ip);
@@ -166,14 +184,20 @@ EthdevPort::~EthdevPort() {
 }
 
 Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
-                                       JobIndex job, Rank rank) {
+                                       JobIndex job, Rank rank,
+                                       const std::optional<wire::TagKeys>& tag_keys) {
   if (!guard_.allows(bridge::HostAddress{worker.mac, worker.ip}))
     return fail(INA_ERR_REFUSED,
                 "Port " + config_.name + ": no host with the address " + ip_text(worker.ip) +
                     " and the worker's MAC address is in the port's list (hosts).");
   EndpointTable::Refusal refusal{};
-  const auto index = endpoints_.insert(
-      {.address = worker, .job_id = job_id, .job_key = job_key, .job = job, .rank = rank}, refusal);
+  const auto index = endpoints_.insert({.address = worker,
+                                        .job_id = job_id,
+                                        .job_key = job_key,
+                                        .job = job,
+                                        .rank = rank,
+                                        .tag_keys = tag_keys},
+                                       refusal);
   if (index) return *index;
   if (refusal == EndpointTable::Refusal::kTaken)
     return fail(INA_ERR_REFUSED, "Port " + config_.name + ": a worker at " + to_text(worker) +
@@ -193,17 +217,16 @@ void EthdevPort::unbind(EndpointIndex endpoint) {
 
 size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
+  last_hash.payload = {};
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
   bool full = false;
   held_count_ = config_.lanes == 1 ? receive_alone(room, full) : receive(room, full);
   transit_count_ = 0;
   size_t filled = 0;
-  for (uint16_t i = 0; i < held_count_; ++i) {
-    if (take(i, burst[filled])) {
-      counters_.rx_bytes += burst[filled].payload_bytes;
-      ++filled;
-    }
-  }
+  for (uint16_t i = 0; i < held_count_; ++i)
+    if (take(i, burst[filled])) ++filled;
+  if (tagged_count_ != 0) filled += accept_tagged(burst.subspan(filled));
+  for (const RxPacket& packet : burst.first(filled)) counters_.rx_bytes += packet.payload_bytes;
   // Workers must not give way to others' traffic, which does not give way to theirs: only what they
   // send themselves is theirs to send less of.
   full_bursts_ = full && 4 * filled >= 3 * size_t{held_count_} ? full_bursts_ + 1 : 0;
@@ -314,9 +337,16 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     counters_.drops.add(reason);
     return false;
   }
-  if (to.vlan == config_.vlan && parse(bytes_of(buffer), packet, reason)) [[likely]] {
-    if ((buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_BAD) [[likely]]
-      return true;
+  const Endpoint* endpoint = nullptr;
+  Tagged& parsed = tagged_[tagged_count_];
+  if (to.vlan == config_.vlan && parse(bytes_of(buffer), parsed.frame, endpoint, reason))
+      [[likely]] {
+    if ((buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_BAD) [[likely]] {
+      if (!endpoint->tag_keys) return accept(parsed.frame, *endpoint, packet);
+      parsed.endpoint = endpoint;
+      ++tagged_count_;
+      return false;
+    }
     reason = DropReason::kUdpChecksum;
   }
   if (reason == DropReason::kNotIna && buffer->data_len >= wire::kEthernetBytes &&
@@ -342,43 +372,67 @@ bool EthdevPort::is_for_switch(std::span<const std::byte> frame, SwitchAddress& 
   return true;
 }
 
-bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
-                       DropReason& reason) const {
-  const auto parsed = wire::parse_unchecked(frame, config_.udp_port, config_.lanes);
-  if (!parsed) {
-    reason = parsed.error();
+/// True: an INA frame of the worker at `endpoint`, as far as can be told without tags.
+bool EthdevPort::parse(std::span<const std::byte> frame, wire::Frame& parsed,
+                       const Endpoint*& endpoint, DropReason& reason) const {
+  const auto drop = [&reason](DropReason why) {
+    reason = why;
     return false;
-  }
-  if (parsed->envelope.destination.ip != own_.ip) {
-    reason = DropReason::kNotIna;
-    return false;
-  }
-  const Endpoint* const endpoint = endpoints_.find(parsed->envelope.source);
-  if (endpoint == nullptr) {
-    reason = DropReason::kUnknownSource;
-    return false;
-  }
-  if (parsed->envelope.job != endpoint->job_id || parsed->envelope.job_key != endpoint->job_key) {
-    reason = DropReason::kBadJob;
-    return false;
-  }
-  // Last of what asks who it is: it reads the whole frame, which a flood of strangers' should not
-  // be worth.
-  if (!wire::crc_matches(*parsed)) {
-    reason = DropReason::kCrc;
-    return false;
-  }
-  if (const auto invalid =
-          wire::validate(parsed->message, parsed->payload_bytes, config_.slot_bytes)) {
-    reason = *invalid;
-    return false;
-  }
-  packet = {.message = parsed->message,
-            .payload = parsed->payload,
-            .payload_bytes = parsed->payload_bytes,
-            .job = endpoint->job,
-            .rank = endpoint->rank};
+  };
+  const auto unchecked = wire::parse_unchecked(frame, config_.udp_port, config_.lanes);
+  if (!unchecked) return drop(unchecked.error());
+  parsed = *unchecked;
+  const wire::Envelope& envelope = parsed.envelope;
+  if (envelope.destination.ip != own_.ip) return drop(DropReason::kNotIna);
+  endpoint = endpoints_.find(envelope.source);
+  if (endpoint == nullptr) return drop(DropReason::kUnknownSource);
+  if (envelope.job != endpoint->job_id || envelope.job_key != endpoint->job_key)
+    return drop(DropReason::kBadJob);
+  // After what asks who it is: it reads the whole frame, which a flood of strangers' should not be
+  // worth.
+  if (!wire::crc_matches(parsed)) return drop(DropReason::kCrc);
   return true;
+}
+
+/// The frame is its worker's.
+bool EthdevPort::accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet) {
+  if (const auto invalid = wire::validate(frame.message, frame.payload_bytes, config_.slot_bytes)) {
+    counters_.drops.add(*invalid);
+    return false;
+  }
+  packet = {.message = frame.message,
+            .payload = frame.payload,
+            .payload_bytes = frame.payload_bytes,
+            .job = endpoint.job,
+            .rank = endpoint.rank};
+  return true;
+}
+
+/// Those of a burst that carry tags; payloads of one length after another are hashed together.
+size_t EthdevPort::accept_tagged(std::span<RxPacket> burst) {
+  std::array<wire::SipInput, Device::kMaxBurst> payloads;
+  std::array<uint64_t, Device::kMaxBurst> hashes;
+  for (size_t first = 0; first < tagged_count_;) {
+    const uint32_t bytes = tagged_[first].frame.payload_bytes;
+    size_t count = 0;
+    for (; first + count < tagged_count_ && tagged_[first + count].frame.payload_bytes == bytes;
+         ++count) {
+      const Tagged& tagged = tagged_[first + count];
+      payloads[count] = {tagged.endpoint->tag_keys->payload, tagged.frame.payload};
+    }
+    wire::siphash_many({payloads.data(), count}, bytes, {&hashes[first], count});
+    first += count;
+  }
+  size_t filled = 0;
+  for (size_t i = 0; i < tagged_count_; ++i) {
+    const auto& [frame, endpoint] = tagged_[i];
+    if (!wire::tag_matches(frame, {endpoint->tag_keys->frame, hashes[i]}))
+      counters_.drops.add(DropReason::kBadTag);
+    else if (accept(frame, *endpoint, burst[filled]))
+      ++filled;
+  }
+  tagged_count_ = 0;
+  return filled;
 }
 
 /// If it asks for what neighbours answer.
@@ -470,7 +524,12 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
   // part over the payload is the same for all of them and could be combined instead.
   wire::Message marked = message;
   if (congested() && message.type == wire::Type::kResult) marked.flags |= wire::kFlagEcn;
-  wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes});
+  std::optional<wire::Seal> seal;
+  if (to.tag_keys)
+    seal = {to.tag_keys->frame,
+            payload_hash(to.tag_keys->payload, payload, lies_in_result_ring(message))};
+  wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes},
+                       seal ? &*seal : nullptr);
   if (device_->tx_checksums() != 0) leave_checksums_to_device(frame, device_->tx_checksums());
   if (!payload.empty() && !append_payload(frame, payload)) {
     rte_pktmbuf_free(frame);

@@ -70,9 +70,11 @@ class alignas(64) EthdevPort {
   /// The device knows which lane a frame is for.
   bool steered() const { return common_->steered; }
 
-  /// From now on, frames from `worker` that carry this job and key are this worker's.
+  /// From now on, frames from `worker` that carry this job and key are this worker's, if their tags
+  /// are right where there are keys for tags.
   Result<EndpointIndex> bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
-                             JobIndex job, Rank rank);
+                             JobIndex job, Rank rank,
+                             const std::optional<wire::TagKeys>& tag_keys = {});
   void unbind(EndpointIndex endpoint);
 
   size_t rx_burst(std::span<RxPacket> burst);
@@ -136,7 +138,10 @@ class alignas(64) EthdevPort {
   void put_aside(size_t place);
   /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
   bool take(size_t place, RxPacket& packet);
-  bool parse(std::span<const std::byte> frame, RxPacket& packet, DropReason& reason) const;
+  bool parse(std::span<const std::byte> frame, wire::Frame& parsed, const Endpoint*& endpoint,
+             DropReason& reason) const;
+  bool accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet);
+  size_t accept_tagged(std::span<RxPacket> burst);
   bool answer(size_t place, const SwitchAddress& as);
   bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
   rte_mbuf* share(std::span<const std::byte> payload);
@@ -163,6 +168,13 @@ class alignas(64) EthdevPort {
   uint16_t held_count_ = 0;
   static constexpr uint32_t kFullBurstsOfCongestion = 4;
   uint32_t full_bursts_ = 0;  ///< one after another, nearly all workers' messages
+  /// Frames of the burst at hand whose tags have not been looked at.
+  struct Tagged {
+    wire::Frame frame;
+    const Endpoint* endpoint = nullptr;
+  };
+  std::array<Tagged, Device::kMaxBurst> tagged_{};
+  uint16_t tagged_count_ = 0;
   std::array<Transit, Device::kMaxBurst> transit_{};
   uint16_t transit_count_ = 0;
 

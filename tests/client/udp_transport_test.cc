@@ -168,6 +168,7 @@ class UdpTransportTest : public testing::Test {
     binding.job_key = kKey;
     binding.lanes = lanes;
     binding.slot_bytes = kSlotBytes;
+    binding.tag_keys = tag_keys_;
     transport_->bind(binding);
   }
   /// What the transport makes of all that was sent to it: `count` datagrams.
@@ -213,6 +214,7 @@ class UdpTransportTest : public testing::Test {
   }
 
   Peer peer_;
+  std::optional<wire::TagKeys> tag_keys_;
   std::unique_ptr<UdpTransport> transport_;
   std::vector<std::vector<std::byte>> payloads_;
 };
@@ -250,6 +252,45 @@ TEST_F(UdpTransportTest, TakesResultsOfItsJob) {
   EXPECT_EQ(packets[1].payload_bytes, whole.size());
   EXPECT_EQ(std::memcmp(packets[1].payload, whole.data(), whole.size()), 0);
   EXPECT_EQ(transport_->counters().dropped, 0u);
+}
+
+TEST_F(UdpTransportTest, DatagramsCarryTagsBothWays) {
+  const wire::TagKeys keys = {{1, 2}, {3, 4}};
+  tag_keys_ = keys;
+  bind();
+  const wire::Address own = transport_->address();
+  const wire::Address far = {{}, kLoopback, peer_.port()};
+  const auto payload = bytes_of("gradient");
+  const TxPacket packet = {message(wire::Type::kGrad, 5, payload.size()), payload.data(),
+                           static_cast<uint32_t>(payload.size())};
+  EXPECT_EQ(transport_->tx_burst({&packet, 1}), 1u);
+  const auto sent = peer_.receive();
+  ASSERT_TRUE(sent);
+  auto parsed = wire::parse_datagram(sent->bytes);
+  ASSERT_TRUE(parsed);
+  parsed->envelope.source = own;
+  parsed->envelope.destination = far;
+  EXPECT_TRUE(wire::tag_matches(*parsed, wire::make_seal(keys, payload)));
+
+  const auto answer = [&](uint32_t seq, const wire::TagKeys& with) {
+    std::vector<std::byte> bytes(wire::kInaHeaderBytes + payload.size());
+    const wire::Envelope envelope{
+        .source = far, .destination = own, .job = kJobId, .job_key = kKey, .tag = 0};
+    const wire::Seal seal = wire::make_seal(with, payload);
+    wire::encode_ina_header(envelope, message(wire::Type::kResult, seq, payload.size()), payload,
+                            bytes, &seal);
+    std::copy(payload.begin(), payload.end(), bytes.begin() + wire::kInaHeaderBytes);
+    return bytes;
+  };
+  peer_.send(own.udp_port, answer(1, keys));
+  peer_.send(own.udp_port, answer(2, {{1, 2}, {3, 5}}));
+  peer_.send(own.udp_port, answer(3, {{0, 2}, {3, 4}}));
+  peer_.send(own.udp_port, datagram(4, payload));
+  peer_.send(own.udp_port, sent->bytes);  // its own, sent back
+  const auto packets = receive(8);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].message.seq, 1u);
+  EXPECT_EQ(transport_->counters().dropped, 4u);
 }
 
 TEST_F(UdpTransportTest, StrangersDoNotReachTheSocket) {

@@ -239,6 +239,8 @@ const BadCase kBadCases[] = {
     {"host_tail", on_ethdev("hosts: [\"02:00:00:00:00:01,10.0.0.1\"]"),
      "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01,10.0.0.1, not a host, e.g. "
      "\"02:00:00:00:00:01 10.0.0.1\""},
+    {"security_tag", "security: {tag: hmac}",
+     "1:17: security.tag: hmac is unknown (known: none, siphash)"},
     {"two_shm", "ports: [{name: a, type: shm}, {name: b, type: shm}]",
      "1:47: ports[1].type: only one port may be of type shm; ports[0] is"},
     {"two_names",
@@ -429,6 +431,7 @@ tenants:
      memory: 64 MiB, priority_max: 50}
   - {name: "uid:1000"}
   - {name: "*", jobs_max: 1}
+security: {tag: siphash}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -460,6 +463,7 @@ log: {level: critical, file: /var/log/ina.log}
   expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
                       {.name = "uid:1000"},
                       {.name = "*", .jobs_max = 1}};
+  expected.security = {Tag::kSiphash};
   expected.ports.push_back({"eth0",
                             PortType::kEthdev,
                             "net_memif0,role=server,id=0",

@@ -367,6 +367,87 @@ TEST_F(EthdevPortTest, WorkersDoNotGiveWayToOthersFrames) {
     EXPECT_EQ(wire::parse_frame(bytes, 0, 0)->message.flags & wire::kFlagEcn, 0u);
 }
 
+constexpr wire::TagKeys kTagKeys = {{1, 2}, {3, 4}};
+/// Another worker of the same job: the payload's keys are the job's.
+constexpr wire::TagKeys kOthersTagKeys = {{5, 6}, {3, 4}};
+
+Bytes tagged_grad(uint32_t worker, uint32_t seq, const wire::TagKeys& keys,
+                  size_t elements = kElements) {
+  Bytes frame = grad(worker, seq, elements);
+  const auto parsed = wire::parse_frame(frame, 0, 0);
+  const std::span payload(parsed->payload, parsed->payload_bytes);
+  const wire::Seal seal = wire::make_seal(keys, payload);
+  wire::encode_headers(parsed->envelope, parsed->message, payload,
+                       std::span(frame).first(wire::kFrameHeaderBytes), &seal);
+  return frame;
+}
+
+TEST_F(EthdevPortTest, FramesWithoutTheRightTagAreDropped) {
+  // Payloads of several lengths, and wrong ones among right ones.
+  std::vector<Bytes> in;
+  std::vector<uint32_t> good;
+  for (uint32_t seq = 0; seq < 200; ++seq) {
+    const size_t elements = seq % 7 < 5 ? kElements : seq % 7;
+    if (seq % 3 != 0) good.push_back(seq);
+    if (seq % 3 != 0)
+      in.push_back(tagged_grad(seq % 2, seq, seq % 2 == 0 ? kTagKeys : kOthersTagKeys, elements));
+    else if (seq % 2 == 0)
+      in.push_back(grad(0, seq, elements));  // none at all
+    else
+      in.push_back(tagged_grad(0, seq, kOthersTagKeys, elements));
+  }
+  // A right tag does not make a message right.
+  in.push_back(tagged_grad(0, 200, kTagKeys, kElements + 1));
+  open(in);
+  ASSERT_TRUE(port_->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0}, kTagKeys));
+  ASSERT_TRUE(port_->bind(kWorkers[1], kJob, kJobKey, kJobIndex, Rank{1}, kOthersTagKeys));
+  std::vector<uint32_t> taken;
+  uint64_t bytes = 0;
+  receive_all(32, [&](const RxPacket& packet) {
+    const uint32_t seq = packet.message.seq;
+    taken.push_back(seq);
+    bytes += packet.payload_bytes;
+    EXPECT_EQ(value(packet.rank), seq % 2);
+    const auto expected = gradient(seq % 2, seq, packet.message.elements);
+    ASSERT_EQ(packet.payload_bytes, expected.size() * sizeof(int32_t));
+    EXPECT_EQ(std::memcmp(packet.payload, expected.data(), packet.payload_bytes), 0);
+  });
+  EXPECT_EQ(taken, good);
+  EXPECT_EQ(port_->counters().rx_bytes, bytes);
+  EXPECT_EQ(drops(DropReason::kBadTag), 200 - good.size());
+  EXPECT_EQ(drops(DropReason::kBadLength), 1u);
+  EXPECT_EQ(port_->ethdev_counters().delivered, good.size());
+}
+
+TEST_F(EthdevPortTest, ResultsCarryATagForEachWorker) {
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < 100; ++seq) in.push_back(tagged_grad(0, seq, kTagKeys));
+  open(in);
+  const auto first = port_->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0}, kTagKeys);
+  const auto second = port_->bind(kWorkers[1], kJob, kJobKey, kJobIndex, Rank{1}, kOthersTagKeys);
+  ASSERT_TRUE(first && second);
+  // One row that holds another result each time, in the ring and as somebody else's message.
+  std::vector<int32_t> row(kElements);
+  receive_all(1, [&](const RxPacket& packet) {
+    std::ranges::fill(row, static_cast<int32_t>(packet.message.seq));
+    wire::Message result = message(wire::Type::kResult, packet.message.seq, kElements);
+    if (packet.message.seq % 2 == 0) result.origin = wire::Origin::kSwitch;
+    ASSERT_TRUE(port_->tx(*first, result, bytes_of(row)));
+    ASSERT_TRUE(port_->tx(*second, result, bytes_of(row)));
+    port_->tx_flush();
+  });
+  const auto frames = sent();
+  ASSERT_EQ(frames.size(), 2 * in.size());
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const auto frame = wire::parse_frame(frames[i], 0, 0);
+    ASSERT_TRUE(frame);
+    const wire::TagKeys& keys = i % 2 == 0 ? kTagKeys : kOthersTagKeys;
+    EXPECT_TRUE(
+        wire::tag_matches(*frame, wire::make_seal(keys, {frame->payload, frame->payload_bytes})))
+        << i;
+  }
+}
+
 TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
   constexpr uint32_t kFrames = 3 * Device::kMaxBurst + 1;
   open({});

@@ -80,10 +80,12 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
   std::optional<EndpointIndex> worker;
   while (true) {
     if (stdin_is_ready()) {
-      wire::Address address;
-      if (!read_all(address)) break;
+      MemifWorker told;
+      if (!read_all(told)) break;
       if (worker) port.unbind(*worker);
-      worker = port.bind(address, kMemifJob, kMemifJobKey, 0, kMemifRank).value();
+      std::optional<wire::TagKeys> keys;
+      if (told.tags) keys = kMemifTagKeys;
+      worker = port.bind(told.address, kMemifJob, kMemifJobKey, 0, kMemifRank, keys).value();
       if (!write_all(*worker)) break;
     }
     const size_t count = port.rx_burst(burst);

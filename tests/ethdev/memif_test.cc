@@ -60,7 +60,8 @@ struct Server {
             .job = kMemifJob,
             .job_key = kMemifJobKey,
             .lanes = 1,
-            .slot_bytes = slot_bytes};
+            .slot_bytes = slot_bytes,
+            .tag_keys = tags ? std::optional(kMemifTagKeys) : std::nullopt};
   }
   Transport connect() {
     Transport transport = open(url());
@@ -71,7 +72,7 @@ struct Server {
   /// Returns once the switch has bound the worker: frames before that are a stranger's.
   void bind(const wire::Address& worker) {
     EndpointIndex endpoint = 0;
-    EXPECT_TRUE(peer.tell(worker));
+    EXPECT_TRUE(peer.tell(MemifWorker{worker, tags}));
     EXPECT_TRUE(peer.ask(endpoint));
   }
   void bind(client::FrameTransport& transport) {
@@ -82,6 +83,7 @@ struct Server {
   std::string socket;
   uint32_t mtu;
   uint32_t slot_bytes;
+  bool tags = false;
   Peer peer;
   wire::Address address;
 };
@@ -217,6 +219,40 @@ TEST(Memif, TakesOnlyWhatItsSwitchSends) {
   }
   transport->bind(server.binding(transport->address()));
   EXPECT_EQ(exchange(*transport, 1024, 10), 10u);
+}
+
+TEST(Memif, FramesCarryTagsBothWays) {
+  const test::TempDir folder;
+  Server server(folder, 1500, 1024);
+  server.tags = true;
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  EXPECT_EQ(exchange(*transport, 1024, 200), 200u);
+  // An answer to a right frame, looked at with wrong keys.
+  const std::vector<int32_t> gradient = memif_gradient(0, 1024);
+  const client::TxPacket packet{.message = memif_message(wire::Type::kGrad, 0, 1024),
+                                .payload = reinterpret_cast<const std::byte*>(gradient.data()),
+                                .payload_bytes = 1024};
+  ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
+  client::FrameBinding wrong = server.binding(transport->address());
+  ++wrong.tag_keys->frame.k0;
+  transport->bind(wrong);
+  const Nanos deadline = now_ns() + kTestTimeoutNs;
+  while (transport->counters().dropped == 0 && now_ns() < deadline) {
+    client::RxPacket received;
+    EXPECT_EQ(transport->rx_burst({&received, 1}), 0u);
+    transport->rx_release();
+  }
+  EXPECT_EQ(transport->counters().dropped, 1u);
+  // The switch drops what is sent with them, and goes on with what comes after.
+  ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
+  transport->bind(server.binding(transport->address()));
+  EXPECT_EQ(exchange(*transport, 1024, 1), 1u);
+  server.peer.close_stdin();
+  MemifReport report;
+  ASSERT_TRUE(server.peer.ask(report));
+  EXPECT_EQ(report.counters.drops[DropReason::kBadTag], 1u);
+  EXPECT_EQ(report.results, 202u);
 }
 
 TEST(Memif, WaitEndsByWakeAndByTime) {

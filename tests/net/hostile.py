@@ -15,12 +15,13 @@ import subprocess
 import sys
 
 import second_worker
-from namespaces import NetworkTestBed, wait_until
+from namespaces import Host, NetworkTestBed, wait_until
 from second_worker import HEADER, Message
 
 FIRST_VICTIM, SECOND_VICTIM, ATTACKER, SINK = range(4)
 VICTIMS = (FIRST_VICTIM, SECOND_VICTIM)
 LISTEN_PORT = 7583
+FIRST_UDP_PORT = 7584  # the switch's default
 TOKEN = "open-sesame-open-sesame"
 STRANGER_MTU = 1900  # longer frames than the other hosts may send
 SLOT_BYTES = 1024
@@ -36,6 +37,7 @@ TENANTS = {"plain": 2, "lone": 2, "wide": 16, "doomed": 2}
 
 # What no frame of this bed can bring about, and why.
 UNREACHABLE = {
+    "bad_tag": "frames carry no tags here, unless a test wants them to",
     "bad_offset": "payloads lie in frames; only the shm port has offsets",
     "wrong_lane": "the switch has one lane",
     "old_instance": "workers that are home to the fallback have no lives to tell apart",
@@ -102,14 +104,6 @@ print(json.dumps(counts), flush=True)
 def header_of(frame):
     """The INA header of a frame."""
     return Message(*HEADER.unpack_from(frame, ETHERNET_BYTES + IP_BYTES + UDP_BYTES))
-
-
-def ip_text(number):
-    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
-
-
-def mac_text(mac):
-    return ":".join(f"{byte:02x}" for byte in mac)
 
 
 def mac_of(namespace, interface):
@@ -218,23 +212,27 @@ class Tenant:
 class Attacker:
     """ina-hostile on the attacker's host."""
 
-    def __init__(self, bed, ina_hostile, folder, seed=1, captures=64):
+    def __init__(self, bed, ina_hostile, folder, seed=1, captures=64, at=None):
+        """`at`: another namespace and interface to send from, on the link of the first victim; as a
+        stranger only."""
         self.bed = bed
+        self.namespace, self.interface = at or (bed.hosts[ATTACKER], Host.interface)
+        self.port = bed.port(FIRST_VICTIM if at else ATTACKER)
+        self.process = None
         self.tenants = {}
         self._next_udp_port = 20_000
         self._first = {}
-        for name in TENANTS:
+        for name in [] if at else TENANTS:
             self.renew(name)
         facts = pathlib.Path(folder) / "facts.json"
         facts.write_text(json.dumps(self._facts(seed, captures)), encoding="utf-8")
-        self.process = bed.hosts[ATTACKER].start(ina_hostile, facts, stdin=subprocess.PIPE,
+        self.process = self.namespace.start(ina_hostile, facts, stdin=subprocess.PIPE,
                                                  stdout=subprocess.PIPE, text=True)
         self.attacks = {attack["name"]: attack["tenant"] or None
                         for attack in self._order(list=True)["attacks"]}
 
     def _facts(self, seed, captures):
         bed, host = self.bed, self.bed.hosts[ATTACKER]
-        switch = self.tenants["plain"].joined["address"]
         captured, victims = [], []
         for number in VICTIMS:
             frames = bed.captured(bed.hosts[number], captures)
@@ -244,9 +242,9 @@ class Attacker:
             victims.append({"mac": bed.hosts[number].mac, "ip": bed.hosts[number].ip,
                             "udp_port": int.from_bytes(sent[34:36], "big"), "job": seen.job,
                             "job_key": seen.job_key, "epoch": seen.epoch, "seq": seen.seq})
-        return {"interface": host.interface, "seed": seed, "slot_bytes": SLOT_BYTES,
-                "switch": {"mac": mac_text(switch["mac"]), "ip": ip_text(switch["ip"]),
-                           "udp_port": switch["udp_port"]},
+        return {"interface": self.interface, "seed": seed, "slot_bytes": SLOT_BYTES,
+                "switch": {"mac": mac_of(bed.switch, self.port), "ip": bed.switch_ip,
+                           "udp_port": FIRST_UDP_PORT},
                 "own": {"mac": host.mac, "ip": host.ip},
                 "kernel": {"mac": mac_of(bed.switch, "ina0"), "ip": bed.kernel_ip},
                 "sink": bed.hosts[SINK].mac, "victims": victims,
@@ -260,7 +258,7 @@ class Attacker:
             wait_until("the job to end", lambda: self._gone(name))
         self.tenants[name] = Tenant(self.bed, name, self._next_udp_port, TENANTS[name])
         self._next_udp_port += TENANTS[name]
-        if hasattr(self, "process"):
+        if self.process:
             self._order(tenant=name, **self.tenants[name].facts())
 
     def _gone(self, name):
@@ -289,8 +287,10 @@ class Attacker:
 
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        """May be called again."""
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait()
         for tenant in self.tenants.values():
             tenant.close()
 

@@ -27,9 +27,10 @@ class HostileTest(unittest.TestCase):
     def bed(self, control="", **options):
         folder = tempfile.TemporaryDirectory(prefix="ina-hostile-")
         self.addCleanup(folder.cleanup)
+        more_config = "security: {tag: siphash}\n" if options.pop("tags", False) else ""
         bed = HostileBed(**options)
         self.addCleanup(bed.close)
-        bed.start(INA_SWITCHD, folder.name, control=control)
+        bed.start(INA_SWITCHD, folder.name, more_config, control)
         self.folder = folder.name
         return bed
 
@@ -150,6 +151,26 @@ class HostileTest(unittest.TestCase):
             host.run("ip", "neighbour", "flush", "all")
         for number in hostile.VICTIMS:
             bed.hosts[number].ping(bed.kernel_ip)
+        self.expect_ok(victims)
+
+    def test_with_tags_the_victims_own_link_is_no_better(self):
+        """Right frames, keys and all, from a victim's host and from the switch's side of its link."""
+        bed = self.bed(tags=True)
+        victims = self.victims(bed)
+        wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 100)
+        victim = bed.hosts[hostile.FIRST_VICTIM]
+        for at, attacks in (((victim, victim.interface), ("spoofed", "replay")),
+                            ((bed.switch, bed.port(hostile.FIRST_VICTIM)), ("forged_results",))):
+            attacker = Attacker(bed, INA_HOSTILE, self.folder, at=at)
+            self.addCleanup(attacker.close)
+            for attack in attacks:
+                before = drops(bed.status())
+                attacker.send(attack, FRAMES, RATE_PPS)
+                self.expect_progress(bed)
+                if attack == "spoofed":  # a quarter of them with none of the addresses changed
+                    self.assertGreater(more(before, drops(bed.status())).get("bad_tag", 0),
+                                       FRAMES // 20)
+            attacker.close()
         self.expect_ok(victims)
 
     def test_a_tenant_cannot_be_at_anothers_port(self):

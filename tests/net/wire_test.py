@@ -123,6 +123,13 @@ class EveryTransport:
             for worker in workers:
                 self.expect(worker, "INA_OK")
 
+    def test_frames_with_tags(self):
+        bed = self.bed(3, "aggregator: {policy: esa, slots: 16}\nsecurity: {tag: siphash}\n")
+        for worker in [self.worker(bed, rank, 3, 20_000, 5) for rank in range(3)]:
+            self.expect(worker, "INA_OK")
+        drops = [port["drops"] for port in bed.status(INACTL)["ports"]]
+        self.assertFalse(any("bad_tag" in reasons for reasons in drops), drops)
+
     def test_large_frames(self):
         mtu, slot_bytes = (3498, 2048) if self.driver == "af_xdp" else (9000, 8192)
         bed = self.bed(2, f"aggregator: {{slots: 512, slot_bytes: {slot_bytes}}}\n", mtu=mtu)
@@ -159,13 +166,15 @@ class EveryTransport:
         self.check_idle(bed)
 
     def test_the_switch_comes_back(self):
-        bed = self.bed(2)
+        self.comes_back(self.bed(2))
+
+    def comes_back(self, bed, more=""):
         workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
         for _ in range(3):
             self.await_results(bed, 100)
             bed.daemon.kill()
             bed.daemon.wait(DEADLINE_S)
-            bed.start_switch(INA_SWITCHD, self.folder)
+            bed.start_switch(INA_SWITCHD, self.folder, more)
         self.await_results(bed, 100)
         workers[0].send_signal(signal.SIGTERM)
         for worker in workers:
@@ -220,6 +229,19 @@ class OverUdp(EveryTransport, BedTest):
                                    for rank in range(3)]:
                         self.expect(worker, "ok")
                     bed.close()
+
+
+    def test_a_second_implementation_with_tags(self):
+        bed = self.bed(2, "aggregator: {policy: esa, slots: 1024}\nfallback: {home: spill}\n"
+                          "jobs: {window_bytes: 64KiB}\nsecurity: {tag: siphash}\n")
+        for worker in [self.second_worker(bed, rank, 2, "int32", 2_000, 2) for rank in range(2)]:
+            text = self.expect(worker, "ok")
+            self.assertIn("'tagged':", text)
+            self.assertNotIn("bad tag", text)
+
+    def test_the_switch_comes_back_with_other_keys(self):
+        more = "security: {tag: siphash}\n"
+        self.comes_back(self.bed(2, more), more)
 
 
 class OverAfPacket(EveryTransport, BedTest):

@@ -24,7 +24,8 @@ struct BusyPort : NoFramePort {
     ++sent;
     return true;
   }
-  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank) {
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
+                                 const std::optional<wire::TagKeys>&) {
     return io::EndpointIndex{0};
   }
   void unbind(io::EndpointIndex) {}

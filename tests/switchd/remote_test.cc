@@ -91,6 +91,27 @@ TEST_F(RemoteTest, TwoWorkersOfATenantJoinAJob) {
   EXPECT_EQ(sw.status()["jobs"][0]["tenant"], "red");
 }
 
+TEST_F(RemoteTest, WorkersGetKeysForTags) {
+  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.tags = true; }));
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed)), HasSubstr("security.tag"));
+  const auto ask = [&](const Peer& peer, int rank, const std::string& job) {
+    Json join = join_of(kRed, rank, job);
+    join["tags"] = {"other", "siphash"};
+    const Json joined = peer.ask(join);
+    EXPECT_EQ(joined["type"], "joined") << joined;
+    EXPECT_EQ(joined["tag"]["algorithm"], "siphash");
+    return joined["tag"];
+  };
+  const Peer first(sw.tcp_address()), second(sw.tcp_address()), stranger(sw.tcp_address());
+  const Json one = ask(first, 0, "job");
+  const Json two = ask(second, 1, "job");
+  const Json three = ask(stranger, 0, "another");
+  EXPECT_NE(one["key"], two["key"]);
+  EXPECT_NE(one["key"], one["payload_key"]);
+  EXPECT_EQ(one["payload_key"], two["payload_key"]) << "the job's";
+  EXPECT_NE(one["payload_key"], three["payload_key"]);
+}
+
 TEST_F(RemoteTest, NobodyJoinsWithoutATokenOrWithAWrongOne) {
   TestSwitch sw(options());
   for (const Json& message : {join_of(""), rejoin_of(""), Json{{"type", "status"}}}) {
