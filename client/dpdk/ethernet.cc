@@ -19,7 +19,6 @@
 namespace ina::client {
 namespace {
 
-constexpr uint16_t kDescriptors = 256;
 constexpr uint32_t kDefaultMtu = 1500;
 
 constexpr std::chrono::milliseconds kXdpRetry{500};
@@ -123,6 +122,12 @@ Result<void> Ethernet::resolve_interface(const Url& url) {
   return {};
 }
 
+uint16_t Ethernet::descriptors() const {
+  // The ring of an AF_PACKET device is in its arguments.
+  if (driver_ == Driver::kAfPacket) return 256;
+  return driver_ == Driver::kAfXdp ? 2048 : 1024;
+}
+
 std::string Ethernet::arguments() const {
   if (!device_.empty()) return device_;
   if (driver_ == Driver::kAfPacket) return packet_arguments(interface_, mtu_);
@@ -154,8 +159,8 @@ Result<std::unique_ptr<io::Device>> Ethernet::open() {
     if (auto done = claim_interface(); !done) return tl::unexpected(done.error());
   auto device = open_device({.device = pci ? device_.substr(0, device_.find(',')) : arguments(),
                              .mtu = mtu_,
-                             .rx_descriptors = kDescriptors,
-                             .tx_descriptors = kDescriptors,
+                             .rx_descriptors = descriptors(),
+                             .tx_descriptors = descriptors(),
                              .copy_on_tx = true,
                              .datagrams_only = true});
   if (!device && driver_ != Driver::kOther && ::geteuid() != 0)

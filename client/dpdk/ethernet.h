@@ -34,6 +34,7 @@ class Ethernet {
   Result<void> resolve_interface(const Url& url);
   Result<void> claim_interface();
   std::string arguments() const;
+  uint16_t descriptors() const;
 
   Driver driver_ = Driver::kOther;
   std::string device_;     ///< as the URL gives it; empty: made of driver and interface
