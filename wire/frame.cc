@@ -78,26 +78,85 @@ struct UdpHeader {
 };
 static_assert(sizeof(UdpHeader) == kUdpBytes && alignof(UdpHeader) == 1);
 
-/// The INA header as little-endian words, so that it is put together, summed up and taken apart in
-/// registers. A wide load of what narrow stores have just written waits until every store before
-/// them has reached the cache, and here those go to rings that other cores read.
-///
-///   bits 0..15       16..23    24..31      32..47    48..55   56..63
-///   magic            version   type        job
-///   job_key
-///   epoch                                  seq
-///   bitmap
-///   operation_elements
-///   operation                              elements  dtype    op
-///   rank, priority   origin    phase       flags     lane     collective
-///   instance                               crc32c
-///   tag
-using InaWords = std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t)>;
+struct InaHeader {
+  Le16 magic;
+  uint8_t version;
+  uint8_t type;
+  Le32 job;
+  Le64 job_key;
+  Le32 epoch;
+  Le32 seq;
+  Le64 bitmap;
+  Le64 operation_elements;
+  Le32 operation;
+  Le16 elements;
+  uint8_t dtype;
+  uint8_t op;
+  uint8_t rank;
+  uint8_t priority;
+  uint8_t origin;
+  uint8_t phase;
+  Le16 flags;
+  uint8_t lane;
+  uint8_t collective;
+  Le32 instance;
+  Le32 crc32c;
+  Le64 tag;
+};
+static_assert(sizeof(InaHeader) == kInaHeaderBytes && alignof(InaHeader) == 1);
+static_assert(offsetof(InaHeader, magic) == 0);
+static_assert(offsetof(InaHeader, version) == 2);
+static_assert(offsetof(InaHeader, type) == 3);
+static_assert(offsetof(InaHeader, job) == 4);
+static_assert(offsetof(InaHeader, job_key) == 8);
+static_assert(offsetof(InaHeader, epoch) == 16);
+static_assert(offsetof(InaHeader, seq) == 20);
+static_assert(offsetof(InaHeader, bitmap) == 24);
+static_assert(offsetof(InaHeader, operation_elements) == 32);
+static_assert(offsetof(InaHeader, operation) == 40);
+static_assert(offsetof(InaHeader, elements) == 44);
+static_assert(offsetof(InaHeader, dtype) == 46);
+static_assert(offsetof(InaHeader, op) == 47);
+static_assert(offsetof(InaHeader, rank) == 48);
+static_assert(offsetof(InaHeader, priority) == 49);
+static_assert(offsetof(InaHeader, origin) == 50);
+static_assert(offsetof(InaHeader, phase) == 51);
+static_assert(offsetof(InaHeader, flags) == 52);
+static_assert(offsetof(InaHeader, lane) == 54);
+static_assert(offsetof(InaHeader, collective) == 55);
+static_assert(offsetof(InaHeader, instance) == 56);
+static_assert(offsetof(InaHeader, crc32c) == 60);
+static_assert(offsetof(InaHeader, tag) == 64);
+
+/// The INA header as little-endian words, in which it is put together, summed up and taken apart:
+/// in registers. A wide load of what narrow stores have just written waits until all stores before
+/// them have reached the cache, and here those go to rings that other cores read.
+class InaWords {
+ public:
+  static InaWords load(std::span<const std::byte> bytes);
+  void store(std::byte* out) const;
+
+  /// The field at this offset of InaHeader; put() is for a field that is still 0.
+  template <class T>
+  T get(size_t offset) const {
+    return static_cast<T>(words_[offset / sizeof(uint64_t)] >> shift(offset));
+  }
+  template <class T>
+  void put(size_t offset, T value) {
+    words_[offset / sizeof(uint64_t)] |= static_cast<uint64_t>(value) << shift(offset);
+  }
+  void clear_crc() {
+    constexpr size_t kOffset = offsetof(InaHeader, crc32c);
+    words_[kOffset / sizeof(uint64_t)] &= ~(uint64_t{UINT32_MAX} << shift(kOffset));
+  }
+  std::span<const uint64_t> words() const { return words_; }
+
+ private:
+  static constexpr size_t shift(size_t offset) { return offset % sizeof(uint64_t) * 8; }
+
+  std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t)> words_{};
+};
 static_assert(sizeof(InaWords) == kInaHeaderBytes);
-constexpr size_t kCrcWord = 7;
-constexpr uint64_t kWithoutCrc = 0xffff'ffff;
-constexpr size_t kVersionOffset = 2;
-constexpr size_t kTypeOffset = 3;
 
 struct NetworkHeaders {
   EthernetHeader ethernet;
@@ -144,15 +203,15 @@ uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
 
-InaWords load_words(std::span<const std::byte> bytes) {
-  InaWords words;
-  for (size_t i = 0; i < words.size(); ++i)
-    words[i] = load<Le64>(bytes.subspan(i * sizeof(uint64_t))).get();
-  return words;
+InaWords InaWords::load(std::span<const std::byte> bytes) {
+  InaWords ina;
+  for (size_t i = 0; i < ina.words_.size(); ++i)
+    ina.words_[i] = wire::load<Le64>(bytes.subspan(i * sizeof(uint64_t))).get();
+  return ina;
 }
 
-void store_words(const InaWords& words, std::byte* out) {
-  for (const uint64_t word : words) {
+void InaWords::store(std::byte* out) const {
+  for (const uint64_t word : words_) {
     Le64 raw;
     raw.set(word);
     std::memcpy(out, &raw, sizeof raw);
@@ -163,25 +222,25 @@ void store_words(const InaWords& words, std::byte* out) {
 #if defined(__x86_64__)
 const bool kHasCrcInstruction = __builtin_cpu_supports("sse4.2") != 0;
 
-[[gnu::target("sse4.2")]] uint32_t crc32c_by_instruction(uint64_t state, const InaWords& words) {
+[[gnu::target("sse4.2")]] uint32_t crc32c_by_instruction(uint64_t state,
+                                                         std::span<const uint64_t> words) {
   for (const uint64_t word : words) state = __builtin_ia32_crc32di(state, word);
   return static_cast<uint32_t>(state);
 }
 #else
 constexpr bool kHasCrcInstruction = false;
-uint32_t crc32c_by_instruction(uint64_t, const InaWords&);
+uint32_t crc32c_by_instruction(uint64_t, std::span<const uint64_t>);
 #endif
 
-/// Of a header and its payload, the CRC itself counted as 0.
-uint32_t crc_of(InaWords words, std::span<const std::byte> payload) {
-  words[kCrcWord] &= kWithoutCrc;
-  // The inversions before and after are the caller's.
+uint32_t crc_of(InaWords ina, std::span<const std::byte> payload) {
+  ina.clear_crc();
+  // ISA-L, and the instruction, leave the inversions before and after to their caller.
   uint32_t state = ~uint32_t{0};
   if (kHasCrcInstruction) {
-    state = crc32c_by_instruction(state, words);
+    state = crc32c_by_instruction(state, ina.words());
   } else {
     std::byte bytes[kInaHeaderBytes];
-    store_words(words, bytes);
+    ina.store(bytes);
     state = crc32c_update(state, bytes, sizeof bytes);
   }
   return ~crc32c_update(state, payload.data(), payload.size());
@@ -190,50 +249,52 @@ uint32_t crc_of(InaWords words, std::span<const std::byte> payload) {
 /// With its CRC.
 InaWords sealed(const Envelope& envelope, const Message& message,
                 std::span<const std::byte> payload) {
-  const auto byte = [](auto value) { return uint64_t{static_cast<uint8_t>(value)}; };
-  InaWords words{
-      uint64_t{kMagic} | byte(kProtocolVersion) << 16 | byte(message.type) << 24 |
-          uint64_t{value(envelope.job)} << 32,
-      envelope.job_key,
-      uint64_t{message.epoch} | uint64_t{message.seq} << 32,
-      message.bitmap,
-      message.operation_elements,
-      uint64_t{message.operation} | uint64_t{message.elements} << 32 | byte(message.dtype) << 48 |
-          byte(message.op) << 56,
-      byte(message.rank) | byte(message.priority) << 8 | byte(message.origin) << 16 |
-          byte(message.phase) << 24 | uint64_t{message.flags} << 32 | byte(message.lane) << 48 |
-          byte(message.collective) << 56,
-      message.instance,
-      envelope.tag,
-  };
-  words[kCrcWord] |= uint64_t{crc_of(words, payload)} << 32;
-  return words;
+  InaWords ina;
+  ina.put(offsetof(InaHeader, magic), kMagic);
+  ina.put(offsetof(InaHeader, version), kProtocolVersion);
+  ina.put(offsetof(InaHeader, type), message.type);
+  ina.put(offsetof(InaHeader, job), value(envelope.job));
+  ina.put(offsetof(InaHeader, job_key), envelope.job_key);
+  ina.put(offsetof(InaHeader, epoch), message.epoch);
+  ina.put(offsetof(InaHeader, seq), message.seq);
+  ina.put(offsetof(InaHeader, bitmap), message.bitmap);
+  ina.put(offsetof(InaHeader, operation_elements), message.operation_elements);
+  ina.put(offsetof(InaHeader, operation), message.operation);
+  ina.put(offsetof(InaHeader, elements), message.elements);
+  ina.put(offsetof(InaHeader, dtype), message.dtype);
+  ina.put(offsetof(InaHeader, op), message.op);
+  ina.put(offsetof(InaHeader, rank), message.rank);
+  ina.put(offsetof(InaHeader, priority), message.priority);
+  ina.put(offsetof(InaHeader, origin), message.origin);
+  ina.put(offsetof(InaHeader, phase), message.phase);
+  ina.put(offsetof(InaHeader, flags), message.flags);
+  ina.put(offsetof(InaHeader, lane), static_cast<uint8_t>(message.lane));
+  ina.put(offsetof(InaHeader, collective), message.collective);
+  ina.put(offsetof(InaHeader, instance), message.instance);
+  ina.put(offsetof(InaHeader, tag), envelope.tag);
+  ina.put(offsetof(InaHeader, crc32c), crc_of(ina, payload));
+  return ina;
 }
 
-Message message_from(const InaWords& words) {
-  const auto byte = [&words](size_t word, int shift) {
-    return static_cast<uint8_t>(words[word] >> shift);
-  };
-  const auto low = [&words](size_t word) { return static_cast<uint32_t>(words[word]); };
-  const auto high = [&words](size_t word) { return static_cast<uint32_t>(words[word] >> 32); };
+Message message_from(const InaWords& ina) {
   Message message;
-  message.type = Type{byte(0, 24)};
-  message.epoch = low(2);
-  message.seq = high(2);
-  message.bitmap = words[3];
-  message.operation_elements = words[4];
-  message.operation = low(5);
-  message.elements = static_cast<uint16_t>(high(5));
-  message.dtype = DType{byte(5, 48)};
-  message.op = Op{byte(5, 56)};
-  message.rank = Rank{byte(6, 0)};
-  message.priority = byte(6, 8);
-  message.origin = Origin{byte(6, 16)};
-  message.phase = Phase{byte(6, 24)};
-  message.flags = static_cast<uint16_t>(high(6));
-  message.lane = byte(6, 48);
-  message.collective = Collective{byte(6, 56)};
-  message.instance = low(7);
+  message.bitmap = ina.get<uint64_t>(offsetof(InaHeader, bitmap));
+  message.operation_elements = ina.get<uint64_t>(offsetof(InaHeader, operation_elements));
+  message.operation = ina.get<uint32_t>(offsetof(InaHeader, operation));
+  message.epoch = ina.get<uint32_t>(offsetof(InaHeader, epoch));
+  message.seq = ina.get<uint32_t>(offsetof(InaHeader, seq));
+  message.instance = ina.get<uint32_t>(offsetof(InaHeader, instance));
+  message.elements = ina.get<uint16_t>(offsetof(InaHeader, elements));
+  message.flags = ina.get<uint16_t>(offsetof(InaHeader, flags));
+  message.type = Type{ina.get<uint8_t>(offsetof(InaHeader, type))};
+  message.dtype = DType{ina.get<uint8_t>(offsetof(InaHeader, dtype))};
+  message.op = Op{ina.get<uint8_t>(offsetof(InaHeader, op))};
+  message.collective = Collective{ina.get<uint8_t>(offsetof(InaHeader, collective))};
+  message.rank = Rank{ina.get<uint8_t>(offsetof(InaHeader, rank))};
+  message.priority = ina.get<uint8_t>(offsetof(InaHeader, priority));
+  message.origin = Origin{ina.get<uint8_t>(offsetof(InaHeader, origin))};
+  message.phase = Phase{ina.get<uint8_t>(offsetof(InaHeader, phase))};
+  message.lane = ina.get<uint8_t>(offsetof(InaHeader, lane));
   return message;
 }
 
@@ -292,25 +353,25 @@ tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
 /// Magic and version come first: another version's header may have another length.
 tl::expected<InaWords, DropReason> parse_ina(Bytes bytes) {
   const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
-  if (bytes.size() < kTypeOffset) return drop(DropReason::kTruncated);
+  if (bytes.size() < offsetof(InaHeader, type)) return drop(DropReason::kTruncated);
   if (load<Le16>(bytes).get() != kMagic) return drop(DropReason::kNotIna);
-  const auto version = static_cast<uint8_t>(bytes[kVersionOffset]);
+  const auto version = static_cast<uint8_t>(bytes[offsetof(InaHeader, version)]);
   if (version != kProtocolVersion) return drop(DropReason::kVersion);
   if (bytes.size() < kInaHeaderBytes) return drop(DropReason::kTruncated);
-  const InaWords words = load_words(bytes);
-  if (words[kCrcWord] >> 32 != crc_of(words, bytes.subspan(kInaHeaderBytes)))
+  const auto ina = InaWords::load(bytes);
+  if (ina.get<uint32_t>(offsetof(InaHeader, crc32c)) != crc_of(ina, bytes.subspan(kInaHeaderBytes)))
     return drop(DropReason::kCrc);
-  return words;
+  return ina;
 }
 
 /// Fills all of `frame` but the addresses.
 tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
-  const auto words = parse_ina(content);
-  if (!words) return tl::unexpected(words.error());
-  frame.envelope.job = JobId{static_cast<uint32_t>((*words)[0] >> 32)};
-  frame.envelope.job_key = (*words)[1];
-  frame.envelope.tag = (*words)[8];
-  frame.message = message_from(*words);
+  const auto ina = parse_ina(content);
+  if (!ina) return tl::unexpected(ina.error());
+  frame.envelope.job = JobId{ina->get<uint32_t>(offsetof(InaHeader, job))};
+  frame.envelope.job_key = ina->get<uint64_t>(offsetof(InaHeader, job_key));
+  frame.envelope.tag = ina->get<uint64_t>(offsetof(InaHeader, tag));
+  frame.message = message_from(*ina);
   const Bytes payload = content.subspan(kInaHeaderBytes);
   frame.payload = payload.data();
   frame.payload_bytes = static_cast<uint32_t>(payload.size());
@@ -350,14 +411,14 @@ size_t encode_headers(const Envelope& envelope, const Message& message,
   headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
   headers.udp.checksum.set(0);
 
-  store_words(sealed(envelope, message, payload), out.data() + sizeof headers);
+  sealed(envelope, message, payload).store(out.data() + sizeof headers);
   return kFrameHeaderBytes;
 }
 
 size_t encode_ina_header(const Envelope& envelope, const Message& message,
                          std::span<const std::byte> payload, std::span<std::byte> out) {
   if (out.size() < kInaHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
-  store_words(sealed(envelope, message, payload), out.data());
+  sealed(envelope, message, payload).store(out.data());
   return kInaHeaderBytes;
 }
 
@@ -377,7 +438,7 @@ tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes)
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,
                    std::span<const std::byte> payload) {
-  return crc_of(load_words(ina_header), payload);
+  return crc_of(InaWords::load(ina_header), payload);
 }
 
 }  // namespace ina::wire
