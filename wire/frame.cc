@@ -6,10 +6,10 @@
 #include <immintrin.h>
 #endif
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <new>
 
 namespace ina::wire {
@@ -83,27 +83,86 @@ struct UdpHeader {
 };
 static_assert(sizeof(UdpHeader) == kUdpBytes && alignof(UdpHeader) == 1);
 
-/// The INA header as little-endian words, so that it is put together, summed up and taken apart in
-/// registers. A wide load of what narrow stores have just written waits until every store before
-/// them has reached the cache, and here those go to rings that other cores read.
-///
-///   bits 0..15       16..23    24..31      32..47    48..55   56..63
-///   magic            version   type        job
-///   job_key
-///   epoch                                  seq
-///   bitmap
-///   operation_elements
-///   operation                              elements  dtype    op
-///   rank, priority   origin    phase       flags     lane     collective
-///   instance                               crc32c
-///   tag
-using InaWords = std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t)>;
+struct InaHeader {
+  Le16 magic;
+  uint8_t version;
+  uint8_t type;
+  Le32 job;
+  Le64 job_key;
+  Le32 epoch;
+  Le32 seq;
+  Le64 bitmap;
+  Le64 operation_elements;
+  Le32 operation;
+  Le16 elements;
+  uint8_t dtype;
+  uint8_t op;
+  uint8_t rank;
+  uint8_t priority;
+  uint8_t origin;
+  uint8_t phase;
+  Le16 flags;
+  uint8_t lane;
+  uint8_t collective;
+  Le32 instance;
+  Le32 crc32c;
+  Le64 tag;
+};
+static_assert(sizeof(InaHeader) == kInaHeaderBytes && alignof(InaHeader) == 1);
+static_assert(offsetof(InaHeader, magic) == 0);
+static_assert(offsetof(InaHeader, version) == 2);
+static_assert(offsetof(InaHeader, type) == 3);
+static_assert(offsetof(InaHeader, job) == 4);
+static_assert(offsetof(InaHeader, job_key) == 8);
+static_assert(offsetof(InaHeader, epoch) == 16);
+static_assert(offsetof(InaHeader, seq) == 20);
+static_assert(offsetof(InaHeader, bitmap) == 24);
+static_assert(offsetof(InaHeader, operation_elements) == 32);
+static_assert(offsetof(InaHeader, operation) == 40);
+static_assert(offsetof(InaHeader, elements) == 44);
+static_assert(offsetof(InaHeader, dtype) == 46);
+static_assert(offsetof(InaHeader, op) == 47);
+static_assert(offsetof(InaHeader, rank) == 48);
+static_assert(offsetof(InaHeader, priority) == 49);
+static_assert(offsetof(InaHeader, origin) == 50);
+static_assert(offsetof(InaHeader, phase) == 51);
+static_assert(offsetof(InaHeader, flags) == 52);
+static_assert(offsetof(InaHeader, lane) == 54);
+static_assert(offsetof(InaHeader, collective) == 55);
+static_assert(offsetof(InaHeader, instance) == 56);
+static_assert(offsetof(InaHeader, crc32c) == 60);
+static_assert(offsetof(InaHeader, tag) == 64);
+
+/// The INA header as little-endian words, in which it is put together, summed up and taken apart:
+/// in registers. A wide load of what narrow stores have just written waits until all stores before
+/// them have reached the cache, and here those go to rings that other cores read.
+class InaWords {
+ public:
+  static InaWords load(std::span<const std::byte> bytes);
+  void store(std::byte* out) const;
+
+  /// The field at this offset of InaHeader; put() is for a field that is still 0.
+  template <class T>
+  T get(size_t offset) const {
+    return static_cast<T>(words_[offset / sizeof(uint64_t)] >> shift(offset));
+  }
+  template <class T>
+  void put(size_t offset, T value) {
+    words_[offset / sizeof(uint64_t)] |= static_cast<uint64_t>(value) << shift(offset);
+  }
+  template <class T>
+  void clear(size_t offset) {
+    words_[offset / sizeof(uint64_t)] &=
+        ~(uint64_t{std::numeric_limits<T>::max()} << shift(offset));
+  }
+  std::span<const uint64_t> words() const { return words_; }
+
+ private:
+  static constexpr size_t shift(size_t offset) { return offset % sizeof(uint64_t) * 8; }
+
+  std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t)> words_{};
+};
 static_assert(sizeof(InaWords) == kInaHeaderBytes);
-constexpr size_t kCrcWord = 7;
-constexpr size_t kTagWord = 8;
-constexpr uint64_t kWithoutCrc = 0xffff'ffff;
-constexpr size_t kVersionOffset = 2;
-constexpr size_t kTypeOffset = 3;
 
 struct NetworkHeaders {
   EthernetHeader ethernet;
@@ -165,15 +224,15 @@ uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
 
-InaWords load_words(std::span<const std::byte> bytes) {
-  InaWords words;
-  for (size_t i = 0; i < words.size(); ++i)
-    words[i] = load<Le64>(bytes.subspan(i * sizeof(uint64_t))).get();
-  return words;
+InaWords InaWords::load(std::span<const std::byte> bytes) {
+  InaWords ina;
+  for (size_t i = 0; i < ina.words_.size(); ++i)
+    ina.words_[i] = wire::load<Le64>(bytes.subspan(i * sizeof(uint64_t))).get();
+  return ina;
 }
 
-void store_words(std::span<const uint64_t> words, std::byte* out) {
-  for (const uint64_t word : words) {
+void InaWords::store(std::byte* out) const {
+  for (const uint64_t word : words_) {
     Le64 raw;
     raw.set(word);
     std::memcpy(out, &raw, sizeof raw);
@@ -184,25 +243,25 @@ void store_words(std::span<const uint64_t> words, std::byte* out) {
 #if defined(__x86_64__)
 const bool kHasCrcInstruction = __builtin_cpu_supports("sse4.2") != 0;
 
-[[gnu::target("sse4.2")]] uint32_t crc32c_by_instruction(uint64_t state, const InaWords& words) {
+[[gnu::target("sse4.2")]] uint32_t crc32c_by_instruction(uint64_t state,
+                                                         std::span<const uint64_t> words) {
   for (const uint64_t word : words) state = __builtin_ia32_crc32di(state, word);
   return static_cast<uint32_t>(state);
 }
 #else
 constexpr bool kHasCrcInstruction = false;
-uint32_t crc32c_by_instruction(uint64_t, const InaWords&);
+uint32_t crc32c_by_instruction(uint64_t, std::span<const uint64_t>);
 #endif
 
-/// Of a header and its payload, the CRC itself counted as 0.
-uint32_t crc_of(InaWords words, std::span<const std::byte> payload) {
-  words[kCrcWord] &= kWithoutCrc;
-  // The inversions before and after are the caller's.
+uint32_t crc_of(InaWords ina, std::span<const std::byte> payload) {
+  ina.clear<uint32_t>(offsetof(InaHeader, crc32c));
+  // ISA-L, and the instruction, leave the inversions before and after to their caller.
   uint32_t state = ~uint32_t{0};
   if (kHasCrcInstruction) {
-    state = crc32c_by_instruction(state, words);
+    state = crc32c_by_instruction(state, ina.words());
   } else {
     std::byte bytes[kInaHeaderBytes];
-    store_words(words, bytes);
+    ina.store(bytes);
     state = crc32c_update(state, bytes, sizeof bytes);
   }
   const uint32_t crc = ~crc32c_update(state, payload.data(), payload.size());
@@ -210,75 +269,82 @@ uint32_t crc_of(InaWords words, std::span<const std::byte> payload) {
   return crc;
 }
 
-/// Of a header, whose own tag and CRC count as 0, what is around it, and the payload's hash.
-uint64_t tag_of(const Envelope& envelope, const InaWords& ina, size_t payload_bytes,
-                const Seal& seal) {
-  constexpr size_t kAround = 3;
-  // Addresses as on the wire, in network byte order.
-  const auto swapped = [](uint64_t high, uint64_t low, int bits) {
-    return __builtin_bswap64(high << (64 - bits) | low << (64 - 2 * bits));
-  };
-  std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t) + kAround> words{
-      swapped(envelope.source.ip, envelope.destination.ip, 32),
-      swapped(envelope.source.udp_port, envelope.destination.udp_port, 16) | uint64_t{payload_bytes}
-                                                                                 << 32};
-  std::copy(ina.begin(), ina.end(), words.begin() + 2);
-  words[2 + kCrcWord] &= kWithoutCrc;
-  words[2 + kTagWord] = 0;
-  words.back() = seal.payload_hash;
-  std::byte bytes[sizeof words];
-  store_words(words, bytes);
-  return siphash(seal.key, bytes);
+/// What a tag is made of, beside the payload in its hash.
+struct TagInput {
+  Be32 source_ip;
+  Be32 destination_ip;
+  Be16 source_port;
+  Be16 destination_port;
+  Le32 payload_bytes;
+  std::byte ina[kInaHeaderBytes];  ///< its checksum and tag 0
+  Le64 payload_hash;
+};
+static_assert(sizeof(TagInput) == 16 + kInaHeaderBytes + 8 && alignof(TagInput) == 1);
+
+uint64_t tag_of(const Envelope& envelope, InaWords ina, size_t payload_bytes, const Seal& seal) {
+  ina.clear<uint32_t>(offsetof(InaHeader, crc32c));
+  ina.clear<uint64_t>(offsetof(InaHeader, tag));
+  TagInput input;
+  input.source_ip.set(envelope.source.ip);
+  input.destination_ip.set(envelope.destination.ip);
+  input.source_port.set(envelope.source.udp_port);
+  input.destination_port.set(envelope.destination.udp_port);
+  input.payload_bytes.set(static_cast<uint32_t>(payload_bytes));
+  ina.store(input.ina);
+  input.payload_hash.set(seal.payload_hash);
+  return siphash(seal.key, std::as_bytes(std::span(&input, 1)));
 }
 
 /// With its tag and its CRC, which covers the tag.
 InaWords sealed(const Envelope& envelope, const Message& message,
                 std::span<const std::byte> payload, const Seal* seal) {
-  const auto byte = [](auto value) { return uint64_t{static_cast<uint8_t>(value)}; };
-  InaWords words{
-      uint64_t{kMagic} | byte(kProtocolVersion) << 16 | byte(message.type) << 24 |
-          uint64_t{value(envelope.job)} << 32,
-      envelope.job_key,
-      uint64_t{message.epoch} | uint64_t{message.seq} << 32,
-      message.bitmap,
-      message.operation_elements,
-      uint64_t{message.operation} | uint64_t{message.elements} << 32 | byte(message.dtype) << 48 |
-          byte(message.op) << 56,
-      byte(message.rank) | byte(message.priority) << 8 | byte(message.origin) << 16 |
-          byte(message.phase) << 24 | uint64_t{message.flags} << 32 | byte(message.lane) << 48 |
-          byte(message.collective) << 56,
-      message.instance,
-      envelope.tag,
-  };
-  if (seal) words[kTagWord] = tag_of(envelope, words, payload.size(), *seal);
-  words[kCrcWord] |= uint64_t{crc_of(words, payload)} << 32;
-  return words;
+  InaWords ina;
+  ina.put(offsetof(InaHeader, magic), kMagic);
+  ina.put(offsetof(InaHeader, version), kProtocolVersion);
+  ina.put(offsetof(InaHeader, type), message.type);
+  ina.put(offsetof(InaHeader, job), value(envelope.job));
+  ina.put(offsetof(InaHeader, job_key), envelope.job_key);
+  ina.put(offsetof(InaHeader, epoch), message.epoch);
+  ina.put(offsetof(InaHeader, seq), message.seq);
+  ina.put(offsetof(InaHeader, bitmap), message.bitmap);
+  ina.put(offsetof(InaHeader, operation_elements), message.operation_elements);
+  ina.put(offsetof(InaHeader, operation), message.operation);
+  ina.put(offsetof(InaHeader, elements), message.elements);
+  ina.put(offsetof(InaHeader, dtype), message.dtype);
+  ina.put(offsetof(InaHeader, op), message.op);
+  ina.put(offsetof(InaHeader, rank), message.rank);
+  ina.put(offsetof(InaHeader, priority), message.priority);
+  ina.put(offsetof(InaHeader, origin), message.origin);
+  ina.put(offsetof(InaHeader, phase), message.phase);
+  ina.put(offsetof(InaHeader, flags), message.flags);
+  ina.put(offsetof(InaHeader, lane), static_cast<uint8_t>(message.lane));
+  ina.put(offsetof(InaHeader, collective), message.collective);
+  ina.put(offsetof(InaHeader, instance), message.instance);
+  ina.put(offsetof(InaHeader, tag),
+          seal ? tag_of(envelope, ina, payload.size(), *seal) : envelope.tag);
+  ina.put(offsetof(InaHeader, crc32c), crc_of(ina, payload));
+  return ina;
 }
 
-Message message_from(const InaWords& words) {
-  const auto byte = [&words](size_t word, int shift) {
-    return static_cast<uint8_t>(words[word] >> shift);
-  };
-  const auto low = [&words](size_t word) { return static_cast<uint32_t>(words[word]); };
-  const auto high = [&words](size_t word) { return static_cast<uint32_t>(words[word] >> 32); };
+Message message_from(const InaWords& ina) {
   Message message;
-  message.type = Type{byte(0, 24)};
-  message.epoch = low(2);
-  message.seq = high(2);
-  message.bitmap = words[3];
-  message.operation_elements = words[4];
-  message.operation = low(5);
-  message.elements = static_cast<uint16_t>(high(5));
-  message.dtype = DType{byte(5, 48)};
-  message.op = Op{byte(5, 56)};
-  message.rank = Rank{byte(6, 0)};
-  message.priority = byte(6, 8);
-  message.origin = Origin{byte(6, 16)};
-  message.phase = Phase{byte(6, 24)};
-  message.flags = static_cast<uint16_t>(high(6));
-  message.lane = byte(6, 48);
-  message.collective = Collective{byte(6, 56)};
-  message.instance = low(7);
+  message.bitmap = ina.get<uint64_t>(offsetof(InaHeader, bitmap));
+  message.operation_elements = ina.get<uint64_t>(offsetof(InaHeader, operation_elements));
+  message.operation = ina.get<uint32_t>(offsetof(InaHeader, operation));
+  message.epoch = ina.get<uint32_t>(offsetof(InaHeader, epoch));
+  message.seq = ina.get<uint32_t>(offsetof(InaHeader, seq));
+  message.instance = ina.get<uint32_t>(offsetof(InaHeader, instance));
+  message.elements = ina.get<uint16_t>(offsetof(InaHeader, elements));
+  message.flags = ina.get<uint16_t>(offsetof(InaHeader, flags));
+  message.type = Type{ina.get<uint8_t>(offsetof(InaHeader, type))};
+  message.dtype = DType{ina.get<uint8_t>(offsetof(InaHeader, dtype))};
+  message.op = Op{ina.get<uint8_t>(offsetof(InaHeader, op))};
+  message.collective = Collective{ina.get<uint8_t>(offsetof(InaHeader, collective))};
+  message.rank = Rank{ina.get<uint8_t>(offsetof(InaHeader, rank))};
+  message.priority = ina.get<uint8_t>(offsetof(InaHeader, priority));
+  message.origin = Origin{ina.get<uint8_t>(offsetof(InaHeader, origin))};
+  message.phase = Phase{ina.get<uint8_t>(offsetof(InaHeader, phase))};
+  message.lane = ina.get<uint8_t>(offsetof(InaHeader, lane));
   return message;
 }
 
@@ -337,22 +403,22 @@ tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
 /// Magic and version come first: another version's header may have another length.
 tl::expected<InaWords, DropReason> parse_ina(Bytes bytes) {
   const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
-  if (bytes.size() < kTypeOffset) return drop(DropReason::kTruncated);
+  if (bytes.size() < offsetof(InaHeader, type)) return drop(DropReason::kTruncated);
   if (load<Le16>(bytes).get() != kMagic) return drop(DropReason::kNotIna);
-  const auto version = static_cast<uint8_t>(bytes[kVersionOffset]);
+  const auto version = static_cast<uint8_t>(bytes[offsetof(InaHeader, version)]);
   if (version != kProtocolVersion) return drop(DropReason::kVersion);
   if (bytes.size() < kInaHeaderBytes) return drop(DropReason::kTruncated);
-  return load_words(bytes);
+  return InaWords::load(bytes);
 }
 
 /// Fills all of `frame` but the addresses.
 tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
-  const auto words = parse_ina(content);
-  if (!words) return tl::unexpected(words.error());
-  frame.envelope.job = JobId{static_cast<uint32_t>((*words)[0] >> 32)};
-  frame.envelope.job_key = (*words)[1];
-  frame.envelope.tag = (*words)[kTagWord];
-  frame.message = message_from(*words);
+  const auto ina = parse_ina(content);
+  if (!ina) return tl::unexpected(ina.error());
+  frame.envelope.job = JobId{ina->get<uint32_t>(offsetof(InaHeader, job))};
+  frame.envelope.job_key = ina->get<uint64_t>(offsetof(InaHeader, job_key));
+  frame.envelope.tag = ina->get<uint64_t>(offsetof(InaHeader, tag));
+  frame.message = message_from(*ina);
   const Bytes payload = content.subspan(kInaHeaderBytes);
   frame.payload = payload.data();
   frame.payload_bytes = static_cast<uint32_t>(payload.size());
@@ -361,7 +427,7 @@ tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
 
 /// It lies before its payload.
 InaWords header_of(const Frame& frame) {
-  return load_words({frame.payload - kInaHeaderBytes, kInaHeaderBytes});
+  return InaWords::load({frame.payload - kInaHeaderBytes, kInaHeaderBytes});
 }
 
 tl::expected<Frame, DropReason> checked(const tl::expected<Frame, DropReason>& frame) {
@@ -403,7 +469,7 @@ size_t encode_headers(const Envelope& envelope, const Message& message,
   headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
   headers.udp.checksum.set(0);
 
-  store_words(sealed(envelope, message, payload, seal), out.data() + sizeof headers);
+  sealed(envelope, message, payload, seal).store(out.data() + sizeof headers);
   return kFrameHeaderBytes;
 }
 
@@ -411,7 +477,7 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
                          std::span<const std::byte> payload, std::span<std::byte> out,
                          const Seal* seal) {
   if (out.size() < kInaHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
-  store_words(sealed(envelope, message, payload, seal), out.data());
+  sealed(envelope, message, payload, seal).store(out.data());
   return kInaHeaderBytes;
 }
 
@@ -435,19 +501,21 @@ tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes)
 }
 
 bool crc_matches(const Frame& frame) noexcept {
-  const InaWords words = header_of(frame);
-  return words[kCrcWord] >> 32 == crc_of(words, {frame.payload, frame.payload_bytes});
+  const InaWords ina = header_of(frame);
+  return ina.get<uint32_t>(offsetof(InaHeader, crc32c)) ==
+         crc_of(ina, {frame.payload, frame.payload_bytes});
 }
 
 bool tag_matches(const Frame& frame, const Seal& seal) noexcept {
-  const InaWords words = header_of(frame);
+  const InaWords ina = header_of(frame);
   // One comparison of words, which takes as long whatever differs.
-  return (tag_of(frame.envelope, words, frame.payload_bytes, seal) ^ words[kTagWord]) == 0;
+  return (tag_of(frame.envelope, ina, frame.payload_bytes, seal) ^
+          ina.get<uint64_t>(offsetof(InaHeader, tag))) == 0;
 }
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,
                    std::span<const std::byte> payload) {
-  return crc_of(load_words(ina_header), payload);
+  return crc_of(InaWords::load(ina_header), payload);
 }
 
 }  // namespace ina::wire
