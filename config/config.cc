@@ -327,6 +327,12 @@ class Loader {
                       "with {} bytes of headers",
                       index, port.mtu_bytes, mtu->remark(), needed - port.mtu_bytes,
                       config_.aggregator.slot_bytes, slot_bytes->remark(), kHeaderBytesInMtu));
+    const auto vlan = source(given, "vlan");
+    const auto vlans = source(given, "vlans");
+    if (vlan && vlans && !port.vlans.empty() &&
+        std::ranges::find(port.vlans, port.vlan) == port.vlans.end())
+      report(vlans->place, fmt::format("ports[{}].vlans: {} is missing, which is ports[{}].vlan{}",
+                                       index, port.vlan, index, vlan->remark()));
     const auto udp_port = source(given, "udp_port");
     const auto lcores = source(given_["switch"], "lcores");
     const uint32_t last = port.udp_port + config_.switchd.lcores - 1;

@@ -154,8 +154,10 @@ struct PortConfig {
   std::string name{};
   PortType type = PortType::kShm;
   // The rest is meaningful for PortType::kEthdev only.
-  std::string device{};  ///< devargs or PCI address
-  uint32_t ip = 0;       ///< host byte order
+  std::string device{};           ///< devargs or PCI address
+  uint32_t ip = 0;                ///< host byte order
+  uint16_t vlan = 0;              ///< of the switch itself; 0: no tag
+  std::vector<uint16_t> vlans{};  ///< that may pass; empty: all
   uint16_t udp_port = 7584;
   uint32_t mtu_bytes = 1500;
   uint16_t rx_descriptors = 512;

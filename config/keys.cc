@@ -377,6 +377,30 @@ Key text_list(std::string_view section, std::string_view name, std::string_view 
   return {section, name, "", "list of texts", help, set, show};
 }
 
+constexpr uint64_t kLastVlan = 4094;
+
+template <class At>
+Key vlan_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+  const std::string range = fmt::format("list of 0..{}", kLastVlan);
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    if (node.kind != Node::Kind::kList) return expected_scalar(node, "a list of VLANs");
+    std::vector<uint16_t> vlans;
+    for (const Node& item : node.items) {
+      const auto vlan = read_number(item, Notation::kCount);
+      if (!vlan) return vlan.error();
+      if (vlan->negative || vlan->value > kLastVlan)
+        return fmt::format("{} is not in 0..{}", describe(item), kLastVlan);
+      vlans.push_back(static_cast<uint16_t>(vlan->value));
+    }
+    at(target) = std::move(vlans);
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    return fmt::format("[{}]", fmt::join(at(target), ", "));
+  };
+  return {section, name, "", range, help, set, show};
+}
+
 /// Four decimal numbers; nothing if it is anything else.
 std::optional<uint32_t> parse_ipv4(std::string_view text) {
   uint32_t ip = 0;
@@ -624,6 +648,12 @@ std::vector<Key> make_keys() {
     required(for_ethdev(ipv4("ports", "ip",
                              "The switch's address on this port.",
                              INA_AT(port->ip)))),
+    for_ethdev(number("ports", "vlan", "", 0, kLastVlan,
+                      "VLAN of the switch's address on this port: of what it takes, answers and sends there. 0: without a tag.",
+                      INA_AT(port->vlan))),
+    for_ethdev(vlan_list("ports", "vlans",
+                         "VLANs whose frames may pass the port when they are forwarded; 0: without a tag. Empty: all.",
+                         INA_AT(port->vlans))),
     for_ethdev(number("ports", "udp_port", "", 1, 65535,
                       "UDP port of the first lcore; the others listen on the ports after it.",
                       INA_AT(port->udp_port))),

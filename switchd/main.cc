@@ -91,11 +91,17 @@ bool is_bridged(const config::Config& config) {
          std::ranges::count(config.ports, config::PortType::kEthdev, &config::PortConfig::type) > 1;
 }
 
+bool may_pass(uint16_t vlan, const config::PortConfig& port) {
+  return port.vlans.empty() || std::ranges::find(port.vlans, vlan) != port.vlans.end();
+}
+
 Result<bridge::BridgeConfig> bridge_config(const config::Config& config) {
   bridge::BridgeConfig bridge;
   bridge.mac_entries = config.bridge.mac_entries;
   bridge.ageing_ns = config.bridge.ageing_us * 1000;
   bridge.storm_limit_frames_per_s = config.bridge.storm_limit_frames_per_s;
+  for (const config::PortConfig& port : config.ports)
+    if (port.type == config::PortType::kEthdev) bridge.vlans.push_back(port.vlans);
   if (::getrandom(&bridge.hash_seed, sizeof(bridge.hash_seed), 0) != sizeof(bridge.hash_seed))
     return fail(INA_ERR_INTERNAL, "no random number from the kernel for the table of addresses");
   return bridge;
@@ -113,11 +119,11 @@ std::string_view steering_of(const io::EthdevPort& port) {
 Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
   std::vector<PortLanes> ports;
   const bool bridged = is_bridged(config);
-  std::vector<uint32_t> switch_ips;
+  std::vector<io::SwitchAddress> addresses;
   uint32_t queued_buffers = 0;
   for (const config::PortConfig& port : config.ports) {
     if (port.type != config::PortType::kEthdev) continue;
-    switch_ips.push_back(port.ip);
+    addresses.push_back({port.ip, port.vlan});
     queued_buffers += port.tx_descriptors;
   }
   for (const config::PortConfig& port : config.ports) {
@@ -126,6 +132,7 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
     ethdev.name = port.name;
     ethdev.device = port.device;
     ethdev.ip = port.ip;
+    ethdev.vlan = port.vlan;
     ethdev.udp_port = port.udp_port;
     ethdev.lanes = static_cast<uint16_t>(config.switchd.lcores);
     ethdev.mtu = port.mtu_bytes;
@@ -135,7 +142,8 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
     ethdev.ecn = config.congestion.ecn;
     if (bridged) {
       ethdev.bridged = true;
-      ethdev.switch_ips = switch_ips;
+      for (const io::SwitchAddress& address : addresses)
+        if (may_pass(address.vlan, port)) ethdev.switch_addresses.push_back(address);
       ethdev.lent_buffers = queued_buffers - port.tx_descriptors;
     }
     auto opened = io::EthdevPort::open(ethdev);

@@ -40,6 +40,7 @@
   /* lanes */                                                                         \
   X(kHandOverFull, "handover_full", "the ring to the lane that it was for is full")   \
   /* bridge: not for the switch, and not to be passed on */                           \
+  X(kVlan, "vlan", "VLAN that the port is no member of")                              \
   X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
   X(kLinkLocal, "link_local", "group address that no switch passes on")               \
   X(kSamePort, "same_port", "destination lies behind the port that it came in by")    \

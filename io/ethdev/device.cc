@@ -133,7 +133,7 @@ Result<void> Device::configure(const DeviceConfig& config) {
                         !config.copy_on_tx && queues_ == config.lanes &&
                         copies_on_tx(driver, info.device);
   if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-  choose_offloads(info, conf);
+  choose_offloads(config, info, conf);
   if (queues_ > 1) conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kSpreadBy;
   if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
   if (const int error = rte_eth_dev_configure(port_id_, queues_, queues_, &conf); error != 0)
@@ -157,8 +157,14 @@ Result<void> Device::configure(const DeviceConfig& config) {
   return {};
 }
 
-/// What the device can do about checksums.
-void Device::choose_offloads(const rte_eth_dev_info& info, rte_eth_conf& conf) {
+/// What the device can do about tags and checksums.
+void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
+                             rte_eth_conf& conf) {
+  if (config.strips_tags)
+    conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
+  inserts_tags_ =
+      config.inserts_tags && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_VLAN_INSERT) != 0;
+  if (inserts_tags_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_VLAN_INSERT;
   conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
   if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) return;
   conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;

@@ -25,6 +25,8 @@ struct DeviceConfig {
   uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
   uint16_t lanes = 1;         ///< threads that use it; each gets a queue pair if there are enough
   uint32_t ring_frames = 0;   ///< that may lie in a ring from one lane to another
+  bool inserts_tags = false;  ///< if it can: buffers with RTE_MBUF_F_TX_VLAN may be sent
+  bool strips_tags = false;   ///< if it can
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
 };
 
@@ -72,6 +74,8 @@ class Device {
   uint32_t frame_bytes() const { return frame_bytes_; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return sends_from_outside_; }
+  /// As asked for, and it can.
+  bool inserts_tags() const { return inserts_tags_; }
   /// Checksums that the device completes in the frames of messages, as flags of a buffer.
   uint64_t tx_checksums() const { return tx_checksums_; }
   /// Buffers to send from: whole frames, or only headers if sends_from_outside().
@@ -81,7 +85,8 @@ class Device {
   Device() = default;
   Result<void> attach(const DeviceConfig& config);
   Result<void> configure(const DeviceConfig& config);
-  void choose_offloads(const rte_eth_dev_info& info, rte_eth_conf& conf);
+  void choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
+                       rte_eth_conf& conf);
   Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
   Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
   Result<void> set_up_queues();
@@ -97,6 +102,7 @@ class Device {
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
+  bool inserts_tags_ = false;
   uint64_t tx_checksums_ = 0;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link
   Fd interface_socket_;

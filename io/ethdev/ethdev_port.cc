@@ -1,5 +1,6 @@
 #include "io/ethdev/ethdev_port.h"
 
+#include <rte_ether.h>
 #include <rte_ip.h>
 #include <rte_prefetch.h>
 #include <rte_udp.h>
@@ -17,9 +18,32 @@ std::byte* data_of(rte_mbuf* buffer) {
   return rte_pktmbuf_mtod(buffer, std::byte*);
 }
 
+std::span<std::byte> bytes_of(rte_mbuf* buffer) {
+  return {data_of(buffer), buffer->data_len};
+}
+
+/// What follows the tag, as if the addresses stood right before that.
+std::span<const std::byte> behind_tag(std::span<const std::byte> tagged) {
+  return tagged.subspan(Device::kVlanTagBytes);
+}
+
+/// Takes the tag off, if the device has not. Returns its VLAN; 0: there is none, or it names none.
+uint16_t remove_tag(rte_mbuf* buffer) {
+  constexpr uint64_t kOff = RTE_MBUF_F_RX_VLAN_STRIPPED;
+  if ((buffer->ol_flags & kOff) == 0 &&
+      (bridge::vlan_of(bytes_of(buffer)) == 0 || rte_vlan_strip(buffer) != 0))
+    return 0;
+  return buffer->vlan_tci & (bridge::kVlans - 1);
+}
+
 /// The switch's own results do; a fallback's lie in its memory.
 bool lies_in_result_ring(const wire::Message& message) {
   return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
+}
+
+/// What the device noted on receipt must not be taken for an order to the one that sends.
+void forget_receipt(rte_mbuf* buffer) {
+  buffer->ol_flags &= RTE_MBUF_F_EXTERNAL | RTE_MBUF_F_INDIRECT;
 }
 
 /// As rte_mbuf.h asks for: its own place zero, that of the datagram filled with the sum over the
@@ -32,6 +56,10 @@ void leave_checksums_to_device(rte_mbuf* frame, uint64_t flags) {
   ip->hdr_checksum = 0;
   if ((flags & RTE_MBUF_F_TX_L4_MASK) == 0) return;
   reinterpret_cast<rte_udp_hdr*>(ip + 1)->dgram_cksum = rte_ipv4_phdr_cksum(ip, flags);
+}
+
+Steering steering_of(const EthdevPortConfig& config) {
+  return {.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes, .vlan = config.vlan};
 }
 
 std::string to_text(const wire::Address& address) {
@@ -56,6 +84,8 @@ Result<std::vector<std::unique_ptr<EthdevPort>>> EthdevPort::open(const EthdevPo
   if (config.mtu < needed_mtu)
     return invalid("slots of " + std::to_string(config.slot_bytes) + " bytes need an mtu of " +
                    std::to_string(needed_mtu) + ", it has " + std::to_string(config.mtu) + ".");
+  if (config.vlan >= bridge::kVlans - 1)
+    return invalid("VLAN " + std::to_string(config.vlan) + " is not within 1..4094.");
   if (config.max_endpoints == 0 || config.max_endpoints > 4096)
     return invalid("max_endpoints " + std::to_string(config.max_endpoints) +
                    " is not within 1..4096.");
@@ -65,13 +95,14 @@ Result<std::vector<std::unique_ptr<EthdevPort>>> EthdevPort::open(const EthdevPo
                               .tx_descriptors = config.tx_descriptors,
                               .lent_buffers = config.lent_buffers,
                               .lanes = config.lanes,
-                              .ring_frames = FrameRing::kFrames});
+                              .ring_frames = FrameRing::kFrames,
+                              .inserts_tags = config.vlan != 0,
+                              .strips_tags = config.vlan != 0 && !config.bridged});
   if (!device)
     return fail(device.error().status, "Port " + config.name + ": " + device.error().text);
   auto common = std::make_shared<Common>();
   common->device = std::move(*device);
-  common->steered =
-      common->device->steer({.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes});
+  common->steered = common->device->steer(steering_of(config));
   std::vector<std::unique_ptr<EthdevPort>> lanes;
   for (uint16_t lane = 0; lane < config.lanes; ++lane)
     lanes.push_back(std::unique_ptr<EthdevPort>(new EthdevPort(config, common, lane)));
@@ -86,8 +117,11 @@ EthdevPort::EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> c
       device_(common_->device.get()),
       own_{device_->mac(), config.ip, config.udp_port},
       source_{own_.mac, own_.ip, static_cast<uint16_t>(own_.udp_port + lane)},
-      steering_{.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes},
+      steering_(steering_of(config)),
       lane_(lane),
+      message_header_bytes_(wire::kFrameHeaderBytes + (config.vlan != 0 && !device_->inserts_tags()
+                                                           ? Device::kVlanTagBytes
+                                                           : 0)),
       endpoints_(config.max_endpoints) {
   foreign_memory_.free_cb = [](void*, void*) {};
   rte_mbuf_ext_refcnt_set(&foreign_memory_, 1);  // never freed
@@ -206,7 +240,7 @@ uint16_t EthdevPort::receive_own(rte_mbuf** frames, uint16_t room, bool& full) {
   for (uint16_t i = 0; i < received; ++i) rte_prefetch0(data_of(burst[i]));
   uint16_t kept = 0;
   for (uint16_t i = 0; i < received; ++i) {
-    const uint16_t lane = lane_of({data_of(burst[i]), burst[i]->data_len}, steering_);
+    const uint16_t lane = own_lane_of(*burst[i]);
     Outbox& outbox = outboxes_[lane];
     if (lane == lane_)
       frames[kept++] = burst[i];
@@ -217,6 +251,16 @@ uint16_t EthdevPort::receive_own(rte_mbuf** frames, uint16_t room, bool& full) {
     for (Outbox& outbox : outboxes_)
       if (outbox.count != 0) hand_over(outbox);
   return kept;
+}
+
+uint16_t EthdevPort::own_lane_of(const rte_mbuf& frame) const {
+  const std::span<const std::byte> bytes(rte_pktmbuf_mtod(&frame, const std::byte*),
+                                         frame.data_len);
+  if (config_.vlan == 0) return lane_of(bytes, steering_);
+  const bool stripped = (frame.ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0;
+  const int vlan = stripped ? frame.vlan_tci & (bridge::kVlans - 1) : bridge::vlan_of(bytes);
+  if (vlan != config_.vlan) return 0;
+  return lane_of(stripped ? bytes : behind_tag(bytes), steering_);
 }
 
 void EthdevPort::hand_over(Outbox& outbox) {
@@ -239,41 +283,38 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     counters_.drops.add(DropReason::kBadLength);
     return false;
   }
-  const std::span<std::byte> frame(data_of(buffer), buffer->data_len);
-  uint32_t ip = own_.ip;
-  if (config_.bridged && !is_for_switch(frame, ip)) {
+  SwitchAddress to{own_.ip, config_.vlan};
+  if (config_.bridged && !is_for_switch(bytes_of(buffer), to)) {
     put_aside(place);
     return false;
   }
-  DropReason reason{};
-  if (parse(frame, packet, reason)) [[likely]] {
+  DropReason reason = DropReason::kNotIna;
+  if (to.vlan != 0 && remove_tag(buffer) != to.vlan) {
+    counters_.drops.add(reason);
+    return false;
+  }
+  if (to.vlan == config_.vlan && parse(bytes_of(buffer), packet, reason)) [[likely]] {
     if ((buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_BAD) [[likely]]
       return true;
     reason = DropReason::kUdpChecksum;
   }
-  const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
-  if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
-      may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
-    answer(place);
-    if (config_.bridged) transit_[transit_count_++] = {.addresses = addresses};
-    return false;
-  }
-  counters_.drops.add(reason);
+  if (reason != DropReason::kNotIna || !answer(place, to)) counters_.drops.add(reason);
   return false;
 }
 
-/// By the IP address that it is sent to, whatever the MAC address. `ip`: the one of the switch that
-/// it is. What has the switch's MAC address alone is the bridge's to drop. True as well for frames
-/// too short to have addresses.
-bool EthdevPort::is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const {
+/// By the VLAN and the IP address that it is sent to, whatever the MAC address. `address`: the one
+/// of the switch that it is. What has the switch's MAC address alone is the bridge's to drop. True
+/// as well for frames too short to have addresses.
+bool EthdevPort::is_for_switch(std::span<const std::byte> frame, SwitchAddress& address) const {
   if (frame.size() < wire::kEthernetBytes) return true;
-  const uint32_t addressed = addressed_ip(frame);
-  if (addressed == own_.ip) [[likely]]
+  const uint16_t vlan = bridge::vlan_of(frame);
+  const SwitchAddress to{addressed_ip(vlan == 0 ? frame : behind_tag(frame)), vlan};
+  if (to == address) [[likely]]
     return true;
-  if (addressed == 0 ||
-      std::ranges::find(config_.switch_ips, addressed) == config_.switch_ips.end())
+  if (to.ip == 0 ||
+      std::ranges::find(config_.switch_addresses, to) == config_.switch_addresses.end())
     return false;
-  ip = addressed;
+  address = to;
   return true;
 }
 
@@ -310,10 +351,20 @@ bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
   return true;
 }
 
-void EthdevPort::answer(size_t place) {
+/// If it asks for what neighbours answer.
+bool EthdevPort::answer(size_t place, const SwitchAddress& as) {
+  const std::span<std::byte> frame = bytes_of(held_[place]);
+  if (frame.size() < wire::kEthernetBytes) return false;
+  bridge::Addresses asker = bridge::addresses_of(frame);
+  asker.vlan = as.vlan;
+  if (!answer_in_place(frame, {.mac = own_.mac, .ip = as.ip})) return false;
   rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
+  forget_receipt(buffer);
+  tag(buffer, as.vlan);
   queue(buffer, Queued::kAnswer, buffer->pkt_len);
   ++ethdev_counters_.answered;
+  if (config_.bridged) transit_[transit_count_++] = {.addresses = asker};
+  return true;
 }
 
 // ---- frames in transit -------------------------------------------------------------------------
@@ -323,8 +374,7 @@ void EthdevPort::answer(size_t place) {
 
 void EthdevPort::put_aside(size_t place) {
   rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
-  // What the device noted on receipt must not be taken for an order to the one that sends.
-  buffer->ol_flags &= RTE_MBUF_F_EXTERNAL | RTE_MBUF_F_INDIRECT;
+  forget_receipt(buffer);
   transit_[transit_count_++] = {
       .addresses = bridge::addresses_of({data_of(buffer), buffer->data_len}), .buffer = buffer};
 }
@@ -397,9 +447,20 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
     counters_.drops.add(DropReason::kNoBuffer);
     return false;
   }
+  tag(frame, config_.vlan);
   queue(frame, Queued::kMessage, payload.size());
   if (frame->nb_segs > 1 && !lies_in_result_ring(message)) tx_flush();
   return true;
+}
+
+/// Before a frame that nobody else holds.
+void EthdevPort::tag(rte_mbuf* frame, uint16_t vlan) const {
+  if (vlan == 0) return;
+  frame->vlan_tci = vlan;
+  if (device_->inserts_tags())
+    frame->ol_flags |= RTE_MBUF_F_TX_VLAN;
+  else
+    rte_vlan_insert(&frame);  // there is headroom
 }
 
 bool EthdevPort::append_payload(rte_mbuf* head, std::span<const std::byte> payload) {
@@ -458,7 +519,7 @@ void EthdevPort::tx_flush() {
     queued_count_ = ring->pop(queued_.data(), static_cast<uint16_t>(queued_.size()));
     for (uint16_t i = 0; i < queued_count_; ++i) {
       queued_kind_[i] = Queued::kMessage;  // lane 0 alone has others, and a queue pair
-      queued_bytes_[i] = queued_[i]->pkt_len - wire::kFrameHeaderBytes;
+      queued_bytes_[i] = queued_[i]->pkt_len - message_header_bytes_;
     }
     if (queued_count_ == 0) continue;
     moved_ = true;

@@ -22,10 +22,18 @@
 
 namespace ina::io {
 
+/// An address of the switch, and the VLAN in which it has it; 0: without a tag.
+struct SwitchAddress {
+  uint32_t ip = 0;  ///< host byte order
+  uint16_t vlan = 0;
+  friend bool operator==(const SwitchAddress&, const SwitchAddress&) = default;
+};
+
 struct EthdevPortConfig {
   std::string name;    ///< for people
   std::string device;  ///< see DeviceConfig
   uint32_t ip = 0;     ///< own address, host byte order
+  uint16_t vlan = 0;   ///< of what is for the switch and comes from it, 1..4094; 0: has no tag
   uint16_t udp_port = wire::kDefaultUdpPort;
   uint16_t lanes = 1;  ///< frames to udp_port + n are lane n's
   uint32_t mtu = 1500;
@@ -35,8 +43,9 @@ struct EthdevPortConfig {
   bool ecn = true;  ///< mark results while frames come in faster than they are handled
   uint16_t max_endpoints = 256;
   bool bridged = false;  ///< what is not for the switch goes to transit() instead of being dropped
-  std::vector<uint32_t> switch_ips{};  ///< bridged: addresses of the other ports, answered here too
-  uint32_t lent_buffers = 0;           ///< bridged: what the other ports' queues may hold
+  /// bridged: addresses of the other ports, which are answered here too
+  std::vector<SwitchAddress> switch_addresses{};
+  uint32_t lent_buffers = 0;  ///< bridged: what the other ports' queues may hold
 };
 
 /// One lane's part of a port. Belongs to the lane; bind() and unbind() are called on it too,
@@ -120,15 +129,17 @@ class alignas(64) EthdevPort {
 
   /// Workers send faster than their frames are handled: the device's queue grows.
   bool congested() const { return config_.ecn && full_bursts_ >= kFullBurstsOfCongestion; }
-  bool is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const;
+  uint16_t own_lane_of(const rte_mbuf& frame) const;
+  bool is_for_switch(std::span<const std::byte> frame, SwitchAddress& address) const;
   void put_aside(size_t place);
   /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
   bool take(size_t place, RxPacket& packet);
   bool parse(std::span<const std::byte> frame, RxPacket& packet, DropReason& reason) const;
-  void answer(size_t place);
+  bool answer(size_t place, const SwitchAddress& as);
   bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
   rte_mbuf* share(std::span<const std::byte> payload);
   void drop_shared();
+  void tag(rte_mbuf* frame, uint16_t vlan) const;
   enum class Queued : uint8_t { kMessage, kAnswer, kTransit };
   void queue(rte_mbuf* frame, Queued kind, size_t bytes);
 
@@ -139,6 +150,7 @@ class alignas(64) EthdevPort {
   wire::Address source_;  ///< of what this lane sends
   Steering steering_;
   uint16_t lane_;
+  uint32_t message_header_bytes_;  ///< of a message as it is queued
   EndpointTable endpoints_;
   PortCounters counters_;
   EthdevCounters ethdev_counters_;

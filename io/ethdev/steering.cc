@@ -27,11 +27,19 @@ uint32_t load32(const std::byte* at) {
 class Rule {
  public:
   Rule(const Steering& steering, uint16_t lane, uint16_t queue) : queue_{queue} {
-    ip_.hdr.dst_addr = RTE_BE32(steering.ip);
+    vlan_.hdr.vlan_tci = rte_cpu_to_be_16(steering.vlan);
+    vlan_mask_.hdr.vlan_tci = RTE_BE16(0x0fff);
+    ip_.hdr.dst_addr = rte_cpu_to_be_32(steering.ip);
     ip_mask_.hdr.dst_addr = RTE_BE32(0xffffffff);
     udp_.hdr.dst_port = rte_cpu_to_be_16(static_cast<uint16_t>(steering.udp_port + lane));
     udp_mask_.hdr.dst_port = RTE_BE16(0xffff);
     attributes_.ingress = 1;
+    rte_flow_item* item = pattern_;
+    *item++ = match(RTE_FLOW_ITEM_TYPE_ETH, nullptr, nullptr);
+    if (steering.vlan != 0) *item++ = match(RTE_FLOW_ITEM_TYPE_VLAN, &vlan_, &vlan_mask_);
+    *item++ = match(RTE_FLOW_ITEM_TYPE_IPV4, &ip_, &ip_mask_);
+    *item++ = match(RTE_FLOW_ITEM_TYPE_UDP, &udp_, &udp_mask_);
+    *item = match(RTE_FLOW_ITEM_TYPE_END, nullptr, nullptr);
   }
   Rule(const Rule&) = delete;
   Rule& operator=(const Rule&) = delete;
@@ -46,17 +54,19 @@ class Rule {
   }
 
  private:
+  static rte_flow_item match(rte_flow_item_type type, const void* spec, const void* mask) {
+    return {.type = type, .spec = spec, .last = nullptr, .mask = mask};
+  }
+
   rte_flow_attr attributes_{};
+  rte_flow_item_vlan vlan_{};
+  rte_flow_item_vlan vlan_mask_{};
   rte_flow_item_ipv4 ip_{};
   rte_flow_item_ipv4 ip_mask_{};
   rte_flow_item_udp udp_{};
   rte_flow_item_udp udp_mask_{};
   rte_flow_action_queue queue_;
-  const rte_flow_item pattern_[4] = {
-      {.type = RTE_FLOW_ITEM_TYPE_ETH, .spec = nullptr, .last = nullptr, .mask = nullptr},
-      {.type = RTE_FLOW_ITEM_TYPE_IPV4, .spec = &ip_, .last = nullptr, .mask = &ip_mask_},
-      {.type = RTE_FLOW_ITEM_TYPE_UDP, .spec = &udp_, .last = nullptr, .mask = &udp_mask_},
-      {.type = RTE_FLOW_ITEM_TYPE_END, .spec = nullptr, .last = nullptr, .mask = nullptr}};
+  rte_flow_item pattern_[5];
   const rte_flow_action actions_[2] = {{.type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &queue_},
                                        {.type = RTE_FLOW_ACTION_TYPE_END, .conf = nullptr}};
 };

@@ -12,9 +12,11 @@ struct Steering {
   uint32_t ip = 0;  ///< of the port, host byte order
   uint16_t udp_port = 0;
   uint16_t lanes = 1;
+  uint16_t vlan = 0;  ///< of the tag; 0: there is none
 };
 
-/// Looks at addresses alone: whether the frame is a good one is found out by the lane that gets it.
+/// `frame` without its tag. Looks at addresses alone: whether the frame is a good one is found out
+/// by the lane that gets it.
 uint16_t lane_of(std::span<const std::byte> frame, const Steering& steering);
 
 /// Asks a started device to put what is for lane n into queue n mod `queues`, and all the rest into

@@ -249,6 +249,13 @@ const BadCase kBadCases[] = {
     {"slot_too_large", "aggregator: {slot_bytes: 8192}\n" + on_ethdev(""),
      "1:26: ports[0].mtu: 1500 (the default) is 6792 bytes too small for aggregator.slot_bytes, "
      "8192, with 100 bytes of headers"},
+    {"vlan", on_ethdev("vlan: 4095"), "6:11: ports[0].vlan: 4095 is not in 0..4094"},
+    {"vlans_number", on_ethdev("vlans: 5"), "6:12: ports[0].vlans: 5 is not a list of VLANs"},
+    {"vlans_too_large", on_ethdev("vlans: [0, 4095]"),
+     "6:12: ports[0].vlans: 4095 is not in 0..4094"},
+    {"vlans_word", on_ethdev("vlans: [red]"), "6:12: ports[0].vlans: red is not a whole number"},
+    {"vlans_without_own", on_ethdev("vlans: [10, 20]"),
+     "6:12: ports[0].vlans: 0 is missing, which is ports[0].vlan (the default)"},
     {"udp_port_of_each_lcore", "switch: {lcores: 3}\n" + on_ethdev("udp_port: 65534"),
      "7:15: ports[0].udp_port: 65534 leaves no UDP ports up to 65536 for 3 lcores, one each"},
     // YAML itself
@@ -375,6 +382,8 @@ ports:
     ip: 192.168.1.254
     device: "net_memif0,role=server,id=0"
     type: ethdev
+    vlan: 4094
+    vlans: [0, 10, 4094]
     udp_port: 65472
     mtu: 9000
     rx_descriptors: 64
@@ -394,8 +403,16 @@ log: {level: critical, file: /var/log/ina.log}
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7};
-  expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
-                            65472, 9000, 64, 4096});
+  expected.ports.push_back({"eth0",
+                            PortType::kEthdev,
+                            "net_memif0,role=server,id=0",
+                            0xc0a801fe,
+                            4094,
+                            {0, 10, 4094},
+                            65472,
+                            9000,
+                            64,
+                            4096});
   expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(config.control.state_path(), "/var/lib/ina");

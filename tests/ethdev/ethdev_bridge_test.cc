@@ -51,7 +51,7 @@ class EthdevBridgeTest : public ::testing::Test {
       config.rx_descriptors = 128;
       config.tx_descriptors = 128;
       config.bridged = true;
-      config.switch_ips = {kSwitch.ip, kOtherIp};
+      config.switch_addresses = {{kSwitch.ip}, {kOtherIp}};
       config.lent_buffers = 256;
       auto port = EthdevPort::open(config);
       ASSERT_TRUE(port) << port.error().text;
@@ -128,14 +128,14 @@ TEST_F(EthdevBridgeTest, FramesPassUntouched) {
   run();
   EXPECT_EQ(counters(0).flooded, 1u);
   EXPECT_EQ(counters(0).flood_copies, 2u);
-  EXPECT_EQ(counters(1).forwarded, 3u);
-  EXPECT_EQ(counters(1).flooded, 1u);
+  EXPECT_EQ(counters(1).forwarded, 2u);
+  EXPECT_EQ(counters(1).flooded, 2u) << "nobody is known in VLAN 7 yet";
   EXPECT_EQ(counters(0).bridged_sent, 4u);
   EXPECT_EQ(counters(0).bridged_sent_bytes, 1514u + 1518 + 1522 + tagged_arp.size());
   EXPECT_EQ(ports_[0]->counters().tx_packets, 0u) << "others' frames are no messages";
   EXPECT_EQ(out(0), (std::vector<Bytes>{back, tagged, twice, tagged_arp}));
   EXPECT_EQ(out(1), std::vector<Bytes>{hello});
-  EXPECT_EQ(out(2), (std::vector<Bytes>{hello, tagged_arp}));
+  EXPECT_EQ(out(2), (std::vector<Bytes>{hello, tagged, tagged_arp}));
 }
 
 TEST_F(EthdevBridgeTest, FloodedFramesAreOneBufferThatComesBack) {

@@ -192,7 +192,7 @@ TEST_F(EthdevLanesTest, EveryLaneGetsItsOwnWhicheverQueueItComesTo) {
 TEST_F(EthdevLanesTest, WhatIsNoMessageIsForLane0) {
   EthdevPortConfig config;
   config.bridged = true;
-  config.switch_ips = {kSwitch.ip};
+  config.switch_addresses = {{kSwitch.ip}};
   Bytes to_others = grad(1);
   store(to_others, 30, kWorkers[2].ip, 4);
   fix_ip_checksum(to_others);

@@ -20,6 +20,7 @@ struct Rule {
   uint32_t ip = 0;
   uint16_t udp_port = 0;
   uint16_t queue = 0;
+  uint16_t vlan = 0;
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 struct Driver {
@@ -34,8 +35,16 @@ Driver driver;
 Rule read(const rte_flow_attr* attributes, const rte_flow_item pattern[],
           const rte_flow_action actions[]) {
   Rule rule;
+  const bool in_vlan = pattern[1].type == RTE_FLOW_ITEM_TYPE_VLAN;
+  if (in_vlan) {
+    const auto* tag = static_cast<const rte_flow_item_vlan*>(pattern[1].spec);
+    const auto* mask = static_cast<const rte_flow_item_vlan*>(pattern[1].mask);
+    rule.vlan = rte_be_to_cpu_16(tag->hdr.vlan_tci & mask->hdr.vlan_tci);
+    driver.complete &= pattern[0].type == RTE_FLOW_ITEM_TYPE_ETH;
+    ++pattern;  // what follows is the same
+  }
   driver.complete &=
-      attributes->ingress == 1 && pattern[0].type == RTE_FLOW_ITEM_TYPE_ETH &&
+      attributes->ingress == 1 && (in_vlan || pattern[0].type == RTE_FLOW_ITEM_TYPE_ETH) &&
       pattern[1].type == RTE_FLOW_ITEM_TYPE_IPV4 && pattern[2].type == RTE_FLOW_ITEM_TYPE_UDP &&
       pattern[3].type == RTE_FLOW_ITEM_TYPE_END && actions[0].type == RTE_FLOW_ACTION_TYPE_QUEUE &&
       actions[1].type == RTE_FLOW_ACTION_TYPE_END;
@@ -106,8 +115,10 @@ class FlowRulesTest : public ::testing::Test {
   }
 };
 
-const std::vector<Rule> kRules = {
-    {kSwitch.ip, 7584, 0}, {kSwitch.ip, 7585, 1}, {kSwitch.ip, 7586, 2}, {kSwitch.ip, 7587, 3}};
+const std::vector<Rule> kRules = {{kSwitch.ip, 7584, 0, 0},
+                                  {kSwitch.ip, 7585, 1, 0},
+                                  {kSwitch.ip, 7586, 2, 0},
+                                  {kSwitch.ip, 7587, 3, 0}};
 
 TEST_F(FlowRulesTest, ARuleALane) {
   const auto port = open(4, 4);
@@ -133,6 +144,15 @@ TEST_F(FlowRulesTest, FewerQueuesThanLanesAreShared) {
   ASSERT_EQ(driver.created.size(), 4u);
   EXPECT_EQ(driver.created[2].queue, 2);
   EXPECT_EQ(driver.created[3].queue, 0);
+}
+
+TEST_F(FlowRulesTest, TheTagIsLookedAt) {
+  driver = {.validated = {}, .created = {}, .valid = 4, .room = 4};
+  Steering steering = kSteering;
+  steering.vlan = 10;
+  EXPECT_TRUE(steer_by_rules(RTE_MAX_ETHPORTS, 4, steering));
+  EXPECT_TRUE(driver.complete);
+  EXPECT_EQ(driver.created[3], (Rule{kSwitch.ip, 7587, 3, 10}));
 }
 
 Bytes datagram(uint32_t ip, uint16_t udp_port) {

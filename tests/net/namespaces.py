@@ -51,6 +51,35 @@ def wait_until(what, condition):
     raise RuntimeError(f"waited {DEADLINE_S} s in vain for {what}")
 
 
+# An interface whose frames leave by another one with a tag, as the kernel's VLANs do; a tap.
+TAGGER = """
+import fcntl, os, select, socket, struct, sys
+TUNSETIFF, IFF_TAP_NO_PI = 0x400454CA, 0x1002
+SO_RCVBUFFORCE, SOL_PACKET, PACKET_AUXDATA, OUTGOING, TAG_IS_VALID = 33, 263, 8, 4, 0x10
+below, above, vlan = sys.argv[1], sys.argv[2], int(sys.argv[3])
+tap = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", above.encode(), IFF_TAP_NO_PI))
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+packets.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+packets.bind((below, 3))
+print("ready", flush=True)
+while True:
+    for readable in select.select([tap, packets], [], [])[0]:
+        try:
+            if readable is tap:
+                frame = os.read(tap, 20000)
+                packets.send(frame[:12] + struct.pack(">HH", 0x8100, vlan) + frame[12:])
+                continue
+            frame, extra, _, sender = packets.recvmsg(20000, 100)
+            status, _, _, _, _, tci, tpid = struct.unpack("=IIIHHHH", extra[0][2])
+            if sender[2] != OUTGOING and status & TAG_IS_VALID and tci & 0xFFF == vlan:
+                os.write(tap, frame)
+        except OSError:
+            pass  # an interface that is down loses frames
+"""
+
+
 class Namespace:
     """A network namespace and the processes in it."""
 
@@ -104,6 +133,20 @@ class Host(Namespace):
         self.mac = f"02:77:00:00:00:{number + 1:02x}"
         self.mtu = mtu
 
+    def join_vlan(self, vlan, ip):
+        """Gives the host an interface eth0.<vlan>, at `ip`, for frames with that tag: the kernel's,
+        or one of our own where the kernel has none."""
+        name = f"{self.interface}.{vlan}"
+        try:
+            self.run("ip", "link", "add", "link", self.interface, "name", name, "type", "vlan", "id",
+                     vlan)
+        except RuntimeError:
+            tagger = self.python(TAGGER, self.interface, name, vlan)
+            assert tagger.stdout.readline() == "ready\n"
+            self.run("ip", "link", "set", name, "address", self.mac, "mtu", self.mtu)
+        self.run("ip", "address", "add", f"{ip}/24", "dev", name)
+        self.run("ip", "link", "set", name, "up")
+
     def ping(self, address, *options):
         """Five times at most until one answer comes."""
         return self.run("ping", "-n", "-c", "1", "-w", "5", *options, address)
@@ -136,6 +179,7 @@ class NetworkTestBed:
         NetworkTestBed._made += 1
         self.mtu = mtu
         self.queues = queues  # queue pairs of each of the switch's devices
+        self.port_keys = {}  # by number: YAML of a port's address and further keys
         self.hosts = []
         self.switch = None
         self.daemon = None
@@ -186,7 +230,8 @@ class NetworkTestBed:
         """The section of ina-switchd's configuration with the shm port and a port for each host."""
         lines = ["ports:", "  - {name: shm0, type: shm}"]
         for number in range(self._ports):
-            lines.append(f"  - {{name: {self.port(number)}, type: ethdev, ip: {self.switch_ip}, "
+            keys = self.port_keys.get(number, f"ip: {self.switch_ip}")
+            lines.append(f"  - {{name: {self.port(number)}, type: ethdev, {keys}, "
                          f'mtu: {self.mtu}, device: "{self.device(number)}"}}')
         return "\n".join(lines) + "\n"
 
