@@ -83,6 +83,12 @@ class Test:
                 if a is not b:
                     a.ping(b.ip)
 
+    def check_ports_receive_frames_for_others(self):
+        """A veth pair hands over everything, a NIC does not unless it is told to."""
+        for host in self.bed.hosts:
+            link = self.bed.switch.run("ip", "-details", "link", "show", self.bed.port(host.number))
+            assert "promiscuity 1" in link, link
+
     def check_switch_answers_for_itself(self):
         for host in self.bed.hosts:
             host.ping(NetworkTestBed.switch_ip)
