@@ -199,6 +199,13 @@ Result<void> Device::configure(const DeviceConfig& config) {
   if (auto done = set_up_queues(); !done) return done;
   if (const int error = rte_eth_dev_start(port_id_); error != 0)
     return fail_device(name_, "cannot be started", -error);
+  if (config.promiscuous) {
+    const int error = rte_eth_promiscuous_enable(port_id_);
+    // Drivers without a wire have no such thing.
+    if (error != 0 && error != -ENOTSUP)
+      return fail_device(name_, "cannot be made to receive frames for others", -error);
+    promiscuous_ = error == 0;
+  }
 
   rte_ether_addr mac{};
   if (const int error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
@@ -309,6 +316,7 @@ bool Device::steer(const Steering& steering) {
 }
 
 Device::~Device() {
+  if (promiscuous_) rte_eth_promiscuous_disable(port_id_);
   const auto close = [](void* port_id) {
     rte_eth_dev_stop(*static_cast<uint16_t*>(port_id));
     rte_eth_dev_close(*static_cast<uint16_t*>(port_id));

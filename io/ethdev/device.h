@@ -27,6 +27,7 @@ struct DeviceConfig {
   uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
   uint16_t lanes = 1;         ///< threads that use it; each gets a queue pair if there are enough
   uint32_t ring_frames = 0;   ///< that may lie in a ring from one lane to another
+  bool promiscuous = false;   ///< receive what is sent to others, too, where that is a choice
   bool inserts_tags = false;  ///< if it can: buffers with RTE_MBUF_F_TX_VLAN may be sent
   bool strips_tags = false;   ///< if it can
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
@@ -119,6 +120,7 @@ class Device {
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
+  bool promiscuous_ = false;
   bool inserts_tags_ = false;
   uint64_t tx_checksums_ = 0;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link

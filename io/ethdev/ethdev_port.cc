@@ -124,6 +124,7 @@ Result<std::vector<std::unique_ptr<EthdevPort>>> EthdevPort::open(const EthdevPo
                               .lent_buffers = config.lent_buffers,
                               .lanes = config.lanes,
                               .ring_frames = FrameRing::kFrames,
+                              .promiscuous = config.bridged,
                               .inserts_tags = config.vlan != 0,
                               .strips_tags = config.vlan != 0 && !config.bridged});
   if (!device)
