@@ -208,6 +208,8 @@ TEST_P(OnInterface, OnlyWhatIsForItReachesIt) {
   ASSERT_TRUE(opened.transport) << opened.error;
   FrameTransport& transport = *opened.transport;
   transport.bind(binding(transport));
+  receive_early(transport);
+  const uint64_t dropped = transport.counters().dropped;
   const Far far;
   wire::Address elsewhere = transport.address();
   elsewhere.ip += 1;
@@ -224,7 +226,7 @@ TEST_P(OnInterface, OnlyWhatIsForItReachesIt) {
   far.send(result(transport, 7).ip_options(3).build());
   far.send(result(transport, 8).build());
   EXPECT_EQ(receive(transport, 2), (std::vector<uint32_t>{7, 8}));
-  EXPECT_EQ(transport.counters().dropped, 0u) << "the kernel kept the others";
+  EXPECT_EQ(transport.counters().dropped, dropped) << "the kernel kept the others";
 }
 
 TEST_P(OnInterface, ANewPortKeepsOutWhatWasForTheOld) {
@@ -234,13 +236,15 @@ TEST_P(OnInterface, ANewPortKeepsOutWhatWasForTheOld) {
   const Far far;
   const Bytes late = result(transport, 1).build();
   const uint16_t port = transport.address().udp_port;
+  receive_early(transport);
+  const uint64_t dropped = transport.counters().dropped;
   ASSERT_TRUE(transport.reopen(1'000'000'000));
   EXPECT_NE(transport.address().udp_port, port);
   transport.bind(binding(transport));
   far.send(late);
   far.send(result(transport, 2).build());
   EXPECT_EQ(receive(transport, 1), std::vector<uint32_t>{2});
-  EXPECT_EQ(transport.counters().dropped, 0u);
+  EXPECT_EQ(transport.counters().dropped, dropped);
 }
 
 TEST_P(OnInterface, SleepsUntilAFrameComesOrItIsWoken) {
