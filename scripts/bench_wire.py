@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares all-reduce through the switch with OpenMPI and Gloo over TCP, between hosts of their own,
-interleaved in one run.
+"""Compares all-reduce through the switch with OpenMPI and Gloo over TCP, between hosts of their
+own, interleaved in one run.
 
     bench_wire.py --build FOLDER [--ranks 4,2] [--mtus 1500,9000] [--quick] [--rounds N]
                   [--sizes 4096,...] [--json FILE]
@@ -28,9 +28,9 @@ checked at the end; if links lost frames, all but 1 %.
 --json writes {"meta": ..., "rows": [one object for each MTU, number of ranks, transport, size, and
 with and without the peers' offloads]}. Bandwidths are bytes of the vector / median time. `ratio`:
 the best peer's time by ours in the same round, median over the rounds; above 1 ours is faster. A
-peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the peers' frames go
-through the same program as ours. `forwarding_limit_GBps`: as many frames of the same size from and
-to each host by the same transport, but forwarded by the switch to another host instead of being
+peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the peers' frames
+go through the same program as ours. `forwarding_limit_GBps`: as many frames of the same size from
+and to each host by the same transport, but forwarded by the switch to another host instead of being
 aggregated.
 """
 
