@@ -1,5 +1,5 @@
-"""Competitors that take turns: the ranks of each, started once and asleep while it is not their turn,
-and rounds in which all of them are measured one after the other.
+"""Competitors that take turns: the ranks of each, started once and asleep while it is not their
+turn, and rounds in which all of them are measured one after the other.
 
 What they run is bench/peers/harness.cc, linked with one library each, which says how it is talked
 to. Nothing here knows which libraries there are.

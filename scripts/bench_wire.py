@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares all-reduce through the switch with OpenMPI and Gloo over TCP, between hosts of their own,
-interleaved in one run.
+"""Compares all-reduce through the switch with OpenMPI and Gloo over TCP, between hosts of their
+own, interleaved in one run.
 
-    bench_wire.py --build FOLDER [--ranks 2,4] [--mtus 1500,9000] [--quick] [--rounds N]
+    bench_wire.py --build FOLDER [--ranks 4,2] [--mtus 1500,9000] [--quick] [--rounds N]
                   [--sizes 4096,...] [--json FILE]
 
 Each rank is a process on a host of its own: a network namespace with an address, joined to the
@@ -14,9 +14,9 @@ such networks at once, alike but for what forwards:
     kernel_offloads   the kernel's bridge, with checksum and segmentation offloads on
 
 In the first two all offloads are off: checksums are computed and no frame is longer than the MTU,
-as on a wire. With offloads veth passes TCP segments of 64 KiB, without checksums, from kernel to
-kernel, as no wire does; it is the most that the peers can get out of this machine. Our workers have
-no offloads in any of them: ina-switchd forwards frames, not segments.
+as on a wire. With offloads veth passes what TCP sends in pieces of 64 KiB from kernel to kernel,
+where NICs would cut it up, without checksums: the most that the peers can get out of this machine.
+Ours have no offloads in any of them: ina-switchd forwards frames and nothing larger.
 
 As in bench_peers.py all competitors are started at once and sleep while it is not their turn. Ours,
 and a switch that nobody uses, poll, and are stopped (SIGSTOP) meanwhile. For each size each shows
@@ -28,10 +28,10 @@ checked at the end; if links lost frames, all but 1 %.
 --json writes {"meta": ..., "rows": [one object for each MTU, number of ranks, transport, size, and
 with and without the peers' offloads]}. Bandwidths are bytes of the vector / median time. `ratio`:
 the best peer's time by ours in the same round, median over the rounds; above 1 ours is faster. A
-peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the peers' frames go
-through the same program as ours.
-`forwarding_limit_GBps`: as many frames of the same size from and to each host by the same
-transport, but forwarded by the switch to another host instead of being aggregated.
+peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the peers' frames
+go through the same program as ours. `forwarding_limit_GBps`: as many frames of the same size from
+and to each host by the same transport, but forwarded by the switch to another host instead of being
+aggregated.
 """
 
 import argparse
@@ -206,9 +206,9 @@ class Session(Tournament):
             network = self.networks[f"switch_{name}"]
             self.add_ours(Team, name, name, "peer_ina", network)
             self.add_ours(Forwarding, forwarding(name), name, "peer_forward", network)
-        for path, network in [("switch", self.networks[f"switch_{self.transports[0]}"]),
-                              *list(self.networks.items())[-2:]]:
-            self.add_peers(path, network)
+        self.add_peers("switch", self.networks[f"switch_{self.transports[0]}"])
+        for path in ("kernel", "kernel_offloads"):
+            self.add_peers(path, self.networks[path])
         for team in self.teams:
             self.wake(team, False)
 
@@ -368,5 +368,5 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (BenchError, RuntimeError, subprocess.TimeoutExpired) as error:
+    except (BenchError, RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         sys.exit(f"bench wire: {error}")

@@ -6,9 +6,8 @@
 //   path      not the address of the switch's Ethernet port (the switch tells that), but any on the
 //             way to it: by it the kernel chooses the worker's own address
 //   ip        the worker's own IPv4 address, where the kernel's choice is not the right one
-//   gso       auto: fragments go to the kernel several at a time, for it or the NIC to cut up,
-//   where
-//             that works; off: one at a time
+//   gso       auto: where that works, fragments go to the kernel several at a time, and it or the
+//             NIC cuts them up; off: one at a time
 //   control   the switch's control socket; read by libina, not here
 //   port      name of the switch's port, if it has several; likewise
 //
