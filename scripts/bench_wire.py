@@ -80,12 +80,20 @@ def af_packet(bed, number):
     return NetworkTestBed.device(bed, number, SETTINGS[bed.mtu]["ring_frames"])
 
 
+def af_xdp(bed, number):
+    return f"net_af_xdp{number},iface={bed.port(number)}"
+
+
 # How our workers reach the switch: their URL, and the arguments for DPDK of the device that the
 # switch has at its end of a host's link. Each transport has a network and a switch of its own; the
-# peers' frames go through that of the first. Transports of the client over DPDK go here, too.
+# peers' frames go through that of the first.
 TRANSPORTS = {
     "udp": {"url": "udp:{switch_ip}?control={socket}&port={port}", "device": af_packet,
             "mtus": [1500, 9000]},
+    "af_packet": {"url": "dpdk:{switch_ip}?driver=af_packet&control={socket}&port={port}",
+                  "device": af_packet, "mtus": [1500, 9000]},
+    "af_xdp": {"url": "dpdk:{switch_ip}?driver=af_xdp&control={socket}&port={port}",
+               "device": af_xdp, "mtus": [1500]},  # takes no frames longer than a page
 }
 # Contributions that links may have lost, so that the fallback put them together.
 MOST_LOST = 0.01
