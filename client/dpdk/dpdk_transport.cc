@@ -226,6 +226,7 @@ void DpdkTransport::rx_release() {
 void DpdkTransport::wait(Nanos timeout_ns) {
   // Sockets of the kernel wake; memif has an interrupt, but DPDK offers it to its own threads only.
   // Nothing tells when there is room again for what was not sent.
+  if (woken()) return;
   const Nanos deadline = now_ns() + timeout_ns;
   Nanos patience = kFirstSleepNs;
   bool slept = false;
@@ -251,10 +252,12 @@ bool DpdkTransport::sleep(Nanos duration_ns) {
     socklen_t bytes = sizeof error;
     ::getsockopt(fds[1].fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
   }
-  if (fds[0].revents == 0) return false;
+  return fds[0].revents != 0 && woken();
+}
+
+bool DpdkTransport::woken() {
   uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = ::read(wake_event_.get(), &count, sizeof count);
-  return true;
+  return ::read(wake_event_.get(), &count, sizeof count) == sizeof count;
 }
 
 void DpdkTransport::wake() {

@@ -67,6 +67,7 @@ class DpdkTransport final : public FrameTransport {
 
   void drop_frames();
   void close();
+  bool woken();
   bool sleep(Nanos duration_ns);
   rte_mbuf* make_frame(const TxPacket& packet);
   bool parse(const rte_mbuf* buffer, RxPacket& packet) const;

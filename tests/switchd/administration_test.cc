@@ -290,8 +290,8 @@ TEST_F(AdministrationTest, AReservationEndsWithItsTime) {
 class RunningJobTest : public AdministrationTest {
  protected:
   RunningJobTest() : sw_(options()), ticket_(create(sw_, two_workers("job", "blue"))) {
-    first_.emplace(sw_.socket_path(), "job", 0, 2, ticket_);
-    second_.emplace(sw_.socket_path(), "job", 1, 2, ticket_);
+    first_.emplace(sw_.socket_path(), "job", 0, 2, Json{{"ticket", ticket_}});
+    second_.emplace(sw_.socket_path(), "job", 1, 2, Json{{"ticket", ticket_}});
     EXPECT_TRUE(first_->hear_until("ready") && second_->hear_until("ready"));
   }
   TestSwitch sw_;
