@@ -4,7 +4,7 @@
 #pragma once
 
 #include <array>
-#include <optional>
+#include <span>
 
 #include "client/src/engine.h"
 #include "client/src/transport.h"
@@ -71,11 +71,9 @@ class Relay {
 
   /// True if there is something for the switch.
   bool receive() {
-    std::array<io::RxPacket, kBurst> received;
-    const size_t count = port_.rx_burst(received);
+    const size_t count = port_.rx_burst(from_worker_);
     begin_ = end_ = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const io::RxPacket& packet = received[i];
+    for (const io::RxPacket& packet : std::span(from_worker_).first(count)) {
       // The transport indexes its rings by the lane, and copies the payload into a row.
       if (packet.message.lane >= lanes_)
         counters_.drops.add(DropReason::kWrongLane);
@@ -90,11 +88,9 @@ class Relay {
   }
 
   bool to_worker() {
-    std::array<client::RxPacket, kBurst> received;
-    const size_t count = transport_->rx_burst(received);
-    for (size_t i = 0; i < count; ++i)
-      if (port_.tx(endpoint_, received[i].message,
-                   {received[i].payload, received[i].payload_bytes}))
+    const size_t count = transport_->rx_burst(from_switch_);
+    for (const client::RxPacket& packet : std::span(from_switch_).first(count))
+      if (port_.tx(endpoint_, packet.message, {packet.payload, packet.payload_bytes}))
         ++counters_.to_worker;
     if (count == 0) return false;
     port_.tx_flush();  // it reads the payloads, which may go now
@@ -107,6 +103,9 @@ class Relay {
   io::EndpointIndex endpoint_ = 0;
   uint32_t lanes_ = 0;
   uint32_t slot_bytes_ = 0;
+  // Members, because filling fresh ones with zeros would take longer than a poll.
+  std::array<io::RxPacket, kBurst> from_worker_{};
+  std::array<client::RxPacket, kBurst> from_switch_{};
   // Taken from the port and not yet by the transport; payloads lie in the port's buffers.
   std::array<client::TxPacket, kBurst> waiting_{};
   size_t begin_ = 0;
