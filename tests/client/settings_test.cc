@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 
 namespace ina::client {
@@ -47,6 +48,19 @@ TEST(Settings, Defaults) {
   EXPECT_EQ(settings->timeout_ns, 30'000'000'000);
   EXPECT_EQ(settings->rejoin_timeout_ns, 30'000'000'000);
   EXPECT_EQ(settings->idle, IdleMode::kAuto);
+}
+
+TEST(Settings, AnOlderCallersConfigIsNotOverrun) {
+  ina_config config;
+  std::memset(&config, 0x5a, sizeof config);
+  constexpr size_t kOlder = offsetof(ina_config, rejoin_timeout_us);
+  ina_config_init_sized(&config, kOlder);
+  EXPECT_EQ(config.struct_size, kOlder);
+  EXPECT_EQ(config.rank, -1);
+  EXPECT_EQ(config.rejoin_timeout_us, 0x5a5a5a5a5a5a5a5a);
+  config.rank = 0;
+  config.world_size = 1;
+  EXPECT_EQ(resolve_with({}, &config)->rejoin_timeout_ns, 30'000'000'000);
 }
 
 TEST(Settings, RejoinTimeoutIsTheFieldOrTheVariable) {

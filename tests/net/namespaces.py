@@ -20,6 +20,7 @@ import sys
 import time
 
 SKIPPED = 77  # what meson takes for "skipped"
+OFFLOADS_OFF = ("tx", "off", "gso", "off", "tso", "off", "gro", "off")
 DEADLINE_S = 60  # for things that take a second at most
 
 
@@ -125,6 +126,8 @@ class NetworkTestBed:
         self.driver = driver
         self.hosts = []
         self.switch = None
+        self._others = []
+        self._rack = None
         self.daemon = None
         self._folder = None
         self._ports = hosts
@@ -153,8 +156,7 @@ class NetworkTestBed:
         host.run("ip", "address", "add", f"{host.ip}/24", "dev", host.interface)
         for namespace, interface in ((host, host.interface), (self.switch, port)):
             if not offloads:
-                namespace.run("ethtool", "-K", interface, "tx", "off", "gso", "off", "tso", "off",
-                              "gro", "off")
+                namespace.run("ethtool", "-K", interface, *OFFLOADS_OFF)
             namespace.run("ip", "link", "set", interface, "up")
 
     @staticmethod
@@ -194,8 +196,7 @@ class NetworkTestBed:
             self.switch.run("ip", "link", "add", near, "mtu", self.mtu, "type", "veth", "peer",
                             "name", far, "mtu", self.mtu)
             for interface in (near, far):
-                self.switch.run("ethtool", "-K", interface, "tx", "off", "gso", "off", "tso", "off",
-                                "gro", "off")
+                self.switch.run("ethtool", "-K", interface, *OFFLOADS_OFF)
             self.switch.run("ip", "link", "set", far, "up")
         self.switch.run("ip", "address", "add", f"{self.kernel_ip}/24", "dev", near)
         self.switch.run("ip", "link", "set", near, "up")
@@ -207,7 +208,38 @@ class NetworkTestBed:
         control connection, the switch's socket if it is not given."""
         scheme, more = ("udp", "") if transport == "udp" else ("dpdk", f"driver={transport}&")
         return (f"{scheme}:{self.switch_ip}?{more}control={control or self.socket}"
-                f"&port={self.port(number)}")
+                f"&port={self.switch_port(number)}")
+
+    def share_link(self, rate_mbit, queue_bytes):
+        """Puts all hosts behind one of the switch's ports, port0: a plain Ethernet switch collects
+        their frames, and sends them on at this rate, with a queue of this size before it."""
+        rack = Namespace(f"{self._prefix}-rack")
+        self._others.append(rack)
+        rack.run("ip", "link", "add", "rack", "type", "bridge")
+        rack.run("ip", "link", "set", "rack", "up")
+        for host in self.hosts:
+            far = self.port(host.number)
+            self.switch.run("ip", "link", "set", far, "netns", rack.name)
+            rack.run("ip", "link", "set", far, "master", "rack", "up")
+        rack.run("ip", "link", "add", "uplink", "mtu", self.mtu, "type", "veth", "peer", "name",
+                 self.port(0), "mtu", self.mtu, "netns", self.switch.name)
+        for namespace, interface in ((rack, "uplink"), (self.switch, self.port(0))):
+            namespace.run("ethtool", "-K", interface, *OFFLOADS_OFF)
+            namespace.run("ip", "link", "set", interface, "up")
+        rack.run("ip", "link", "set", "uplink", "master", "rack")
+        rack.run("tc", "qdisc", "add", "dev", "uplink", "root", "tbf", "rate", f"{rate_mbit}mbit",
+                 "burst", max(16 * 1024, rate_mbit * 1000 // 8), "limit", queue_bytes)
+        self._rack = rack
+        self._ports = 1
+
+    def switch_port(self, number):
+        """The switch's port behind which this host is."""
+        return self.port(0 if self._rack else number)
+
+    def lost_on_shared_link(self):
+        """Frames that found its queue full."""
+        rows = json.loads(self._rack.run("tc", "-s", "-j", "qdisc", "show", "dev", "uplink"))
+        return rows[0]["drops"]
 
     def start_switch(self, ina_switchd, folder, more="", control=""):
         """Starts ina-switchd between the hosts and waits until it serves. `folder`: for its files;
@@ -247,9 +279,10 @@ class NetworkTestBed:
 
     def close(self):
         """Ends all processes in the namespaces and removes them; may be called again."""
-        for namespace in [*self.hosts, *([self.switch] if self.switch else [])]:
+        for namespace in [*self.hosts, *self._others, *([self.switch] if self.switch else [])]:
             namespace.close()
         self.hosts = []
+        self._others = []
         self.switch = None
         atexit.unregister(self.close)
 
