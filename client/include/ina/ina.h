@@ -112,8 +112,7 @@ typedef struct ina_request ina_request;
 
 typedef struct ina_config {
   size_t struct_size; /* sizeof(ina_config), set by ina_config_init */
-  const char*
-      url; /* "shm:/run/ina/switch.sock", "udp:10.0.0.1?...", "dpdk:10.0.0.1?..."; NULL: INA_URL */
+  const char* url;    /* "shm:/run/ina/switch.sock", "dpdk:10.0.0.1?control=..."; NULL: INA_URL */
   const char*
       job; /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
   int32_t rank; /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID */
