@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/group.h"
+
 namespace ina::switchd {
 
 namespace {
@@ -447,6 +449,7 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
     return std::nullopt;
   }
   transport.frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
+  transport.multicast = found->multicast && body.value("multicast", false);
   const Json& address = body.at("address");
   const auto mac = address.at("mac").get<std::vector<uint8_t>>();
   if (mac.size() != 6) {
@@ -547,8 +550,13 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
   } else {
     worker.address = transport.address;
     worker.frame_port = transport.frame_port;
+    worker.multicast = transport.multicast;
+    const auto json = [](const wire::Address& of) {
+      return Json{{"mac", of.mac}, {"ip", of.ip}, {"udp_port", of.udp_port}};
+    };
     const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
-    reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
+    reply["address"] = json(ours);
+    if (worker.multicast) reply["group"] = json(wire::group_of(job.id, ours.udp_port));
   }
   worker.client = &client;
   client.job = &job;
@@ -602,6 +610,7 @@ Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
                  command.rank = rank;
                  command.session = worker.session.get();
                  command.frame_port = worker.frame_port;
+                 command.multicast = worker.multicast;
                  command.spec.id = job.id;
                  command.job_key = job.key;
                  if (worker.address) command.address = *worker.address;

@@ -45,6 +45,7 @@ struct Conductor::Transport {
   bool shm = false;
   uint32_t frame_port = 0;
   std::optional<wire::Address> address;  ///< on an Ethernet port
+  bool multicast = false;                ///< results by the job's group
 };
 
 struct Conductor::Job {
@@ -56,6 +57,7 @@ struct Conductor::Job {
     std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
+    bool multicast = false;
     bool attached = false;
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
