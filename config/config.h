@@ -20,6 +20,7 @@ enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
 enum class Huge : uint8_t { kAuto, kYes, kNo };
 enum class PortType : uint8_t { kShm, kEthdev };
 enum class Tag : uint8_t { kNone, kSiphash };
+enum class Results : uint8_t { kUnicast, kMulticast };
 enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
 
 /// Names as they stand in the file, in the order of the enumerators.
@@ -31,6 +32,7 @@ inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "
 inline constexpr std::array<std::string_view, 3> kHugeNames = {"auto", "yes", "no"};
 inline constexpr std::array<std::string_view, 2> kPortTypeNames = {"shm", "ethdev"};
 inline constexpr std::array<std::string_view, 2> kTagNames = {"none", "siphash"};
+inline constexpr std::array<std::string_view, 2> kResultsNames = {"unicast", "multicast"};
 /// spdlog's names.
 inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "debug", "info",
                                                                    "warning", "error", "critical"};
@@ -55,6 +57,9 @@ constexpr std::string_view name(PortType v) {
 }
 constexpr std::string_view name(Tag v) {
   return kTagNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Results v) {
+  return kResultsNames[static_cast<size_t>(v)];
 }
 constexpr std::string_view name(LogLevel v) {
   return kLogLevelNames[static_cast<size_t>(v)];
@@ -170,6 +175,7 @@ struct PortConfig {
   uint32_t ip = 0;                ///< host byte order
   uint16_t vlan = 0;              ///< of the switch itself; 0: no tag
   std::vector<uint16_t> vlans{};  ///< that may pass; empty: all
+  Results results = Results::kUnicast;
   uint16_t udp_port = 7584;
   uint32_t mtu_bytes = 1500;
   uint16_t rx_descriptors = 512;

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/group.h"
+
 namespace ina::switchd {
 
 namespace {
@@ -543,6 +545,8 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
            "does not make: install the version that came with the switch");
     return std::nullopt;
   }
+  // A tag proves a frame to one worker.
+  transport.multicast = found->multicast && !config_.tags && body.value("multicast", false);
   const Json& address = body.at("address");
   const auto mac = address.at("mac").get<std::vector<uint8_t>>();
   if (mac.size() != 6) {
@@ -650,8 +654,13 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
   } else {
     worker.address = transport.address;
     worker.frame_port = transport.frame_port;
+    worker.multicast = transport.multicast;
+    const auto json = [](const wire::Address& of) {
+      return Json{{"mac", of.mac}, {"ip", of.ip}, {"udp_port", of.udp_port}};
+    };
     const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
-    reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
+    reply["address"] = json(ours);
+    if (worker.multicast) reply["group"] = json(wire::group_of(job.id, ours.udp_port));
     worker.tag_keys.reset();
     if (config_.tags) {
       worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
@@ -715,6 +724,7 @@ Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
                  command.rank = rank;
                  command.session = worker.session.get();
                  command.frame_port = worker.frame_port;
+                 command.multicast = worker.multicast;
                  command.spec.id = job.id;
                  command.job_key = job.key;
                  if (worker.address) command.address = *worker.address;

@@ -23,6 +23,7 @@ namespace ina::switchd {
 struct FramePortInfo {
   std::string name;
   wire::Address address;
+  bool multicast = false;  ///< results are sent to groups
 };
 
 struct ConductorConfig {

@@ -48,6 +48,7 @@ struct Conductor::Transport {
   bool takes_buffers = false;  ///< reads results where a result buffer has them
   uint32_t frame_port = 0;
   std::optional<wire::Address> address;  ///< on an Ethernet port
+  bool multicast = false;                ///< results by the job's group
 };
 
 struct Conductor::Job {
@@ -61,6 +62,7 @@ struct Conductor::Job {
     uint32_t frame_port = 0;
     bool takes_buffers = false;
     std::optional<wire::TagKeys> tag_keys;  ///< on an Ethernet port, if frames carry tags
+    bool multicast = false;
     bool attached = false;
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <vector>
@@ -78,6 +79,7 @@ struct LaneCommand {
   io::shm::WorkerSession* session = nullptr;  // kAttachShm
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
   wire::Address address;                      // kAttachFrame
+  bool multicast = false;                     // kAttachFrame: results come to its group
   uint64_t job_key = 0;                       // kAttachFrame
   std::optional<wire::TagKeys> tag_keys;      // kAttachFrame
   uint32_t number = 0;                        // kSetRegistered
@@ -153,6 +155,9 @@ struct NoFramePort {
   size_t rx_burst(std::span<io::RxPacket>) { return 0; }
   void rx_release() {}
   bool tx(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) { return false; }
+  bool tx_to_group(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) {
+    return false;
+  }
   void tx_flush() {}
   const io::PortCounters& counters() const { return counters_; }
   Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
@@ -233,6 +238,8 @@ class Lane {
     bool bound = false;
     FramePort* port = nullptr;  ///< nullptr: on the shm port
     io::EndpointIndex endpoint = 0;
+    bool multicast = false;  ///< results for all come to its group
+    bool covered = false;    ///< and are sent there for another worker of the job at this port
   };
   struct JobMembers {
     JobId id{};
@@ -314,10 +321,27 @@ class Lane {
   void send(const Member& member, const aggregator::Emission& emission) {
     ++sends_;
     const std::span<const std::byte> payload(emission.payload, emission.payload_bytes);
-    const bool sent =
-        member.bound && (member.port ? member.port->tx(member.endpoint, emission.message, payload)
-                                     : shm_.tx(member.endpoint, emission.message, payload));
+    const wire::Message& message = emission.message;
+    const bool to_group = member.multicast && emission.to == aggregator::Emission::To::kAll &&
+                          message.type == wire::Type::kResult;
+    if (to_group && member.covered) return;
+    bool sent = false;
+    if (to_group)
+      sent = member.port->tx_to_group(member.endpoint, message, payload);
+    else if (member.bound)
+      sent = member.port ? member.port->tx(member.endpoint, message, payload)
+                         : shm_.tx(member.endpoint, message, payload);
     if (!sent) ++counters_.unsent;
+  }
+
+  /// One worker at each port has its job's results sent to the group of all.
+  static void cover(JobMembers& members) {
+    std::vector<const FramePort*> ports;
+    for (Member& member : members.member) {
+      if (!member.multicast) continue;
+      member.covered = std::ranges::find(ports, member.port) != ports.end();
+      ports.push_back(member.port);
+    }
   }
 
   void execute(LaneCommand& command) {
@@ -340,6 +364,9 @@ class Lane {
         attach(command, port,
                port->bind(command.address, command.spec.id, command.job_key, command.job,
                           command.rank, command.tag_keys));
+        Member& member = jobs_[command.job].member[value(command.rank)];
+        member.multicast = member.bound && command.multicast;
+        cover(jobs_[command.job]);
         break;
       }
       case Kind::kDetach:
@@ -406,6 +433,7 @@ class Lane {
     else
       shm_.detach(member.endpoint);
     member = Member{};
+    cover(jobs_[job]);
   }
 
   void sleep(Nanos timeout_ns) {

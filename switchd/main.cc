@@ -209,8 +209,13 @@ ConductorConfig conductor_config(const config::Config& config,
       c.has_shm = true;
       c.shm_name = port.name;
     }
-  for (const PortLanes& port : ports)
-    c.frame_ports.push_back({port.front()->config().name, port.front()->address()});
+  for (const PortLanes& port : ports) {
+    const io::EthdevPort& lane = *port.front();
+    const auto named =
+        std::ranges::find(config.ports, lane.config().name, &config::PortConfig::name);
+    c.frame_ports.push_back(
+        {lane.config().name, lane.address(), named->results == config::Results::kMulticast});
+  }
   return c;
 }
 

@@ -225,6 +225,7 @@ Json Context::join_message(const char* type) const {
     message["port"] = port_name_;
     message["interface"] = interface_;
     message["tags"] = Json::array({"siphash"});
+    message["multicast"] = frames_->takes_groups();
   }
   return message;
 }
@@ -245,12 +246,15 @@ Result<void> Context::attach_frames(const Json& joined) {
                                      "-byte slots do not fit the frames of " + settings_.url +
                                      ", which carry " + std::to_string(frames_->max_slot_bytes()) +
                                      " bytes: raise mtu");
-  const Json& address = joined.at("address");
+  const auto address = [](const Json& of) {
+    return wire::Address{of.at("mac").get<wire::MacAddress>(), of.at("ip").get<uint32_t>(),
+                         of.at("udp_port").get<uint16_t>()};
+  };
+  if (joined.contains("group"))
+    if (auto done = frames_->join_group(address(joined.at("group"))); !done) return done;
   FrameBinding binding;
   binding.own = frames_->address();
-  binding.switch_address = {address.at("mac").get<wire::MacAddress>(),
-                            address.at("ip").get<uint32_t>(),
-                            address.at("udp_port").get<uint16_t>()};
+  binding.switch_address = address(joined.at("address"));
   binding.job = JobId{joined.at("job_id").get<uint32_t>()};
   binding.job_key = joined.at("job_key").get<uint64_t>();
   binding.lanes = static_cast<uint16_t>(config.lanes);

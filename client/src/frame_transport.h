@@ -31,6 +31,11 @@ class FrameTransport : public Transport {
   virtual wire::Address address() const = 0;
   /// Largest slot whose fragments fit a frame; a job with larger ones cannot be joined.
   virtual uint32_t max_slot_bytes() const = 0;
+  /// Whether it can receive what is sent to a multicast group.
+  virtual bool takes_groups() const { return false; }
+  /// Receives what the switch sends to `group`, too, until reopen(). Called before bind(), and only
+  /// if takes_groups().
+  virtual Result<void> join_group(const wire::Address&) { return {}; }
   /// From now on packets are sent to and taken from this switch for this job; before, none are.
   virtual void bind(const FrameBinding& binding) = 0;
   /// Connects anew, after the switch was restarted; bind() must follow, and the address may be

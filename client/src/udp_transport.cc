@@ -34,6 +34,15 @@ std::string system_error() {
   return std::strerror(errno);
 }
 
+/// Its buffers, as far as the kernel lets us.
+void enlarge(const Fd& fd) {
+  for (const auto& [forced, plain] :
+       {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
+    if (::setsockopt(fd.get(), SOL_SOCKET, forced, &kSocketBufferBytes,
+                     sizeof kSocketBufferBytes) != 0)
+      ::setsockopt(fd.get(), SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+}
+
 /// Datagrams that are sent in one piece leave the interface one by one. Not so on a veth that need
 /// not compute checksums: it hands its peer what the kernel has not cut up yet, and an AF_PACKET
 /// port of a switch at the other end takes that for one frame that is too long.
@@ -98,11 +107,7 @@ Result<void> UdpTransport::open_socket() {
   // A fragment that the network would cut up is one that the switch drops.
   const int discover = IP_PMTUDISC_DO;
   ::setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
-  for (const auto& [forced, plain] :
-       {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
-    if (::setsockopt(fd.get(), SOL_SOCKET, forced, &kSocketBufferBytes,
-                     sizeof kSocketBufferBytes) != 0)
-      ::setsockopt(fd.get(), SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+  enlarge(fd);
   // Kernels before 4.18 do not know it.
   const int unset = 0;
   if (::setsockopt(fd.get(), SOL_UDP, UDP_SEGMENT, &unset, sizeof unset) != 0) segment_ = false;
@@ -115,7 +120,26 @@ Result<void> UdpTransport::open_socket() {
 /// out what is still on its way.
 Result<void> UdpTransport::reopen(Nanos) {
   bound_ = false;
+  group_socket_.reset();
   return open_socket();
+}
+
+/// A socket of its own, because only one that is bound to the group's address receives nothing
+/// else. All workers of the job on this host have one.
+Result<void> UdpTransport::join_group(const wire::Address& group) {
+  Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sockaddr_in address = socket_address(group.ip, group.udp_port);
+  const ip_mreq membership{.imr_multiaddr = {htonl(group.ip)}, .imr_interface = {htonl(own_.ip)}};
+  const int yes = 1;
+  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::setsockopt(fd.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0)
+    return fail(INA_ERR_INTERNAL, "the results' group " + dotted(group.ip) +
+                                      " cannot be joined at " + dotted(own_.ip) + ": " +
+                                      system_error());
+  enlarge(fd);
+  group_socket_ = std::move(fd);
+  return {};
 }
 
 void UdpTransport::bind(const FrameBinding& binding) {
@@ -237,18 +261,29 @@ void UdpTransport::lay_out(std::span<const TxPacket> packets) {
 size_t UdpTransport::rx_burst(std::span<RxPacket> packets) {
   if (!bound_) return 0;
   const size_t room = std::min(packets.size(), rx_headers_.size());
-  for (size_t i = 0; i < room; ++i) rx_headers_[i].msg_hdr.msg_namelen = sizeof(sockaddr_in);
-  const int received = ::recvmmsg(socket_.get(), rx_headers_.data(), static_cast<unsigned>(room),
+  size_t place = 0;
+  // What comes for this worker alone is little, and must not wait behind the results.
+  size_t filled = receive(socket_, packets.first(room), place);
+  if (group_socket_) filled += receive(group_socket_, packets.subspan(filled, room - place), place);
+  return filled;
+}
+
+/// `place`: the first buffer that is free; moved behind those that are filled.
+size_t UdpTransport::receive(const Fd& socket, std::span<RxPacket> packets, size_t& place) {
+  mmsghdr* const headers = rx_headers_.data() + place;
+  for (size_t i = 0; i < packets.size(); ++i) headers[i].msg_hdr.msg_namelen = sizeof(sockaddr_in);
+  const int received = ::recvmmsg(socket.get(), headers, static_cast<unsigned>(packets.size()),
                                   MSG_DONTWAIT, nullptr);
   size_t filled = 0;
   for (int i = 0; i < received; ++i) {
-    const mmsghdr& header = rx_headers_[static_cast<size_t>(i)];
+    const mmsghdr& header = headers[i];
     if (accept(header, static_cast<const std::byte*>(header.msg_hdr.msg_iov->iov_base),
                packets[filled]))
       ++filled;
     else
       ++counters_.dropped;
   }
+  place += static_cast<size_t>(std::max(received, 0));
   return filled;
 }
 
@@ -275,10 +310,12 @@ bool UdpTransport::accept(const mmsghdr& received, const std::byte* bytes, RxPac
 }
 
 void UdpTransport::wait(Nanos timeout_ns) {
-  pollfd fds[] = {{socket_.get(), POLLIN, 0}, {wake_event_.get(), POLLIN, 0}};
+  // poll() passes over a descriptor of -1, which stands for no group.
+  pollfd fds[] = {
+      {socket_.get(), POLLIN, 0}, {wake_event_.get(), POLLIN, 0}, {group_socket_.get(), POLLIN, 0}};
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   ++counters_.sleeps;
-  if (::ppoll(fds, 2, &timeout, nullptr) > 0 && fds[1].revents != 0) {
+  if (::ppoll(fds, std::size(fds), &timeout, nullptr) > 0 && fds[1].revents != 0) {
     uint64_t value = 0;
     [[maybe_unused]] const ssize_t got = ::read(wake_event_.get(), &value, sizeof value);
   }

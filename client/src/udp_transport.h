@@ -34,6 +34,8 @@ class UdpTransport final : public FrameTransport {
 
   wire::Address address() const override { return own_; }
   uint32_t max_slot_bytes() const override { return max_slot_bytes_; }
+  bool takes_groups() const override { return true; }
+  Result<void> join_group(const wire::Address& group) override;
   void bind(const FrameBinding& binding) override;
   Result<void> reopen(Nanos timeout_ns) override;
 
@@ -53,12 +55,14 @@ class UdpTransport final : public FrameTransport {
 
   Result<void> open_socket();
   void lay_out(std::span<const TxPacket> packets);
+  size_t receive(const Fd& socket, std::span<RxPacket> packets, size_t& place);
   bool accept(const mmsghdr& received, const std::byte* bytes, RxPacket& packet) const;
 
   const Url url_;
   wire::Address own_;
   const uint32_t max_slot_bytes_;
   Fd socket_;
+  Fd group_socket_;  ///< none: results come to socket_
   Fd wake_event_;
   FrameBinding binding_;
   bool bound_ = false;

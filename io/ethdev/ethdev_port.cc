@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "io/ethdev/neighbour.h"
+#include "wire/group.h"
 
 namespace ina::io {
 namespace {
@@ -503,7 +504,20 @@ void EthdevPort::send_transit(const Transit& frame) {
 
 bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
                     std::span<const std::byte> payload) {
-  if (!endpoints_.contains(index)) {  // unbound meanwhile: nobody is there to take it
+  const Endpoint& worker = endpoints_[index];
+  return send(worker, worker.address, message, payload);
+}
+
+bool EthdevPort::tx_to_group(EndpointIndex index, const wire::Message& message,
+                             std::span<const std::byte> payload) {
+  const Endpoint& worker = endpoints_[index];
+  return send(worker, wire::group_of(worker.job_id, own_.udp_port), message, payload);
+}
+
+/// `worker`: one of the job to whose group or to whom it is sent.
+bool EthdevPort::send(const Endpoint& worker, const wire::Address& to, const wire::Message& message,
+                      std::span<const std::byte> payload) {
+  if (!worker.bound) {  // not any more: nobody is there to take it
     counters_.drops.add(DropReason::kTxFull);
     return false;
   }
@@ -513,11 +527,10 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
     counters_.drops.add(DropReason::kNoBuffer);
     return false;
   }
-  const Endpoint& to = endpoints_[index];
   const wire::Envelope envelope{.source = source_,
-                                .destination = to.address,
-                                .job = to.job_id,
-                                .job_key = to.job_key,
+                                .destination = to,
+                                .job = worker.job_id,
+                                .job_key = worker.job_key,
                                 .tag = 0};
   auto* const headers =
       reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, wire::kFrameHeaderBytes));

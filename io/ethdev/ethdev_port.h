@@ -80,6 +80,9 @@ class alignas(64) EthdevPort {
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
+  /// The same to the group of the worker's job (wire/group.h), whoever is in it.
+  bool tx_to_group(EndpointIndex endpoint, const wire::Message& message,
+                   std::span<const std::byte> payload);
   void tx_flush();
   /// Of this lane; what is said of all frames received is true of the sum over the lanes.
   const PortCounters& counters() const { return counters_; }
@@ -143,6 +146,8 @@ class alignas(64) EthdevPort {
   bool accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet);
   size_t accept_tagged(std::span<RxPacket> burst);
   bool answer(size_t place, const SwitchAddress& as);
+  bool send(const Endpoint& worker, const wire::Address& to, const wire::Message& message,
+            std::span<const std::byte> payload);
   bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
   rte_mbuf* share(std::span<const std::byte> payload);
   void drop_shared();

@@ -440,6 +440,7 @@ ports:
     type: ethdev
     vlan: 4094
     vlans: [0, 10, 4094]
+    results: multicast
     udp_port: 65472
     mtu: 9000
     rx_descriptors: 64
@@ -470,6 +471,7 @@ log: {level: critical, file: /var/log/ina.log}
                             0xc0a801fe,
                             4094,
                             {0, 10, 4094},
+                            Results::kMulticast,
                             65472,
                             9000,
                             64,

@@ -9,6 +9,7 @@
 #include "tests/ethdev/eal_fixture.h"
 #include "tests/ethdev/frames.h"
 #include "tests/support/temp_dir.h"
+#include "wire/group.h"
 
 namespace ina::io {
 namespace {
@@ -271,6 +272,26 @@ TEST_F(EthdevPortTest, RandomBytesHaveOneFateToo) {
   const EthdevCounters& own = port_->ethdev_counters();
   EXPECT_EQ(port_->counters().rx_packets, in.size());
   EXPECT_EQ(port_->counters().rx_packets, own.delivered + own.answered + all_drops());
+}
+
+TEST_F(EthdevPortTest, AGroupGetsOneFrame) {
+  const wire::Address group = wire::group_of(JobId{0x7f345678}, 7584);
+  EXPECT_EQ(group.ip, 0xefc05678) << "239.192.86.120";
+  EXPECT_EQ(group.mac, (wire::MacAddress{0x01, 0x00, 0x5e, 0x40, 0x56, 0x78}));
+  open({});
+  const EndpointIndex endpoint = bind(1);
+  const std::vector<int32_t> values = gradient(0, 1);
+  wire::Message result = message(wire::Type::kResult, 1, kElements);
+  result.origin = wire::Origin::kSwitch;
+  ASSERT_TRUE(port_->tx_to_group(endpoint, result, bytes_of(values)));
+  ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(values)));
+  port_->unbind(endpoint);
+  EXPECT_FALSE(port_->tx_to_group(endpoint, result, bytes_of(values)));
+  port_->tx_flush();
+  EXPECT_EQ(sent(),
+            (std::vector<Bytes>{encode(envelope(own_, wire::group_of(kJob, kSwitch.udp_port)),
+                                       result, bytes_of(values)),
+                                encode(envelope(own_, kWorkers[1]), result, bytes_of(values))}));
 }
 
 TEST_F(EthdevPortTest, JumboSlots) {
