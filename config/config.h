@@ -150,6 +150,18 @@ struct ControlConfig {
   bool operator==(const ControlConfig&) const = default;
 };
 
+/// gRPC for administrators.
+struct AdminConfig {
+  bool enabled = true;
+  std::string socket;  ///< empty: derived from the control socket
+  std::string group;
+  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+  bool operator==(const AdminConfig&) const = default;
+};
+
 struct PortConfig {
   std::string name{};
   PortType type = PortType::kShm;
@@ -196,9 +208,15 @@ struct Config {
   BridgeConfig bridge;
   EalConfig eal;
   ControlConfig control;
+  AdminConfig admin;
   std::vector<TenantConfig> tenants;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;
+
+  /// Path of the administrators' socket.
+  std::string admin_socket_path() const {
+    return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
+  }
   bool operator==(const Config&) const = default;
 };
 
