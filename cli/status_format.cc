@@ -10,6 +10,13 @@
 
 namespace ina::cli {
 
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -29,14 +36,6 @@ uint64_t number(const Json& json, const char* key) {
 double real(const Json& json, const char* key) {
   const Json& value = child(json, key);
   return value.is_number() ? value.get<double>() : 0.0;
-}
-
-/// Names come from whoever joined: control characters would reach the reader's terminal.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return text;
 }
 
 std::string text(const Json& json, const char* key) {

@@ -388,6 +388,7 @@ class Loader {
       if (is_ethdev(i)) check_ethdev(i);
     check_tenants();
     check_control();
+    check_admin();
   }
 
   /// Whoever reaches the port may join: that must be said.
@@ -401,6 +402,19 @@ class Loader {
       report(listen->place,
              "control.listen: without control.token_file anybody who reaches the port could join; "
              "set it, or control.allow_anonymous: true if that is meant");
+  }
+
+  /// Over TCP it is certificates that say who administers.
+  void check_admin() {
+    const auto listen = source(given_["admin"], "listen");
+    if (!listen || config_.admin.listen.empty()) return;
+    const std::pair<std::string_view, std::string AdminConfig::*> needed[] = {
+        {"certificate", &AdminConfig::certificate},
+        {"key", &AdminConfig::key},
+        {"client_ca", &AdminConfig::client_ca}};
+    for (const auto& [key, field] : needed)
+      if (source(given_["admin"], key) && (config_.admin.*field).empty())
+        report(listen->place, fmt::format("admin.listen: needs admin.{}", key));
   }
 
   void check_ethdev(size_t index) {

@@ -167,6 +167,18 @@ struct HostConfig {
   bool operator==(const HostConfig&) const = default;
 };
 
+/// gRPC for administrators.
+struct AdminConfig {
+  bool enabled = true;
+  std::string socket;  ///< empty: derived from the control socket
+  std::string group;
+  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+  bool operator==(const AdminConfig&) const = default;
+};
+
 struct PortConfig {
   std::string name{};
   PortType type = PortType::kShm;
@@ -223,10 +235,16 @@ struct Config {
   BridgeConfig bridge;
   EalConfig eal;
   ControlConfig control;
+  AdminConfig admin;
   std::vector<TenantConfig> tenants;
   SecurityConfig security;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;
+
+  /// Path of the administrators' socket.
+  std::string admin_socket_path() const {
+    return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
+  }
   bool operator==(const Config&) const = default;
 };
 

@@ -256,6 +256,10 @@ std::string socket_path(std::string_view value) {
   return {};
 }
 
+std::string socket_path_or_empty(std::string_view value) {
+  return value.empty() ? std::string() : socket_path(value);
+}
+
 /// A name that fits metrics labels, file names and shells without quoting.
 constexpr size_t kMaxNameBytes = 31;
 constexpr std::string_view kNameRange = "1..31 of letters, digits, '_', '-', '.'";
@@ -527,6 +531,7 @@ constexpr Section kSections[] = {
     {"bridge", "Between its ethdev ports the switch forwards what is not for itself, by the MAC addresses that it learns."},
     {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
+    {"admin", "Administration over gRPC, by `inactl`: jobs with tickets, ending jobs, draining the switch."},
     {"tenants", "What tenants may have at most, and what is kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
     {"security", "Whom a frame on an ethdev port is believed to come from."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
@@ -693,6 +698,29 @@ std::vector<Key> make_keys() {
          "File in which the switch keeps what it must know after a restart: which jobs run, and "
          "their keys. Empty: the socket's path and \".state\".",
          INA_AT(config->control.state), any_text),
+
+    boolean("admin", "enabled",
+            "Whether administrators are listened to.",
+            INA_AT(config->admin.enabled)),
+    text("admin", "socket", fmt::format("path of 1..{} bytes, or empty", kMaxSocketPathBytes),
+         "Path of the unix socket for administrators: root and the switch's own user. Empty: the control "
+         "socket's path and \".admin\".",
+         INA_AT(config->admin.socket), socket_path_or_empty),
+    text("admin", "group", "name or number of a group, or empty",
+         "Whose members may administer over the unix socket, too. Empty: nobody else.",
+         INA_AT(config->admin.group), any_text),
+    text("admin", "listen", "IPv4 address and port, or empty",
+         "Where administrators on other hosts are listened to, over TLS, e.g. 10.0.0.1:7585. Empty: nowhere.",
+         INA_AT(config->admin.listen), listen_address),
+    text("admin", "certificate", "path, or empty",
+         "The switch's certificate for admin.listen, in PEM, with the chain behind it.",
+         INA_AT(config->admin.certificate), any_text),
+    text("admin", "key", "path, or empty",
+         "Its private key, in PEM, in a file that others may not read.",
+         INA_AT(config->admin.key), any_text),
+    text("admin", "client_ca", "path, or empty",
+         "Whose signature an administrator's certificate must have, in PEM. Whoever has one may administer.",
+         INA_AT(config->admin.client_ca), any_text),
 
     required(text("tenants", "name", fmt::format("{}; or uid:NUMBER; or \"*\"", kNameRange),
                   "The tenant of a token or certificate, or anonymous; uid:1000: a user of this host, over the unix socket; \"*\": each tenant that is not listed.",

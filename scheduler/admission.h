@@ -118,7 +118,7 @@ class MemoryBudget {
 
 /// What one tenant may have of the switch. 0: no limit.
 struct TenantQuota {
-  std::string name;
+  std::string name{};
   uint32_t slots_floor = 0;    ///< of the whole array; kept for it even while it has no job
   uint32_t slots_ceiling = 0;  ///< of all its jobs together
   uint32_t jobs_max = 0;
@@ -138,7 +138,7 @@ struct TenantUse {
 
 /// A job that asks for a place.
 struct JobRequest {
-  std::string tenant;
+  std::string tenant{};
   uint32_t workers = 0;
   uint64_t window = 0;         ///< W, in fragments
   uint32_t slots_floor = 0;    ///< 0: what the switch gives who does not ask

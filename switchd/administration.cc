@@ -11,10 +11,10 @@ namespace ina::switchd {
 
 namespace {
 
-using Code = AdminError::Code;
+using Code = admin::Error::Code;
 
-tl::unexpected<AdminError> decline(Code code, std::string text) {
-  return tl::unexpected(AdminError{code, std::move(text)});
+tl::unexpected<admin::Error> decline(Code code, std::string text) {
+  return tl::unexpected(admin::Error{code, std::move(text)});
 }
 
 /// 128 random bits: nobody guesses them.
@@ -41,7 +41,7 @@ std::optional<uid_t> uid_of(const std::string& tenant) {
 }
 
 /// What is wrong with the request, whatever the switch's state; empty if nothing.
-std::string problem_of(const CreateJob& request) {
+std::string problem_of(const admin::CreateJob& request) {
   if (request.name.empty() || request.name.size() > 128)
     return "the job's name must have 1 to 128 characters";
   if (request.workers < 1 || request.workers > kMaxWorkers)
@@ -51,15 +51,15 @@ std::string problem_of(const CreateJob& request) {
     if (const std::string problem = control::tenant_problem(request.tenant); !problem.empty())
       return problem + ", nor uid: and the number of a user";
   if (request.priority_max < 1) return "priority_max is not in 1..255";
-  if (request.ttl_ns < 1'000'000'000 || request.ttl_ns > kMaxTtlNs)
-    return fmt::format("the ttl is not in 1 s..{} days", kMaxTtlNs / 86'400'000'000'000);
+  if (request.ttl_ns < 1'000'000'000 || request.ttl_ns > admin::kMaxTtlNs)
+    return fmt::format("the ttl is not in 1 s..{} days", admin::kMaxTtlNs / 86'400'000'000'000);
   return {};
 }
 
 }  // namespace
 
-AdminAnswer Conductor::administer(const AdminRequest& request, const std::string& who) {
-  AdminAnswer answer = Json();
+admin::Answer Conductor::administer(const admin::Request& request, const std::string& who) {
+  admin::Answer answer = Json();
   try {
     answer = std::visit([&](const auto& asked) { return carry_out(asked, who); }, request);
   } catch (const std::exception& e) {
@@ -72,7 +72,7 @@ AdminAnswer Conductor::administer(const AdminRequest& request, const std::string
 
 // ---- jobs and tickets
 
-AdminAnswer Conductor::carry_out(const CreateJob& request, const std::string& who) {
+admin::Answer Conductor::carry_out(const admin::CreateJob& request, const std::string& who) {
   if (const std::string problem = problem_of(request); !problem.empty())
     return decline(Code::kInvalid, problem);
   if (job_named(request.name))
@@ -109,7 +109,7 @@ AdminAnswer Conductor::carry_out(const CreateJob& request, const std::string& wh
               {"expires_in_s", request.ttl_ns / 1'000'000'000}};
 }
 
-AdminAnswer Conductor::carry_out(const AbortJob& request, const std::string& who) {
+admin::Answer Conductor::carry_out(const admin::AbortJob& request, const std::string& who) {
   Job* job = job_named(request.name);
   if (!job) return decline(Code::kNotFound, fmt::format("there is no job '{}'", request.name));
   end_job(*job, INA_ERR_ABORTED,
@@ -118,7 +118,7 @@ AdminAnswer Conductor::carry_out(const AbortJob& request, const std::string& who
   return Json::object();
 }
 
-AdminAnswer Conductor::carry_out(const KickWorker& request, const std::string& who) {
+admin::Answer Conductor::carry_out(const admin::KickWorker& request, const std::string& who) {
   Job* job = job_named(request.job);
   if (!job) return decline(Code::kNotFound, fmt::format("there is no job '{}'", request.job));
   Client* client = request.rank < job->workers ? job->members[request.rank].client : nullptr;
@@ -170,19 +170,19 @@ void Conductor::end_overdue_reservations(Nanos now) {
 
 // ---- draining
 
-AdminAnswer Conductor::carry_out(const Drain&, const std::string& who) {
+admin::Answer Conductor::carry_out(const admin::Drain&, const std::string& who) {
   if (!draining_) spdlog::info("drained: no new jobs by=\"{}\"", who);
   draining_ = true;
-  return carry_out(GetDrain{}, who);
+  return carry_out(admin::GetDrain{}, who);
 }
 
-AdminAnswer Conductor::carry_out(const Undrain&, const std::string& who) {
+admin::Answer Conductor::carry_out(const admin::Undrain&, const std::string& who) {
   if (draining_) spdlog::info("drained no more by=\"{}\"", who);
   draining_ = false;
-  return carry_out(GetDrain{}, who);
+  return carry_out(admin::GetDrain{}, who);
 }
 
-AdminAnswer Conductor::carry_out(const GetDrain&, const std::string&) {
+admin::Answer Conductor::carry_out(const admin::GetDrain&, const std::string&) {
   Json names = Json::array();
   for (const auto& job : jobs_)
     if (job) names.push_back(job->name);
@@ -191,7 +191,7 @@ AdminAnswer Conductor::carry_out(const GetDrain&, const std::string&) {
 
 // ---- the rest
 
-AdminAnswer Conductor::carry_out(const GetStatus&, const std::string&) {
+admin::Answer Conductor::carry_out(const admin::GetStatus&, const std::string&) {
   return status_json();
 }
 
@@ -203,7 +203,7 @@ Result<size_t> Conductor::load_tokens() {
   return tokens_->size();
 }
 
-AdminAnswer Conductor::carry_out(const Reload&, const std::string& who) {
+admin::Answer Conductor::carry_out(const admin::Reload&, const std::string& who) {
   if (config_.token_file.empty())
     return decline(Code::kInvalid, "this switch has no token file (control.token_file)");
   const auto loaded = load_tokens();

@@ -146,13 +146,13 @@ void Conductor::run() {
         on_lane_events();
         call_idle_workers();
       } else if (fd == admin_.event_fd()) {
-        admin_.serve([this](const AdminRequest& request, const std::string& who) {
+        admin_.serve([this](const admin::Request& request, const std::string& who) {
           return administer(request, who);
         });
       } else if (fd == reload_event_.get()) {
         uint64_t value;
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
-        (void)administer(Reload{}, "SIGHUP");
+        (void)administer(admin::Reload{}, "SIGHUP");
       } else if (fd == listener_->fd()) {
         accept_clients(*listener_);
       } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
@@ -185,6 +185,11 @@ void Conductor::run() {
   // Who joins is told; the others find the connection closed and come back to the next switch.
   for (auto& job : jobs_) {
     if (!job) continue;
+    if (job->state == Job::State::kJoining && job->reserved_until == 0) {
+      end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+      continue;
+    }
+    // One that an administrator made waits on, in the state file.
     if (job->state == Job::State::kJoining)
       tell_end(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
     on_lanes(LaneCommand::Kind::kRemoveJob,
@@ -797,6 +802,8 @@ void Conductor::worker_gone(Client& client) {
 }
 
 void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
+  spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
+               static_cast<int>(status), text);
   forget(job);
   tell_end(job, status, text);
   remove_job(job);
@@ -804,8 +811,6 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
 
 /// Tells the workers. They have no job any more.
 void Conductor::tell_end(Job& job, ina_status status, const std::string& text) {
-  spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
-               static_cast<int>(status), text);
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});

@@ -14,7 +14,7 @@
 #include "control/socket.h"
 #include "control/tokens.h"
 #include "scheduler/admission.h"
-#include "switchd/admin.h"
+#include "admin/requests.h"
 #include "switchd/lane.h"
 #include "switchd/state_file.h"
 
@@ -81,7 +81,7 @@ class Conductor {
   /// Reads the token file again. From any thread or signal handler.
   void reload();
   /// For administrators, from other threads.
-  AdminQueue& admin() { return admin_; }
+  admin::Queue& admin() { return admin_; }
   /// Where workers on other hosts join, after open(); 0: nowhere.
   uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
 
@@ -157,15 +157,15 @@ class Conductor {
   Result<void> attach_to_lanes(Job& job, Rank rank);
 
   // Administration, in administration.cc.
-  AdminAnswer administer(const AdminRequest& request, const std::string& who);
-  AdminAnswer carry_out(const CreateJob& request, const std::string& who);
-  AdminAnswer carry_out(const AbortJob& request, const std::string& who);
-  AdminAnswer carry_out(const KickWorker& request, const std::string& who);
-  AdminAnswer carry_out(const Drain& request, const std::string& who);
-  AdminAnswer carry_out(const Undrain& request, const std::string& who);
-  AdminAnswer carry_out(const GetDrain& request, const std::string& who);
-  AdminAnswer carry_out(const GetStatus& request, const std::string& who);
-  AdminAnswer carry_out(const Reload& request, const std::string& who);
+  admin::Answer administer(const admin::Request& request, const std::string& who);
+  admin::Answer carry_out(const admin::CreateJob& request, const std::string& who);
+  admin::Answer carry_out(const admin::AbortJob& request, const std::string& who);
+  admin::Answer carry_out(const admin::KickWorker& request, const std::string& who);
+  admin::Answer carry_out(const admin::Drain& request, const std::string& who);
+  admin::Answer carry_out(const admin::Undrain& request, const std::string& who);
+  admin::Answer carry_out(const admin::GetDrain& request, const std::string& who);
+  admin::Answer carry_out(const admin::GetStatus& request, const std::string& who);
+  admin::Answer carry_out(const admin::Reload& request, const std::string& who);
   Result<size_t> load_tokens();
   Job* job_named(const std::string& name) const;
   bool check_ticket(Client& client, const Json& body);
@@ -210,7 +210,7 @@ class Conductor {
   std::optional<control::Listener> listener_;
   std::optional<control::Listener> tcp_listener_;
   std::optional<control::TokenTable> tokens_;
-  AdminQueue admin_;
+  admin::Queue admin_;
   bool draining_ = false;
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int>

@@ -15,6 +15,9 @@
 #include <cstdio>
 #include <memory>
 
+#ifdef INA_HAVE_ADMIN
+#include "admin/server.h"
+#endif
 #include "config/config.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
@@ -219,6 +222,28 @@ ConductorConfig conductor_config(const config::Config& config,
   return c;
 }
 
+#ifdef INA_HAVE_ADMIN
+/// nullptr: none is wanted.
+Result<std::unique_ptr<admin::Server>> start_admin(const config::Config& config,
+                                                   admin::Queue& queue) {
+  const config::AdminConfig& admin = config.admin;
+  if (!admin.enabled) return nullptr;
+  auto server = admin::Server::start({config.admin_socket_path(), admin.group, admin.listen,
+                                      admin.certificate, admin.key, admin.client_ca},
+                                     queue);
+  if (server)
+    spdlog::info("administrators welcome socket={} listen={}", config.admin_socket_path(),
+                 admin.listen);
+  return server;
+}
+#else
+Result<std::nullptr_t> start_admin(const config::Config& config, admin::Queue&) {
+  if (!config.admin.listen.empty())
+    return fail(INA_ERR_UNSUPPORTED, "admin.listen: this ina-switchd was built without gRPC");
+  return nullptr;
+}
+#endif
+
 /// Everything between a valid configuration and the end; errors are whole sentences.
 Result<void> serve(const config::Config& config) {
   const uint32_t lanes = config.switchd.lcores;
@@ -272,6 +297,8 @@ Result<void> serve(const config::Config& config) {
 
   Conductor conductor(conductor_config(config, *ports), std::move(*state), raw_links);
   if (auto opened = conductor.open(); !opened) return opened;
+  auto administration = start_admin(config, conductor.admin());
+  if (!administration) return tl::unexpected(administration.error());
   signalled = &conductor;
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -298,6 +325,7 @@ Result<void> serve(const config::Config& config) {
   conductor.run();
 
   signalled = nullptr;
+  *administration = nullptr;
   for (LaneLink* link : raw_links) {
     LaneCommand stop;
     stop.kind = LaneCommand::Kind::kStop;

@@ -50,7 +50,7 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
   if (saved.reserved_until != 0) {
     const int64_t left_s = saved.reserved_until - ::time(nullptr);
     job->reserved_until =
-        now_ns() + std::clamp<int64_t>(left_s, 0, kMaxTtlNs / kSecondNs) * kSecondNs;
+        now_ns() + std::clamp<int64_t>(left_s, 0, admin::kMaxTtlNs / kSecondNs) * kSecondNs;
     add_to_lanes(*job, Seq{});
   } else {
     job->state = Job::State::kRejoining;

@@ -218,6 +218,7 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"window", job.grant.window},
                {"memory_bytes", job.grant.memory_bytes},
                {"priority_max", job.grant.priority_max}};
+  json["owner"] = job.owner();
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (job.reserved_until != 0)
     json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;

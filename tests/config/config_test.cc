@@ -254,6 +254,10 @@ const BadCase kBadCases[] = {
      "\"net_memif1,socket=/m,id=1,role=server\"}\n",
      "3:51: ports[1].device: ports[0] is the memif server for id 1 on /m already; give it another "
      "id or socket"},
+    {"admin_without_ca", "admin: {listen: \"10.0.0.1:7585\", certificate: /c, key: /k}",
+     "1:17: admin.listen: needs admin.client_ca"},
+    {"admin_listen", "admin: {listen: here}",
+     "1:17: admin.listen: here is not an IPv4 address and a port, e.g. 10.0.0.1:7584"},
     // tenants
     {"tenants_scalar", "tenants: red", "1:10: tenants: a list of tenants is expected, not red"},
     {"tenant_scalar", "tenants: [red]", "1:11: tenants[0]: a map of keys is expected, not red"},
@@ -426,6 +430,8 @@ control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_tim
           max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
           max_unjoined: 7}
+admin: {enabled: false, socket: /tmp/admin, group: ops, listen: "10.0.0.1:7585", certificate: /c,
+        key: /k, client_ca: /a}
 tenants:
   - {name: vision, slots_floor: 100, slots_ceiling: 200, jobs_max: 3, workers_max: 40,
      memory: 64 MiB, priority_max: 50}
@@ -461,6 +467,7 @@ log: {level: critical, file: /var/log/ina.log}
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7};
+  expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", "/c", "/k", "/a"};
   expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
                       {.name = "uid:1000"},
                       {.name = "*", .jobs_max = 1}};
@@ -495,6 +502,11 @@ TEST(Config, MemifPortsMayShareASocketOrAnId) {
     ports += "  - {name: p" + std::to_string(ports.size()) +
              ", type: ethdev, ip: 10.0.0.1, device: \"net_memif0," + device + "\"}\n";
   EXPECT_EQ(load(ports).ports.size(), 5u);
+}
+
+TEST(Config, TheAdministratorsSocketIsBesideTheWorkers) {
+  EXPECT_EQ(load("control: {socket: /tmp/s}").admin_socket_path(), "/tmp/s.admin");
+  EXPECT_EQ(load("admin: {socket: /tmp/a}").admin_socket_path(), "/tmp/a");
 }
 
 TEST(Config, AnMtuThatJustFitsIsAccepted) {

@@ -21,7 +21,7 @@ using test::Peer;
 using test::TestSwitch;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Code = AdminError::Code;
+using Code = admin::Error::Code;
 
 constexpr Nanos kSecond = 1'000'000'000;
 const std::string kRed = "red-token-0123456789";
@@ -30,32 +30,32 @@ const std::string kBlue = "blue-token-0123456789";
 // ---- the queue alone
 
 TEST(AdminQueue, HandsRequestsOverAndAnswersBack) {
-  AdminQueue queue;
+  admin::Queue queue;
   std::thread conductor([&] {
     for (int served = 0; served < 3;) {
-      queue.serve([&](const AdminRequest& request, const std::string& who) -> AdminAnswer {
+      queue.serve([&](const admin::Request& request, const std::string& who) -> admin::Answer {
         ++served;
         EXPECT_EQ(who, "me");
-        const auto* abort = std::get_if<AbortJob>(&request);
-        if (!abort) return tl::unexpected(AdminError{Code::kNotFound, "what?"});
+        const auto* abort = std::get_if<admin::AbortJob>(&request);
+        if (!abort) return tl::unexpected(admin::Error{Code::kNotFound, "what?"});
         return Json{{"name", abort->name}};
       });
       ::usleep(100);
     }
   });
-  EXPECT_EQ(queue.ask(AbortJob{"a", ""}, "me", 10 * kSecond)->at("name"), "a");
-  EXPECT_EQ(queue.ask(AbortJob{"b", ""}, "me", 10 * kSecond)->at("name"), "b");
-  EXPECT_EQ(queue.ask(Drain{}, "me", 10 * kSecond).error().text, "what?");
+  EXPECT_EQ(queue.ask(admin::AbortJob{"a", ""}, "me", 10 * kSecond)->at("name"), "a");
+  EXPECT_EQ(queue.ask(admin::AbortJob{"b", ""}, "me", 10 * kSecond)->at("name"), "b");
+  EXPECT_EQ(queue.ask(admin::Drain{}, "me", 10 * kSecond).error().text, "what?");
   conductor.join();
 }
 
 TEST(AdminQueue, WhatWasGivenUpIsNotDone) {
-  AdminQueue queue;
-  const auto answer = queue.ask(Drain{}, "me", kSecond / 100);
+  admin::Queue queue;
+  const auto answer = queue.ask(admin::Drain{}, "me", kSecond / 100);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::kTimeout);
   EXPECT_THAT(answer.error().text, HasSubstr("nothing was done"));
-  queue.serve([](const AdminRequest&, const std::string&) -> AdminAnswer {
+  queue.serve([](const admin::Request&, const std::string&) -> admin::Answer {
     ADD_FAILURE() << "carried out for nobody";
     return Json();
   });
@@ -63,12 +63,12 @@ TEST(AdminQueue, WhatWasGivenUpIsNotDone) {
 
 TEST(AdminQueue, IsBoundedAndClosesForThoseWhoWait) {
   constexpr int kTooMany = 5;
-  AdminQueue queue;
+  admin::Queue queue;
   std::vector<std::thread> askers;
   std::atomic<int> turned_away = 0, stopped = 0;
-  for (size_t i = 0; i < AdminQueue::kMaxWaiting + kTooMany; ++i)
+  for (size_t i = 0; i < admin::Queue::kMaxWaiting + kTooMany; ++i)
     askers.emplace_back([&] {
-      const auto answer = queue.ask(GetDrain{}, "me", 60 * kSecond);
+      const auto answer = queue.ask(admin::GetDrain{}, "me", 60 * kSecond);
       ASSERT_FALSE(answer);
       EXPECT_EQ(answer.error().code, Code::kUnavailable);
       turned_away += answer.error().text.starts_with("the switch has 64 requests");
@@ -77,8 +77,8 @@ TEST(AdminQueue, IsBoundedAndClosesForThoseWhoWait) {
   while (turned_away != kTooMany) ::usleep(100);
   queue.close();
   for (auto& asker : askers) asker.join();
-  EXPECT_EQ(stopped, static_cast<int>(AdminQueue::kMaxWaiting));
-  EXPECT_EQ(queue.ask(Drain{}, "late", kSecond).error().code, Code::kUnavailable);
+  EXPECT_EQ(stopped, static_cast<int>(admin::Queue::kMaxWaiting));
+  EXPECT_EQ(queue.ask(admin::Drain{}, "late", kSecond).error().code, Code::kUnavailable);
 }
 
 // ---- a whole switch
@@ -103,26 +103,26 @@ class AdministrationTest : public testing::Test {
     };
     return options;
   }
-  static AdminAnswer ask(TestSwitch& sw, AdminRequest request) {
+  static admin::Answer ask(TestSwitch& sw, admin::Request request) {
     return sw.conductor().admin().ask(std::move(request), "a test", 10 * kSecond);
   }
-  static CreateJob two_workers(const std::string& name = "job", const std::string& tenant = "red") {
-    CreateJob request;
+  static admin::CreateJob two_workers(const std::string& name = "job", const std::string& tenant = "red") {
+    admin::CreateJob request;
     request.name = name;
     request.workers = 2;
     request.tenant = tenant;
     request.ttl_ns = 60 * kSecond;
     return request;
   }
-  static std::string create(TestSwitch& sw, const CreateJob& request = two_workers()) {
-    const AdminAnswer answer = ask(sw, request);
+  static std::string create(TestSwitch& sw, const admin::CreateJob& request = two_workers()) {
+    const admin::Answer answer = ask(sw, request);
     EXPECT_TRUE(answer) << answer.error().text;
     return answer ? answer->at("ticket").get<std::string>() : "";
   }
-  static AdminError refusal(TestSwitch& sw, AdminRequest request) {
-    const AdminAnswer answer = ask(sw, std::move(request));
+  static admin::Error refusal(TestSwitch& sw, admin::Request request) {
+    const admin::Answer answer = ask(sw, std::move(request));
     EXPECT_FALSE(answer) << *answer;
-    return answer ? AdminError{} : answer.error();
+    return answer ? admin::Error{} : answer.error();
   }
   static Json shm_join(const std::string& ticket, int rank, int world = 2,
                        const std::string& job = "job") {
@@ -136,7 +136,7 @@ class AdministrationTest : public testing::Test {
 
 TEST_F(AdministrationTest, AJobIsReservedBeforeItsWorkersCome) {
   TestSwitch sw(options());
-  const AdminAnswer made = ask(sw, two_workers());
+  const admin::Answer made = ask(sw, two_workers());
   ASSERT_TRUE(made) << made.error().text;
   EXPECT_EQ(made->at("name"), "job");
   EXPECT_EQ(made->at("ticket").get<std::string>().size(), 32u);
@@ -156,15 +156,15 @@ TEST_F(AdministrationTest, AJobIsReservedBeforeItsWorkersCome) {
 TEST_F(AdministrationTest, WhatCannotBeGuaranteedIsRefusedWithTheShortfall) {
   TestSwitch sw(
       options([](ConductorConfig& config) { config.tenants = {{.name = "blue", .jobs_max = 1}}; }));
-  CreateJob request = two_workers();
+  admin::CreateJob request = two_workers();
   request.slots_floor = 448;
   request.window_bytes = 4 << 20;
-  const AdminAnswer large = ask(sw, request);
+  const admin::Answer large = ask(sw, request);
   ASSERT_TRUE(large) << large.error().text;
   EXPECT_EQ(large->at("slots_floor"), 448);
   request.name = "more";
   request.slots_floor = 128;
-  const AdminError error = refusal(sw, request);
+  const admin::Error error = refusal(sw, request);
   EXPECT_EQ(error.code, Code::kNoRoom);
   EXPECT_THAT(error.text,
               HasSubstr("job 'more' does not fit: the job needs 128 slots in one piece, "
@@ -176,22 +176,22 @@ TEST_F(AdministrationTest, WhatCannotBeGuaranteedIsRefusedWithTheShortfall) {
 
 TEST_F(AdministrationTest, RequestsThatMakeNoSenseAreRefused) {
   TestSwitch sw(options());
-  const auto text_of = [&](const std::function<void(CreateJob&)>& spoil) {
-    CreateJob request = two_workers();
+  const auto text_of = [&](const std::function<void(admin::CreateJob&)>& spoil) {
+    admin::CreateJob request = two_workers();
     spoil(request);
-    const AdminError error = refusal(sw, request);
+    const admin::Error error = refusal(sw, request);
     EXPECT_EQ(error.code, Code::kInvalid) << error.text;
     return error.text;
   };
-  EXPECT_THAT(text_of([](CreateJob& r) { r.name = ""; }), HasSubstr("1 to 128 characters"));
-  EXPECT_THAT(text_of([](CreateJob& r) { r.name.assign(129, 'x'); }), HasSubstr("1 to 128"));
-  EXPECT_THAT(text_of([](CreateJob& r) { r.workers = 0; }), HasSubstr("not in 1..64"));
-  EXPECT_THAT(text_of([](CreateJob& r) { r.workers = 65; }), HasSubstr("not in 1..64"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.name = ""; }), HasSubstr("1 to 128 characters"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.name.assign(129, 'x'); }), HasSubstr("1 to 128"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.workers = 0; }), HasSubstr("not in 1..64"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.workers = 65; }), HasSubstr("not in 1..64"));
   for (const char* tenant : {"", "a b", "uid:", "uid:x", "uid:4294967295", "uid:1 "})
-    EXPECT_THAT(text_of([&](CreateJob& r) { r.tenant = tenant; }), HasSubstr("the tenant is not"));
-  EXPECT_THAT(text_of([](CreateJob& r) { r.priority_max = 0; }), HasSubstr("not in 1..255"));
-  EXPECT_THAT(text_of([](CreateJob& r) { r.ttl_ns = 0; }), HasSubstr("the ttl is not in"));
-  EXPECT_THAT(text_of([](CreateJob& r) { r.ttl_ns = kMaxTtlNs + 1; }), HasSubstr("7 days"));
+    EXPECT_THAT(text_of([&](admin::CreateJob& r) { r.tenant = tenant; }), HasSubstr("the tenant is not"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.priority_max = 0; }), HasSubstr("not in 1..255"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.ttl_ns = 0; }), HasSubstr("the ttl is not in"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.ttl_ns = admin::kMaxTtlNs + 1; }), HasSubstr("7 days"));
   EXPECT_TRUE(sw.status()["jobs"].empty());
 }
 
@@ -270,7 +270,7 @@ TEST_F(AdministrationTest, WorkersMayComeAndGoUntilTheJobBegins) {
 
 TEST_F(AdministrationTest, AReservationEndsWithItsTime) {
   TestSwitch sw(options());
-  CreateJob request = two_workers();
+  admin::CreateJob request = two_workers();
   request.ttl_ns = kSecond;
   const std::string ticket = create(sw, request);
   const Peer first(sw.socket_path());
@@ -305,8 +305,8 @@ TEST_F(RunningJobTest, ARunningJobOutlivesTheTimeOfItsReservation) {
 }
 
 TEST_F(RunningJobTest, AbortEndsItForAllAndSaysWhy) {
-  EXPECT_EQ(refusal(sw_, AbortJob{"jab", "x"}).code, Code::kNotFound);
-  ASSERT_TRUE(ask(sw_, AbortJob{"job", "maintenance"}));
+  EXPECT_EQ(refusal(sw_, admin::AbortJob{"jab", "x"}).code, Code::kNotFound);
+  ASSERT_TRUE(ask(sw_, admin::AbortJob{"job", "maintenance"}));
   for (test::RawWorker* worker : {&*first_, &*second_}) {
     const Json told = worker->hear();
     EXPECT_EQ(told["type"], "abort");
@@ -318,9 +318,9 @@ TEST_F(RunningJobTest, AbortEndsItForAllAndSaysWhy) {
 }
 
 TEST_F(RunningJobTest, KickEndsIt) {
-  EXPECT_EQ(refusal(sw_, KickWorker{"job", 2, ""}).code, Code::kNotFound);
-  EXPECT_EQ(refusal(sw_, KickWorker{"jab", 0, ""}).code, Code::kNotFound);
-  ASSERT_TRUE(ask(sw_, KickWorker{"job", 1, "it is slow"}));
+  EXPECT_EQ(refusal(sw_, admin::KickWorker{"job", 2, ""}).code, Code::kNotFound);
+  EXPECT_EQ(refusal(sw_, admin::KickWorker{"jab", 0, ""}).code, Code::kNotFound);
+  ASSERT_TRUE(ask(sw_, admin::KickWorker{"job", 1, "it is slow"}));
   EXPECT_THAT(first_->hear()["text"].get<std::string>(), HasSubstr("sent rank 1 (pid "));
   EXPECT_THAT(second_->hear()["text"].get<std::string>(), HasSubstr("away: it is slow"));
   const auto closed = second_->control.receive(10 * kSecond);
@@ -355,7 +355,7 @@ TEST_F(RunningJobTest, ItsTicketAndAReservationSurviveARestart) {
 TEST_F(AdministrationTest, AnAbortedReservationIsFreeAgain) {
   TestSwitch sw(options());
   create(sw);
-  ASSERT_TRUE(ask(sw, AbortJob{"job", ""}));
+  ASSERT_TRUE(ask(sw, admin::AbortJob{"job", ""}));
   EXPECT_TRUE(sw.status()["jobs"].empty());
   EXPECT_EQ(sw.status()["aggregator"]["slots_reserved"], 0);
   sw.stop();
@@ -368,9 +368,9 @@ TEST_F(AdministrationTest, KickFromAJobThatGathersLeavesTheOthers) {
   const Peer first(sw.socket_path());
   const Peer second(sw.socket_path());
   ASSERT_EQ(first.ask(shm_join("", 0, 3, "plain"))["type"], "joined");
-  EXPECT_EQ(refusal(sw, KickWorker{"plain", 1, ""}).code, Code::kNotFound) << "not there yet";
+  EXPECT_EQ(refusal(sw, admin::KickWorker{"plain", 1, ""}).code, Code::kNotFound) << "not there yet";
   ASSERT_EQ(second.ask(shm_join("", 1, 3, "plain"))["type"], "joined");
-  ASSERT_TRUE(ask(sw, KickWorker{"plain", 0, "wrong host"}));
+  ASSERT_TRUE(ask(sw, admin::KickWorker{"plain", 0, "wrong host"}));
   EXPECT_THAT(first.hear()["text"].get<std::string>(), HasSubstr("wrong host"));
   EXPECT_TRUE(first.closed());
   EXPECT_EQ(sw.status()["jobs"][0]["state"], "joining");
@@ -379,7 +379,7 @@ TEST_F(AdministrationTest, KickFromAJobThatGathersLeavesTheOthers) {
 TEST_F(AdministrationTest, ADrainedSwitchTakesNoNewJobUntilItIsUndrained) {
   TestSwitch sw(options());
   const std::string ticket = create(sw);
-  const Json drained = *ask(sw, Drain{});
+  const Json drained = *ask(sw, admin::Drain{});
   EXPECT_EQ(drained["draining"], true);
   EXPECT_THAT(drained["jobs"], ElementsAre("job"));
   EXPECT_EQ(sw.status()["draining"], true);
@@ -391,13 +391,13 @@ TEST_F(AdministrationTest, ADrainedSwitchTakesNoNewJobUntilItIsUndrained) {
     test::RawWorker first(sw.socket_path(), "job", 0, 2, {{"ticket", ticket}});
     test::RawWorker second(sw.socket_path(), "job", 1, 2, {{"ticket", ticket}});
     ASSERT_TRUE(first.hear_until("ready") && second.hear_until("ready"));
-    EXPECT_THAT((*ask(sw, GetDrain{}))["jobs"], ElementsAre("job"));
+    EXPECT_THAT((*ask(sw, admin::GetDrain{}))["jobs"], ElementsAre("job"));
     for (test::RawWorker* worker : {&first, &second})
       EXPECT_TRUE(worker->control.send({{"type", "leave"}}));
     ASSERT_TRUE(first.hear_until("left"));
   }
-  EXPECT_TRUE((*ask(sw, GetDrain{}))["jobs"].empty());
-  EXPECT_EQ((*ask(sw, Undrain{}))["draining"], false);
+  EXPECT_TRUE((*ask(sw, admin::GetDrain{}))["jobs"].empty());
+  EXPECT_EQ((*ask(sw, admin::Undrain{}))["draining"], false);
   EXPECT_EQ(Peer(sw.tcp_address()).ask(frame_join("token", kRed, 0, "new"))["type"], "joined");
 }
 
@@ -406,11 +406,11 @@ TEST_F(AdministrationTest, TokensAreReadAgain) {
   const std::string green = "green-token-0123456789";
   EXPECT_THAT(Peer(sw.tcp_address()).refusal(frame_join("token", green)), HasSubstr("unknown"));
   write_tokens("green " + green + "\n");
-  EXPECT_EQ((*ask(sw, Reload{}))["tokens"], 1);
+  EXPECT_EQ((*ask(sw, admin::Reload{}))["tokens"], 1);
   EXPECT_EQ(Peer(sw.tcp_address()).ask(frame_join("token", green, 0, "green"))["type"], "joined");
   EXPECT_THAT(Peer(sw.tcp_address()).refusal(frame_join("token", kRed)), HasSubstr("unknown"));
   write_tokens("nonsense\n");
-  const AdminError error = refusal(sw, Reload{});
+  const admin::Error error = refusal(sw, admin::Reload{});
   EXPECT_THAT(error.text, HasSubstr("line 1: a line is a tenant and a token"));
   EXPECT_THAT(error.text, HasSubstr("the tokens stay as they are"));
   EXPECT_EQ(Peer(sw.tcp_address()).ask(frame_join("token", green, 0, "again"))["type"], "joined");
@@ -427,13 +427,13 @@ TEST_F(AdministrationTest, TokensAreReadAgain) {
 
 TEST_F(AdministrationTest, WithoutATokenFileThereIsNothingToReload) {
   TestSwitch sw;
-  EXPECT_THAT(refusal(sw, Reload{}).text, HasSubstr("no token file (control.token_file)"));
+  EXPECT_THAT(refusal(sw, admin::Reload{}).text, HasSubstr("no token file (control.token_file)"));
 }
 
 TEST_F(AdministrationTest, TheStatusIsTheOneOfTheControlSocket) {
   TestSwitch sw(options());
   create(sw);
-  Json status = *ask(sw, GetStatus{});
+  Json status = *ask(sw, admin::GetStatus{});
   Json other = sw.status();
   for (Json* json : {&status, &other}) {
     json->erase("uptime_s");

@@ -1,4 +1,4 @@
-#include "switchd/admin.h"
+#include "admin/requests.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -7,25 +7,25 @@
 #include <chrono>
 #include <utility>
 
-namespace ina::switchd {
+namespace ina::admin {
 
 namespace {
 
-tl::unexpected<AdminError> unavailable(std::string text) {
-  return tl::unexpected(AdminError{AdminError::Code::kUnavailable, std::move(text)});
+tl::unexpected<Error> unavailable(std::string text) {
+  return tl::unexpected(Error{Error::Code::kUnavailable, std::move(text)});
 }
 
 constexpr const char* kStopping = "the switch is being stopped";
 
 }  // namespace
 
-AdminQueue::AdminQueue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Queue::Queue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-AdminAnswer AdminQueue::ask(AdminRequest request, std::string who, Nanos timeout_ns) {
+Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
   call->who = std::move(who);
-  std::future<AdminAnswer> answer = call->answer.get_future();
+  std::future<Answer> answer = call->answer.get_future();
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return unavailable(kStopping);
@@ -41,14 +41,14 @@ AdminAnswer AdminQueue::ask(AdminRequest request, std::string who, Nanos timeout
   {
     const std::lock_guard lock(mutex_);
     if (std::erase(waiting_, call) != 0)
-      return tl::unexpected(AdminError{AdminError::Code::kTimeout,
-                                       "the switch did not get round to it in time, and nothing "
-                                       "was done"});
+      return tl::unexpected(Error{Error::Code::kTimeout,
+                                  "the switch did not get round to it in time, and nothing "
+                                  "was done"});
   }
   return answer.get();  // it has begun, and does not wait for anybody
 }
 
-void AdminQueue::serve(const Handler& handler) {
+void Queue::serve(const Handler& handler) {
   uint64_t value = 0;
   [[maybe_unused]] const ssize_t got = ::read(event_.get(), &value, sizeof(value));
   std::unique_lock lock(mutex_);
@@ -62,11 +62,11 @@ void AdminQueue::serve(const Handler& handler) {
   }
 }
 
-void AdminQueue::close() {
+void Queue::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   for (const auto& call : waiting_) call->answer.set_value(unavailable(kStopping));
   waiting_.clear();
 }
 
-}  // namespace ina::switchd
+}  // namespace ina::admin

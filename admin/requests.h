@@ -15,7 +15,7 @@
 #include "common/fd.h"
 #include "wire/types.h"
 
-namespace ina::switchd {
+namespace ina::admin {
 
 /// Longest life of a ticket whose workers do not come.
 inline constexpr Nanos kMaxTtlNs = 7 * 86'400 * Nanos{1'000'000'000};
@@ -54,10 +54,10 @@ struct GetStatus {};
 /// Reads the token file again. Answer: tokens (how many there are).
 struct Reload {};
 
-using AdminRequest =
+using Request =
     std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus, Reload>;
 
-struct AdminError {
+struct Error {
   enum class Code {
     kInvalid,      ///< the request makes no sense, whatever the switch's state
     kNotFound,     ///< there is no such job or worker
@@ -71,24 +71,24 @@ struct AdminError {
   std::string text;
 };
 
-using AdminAnswer = tl::expected<nlohmann::json, AdminError>;
+using Answer = tl::expected<nlohmann::json, Error>;
 
 /// Requests on their way to the conductor. Whoever asks waits; the conductor never does.
-class AdminQueue {
+class Queue {
  public:
   /// More are turned away: somebody asks faster than the switch can answer.
   static constexpr size_t kMaxWaiting = 64;
 
-  AdminQueue();
+  Queue();
 
   /// From any thread but the conductor's. `who`: for the log. Waits at most `timeout_ns`; a request
   /// that the conductor has not begun by then is not carried out.
-  AdminAnswer ask(AdminRequest request, std::string who, Nanos timeout_ns);
+  Answer ask(Request request, std::string who, Nanos timeout_ns);
 
   // The conductor's side.
   /// Readable when something waits.
   int event_fd() const { return event_.get(); }
-  using Handler = std::function<AdminAnswer(const AdminRequest&, const std::string& who)>;
+  using Handler = std::function<Answer(const Request&, const std::string& who)>;
   /// Answers what waits.
   void serve(const Handler& handler);
   /// Turns away what waits and whatever comes.
@@ -96,9 +96,9 @@ class AdminQueue {
 
  private:
   struct Call {
-    AdminRequest request;
+    Request request;
     std::string who;
-    std::promise<AdminAnswer> answer;
+    std::promise<Answer> answer;
   };
 
   Fd event_;
@@ -107,4 +107,4 @@ class AdminQueue {
   bool closed_ = false;
 };
 
-}  // namespace ina::switchd
+}  // namespace ina::admin
