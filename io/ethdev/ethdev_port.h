@@ -84,7 +84,7 @@ class EthdevPort {
   EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device);
 
   /// Workers send faster than their frames are handled: the device's queue grows.
-  bool congested() const { return config_.ecn && full_bursts_ >= kFullBurstsOfCongestion; }
+  bool congested() const { return config_.ecn && backlog_ >= kCongestedBursts * largest_burst_; }
   bool is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const;
   void put_aside(size_t place);
   /// Reads one frame; true if `packet` was filled. `place` is where its buffer is held.
@@ -111,8 +111,9 @@ class EthdevPort {
   // Receiving: the buffers of the burst that the datapath still reads.
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
-  static constexpr uint32_t kFullBurstsOfCongestion = 4;
-  uint32_t full_bursts_ = 0;  ///< one after another, nearly all workers' messages
+  static constexpr uint32_t kCongestedBursts = 4;
+  uint32_t largest_burst_ = 1;
+  uint64_t backlog_ = 0;  ///< frames, nearly all workers' messages, since the queue was last empty
   /// Frames of the burst at hand whose tags have not been looked at.
   struct Tagged {
     wire::Frame frame;
