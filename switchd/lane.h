@@ -194,7 +194,7 @@ class Lane {
         aggregator_(config.shape, rows),
         shm_(config.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
-        owed_(frame_ports_.size()),
+        turns_(frame_ports_.size(), config.burst),
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
         verdicts_(config.burst) {
@@ -223,7 +223,7 @@ class Lane {
   bool poll_once() {
     const Nanos now = now_ns();
     ++counters_.polls;
-    size_t handled = poll_port(shm_, now);
+    size_t handled = poll_port(shm_, now, config_.burst);
     bool moved = false;
     if (!frame_ports_.empty()) handled += poll_frame_ports(now, moved);
     counters_.packets += handled;
@@ -233,6 +233,9 @@ class Lane {
   }
 
  private:
+  /// A burst of last contributions of a few workers is no longer than others; one of 64 would be.
+  static constexpr uint64_t kMostSendsPerPacket = 4;
+
   /// Where a worker is to be found.
   struct Member {
     bool bound = false;
@@ -248,9 +251,9 @@ class Lane {
   };
 
   template <class P>
-  size_t poll_port(P& port, Nanos now) {
+  size_t poll_port(P& port, Nanos now, size_t most) {
     const size_t count = aggregator::serve(
-        port, aggregator_, packets_, verdicts_, now,
+        port, aggregator_, std::span(packets_).first(most), verdicts_, now,
         [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
           send(jobs_[job].member[value(rank)], emission);
         },
@@ -266,21 +269,20 @@ class Lane {
   }
 
   /// Takes a burst from each port in turn. One message may have many sent, to all workers of a job:
-  /// a port for which more was sent than a burst misses turns until the others have had as much.
-  /// `moved`: set if there was something to do besides: frames of other lanes, or a turn missed.
+  /// where that makes turns much longer than others, fewer messages are taken in the next.
+  /// `moved`: set if frames of other lanes were passed on.
   size_t poll_frame_ports(Nanos now, bool& moved) {
     size_t handled = 0;
     if (forwarding_) forwarding_->tick(now);
     for (size_t i = 0; i < frame_ports_.size(); ++i) {
-      uint64_t& owed = owed_[i];
-      owed -= std::min<uint64_t>(owed, config_.burst);
-      if (owed != 0) {
-        moved = true;
-        continue;
-      }
       const uint64_t before = sends_;
-      handled += poll_port(*frame_ports_[i], now);
-      owed = sends_ - before;
+      const size_t count = poll_port(*frame_ports_[i], now, turns_[i]);
+      const uint64_t sent = sends_ - before;
+      const uint64_t most = kMostSendsPerPacket * config_.burst;
+      turns_[i] = static_cast<uint32_t>(
+          sent > most ? std::max<uint64_t>(1, count * most / sent)
+                      : std::min<uint64_t>(config_.burst, uint64_t{turns_[i]} * 2));
+      handled += count;
       if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
     }
     // Also what no message caused: answers, and frames in transit.
@@ -459,7 +461,7 @@ class Lane {
   aggregator::Aggregator aggregator_;
   io::shm::ShmPort shm_;
   std::vector<FramePort*> frame_ports_;
-  std::vector<uint64_t> owed_;  ///< by frame port: messages sent for it, less a burst each round
+  std::vector<uint32_t> turns_;  ///< by frame port: most packets to take the next time
   uint64_t sends_ = 0;
   std::optional<Forwarding<FramePort>> forwarding_;
   std::vector<JobMembers> jobs_;

@@ -81,7 +81,7 @@ void hash_lanes(const SipInput* inputs, size_t bytes, uint64_t* hashes) {
   const Lanes64 d;
   const size_t count = hn::Lanes(d);
   alignas(64) uint64_t words[kMaxLanes];
-  const auto of_each = [&](auto&& word) {
+  const auto of_each = [&](auto&& word) HWY_ATTR {
     for (size_t i = 0; i < count; ++i) words[i] = word(inputs[i]);
     return hn::Load(d, words);
   };

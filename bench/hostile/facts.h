@@ -41,8 +41,7 @@ struct Facts {
   std::vector<std::string> captured;  ///< whole frames of the victims and to them
 };
 
-/// Throws nlohmann::json::exception or std::invalid_argument; bench/hostile/README says what is in
-/// the file.
+/// Throws nlohmann::json::exception or std::invalid_argument. tests/net/hostile.py writes the file.
 Facts parse_facts(const nlohmann::json& json);
 Tenant parse_tenant(const nlohmann::json& json);
 

@@ -231,7 +231,8 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   for (const RxPacket& packet : burst.first(filled)) counters_.rx_bytes += packet.payload_bytes;
   // Workers must not give way to others' traffic, which does not give way to theirs: only what they
   // send themselves is theirs to send less of.
-  full_bursts_ = full && 4 * filled >= 3 * size_t{held_count_} ? full_bursts_ + 1 : 0;
+  largest_burst_ = std::max<uint32_t>(largest_burst_, room);
+  backlog_ = full && 4 * filled >= 3 * size_t{held_count_} ? backlog_ + room : 0;
   ethdev_counters_.delivered += filled;
   // Answers do not wait for the datapath, which has nothing to say if nothing was for it.
   if (filled == 0 && queued_count_ != 0) tx_flush();

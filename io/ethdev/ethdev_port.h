@@ -135,7 +135,7 @@ class alignas(64) EthdevPort {
   void lose_queued(uint16_t first);
 
   /// Workers send faster than their frames are handled: the device's queue grows.
-  bool congested() const { return config_.ecn && full_bursts_ >= kFullBurstsOfCongestion; }
+  bool congested() const { return config_.ecn && backlog_ >= kCongestedBursts * largest_burst_; }
   uint16_t own_lane_of(const rte_mbuf& frame) const;
   bool is_for_switch(std::span<const std::byte> frame, SwitchAddress& address) const;
   void put_aside(size_t place);
@@ -171,8 +171,9 @@ class alignas(64) EthdevPort {
   // Receiving: the buffers of the burst that the datapath still reads.
   std::array<rte_mbuf*, Device::kMaxBurst> held_{};
   uint16_t held_count_ = 0;
-  static constexpr uint32_t kFullBurstsOfCongestion = 4;
-  uint32_t full_bursts_ = 0;  ///< one after another, nearly all workers' messages
+  static constexpr uint32_t kCongestedBursts = 4;
+  uint32_t largest_burst_ = 1;
+  uint64_t backlog_ = 0;  ///< frames, nearly all workers' messages, since the queue was last empty
   /// Frames of the burst at hand whose tags have not been looked at.
   struct Tagged {
     wire::Frame frame;
