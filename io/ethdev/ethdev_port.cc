@@ -540,9 +540,9 @@ bool EthdevPort::send(const Endpoint& worker, const wire::Address& to, const wir
   wire::Message marked = message;
   if (congested() && message.type == wire::Type::kResult) marked.flags |= wire::kFlagEcn;
   std::optional<wire::Seal> seal;
-  if (to.tag_keys)
-    seal = {to.tag_keys->frame,
-            payload_hash(to.tag_keys->payload, payload, lies_in_result_ring(message))};
+  if (worker.tag_keys)
+    seal = {worker.tag_keys->frame,
+            payload_hash(worker.tag_keys->payload, payload, lies_in_result_ring(message))};
   wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes},
                        seal ? &*seal : nullptr);
   if (device_->tx_checksums() != 0) leave_checksums_to_device(frame, device_->tx_checksums());
