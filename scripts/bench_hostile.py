@@ -4,16 +4,16 @@
     bench_hostile.py --build FOLDER [--quick] [--packets N] [--rate PPS] [--json FILE]
 
 Two workers (load_worker, which checks every element of every sum) on hosts of their own sum all the
-time, over udp: and ina-switchd with AF_PACKET ports (network namespaces joined by veth). An attacker
-on a third host sends N frames, the same number of each attack of bench/hostile/attacks.cc, in slices
-of some tenths of a second. Beside each slice lie one of as many honest frames and one of silence, in
-changing order. Honest frames have the same lengths and the same pace and come from the same host, but
-belong to a protocol that is none of the switch's business: it forwards them to a fourth host. A pair
-compares the time of a sum in two slices that lie beside each other; the slowdown is the median of all
-pairs less 1, its interval a bootstrap's (95 %). Fails if a sum is wrong, if the job ends, if the
-frames come slower than MIN_RATE_PPS, if a drop reason that frames can bring about was not met, or if
-forged frames count.
-Needs root. --json writes {"meta", "packets", "rate_pps", ..., "attacks": [a row for each]}.
+time, over udp: and ina-switchd with AF_PACKET ports (network namespaces joined by veth). An
+attacker on a third host sends N frames, the same number of each attack of bench/hostile/attacks.cc,
+in slices of some tenths of a second. Beside each slice lie one of as many honest frames and one of
+silence, in changing order. Honest frames have the same lengths and the same pace and come from the
+same host, but belong to a protocol that is none of the switch's business: it forwards them to a
+fourth host. A pair compares the time of a sum in two slices that lie beside each other; the
+slowdown is the median of all pairs less 1, its interval a bootstrap's (95 %). Fails if a sum is
+wrong, if the job ends, if the frames come slower than MIN_RATE_PPS, if a drop reason that frames
+can bring about was not met, or if forged frames count. Needs root. --json writes {"meta",
+"packets", "rate_pps", ..., "attacks": [a row for each]}.
 """
 
 import argparse
@@ -65,7 +65,8 @@ class Slice:
 
     def sum_ns(self, ends):
         """Time of a sum, by those that ended here; nothing if fewer than two did."""
-        inside = ends[bisect.bisect_left(ends, self.start_ns):bisect.bisect_right(ends, self.end_ns)]
+        first = bisect.bisect_left(ends, self.start_ns)
+        inside = ends[first:bisect.bisect_right(ends, self.end_ns)]
         return (inside[-1] - inside[0]) / (len(inside) - 1) if len(inside) > 1 else None
 
     def overlap_ns(self, ends):
@@ -212,13 +213,12 @@ def measure(build, packets, rate_pps, control_s):
         ends = [int(line) for line in log.read_text("utf-8").split()]
         if bed.stop_switch() != 0:
             raise BenchError(f"ina-switchd failed:\n{bed.log()}")
-    result = summary(run, ends, control, ratios(run.triples, ends, "hostile", "honest"))
-    check(result, forged)
-    return result
+    return summary(run, ends, control, ratios(run.triples, ends, "hostile", "honest")) | {
+        "forged_sums": forged}
 
 
-def check(result, forged):
-    if forged:
+def check(result):
+    if forged := result["forged_sums"]:
         raise BenchError(f"{forged} sums were completed by one worker in the name of two")
     if result["rate_pps"] < MIN_RATE_PPS:
         raise BenchError(f"only {result['rate_pps']:.0f} frames a second were sent, not "
@@ -237,8 +237,9 @@ def show(result):
               f"{slowdown:>10}  {reasons}")
     low, high = result["slowdown_interval"]
     print(f"{result['packets']:,} frames at {result['rate_pps']:,.0f} a second, "
-          f"{result['overlap_fraction']:.1%} of the time beside sums; {result['victim_sums']:,} sums, "
-          f"all right.\nSlower than beside honest traffic by {result['victim_slowdown']:+.1%} "
+          f"{result['overlap_fraction']:.1%} of the time beside sums; {result['victim_sums']:,} "
+          f"sums, all right.\nSlower than beside honest traffic by "
+          f"{result['victim_slowdown']:+.1%} "
           f"({low:+.1%} .. {high:+.1%}, {result['pairs']} pairs); honest traffic itself "
           f"{result['victim_slowdown_by_honest_traffic']:+.1%}. Control connections: "
           f"{result['control']['victim_slowdown_to_quiet']:+.1%} to silence.")
@@ -262,6 +263,7 @@ def main():
     show(result)
     if options.json:
         options.json.write_text(json.dumps({"meta": meta} | result, indent=1) + "\n")
+    check(result)
     return 0
 
 

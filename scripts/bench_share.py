@@ -3,12 +3,12 @@
 
     bench_share.py --build FOLDER [--quick] [--json FILE]
 
-Two hosts (network namespaces joined by veth to ina-switchd's AF_PACKET ports) run an all-reduce over
-udp: (ina-perf, which checks every element), an iperf3 stream from the first to the second, ping, and
-a copy over TCP whose contents are compared by hash. Each is measured with nothing else on the ports,
-and while all the others run from before its start until after its end; in several rounds, alone and
-together in turn. Prints medians; fails if a sum or the copy is wrong. Needs root. --json writes
-{"meta", "rows": [one object for each of the four, with "alone" and "together"]}.
+Two hosts (network namespaces joined by veth to ina-switchd's AF_PACKET ports) run an all-reduce
+over udp: (ina-perf, which checks every element), an iperf3 stream from the first to the second,
+ping, and a copy over TCP whose contents are compared by hash. Each is measured with nothing else on
+the ports, and while all the others run from before its start until after its end; in several
+rounds, alone and together in turn. Prints medians; fails if a sum or the copy is wrong. Needs root.
+--json writes {"meta", "rows": [one object for each of the four, with "alone" and "together"]}.
 """
 
 import argparse
@@ -83,6 +83,9 @@ class Load:
         self.b.start("iperf3", "--server", "--port", IPERF_PORT, stdout=subprocess.DEVNULL,
                      stderr=subprocess.DEVNULL)
 
+    def status(self):
+        return self.bed.status(self.build / "cli/inactl")
+
     def start_ranks(self, seconds, report=None):
         self.seed += 1
         ranks = []
@@ -151,10 +154,9 @@ class Load:
         """All but `kind` run meanwhile; a copy only where there is no other TCP stream."""
         processes = []
         if kind != "allreduce":
-            before = self.bed.status(self.build / "cli/inactl")["aggregator"]["results"]
+            before = self.status()["aggregator"]["results"]
             processes += self.start_ranks(LONG_S)
-            wait_until("sums", lambda: self.bed.status(self.build / "cli/inactl")["aggregator"]
-                       ["results"] > before + 1000)
+            wait_until("sums", lambda: self.status()["aggregator"]["results"] > before + 1000)
         if kind not in ("tcp", "copy"):
             processes.append(self.start_iperf(LONG_S))
         if kind != "ping":
@@ -170,7 +172,7 @@ class Load:
             for process in processes:
                 process.kill()
                 process.communicate()
-            wait_until("jobs to end", lambda: not self.bed.status(self.build / "cli/inactl")["jobs"])
+            wait_until("jobs to end", lambda: not self.status()["jobs"])
 
 
 KINDS = {"allreduce": Load.allreduce, "tcp": Load.tcp, "ping": Load.ping, "copy": Load.copy}

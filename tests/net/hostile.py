@@ -1,9 +1,10 @@
 """A job beside attackers: what tests/net/hostile_test.py and scripts/bench_hostile.py share.
 
-Victims are two workers (load_worker, which checks every element of every sum) on hosts of their own,
-over udp: and a control connection that passes the switch, too. The attacker is on a third host, with
-jobs of its own, and knows everything that the victims' link shows. A fourth host, the sink, takes
-honest traffic. `Attacker` runs ina-hostile (bench/ina_hostile.cc), which makes the frames.
+Victims are two workers (load_worker, which checks every element of every sum) on hosts of their
+own, over udp: and a control connection that passes the switch, too. The attacker is on a third
+host, with jobs of its own, and knows everything that the victims' link shows. A fourth host, the
+sink, takes honest traffic. `Attacker` runs ina-hostile (bench/ina_hostile.cc), which makes the
+frames.
 """
 
 import json
@@ -53,11 +54,13 @@ CAPTURE = """
 import socket, sys
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packets:
     packets.bind(("eth0", 3))
-    left = int(sys.argv[1])
-    while left:
+    left, mac = int(sys.argv[1]), bytes.fromhex(sys.argv[2].replace(":", ""))
+    sources = set()
+    while left > 0 or len(sources) < 2:  # both ways
         frame = packets.recv(2048)
         if frame[23:24] == b"\\x11" and frame[42:44] == b"IN":
             print(frame.hex())
+            sources.add(frame[6:12] == mac)
             left -= 1
 """
 
@@ -68,8 +71,9 @@ import json, random, select, socket, sys, time
 address, seconds, seed = (sys.argv[1], int(sys.argv[2])), float(sys.argv[3]), int(sys.argv[4])
 random.seed(seed)
 def speech():
-    join = {"type": "join", "version": 1, "library": "x", "job": "victim", "rank": 0, "world_size": 2,
-            "window_bytes": 0, "transport": "frame", "token": random.choice(["", "guess", 7]),
+    join = {"type": "join", "version": 1, "library": "x", "job": "victim", "rank": 0,
+            "world_size": 2, "window_bytes": 0, "transport": "frame",
+            "token": random.choice(["", "guess", 7]),
             "address": {"mac": [0] * 6, "ip": 1, "udp_port": 1}, "port": "port0"}
     text = random.choice([json.dumps(join), json.dumps({"type": "status", "token": "guess"}),
                           "{" * 1000, "[]", json.dumps({"type": "abort"}), "x" * 16384]).encode()
@@ -168,8 +172,8 @@ class HostileBed(NetworkTestBed):
                                            seed)
 
     def captured(self, host, frames):
-        """So many INA frames as its link shows them."""
-        text = host.run(sys.executable, "-c", CAPTURE, frames)
+        """So many INA frames as its link shows them, some of them its own."""
+        text = host.run(sys.executable, "-c", CAPTURE, frames, host.mac)
         return [bytes.fromhex(line) for line in text.split()]
 
 
@@ -192,9 +196,9 @@ class Tenant:
         for rank, udp_port in enumerate(self.udp_ports):
             control = second_worker.Control(str(bed.socket))
             self.controls.append(control)
-            control.send(type="join", version=1, library="hostile", job=f"tenant-{self.name}", rank=rank,
-                         world_size=ranks, window_bytes=TENANT_WINDOW_BYTES, transport="frame",
-                         port=port,
+            control.send(type="join", version=1, library="hostile", job=f"tenant-{self.name}",
+                         rank=rank, world_size=ranks, window_bytes=TENANT_WINDOW_BYTES,
+                         transport="frame", port=port,
                          address={"mac": list(bytes.fromhex(host.mac.replace(":", ""))), "ip": own,
                                   "udp_port": udp_port})
             self.joined = control.receive("joined")

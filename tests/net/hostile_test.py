@@ -1,4 +1,4 @@
-"""Strangers and hostile tenants send what they like; a job beside them goes on and its sums are right.
+"""Strangers and hostile tenants send what they like; a job beside them goes on, with right sums.
 
     hostile_test.py INA_SWITCHD LOAD_WORKER INA_HOSTILE
 
@@ -137,7 +137,7 @@ class HostileTest(unittest.TestCase):
         self.expect_ok(victims)
 
     def test_without_lists_of_hosts_sums_stay_right(self):
-        """Addresses move to the attacker then. Results do not: they go where their workers are bound."""
+        """Addresses move to the attacker then. Results do not: they go where workers are bound."""
         bed = self.bed(guarded=False)
         victims = self.victims(bed)
         wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 100)
@@ -154,7 +154,7 @@ class HostileTest(unittest.TestCase):
         self.expect_ok(victims)
 
     def test_with_tags_the_victims_own_link_is_no_better(self):
-        """Right frames, keys and all, from a victim's host and from the switch's side of its link."""
+        """Right frames, keys and all, from a victim's host and from the other end of its link."""
         bed = self.bed(tags=True)
         victims = self.victims(bed)
         wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 100)
