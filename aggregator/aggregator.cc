@@ -62,6 +62,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
   job.top_end = spec.start;
   job.results_end = spec.start;
+  job.park_next = number_of(spec.start);
   job.present = true;
   reserved_ += spec.quota.floor;
 }
@@ -236,6 +237,8 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
     on_static_grad(job, lookup, packet, now, verdict);
   else
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
+  if (job.spec.park_after != 0) [[unlikely]]
+    park_left_behind(job, verdict);
 }
 
 /// What workers and their fallback tell each other.
@@ -330,6 +333,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       first.state == SlotState::kFilling && first.seq == seq && first.job == packet.job) [[likely]]
     return join<Policy>(job, first, packet, verdict);
   Slot* place = nullptr;
+  const bool left_behind = job.spec.park_after != 0 && lookup.number < job.park_next;
   for (uint32_t choice = 0; choice < choices(); ++choice) {
     Slot& slot = choice == 0 ? *lookup.slot : hashed_slot(job, lookup.number, choice);
     if (slot.state != SlotState::kEmpty) {
@@ -351,6 +355,11 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       };
       if (worth(slot) < worth(*place)) place = &slot;
     }
+  }
+  if (left_behind) {  // what came before is at the fallback already
+    bypass(job, packet, verdict);
+    emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+    return;
   }
   if (place->state != SlotState::kEmpty) {
     // A last contribution whose others have all gone need not take anybody's slot.
@@ -546,6 +555,37 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
   std::swap(slot.row, spare_rows_[next_spare_]);
   next_spare_ = (next_spare_ + 1) % spare_rows_.size();
   release(slot);
+}
+
+/// SA-ATP's straggler help, reconstructed: leaders must not wait, with slots and windows full, for
+/// who is slow. At most one fragment a packet, and a few that need nothing: a packet that begins a
+/// fragment leaves one more behind, so this keeps up.
+void Aggregator::park_left_behind(Job& job, Verdict& verdict) {
+  constexpr int kLooks = 4;
+  if (verdict.emissions != 0) return;  // no room for two more
+  for (int look = 0; look < kLooks; ++look) {
+    const Seq seq{job.park_next * shape_.lanes + shape_.lane};
+    if (seq + job.spec.park_after >= job.top_end) return;
+    ++job.park_next;
+    Slot* const slot = find_slot(job, seq);
+    if (!slot || slot->state != SlotState::kFilling) continue;
+    const Bitmap holders = slot->bits;
+    const JobIndex index = slot->job;
+    ++counters_.parked;
+    leave_as_part(*slot, verdict);
+    emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
+    return;
+  }
+}
+
+Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
+                                  Verdict& verdict) const {
+  Emission& parked = add_emission(verdict, to, index);
+  parked.message.type = Type::kParked;
+  parked.message.seq = seq.low();
+  parked.message.epoch = job.spec.epoch;
+  parked.message.lane = static_cast<uint8_t>(shape_.lane);
+  return parked;
 }
 
 void Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,

@@ -45,6 +45,9 @@ struct JobSpec {
   scheduler::StaticPool pool;  ///< policy static only
   scheduler::Quota quota;      ///< the other policies: this lane's share
   uint8_t priority_max = 255;  ///< the job's class: what its workers claim is clamped to it
+  /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
+  /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
+  uint32_t park_after = 0;
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -72,7 +75,8 @@ inline constexpr size_t kMaxResultBuffers = 32;  ///< of a job
 /// lies in a value row or in the packet, and as the job's window says if it lies in the result
 /// ring.
 struct Emission {
-  enum class To : uint8_t { kSender, kAll, kFallback };
+  /// kHolders: the workers in message.bitmap
+  enum class To : uint8_t { kSender, kAll, kHolders, kFallback };
   To to{};
   JobIndex job = 0;  ///< a victim's may be another than the packet's
   wire::Message message;
@@ -110,6 +114,7 @@ struct Counters {
   uint64_t preemptions = 0;       ///< slots taken over
   uint64_t parts = 0;             ///< partial sums sent to the fallback from slots
   uint64_t part_bytes = 0;
+  uint64_t parked = 0;     ///< of these, because a straggler kept them waiting
   uint64_t reminders = 0;  ///< REMINDs that found their fragment in a slot
   // Contributions accepted (absorbed + bypassed) = held in slots + the following (I5).
   uint64_t contributions_in_results = 0;
@@ -199,7 +204,8 @@ class Aggregator {
   struct Job {
     // What each packet needs stands together.
     Bitmap full = 0;
-    Seq limit;    ///< fragments the window allows are below this: highest result + 1 + W
+    Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
+    uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
     Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
     uint32_t held = 0;  ///< slots
     bool present = false;
@@ -258,6 +264,9 @@ class Aggregator {
   void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
+  void park_left_behind(Job& job, Verdict& verdict);
+  Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
+                        Verdict& verdict) const;
   void emit_part(const Slot& slot, Verdict& verdict);
   void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
   static void note_result(Job& job, Seq seq);

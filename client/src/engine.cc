@@ -41,8 +41,10 @@ Engine::Engine(const EngineConfig& config)
     : config_(config),
       ring_(2 * size_t{config.window}),
       questions_(2 * size_t{config.window}),
-      congestion_window_(config.window * kUnit),
-      aggregator_window_(config.window * kUnit) {
+      most_in_switch_(
+          std::min(config.window, config.in_switch == 0 ? config.window : config.in_switch) * kUnit),
+      congestion_window_(most_in_switch_),
+      aggregator_window_(most_in_switch_) {
   if (config.lossy_link) {
     congestion_window_ = std::min(congestion_window_, kInitialCongestionWindow);
     slow_start_ = true;
@@ -147,7 +149,7 @@ void Engine::query(Seq seq, TxPacket& packet) const {
 }
 
 uint32_t Engine::window_now() const {
-  uint64_t window = config_.window * kUnit;
+  uint64_t window = most_in_switch_;
   if (config_.congestion_window) window = std::min(window, congestion_window_);
   if (config_.aggregator_window) window = std::min(window, aggregator_window_);
   return std::max(1u, static_cast<uint32_t>(window / kUnit));
@@ -323,6 +325,9 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     case Type::kStale:
       set_epoch(message.epoch, now);
       return 0;
+    case Type::kParked:
+      on_parked(message, now);
+      return 0;
     case Type::kPoll:
       if (questions_used_ == questions_.size()) {
         ++counters_.answers_lost;  // it will be asked again
@@ -338,6 +343,18 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
         ++counters_.results_ignored;
       return 0;
   }
+}
+
+/// It frees a place in what may be in the switch, nothing else: the result is waited for as before.
+void Engine::on_parked(const Message& message, Nanos now) {
+  const Seq seq = extend(message.seq, low_);
+  if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
+  Fragment& parked = fragment(seq);
+  if (parked.state == State::kDone || parked.parked) return;
+  parked.parked = true;
+  parked.deadline = std::max(parked.deadline, now + timeout_after(kPatientAfter));
+  --in_flight_;
+  ++counters_.parked;
 }
 
 /// What to say to a POLL, if anything.
@@ -418,11 +435,12 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   // Only the switch can write there.
   if (message.target != 0 && packet.payload != to) return ignore();
   // Karn: never from a fragment that was sent or asked for again.
-  if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch)
+  if (fragment.timeouts == 0 && fragment.state == State::kSent &&
+      fragment.epoch == config_.epoch && !fragment.parked)
     sample_rtt(now - fragment.sent_at);
   adjust_windows(message, seq);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
-  --in_flight_;
+  if (!fragment.parked) --in_flight_;
 
   fragment.state = State::kDone;
   fragment.operation = nullptr;
@@ -471,7 +489,7 @@ uint64_t Engine::least_after_loss() const {
 void Engine::congested(Seq seq, uint64_t least) {
   slow_start_ = false;
   if (seq < congestion_recovery_) return;
-  congestion_window_ = std::max(std::min(least, config_.window * kUnit), congestion_window_ / 2);
+  congestion_window_ = std::max(std::min(least, most_in_switch_), congestion_window_ / 2);
   congestion_recovery_ = next_;
 }
 
@@ -484,7 +502,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
     Fragment& overtaken = fragment(overtaken_end_);
     if (overtaken.sent_at > before) return;
-    if (overtaken.state != State::kSent || overtaken.timeouts != 0) continue;
+    if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked) continue;
     overtaken.state = State::kOverdue;
     overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
@@ -495,7 +513,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
 
 /// AIMD, at most one reduction per window.
 void Engine::adjust_windows(const Message& message, Seq seq) {
-  const uint64_t most = config_.window * kUnit;
+  const uint64_t most = most_in_switch_;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
     congested(seq, kMinCongestionWindow);

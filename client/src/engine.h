@@ -23,6 +23,9 @@ struct EngineConfig {
   uint32_t workers = 1;
   uint32_t epoch = 0;
   uint32_t window = 0;  ///< W: fragments a worker may run ahead of its oldest incomplete one
+  /// Fragments that may be in the switch at once: contributions sent, no result yet, and not
+  /// parked. 0: W.
+  uint32_t in_switch = 0;
   uint32_t slot_bytes = 0;
   uint32_t lanes = 1;
   /// The switch keeps a slot for each fragment of the window (policy static): what is lost is sent
@@ -101,6 +104,7 @@ struct EngineCounters {
   uint64_t results = 0;
   uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
   uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
+  uint64_t parked = 0;           ///< fragments that left their slots because somebody is slow
   uint64_t queries = 0;          ///< results asked for
   uint64_t raws_sent = 0;        ///< contributions sent to the fallback again
   uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
@@ -214,7 +218,10 @@ class Engine {
     State state = State::kUnsent;
     uint8_t timeouts = 0;
     bool queried : 1 = false;
-    bool overtaken : 1 = false;  ///< certainly lost, or gone round by the fallback: no need for patience
+    bool parked : 1 =
+        false;  ///< left its slot because somebody is slow: takes no place in the window
+    bool overtaken : 1 =
+        false;  ///< certainly lost, or gone round by the fallback: no need for patience
   };
   static_assert(sizeof(Fragment) == 64);
   /// A POLL that waits to be answered.
@@ -232,6 +239,7 @@ class Engine {
   void query(Seq seq, TxPacket& packet) const;
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void on_parked(const wire::Message& message, Nanos now);
   size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void place(Operation& operation);
   void finish_operations(Nanos now);
@@ -250,7 +258,7 @@ class Engine {
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
-  uint32_t in_flight_ = 0;  ///< fragments sent that have no result
+  uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
   Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
@@ -282,6 +290,7 @@ class Engine {
   Nanos rttvar_ = 0;
   Nanos shortest_rtt_ = kNever;
   // Windows, in 1/256 fragments.
+  uint64_t most_in_switch_ = 0;
   uint64_t congestion_window_ = 0;
   bool slow_start_ =
       false;  ///< nothing was lost yet: the congestion window doubles each round trip

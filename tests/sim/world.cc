@@ -222,6 +222,7 @@ void World::start_job(Job& job) {
     config.home = scenario_.home;
     config.aggregator_window = job.config.aggregator_window;
     config.lossy_link = job.config.lossy_link;
+    config.in_switch = job.config.in_switch;
     config.rto_min_ns = scenario_.rto_min_ns;
     config.rto_max_ns = 5 * kMs;
     worker.running.clear();
@@ -294,6 +295,7 @@ void World::add_to_lanes(Job& job) {
     spec.start = results_end(job);
     spec.rejoined = job.epoch > 1;
     spec.pool = {first_slot, 2 * job.window / scenario_.lanes, scenario_.lanes, lane};
+    spec.park_after = job.config.park_after;
     spec.quota.floor = job.config.quota.floor / scenario_.lanes;
     if (job.config.quota.ceiling != UINT32_MAX)
       spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
@@ -652,6 +654,7 @@ void World::check() {
   for (auto& lane : lanes_) {
     const aggregator::Counters& c = lane->aggregator->counters();
     outcome_.preemptions += c.preemptions;
+    outcome_.parked += c.parked;
     uint64_t port_drops = 0;
     for (const uint64_t count : lane->port.counters().drops.count) port_drops += count;
     port_drops -= lane->port_drops_before;
