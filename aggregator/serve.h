@@ -28,6 +28,9 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
         for (Bitmap left = emission.message.bitmap; left != 0; left &= left - 1)
           send(emission.job, Rank{static_cast<uint8_t>(std::countr_zero(left))}, emission);
         break;
+      case Emission::To::kWorker:
+        send(emission.job, emission.worker, emission);
+        break;
       case Emission::To::kFallback:
         if (job.home == Home::kSpill) {
           job.spill->on_message(emission.message, emission.payload);

@@ -42,12 +42,17 @@ Engine::Engine(const EngineConfig& config)
       ring_(2 * size_t{config.window}),
       questions_(2 * size_t{config.window}),
       most_in_switch_(
-          std::min(config.window, config.in_switch == 0 ? config.window : config.in_switch) * kUnit),
+          std::min(config.window, config.in_switch == 0 ? config.window : config.in_switch) *
+          kUnit),
       congestion_window_(most_in_switch_),
       aggregator_window_(most_in_switch_) {
   if (config.lossy_link) {
     congestion_window_ = std::min(congestion_window_, kInitialCongestionWindow);
     slow_start_ = true;
+  }
+  if (config.park_room != 0) {
+    parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
+    parked_out_.resize(config.park_room);
   }
   overdue_.reserve(kMaxOverdue);
   finished_.reserve(config.window);
@@ -182,6 +187,20 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   prepared_fallback_ = fallback_ ? fallback_->prepare(packets.subspan(count)) : 0;
   count += prepared_fallback_;
 
+  prepared_parked_ = 0;
+  while (count < packets.size() && prepared_parked_ < parked_used_) {
+    const Seq parked = parked_out_[(parked_head_ + prepared_parked_) % parked_out_.size()];
+    if (const Parker::Held* const held = parker_->find(parked); held && held->queued) {
+      describe_parked(*held, packets[count++]);
+      ++prepared_parked_;
+    } else if (prepared_parked_ == 0) {
+      parked_head_ = (parked_head_ + 1) % parked_out_.size();
+      --parked_used_;
+    } else {
+      break;
+    }
+  }
+
   std::erase_if(overdue_, [this](Seq seq) { return fragment(seq).state != State::kOverdue; });
   prepared_overdue_ = 0;
   for (; count < packets.size() && prepared_overdue_ < overdue_.size(); ++prepared_overdue_) {
@@ -215,7 +234,10 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
 
 void Engine::mark_sent(Seq seq, Operation& operation, bool again, Nanos now) {
   Fragment& fragment = this->fragment(seq);
-  if (!again) fragment = Fragment{};
+  if (!again) {
+    fragment = Fragment{};
+    if (parker_) parker_->forget_before(seq);
+  }
   fragment.operation = &operation;
   fragment.epoch = config_.epoch;
   fragment.state = State::kSent;
@@ -240,6 +262,11 @@ void Engine::sent(size_t count, Nanos now) {
   if (of_fallback != 0) fallback_->sent(of_fallback);
   count -= of_fallback;
   prepared_fallback_ = 0;
+
+  const size_t parked = std::min(count, prepared_parked_);
+  parked_sent(parked);
+  count -= parked;
+  prepared_parked_ = 0;
 
   const size_t overdue = std::min(count, prepared_overdue_);
   for (size_t i = 0; i < overdue; ++i) {
@@ -319,6 +346,9 @@ void Engine::sample_rtt(Nanos rtt) {
 
 size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Message& message = packet.message;
+  if (message.type == Type::kPark ||
+      (message.type == Type::kPart && message.origin == wire::Origin::kParker))
+    return on_park(packet, now, jobs);
   switch (message.type) {
     case Type::kResult:
       return accept_result(packet, now, jobs);
@@ -349,12 +379,88 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
 void Engine::on_parked(const Message& message, Nanos now) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
-  Fragment& parked = fragment(seq);
-  if (parked.state == State::kDone || parked.parked) return;
-  parked.parked = true;
-  parked.deadline = std::max(parked.deadline, now + timeout_after(kPatientAfter));
+  if (Fragment& parked = fragment(seq); parked.state != State::kDone) leaves_window(parked, now);
+}
+
+void Engine::leaves_window(Fragment& fragment, Nanos now) {
+  if (fragment.parked) return;
+  fragment.parked = true;
+  fragment.deadline = std::max(fragment.deadline, now + timeout_after(kPatientAfter));
   --in_flight_;
   ++counters_.parked;
+}
+
+// ---- parking for the switch
+
+/// A partial sum to keep, or a contribution that came after it. What cannot be taken is as lost as
+/// on the way: the fallback has it sent again.
+size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const Message& message = packet.message;
+  const Seq seq = extend(message.seq, low_);
+  const auto lose = [this] {
+    ++counters_.parks_lost;
+    return size_t{0};
+  };
+  if (!parker_ || seq < low_ || seq >= next_ || message.epoch != config_.epoch) return lose();
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state == State::kDone) return lose();
+  Parker::Held* held = parker_->find(seq);
+  if (held && held->epoch != message.epoch) {
+    // The fallback sorts out what belongs to which epoch.
+    fragment.home = true;
+    queue_parked(*held);
+  }
+  // A second place where the sum could be completed must never come to be.
+  if ((fragment.bound != 0 || fragment.home) && rule(Rule::kParkSticky)) return lose();
+  if (!held) held = parker_->hold(seq, message);
+  if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
+  ++counters_.parks;
+  leaves_window(fragment, now);
+  if (!held->complete) return 0;
+  ++counters_.park_results;
+  queue_parked(*held);
+  TxPacket result;
+  describe_parked(*held, result);
+  return accept_result({result.message, result.payload, result.payload_bytes}, now, jobs);
+}
+
+void Engine::queue_parked(Parker::Held& held) {
+  if (held.queued || parked_used_ == parked_out_.size()) return;
+  held.queued = true;
+  parked_out_[(parked_head_ + parked_used_++) % parked_out_.size()] = held.seq;
+}
+
+void Engine::describe_parked(const Parker::Held& held, TxPacket& packet) {
+  packet = TxPacket{};
+  Message& message = packet.message;
+  message.type = held.complete ? Type::kResult : Type::kPart;
+  message.origin = wire::Origin::kParker;
+  message.bitmap = held.bits;
+  message.operation_elements = held.signature.elements;
+  message.operation = held.signature.operation;
+  message.dtype = held.signature.dtype;
+  message.op = held.signature.op;
+  message.collective = held.signature.collective;
+  message.elements = held.elements;
+  message.flags = held.flags;
+  message.epoch = held.epoch;
+  message.seq = held.seq.low();
+  message.rank = config_.rank;
+  message.lane = static_cast<uint8_t>(held.seq.value % config_.lanes);
+  packet.payload_bytes = wire::payload_bytes(message);
+  packet.payload = packet.payload_bytes == 0 ? nullptr : parker_->row(held);
+}
+
+void Engine::parked_sent(size_t count) {
+  for (; count != 0; --count) {
+    Parker::Held* const held = parker_->find(parked_out_[parked_head_]);
+    parked_head_ = (parked_head_ + 1) % parked_out_.size();
+    --parked_used_;
+    if (!held) continue;
+    held->queued = false;
+    // A result may be asked for again, where the transport is to keep it.
+    if (!held->complete || !config_.results_stay) parker_->release(*held);
+  }
 }
 
 /// What to say to a POLL, if anything.
@@ -398,6 +504,8 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
     congested(seq, least_after_loss());
   fragment.bound = question.instance + 1;
+  if (parker_ && rule(Rule::kParkSurrender))
+    if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);
     message.flags = wire::kFlagRaw;
@@ -417,7 +525,15 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_) return ignore();
   Fragment& fragment = this->fragment(seq);
-  if (fragment.state == State::kDone) return ignore();
+  if (fragment.state == State::kDone) {
+    // What was completed here has come back, into the transport's memory.
+    if (config_.results_stay && parker_ && message.origin == wire::Origin::kParker)
+      if (Parker::Held* const held = parker_->find(seq)) {
+        fragment.result = packet.payload;
+        parker_->release(*held);
+      }
+    return ignore();
+  }
   // Whoever is bound waits for the fallback's decision: others may have been given another sum.
   if (fragment.bound != 0) {
     if (message.origin != wire::Origin::kFallback && rule(Rule::kResultOrigin)) return ignore();
@@ -435,8 +551,8 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   // Only the switch can write there.
   if (message.target != 0 && packet.payload != to) return ignore();
   // Karn: never from a fragment that was sent or asked for again.
-  if (fragment.timeouts == 0 && fragment.state == State::kSent &&
-      fragment.epoch == config_.epoch && !fragment.parked)
+  if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
+      !fragment.parked)
     sample_rtt(now - fragment.sent_at);
   adjust_windows(message, seq);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aggregator/fallback.h"
+#include "client/src/parker.h"
 #include "client/src/transport.h"
 #include "scheduler/priority.h"
 #include "wire/message.h"
@@ -35,6 +36,8 @@ struct EngineConfig {
   /// A received payload stays readable where it lies until 2W fragments later (the shm port's
   /// result ring); otherwise the engine keeps the last results itself.
   bool results_stay = false;
+  /// Fragments whose partial sums it keeps for the switch while somebody is slow.
+  uint32_t park_room = 0;
   uint8_t priority_max = 255;
   /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
   bool congestion_window = true;
@@ -105,6 +108,9 @@ struct EngineCounters {
   uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
   uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
   uint64_t parked = 0;           ///< fragments that left their slots because somebody is slow
+  uint64_t parks = 0;            ///< partial sums, and what came after them, taken for the switch
+  uint64_t parks_lost = 0;       ///< that could not be: the fallback finds out
+  uint64_t park_results = 0;     ///< completed here
   uint64_t queries = 0;          ///< results asked for
   uint64_t raws_sent = 0;        ///< contributions sent to the fallback again
   uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
@@ -175,7 +181,7 @@ class Engine {
   size_t running() const { return running_.size(); }
   /// Whether prepare() has something to send besides contributions.
   bool has_answers() const {
-    return questions_used_ != 0 || (fallback_ && fallback_->has_output());
+    return questions_used_ != 0 || parked_used_ != 0 || (fallback_ && fallback_->has_output());
   }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
   Nanos next_deadline() const { return next_deadline_; }
@@ -220,6 +226,7 @@ class Engine {
     bool queried : 1 = false;
     bool parked : 1 =
         false;  ///< left its slot because somebody is slow: takes no place in the window
+    bool home : 1 = false;  ///< what was parked here went to the fallback, and so does all else
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
   };
@@ -240,6 +247,11 @@ class Engine {
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void on_parked(const wire::Message& message, Nanos now);
+  void leaves_window(Fragment& fragment, Nanos now);
+  size_t on_park(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void queue_parked(Parker::Held& held);
+  void describe_parked(const Parker::Held& held, TxPacket& packet);
+  void parked_sent(size_t count);
   size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void place(Operation& operation);
   void finish_operations(Nanos now);
@@ -272,9 +284,14 @@ class Engine {
   std::vector<Question> questions_;  ///< ring
   size_t questions_head_ = 0;
   size_t questions_used_ = 0;
+  std::optional<Parker> parker_;
+  std::vector<Seq> parked_out_;  ///< ring: parked sums, or their results, that are to be sent
+  size_t parked_head_ = 0;
+  size_t parked_used_ = 0;
   /// What the packets of the last prepare() are.
   size_t prepared_answers_ = 0;
   size_t prepared_fallback_ = 0;
+  size_t prepared_parked_ = 0;
   size_t prepared_overdue_ = 0;
 
   struct Free {

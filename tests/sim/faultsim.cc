@@ -20,7 +20,7 @@ namespace {
 struct Cell {
   uint64_t runs = 0, fragments = 0, fallback_fragments = 0, contributions = 0, raws = 0,
            reminders = 0, queries = 0, packets = 0, dropped = 0, preemptions = 0, parked = 0,
-           restarts = 0, zombies = 0;
+           parker_results = 0, restarts = 0, zombies = 0;
   double finished_s = 0;
 };
 
@@ -92,6 +92,7 @@ int run(int argc, char** argv) {
     cell.dropped += outcome.dropped;
     cell.preemptions += outcome.preemptions;
     cell.parked += outcome.parked;
+    cell.parker_results += outcome.parker_results;
     cell.restarts += outcome.restarts;
     cell.zombies += outcome.zombies;
     cell.finished_s += static_cast<double>(outcome.finished_at) * 1e-9;
@@ -172,6 +173,7 @@ int run(int argc, char** argv) {
                                {"dropped", c.dropped},
                                {"preemptions", c.preemptions},
                                {"parked", c.parked},
+                               {"parker_results", c.parker_results},
                                {"restarts", c.restarts},
                                {"zombies", c.zombies},
                                {"virtual_s", c.finished_s}});
