@@ -62,6 +62,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
   job.top_end = spec.start;
   job.results_end = spec.start;
+  job.park_next = number_of(spec.start);
   job.present = true;
   reserved_ += spec.quota.floor;
 }
@@ -80,8 +81,12 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
   job.spec.epoch = epoch;
   job.spec.instance = instance;
   job.spec.spill = spill;
-  if (job.spec.seen)
-    std::fill_n(job.spec.seen, JobSpec::seen_words(job.spec.window, shape_.lanes), 0);
+  const size_t words = JobSpec::seen_words(job.spec.window, shape_.lanes);
+  if (job.spec.seen) std::fill_n(job.spec.seen, words, 0);
+  if (job.spec.parked_at) {
+    std::fill_n(job.spec.parked_at, words, 0);
+    job.parked_load = {};
+  }
 }
 
 void Aggregator::add_result_buffer(JobIndex index, const ResultBuffer& buffer) {
@@ -238,6 +243,8 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
     on_static_grad(job, lookup, packet, now, verdict);
   else
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
+  if (job.spec.park_after != 0) [[unlikely]]
+    park_left_behind(job, verdict);
 }
 
 /// What workers and their fallback tell each other.
@@ -250,6 +257,10 @@ void Aggregator::on_question(Job& job, Seq seq, const io::RxPacket& packet, Verd
     case Type::kDefer:
       if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
       return forward(packet, verdict);
+    case Type::kPart:
+      if (packet.message.origin == wire::Origin::kParker)
+        return on_parker_packet(job, seq, packet, verdict);
+      [[fallthrough]];
     default:  // the others are the switch's own
       return drop(verdict, DropReason::kBadType);
   }
@@ -272,9 +283,11 @@ void Aggregator::advance(Job& job, Seq seq) {
     const uint64_t words = job.seen_words.divisor();
     if (seq - job.top_end >= words * shape_.lanes) {
       std::fill_n(job.spec.seen, words, 0);
+      for (uint64_t number = 0; job.spec.parked_at && number < words; ++number) unpark(job, number);
     } else {
       for (Seq next = seq; next >= job.top_end; next = next - shape_.lanes) {
         seen(job, number_of(next)) = 0;
+        if (job.spec.parked_at) unpark(job, number_of(next));
         if (next.value < shape_.lanes) break;
       }
     }
@@ -332,6 +345,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       first.state == SlotState::kFilling && first.seq == seq && first.job == packet.job) [[likely]]
     return join<Policy>(job, first, packet, verdict);
   Slot* place = nullptr;
+  const bool left_behind = job.spec.park_after != 0 && lookup.number < job.park_next;
   for (uint32_t choice = 0; choice < choices(); ++choice) {
     Slot& slot = choice == 0 ? *lookup.slot : hashed_slot(job, lookup.number, choice);
     if (slot.state != SlotState::kEmpty) {
@@ -354,6 +368,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       if (worth(slot) < worth(*place)) place = &slot;
     }
   }
+  if (left_behind) return pass_to_parker(job, seq, packet, verdict);
   if (place->state != SlotState::kEmpty) {
     // A last contribution whose others have all gone need not take anybody's slot.
     const Bitmap gone = gone_to_fallback(job, seq, packet.rank);
@@ -550,6 +565,81 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
   release(slot);
 }
 
+/// SA-ATP's straggler help, reconstructed: leaders must not wait, with slots and windows full, for
+/// who is slow. At most one fragment a packet, and a few that need nothing: a packet that begins a
+/// fragment leaves one more behind, so this keeps up.
+void Aggregator::park_left_behind(Job& job, Verdict& verdict) {
+  constexpr int kLooks = 4;
+  if (verdict.emissions != 0) return;  // no room for two more
+  for (int look = 0; look < kLooks; ++look) {
+    const Seq seq{job.park_next * shape_.lanes + shape_.lane};
+    if (seq + job.spec.park_after >= job.top_end) return;
+    ++job.park_next;
+    Slot* const slot = find_slot(job, seq);
+    if (!slot || slot->state != SlotState::kFilling) continue;
+    const Bitmap holders = slot->bits;
+    const JobIndex index = slot->job;
+    const auto parker = parker_for(job, *slot);
+    ++counters_.parked;
+    leave_as_part(*slot, verdict);
+    if (parker) {
+      Emission& park = verdict.emission[0];
+      park.to = Emission::To::kWorker;
+      park.worker = *parker;
+      park.message.type = Type::kPark;
+      parked_at(job, number_of(seq)) = static_cast<uint8_t>(1 + value(*parker));
+      ++job.parked_load[value(*parker)];
+    }
+    emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
+    return;
+  }
+}
+
+/// The least loaded of the workers that have contributed, if nothing of the fragment has left yet:
+/// a parked sum must be the only one that can become complete.
+std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) const {
+  if (!job.spec.parked_at || slot.target != 0)
+    return std::nullopt;  // who keeps it cannot write there
+  if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
+  std::optional<Rank> least;
+  for (Bitmap left = slot.bits; left != 0; left &= left - 1) {
+    const auto rank = static_cast<uint8_t>(std::countr_zero(left));
+    if (job.parked_load[rank] < job.spec.park_room &&
+        (!least || job.parked_load[rank] < job.parked_load[value(*least)]))
+      least = Rank{rank};
+  }
+  return least;
+}
+
+/// A contribution to a fragment that was parked: it follows the others.
+void Aggregator::pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+  bypass(job, packet, verdict);
+  const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
+  if (at != 0 && (at & JobSpec::kParkedHome) == 0) {
+    Emission& part = verdict.emission[0];
+    part.to = Emission::To::kWorker;
+    part.worker = Rank{static_cast<uint8_t>(at - 1)};
+    part.message.origin = wire::Origin::kParker;
+  }
+  emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+}
+
+void Aggregator::unpark(Job& job, uint64_t number) {
+  uint8_t& at = parked_at(job, number);
+  if (at != 0 && (at & JobSpec::kParkedHome) == 0) --job.parked_load[at - 1];
+  at = 0;
+}
+
+Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
+                                  Verdict& verdict) const {
+  Emission& parked = add_emission(verdict, to, index);
+  parked.message.type = Type::kParked;
+  parked.message.seq = seq.low();
+  parked.message.epoch = job.spec.epoch;
+  parked.message.lane = static_cast<uint8_t>(shape_.lane);
+  return parked;
+}
+
 void Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
                              Verdict& verdict) const {
   Emission& emission = add_emission(verdict, to, slot.job);
@@ -666,6 +756,8 @@ void Aggregator::on_spill(JobIndex index, const wire::Outgoing& packet, Verdict&
 /// RESULT, REMIND and POLL, which only the fragment's home may say.
 void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict) {
   const Seq seq = seq_of(job, packet);
+  if (packet.message.origin == wire::Origin::kParker && packet.message.type == Type::kResult)
+    return on_parker_packet(job, seq, packet, verdict);
   const Rank home =
       job.spec.home == Home::kWorkers ? home_of(seq, job.spec.workers) : kFallbackRank;
   if (packet.rank != home) return drop(verdict, DropReason::kNotHome);
@@ -676,7 +768,7 @@ void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdic
   if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
   switch (packet.message.type) {
     case Type::kResult:
-      return on_fallback_result(job, seq, packet, verdict);
+      return give_out(job, seq, packet, wire::Origin::kFallback, verdict);
     case Type::kRemind:
       return on_remind(job, seq, packet, verdict);
     default: {
@@ -688,8 +780,32 @@ void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdic
   }
 }
 
-void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packet,
-                                    Verdict& verdict) {
+/// The worker that keeps a parked sum gives out the result, or passes on what it has.
+void Aggregator::on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+  if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
+  if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
+  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+  if (packet.message.epoch != job.spec.epoch) return drop(verdict, DropReason::kStaleEpoch);
+  const uint64_t number = number_of(seq);
+  if (!job.spec.parked_at || parked_at(job, number) != 1 + value(packet.rank))
+    return drop(verdict, DropReason::kNotHome);
+  if (packet.message.type == Type::kResult)
+    return give_out(job, seq, packet, wire::Origin::kParker, verdict);
+  --job.parked_load[value(packet.rank)];
+  parked_at(job, number) |= JobSpec::kParkedHome;
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& part = add_emission(verdict, Emission::To::kFallback, packet.job);
+  part.message = packet.message;
+  part.message.origin = wire::Origin::kNone;
+  part.message.rank = packet.rank;
+  part.message.instance = job.spec.instance;
+  part.payload = packet.payload;
+  part.payload_bytes = packet.payload_bytes;
+}
+
+/// A result that was made elsewhere, to all.
+void Aggregator::give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::Origin origin,
+                          Verdict& verdict) {
   std::byte* result = result_place(job, seq, packet.message.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
   advance(job, seq);
@@ -699,6 +815,7 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
   }
   if (hashed()) {
     seen(job, number_of(seq)) = job.full;  // contributions that are still under way come too late
+    if (job.spec.parked_at) unpark(job, number_of(seq));
   } else if (Slot& slot = pool_slot(job, number_of(seq));
              slot.state == SlotState::kEmpty || slot.seq < seq) {
     // Contributions that are still under way find the fragment answered.
@@ -721,12 +838,12 @@ void Aggregator::on_fallback_result(Job& job, Seq seq, const io::RxPacket& packe
   const bool there = packet.message.target != 0 && place_once(job, seq);
   if (packet.payload_bytes != 0 && !there)
     std::memcpy(result, packet.payload, packet.payload_bytes);
-  ++counters_.fallback_results;
-  ++job.counters.fallback_results;
+  ++(origin == wire::Origin::kParker ? counters_.parker_results : counters_.fallback_results);
+  if (origin == wire::Origin::kFallback) ++job.counters.fallback_results;
   verdict.fate = Verdict::Fate::kForwarded;
   Emission& emission = add_emission(verdict, Emission::To::kAll, packet.job);
   emission.message = packet.message;
-  emission.message.origin = wire::Origin::kFallback;
+  emission.message.origin = origin;
   emission.message.rank = packet.rank;
   emission.message.bitmap = job.full;
   emission.payload = result;

@@ -45,6 +45,13 @@ struct JobSpec {
   scheduler::StaticPool pool;  ///< policy static only
   scheduler::Quota quota;      ///< the other policies: this lane's share
   uint8_t priority_max = 255;  ///< the job's class: what its workers claim is clamped to it
+  /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
+  /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
+  uint32_t park_after = 0;
+  /// Instead of the fallback, a leading worker keeps what is parked: ring of seen_words() zeros, by
+  /// whom (1 + rank, and kParkedHome). nullptr: the fallback.
+  uint8_t* parked_at = nullptr;
+  uint32_t park_room = 0;  ///< fragments that a worker keeps of this lane
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -55,6 +62,9 @@ struct JobSpec {
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
+
+  /// In `parked_at`: the worker has passed it on to the fallback, where all else goes, too.
+  static constexpr uint8_t kParkedHome = 0x80;
 
   static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
 };
@@ -72,8 +82,10 @@ inline constexpr size_t kMaxResultBuffers = 32;  ///< of a job
 /// lies in a value row or in the packet, and as the job's window says if it lies in the result
 /// ring.
 struct Emission {
-  enum class To : uint8_t { kSender, kAll, kFallback };
+  /// kHolders: the workers in message.bitmap; kWorker: `worker`
+  enum class To : uint8_t { kSender, kAll, kHolders, kWorker, kFallback };
   To to{};
+  Rank worker{};
   JobIndex job = 0;  ///< a victim's may be another than the packet's
   wire::Message message;
   const std::byte* payload = nullptr;
@@ -110,7 +122,9 @@ struct Counters {
   uint64_t preemptions = 0;       ///< slots taken over
   uint64_t parts = 0;             ///< partial sums sent to the fallback from slots
   uint64_t part_bytes = 0;
-  uint64_t reminders = 0;  ///< REMINDs that found their fragment in a slot
+  uint64_t parked = 0;  ///< of these, because a straggler kept them waiting; at a worker or not
+  uint64_t parker_results = 0;  ///< results of workers that kept the sums, passed on to all
+  uint64_t reminders = 0;       ///< REMINDs that found their fragment in a slot
   // Contributions accepted (absorbed + bypassed) = held in slots + the following (I5).
   uint64_t contributions_in_results = 0;
   uint64_t contributions_moved = 0;      ///< to the fallback
@@ -199,7 +213,8 @@ class Aggregator {
   struct Job {
     // What each packet needs stands together.
     Bitmap full = 0;
-    Seq limit;    ///< fragments the window allows are below this: highest result + 1 + W
+    Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
+    uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
     Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
     uint32_t held = 0;  ///< slots
     bool present = false;
@@ -210,6 +225,7 @@ class Aggregator {
     Divider result_rows;  ///< 2W
     Seq results_end;
     JobCounters counters;
+    std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
     uint32_t result_buffer_count = 0;
     std::array<ResultBuffer, kMaxResultBuffers> result_buffers;
   };
@@ -234,7 +250,9 @@ class Aggregator {
   void on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void on_old_epoch(const Job& job, const io::RxPacket& packet, Verdict& verdict);
   void on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict);
-  void on_fallback_result(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::Origin origin,
+                Verdict& verdict);
   void on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   static void forward(const io::RxPacket& packet, Verdict& verdict);
 
@@ -258,6 +276,12 @@ class Aggregator {
   void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
+  void park_left_behind(Job& job, Verdict& verdict);
+  std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
+  void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void unpark(Job& job, uint64_t number);
+  Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
+                        Verdict& verdict) const;
   void emit_part(const Slot& slot, Verdict& verdict);
   void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
   static void note_result(Job& job, Seq seq);
@@ -288,6 +312,10 @@ class Aggregator {
   void advance(Job& job, Seq seq);
   Bitmap& seen(const Job& job, uint64_t number) const {
     return job.spec.seen[job.seen_words.remainder(number)];
+  }
+  /// Where a fragment is parked: JobSpec::parked_at.
+  uint8_t& parked_at(const Job& job, uint64_t number) const {
+    return job.spec.parked_at[job.seen_words.remainder(number)];
   }
   /// Whether this fragment's result is in its result buffer, which may by now hold another's. It is
   /// from now on.

@@ -2,6 +2,8 @@
 // and the simulated switch, so that both are the same switch.
 #pragma once
 
+#include <bit>
+
 #include "aggregator/aggregator.h"
 #include "io/port.h"
 
@@ -21,6 +23,13 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
       case Emission::To::kAll:
         for (uint32_t rank = 0; rank < job.workers; ++rank)
           send(emission.job, Rank{static_cast<uint8_t>(rank)}, emission);
+        break;
+      case Emission::To::kHolders:
+        for (Bitmap left = emission.message.bitmap; left != 0; left &= left - 1)
+          send(emission.job, Rank{static_cast<uint8_t>(std::countr_zero(left))}, emission);
+        break;
+      case Emission::To::kWorker:
+        send(emission.job, emission.worker, emission);
         break;
       case Emission::To::kFallback:
         if (job.home == Home::kSpill) {

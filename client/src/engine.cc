@@ -41,11 +41,18 @@ Engine::Engine(const EngineConfig& config)
     : config_(config),
       ring_(2 * size_t{config.window}),
       questions_(2 * size_t{config.window}),
-      congestion_window_(config.window * kUnit),
-      aggregator_window_(config.window * kUnit) {
+      most_in_switch_(
+          std::min(config.window, config.in_switch == 0 ? config.window : config.in_switch) *
+          kUnit),
+      congestion_window_(most_in_switch_),
+      aggregator_window_(most_in_switch_) {
   if (config.lossy_link) {
     congestion_window_ = std::min(congestion_window_, kInitialCongestionWindow);
     slow_start_ = true;
+  }
+  if (config.park_room != 0) {
+    parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
+    parked_out_.resize(config.park_room);
   }
   overdue_.reserve(kMaxOverdue);
   finished_.reserve(config.window);
@@ -147,7 +154,7 @@ void Engine::query(Seq seq, TxPacket& packet) const {
 }
 
 uint32_t Engine::window_now() const {
-  uint64_t window = config_.window * kUnit;
+  uint64_t window = most_in_switch_;
   if (config_.congestion_window) window = std::min(window, congestion_window_);
   if (config_.aggregator_window) window = std::min(window, aggregator_window_);
   return std::max(1u, static_cast<uint32_t>(window / kUnit));
@@ -179,6 +186,20 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   prepared_answers_ = count;
   prepared_fallback_ = fallback_ ? fallback_->prepare(packets.subspan(count)) : 0;
   count += prepared_fallback_;
+
+  prepared_parked_ = 0;
+  while (count < packets.size() && prepared_parked_ < parked_used_) {
+    const Seq parked = parked_out_[(parked_head_ + prepared_parked_) % parked_out_.size()];
+    if (const Parker::Held* const held = parker_->find(parked); held && held->queued) {
+      describe_parked(*held, packets[count++]);
+      ++prepared_parked_;
+    } else if (prepared_parked_ == 0) {
+      parked_head_ = (parked_head_ + 1) % parked_out_.size();
+      --parked_used_;
+    } else {
+      break;
+    }
+  }
 
   std::erase_if(overdue_, [this](Seq seq) { return fragment(seq).state != State::kOverdue; });
   prepared_overdue_ = 0;
@@ -213,7 +234,10 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
 
 void Engine::mark_sent(Seq seq, Operation& operation, bool again, Nanos now) {
   Fragment& fragment = this->fragment(seq);
-  if (!again) fragment = Fragment{};
+  if (!again) {
+    fragment = Fragment{};
+    if (parker_) parker_->forget_before(seq);
+  }
   fragment.operation = &operation;
   fragment.epoch = config_.epoch;
   fragment.state = State::kSent;
@@ -238,6 +262,11 @@ void Engine::sent(size_t count, Nanos now) {
   if (of_fallback != 0) fallback_->sent(of_fallback);
   count -= of_fallback;
   prepared_fallback_ = 0;
+
+  const size_t parked = std::min(count, prepared_parked_);
+  parked_sent(parked);
+  count -= parked;
+  prepared_parked_ = 0;
 
   const size_t overdue = std::min(count, prepared_overdue_);
   for (size_t i = 0; i < overdue; ++i) {
@@ -317,11 +346,17 @@ void Engine::sample_rtt(Nanos rtt) {
 
 size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Message& message = packet.message;
+  if (message.type == Type::kPark ||
+      (message.type == Type::kPart && message.origin == wire::Origin::kParker))
+    return on_park(packet, now, jobs);
   switch (message.type) {
     case Type::kResult:
       return accept_result(packet, now, jobs);
     case Type::kStale:
       set_epoch(message.epoch, now);
+      return 0;
+    case Type::kParked:
+      on_parked(message, now);
       return 0;
     case Type::kPoll:
       if (questions_used_ == questions_.size()) {
@@ -337,6 +372,94 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       else
         ++counters_.results_ignored;
       return 0;
+  }
+}
+
+/// It frees a place in what may be in the switch, nothing else: the result is waited for as before.
+void Engine::on_parked(const Message& message, Nanos now) {
+  const Seq seq = extend(message.seq, low_);
+  if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
+  if (Fragment& parked = fragment(seq); parked.state != State::kDone) leaves_window(parked, now);
+}
+
+void Engine::leaves_window(Fragment& fragment, Nanos now) {
+  if (fragment.parked) return;
+  fragment.parked = true;
+  fragment.deadline = std::max(fragment.deadline, now + timeout_after(kPatientAfter));
+  --in_flight_;
+  ++counters_.parked;
+}
+
+// ---- parking for the switch
+
+/// A partial sum to keep, or a contribution that came after it. What cannot be taken is as lost as
+/// on the way: the fallback has it sent again.
+size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const Message& message = packet.message;
+  const Seq seq = extend(message.seq, low_);
+  const auto lose = [this] {
+    ++counters_.parks_lost;
+    return size_t{0};
+  };
+  if (!parker_ || seq < low_ || seq >= next_ || message.epoch != config_.epoch) return lose();
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state == State::kDone) return lose();
+  Parker::Held* held = parker_->find(seq);
+  if (held && held->epoch != message.epoch) {
+    // The fallback sorts out what belongs to which epoch.
+    fragment.home = true;
+    queue_parked(*held);
+  }
+  // A second place where the sum could be completed must never come to be.
+  if ((fragment.bound != 0 || fragment.home) && rule(Rule::kParkSticky)) return lose();
+  if (!held) held = parker_->hold(seq, message);
+  if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
+  ++counters_.parks;
+  leaves_window(fragment, now);
+  if (!held->complete) return 0;
+  ++counters_.park_results;
+  queue_parked(*held);
+  TxPacket result;
+  describe_parked(*held, result);
+  return accept_result({result.message, result.payload, result.payload_bytes}, now, jobs);
+}
+
+void Engine::queue_parked(Parker::Held& held) {
+  if (held.queued || parked_used_ == parked_out_.size()) return;
+  held.queued = true;
+  parked_out_[(parked_head_ + parked_used_++) % parked_out_.size()] = held.seq;
+}
+
+void Engine::describe_parked(const Parker::Held& held, TxPacket& packet) {
+  packet = TxPacket{};
+  Message& message = packet.message;
+  message.type = held.complete ? Type::kResult : Type::kPart;
+  message.origin = wire::Origin::kParker;
+  message.bitmap = held.bits;
+  message.operation_elements = held.signature.elements;
+  message.operation = held.signature.operation;
+  message.dtype = held.signature.dtype;
+  message.op = held.signature.op;
+  message.collective = held.signature.collective;
+  message.elements = held.elements;
+  message.flags = held.flags;
+  message.epoch = held.epoch;
+  message.seq = held.seq.low();
+  message.rank = config_.rank;
+  message.lane = static_cast<uint8_t>(held.seq.value % config_.lanes);
+  packet.payload_bytes = wire::payload_bytes(message);
+  packet.payload = packet.payload_bytes == 0 ? nullptr : parker_->row(held);
+}
+
+void Engine::parked_sent(size_t count) {
+  for (; count != 0; --count) {
+    Parker::Held* const held = parker_->find(parked_out_[parked_head_]);
+    parked_head_ = (parked_head_ + 1) % parked_out_.size();
+    --parked_used_;
+    if (!held) continue;
+    held->queued = false;
+    // A result may be asked for again, where the transport is to keep it.
+    if (!held->complete || !config_.results_stay) parker_->release(*held);
   }
 }
 
@@ -381,6 +504,8 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
     congested(seq, least_after_loss());
   fragment.bound = question.instance + 1;
+  if (parker_ && rule(Rule::kParkSurrender))
+    if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);
     message.flags = wire::kFlagRaw;
@@ -400,7 +525,15 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_) return ignore();
   Fragment& fragment = this->fragment(seq);
-  if (fragment.state == State::kDone) return ignore();
+  if (fragment.state == State::kDone) {
+    // What was completed here has come back, into the transport's memory.
+    if (config_.results_stay && parker_ && message.origin == wire::Origin::kParker)
+      if (Parker::Held* const held = parker_->find(seq)) {
+        fragment.result = packet.payload;
+        parker_->release(*held);
+      }
+    return ignore();
+  }
   // Whoever is bound waits for the fallback's decision: others may have been given another sum.
   if (fragment.bound != 0) {
     if (message.origin != wire::Origin::kFallback && rule(Rule::kResultOrigin)) return ignore();
@@ -418,11 +551,12 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   // Only the switch can write there.
   if (message.target != 0 && packet.payload != to) return ignore();
   // Karn: never from a fragment that was sent or asked for again.
-  if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch)
+  if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
+      !fragment.parked)
     sample_rtt(now - fragment.sent_at);
   adjust_windows(message, seq);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
-  --in_flight_;
+  if (!fragment.parked) --in_flight_;
 
   fragment.state = State::kDone;
   fragment.operation = nullptr;
@@ -471,7 +605,7 @@ uint64_t Engine::least_after_loss() const {
 void Engine::congested(Seq seq, uint64_t least) {
   slow_start_ = false;
   if (seq < congestion_recovery_) return;
-  congestion_window_ = std::max(std::min(least, config_.window * kUnit), congestion_window_ / 2);
+  congestion_window_ = std::max(std::min(least, most_in_switch_), congestion_window_ / 2);
   congestion_recovery_ = next_;
 }
 
@@ -484,7 +618,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
     Fragment& overtaken = fragment(overtaken_end_);
     if (overtaken.sent_at > before) return;
-    if (overtaken.state != State::kSent || overtaken.timeouts != 0) continue;
+    if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked) continue;
     overtaken.state = State::kOverdue;
     overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
@@ -495,7 +629,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
 
 /// AIMD, at most one reduction per window.
 void Engine::adjust_windows(const Message& message, Seq seq) {
-  const uint64_t most = config_.window * kUnit;
+  const uint64_t most = most_in_switch_;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
     congested(seq, kMinCongestionWindow);

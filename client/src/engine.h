@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aggregator/fallback.h"
+#include "client/src/parker.h"
 #include "client/src/transport.h"
 #include "scheduler/priority.h"
 #include "wire/message.h"
@@ -23,6 +24,9 @@ struct EngineConfig {
   uint32_t workers = 1;
   uint32_t epoch = 0;
   uint32_t window = 0;  ///< W: fragments a worker may run ahead of its oldest incomplete one
+  /// Fragments that may be in the switch at once: contributions sent, no result yet, and not
+  /// parked. 0: W.
+  uint32_t in_switch = 0;
   uint32_t slot_bytes = 0;
   uint32_t lanes = 1;
   /// The switch keeps a slot for each fragment of the window (policy static): what is lost is sent
@@ -32,6 +36,8 @@ struct EngineConfig {
   /// A received payload stays readable where it lies until 2W fragments later (the shm port's
   /// result ring); otherwise the engine keeps the last results itself.
   bool results_stay = false;
+  /// Fragments whose partial sums it keeps for the switch while somebody is slow.
+  uint32_t park_room = 0;
   uint8_t priority_max = 255;
   /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
   bool congestion_window = true;
@@ -101,6 +107,10 @@ struct EngineCounters {
   uint64_t results = 0;
   uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
   uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
+  uint64_t parked = 0;           ///< fragments that left their slots because somebody is slow
+  uint64_t parks = 0;            ///< partial sums, and what came after them, taken for the switch
+  uint64_t parks_lost = 0;       ///< that could not be: the fallback finds out
+  uint64_t park_results = 0;     ///< completed here
   uint64_t queries = 0;          ///< results asked for
   uint64_t raws_sent = 0;        ///< contributions sent to the fallback again
   uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
@@ -171,7 +181,7 @@ class Engine {
   size_t running() const { return running_.size(); }
   /// Whether prepare() has something to send besides contributions.
   bool has_answers() const {
-    return questions_used_ != 0 || (fallback_ && fallback_->has_output());
+    return questions_used_ != 0 || parked_used_ != 0 || (fallback_ && fallback_->has_output());
   }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
   Nanos next_deadline() const { return next_deadline_; }
@@ -214,7 +224,11 @@ class Engine {
     State state = State::kUnsent;
     uint8_t timeouts = 0;
     bool queried : 1 = false;
-    bool overtaken : 1 = false;  ///< certainly lost, or gone round by the fallback: no need for patience
+    bool parked : 1 =
+        false;  ///< left its slot because somebody is slow: takes no place in the window
+    bool home : 1 = false;  ///< what was parked here went to the fallback, and so does all else
+    bool overtaken : 1 =
+        false;  ///< certainly lost, or gone round by the fallback: no need for patience
   };
   static_assert(sizeof(Fragment) == 64);
   /// A POLL that waits to be answered.
@@ -232,6 +246,12 @@ class Engine {
   void query(Seq seq, TxPacket& packet) const;
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void on_parked(const wire::Message& message, Nanos now);
+  void leaves_window(Fragment& fragment, Nanos now);
+  size_t on_park(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void queue_parked(Parker::Held& held);
+  void describe_parked(const Parker::Held& held, TxPacket& packet);
+  void parked_sent(size_t count);
   size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void place(Operation& operation);
   void finish_operations(Nanos now);
@@ -250,7 +270,7 @@ class Engine {
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
-  uint32_t in_flight_ = 0;  ///< fragments sent that have no result
+  uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
   Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
@@ -264,9 +284,14 @@ class Engine {
   std::vector<Question> questions_;  ///< ring
   size_t questions_head_ = 0;
   size_t questions_used_ = 0;
+  std::optional<Parker> parker_;
+  std::vector<Seq> parked_out_;  ///< ring: parked sums, or their results, that are to be sent
+  size_t parked_head_ = 0;
+  size_t parked_used_ = 0;
   /// What the packets of the last prepare() are.
   size_t prepared_answers_ = 0;
   size_t prepared_fallback_ = 0;
+  size_t prepared_parked_ = 0;
   size_t prepared_overdue_ = 0;
 
   struct Free {
@@ -282,6 +307,7 @@ class Engine {
   Nanos rttvar_ = 0;
   Nanos shortest_rtt_ = kNever;
   // Windows, in 1/256 fragments.
+  uint64_t most_in_switch_ = 0;
   uint64_t congestion_window_ = 0;
   bool slow_start_ =
       false;  ///< nothing was lost yet: the congestion window doubles each round trip

@@ -19,8 +19,8 @@ namespace {
 
 struct Cell {
   uint64_t runs = 0, fragments = 0, fallback_fragments = 0, contributions = 0, raws = 0,
-           reminders = 0, queries = 0, packets = 0, dropped = 0, preemptions = 0, restarts = 0,
-           zombies = 0;
+           reminders = 0, queries = 0, packets = 0, dropped = 0, preemptions = 0, parked = 0,
+           parker_results = 0, restarts = 0, zombies = 0;
   double finished_s = 0;
 };
 
@@ -91,6 +91,8 @@ int run(int argc, char** argv) {
     cell.packets += outcome.packets;
     cell.dropped += outcome.dropped;
     cell.preemptions += outcome.preemptions;
+    cell.parked += outcome.parked;
+    cell.parker_results += outcome.parker_results;
     cell.restarts += outcome.restarts;
     cell.zombies += outcome.zombies;
     cell.finished_s += static_cast<double>(outcome.finished_at) * 1e-9;
@@ -121,20 +123,20 @@ int run(int argc, char** argv) {
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!quiet && !*one) {
-    fmt::print("{:8} {:10} {:>7} {:>10} {:>9} {:>7} {:>9} {:>9} {:>10} {:>11} {:>8}\n", "policy",
-               "home", "runs", "fragments", "fallback", "raw", "reminders", "queries", "dropped",
-               "preemptions", "restarts");
+    fmt::print("{:8} {:10} {:>7} {:>10} {:>9} {:>7} {:>9} {:>9} {:>10} {:>11} {:>8} {:>8}\n",
+               "policy", "home", "runs", "fragments", "fallback", "raw", "reminders", "queries",
+               "dropped", "preemptions", "parked", "restarts");
     for (const auto& [key, c] : cells) {
       const double fragments = static_cast<double>(std::max<uint64_t>(1, c.fragments));
       fmt::print(
           "{:8} {:10} {:>7} {:>10} {:>8.1f}% {:>6.1f}% {:>9.3f} {:>9.3f} {:>10} {:>11} "
-          "{:>8}\n",
+          "{:>8} {:>8}\n",
           key.first, key.second, c.runs, c.fragments,
           100 * static_cast<double>(c.fallback_fragments) / fragments,
           100 * static_cast<double>(c.raws) /
               static_cast<double>(std::max<uint64_t>(1, c.contributions)),
           static_cast<double>(c.reminders) / fragments, static_cast<double>(c.queries) / fragments,
-          c.dropped, c.preemptions, c.restarts);
+          c.dropped, c.preemptions, c.parked, c.restarts);
     }
     fmt::print("{} runs, {} with violations, seeds {}..{}, {:.1f} s, commit {}\n", runs, violations,
                from, from + runs - 1, wall_s, INA_COMMIT);
@@ -170,6 +172,8 @@ int run(int argc, char** argv) {
                                {"packets", c.packets},
                                {"dropped", c.dropped},
                                {"preemptions", c.preemptions},
+                               {"parked", c.parked},
+                               {"parker_results", c.parker_results},
                                {"restarts", c.restarts},
                                {"zombies", c.zombies},
                                {"virtual_s", c.finished_s}});

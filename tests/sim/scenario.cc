@@ -190,6 +190,12 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   add(Event::Kind::kCut, 0.25, 4);
   add(Event::Kind::kKillJob, 0.08, 1);
   for (JobPlan& job : s.jobs) job.lossy_link = dice.chance(0.5);
+  if (s.policy.kind != PolicyKind::kStatic && dice.chance(0.5))
+    for (JobPlan& job : s.jobs) {
+      job.in_switch = static_cast<uint32_t>(dice.between(1, job.window));
+      job.park_after = static_cast<uint32_t>(dice.between(1, job.in_switch));
+      if (dice.chance(0.7)) job.park_room = dice.log_between(1, 2 * job.window);
+    }
   std::stable_sort(s.events.begin(), s.events.end(),
                    [](const Event& a, const Event& b) { return a.at < b.at; });
   return s;

@@ -18,6 +18,9 @@ struct JobPlan {
   Nanos think_ns = 0;           ///< mean time between the end of an operation and the next
   scheduler::Quota quota;       ///< over all lanes
   bool aggregator_window = false;
+  uint32_t in_switch = 0;   ///< client::EngineConfig::in_switch
+  uint32_t park_after = 0;  ///< aggregator::JobSpec::park_after
+  uint32_t park_room = 0;  ///< of each worker, over all lanes; 0: the fallback keeps what is parked
   bool lossy_link = false;  ///< client::EngineConfig::lossy_link
 };
 

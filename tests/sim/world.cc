@@ -89,6 +89,7 @@ struct World::Job {
   std::vector<Worker> workers;
   Lines results;
   std::vector<std::vector<Bitmap>> seen;                         ///< by lane
+  std::vector<std::vector<uint8_t>> parked_at;                   ///< by lane
   std::vector<std::unique_ptr<aggregator::Fallback>> fallbacks;  ///< spill: by lane; dedicated: one
   std::vector<std::unique_ptr<aggregator::Fallback>> old_lives;  ///< for their counters
   std::unique_ptr<io::sim::SimTransport> fallback_transport;     ///< dedicated
@@ -222,6 +223,8 @@ void World::start_job(Job& job) {
     config.home = scenario_.home;
     config.aggregator_window = job.config.aggregator_window;
     config.lossy_link = job.config.lossy_link;
+    config.in_switch = job.config.in_switch;
+    config.park_room = job.config.park_room;
     config.rto_min_ns = scenario_.rto_min_ns;
     config.rto_max_ns = 5 * kMs;
     worker.running.clear();
@@ -281,11 +284,14 @@ Seq World::results_end(const Job& job) const {
 
 void World::add_to_lanes(Job& job) {
   job.seen.assign(scenario_.lanes, {});
+  job.parked_at.assign(scenario_.lanes, {});
   uint32_t first_slot = 0;  // static: pools one after the other
   for (const auto& other : jobs_)
     if (other->index < job.index) first_slot += 2 * other->window / scenario_.lanes;
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
-    job.seen[lane].assign(aggregator::JobSpec::seen_words(job.window, scenario_.lanes), 0);
+    const size_t words = aggregator::JobSpec::seen_words(job.window, scenario_.lanes);
+    job.seen[lane].assign(words, 0);
+    job.parked_at[lane].assign(words, 0);
     aggregator::JobSpec spec;
     spec.id = job.id;
     spec.epoch = job.epoch;
@@ -294,6 +300,11 @@ void World::add_to_lanes(Job& job) {
     spec.start = results_end(job);
     spec.rejoined = job.epoch > 1;
     spec.pool = {first_slot, 2 * job.window / scenario_.lanes, scenario_.lanes, lane};
+    spec.park_after = job.config.park_after;
+    if (job.config.park_room != 0) {
+      spec.parked_at = job.parked_at[lane].data();
+      spec.park_room = job.config.park_room;
+    }
     spec.quota.floor = job.config.quota.floor / scenario_.lanes;
     if (job.config.quota.ceiling != UINT32_MAX)
       spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
@@ -652,6 +663,8 @@ void World::check() {
   for (auto& lane : lanes_) {
     const aggregator::Counters& c = lane->aggregator->counters();
     outcome_.preemptions += c.preemptions;
+    outcome_.parked += c.parked;
+    outcome_.parker_results += c.parker_results;
     uint64_t port_drops = 0;
     for (const uint64_t count : lane->port.counters().drops.count) port_drops += count;
     port_drops -= lane->port_drops_before;

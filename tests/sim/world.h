@@ -25,6 +25,8 @@ struct Outcome {
   uint64_t packets = 0;
   uint64_t dropped = 0;
   uint64_t preemptions = 0;
+  uint64_t parked = 0;
+  uint64_t parker_results = 0;  ///< fragments completed by a worker that kept them
   uint64_t restarts = 0;
   uint64_t zombies = 0;   ///< slots held at the end by fragments that everyone has
   Nanos finished_at = 0;  ///< when the last worker had its last result

@@ -1,0 +1,221 @@
+// Straggler help in the shard: what is left behind leaves its slot, and what comes later follows
+// it.
+#include "tests/aggregator/policy_fixture.h"
+
+namespace ina::aggregator {
+namespace {
+
+constexpr uint32_t kParkAfter = 2;
+
+class ParkTest : public PolicyTest {
+ protected:
+  /// A job of three whose fragments are parked once the second after them begins.
+  JobIndex add_parking_job(uint32_t park_room, Home home = Home::kWorkers) {
+    jobs_.emplace_back();
+    JobSpec spec;
+    spec.id = JobId{100u + next_};
+    spec.epoch = kEpoch;
+    spec.workers = 3;
+    spec.window = kWindow;
+    spec.home = home;
+    spec.instance = kInstance;
+    spec.park_after = kParkAfter;
+    if (park_room != 0) spec.parked_at = jobs_.back().parked_at.data();
+    spec.park_room = park_room;
+    spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
+    spec.seen = jobs_.back().seen.data();
+    aggregator_->add_job(next_, spec);
+    return next_++;
+  }
+
+  /// Ranks 0 and 1 send fragments 0 and 1, and rank 0 then fragment 2; rank 2 is slow. Returns what
+  /// becomes of the last.
+  Verdict leave_behind(JobIndex job) {
+    for (uint64_t seq = 0; seq < kParkAfter; ++seq)
+      for (uint32_t rank = 0; rank < 2; ++rank)
+        expect_held(grad(job, rank, seq, static_cast<int32_t>(10 * seq + rank + 1)));
+    return grad(job, 0, kParkAfter, 21);
+  }
+
+  static void expect_parked(const Emission& parked, To to, uint64_t seq, Bitmap holders = 0) {
+    EXPECT_EQ(parked.to, to);
+    EXPECT_EQ(parked.message.type, Type::kParked);
+    EXPECT_EQ(parked.message.seq, static_cast<uint32_t>(seq));
+    EXPECT_EQ(parked.message.epoch, kEpoch);
+    EXPECT_EQ(parked.message.bitmap, holders);
+    EXPECT_EQ(parked.payload_bytes, 0u);
+  }
+
+  Verdict part_of_parker(JobIndex job, uint32_t rank, Bitmap bits, const Values& values) {
+    return say({.type = Type::kPart,
+                .job = job,
+                .rank = rank,
+                .values = values,
+                .origin = wire::Origin::kParker,
+                .bitmap = bits});
+  }
+  Verdict result_of_parker(JobIndex job, uint32_t rank, const Values& values) {
+    return say({.type = Type::kResult,
+                .job = job,
+                .rank = rank,
+                .values = values,
+                .origin = wire::Origin::kParker});
+  }
+};
+
+TEST_F(ParkTest, WhatIsLeftBehindGoesToTheFallbackAndItsWorkersAreTold) {
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  const Verdict verdict = leave_behind(job);
+  EXPECT_EQ(verdict.fate, Fate::kAbsorbed);
+  ASSERT_EQ(verdict.emissions, 2);
+  expect_part(verdict.emission[0], job, 0, 0b011, {1 + 2});
+  expect_parked(verdict.emission[1], To::kHolders, 0, 0b011);
+  EXPECT_EQ(counters().parked, 1u);
+  EXPECT_EQ(counters().slots_used, 2u);
+}
+
+TEST_F(ParkTest, WhatComesLaterFollows) {
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  leave_behind(job);
+  const Verdict late = grad(job, 2, 0, 100);
+  EXPECT_EQ(late.fate, Fate::kForwarded);
+  ASSERT_EQ(late.emissions, 2);
+  EXPECT_EQ(late.emission[0].to, To::kFallback);
+  EXPECT_EQ(late.emission[0].message.flags, wire::kFlagRaw);
+  EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
+  expect_parked(late.emission[1], To::kSender, 0);
+  expect_drop(grad(job, 2, 0, 100), DropReason::kDuplicate);
+}
+
+TEST_F(ParkTest, NothingIsParkedWithoutAStraggler) {
+  start(16);
+  const JobIndex job = add_parking_job(2);
+  for (uint64_t seq = 0; seq < 4 * kWindow; ++seq)
+    for (uint32_t rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(grad(job, rank, seq, 1).fate, Fate::kAbsorbed);
+  EXPECT_EQ(counters().parked, 0u);
+  EXPECT_EQ(counters().results, 4 * kWindow);
+}
+
+TEST_F(ParkTest, WhoseSlotWasTakenIsNotParked) {
+  start(1, scheduler::PolicyOptions{.kind = PolicyKind::kEsa});
+  const JobIndex job = add_parking_job(0);
+  grad(job, 0, 0, 1, 10);
+  grad(job, 0, 1, 1, 20);  // takes the only slot
+  grad(job, 0, 2, 1, 30);
+  grad(job, 0, 3, 1, 40);
+  EXPECT_EQ(counters().preemptions, 3u);
+  EXPECT_EQ(counters().parked, 0u);
+}
+
+TEST_F(ParkTest, TheLeastLoadedLeaderKeepsIt) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  const Verdict first = leave_behind(job);
+  ASSERT_EQ(first.emissions, 2);
+  EXPECT_EQ(first.emission[0].to, To::kWorker);
+  EXPECT_EQ(first.emission[0].worker, Rank{0});
+  EXPECT_EQ(first.emission[0].message.type, Type::kPark);
+  EXPECT_EQ(first.emission[0].message.bitmap, 0b011u);
+  EXPECT_EQ(values_of(first.emission[0]), Values({1 + 2}));
+  const Verdict second = grad(job, 0, kParkAfter + 1, 31);
+  ASSERT_EQ(second.emissions, 2);
+  EXPECT_EQ(second.emission[0].worker, Rank{1});
+}
+
+TEST_F(ParkTest, WhoHasNoRoomIsSpared) {
+  start(16);
+  const JobIndex job = add_parking_job(1, Home::kDedicated);
+  grad(job, 0, 0, 1);
+  grad(job, 0, 1, 11);
+  EXPECT_EQ(grad(job, 0, 2, 21).emission[0].to, To::kWorker);
+  EXPECT_EQ(grad(job, 0, 3, 31).emission[0].to, To::kFallback) << "nobody else has contributed";
+  result_of_parker(job, 0, {1000});
+  EXPECT_EQ(grad(job, 0, 4, 41).emission[0].to, To::kWorker) << "has given out what it kept";
+}
+
+TEST_F(ParkTest, WhatComesLaterGoesToWhoKeepsIt) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  const Verdict late = grad(job, 2, 0, 100);
+  ASSERT_EQ(late.emissions, 2);
+  EXPECT_EQ(late.emission[0].to, To::kWorker);
+  EXPECT_EQ(late.emission[0].worker, Rank{0});
+  EXPECT_EQ(late.emission[0].message.type, Type::kPart);
+  EXPECT_EQ(late.emission[0].message.origin, wire::Origin::kParker);
+  EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
+}
+
+TEST_F(ParkTest, ItsResultIsGivenToAllOnce) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  grad(job, 2, 0, 100);
+  const Verdict verdict = result_of_parker(job, 0, {103});
+  EXPECT_EQ(verdict.fate, Fate::kForwarded);
+  ASSERT_EQ(verdict.emissions, 1);
+  expect_result(verdict.emission[0], 0, {103}, wire::Origin::kParker);
+  EXPECT_EQ(counters().parker_results, 1u);
+  expect_drop(result_of_parker(job, 0, {103}), DropReason::kNotHome);
+}
+
+TEST_F(ParkTest, NobodyElseMayGiveItOut) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  expect_drop(result_of_parker(job, 1, {103}), DropReason::kNotHome);
+  expect_drop(part_of_parker(job, 1, 0b011, {3}), DropReason::kNotHome);
+  expect_drop(say({.type = Type::kResult,
+                   .job = job,
+                   .rank = 0,
+                   .values = {103},
+                   .epoch = kEpoch - 1,
+                   .origin = wire::Origin::kParker}),
+              DropReason::kStaleEpoch);
+}
+
+TEST_F(ParkTest, WhatItPassesOnGoesToTheFallbackAndSoDoesAllElse) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  const Verdict verdict = part_of_parker(job, 0, 0b011, {3});
+  EXPECT_EQ(verdict.fate, Fate::kForwarded);
+  ASSERT_EQ(verdict.emissions, 1);
+  expect_part(verdict.emission[0], job, 0, 0b011, {3});
+  EXPECT_EQ(verdict.emission[0].message.origin, wire::Origin::kNone);
+  EXPECT_EQ(grad(job, 2, 0, 100).emission[0].to, To::kFallback);
+  expect_drop(part_of_parker(job, 0, 0b011, {3}), DropReason::kNotHome);
+  expect_drop(result_of_parker(job, 0, {103}), DropReason::kNotHome);
+}
+
+TEST_F(ParkTest, WhatHasPartlyLeftIsNotKeptByAWorker) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  grad(job, 0, 0, 1);
+  say({.type = Type::kRemind, .job = job, .rank = 0});  // rank 0 is its home
+  grad(job, 1, 0, 2);
+  grad(job, 0, 1, 11);
+  const Verdict verdict = grad(job, 0, 2, 21);
+  ASSERT_EQ(verdict.emissions, 2);
+  expect_part(verdict.emission[0], job, 0, 0b010, {2});
+}
+
+TEST_F(ParkTest, ANewEpochForgetsWhoKeepsWhat) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  aggregator_->new_epoch(job, kEpoch + 1, kInstance + 1, nullptr);
+  expect_drop(say({.type = Type::kResult,
+                   .job = job,
+                   .rank = 0,
+                   .values = {103},
+                   .epoch = kEpoch + 1,
+                   .origin = wire::Origin::kParker}),
+              DropReason::kNotHome);
+}
+
+}  // namespace
+}  // namespace ina::aggregator
