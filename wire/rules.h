@@ -23,8 +23,6 @@ namespace ina {
   X(kFallbackMemory, "fallback_memory") /* of 2W fragments */                           \
   X(kWideKey, "wide_key")               /* 64-bit sequence numbers inside */            \
   X(kLeaveBarrier, "leave_barrier")     /* a leaver stays until all have all */         \
-  X(kParkSurrender, "park_surrender")   /* what is parked goes home at BIND */          \
-  X(kParkSticky, "park_sticky")         /* and nothing is parked there again */         \
   X(kDisjointMerge, "disjoint_merge")   /* overlapping partial sums are not added */
 
 enum class Rule : uint8_t {

@@ -411,7 +411,7 @@ size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     queue_parked(*held);
   }
   // A second place where the sum could be completed must never come to be.
-  if ((fragment.bound != 0 || fragment.home) && rule(Rule::kParkSticky)) return lose();
+  if (fragment.bound != 0 || fragment.home) return lose();
   if (!held) held = parker_->hold(seq, message);
   if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
   ++counters_.parks;
@@ -504,7 +504,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
     congested(seq, least_after_loss());
   fragment.bound = question.instance + 1;
-  if (parker_ && rule(Rule::kParkSurrender))
+  if (parker_)
     if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);

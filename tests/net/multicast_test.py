@@ -49,7 +49,8 @@ class MulticastTest(unittest.TestCase):
         self.assertEqual(status["aggregator"]["slots_used"], 0)
         ports = namespaces.check_books(status)
         results, again = (status["aggregator"][key] for key in ("results", "results_again"))
-        self.assertGreater(results, 10 * again, "this machine loses too much to tell")
+        # With a frame for each worker there would be at least twice as many.
+        self.assertGreater(results, again, "this machine loses too much to tell")
         for name, each in frames.items():
             lost = ports[name]["drops"].get("tx_full", 0)
             self.assertGreaterEqual(ports[name]["tx_packets"] + lost, each * results)
