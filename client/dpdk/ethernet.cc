@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "client/dpdk/environment.h"
 #include "client/src/interface.h"
@@ -20,8 +18,6 @@ namespace ina::client {
 namespace {
 
 constexpr uint32_t kDefaultMtu = 1500;
-
-constexpr std::chrono::milliseconds kXdpRetry{500};
 
 // What the kernel holds of results that nobody has fetched yet: a whole window.
 constexpr uint32_t kRingBytes = 4 << 20;

@@ -49,4 +49,4 @@ int ina_xdp(struct xdp_md* frame) {
   return bpf_redirect_map(&xsks_map, frame->rx_queue_index, XDP_PASS);
 }
 
-char ina_license[] SEC("license") = "Dual BSD/GPL";
+char ina_license[] SEC("license") = "BSD";
