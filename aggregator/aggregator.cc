@@ -110,6 +110,8 @@ std::byte* Aggregator::in_result_buffers(const Job& job, uint32_t unit, uint32_t
 
 void Aggregator::sweep(JobIndex index) {
   Job& job = jobs_[index];
+  // Whoever makes and leaves jobs all the time must not have the whole array looked through.
+  if (hashed() && job.held == 0) return;
   uint32_t first = 0;
   uint32_t last = shape_.slots;
   if (!hashed()) {
@@ -752,16 +754,16 @@ uint64_t Aggregator::contributions_held() const {
   return held;
 }
 
-std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) const {
+std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) {
   const Job& job = jobs_[index];
-  std::optional<Waiting> oldest;
-  if (!job.present) return oldest;
-  for (const Slot& slot : slots_) {
-    if (slot.state != SlotState::kFilling || slot.job != index) continue;
-    if (oldest && oldest->seq <= slot.seq) continue;
-    oldest = Waiting{slot.seq, job.full & ~(slot.bits | slot.base), slot.signature()};
+  if (!job.present || job.held == 0) return std::nullopt;
+  const uint64_t span = 2 * uint64_t{job.spec.window};
+  for (Seq seq{job.top_end.value - std::min(job.top_end.value, span)}; seq < job.top_end; ++seq) {
+    const Slot* const slot = in_lane(seq) ? find_slot(job, seq) : nullptr;
+    if (slot != nullptr && slot->state == SlotState::kFilling)
+      return Waiting{seq, job.full & ~(slot->bits | slot->base), slot->signature()};
   }
-  return oldest;
+  return std::nullopt;
 }
 
 }  // namespace ina::aggregator

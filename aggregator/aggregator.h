@@ -174,8 +174,8 @@ class Aggregator {
   /// packets[i]. Payloads must stay readable until the verdicts have been carried out.
   void on_burst(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
 
-  /// Oldest incomplete fragment of a job. Looks at all its slots: not for the packet path.
-  std::optional<Waiting> oldest_waiting(JobIndex index) const;
+  /// Oldest incomplete fragment of a job. Looks through its window: not for the packet path.
+  std::optional<Waiting> oldest_waiting(JobIndex index);
 
   /// Decides one message of the job's fallback whose home is this lane.
   void on_spill(JobIndex index, const wire::Outgoing& packet, Verdict& verdict);

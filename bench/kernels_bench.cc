@@ -3,10 +3,15 @@
 // GB/s counts the payload, row_GB/s the accumulators that it fills (twice as many bytes for 16-bit
 // floats). memcpy of as many payload bytes is the yardstick. Packets and rows are visited in the
 // order of their addresses, as a stream's are; "_shuffled" visits them at random instead.
+//
+// What is made of whole frames to know damage and forgery is beside them, for bursts of 32: the
+// CRC32C, and the tag by SipHash with the payload hashed alone and several at a time
+// (wire/siphash.h).
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -15,6 +20,7 @@
 #include <vector>
 
 #include "aggregator/kernels.h"
+#include "wire/frame.h"
 
 namespace ina::aggregator {
 namespace {
@@ -117,6 +123,69 @@ void bench_memcpy(benchmark::State& state, const Place& place) {
   report(state, "GB/s", bytes);
 }
 
+constexpr size_t kBurst = 32;
+
+/// Frames where they lie when they come from a port; the header is that of the payload.
+class Frames {
+ public:
+  Frames(const Place& place, size_t payload_bytes)
+      : working_(place, payload_bytes, wire::kInaHeaderBytes, 0, 0, false), bytes_(payload_bytes) {}
+  wire::Frame next() {
+    wire::Frame frame;
+    frame.payload = working_.payload() + wire::kInaHeaderBytes;
+    frame.payload_bytes = static_cast<uint32_t>(bytes_ - wire::kInaHeaderBytes);
+    working_.next();
+    return frame;
+  }
+
+ private:
+  Working working_;
+  size_t bytes_;
+};
+
+void bench_crc(benchmark::State& state, Frames& frames) {
+  for (auto _ : state)
+    for (size_t i = 0; i < kBurst; ++i) benchmark::DoNotOptimize(wire::crc_matches(frames.next()));
+}
+
+constexpr wire::TagKeys kKeys = {{1, 2}, {3, 4}};
+
+void bench_tag(benchmark::State& state, Frames& frames) {
+  for (auto _ : state)
+    for (size_t i = 0; i < kBurst; ++i) {
+      const wire::Frame frame = frames.next();
+      const auto seal = wire::make_seal(kKeys, {frame.payload, frame.payload_bytes});
+      benchmark::DoNotOptimize(wire::tag_matches(frame, seal));
+    }
+}
+
+void bench_tag_burst(benchmark::State& state, Frames& frames) {
+  std::array<wire::Frame, kBurst> burst;
+  std::array<wire::SipInput, kBurst> payloads;
+  std::array<uint64_t, kBurst> hashes{};
+  for (auto _ : state) {
+    for (size_t i = 0; i < kBurst; ++i) {
+      burst[i] = frames.next();
+      payloads[i] = {kKeys.payload, burst[i].payload};
+    }
+    wire::siphash_many(payloads, burst[0].payload_bytes, hashes);
+    for (size_t i = 0; i < kBurst; ++i)
+      benchmark::DoNotOptimize(wire::tag_matches(burst[i], {kKeys.frame, hashes[i]}));
+  }
+}
+
+using FrameBench = void (*)(benchmark::State&, Frames&);
+
+void bench_frames(benchmark::State& state, FrameBench run, const Place& place) {
+  const auto payload_bytes = static_cast<size_t>(state.range(0));
+  Frames frames(place, payload_bytes + wire::kInaHeaderBytes);
+  run(state, frames);
+  report(state, "GB/s", kBurst * payload_bytes);
+  state.counters["s_per_packet"] =
+      benchmark::Counter(kBurst * static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
 void sizes(benchmark::internal::Benchmark* bench) {
   bench->ArgName("payload_bytes")->Arg(256)->Arg(1024)->Arg(4096)->Arg(8192);
 }
@@ -140,7 +209,13 @@ void register_all() {
                                  place, variant)
         ->Apply(sizes);
   };
+  const std::pair<const char*, FrameBench> of_frames[] = {
+      {"crc32c", bench_crc}, {"tag", bench_tag}, {"tag_burst", bench_tag_burst}};
   for (const Place& place : kPlaces) {
+    for (const auto& [name, run] : of_frames)
+      benchmark::RegisterBenchmark((std::string(name) + "/" + place.name).c_str(), bench_frames,
+                                   run, place)
+          ->Apply(sizes);
     benchmark::RegisterBenchmark((std::string("memcpy/") + place.name).c_str(), bench_memcpy, place)
         ->Apply(sizes);
     for (const Step& step : steps) register_step(step, "", place, {});
@@ -158,6 +233,7 @@ void register_all() {
 
 int main(int argc, char** argv) {
   benchmark::AddCustomContext("instruction_set", ina::aggregator::kernel_target());
+  benchmark::AddCustomContext("siphash_instruction_set", ina::wire::siphash_target());
   ina::aggregator::register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -1,7 +1,7 @@
 // The learning switch for all that is not for the switch itself: where does a frame go?
 //
-// Decides by the two MAC addresses alone (IEEE 802.1D without spanning tree, one broadcast domain
-// whatever VLAN tags say). Moves no frame; see switchd/forwarding.h.
+// Decides by the two MAC addresses and the VLAN of the tag alone (IEEE 802.1Q without spanning
+// tree, each VLAN learning for itself). Moves and changes no frame; see switchd/forwarding.h.
 #pragma once
 
 #include <array>
@@ -20,6 +20,8 @@ struct BridgeConfig {
   /// Broadcast, multicast and unknown destinations that a port may send a second; 0: no limit. A
   /// tenth of it may come at once.
   uint32_t storm_limit_frames_per_s = 10'000;
+  /// By port: the VLANs whose frames may come in and go out; none: all of them.
+  std::vector<std::vector<VlanId>> vlans{};
   uint64_t hash_seed = 0;  ///< from a random source, so that nobody can fill one set of the table
 };
 
@@ -31,13 +33,16 @@ struct Decision {
   DropReason reason{};  ///< kNowhere
 };
 
-/// Destination and source, as they stand at the front of a frame.
+/// Destination, source and VLAN, as they stand at the front of a frame.
 struct Addresses {
   wire::MacAddress destination{};
   wire::MacAddress source{};
+  VlanId vlan = 0;
 };
 /// `frame` has at least an Ethernet header.
 Addresses addresses_of(std::span<const std::byte> frame);
+/// VLAN of its outermost tag, if that is an 802.1Q one (0x8100), else 0.
+VlanId vlan_of(std::span<const std::byte> frame);
 
 /// Used by one thread. Allocates in the constructor only.
 class Bridge {
@@ -54,8 +59,10 @@ class Bridge {
   /// What was learned at a port is forgotten when its link goes down. Nothing is sent there.
   void set_link(PortIndex port, bool up);
   bool link_up(PortIndex port) const { return (up_ >> port & 1) != 0; }
-  /// Ports with a link but `ingress`, as bits.
-  uint64_t others_up(PortIndex ingress) const { return up_ & ~(uint64_t{1} << ingress); }
+  /// Ports with a link that frames of `vlan` may leave by, but `ingress`, as bits.
+  uint64_t others_up(PortIndex ingress, VlanId vlan) const {
+    return up_ & ports_of_[vlan] & ~(uint64_t{1} << ingress);
+  }
 
   /// Lets addresses expire, some at a time; to be called often.
   void tick(Nanos now);
@@ -65,12 +72,14 @@ class Bridge {
 
  private:
   bool is_own(const wire::MacAddress& mac) const;
-  Decision flood(PortIndex ingress, Nanos now);
+  bool is_member(PortIndex port, VlanId vlan) const { return (ports_of_[vlan] >> port & 1) != 0; }
+  Decision flood(PortIndex ingress, VlanId vlan, Nanos now);
 
   BridgeConfig config_;
   std::vector<wire::MacAddress> own_;
   MacTable table_;
-  uint64_t up_ = 0;  ///< ports whose link is up
+  uint64_t up_ = 0;                 ///< ports whose link is up
+  std::vector<uint64_t> ports_of_;  ///< by VLAN
   /// By port: when a steady stream at the limit would have sent what came so far (GCRA, ITU-T
   /// I.371).
   std::array<Nanos, kMaxPorts> storm_time_{};

@@ -10,35 +10,39 @@ MacTable::MacTable(uint32_t entries, Nanos ageing_ns, uint64_t seed)
       ageing_ns_(ageing_ns),
       seed_(seed) {}
 
+uint64_t MacTable::station_of(const wire::MacAddress& mac, VlanId vlan) {
+  return uint64_t{vlan} << 48 | to_number(mac);
+}
+
 /// Index of the set's first entry.
-size_t MacTable::set_of(uint64_t mac) const {
+size_t MacTable::set_of(uint64_t station) const {
   // The finisher of SplitMix64 (Steele et al., 2014): every bit of the seed reaches every set.
-  uint64_t hash = mac ^ seed_;
+  uint64_t hash = station ^ seed_;
   hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
   hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
   hash ^= hash >> 31;
   return (hash & (entries_.size() / kWays - 1)) * kWays;
 }
 
-void MacTable::learn(const wire::MacAddress& address, PortIndex port, Nanos now) {
-  const uint64_t mac = to_number(address);
-  if (is_group(address) || mac == 0 || port >= kMaxPorts) return;
-  Entry* const set = &entries_[set_of(mac)];
+void MacTable::learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port, Nanos now) {
+  if (is_group(mac) || to_number(mac) == 0 || port >= kMaxPorts) return;
+  const uint64_t station = station_of(mac, vlan);
+  Entry* const set = &entries_[set_of(station)];
   Entry* place = nullptr;
   for (Entry* entry = set; entry != set + kWays; ++entry) {
-    if (entry->mac == mac) {
+    if (entry->station == station) {
       if (entry->port != port) {
         --at_port_[entry->port];
         ++at_port_[port];
         entry->port = port;
         ++counters_.moved;
       }
-      entry->seen = now;
+      entry->seen = static_cast<uint64_t>(now);
       return;
     }
-    if (place == nullptr && (entry->mac == 0 || expired(*entry, now))) place = entry;
+    if (place == nullptr && (entry->station == 0 || expired(*entry, now))) place = entry;
   }
-  if (place != nullptr && place->mac != 0) {
+  if (place != nullptr && place->station != 0) {
     ++counters_.expired;
     remove(*place);
   }
@@ -48,20 +52,20 @@ void MacTable::learn(const wire::MacAddress& address, PortIndex port, Nanos now)
     ++counters_.refused;
     return;
   }
-  place->mac = mac;
+  place->station = station;
   place->port = port;
-  place->seen = now;
+  place->seen = static_cast<uint64_t>(now);
   ++at_port_[port];
   ++size_;
   ++counters_.learned;
 }
 
-std::optional<PortIndex> MacTable::find(const wire::MacAddress& address, Nanos now) const {
-  const uint64_t mac = to_number(address);
-  if (mac == 0) return std::nullopt;
-  const Entry* const set = &entries_[set_of(mac)];
+std::optional<PortIndex> MacTable::find(const wire::MacAddress& mac, VlanId vlan, Nanos now) const {
+  if (to_number(mac) == 0) return std::nullopt;
+  const uint64_t station = station_of(mac, vlan);
+  const Entry* const set = &entries_[set_of(station)];
   for (const Entry* entry = set; entry != set + kWays; ++entry)
-    if (entry->mac == mac)
+    if (entry->station == station)
       return expired(*entry, now) ? std::nullopt
                                   : std::optional(static_cast<PortIndex>(entry->port));
   return std::nullopt;
@@ -69,14 +73,14 @@ std::optional<PortIndex> MacTable::find(const wire::MacAddress& address, Nanos n
 
 void MacTable::forget(PortIndex port) {
   for (Entry& entry : entries_)
-    if (entry.mac != 0 && entry.port == port) remove(entry);
+    if (entry.station != 0 && entry.port == port) remove(entry);
 }
 
 void MacTable::sweep(Nanos now) {
   const size_t end = std::min(swept_ + kSweepEntries, entries_.size());
   for (; swept_ < end; ++swept_) {
     Entry& entry = entries_[swept_];
-    if (entry.mac == 0 || !expired(entry, now)) continue;
+    if (entry.station == 0 || !expired(entry, now)) continue;
     ++counters_.expired;
     remove(entry);
   }

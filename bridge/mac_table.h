@@ -1,4 +1,5 @@
-// Which port a MAC address was last seen at: fixed memory, set-associative.
+// Which port a MAC address was last seen at, in each VLAN for itself: fixed memory,
+// set-associative.
 //
 // An address may lie in the eight entries of one set, so that each look-up reads two cache lines. A
 // set that is full refuses newcomers rather than evict: somebody who makes addresses up must not
@@ -19,6 +20,9 @@ namespace ina::bridge {
 /// Index of a port of the switch among those that are bridged.
 using PortIndex = uint8_t;
 inline constexpr uint32_t kMaxPorts = 64;
+/// Number of a VLAN; 0: frames without a tag, or with one that gives a priority only.
+using VlanId = uint16_t;
+inline constexpr uint32_t kVlans = 4096;
 
 struct MacTableCounters {
   uint64_t learned = 0;  ///< addresses put in
@@ -33,12 +37,12 @@ class MacTable {
   /// Rounds `entries` up to a power of two, at least one set.
   MacTable(uint32_t entries, Nanos ageing_ns, uint64_t seed);
 
-  /// Remembers that `mac` is at `port`. Group addresses, the zero address and the switch's own are
-  /// not learned.
-  void learn(const wire::MacAddress& mac, PortIndex port, Nanos now);
+  /// Remembers that `mac` is at `port` in `vlan`. Group addresses, the zero address and the
+  /// switch's own are not learned.
+  void learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port, Nanos now);
 
   /// Where `mac` is; nothing if it is not known, or not any more.
-  std::optional<PortIndex> find(const wire::MacAddress& mac, Nanos now) const;
+  std::optional<PortIndex> find(const wire::MacAddress& mac, VlanId vlan, Nanos now) const;
 
   /// Removes what was learned at `port`.
   void forget(PortIndex port);
@@ -60,13 +64,18 @@ class MacTable {
   static constexpr size_t kSweepEntries = 16 * kWays;
 
   struct Entry {
-    uint64_t mac : 48 = 0;  ///< 0: free
-    uint64_t port : 16 = 0;
-    Nanos seen = 0;
+    uint64_t station = 0;  ///< 0: free
+    uint64_t port : 6 = 0;
+    uint64_t seen : 58 = 0;  ///< ns; enough for nine years
   };
+  static_assert(sizeof(Entry) == 16 && kMaxPorts <= 1 << 6);
 
-  size_t set_of(uint64_t mac) const;
-  bool expired(const Entry& entry, Nanos now) const { return now - entry.seen >= ageing_ns_; }
+  /// VLAN and MAC address in one number.
+  static uint64_t station_of(const wire::MacAddress& mac, VlanId vlan);
+  size_t set_of(uint64_t station) const;
+  bool expired(const Entry& entry, Nanos now) const {
+    return now - static_cast<Nanos>(entry.seen) >= ageing_ns_;
+  }
   void remove(Entry& entry);
 
   std::vector<Entry> entries_;

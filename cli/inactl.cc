@@ -1,4 +1,4 @@
-// inactl: asks a running switch how it is.
+// inactl: asks a running switch how it is, and administers it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,9 @@
 #include <string>
 #include <thread>
 
+#ifdef INA_HAVE_ADMIN
+#include "cli/admin_commands.h"
+#endif
 #include "cli/status_format.h"
 #include "control/client.h"
 #include "control/tokens.h"
@@ -55,7 +58,7 @@ int run_status(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Asks a running aggregation switch how it is.", "inactl");
+  CLI::App app("Asks a running aggregation switch how it is, and administers it.", "inactl");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   app.require_subcommand(1);
 
@@ -71,6 +74,10 @@ int main(int argc, char** argv) {
   status->add_flag("-j,--json", options.json, "JSON, as the switch sends it");
   status->add_flag("--watch", options.watch, "Again every second, until interrupted");
 
+  std::function<int()> chosen = [&] { return run_status(options); };
+#ifdef INA_HAVE_ADMIN
+  ina::cli::add_admin_commands(app, chosen);
+#endif
   CLI11_PARSE(app, argc, argv);
-  return run_status(options);
+  return chosen();
 }

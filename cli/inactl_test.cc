@@ -136,6 +136,32 @@ TEST(FormatStatus, ShowsSharedSlotsAndTheirCounters) {
   EXPECT_THAT(line_with(text, "infer"), HasSubstr("77 of 16..4,096"));
 }
 
+TEST(FormatStatus, ShowsTenantsWhereOneHasAQuota) {
+  Json status = sample();
+  status["tenants"] = Json::parse(R"([
+    {"name": "red", "jobs": 1, "workers": 4, "slots_floor": 16, "slots_ceiling": 1024,
+     "memory_bytes": 1048576,
+     "quota": {"slots_floor": 0, "slots_ceiling": 0, "jobs_max": 0, "workers_max": 0,
+               "memory_bytes": 0, "priority_max": 255}}])");
+  EXPECT_THAT(format_status(status), Not(HasSubstr("TENANT")));
+  EXPECT_EQ(line_with(format_tenants(status), "red"),
+            "red        1        4          16          1,024  1.0 MiB       255");
+  status["tenants"].push_back(status["tenants"][0]);
+  status["tenants"][1].update({{"name", "blue"},
+                               {"quota",
+                                {{"jobs_max", 2u},
+                                 {"workers_max", 8u},
+                                 {"slots_floor", 32u},
+                                 {"slots_ceiling", 2048u},
+                                 {"memory_bytes", 2097152u},
+                                 {"priority_max", 7u}}}});
+  const std::string line = line_with(format_status(status), "blue");
+  for (const char* part : {"1 of 2", "4 of 8", "16 of 32", "1,024 of 2,048", "1.0 MiB of 2.0 MiB"})
+    EXPECT_THAT(line, HasSubstr(part));
+  EXPECT_THAT(line, ::testing::EndsWith(" 7"));
+  EXPECT_THAT(format_tenants(Json::object()), HasSubstr("no tenant"));
+}
+
 TEST(FormatStatus, NoJobNoDrop) {
   Json status = sample();
   status["jobs"] = Json::array();

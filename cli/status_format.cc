@@ -10,6 +10,13 @@
 
 namespace ina::cli {
 
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -29,14 +36,6 @@ uint64_t number(const Json& json, const char* key) {
 double real(const Json& json, const char* key) {
   const Json& value = child(json, key);
   return value.is_number() ? value.get<double>() : 0.0;
-}
-
-/// Names come from whoever joined: control characters would reach the reader's terminal.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return text;
 }
 
 std::string text(const Json& json, const char* key) {
@@ -154,13 +153,13 @@ std::string aggregator_text(const Json& status) {
   const std::string home = child(aggregator, "home").is_string()
                                ? fmt::format(" (fallback: {})", text(aggregator, "home"))
                                : "";
-  std::string out = fmt::format(
-      "\naggregator: policy {}{}, {} slots of {}, {} reserved by jobs, {} in use (peak {})\n",
-      text(aggregator, "policy"), home, with_separators(number(aggregator, "slots")),
-      format_bytes(number(aggregator, "slot_bytes")),
-      with_separators(number(aggregator, "slots_reserved")),
-      with_separators(number(aggregator, "slots_used")),
-      with_separators(number(aggregator, "slots_used_peak")));
+  std::string out =
+      fmt::format("\naggregator: policy {}{}, {} slots of {}, {} reserved, {} in use (peak {})\n",
+                  text(aggregator, "policy"), home, with_separators(number(aggregator, "slots")),
+                  format_bytes(number(aggregator, "slot_bytes")),
+                  with_separators(number(aggregator, "slots_reserved")),
+                  with_separators(number(aggregator, "slots_used")),
+                  with_separators(number(aggregator, "slots_used_peak")));
   out +=
       fmt::format("  absorbed {} contributions", with_separators(number(aggregator, "absorbed")));
   if (child(aggregator, "absorbed_bytes").is_number())
@@ -263,7 +262,38 @@ std::string jobs_text(const Json& status) {
   return fmt::format("\n{}\n{}", table.str(), waiting);
 }
 
+/// "3 of 8", or "3" where there is no limit.
+std::string of_limit(uint64_t used, uint64_t limit) {
+  return limit == 0 ? with_separators(used)
+                    : fmt::format("{} of {}", with_separators(used), with_separators(limit));
+}
+
+bool is_limited(const Json& tenant) {
+  const Json& quota = child(tenant, "quota");
+  if (!quota.is_object()) return false;
+  return std::ranges::any_of(quota.items(), [](const auto& limit) {
+    return limit.value() != (limit.key() == "priority_max" ? 255u : 0u);
+  });
+}
+
 }  // namespace
+
+std::string format_tenants(const Json& status) {
+  Table table({"TENANT", "JOBS", "WORKERS", "SLOTS KEPT", "SLOTS AT MOST", "MEMORY", "PRIORITY"},
+              {true, false, false, false, false, false, false});
+  for (const Json& tenant : child(status, "tenants")) {
+    const Json& quota = child(tenant, "quota");
+    const uint64_t memory = number(quota, "memory_bytes");
+    table.add({text(tenant, "name"), of_limit(number(tenant, "jobs"), number(quota, "jobs_max")),
+               of_limit(number(tenant, "workers"), number(quota, "workers_max")),
+               of_limit(number(tenant, "slots_floor"), number(quota, "slots_floor")),
+               of_limit(number(tenant, "slots_ceiling"), number(quota, "slots_ceiling")),
+               format_bytes(number(tenant, "memory_bytes")) +
+                   (memory == 0 ? "" : " of " + format_bytes(memory)),
+               std::to_string(number(quota, "priority_max"))});
+  }
+  return table.empty() ? "no tenant: no worker has joined, and none has a quota\n" : table.str();
+}
 
 std::string format_bytes(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -278,13 +308,23 @@ std::string format_bytes(uint64_t bytes) {
   return fmt::format("{:.1f} {}", scaled, kUnits[unit]);
 }
 
+namespace {
+
+/// Nothing where nobody has a quota.
+std::string tenants_text(const Json& status) {
+  return std::ranges::any_of(child(status, "tenants"), is_limited) ? "\n" + format_tenants(status)
+                                                                   : "";
+}
+
+}  // namespace
+
 std::string format_status(const Json& status) {
   std::string out = fmt::format("ina-switchd {}, up {}", text(status, "version"),
                                 format_seconds(real(status, "uptime_s")));
   if (number(status, "boots") > 1)
     out += fmt::format(", started {} times", number(status, "boots"));
   return out + "\n\n" + ports_text(status) + bridge_text(status) + lcores_text(status) +
-         aggregator_text(status) + drops_text(status) + jobs_text(status);
+         aggregator_text(status) + drops_text(status) + tenants_text(status) + jobs_text(status);
 }
 
 }  // namespace ina::cli

@@ -26,6 +26,8 @@ class Fd {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
+  /// Leaves the descriptor to somebody else.
+  int release() { return std::exchange(fd_, -1); }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
 

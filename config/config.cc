@@ -82,6 +82,8 @@ class Loader {
     for_each_member(root, "", names, [this](std::string_view section, const Node& value) {
       if (section == "ports")
         read_ports(value);
+      else if (section == "tenants")
+        read_tenants(value);
       else
         read_section(section, value);
     });
@@ -207,6 +209,73 @@ class Loader {
     check_port_keys(map.place, index, port, typed);
   }
 
+  void read_tenants(const Node& list) {
+    if (list.kind == Node::Kind::kNull || list.kind == Node::Kind::kRefused) return;
+    if (list.kind != Node::Kind::kList) {
+      report(list.place,
+             fmt::format("tenants: a list of tenants is expected, not {}", describe(list)));
+      return;
+    }
+    for (size_t i = 0; i < list.items.size(); ++i) read_tenant(list.items[i], i);
+  }
+
+  void read_tenant(const Node& map, size_t index) {
+    // Also for one that cannot be read, so that indices stay those of the file.
+    TenantConfig& tenant = config_.tenants.emplace_back();
+    GivenKeys& given = given_tenants_.emplace_back();
+    if (map.kind == Node::Kind::kRefused) return;
+    if (map.kind != Node::Kind::kMap) {
+      report(map.place,
+             fmt::format("tenants[{}]: a map of keys is expected, not {}", index, describe(map)));
+      return;
+    }
+    std::vector<std::string_view> names;
+    for (const Key& key : keys())
+      if (key.section == "tenants") names.push_back(key.name);
+    const std::string path = fmt::format("tenants[{}].", index);
+    for_each_member(map, path, names, [&](std::string_view name, const Node& value) {
+      set(key_named("tenants", name), value, path, {.config = &config_, .tenant = &tenant}, given);
+    });
+    if (!given.contains("name"))
+      report(map.place, fmt::format("tenants[{}]: name is missing", index));
+  }
+
+  void check_tenants() {
+    std::map<std::string_view, size_t> first_by_name;
+    const uint32_t lanes = config_.switchd.lcores;
+    uint64_t floors = 0;
+    for (size_t i = 0; i < config_.tenants.size(); ++i) {
+      const TenantConfig& tenant = config_.tenants[i];
+      const GivenKeys& given = given_tenants_[i];
+      const auto name = given.find("name");
+      if (name != given.end() && name->second.valid) {
+        const auto [first, is_first] = first_by_name.emplace(tenant.name, i);
+        if (!is_first)
+          report(name->second.place, fmt::format("tenants[{}].name: {} is the name of tenants[{}] "
+                                                 "already",
+                                                 i, tenant.name, first->second));
+      }
+      const auto floor = given.find("slots_floor");
+      if (floor == given.end() || !floor->second.valid || tenant.slots_floor == 0) continue;
+      const auto report_floor = [&](const std::string& text) {
+        report(floor->second.place,
+               fmt::format("tenants[{}].slots_floor: {} {}", i, tenant.slots_floor, text));
+      };
+      if (tenant.name == kOtherTenants)
+        report_floor("cannot be kept for tenants that are not named");
+      if (tenant.slots_ceiling != 0 && tenant.slots_floor > tenant.slots_ceiling)
+        report_floor(fmt::format("is more than its slots_ceiling, {}", tenant.slots_ceiling));
+      // A lane's share is rounded up.
+      floors += (tenant.slots_floor + lanes - 1) / lanes;
+      const uint32_t slots = config_.aggregator.slots / lanes * lanes;
+      if (floors * lanes > slots)
+        report_floor(
+            fmt::format("and those before it are {} slots more than there are "
+                        "(aggregator.slots)",
+                        floors * lanes - slots));
+    }
+  }
+
   /// The keys that a port of this type must and may have.
   void check_port_keys(Place place, size_t index, const PortConfig& port,
                        const std::vector<std::pair<const Key*, Place>>& typed) {
@@ -317,7 +386,9 @@ class Loader {
                 Show::kMicroseconds);
     for (size_t i = 0; i < given_ports_.size(); ++i)
       if (is_ethdev(i)) check_ethdev(i);
+    check_tenants();
     check_control();
+    check_admin();
   }
 
   /// Whoever reaches the port may join: that must be said.
@@ -333,6 +404,19 @@ class Loader {
              "set it, or control.allow_anonymous: true if that is meant");
   }
 
+  /// Over TCP it is certificates that say who administers.
+  void check_admin() {
+    const auto listen = source(given_["admin"], "listen");
+    if (!listen || config_.admin.listen.empty()) return;
+    const std::pair<std::string_view, std::string AdminConfig::*> needed[] = {
+        {"certificate", &AdminConfig::certificate},
+        {"key", &AdminConfig::key},
+        {"client_ca", &AdminConfig::client_ca}};
+    for (const auto& [key, field] : needed)
+      if (source(given_["admin"], key) && (config_.admin.*field).empty())
+        report(listen->place, fmt::format("admin.listen: needs admin.{}", key));
+  }
+
   void check_ethdev(size_t index) {
     const PortConfig& port = config_.ports[index];
     const GivenKeys& given = given_ports_[index];
@@ -346,12 +430,20 @@ class Loader {
                       "with {} bytes of headers",
                       index, port.mtu_bytes, mtu->remark(), needed - port.mtu_bytes,
                       config_.aggregator.slot_bytes, slot_bytes->remark(), kHeaderBytesInMtu));
+    const auto vlan = source(given, "vlan");
+    const auto vlans = source(given, "vlans");
+    if (vlan && vlans && !port.vlans.empty() &&
+        std::ranges::find(port.vlans, port.vlan) == port.vlans.end())
+      report(vlans->place, fmt::format("ports[{}].vlans: {} is missing, which is ports[{}].vlan{}",
+                                       index, port.vlan, index, vlan->remark()));
+    const auto udp_port = source(given, "udp_port");
     const auto lcores = source(given_["switch"], "lcores");
-    if (lcores && config_.switchd.lcores > 1)
-      report(lcores->place,
-             fmt::format("switch.lcores: {} lcores cannot share ports[{}]: an ethdev port "
-                         "has one queue, so it needs lcores: 1",
-                         config_.switchd.lcores, index));
+    const uint32_t last = port.udp_port + config_.switchd.lcores - 1;
+    if (udp_port && lcores && last > 65535)
+      report(udp_port->given ? udp_port->place : lcores->place,
+             fmt::format("ports[{}].udp_port: {}{} leaves no UDP ports up to {} for {} lcores, one "
+                         "each",
+                         index, port.udp_port, udp_port->remark(), last, config_.switchd.lcores));
   }
 
   std::string file_name_;
@@ -359,6 +451,7 @@ class Loader {
   Config config_;
   std::map<std::string_view, GivenKeys> given_;  ///< by section
   std::vector<GivenKeys> given_ports_;
+  std::vector<GivenKeys> given_tenants_;
 };
 
 tl::unexpected<std::vector<ConfigError>> cannot_read(const std::string& path, int error) {

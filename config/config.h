@@ -19,6 +19,8 @@ enum class Home : uint8_t { kWorkers, kDedicated, kSpill };
 enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
 enum class Huge : uint8_t { kAuto, kYes, kNo };
 enum class PortType : uint8_t { kShm, kEthdev };
+enum class Tag : uint8_t { kNone, kSiphash };
+enum class Results : uint8_t { kUnicast, kMulticast };
 enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
 
 /// Names as they stand in the file, in the order of the enumerators.
@@ -29,6 +31,8 @@ inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "
                                                                "interrupt"};
 inline constexpr std::array<std::string_view, 3> kHugeNames = {"auto", "yes", "no"};
 inline constexpr std::array<std::string_view, 2> kPortTypeNames = {"shm", "ethdev"};
+inline constexpr std::array<std::string_view, 2> kTagNames = {"none", "siphash"};
+inline constexpr std::array<std::string_view, 2> kResultsNames = {"unicast", "multicast"};
 /// spdlog's names.
 inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "debug", "info",
                                                                    "warning", "error", "critical"};
@@ -50,6 +54,12 @@ constexpr std::string_view name(Huge v) {
 }
 constexpr std::string_view name(PortType v) {
   return kPortTypeNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Tag v) {
+  return kTagNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Results v) {
+  return kResultsNames[static_cast<size_t>(v)];
 }
 constexpr std::string_view name(LogLevel v) {
   return kLogLevelNames[static_cast<size_t>(v)];
@@ -150,17 +160,61 @@ struct ControlConfig {
   bool operator==(const ControlConfig&) const = default;
 };
 
+/// A host behind a port.
+struct HostConfig {
+  std::array<uint8_t, 6> mac{};
+  uint32_t ip = 0;  ///< host byte order; 0: none
+  bool operator==(const HostConfig&) const = default;
+};
+
+/// gRPC for administrators.
+struct AdminConfig {
+  bool enabled = true;
+  std::string socket;  ///< empty: derived from the control socket
+  std::string group;
+  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+  bool operator==(const AdminConfig&) const = default;
+};
+
 struct PortConfig {
   std::string name{};
   PortType type = PortType::kShm;
   // The rest is meaningful for PortType::kEthdev only.
-  std::string device{};  ///< devargs or PCI address
-  uint32_t ip = 0;       ///< host byte order
+  std::string device{};           ///< devargs or PCI address
+  uint32_t ip = 0;                ///< host byte order
+  uint16_t vlan = 0;              ///< of the switch itself; 0: no tag
+  std::vector<uint16_t> vlans{};  ///< that may pass; empty: all
+  Results results = Results::kUnicast;
   uint16_t udp_port = 7584;
   uint32_t mtu_bytes = 1500;
   uint16_t rx_descriptors = 512;
   uint16_t tx_descriptors = 512;
+  std::vector<HostConfig> hosts{};  ///< empty: anybody may send
   bool operator==(const PortConfig&) const = default;
+};
+
+/// What one tenant may have. 0: no limit.
+struct TenantConfig {
+  std::string name{};
+  uint32_t slots_floor = 0;
+  uint32_t slots_ceiling = 0;
+  uint32_t jobs_max = 0;
+  uint32_t workers_max = 0;
+  uint64_t memory_bytes = 0;
+  uint32_t priority_max = 255;
+  bool operator==(const TenantConfig&) const = default;
+};
+
+/// Name of the entry for all tenants that have none of their own.
+inline constexpr std::string_view kOtherTenants = "*";
+
+/// How frames on ethdev ports are authenticated.
+struct SecurityConfig {
+  Tag tag = Tag::kNone;
+  bool operator==(const SecurityConfig&) const = default;
 };
 
 struct LogConfig {
@@ -181,8 +235,16 @@ struct Config {
   BridgeConfig bridge;
   EalConfig eal;
   ControlConfig control;
+  AdminConfig admin;
+  std::vector<TenantConfig> tenants;
+  SecurityConfig security;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;
+
+  /// Path of the administrators' socket.
+  std::string admin_socket_path() const {
+    return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
+  }
   bool operator==(const Config&) const = default;
 };
 

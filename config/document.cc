@@ -75,10 +75,26 @@ std::string roff(std::string_view text) {
   return out;
 }
 
+/// A tenant with every key at its default, and a name that stands for one.
+std::string sample_tenant() {
+  TenantConfig tenant{.name = "vision"};
+  Config config;
+  const Target target{.config = &config, .tenant = &tenant};
+  std::string out;
+  for (const Key& key : keys()) {
+    if (key.section != "tenants") continue;
+    const bool first = out.empty();
+    append_comment(out, first ? "  " : "    ", comment(key));
+    out += fmt::format("{}{}: {}\n", first ? "  - " : "    ", key.name, key.show(target));
+  }
+  return out;
+}
+
 std::string manual_entry(const Key& key) {
   Config config;
   PortConfig port;
-  const Target target{.config = &config, .port = &port};
+  TenantConfig tenant;
+  const Target target{.config = &config, .port = &port, .tenant = &tenant};
   std::string out = fmt::format(".TP\n.B {}\n", roff(key.name));
   if (key.port_type) out += fmt::format("({}) ", name(*key.port_type));
   out += roff(key.help) + '\n';
@@ -101,6 +117,10 @@ std::string sample_config() {
     if (section.name == "ports") {
       out += sample_port(PortType::kShm, "shm0");
       out += commented_out(sample_port(PortType::kEthdev, "eth0"));
+      continue;
+    }
+    if (section.name == "tenants") {
+      out += commented_out(sample_tenant());
       continue;
     }
     for (const Key& key : keys()) {
@@ -132,6 +152,7 @@ std::string manual_page() {
       out +=
           "A list; each item is a map of the keys below.\n"
           "Without the section there is one port of type shm, named shm0.\n";
+    if (section.name == "tenants") out += "Each item is a map of the keys below.\n";
     for (const Key& key : keys())
       if (key.section == section.name) out += manual_entry(key);
   }

@@ -256,6 +256,10 @@ std::string socket_path(std::string_view value) {
   return {};
 }
 
+std::string socket_path_or_empty(std::string_view value) {
+  return value.empty() ? std::string() : socket_path(value);
+}
+
 /// A name that fits metrics labels, file names and shells without quoting.
 constexpr size_t kMaxNameBytes = 31;
 constexpr std::string_view kNameRange = "1..31 of letters, digits, '_', '-', '.'";
@@ -274,6 +278,16 @@ std::string identifier(std::string_view value) {
 
 std::string identifier_or_empty(std::string_view value) {
   return value.empty() ? std::string() : identifier(value);
+}
+
+/// "*", "uid:1000", or a name.
+std::string tenant_name(std::string_view value) {
+  if (value == kOtherTenants) return {};
+  if (!value.starts_with("uid:")) return identifier(value);
+  const auto uid = parse_integer(value.substr(4));
+  if (!uid || uid->negative || !uid->rest.empty() || uid->value >= UINT32_MAX)
+    return "is not a user: uid: and a number below 2^32 - 1";
+  return {};
 }
 
 template <class At>
@@ -377,6 +391,30 @@ Key text_list(std::string_view section, std::string_view name, std::string_view 
   return {section, name, "", "list of texts", help, set, show};
 }
 
+constexpr uint64_t kLastVlan = 4094;
+
+template <class At>
+Key vlan_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+  const std::string range = fmt::format("list of 0..{}", kLastVlan);
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    if (node.kind != Node::Kind::kList) return expected_scalar(node, "a list of VLANs");
+    std::vector<uint16_t> vlans;
+    for (const Node& item : node.items) {
+      const auto vlan = read_number(item, Notation::kCount);
+      if (!vlan) return vlan.error();
+      if (vlan->negative || vlan->value > kLastVlan)
+        return fmt::format("{} is not in 0..{}", describe(item), kLastVlan);
+      vlans.push_back(static_cast<uint16_t>(vlan->value));
+    }
+    at(target) = std::move(vlans);
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    return fmt::format("[{}]", fmt::join(at(target), ", "));
+  };
+  return {section, name, "", range, help, set, show};
+}
+
 /// Four decimal numbers; nothing if it is anything else.
 std::optional<uint32_t> parse_ipv4(std::string_view text) {
   uint32_t ip = 0;
@@ -395,6 +433,10 @@ std::optional<uint32_t> parse_ipv4(std::string_view text) {
   return ip;
 }
 
+std::string format_ipv4(uint32_t ip) {
+  return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+}
+
 template <class At>
 Key ipv4(std::string_view section, std::string_view name, std::string_view help, At at) {
   auto set = [=](const Node& node, const Target& target) -> std::string {
@@ -406,11 +448,53 @@ Key ipv4(std::string_view section, std::string_view name, std::string_view help,
     at(target) = *ip;
     return {};
   };
-  auto show = [=](const Target& target) {
-    const uint32_t ip = at(target);
-    return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
-  };
+  auto show = [=](const Target& target) { return format_ipv4(at(target)); };
   return {section, name, "", "IPv4 address", help, set, show};
+}
+
+/// "02:00:00:00:00:01 10.0.0.1", or the first part alone, as in /etc/ethers.
+std::optional<HostConfig> parse_host(std::string_view text) {
+  HostConfig host;
+  for (size_t i = 0; i < host.mac.size(); ++i) {
+    const char* const end = text.data() + std::min<size_t>(text.size(), 2);
+    const auto [next, error] = std::from_chars(text.data(), end, host.mac[i], 16);
+    if (error != std::errc() || next != text.data() + 2) return std::nullopt;
+    text.remove_prefix(2);
+    if (i + 1 == host.mac.size()) break;
+    if (!text.starts_with(':')) return std::nullopt;
+    text.remove_prefix(1);
+  }
+  if (text.empty()) return host;
+  const auto ip = text.starts_with(' ') ? parse_ipv4(text.substr(1)) : std::nullopt;
+  if (!ip) return std::nullopt;
+  host.ip = *ip;
+  return host;
+}
+
+template <class At>
+Key host_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+  auto set = [=](const Node& node, const Target& target) -> std::string {
+    if (node.kind != Node::Kind::kList) return expected_scalar(node, "a list of hosts");
+    std::vector<HostConfig> hosts;
+    for (const Node& item : node.items) {
+      const auto host = item.kind == Node::Kind::kScalar ? parse_host(item.text) : std::nullopt;
+      if (!host)
+        return fmt::format("item {} is {}, not a host, e.g. \"02:00:00:00:00:01 10.0.0.1\"",
+                           hosts.size() + 1, describe(item));
+      hosts.push_back(*host);
+    }
+    at(target) = std::move(hosts);
+    return {};
+  };
+  auto show = [=](const Target& target) {
+    std::vector<std::string> items;
+    for (const HostConfig& host : at(target))
+      items.push_back(quoted(
+          host.ip == 0 ? fmt::format("{:02x}", fmt::join(host.mac, ":"))
+                       : fmt::format("{:02x} {}", fmt::join(host.mac, ":"), format_ipv4(host.ip))));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  };
+  return {section, name, "", "list of \"MAC IP\" or \"MAC\"", help, set, show};
 }
 
 /// "ADDRESS:PORT", or empty.
@@ -447,6 +531,9 @@ constexpr Section kSections[] = {
     {"bridge", "Between its ethdev ports the switch forwards what is not for itself, by the MAC addresses that it learns."},
     {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
+    {"admin", "Administration over gRPC, by `inactl`: jobs with tickets, ending jobs, draining the switch."},
+    {"tenants", "What tenants may have at most, and what is kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
+    {"security", "Whom a frame on an ethdev port is believed to come from."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
     {"log", "What is written about the switch's work. Never anything per packet."},
 };
@@ -612,6 +699,54 @@ std::vector<Key> make_keys() {
          "their keys. Empty: the socket's path and \".state\".",
          INA_AT(config->control.state), any_text),
 
+    boolean("admin", "enabled",
+            "Whether administrators are listened to.",
+            INA_AT(config->admin.enabled)),
+    text("admin", "socket", fmt::format("path of 1..{} bytes, or empty", kMaxSocketPathBytes),
+         "Path of the unix socket for administrators: root and the switch's own user. Empty: the control "
+         "socket's path and \".admin\".",
+         INA_AT(config->admin.socket), socket_path_or_empty),
+    text("admin", "group", "name or number of a group, or empty",
+         "Whose members may administer over the unix socket, too. Empty: nobody else.",
+         INA_AT(config->admin.group), any_text),
+    text("admin", "listen", "IPv4 address and port, or empty",
+         "Where administrators on other hosts are listened to, over TLS, e.g. 10.0.0.1:7585. Empty: nowhere.",
+         INA_AT(config->admin.listen), listen_address),
+    text("admin", "certificate", "path, or empty",
+         "The switch's certificate for admin.listen, in PEM, with the chain behind it.",
+         INA_AT(config->admin.certificate), any_text),
+    text("admin", "key", "path, or empty",
+         "Its private key, in PEM, in a file that others may not read.",
+         INA_AT(config->admin.key), any_text),
+    text("admin", "client_ca", "path, or empty",
+         "Whose signature an administrator's certificate must have, in PEM. Whoever has one may administer.",
+         INA_AT(config->admin.client_ca), any_text),
+
+    required(text("tenants", "name", fmt::format("{}; or uid:NUMBER; or \"*\"", kNameRange),
+                  "The tenant of a token or certificate, or anonymous; uid:1000: a user of this host, over the unix socket; \"*\": each tenant that is not listed.",
+                  INA_AT(tenant->name), tenant_name)),
+    number("tenants", "slots_floor", "slots", 0, 1 << 24,
+           "Slots kept for the tenant even while it has no job. Policy static: a part of the array of its own.",
+           INA_AT(tenant->slots_floor)),
+    number("tenants", "slots_ceiling", "slots", 0, 1 << 24,
+           "Most slots of its jobs together: their pools, or their ceilings; 0: no limit. A job gets a share of it, one of jobs_max.",
+           INA_AT(tenant->slots_ceiling)),
+    number("tenants", "jobs_max", "jobs", 0, 4096,
+           "Most jobs at a time; 0: no limit.",
+           INA_AT(tenant->jobs_max)),
+    number("tenants", "workers_max", "workers", 0, 1 << 20,
+           "Most workers of its jobs together, present or not; 0: no limit.",
+           INA_AT(tenant->workers_max)),
+    number("tenants", "memory", "bytes", 0, 1ull << 40,
+           "Most memory of its jobs together; 0: no limit.",
+           INA_AT(tenant->memory_bytes), kSize),
+    number("tenants", "priority_max", "", 1, 255,
+           "Highest priority of its jobs' fragments, as jobs.priority_max.",
+           INA_AT(tenant->priority_max)),
+    choice("security", "tag", kTagNames,
+           "siphash: each frame carries a tag that only its worker and the switch can make, by keys that the worker gets when it joins. For links that others can read and send on.",
+           INA_AT(config->security.tag)),
+
     required(text("ports", "name", std::string(kNameRange),
                   "Name of the port in logs and metrics; unique.",
                   INA_AT(port->name), identifier)),
@@ -624,6 +759,15 @@ std::vector<Key> make_keys() {
     required(for_ethdev(ipv4("ports", "ip",
                              "The switch's address on this port.",
                              INA_AT(port->ip)))),
+    for_ethdev(number("ports", "vlan", "", 0, kLastVlan,
+                      "VLAN of the switch's address on this port: of what it takes, answers and sends there. 0: without a tag.",
+                      INA_AT(port->vlan))),
+    for_ethdev(vlan_list("ports", "vlans",
+                         "VLANs whose frames may pass the port when they are forwarded; 0: without a tag. Empty: all.",
+                         INA_AT(port->vlans))),
+    for_ethdev(choice("ports", "results", kResultsNames,
+                      "How results go to the workers of a job behind this port. unicast: a frame each; multicast: one for all that can take it so, for networks that replicate it.",
+                      INA_AT(port->results))),
     for_ethdev(number("ports", "udp_port", "", 1, 65535,
                       "UDP port of the first lcore; the others listen on the ports after it.",
                       INA_AT(port->udp_port))),
@@ -636,6 +780,9 @@ std::vector<Key> make_keys() {
     for_ethdev(number("ports", "tx_descriptors", "packets", 64, 4096,
                       "Length of the transmit queue.",
                       INA_AT(port->tx_descriptors))),
+    for_ethdev(host_list("ports", "hosts",
+                         "The hosts behind the port, by MAC and IPv4 address: nobody else may send there, and none in another's name. A host with several addresses is listed with each. Empty: anybody.",
+                         INA_AT(port->hosts))),
 
     choice("log", "level", kLogLevelNames,
            "Least severe message to write.",

@@ -15,7 +15,8 @@ namespace ina::config {
 
 struct Target {
   Config* config = nullptr;
-  PortConfig* port = nullptr;  ///< for keys of the section "ports"
+  PortConfig* port = nullptr;      ///< for keys of the section "ports"
+  TenantConfig* tenant = nullptr;  ///< for keys of the section "tenants"
 };
 
 struct Key {
@@ -29,7 +30,7 @@ struct Key {
   /// The field as YAML.
   std::function<std::string(const Target&)> show;
   std::optional<PortType> port_type{};  ///< keys of ports: only for this type
-  bool required = false;                ///< keys of ports: has no default
+  bool required = false;                ///< keys of list items: has no default
 };
 
 struct Section {

@@ -213,30 +213,43 @@ PeerCredentials Connection::peer() const {
   return {credentials.pid, credentials.uid, credentials.gid};
 }
 
-Result<Listener> Listener::open(const std::string& path, mode_t mode) {
+Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting) {
   auto address = address_of(path);
-  if (!address) return tl::unexpected(address.error());
+  if (!address) return fail(INA_ERR_INVALID, setting + ": " + address.error().text);
+  const auto* name = reinterpret_cast<const sockaddr*>(&*address);
+  const auto new_socket = [&] {
+    return Fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  };
   Fd fd = new_socket();
-  if (!fd)
+  const Fd probe = new_socket();
+  if (!fd || !probe)
     return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
-  if (Connection::open(path, 0))
+  // A backlog that is full is a sign of life, too.
+  if (::connect(probe.get(), name, sizeof(*address)) == 0 || errno == EAGAIN)
     return fail(INA_ERR_INVALID, "another switch already listens on " + path +
-                                     "; stop it, or set another control.socket");
+                                     "; stop it, or set another " + setting);
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode))
-      return fail(INA_ERR_INVALID, path +
-                                       " exists and is not a socket; remove it, or set another "
-                                       "control.socket");
+      return fail(INA_ERR_INVALID,
+                  path + " exists and is not a socket; remove it, or set another " + setting);
     ::unlink(path.c_str());
   }
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
+  if (::bind(fd.get(), name, sizeof(*address)) != 0)
     return fail(INA_ERR_INVALID, "cannot listen on " + path + ": " + std::strerror(errno) +
                                      (errno == ENOENT ? "; create its folder first" : ""));
-  Listener listener(std::move(fd), path);
-  if (::chmod(path.c_str(), mode) != 0 || ::listen(listener.fd(), 256) != 0)
-    return fail(INA_ERR_INVALID, "cannot listen on " + path + ": " + std::strerror(errno));
-  return listener;
+  if (::chmod(path.c_str(), mode) != 0 || ::listen(fd.get(), 256) != 0) {
+    const int error = errno;
+    ::unlink(path.c_str());
+    return fail(INA_ERR_INVALID, "cannot listen on " + path + ": " + std::strerror(error));
+  }
+  return fd;
+}
+
+Result<Listener> Listener::open(const std::string& path, mode_t mode) {
+  auto fd = listen_unix(path, mode, SOCK_SEQPACKET, "control.socket");
+  if (!fd) return tl::unexpected(fd.error());
+  return Listener(std::move(*fd), path);
 }
 
 Result<Listener> Listener::open_tcp(const std::string& listen, Nanos dead_peer_ns) {

@@ -86,8 +86,13 @@ class Connection {
   std::unique_ptr<Stream> stream_;  ///< TCP only
 };
 
-/// Listening socket at a path or a TCP port. Of a path: removes the path again when destroyed. A
-/// stale path left by a dead process is replaced; one that a living switch listens on is an error.
+/// A listening unix socket of `type` (SOCK_SEQPACKET, SOCK_STREAM) at `path`. A stale path left by
+/// a dead process is replaced; one that a living switch listens on is an error. `setting`: what the
+/// path is called in the configuration. Whoever is done with the socket unlinks the path.
+Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting);
+
+/// Listening socket at a path or a TCP port. Of a path (listen_unix): removes the path again when
+/// destroyed.
 class Listener {
  public:
   static Result<Listener> open(const std::string& path, mode_t mode);

@@ -38,9 +38,7 @@ bool is_tenant_character(char c) {
 /// What is wrong with an entry; empty if nothing.
 std::string problem_of(std::string_view tenant, std::string_view token, std::string_view rest) {
   if (token.empty() || !rest.empty()) return "a line is a tenant and a token, apart by a blank";
-  if (tenant.size() > TokenTable::kMaxTenantBytes ||
-      !std::ranges::all_of(tenant, is_tenant_character))
-    return "the tenant is not 1..31 of letters, digits, '_', '-', '.'";
+  if (std::string problem = tenant_problem(tenant); !problem.empty()) return problem;
   if (tenant == kAnonymousTenant)
     return "the tenant 'anonymous' is that of workers without a token";
   if (token.size() < TokenTable::kMinTokenBytes || token.size() > TokenTable::kMaxTokenBytes)
@@ -66,15 +64,22 @@ Result<std::string> read_all(int fd, const std::string& what) {
   return text;
 }
 
-/// True if the texts are equal; the time depends on the length of `shown` only.
-bool equal(std::string_view known, std::string_view shown) {
+}  // namespace
+
+std::string tenant_problem(std::string_view tenant) {
+  if (!tenant.empty() && tenant.size() <= TokenTable::kMaxTenantBytes &&
+      std::ranges::all_of(tenant, is_tenant_character))
+    return {};
+  return "the tenant is not 1..31 of letters, digits, '_', '-', '.'";
+}
+
+bool equal_in_constant_time(std::string_view known, std::string_view shown) {
+  if (known.empty()) return shown.empty();
   unsigned difference = known.size() != shown.size();
   for (size_t i = 0; i < shown.size(); ++i)
     difference |= static_cast<uint8_t>(shown[i]) ^ static_cast<uint8_t>(known[i % known.size()]);
   return *const_cast<volatile unsigned*>(&difference) == 0;
 }
-
-}  // namespace
 
 Result<TokenTable> TokenTable::load(const std::string& path) {
   const std::string what = "the token file " + path + " (control.token_file)";
@@ -118,27 +123,41 @@ std::optional<std::string> TokenTable::tenant_of(std::string_view token) const {
   if (token.size() > kMaxTokenBytes) return std::nullopt;
   const Entry* found = nullptr;
   for (const Entry& entry : entries_)
-    if (equal(entry.token, token)) found = &entry;
+    if (equal_in_constant_time(entry.token, token)) found = &entry;
   if (!found) return std::nullopt;
   return found->tenant;
 }
 
-Result<std::string> own_token(const std::function<const char*(const char*)>& environment) {
-  if (const char* token = environment("INA_TOKEN"); token && *token) return std::string(token);
-  const char* path = environment("INA_TOKEN_FILE");
+namespace {
+
+/// `variable`, or the first line of the file that `variable`_FILE names.
+Result<std::string> own_secret(const Environment& environment, const std::string& variable,
+                               const std::string& kind) {
+  if (const char* secret = environment(variable.c_str()); secret && *secret)
+    return std::string(secret);
+  const char* path = environment((variable + "_FILE").c_str());
   if (!path || !*path) return std::string();
-  const std::string what = std::string("the token file ") + path + " (INA_TOKEN_FILE)";
+  const std::string what = "the " + kind + " file " + path + " (" + variable + "_FILE)";
   const Fd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return fail(INA_ERR_INVALID, "cannot open " + what + ": " + std::strerror(errno));
   const auto text = read_all(fd.get(), what);
   if (!text) return tl::unexpected(text.error());
   std::string_view line = std::string_view(*text).substr(0, text->find('\n'));
-  const std::string token(next_word(line));
-  if (token.empty() || !next_word(line).empty())
-    return fail(INA_ERR_INVALID, what +
-                                     " does not have a token, and nothing else, in its "
-                                     "first line");
-  return token;
+  const std::string secret(next_word(line));
+  if (secret.empty() || !next_word(line).empty())
+    return fail(INA_ERR_INVALID,
+                what + " does not have a " + kind + ", and nothing else, in its first line");
+  return secret;
+}
+
+}  // namespace
+
+Result<std::string> own_token(const Environment& environment) {
+  return own_secret(environment, "INA_TOKEN", "token");
+}
+
+Result<std::string> own_ticket(const Environment& environment) {
+  return own_secret(environment, "INA_TICKET", "ticket");
 }
 
 }  // namespace ina::control

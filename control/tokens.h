@@ -39,8 +39,19 @@ class TokenTable {
   std::vector<Entry> entries_;
 };
 
+/// What is wrong with a tenant's name; empty if nothing.
+std::string tenant_problem(std::string_view tenant);
+
+/// True if the texts are equal; the time depends on the length of `shown` only.
+bool equal_in_constant_time(std::string_view known, std::string_view shown);
+
+/// A variable's value or nullptr.
+using Environment = std::function<const char*(const char*)>;
+
 /// The token of this process: the variable INA_TOKEN, or the first line of the file that
-/// INA_TOKEN_FILE names; empty if neither is set. `environment`: a variable's value or nullptr.
-Result<std::string> own_token(const std::function<const char*(const char*)>& environment);
+/// INA_TOKEN_FILE names; empty if neither is set.
+Result<std::string> own_token(const Environment& environment);
+/// Its ticket, likewise: INA_TICKET, INA_TICKET_FILE.
+Result<std::string> own_ticket(const Environment& environment);
 
 }  // namespace ina::control

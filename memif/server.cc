@@ -79,7 +79,7 @@ Result<void> Server::open() {
     port.max_endpoints = 1;
     auto opened = io::EthdevPort::open(port);
     if (!opened) return tl::unexpected(opened.error());
-    interfaces_.push_back(std::make_unique<Interface>(std::move(*opened)));
+    interfaces_.push_back(std::make_unique<Interface>(std::move(opened->front())));
   }
   // Last: who reaches it finds everything else there.
   auto listener = control::Listener::open(config_.socket, config_.mode.value_or(0600));

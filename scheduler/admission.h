@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -18,35 +19,50 @@ struct Grant {
   uint32_t window = 0;            ///< W, fragments over all lanes; a multiple of the lanes
   uint32_t floor_per_lane = 0;    ///< slots kept for the job; shared slots
   uint32_t ceiling_per_lane = 0;  ///< most slots it may hold; shared slots
+  uint8_t priority_max = 255;     ///< what its workers claim is clamped to it
+  uint64_t memory_bytes = 0;      ///< taken so far
 };
 
 /// Gives out ranges of slots, first fit. All lanes have the same layout, so one map serves them
-/// all.
+/// all. Areas are parts of the array that are kept for some jobs: a range lies within one.
 class StaticAdmission {
  public:
+  static constexpr uint32_t kCommon = 0;  ///< the area of everybody
+
   /// `slots`: of the whole array; `lanes`: it is divided evenly among these.
   StaticAdmission(uint32_t slots, uint32_t lanes);
 
+  /// Keeps slots for the jobs that are admitted with the area's number. Before any job.
+  uint32_t add_area(uint32_t slots_per_lane);
   /// Grants 2W slots, W = min(window_wanted, slots_per_job / 2), rounded down to a multiple of the
-  /// lanes but at least one fragment a lane. Error: a sentence with the job's need, what is free
-  /// and the shortfall.
-  tl::expected<Grant, std::string> admit(uint32_t slots_per_job, uint64_t window_wanted);
+  /// lanes but at least one fragment a lane, from `area` or else from the common one. Error: a
+  /// sentence with the job's need, what is free and the shortfall.
+  tl::expected<Grant, std::string> admit(uint32_t slots_per_job, uint64_t window_wanted,
+                                         uint32_t area = kCommon);
   /// Takes exactly what was granted before. False: it is not free, or there are not so many slots.
-  bool reserve(const Grant& grant);
+  bool reserve(const Grant& grant, uint32_t area = kCommon);
   void release(const Grant& grant);
 
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }
-  uint32_t slots_reserved() const { return reserved_per_lane_ * lanes_; }
+  /// Per lane, that admit() takes.
+  uint32_t need(uint32_t slots_per_job, uint64_t window_wanted) const;
+  /// What a job of the common area cannot get: granted, or kept.
+  uint32_t slots_reserved() const { return slots_total() - free_per_lane(kCommon) * lanes_; }
 
  private:
   struct Range {
     uint32_t first;
     uint32_t count;
+    uint32_t area;
   };
+  uint32_t free_per_lane(uint32_t area) const;
+  /// Of the slot: areas lie behind one another, the common one first.
+  uint32_t area_at(uint32_t slot) const;
+
   uint32_t slots_per_lane_;
   uint32_t lanes_;
-  uint32_t reserved_per_lane_ = 0;
-  std::vector<Range> free_;  ///< sorted, disjoint, never adjacent
+  std::vector<uint32_t> area_ends_;
+  std::vector<Range> free_;  ///< sorted, disjoint; adjacent only where areas meet
 };
 
 /// Policies that share all slots among the jobs: nothing is given out, but floors are promised.
@@ -56,12 +72,24 @@ class SharedAdmission {
 
   /// `window`: W wanted, rounded down to a multiple of the lanes but at least one fragment a lane.
   /// `floor`, `ceiling` (0: all): slots of the whole array, rounded up to a multiple of the lanes.
-  /// Error: a sentence with what the floor needs, what is free and the shortfall.
-  tl::expected<Grant, std::string> admit(uint64_t window, uint32_t floor, uint32_t ceiling);
-  void release(const Grant& grant) { floors_per_lane_ -= grant.floor_per_lane; }
+  /// `kept`: slots per lane that were promised for jobs like this one already (keep()); the floor
+  /// is taken from these first. Error: a sentence with what the floor needs, what is free and the
+  /// shortfall.
+  tl::expected<Grant, std::string> admit(uint64_t window, uint32_t floor, uint32_t ceiling,
+                                         uint32_t kept = 0);
+  /// Promises again what was granted before. False: it does not fit any more.
+  bool reserve(const Grant& grant, uint32_t kept = 0);
+  /// `kept`: slots per lane of its floor that stay promised.
+  void release(const Grant& grant, uint32_t kept = 0) {
+    floors_per_lane_ -= grant.floor_per_lane - kept;
+  }
+  /// Promises slots to jobs that are still to come. Before any job.
+  void keep(uint32_t slots_per_lane) { floors_per_lane_ += slots_per_lane; }
 
+  uint32_t per_lane(uint32_t slots) const { return (slots + lanes_ - 1) / lanes_; }
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }
-  /// Sum of the floors.
+  uint32_t slots_free_per_lane() const { return slots_per_lane_ - floors_per_lane_; }
+  /// Sum of the floors, and of what is kept.
   uint32_t slots_reserved() const { return floors_per_lane_ * lanes_; }
 
  private:
@@ -86,6 +114,114 @@ class MemoryBudget {
  private:
   uint64_t total_;
   uint64_t used_ = 0;
+};
+
+/// What one tenant may have of the switch. 0: no limit.
+struct TenantQuota {
+  std::string name{};
+  uint32_t slots_floor = 0;    ///< of the whole array; kept for it even while it has no job
+  uint32_t slots_ceiling = 0;  ///< of all its jobs together
+  uint32_t jobs_max = 0;
+  uint32_t workers_max = 0;
+  uint64_t memory_bytes = 0;
+  uint8_t priority_max = 255;
+};
+
+/// What a tenant's jobs have. Slots are of the whole array.
+struct TenantUse {
+  uint32_t jobs = 0;
+  uint32_t workers = 0;
+  uint32_t slots_floor = 0;    ///< sum of the jobs' floors, or of their pools
+  uint64_t slots_ceiling = 0;  ///< sum of the jobs' ceilings, or of their pools
+  uint64_t memory_bytes = 0;
+};
+
+/// A job that asks for a place.
+struct JobRequest {
+  std::string tenant{};
+  uint32_t workers = 0;
+  uint64_t window = 0;         ///< W, in fragments
+  uint32_t slots_floor = 0;    ///< 0: what the switch gives who does not ask
+  uint32_t slots_ceiling = 0;  ///< 0: likewise
+  uint8_t priority_max = 255;
+};
+
+struct AdmissionConfig {
+  bool fixed_slots = true;  ///< policy static: each job has a pool of its own
+  uint32_t slots = 0;       ///< of the whole array
+  uint32_t lanes = 1;
+  uint64_t memory_bytes = 0;
+  // What a job gets that does not ask.
+  uint32_t slots_per_job = 0;  ///< fixed slots
+  uint32_t slots_floor = 0;    ///< shared slots
+  uint32_t slots_ceiling = 0;  ///< shared slots; 0: all
+  uint8_t priority_max = 255;
+  std::vector<TenantQuota> tenants;
+  TenantQuota others;  ///< of each tenant that is not in `tenants`; without a floor
+};
+
+/// Admits jobs to slots, memory and places, within what their tenants may have.
+///
+/// A job that does not ask gets its tenant's share: slots_ceiling / jobs_max (all that is left
+/// without jobs_max), and of shared slots a floor of slots_floor / jobs_max, likewise. Errors are
+/// sentences that say by how much it does not fit.
+class Admission {
+ public:
+  explicit Admission(AdmissionConfig config);
+
+  tl::expected<Grant, std::string> admit(const JobRequest& request);
+  /// Takes exactly what was granted before the switch was restarted. `request`: tenant and workers.
+  tl::expected<Grant, std::string> readmit(const JobRequest& request, const Grant& before);
+  /// Memory for a job that was admitted; the grant remembers how much.
+  tl::expected<void, std::string> take_memory(const std::string& tenant, Grant& grant,
+                                              uint64_t bytes);
+  void give_back_memory(const std::string& tenant, Grant& grant, uint64_t bytes);
+  /// The job has ended: all that it was granted is free again.
+  void release(const std::string& tenant, uint32_t workers, const Grant& grant);
+
+  uint32_t slots_total() const { return pools_.slots_total(); }
+  /// Granted to jobs, or kept for tenants.
+  uint32_t slots_reserved() const;
+  const MemoryBudget& memory() const { return memory_; }
+
+  const TenantQuota& quota(const std::string& tenant) const;
+  TenantUse use(const std::string& tenant) const;
+  /// Those with a quota of their own, and those that have jobs; sorted.
+  std::vector<std::string> tenants() const;
+
+ private:
+  struct Tenant {
+    TenantQuota quota;
+    bool listed = false;
+    uint32_t area = StaticAdmission::kCommon;  ///< fixed slots
+    uint32_t floor_per_lane = 0;               ///< kept for it; shared slots
+    // What its jobs have.
+    uint32_t jobs = 0;
+    uint32_t workers = 0;
+    uint32_t floors_per_lane = 0;    ///< or pools
+    uint64_t ceilings_per_lane = 0;  ///< or pools
+    uint64_t memory_bytes = 0;
+
+    /// Of what is kept for it, what no job has yet.
+    uint32_t kept_per_lane() const {
+      return floor_per_lane > floors_per_lane ? floor_per_lane - floors_per_lane : 0;
+    }
+  };
+  Tenant& tenant_of(const std::string& name);
+  void drop_if_unused(const std::string& name);
+  static std::string crowded_text(const Tenant& tenant, uint32_t workers);
+  uint32_t left_per_lane(const Tenant& tenant) const;
+  uint32_t share_per_lane(const Tenant& tenant) const;
+  std::string over_text(const Tenant& tenant, uint32_t need_per_lane) const;
+  tl::expected<Grant, std::string> admit_fixed(const Tenant& tenant, const JobRequest& request);
+  tl::expected<Grant, std::string> admit_shared(const Tenant& tenant, const JobRequest& request);
+  void charge(Tenant& tenant, uint32_t workers, const Grant& grant) const;
+
+  AdmissionConfig config_;
+  StaticAdmission pools_;
+  SharedAdmission shared_;
+  MemoryBudget memory_;
+  std::map<std::string, Tenant> tenants_;
 };
 
 }  // namespace ina::scheduler

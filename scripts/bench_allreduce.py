@@ -102,6 +102,13 @@ def cpu_model():
     return platform.machine()
 
 
+def read_or_none(path):
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
 def memory_bytes():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -118,6 +125,8 @@ def metadata(benchmark, **more):
             "memory_bytes": memory_bytes(),
             "kernel": platform.release(),
             "load_before": os.getloadavg()[0],
+            # Whether processes yield only within their session.
+            "autogroups": read_or_none("/proc/sys/kernel/sched_autogroup_enabled"),
         },
         "command": shlex.join([f"scripts/bench_{benchmark}.py", *sys.argv[1:]]),
         **more,

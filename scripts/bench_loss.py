@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduces between hosts whose links lose frames: how long they take, and whether sums are right.
+"""All-reduces over links that lose frames: how long they take, and whether sums are right.
 
     bench_loss.py --build FOLDER [--ranks N] [--quick] [--json FILE]
 
@@ -30,6 +30,12 @@ BYTES = 1 << 20
 OPERATIONS = 50
 QUICK_OPERATIONS = 10
 RUN_DEADLINE_S = 300
+INCAST_HOSTS = [1, 2, 4, 8]
+INCAST_MBIT = 200  # slow enough that the link is the limit, not this machine
+INCAST_QUEUES = [32 << 10, 256 << 10]
+INCAST_OPERATIONS = 10
+INCAST_QUICK_OPERATIONS = 3
+FRAME_BYTES = 14 + 20 + 8 + 72 + 1024  # as the link counts them
 CONFIG = "aggregator: {policy: esa, slots: 65536, slot_bytes: 1024}\n"
 RESOLUTION = 1_000_000
 
@@ -51,7 +57,8 @@ def run_ranks(build, bed, folder, operations):
     report = folder / "perf.json"
     processes = []
     for rank, host in enumerate(bed.hosts):
-        url = f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.port(rank)}"
+        # Each frame is lost on its own, not with those that went to the kernel in one piece.
+        url = f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.switch_port(rank)}&gso=off"
         environment = os.environ | {"INA_RANK": str(rank), "INA_WORLD_SIZE": str(len(bed.hosts))}
         processes.append(host.start(
             build / "bench/ina-perf", "--url", url, "--job", "loss", "--sizes", BYTES,
@@ -88,6 +95,43 @@ def measure(build, ranks, rate, operations):
                 counters["packets"] / (ranks * fragments), "correct": row["correct"]}
 
 
+def measure_incast(build, hosts, queue_bytes, operations):
+    with tempfile.TemporaryDirectory(prefix="ina-bench-") as name, NetworkTestBed(hosts) as bed:
+        folder = pathlib.Path(name)
+        bed.share_link(INCAST_MBIT, queue_bytes)
+        bed.start_switch(build / "switchd/ina-switchd", folder, CONFIG)
+        row = run_ranks(build, bed, folder, operations)
+        lost = bed.lost_on_shared_link()
+        counters = bed.status(build / "cli/inactl")["aggregator"]
+    if not row["correct"]:
+        raise BenchError(f"wrong sums with {hosts} hosts behind one link")
+    fragments = -(-BYTES // 1024)
+    link_bytes = fragments * FRAME_BYTES * hosts
+    fragments_done = counters["results"] + counters["fallback_results"]
+    return {"hosts": hosts, "queue_bytes": queue_bytes, "rate_mbit": INCAST_MBIT, "bytes": BYTES,
+            "operations": operations, "p50_us": row["p50_us"], "p99_us": row["p99_us"],
+            "share_of_link": link_bytes * 8 / row["p50_us"] / INCAST_MBIT,
+            "lost": lost / (fragments_done * hosts),
+            "by_fallback": counters["fallback_results"] / fragments_done,
+            "correct": row["correct"]}
+
+
+def incast(build, quick):
+    print(f"incast: {BYTES} bytes of float32, hosts behind one link of {INCAST_MBIT} Mbit/s")
+    print(f"  {'hosts':>8}{'queue':>10}{'p50 ms':>10}{'p99 ms':>10}{'of link':>9}{'lost':>9}"
+          f"{'by fallback':>13}")
+    rows = []
+    for queue_bytes in INCAST_QUEUES:
+        for hosts in INCAST_HOSTS:
+            row = measure_incast(build, hosts, queue_bytes,
+                                 INCAST_QUICK_OPERATIONS if quick else INCAST_OPERATIONS)
+            rows.append(row)
+            print(f"  {hosts:>8}{queue_bytes >> 10:>6} KiB{row['p50_us'] / 1000:>10.2f}"
+                  f"{row['p99_us'] / 1000:>10.2f}{row['share_of_link']:>8.1%}{row['lost']:>8.1%}"
+                  f"{row['by_fallback']:>13.1%}", flush=True)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
@@ -109,8 +153,10 @@ def main():
         print(f"  {rate:>8.2%}{row['p50_us'] / 1000:>10.2f}{row['p99_us'] / 1000:>10.2f}"
               f"{row['algbw_GBps']:>8.3f}{row['by_fallback']:>12.1%}"
               f"{row['packets_per_contribution']:>14.2f}", flush=True)
+    incast_rows = incast(build, options.quick)
     if options.json:
-        options.json.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+        report = {"meta": meta, "rows": rows, "incast": incast_rows}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
 

@@ -24,42 +24,28 @@ and the copy that makes up for it is not timed.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
-import select
 import shlex
-import shutil
 import signal
-import socket
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
 from bench_allreduce import (CONFIG, SLOT_BYTES, BenchError, Switch, memory_bytes, metadata)
 from bench_peers_report import HEADER, OURS, make_row, table_line
+from bench_team import CorePing, Team, Tournament
 
 SIZES_BYTES = [4 << 10 << 2 * i for i in range(9)]  # 4 KiB .. 256 MiB
 QUICK_SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 64 << 20]
 ROUNDS, QUICK_ROUNDS = 9, 3
 TURN_S, QUICK_TURN_S = 0.2, 0.1
-MIN_OPERATIONS, MAX_OPERATIONS = 3, 10_000
 # Buffers of this size go back to the system after a turn: all competitors' together would not fit.
 # A turn takes seconds, so there are fewer rounds.
 RELEASE_FROM_BYTES = 64 << 20
 LARGE_ROUNDS = 5
 # Send and receive buffers, and what libraries allocate for themselves.
 MEMORY_FACTOR = 5
-AREA_BYTES = 4096
-LAST_WORDS = 300  # characters of what a failed competitor printed
-
-START_DEADLINE_S = 60
-# Of one request; an operation on 256 MiB takes a second or two at most.
-REQUEST_DEADLINE_S = 180
-STOP_DEADLINE_S = 10
 
 # plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
 OPENMPI = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated",
@@ -87,238 +73,15 @@ TEAMS = {
     },
     "gloo": {"program": "peer_gloo"},
 }
-LIBRARY_OF_PROGRAM = {"peer_openmpi": "OpenMPI", "peer_mpich": "MPICH", "peer_gloo": "Gloo"}
 
 
-class TeamLost(Exception):
-    """A competitor cannot be measured any more; the text says why."""
-
-
-def progress(text):
-    """One line on standard error, written over where that is a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-    else:
-        print(text, file=sys.stderr, flush=True)
-
-
-def progress_done():
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-class CorePing:
-    """The round trip between two cores, whenever it is asked for."""
-
-    def __init__(self, build):
-        self.process = subprocess.Popen([build / "bench/peers/peer_core_ping"], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def measure_ns(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        if not select.select([self.process.stdout], [], [], REQUEST_DEADLINE_S)[0]:
-            raise BenchError("the core-to-core round trip was not measured in time")
-        return int(self.process.stdout.readline())
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-
-
-class Team:
-    """The running ranks of one competitor."""
-
-    def __init__(self, name, build, folder, ranks, bound, rendezvous=None):
-        self.name = name
-        self.ranks = ranks
-        self.folder = folder / f"{name}-{ranks}"
-        self.folder.mkdir()
-        self.processes = []
-        self.lines = []  # of connected ranks, by rank
-        self.pids = []
-        self.modes = []
-        self.version = None
-        self.operations = {}  # by bytes, all that were made
-        what = TEAMS[name]
-        self.program = build / "bench/peers" / what["program"]
-        self.log = self.folder / "log"
-        self.socket_path = self.folder / "socket"
-        area = self.folder / "area"
-        area.write_bytes(bytes(AREA_BYTES))
-        oversubscribed = ranks > len(os.sched_getaffinity(0))
-        environment = dict(what.get("environment", {}))
-        if oversubscribed:
-            environment |= what.get("oversubscribed_environment", {})
-        self.environment = environment
-        rank_command = [str(self.program), "--socket", str(self.socket_path), "--area", str(area)]
-        if bound:
-            rank_command.append("--bind")
-        if "launcher" in what:
-            launcher = [word.format(ranks=ranks) for word in what["launcher"]]
-            self.commands = [[*launcher, *rank_command]]
-        else:
-            self.commands = [[*rank_command, "--rendezvous", rendezvous or str(self.folder),
-                              "--rank", str(rank), "--ranks", str(ranks)] for rank in range(ranks)]
-
-    def start(self):
-        if not self.program.exists():
-            library = LIBRARY_OF_PROGRAM.get(self.program.name, self.program.name)
-            raise TeamLost(f"{library} was not found when the harness was built")
-        for command in self.commands:
-            if not shutil.which(command[0]):
-                raise TeamLost(f"{command[0]} is not installed")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(self.socket_path))
-            listener.listen(self.ranks)
-            with open(self.log, "wb") as log:
-                for command in self.commands:
-                    self.processes.append(subprocess.Popen(
-                        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                        env=os.environ | self.environment | {"INA_JOB": f"peers-{self.ranks}"},
-                        start_new_session=True))
-            self.accept_all(listener)
-
-    def accept_all(self, listener):
-        deadline = time.monotonic() + START_DEADLINE_S
-        by_rank = {}
-        while len(by_rank) < self.ranks:
-            listener.settimeout(0.2)
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                self.require_running()
-                if time.monotonic() > deadline:
-                    raise TeamLost(f"not all ranks have joined within {START_DEADLINE_S} s; "
-                                   + self.last_words()) from None
-                continue
-            connection.settimeout(START_DEADLINE_S)
-            line = Line(connection)
-            words = line.hear(deadline).split(" ", 5)
-            if words[0] != "hello" or int(words[2]) != self.ranks:
-                raise TeamLost(f"said {words} instead of hello; {self.last_words()}")
-            by_rank[int(words[1])] = line
-            self.pids.append(int(words[3]))
-            self.modes = words[4].split(",")
-            self.version = words[5]
-        self.lines = [by_rank[rank] for rank in range(self.ranks)]
-
-    def require_running(self):
-        for process in self.processes:
-            if process.poll() is not None:
-                raise TeamLost(f"a process ended (status {process.returncode}); "
-                               + self.last_words())
-
-    def last_words(self):
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        text = " ".join(line.strip() for line in text.splitlines() if line.strip(" -"))
-        return f"it said: {text[:LAST_WORDS]}" if text else "it said nothing"
-
-    def ask(self, request):
-        """All ranks' answers, by rank."""
-        deadline = time.monotonic() + REQUEST_DEADLINE_S
-        try:
-            for line in self.lines:
-                line.say(request)
-            answers = [line.hear(deadline) for line in self.lines]
-        except OSError as error:
-            raise TeamLost(f"\"{request}\": {error}; {self.last_words()}") from error
-        for rank, answer in enumerate(answers):
-            if answer.startswith("error"):
-                raise TeamLost(f"\"{request}\", rank {rank}: {answer}")
-        return answers
-
-    def check(self, mode, size):
-        answers = self.ask(f"check {mode} {size}")
-        self.count(size, 2)
-        for rank, answer in enumerate(answers):
-            if answer != "ok":
-                raise TeamLost(f"WRONG RESULT with {mode} at {size} bytes, rank {rank}: {answer}")
-
-    def run(self, mode, size, operations):
-        """Time of each operation on its slowest rank, in us."""
-        by_rank = []
-        for answer in self.ask(f"run {mode} {size} {operations}"):
-            verb, warm_ups, *times = answer.split()
-            if verb != "times" or len(times) != operations:
-                raise TeamLost(f"answered {answer[:100]}")
-            by_rank.append([int(t) for t in times])
-        self.count(size, operations + int(warm_ups))
-        return [max(times) / 1000 for times in zip(*by_rank)]
-
-    def count(self, size, operations):
-        self.operations[size] = self.operations.get(size, 0) + operations
-
-    def absorbed_bytes(self):
-        return sum(self.ranks * size * operations for size, operations in self.operations.items())
-
-    def stop(self):
-        """Ends everything it started: by the end of the connections, then by signals."""
-        for line in self.lines:
-            line.close()
-        deadline = time.monotonic() + (STOP_DEADLINE_S if self.lines else 0)
-        for process in self.processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-        # MPI launchers end their ranks when they are told to end.
-        for signal_number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self.processes:
-                if process.poll() is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal_number)
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(STOP_DEADLINE_S)
-        for pid in self.pids:
-            # Ranks have a launcher between them and us. Still ours, unless the number was reused.
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{pid}/exe") == str(self.program):
-                    os.kill(pid, signal.SIGKILL)
-
-
-class Line:
-    """The connection to one rank."""
-
-    def __init__(self, connection):
-        self.connection = connection
-        self.heard = b""
-
-    def say(self, text):
-        self.connection.sendall(text.encode() + b"\n")
-
-    def hear(self, deadline):
-        while b"\n" not in self.heard:
-            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            piece = self.connection.recv(1 << 16)
-            if not piece:
-                raise ConnectionResetError("a rank has gone")
-            self.heard += piece
-        line, _, self.heard = self.heard.partition(b"\n")
-        return line.decode(errors="replace")
-
-    def close(self):
-        self.connection.close()
-
-
-class Contestant:
-    """A team in one of its modes; `name` is what the rows call it."""
-
-    def __init__(self, team, mode):
-        self.team = team
-        self.mode = mode
-        self.name = team.name if mode == "plain" and team.name != "ina" else f"{team.name}_{mode}"
-        self.operations = MIN_OPERATIONS
-
-
-class Comparison:
+class Comparison(Tournament):
     """All competitors with one number of ranks."""
 
     def __init__(self, options, folder, ranks, ping):
+        super().__init__(f"{ranks} ranks", options.turn_s, ping)
         self.options = options
         self.ranks = ranks
-        self.ping = ping
-        self.teams = []
-        self.contestants = []
-        self.lost = {}  # by team's name: why
         self.build = options.build.resolve()
         self.folder = folder
         # One core for each rank and for the switch, or nobody is bound.
@@ -332,81 +95,46 @@ class Comparison:
             for thread in os.listdir(f"/proc/{self.switch.process.pid}/task"):
                 os.sched_setaffinity(int(thread), cores)
         for name in TEAMS:
-            progress(f"{self.ranks} ranks: starting {name}")
-            team = Team(name, self.build, self.folder, self.ranks, self.bound,
-                        f"shm:{self.switch.socket}" if name == "ina" else None)
-            self.teams.append(team)
-            try:
-                team.start()
-                self.contestants += [Contestant(team, mode) for mode in team.modes]
-            except (TeamLost, OSError) as error:
-                self.lose(team, error)
+            self.enter(self.make_team(name), lambda mode, name=name:
+                       name if mode == "plain" and name != "ina" else f"{name}_{mode}")
 
-    def lose(self, team, error):
-        """Our own failures end the run."""
-        if team.name == "ina":
-            raise BenchError(f"{self.ranks} ranks: ours failed: {error}")
-        progress_done()
-        print(f"bench_peers: {self.ranks} ranks: {team.name} is out: {error}", file=sys.stderr)
-        self.lost[team.name] = str(error)
-        self.contestants = [c for c in self.contestants if c.team is not team]
-        team.stop()
+    def make_team(self, name):
+        what = TEAMS[name]
+        folder = self.folder / f"{name}-{self.ranks}"
+        environment = what.get("environment", {}) | {"INA_JOB": f"peers-{self.ranks}"}
+        if self.ranks > len(os.sched_getaffinity(0)):
+            environment |= what.get("oversubscribed_environment", {})
+
+        def launch(command):
+            if self.bound:
+                command = [*command, "--bind"]
+            if "launcher" in what:
+                return [[word.format(ranks=self.ranks) for word in what["launcher"]] + command]
+            command += (["--url", f"shm:{self.switch.socket}"] if name == "ina"
+                        else ["--rendezvous", str(folder)])
+            return [[*command, "--rank", str(rank), "--ranks", str(self.ranks)]
+                    for rank in range(self.ranks)]
+
+        return Team(name, self.build / "bench/peers" / what["program"], self.ranks, folder, launch,
+                    environment, ours=name == "ina")
 
     def measure(self, size):
         """Rows of one size."""
         if size * self.ranks * MEMORY_FACTOR > memory_bytes():
             return self.rows(size, [], f"{self.ranks} x {size} bytes do not fit into the memory")
-        for contestant in list(self.contestants):
-            progress(f"{self.ranks} ranks, {size} bytes: checking {contestant.name}")
-            self.attempt(contestant, lambda c=contestant: self.prepare(c, size))
-        rounds = []
-        planned = self.options.rounds
+        rounds = self.options.rounds
         if size >= RELEASE_FROM_BYTES:
-            planned = min(planned, LARGE_ROUNDS)
-        for number in range(planned):
-            samples = {}
-            start = number % max(1, len(self.contestants))
-            for contestant in self.contestants[start:] + self.contestants[:start]:
-                progress(f"{self.ranks} ranks, {size} bytes: round {number + 1} of "
-                         f"{planned}, {contestant.name}")
-                sample = self.attempt(contestant, lambda c=contestant: self.turn(c, size))
-                if sample:
-                    samples[contestant.name] = sample
-            rounds.append(samples)
-        progress_done()
-        return self.rows(size, rounds, None)
-
-    def attempt(self, contestant, action):
-        if contestant.team.name in self.lost:
-            return None
-        try:
-            return action()
-        except (TeamLost, OSError) as error:
-            self.lose(contestant.team, error)
-            return None
-        finally:
-            progress_done()
+            rounds = min(rounds, LARGE_ROUNDS)
+        return self.rows(size, self.play(size, rounds), None)
 
     def prepare(self, contestant, size):
-        """Checks it, and finds how many operations make a turn."""
-        contestant.team.check(contestant.mode, size)
-        contestant.operations = MIN_OPERATIONS
-        for share in (0.1, 1):  # a few operations are a poor estimate
-            times = contestant.team.run(contestant.mode, size, contestant.operations)
-            fit = self.options.turn_s / (statistics.median(times) * 1e-6)
-            contestant.operations = int(min(max(fit * share, MIN_OPERATIONS), MAX_OPERATIONS))
-            if fit <= MIN_OPERATIONS:
-                break  # nothing to estimate better
+        super().prepare(contestant, size)
         self.release(contestant, size)
 
     def turn(self, contestant, size):
-        before_ns = self.ping.measure_ns()
-        times = contestant.team.run(contestant.mode, size, contestant.operations)
-        after_ns = self.ping.measure_ns()
+        sample = super().turn(contestant, size)
         self.release(contestant, size)
-        first, middle, third = statistics.quantiles(times, n=4, method="inclusive")
-        return {"us": middle, "q1_us": first, "q3_us": third, "min_us": min(times),
-                "operations": len(times), "core_round_trip_ns": [before_ns, after_ns]}
+        return sample
 
     def release(self, contestant, size):
         if size >= RELEASE_FROM_BYTES:
@@ -423,7 +151,7 @@ class Comparison:
 
     def check_absorbed(self):
         """Ours went through the switch, all of it."""
-        expected = sum(team.absorbed_bytes() for team in self.teams if team.name == "ina")
+        expected = sum(team.contributed_bytes() for team in self.teams if team.ours)
         absorbed = self.switch.absorbed_bytes()
         if absorbed != expected:
             raise BenchError(f"{self.ranks} ranks: the switch absorbed {absorbed} bytes, but "
@@ -441,8 +169,7 @@ class Comparison:
         } for team in self.teams}
 
     def stop(self):
-        for team in self.teams:
-            team.stop()
+        super().stop()
         self.switch.stop()
 
 

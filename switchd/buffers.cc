@@ -122,14 +122,13 @@ void Conductor::share_results(Job& job) {
                     aggregator::kMaxResultBuffers,
                     uint64_t{wire::kMaxTargetUnits} * wire::kTargetUnitBytes >> 20));
   Job::ResultBuffer buffer{{}, *first, static_cast<uint32_t>(units)};
-  if (auto taken = memory_.take(buffer.bytes()); !taken)
+  if (auto taken = admission_.take_memory(job.owner(), job.grant, buffer.bytes()); !taken)
     return refuse_all(INA_ERR_REFUSED, taken.error());
   auto region = io::shm::make_region("ina-shared-results", buffer.bytes());
   if (!region) {
-    memory_.give_back(buffer.bytes());
+    admission_.give_back_memory(job.owner(), job.grant, buffer.bytes());
     return refuse_all(region.error().status, region.error().text);
   }
-  job.memory_bytes += buffer.bytes();
   buffer.region = std::move(*region);
   on_lanes(LaneCommand::Kind::kAddResultBuffer, [&](LaneCommand& command, uint32_t) {
     command.job = job.index;
@@ -161,8 +160,7 @@ void Conductor::on_free_results(Client& client, const Json& body) {
     command.job = job.index;
     command.result_buffer.first_unit = first_unit;
   });
-  memory_.give_back(buffer->bytes());
-  job.memory_bytes -= buffer->bytes();
+  admission_.give_back_memory(job.owner(), job.grant, buffer->bytes());
   job.result_buffers.erase(buffer);
 }
 

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/group.h"
+
 namespace ina::switchd {
 
 namespace {
@@ -27,17 +29,31 @@ uint64_t random_u64() {
   return value;
 }
 
+scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
+  scheduler::AdmissionConfig admission;
+  admission.fixed_slots = config.fixed_slots();
+  admission.slots = config.slots;
+  admission.lanes = static_cast<uint32_t>(lanes);
+  admission.memory_bytes = config.memory_bytes;
+  admission.slots_per_job = config.slots_per_job;
+  admission.slots_floor = config.slots_floor;
+  admission.slots_ceiling = config.slots_ceiling;
+  admission.priority_max = config.priority_max;
+  admission.tenants = config.tenants;
+  admission.others = config.other_tenants;
+  return admission;
+}
+
 }  // namespace
 
 Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes)
     : config_(std::move(config)),
       state_(std::move(state)),
       lanes_(std::move(lanes)),
-      pools_(config_.slots, static_cast<uint32_t>(lanes_.size())),
-      shared_(config_.slots, static_cast<uint32_t>(lanes_.size())),
-      memory_(config_.memory_bytes),
+      admission_(admission_config(config_, lanes_.size())),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       jobs_(config_.max_jobs),
       started_(now_ns()) {
@@ -52,7 +68,8 @@ Result<void> Conductor::open() {
   listener_.emplace(std::move(*listener));
   if (!config_.listen.empty())
     if (auto opened = open_tcp(); !opened) return opened;
-  for (const int fd : {stop_event_.get(), lane_event_.get()})
+  for (const int fd :
+       {stop_event_.get(), reload_event_.get(), lane_event_.get(), admin_.event_fd()})
     if (auto watched = watch(fd); !watched) return watched;
   for (const int fd : listening())
     if (auto watched = watch(fd); !watched) return watched;
@@ -67,9 +84,7 @@ Result<void> Conductor::open() {
 /// For workers on other hosts.
 Result<void> Conductor::open_tcp() {
   if (!config_.token_file.empty()) {
-    auto tokens = control::TokenTable::load(config_.token_file);
-    if (!tokens) return tl::unexpected(tokens.error());
-    tokens_.emplace(std::move(*tokens));
+    if (auto loaded = load_tokens(); !loaded) return tl::unexpected(loaded.error());
   } else if (!config_.allow_anonymous) {
     return fail(INA_ERR_INVALID,
                 "control.listen would let anybody in who reaches " + config_.listen +
@@ -100,12 +115,20 @@ void Conductor::stop() {
   [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
 }
 
+void Conductor::reload() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(reload_event_.get(), &one, sizeof(one));
+}
+
 /// How long the next turn may wait for events.
 int Conductor::turn_ms(Nanos now) const {
   Nanos until = now + 1'000'000'000;
   if (accept_again_ != 0) until = std::min(until, accept_again_);
-  for (const auto& job : jobs_)
-    if (job && job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
+  for (const auto& job : jobs_) {
+    if (!job) continue;
+    if (job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
+    if (job->reserved_until != 0) until = std::min(until, job->reserved_until);
+  }
   return static_cast<int>(std::max<Nanos>(0, until - now) / 1'000'000 + 1);
 }
 
@@ -122,6 +145,14 @@ void Conductor::run() {
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
         on_lane_events();
         call_idle_workers();
+      } else if (fd == admin_.event_fd()) {
+        admin_.serve([this](const admin::Request& request, const std::string& who) {
+          return administer(request, who);
+        });
+      } else if (fd == reload_event_.get()) {
+        uint64_t value;
+        [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
+        (void)administer(admin::Reload{}, "SIGHUP");
       } else if (fd == listener_->fd()) {
         accept_clients(*listener_);
       } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
@@ -131,29 +162,38 @@ void Conductor::run() {
       }
     }
     const Nanos now = now_ns();
-    for (auto& [fd, client] : clients_)
-      if (client->state == Client::State::kNew && now - client->connected > config_.join_timeout_ns)
-        to_close_.insert(fd);
+    for (auto& [fd, client] : clients_) {
+      const bool idle =
+          client->state == Client::State::kNew || client->state == Client::State::kEnded;
+      if (idle && now - client->since > config_.join_timeout_ns) to_close_.insert(fd);
+    }
     while (!to_close_.empty()) close_client(*to_close_.begin());
     // A job whose first worker was refused half-way, or whose workers all went before it began.
     for (auto& job : jobs_)
-      if (job && job->state != Job::State::kRejoining && job->members_present() == 0)
+      if (job && job->state != Job::State::kRejoining && job->reserved_until == 0 &&
+          job->members_present() == 0)
         remove_job(*job);
     end_overdue_rejoins(now);
+    end_overdue_reservations(now);
     if (accept_again_ != 0 && now >= accept_again_) {
       bool watched = true;
       for (const int fd : listening()) watched = watch(fd) && watched;
       if (watched) accept_again_ = 0;
     }
   }
+  admin_.close();
   // Who joins is told; the others find the connection closed and come back to the next switch.
   for (auto& job : jobs_) {
     if (!job) continue;
-    if (job->state == Job::State::kJoining)
+    if (job->state == Job::State::kJoining && job->reserved_until == 0) {
       end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
-    else
-      on_lanes(LaneCommand::Kind::kRemoveJob,
-               [&](LaneCommand& command, uint32_t) { command.job = job->index; });
+      continue;
+    }
+    // One that an administrator made waits on, in the state file.
+    if (job->state == Job::State::kJoining)
+      tell_end(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+    on_lanes(LaneCommand::Kind::kRemoveJob,
+             [&](LaneCommand& command, uint32_t) { command.job = job->index; });
   }
   listener_.reset();
   tcp_listener_.reset();
@@ -198,7 +238,7 @@ void Conductor::accept_clients(const control::Listener& listener) {
     auto client = std::make_unique<Client>();
     client->peer = peer;
     client->connection = std::move(*connection);
-    client->connected = now_ns();
+    client->since = now_ns();
     const int fd = client->connection.fd();
     if (watch(fd)) clients_[fd] = std::move(client);
   }
@@ -226,6 +266,9 @@ void Conductor::read_client(Client& client) {
 
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
+  if ((type == "join" || type == "rejoin") && received.body.contains("ticket") &&
+      !check_ticket(client, received.body))
+    return;
   if (client.peer.remote) {
     if (type == "serve" || type == "join_fallback" || type == "register")
       return refuse(
@@ -277,6 +320,10 @@ bool Conductor::authenticate(Client& client, const Json& body) {
 
 /// Why `client` may not take part in `job`; empty if it may.
 std::string Conductor::foreign_text(const Client& client, const Job& job) {
+  if (client.ticket) {
+    if (*client.ticket == job.id) return {};
+    return fmt::format("the ticket is for another job than '{}'", job.name);
+  }
   if (client.peer.remote) {
     if (client.tenant == job.tenant) return {};
     return fmt::format("job '{}' does not belong to tenant '{}', whose token was shown", job.name,
@@ -290,6 +337,27 @@ std::string Conductor::foreign_text(const Client& client, const Job& job) {
         job.name);
   if (job.uid == client.peer.uid) return {};
   return fmt::format("job '{}' belongs to another user (uid {})", job.name, job.uid);
+}
+
+/// Why no more workers' connections are taken for the job's owner; empty if they are. A worker has
+/// one, and may be slow to close that of a job that has ended.
+std::string Conductor::crowded_text(const Job& job) const {
+  const uint64_t most = 2 * uint64_t{admission_.quota(job.owner()).workers_max};
+  const auto open = std::ranges::count_if(clients_, [owner = job.owner()](const auto& entry) {
+    return entry.second->account == owner;
+  });
+  if (most == 0 || static_cast<uint64_t>(open) < most) return {};
+  return fmt::format(
+      "tenant '{}' has {} connections open, twice as many as it may have workers "
+      "(tenants: workers_max); close those whose jobs have ended",
+      job.owner(), open);
+}
+
+/// Its job has ended for it.
+void Conductor::part(Client& client) {
+  client.job = nullptr;
+  client.state = Client::State::kEnded;
+  client.since = now_ns();
 }
 
 void Conductor::close_client(int fd) {
@@ -335,45 +403,70 @@ void Conductor::refuse(Client& client, ina_status status, const std::string& tex
 
 // ---- joining
 
+Conductor::Job* Conductor::job_named(const std::string& name) const {
+  const auto found =
+      std::ranges::find_if(jobs_, [&](const auto& job) { return job && job->name == name; });
+  return found == jobs_.end() ? nullptr : found->get();
+}
+
 Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name, uint32_t workers,
                                          uint64_t window_bytes) {
-  for (auto& job : jobs_)
-    if (job && job->name == name) return job.get();
-
-  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
-  if (free == jobs_.end()) {
+  if (Job* job = job_named(name)) return job;
+  if (client.ticket) {
     refuse(client, INA_ERR_REFUSED,
-           fmt::format("job '{}' does not fit: the switch runs {} jobs already (switch.max_jobs)",
-                       name, jobs_.size()));
+           fmt::format("the ticket is for another job than '{}' (INA_JOB)", name));
     return nullptr;
   }
+  SavedJob fresh = new_job(name, workers);
+  fresh.uid = client.peer.uid;
+  fresh.tenant = client.tenant;
+  auto job = admit(fresh, {}, window_bytes, client.peer.text());
+  if (!job) {
+    refuse(client, job.error().status, job.error().text);
+    return nullptr;
+  }
+  offer_jobs();
+  return *job;
+}
+
+/// What a job begins with, but for whose it is.
+SavedJob Conductor::new_job(const std::string& name, uint32_t workers) {
   SavedJob fresh;
   fresh.name = name;
   fresh.id = state_.new_job_id();
   fresh.key = random_u64();
-  fresh.uid = client.peer.uid;
-  fresh.tenant = client.tenant;
   fresh.workers = workers;
   fresh.epoch = state_.epoch_after(0).value();
+  return fresh;
+}
+
+/// Gives a new job its place, and the lanes the job. `request`: what it asks for beside its window.
+Result<Conductor::Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRequest request,
+                                         uint64_t window_bytes, const std::string& who) {
+  const auto refused = [&](ina_status status, const std::string& text) {
+    return fail(status, fmt::format("job '{}' does not fit: {}", fresh.name, text));
+  };
+  if (draining_)
+    return fail(INA_ERR_REFUSED,
+                fmt::format("the switch is drained and takes no new job, such as '{}'; `inactl "
+                            "undrain` would open it again",
+                            fresh.name));
+  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
+  if (free == jobs_.end())
+    return refused(INA_ERR_REFUSED,
+                   fmt::format("the switch runs {} jobs already (switch.max_jobs)", jobs_.size()));
   auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
-  if (auto taken = take_resources(*job, window_bytes); !taken) {
-    refuse(client, taken.error().status,
-           fmt::format("job '{}' does not fit: {}", name, taken.error().text));
-    return nullptr;
-  }
+  if (auto taken = take_resources(*job, std::move(request), window_bytes); !taken)
+    return refused(taken.error().status, taken.error().text);
   if (auto results = make_results(*job); !results) {
     give_back_resources(*job);
-    refuse(client, results.error().status, results.error().text);
-    return nullptr;
+    return tl::unexpected(results.error());
   }
   add_to_lanes(*job, Seq{});
-  spdlog::info(
-      "job admitted job={} id={} workers={} window={} memory_bytes={} peer=\"{}\" "
-      "owner={}",
-      name, value(job->id), workers, job->grant.window, job->memory_bytes, client.peer.text(),
-      job->tenant.empty() ? fmt::format("uid-{}", job->uid) : job->tenant);
+  spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} by=\"{}\" owner={}",
+               job->name, value(job->id), job->workers, job->grant.window, job->grant.memory_bytes,
+               who, job->owner());
   *free = std::move(job);
-  offer_jobs();
   return free->get();
 }
 
@@ -386,8 +479,10 @@ std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_
   job->key = saved.key;
   job->uid = saved.uid;
   job->tenant = saved.tenant;
+  job->ticket = saved.ticket;
   job->workers = saved.workers;
   job->epoch = saved.epoch;
+  job->payload_key = {random_u64(), random_u64()};
   job->members.resize(saved.workers);
   return job;
 }
@@ -448,6 +543,15 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
     return std::nullopt;
   }
   transport.frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
+  const auto tags = body.value("tags", std::vector<std::string>());
+  if (config_.tags && std::ranges::find(tags, "siphash") == tags.end()) {
+    refuse(client, INA_ERR_VERSION,
+           "this switch takes frames with tags only (security.tag: siphash), which this libina "
+           "does not make: install the version that came with the switch");
+    return std::nullopt;
+  }
+  // A tag proves a frame to one worker.
+  transport.multicast = found->multicast && !config_.tags && body.value("multicast", false);
   const Json& address = body.at("address");
   const auto mac = address.at("mac").get<std::vector<uint8_t>>();
   if (mac.size() != 6) {
@@ -504,7 +608,9 @@ void Conductor::on_join(Client& client, const Json& body) {
         "world sizes of job '{}' differ: rank {} ({}) says {}, {} joined with {}", name, rank,
         client.peer.text(), workers, ranks_text(job->members_present()), job->workers);
     refuse(client, INA_ERR_MISMATCH, text);
-    if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_MISMATCH, text);
+    // An administrator said which it is, or nobody knows who is right.
+    if (job->state == Job::State::kJoining && job->reserved_until == 0)
+      end_job(*job, INA_ERR_MISMATCH, text);
     return;
   }
   Job::Worker& worker = job->members[static_cast<size_t>(rank)];
@@ -513,8 +619,10 @@ void Conductor::on_join(Client& client, const Json& body) {
     const std::string text = fmt::format("rank {} of job '{}' was joined {} and now again by {}",
                                          rank, name, holder, client.peer.text());
     refuse(client, INA_ERR_RANK_TAKEN, text);
-    // While the job gathers, nobody can tell which of the two is meant; a running job goes on.
-    if (job->state == Job::State::kJoining) end_job(*job, INA_ERR_RANK_TAKEN, text);
+    // While the job gathers, nobody can tell which of the two is meant; a running job goes on, and
+    // so does one that an administrator made.
+    if (job->state == Job::State::kJoining && job->reserved_until == 0)
+      end_job(*job, INA_ERR_RANK_TAKEN, text);
     return;
   }
 
@@ -523,6 +631,8 @@ void Conductor::on_join(Client& client, const Json& body) {
 
 /// Gives the worker its place.
 void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport& transport) {
+  if (const std::string text = crowded_text(job); !text.empty())
+    return refuse(client, INA_ERR_REFUSED, text);
   Job::Worker& worker = job.members[value(rank)];
   Json reply = {{"type", "joined"},
                 {"library", INA_PROJECT_VERSION},
@@ -549,10 +659,24 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
   } else {
     worker.address = transport.address;
     worker.frame_port = transport.frame_port;
+    worker.multicast = transport.multicast;
+    const auto json = [](const wire::Address& of) {
+      return Json{{"mac", of.mac}, {"ip", of.ip}, {"udp_port", of.udp_port}};
+    };
     const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
-    reply["address"] = {{"mac", ours.mac}, {"ip", ours.ip}, {"udp_port", ours.udp_port}};
+    reply["address"] = json(ours);
+    if (worker.multicast) reply["group"] = json(wire::group_of(job.id, ours.udp_port));
+    worker.tag_keys.reset();
+    if (config_.tags) {
+      worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
+      const auto words = [](const wire::SipKey& key) { return std::array{key.k0, key.k1}; };
+      reply["tag"] = {{"algorithm", "siphash"},
+                      {"key", words(worker.tag_keys->frame)},
+                      {"payload_key", words(worker.tag_keys->payload)}};
+    }
   }
   worker.client = &client;
+  client.account = job.owner();
   client.job = &job;
   client.rank = rank;
   client.state = Client::State::kJoined;
@@ -588,6 +712,7 @@ void Conductor::on_gathered(Job& job) {
   if (job.state == Job::State::kRejoining) return on_rejoined(job);
   if (job.state != Job::State::kJoining) return;
   job.state = Job::State::kRunning;
+  job.reserved_until = 0;
   // On disk before anybody may start: a worker that runs must be known after a restart.
   save(job);
   spdlog::info("job running job={} id={} epoch={} workers={}", job.name, value(job.id), job.epoch,
@@ -604,9 +729,11 @@ Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
                  command.rank = rank;
                  command.session = worker.session.get();
                  command.frame_port = worker.frame_port;
+                 command.multicast = worker.multicast;
                  command.spec.id = job.id;
                  command.job_key = job.key;
                  if (worker.address) command.address = *worker.address;
+                 command.tag_keys = worker.tag_keys;
                });
   for (const auto& command : commands)
     if (!command->error.empty()) return fail(INA_ERR_REFUSED, command->error);
@@ -644,8 +771,7 @@ void Conductor::on_leave(Client& client) {
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "left"}});
-    member.client->state = Client::State::kEnded;
-    member.client->job = nullptr;
+    part(*member.client);
     member.client = nullptr;
   }
   spdlog::info("job ended job={} id={}", job.name, value(job.id));
@@ -657,8 +783,7 @@ void Conductor::worker_gone(Client& client) {
   Job& job = *client.job;
   Job::Worker& worker = job.members[value(client.rank)];
   const bool leaving = client.state == Client::State::kLeaving;
-  client.job = nullptr;
-  client.state = Client::State::kEnded;
+  part(client);
   worker.client = nullptr;
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) {
     if (worker.attached && job.state == Job::State::kJoining)
@@ -680,13 +805,18 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
   spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
                static_cast<int>(status), text);
   forget(job);
+  tell_end(job, status, text);
+  remove_job(job);
+}
+
+/// Tells the workers. They have no job any more.
+void Conductor::tell_end(Job& job, ina_status status, const std::string& text) {
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
     send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});
-    member.client->state = Client::State::kEnded;
-    member.client->job = nullptr;
+    part(*member.client);
+    member.client = nullptr;
   }
-  remove_job(job);
 }
 
 void Conductor::remove_job(Job& job) {

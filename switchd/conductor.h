@@ -14,6 +14,7 @@
 #include "control/socket.h"
 #include "control/tokens.h"
 #include "scheduler/admission.h"
+#include "admin/requests.h"
 #include "switchd/lane.h"
 #include "switchd/state_file.h"
 
@@ -22,6 +23,7 @@ namespace ina::switchd {
 struct FramePortInfo {
   std::string name;
   wire::Address address;
+  bool multicast = false;  ///< results are sent to groups
 };
 
 struct ConductorConfig {
@@ -46,8 +48,11 @@ struct ConductorConfig {
   uint32_t slots_ceiling = 0;  ///< 0: all
   uint8_t priority_max = 255;
   uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
+  std::vector<scheduler::TenantQuota> tenants;
+  scheduler::TenantQuota other_tenants;  ///< of each that is not in `tenants`
   int64_t rto_min_us = 2'000;
   int64_t rto_max_us = 200'000;
+  bool tags = false;  ///< frames carry tags
   bool ecn = true;
   bool aggregator_window = false;
   IdleMode idle = IdleMode::kAuto;
@@ -73,6 +78,10 @@ class Conductor {
   void run();
   /// From any thread or signal handler.
   void stop();
+  /// Reads the token file again. From any thread or signal handler.
+  void reload();
+  /// For administrators, from other threads.
+  admin::Queue& admin() { return admin_; }
   /// Where workers on other hosts join, after open(); 0: nowhere.
   uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
 
@@ -93,17 +102,22 @@ class Conductor {
   void handle(Client& client, control::Received& received);
   bool authenticate(Client& client, const Json& body);
   static std::string foreign_text(const Client& client, const Job& job);
+  std::string crowded_text(const Job& job) const;
+  static void part(Client& client);
   void watch_output(Client& client);
   void close_client(int fd);
 
   void on_join(Client& client, const Json& body);
   Job* find_or_admit(Client& client, const std::string& name, uint32_t workers,
                      uint64_t window_bytes);
+  Result<Job*> admit(const SavedJob& fresh, scheduler::JobRequest request, uint64_t window_bytes,
+                     const std::string& who);
+  SavedJob new_job(const std::string& name, uint32_t workers);
   bool check_version(Client& client, const Json& body);
   std::optional<Transport> transport_of(Client& client, const Json& body);
   void answer_join(Client& client, Job& job, Rank rank, const Transport& transport);
 
-  Result<void> take_resources(Job& job, uint64_t window_bytes);
+  Result<void> take_resources(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
   Result<void> retake_resources(Job& job, const SavedJob& saved);
   Result<void> take_memory(Job& job);
   void give_back_resources(Job& job);
@@ -142,6 +156,21 @@ class Conductor {
   void add_to_lanes(Job& job, Seq start);
   Result<void> attach_to_lanes(Job& job, Rank rank);
 
+  // Administration, in administration.cc.
+  admin::Answer administer(const admin::Request& request, const std::string& who);
+  admin::Answer carry_out(const admin::CreateJob& request, const std::string& who);
+  admin::Answer carry_out(const admin::AbortJob& request, const std::string& who);
+  admin::Answer carry_out(const admin::KickWorker& request, const std::string& who);
+  admin::Answer carry_out(const admin::Drain& request, const std::string& who);
+  admin::Answer carry_out(const admin::Undrain& request, const std::string& who);
+  admin::Answer carry_out(const admin::GetDrain& request, const std::string& who);
+  admin::Answer carry_out(const admin::GetStatus& request, const std::string& who);
+  admin::Answer carry_out(const admin::Reload& request, const std::string& who);
+  Result<size_t> load_tokens();
+  Job* job_named(const std::string& name) const;
+  bool check_ticket(Client& client, const Json& body);
+  void end_overdue_reservations(Nanos now);
+
   // Fallback servers: switchd/fallback_server.cc.
   void handle_server(Client& client, control::Received& received, const std::string& type);
   void on_serve(Client& client, const Json& body);
@@ -157,6 +186,7 @@ class Conductor {
   void worker_gone(Client& client);
   void tell_missing(Job& job);
   void end_job(Job& job, ina_status status, const std::string& text);
+  void tell_end(Job& job, ina_status status, const std::string& text);
   void remove_job(Job& job);
   std::string waiting_text(Job& job);
   std::optional<aggregator::Waiting> oldest_waiting(const Job& job);
@@ -167,19 +197,21 @@ class Conductor {
   std::vector<std::unique_ptr<LaneCommand>> on_lanes(LaneCommand::Kind kind, Prepare&& prepare);
   Json status_json();
   Json job_json(Job& job);
+  Json tenants_json() const;
 
   ConductorConfig config_;
   StateFile state_;
   std::vector<LaneLink*> lanes_;
-  scheduler::StaticAdmission pools_;
-  scheduler::SharedAdmission shared_;
-  scheduler::MemoryBudget memory_;
+  scheduler::Admission admission_;
   Fd epoll_;
   Fd stop_event_;
+  Fd reload_event_;
   Fd lane_event_;
   std::optional<control::Listener> listener_;
   std::optional<control::Listener> tcp_listener_;
   std::optional<control::TokenTable> tokens_;
+  admin::Queue admin_;
+  bool draining_ = false;
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int>
       to_close_;  ///< closed after the current event, so that handlers may keep references

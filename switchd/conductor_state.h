@@ -30,9 +30,11 @@ struct Conductor::Client {
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;
   control::PeerCredentials peer;
-  std::string tenant;            ///< over TCP: whose token it showed; empty before
+  std::string tenant;            ///< over TCP: whose token or ticket it showed; empty before
+  std::optional<JobId> ticket;   ///< it showed the ticket of this job, and may join no other
   bool watching_output = false;  ///< for room in the socket, because something waits for it
-  Nanos connected = 0;
+  Nanos since = 0;               ///< when it connected; kEnded: when its job ended
+  std::string account;           ///< owner() of the job that it joined, also when that has ended
   State state = State::kNew;
   Role role = Role::kWorker;
   bool wants_job = false;  ///< kServer: it asked for the next job and none was there
@@ -46,6 +48,7 @@ struct Conductor::Transport {
   bool takes_buffers = false;  ///< reads results where a result buffer has them
   uint32_t frame_port = 0;
   std::optional<wire::Address> address;  ///< on an Ethernet port
+  bool multicast = false;                ///< results by the job's group
 };
 
 struct Conductor::Job {
@@ -58,6 +61,8 @@ struct Conductor::Job {
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
     bool takes_buffers = false;
+    std::optional<wire::TagKeys> tag_keys;  ///< on an Ethernet port, if frames carry tags
+    bool multicast = false;
     bool attached = false;
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
@@ -75,11 +80,11 @@ struct Conductor::Job {
   JobId id{};
   uint32_t epoch = 0;
   uint64_t key = 0;
+  wire::SipKey payload_key;  ///< of tags; as new as this process, as the workers' own are
   uid_t uid = 0;
   std::string tenant;  ///< whose it is, if it was made over TCP; else empty, and it is `uid`'s
   uint32_t workers = 0;
   scheduler::Grant grant;
-  uint64_t memory_bytes = 0;
   uint32_t instance = 0;                      ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< likewise
@@ -89,6 +94,10 @@ struct Conductor::Job {
   std::vector<ResultBuffer> result_buffers;  ///< by first unit
   /// In kRejoining: how many requests for one the worker that is furthest had answered.
   uint64_t buffers_shared = 0;
+  /// Made by an administrator: whoever shows this may join. Else empty.
+  std::string ticket;
+  Nanos reserved_until = 0;  ///< in kJoining: the job waits for its workers until then; 0: no
+                             ///< longer than one of them is there
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
   Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
@@ -96,6 +105,8 @@ struct Conductor::Job {
   Worker fallback;       ///< a fallback server's place; home dedicated only
   bool offered = false;  ///< the fallback server that is connected was told of it
 
+  /// To whose account it goes.
+  std::string owner() const { return tenant.empty() ? fmt::format("uid:{}", uid) : tenant; }
   Bitmap bits(auto&& has) const {
     Bitmap bits = 0;
     for (uint32_t rank = 0; rank < workers; ++rank)

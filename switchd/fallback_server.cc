@@ -203,8 +203,7 @@ void Conductor::fallback_gone(Client& client) {
 void Conductor::release_fallback(Job& job) {
   if (!job.fallback.client) return;
   send(*job.fallback.client, {{"type", "left"}});
-  job.fallback.client->state = Client::State::kEnded;
-  job.fallback.client->job = nullptr;
+  part(*job.fallback.client);
   job.fallback.client = nullptr;
 }
 

@@ -83,7 +83,7 @@ class Forwarding {
         ports_[decision.port]->send_transit(frame);
         break;
       case To::kAllOthers: {
-        uint64_t to = bridge_.others_up(ingress);
+        uint64_t to = bridge_.others_up(ingress, frame.addresses.vlan);
         from.hand_over_to_all(frame, static_cast<uint16_t>(std::popcount(to)));
         for (; to != 0; to &= to - 1)
           ports_[static_cast<size_t>(std::countr_zero(to))]->send_transit(frame);

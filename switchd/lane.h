@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <vector>
@@ -34,7 +35,7 @@ struct LaneCounters {
 /// What an Ethernet port counts beyond io::PortCounters.
 struct FramePortSnapshot {
   io::EthdevCounters counters;
-  bool link_up = false;
+  bool link_up = false;  ///< lane 0 alone knows
 };
 
 struct BridgeSnapshot {
@@ -78,7 +79,9 @@ struct LaneCommand {
   io::shm::WorkerSession* session = nullptr;  // kAttachShm
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
   wire::Address address;                      // kAttachFrame
+  bool multicast = false;                     // kAttachFrame: results come to its group
   uint64_t job_key = 0;                       // kAttachFrame
+  std::optional<wire::TagKeys> tag_keys;      // kAttachFrame
   uint32_t number = 0;                        // kSetRegistered
   std::span<const std::byte> memory;          // kSetRegistered
   aggregator::ResultBuffer result_buffer;     // kAddResultBuffer, kRemoveResultBuffer
@@ -144,7 +147,7 @@ struct LaneConfig {
   aggregator::Shape shape;
   uint32_t max_endpoints = 4096;
   bool ecn = true;                             ///< mark what goes to a worker that lags behind
-  std::optional<bridge::BridgeConfig> bridge;  ///< none: frames for others are dropped
+  std::optional<bridge::BridgeConfig> bridge;  ///< lane 0; none: frames for others are dropped
 };
 
 /// Stands for Ethernet ports in a build without DPDK; never made.
@@ -152,15 +155,20 @@ struct NoFramePort {
   size_t rx_burst(std::span<io::RxPacket>) { return 0; }
   void rx_release() {}
   bool tx(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) { return false; }
+  bool tx_to_group(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) {
+    return false;
+  }
   void tx_flush() {}
   const io::PortCounters& counters() const { return counters_; }
-  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank) {
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
+                                 const std::optional<wire::TagKeys>&) {
     return fail(INA_ERR_UNSUPPORTED, "this build has no Ethernet ports");
   }
   void unbind(io::EndpointIndex) {}
   const io::EthdevCounters& ethdev_counters() const { return ethdev_counters_; }
   wire::Address address() const { return {}; }
   bool link_up() { return false; }
+  bool take_moved() { return false; }
   struct Transit {
     bridge::Addresses addresses;
     void* buffer = nullptr;
@@ -186,6 +194,7 @@ class Lane {
         aggregator_(config.shape, rows),
         shm_(config.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
+        turns_(frame_ports_.size(), config.burst),
         jobs_(config.shape.max_jobs),
         packets_(config.burst),
         verdicts_(config.burst) {
@@ -214,20 +223,26 @@ class Lane {
   bool poll_once() {
     const Nanos now = now_ns();
     ++counters_.polls;
-    size_t handled = poll_port(shm_, now);
-    if (!frame_ports_.empty()) handled += poll_frame_ports(now);
-    if (handled == 0) return false;
-    ++counters_.busy_polls;
+    size_t handled = poll_port(shm_, now, config_.burst);
+    bool moved = false;
+    if (!frame_ports_.empty()) handled += poll_frame_ports(now, moved);
     counters_.packets += handled;
+    if (handled == 0 && !moved) return false;
+    ++counters_.busy_polls;
     return true;
   }
 
  private:
+  /// A burst of last contributions of a few workers is no longer than others; one of 64 would be.
+  static constexpr uint64_t kMostSendsPerPacket = 4;
+
   /// Where a worker is to be found.
   struct Member {
     bool bound = false;
     FramePort* port = nullptr;  ///< nullptr: on the shm port
     io::EndpointIndex endpoint = 0;
+    bool multicast = false;  ///< results for all come to its group
+    bool covered = false;    ///< and are sent there for another worker of the job at this port
   };
   struct JobMembers {
     JobId id{};
@@ -236,9 +251,9 @@ class Lane {
   };
 
   template <class P>
-  size_t poll_port(P& port, Nanos now) {
+  size_t poll_port(P& port, Nanos now, size_t most) {
     const size_t count = aggregator::serve(
-        port, aggregator_, packets_, verdicts_, now,
+        port, aggregator_, std::span(packets_).first(most), verdicts_, now,
         [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
           send(jobs_[job].member[value(rank)], emission);
         },
@@ -253,15 +268,28 @@ class Lane {
     return count;
   }
 
-  size_t poll_frame_ports(Nanos now) {
+  /// Takes a burst from each port in turn. One message may have many sent, to all workers of a job:
+  /// where that makes turns much longer than others, fewer messages are taken in the next.
+  /// `moved`: set if frames of other lanes were passed on.
+  size_t poll_frame_ports(Nanos now, bool& moved) {
     size_t handled = 0;
     if (forwarding_) forwarding_->tick(now);
     for (size_t i = 0; i < frame_ports_.size(); ++i) {
-      handled += poll_port(*frame_ports_[i], now);
+      const uint64_t before = sends_;
+      const size_t count = poll_port(*frame_ports_[i], now, turns_[i]);
+      const uint64_t sent = sends_ - before;
+      const uint64_t most = kMostSendsPerPacket * config_.burst;
+      turns_[i] = static_cast<uint32_t>(
+          sent > most ? std::max<uint64_t>(1, count * most / sent)
+                      : std::min<uint64_t>(config_.burst, uint64_t{turns_[i]} * 2));
+      handled += count;
       if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
     }
     // Also what no message caused: answers, and frames in transit.
-    for (FramePort* port : frame_ports_) port->tx_flush();
+    for (FramePort* port : frame_ports_) {
+      port->tx_flush();
+      moved |= port->take_moved();
+    }
     return handled;
   }
 
@@ -293,11 +321,29 @@ class Lane {
   }
 
   void send(const Member& member, const aggregator::Emission& emission) {
+    ++sends_;
     const std::span<const std::byte> payload(emission.payload, emission.payload_bytes);
-    const bool sent =
-        member.bound && (member.port ? member.port->tx(member.endpoint, emission.message, payload)
-                                     : shm_.tx(member.endpoint, emission.message, payload));
+    const wire::Message& message = emission.message;
+    const bool to_group = member.multicast && emission.to == aggregator::Emission::To::kAll &&
+                          message.type == wire::Type::kResult;
+    if (to_group && member.covered) return;
+    bool sent = false;
+    if (to_group)
+      sent = member.port->tx_to_group(member.endpoint, message, payload);
+    else if (member.bound)
+      sent = member.port ? member.port->tx(member.endpoint, message, payload)
+                         : shm_.tx(member.endpoint, message, payload);
     if (!sent) ++counters_.unsent;
+  }
+
+  /// One worker at each port has its job's results sent to the group of all.
+  static void cover(JobMembers& members) {
+    std::vector<const FramePort*> ports;
+    for (Member& member : members.member) {
+      if (!member.multicast) continue;
+      member.covered = std::ranges::find(ports, member.port) != ports.end();
+      ports.push_back(member.port);
+    }
   }
 
   void execute(LaneCommand& command) {
@@ -319,7 +365,10 @@ class Lane {
         FramePort* port = frame_ports_[command.frame_port];
         attach(command, port,
                port->bind(command.address, command.spec.id, command.job_key, command.job,
-                          command.rank));
+                          command.rank, command.tag_keys));
+        Member& member = jobs_[command.job].member[value(command.rank)];
+        member.multicast = member.bound && command.multicast;
+        cover(jobs_[command.job]);
         break;
       }
       case Kind::kDetach:
@@ -355,7 +404,9 @@ class Lane {
         command.snapshot.ports.assign(1, shm_.counters());
         for (FramePort* port : frame_ports_) {
           command.snapshot.ports.push_back(port->counters());
-          command.snapshot.frame_ports.push_back({port->ethdev_counters(), port->link_up()});
+          // Lane 0 looks after the links.
+          const bool up = config_.lane == 0 && port->link_up();
+          command.snapshot.frame_ports.push_back({port->ethdev_counters(), up});
         }
         if (forwarding_) {
           const bridge::MacTable& table = forwarding_->bridge().table();
@@ -384,6 +435,7 @@ class Lane {
     else
       shm_.detach(member.endpoint);
     member = Member{};
+    cover(jobs_[job]);
   }
 
   void sleep(Nanos timeout_ns) {
@@ -409,6 +461,8 @@ class Lane {
   aggregator::Aggregator aggregator_;
   io::shm::ShmPort shm_;
   std::vector<FramePort*> frame_ports_;
+  std::vector<uint32_t> turns_;  ///< by frame port: most packets to take the next time
+  uint64_t sends_ = 0;
   std::optional<Forwarding<FramePort>> forwarding_;
   std::vector<JobMembers> jobs_;
   std::vector<io::RxPacket> packets_;

@@ -15,6 +15,9 @@
 #include <cstdio>
 #include <memory>
 
+#ifdef INA_HAVE_ADMIN
+#include "admin/server.h"
+#endif
 #include "config/config.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
@@ -30,8 +33,12 @@ constexpr int kExitStart = 1;
 using DaemonLane = Lane<io::EthdevPort>;
 
 Conductor* signalled = nullptr;
-void on_signal(int) {
-  if (signalled) signalled->stop();
+void on_signal(int signal) {
+  if (!signalled) return;
+  if (signal == SIGHUP)
+    signalled->reload();
+  else
+    signalled->stop();
 }
 
 void set_up_log(const config::LogConfig& log) {
@@ -91,24 +98,39 @@ bool is_bridged(const config::Config& config) {
          std::ranges::count(config.ports, config::PortType::kEthdev, &config::PortConfig::type) > 1;
 }
 
+bool may_pass(uint16_t vlan, const config::PortConfig& port) {
+  return port.vlans.empty() || std::ranges::find(port.vlans, vlan) != port.vlans.end();
+}
+
 Result<bridge::BridgeConfig> bridge_config(const config::Config& config) {
   bridge::BridgeConfig bridge;
   bridge.mac_entries = config.bridge.mac_entries;
   bridge.ageing_ns = config.bridge.ageing_us * 1000;
   bridge.storm_limit_frames_per_s = config.bridge.storm_limit_frames_per_s;
+  for (const config::PortConfig& port : config.ports)
+    if (port.type == config::PortType::kEthdev) bridge.vlans.push_back(port.vlans);
   if (::getrandom(&bridge.hash_seed, sizeof(bridge.hash_seed), 0) != sizeof(bridge.hash_seed))
     return fail(INA_ERR_INTERNAL, "no random number from the kernel for the table of addresses");
   return bridge;
 }
 
-Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Config& config) {
-  std::vector<std::unique_ptr<io::EthdevPort>> ports;
+/// A port's parts, by lane.
+using PortLanes = std::vector<std::unique_ptr<io::EthdevPort>>;
+
+/// Whether frames arrive in their lane, or how they get there.
+std::string_view steering_of(const io::EthdevPort& port) {
+  if (port.config().lanes == 1) return "none";
+  return port.steered() ? "rules" : "software";
+}
+
+Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
+  std::vector<PortLanes> ports;
   const bool bridged = is_bridged(config);
-  std::vector<uint32_t> switch_ips;
+  std::vector<io::SwitchAddress> addresses;
   uint32_t queued_buffers = 0;
   for (const config::PortConfig& port : config.ports) {
     if (port.type != config::PortType::kEthdev) continue;
-    switch_ips.push_back(port.ip);
+    addresses.push_back({port.ip, port.vlan});
     queued_buffers += port.tx_descriptors;
   }
   for (const config::PortConfig& port : config.ports) {
@@ -117,28 +139,33 @@ Result<std::vector<std::unique_ptr<io::EthdevPort>>> open_ports(const config::Co
     ethdev.name = port.name;
     ethdev.device = port.device;
     ethdev.ip = port.ip;
+    ethdev.vlan = port.vlan;
     ethdev.udp_port = port.udp_port;
+    ethdev.lanes = static_cast<uint16_t>(config.switchd.lcores);
     ethdev.mtu = port.mtu_bytes;
     ethdev.rx_descriptors = port.rx_descriptors;
     ethdev.tx_descriptors = port.tx_descriptors;
     ethdev.slot_bytes = config.aggregator.slot_bytes;
     ethdev.ecn = config.congestion.ecn;
+    for (const config::HostConfig& host : port.hosts) ethdev.hosts.push_back({host.mac, host.ip});
     if (bridged) {
       ethdev.bridged = true;
-      ethdev.switch_ips = switch_ips;
+      for (const io::SwitchAddress& address : addresses)
+        if (may_pass(address.vlan, port)) ethdev.switch_addresses.push_back(address);
       ethdev.lent_buffers = queued_buffers - port.tx_descriptors;
     }
     auto opened = io::EthdevPort::open(ethdev);
     if (!opened)
       return fail(opened.error().status, "port " + port.name + ": " + opened.error().text);
-    spdlog::info("port open name={} type=ethdev device=\"{}\"", port.name, port.device);
+    spdlog::info("port open name={} type=ethdev device=\"{}\" queues={} steering={}", port.name,
+                 port.device, opened->front()->queues(), steering_of(*opened->front()));
     ports.push_back(std::move(*opened));
   }
   return ports;
 }
 
 ConductorConfig conductor_config(const config::Config& config,
-                                 const std::vector<std::unique_ptr<io::EthdevPort>>& ports) {
+                                 const std::vector<PortLanes>& ports) {
   ConductorConfig c;
   c.socket_path = config.control.socket;
   c.socket_mode = config.control.mode;
@@ -161,8 +188,22 @@ ConductorConfig conductor_config(const config::Config& config,
   c.slots_ceiling = config.jobs.slots_ceiling;
   c.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
   c.memory_bytes = config.jobs.memory_bytes;
+  for (const config::TenantConfig& tenant : config.tenants) {
+    const scheduler::TenantQuota quota{tenant.name,
+                                       tenant.slots_floor,
+                                       tenant.slots_ceiling,
+                                       tenant.jobs_max,
+                                       tenant.workers_max,
+                                       tenant.memory_bytes,
+                                       static_cast<uint8_t>(tenant.priority_max)};
+    if (tenant.name == config::kOtherTenants)
+      c.other_tenants = quota;
+    else
+      c.tenants.push_back(quota);
+  }
   c.rto_min_us = config.recovery.rto_min_us;
   c.rto_max_us = config.recovery.rto_max_us;
+  c.tags = config.security.tag == config::Tag::kSiphash;
   c.ecn = config.congestion.ecn;
   c.aggregator_window = config.congestion.aggregator_window;
   c.has_shm = false;
@@ -171,9 +212,37 @@ ConductorConfig conductor_config(const config::Config& config,
       c.has_shm = true;
       c.shm_name = port.name;
     }
-  for (const auto& port : ports) c.frame_ports.push_back({port->config().name, port->address()});
+  for (const PortLanes& port : ports) {
+    const io::EthdevPort& lane = *port.front();
+    const auto named =
+        std::ranges::find(config.ports, lane.config().name, &config::PortConfig::name);
+    c.frame_ports.push_back(
+        {lane.config().name, lane.address(), named->results == config::Results::kMulticast});
+  }
   return c;
 }
+
+#ifdef INA_HAVE_ADMIN
+/// nullptr: none is wanted.
+Result<std::unique_ptr<admin::Server>> start_admin(const config::Config& config,
+                                                   admin::Queue& queue) {
+  const config::AdminConfig& admin = config.admin;
+  if (!admin.enabled) return nullptr;
+  auto server = admin::Server::start({config.admin_socket_path(), admin.group, admin.listen,
+                                      admin.certificate, admin.key, admin.client_ca},
+                                     queue);
+  if (server)
+    spdlog::info("administrators welcome socket={} listen={}", config.admin_socket_path(),
+                 admin.listen);
+  return server;
+}
+#else
+Result<std::nullptr_t> start_admin(const config::Config& config, admin::Queue&) {
+  if (!config.admin.listen.empty())
+    return fail(INA_ERR_UNSUPPORTED, "admin.listen: this ina-switchd was built without gRPC");
+  return nullptr;
+}
+#endif
 
 /// Everything between a valid configuration and the end; errors are whole sentences.
 Result<void> serve(const config::Config& config) {
@@ -186,9 +255,6 @@ Result<void> serve(const config::Config& config) {
   auto ports = open_ports(config);
   if (!ports) return tl::unexpected(ports.error());
   eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
-  std::vector<io::EthdevPort*> raw_ports;
-  for (const auto& port : *ports) raw_ports.push_back(port.get());
-
   std::vector<Mapping> rows;
   std::vector<std::unique_ptr<LaneLink>> links;
   std::vector<LaneLink*> raw_links;
@@ -199,7 +265,7 @@ Result<void> serve(const config::Config& config) {
     lane.burst = config.switchd.burst;
     lane.idle = static_cast<IdleMode>(config.switchd.idle);
     lane.ecn = config.congestion.ecn;
-    if (is_bridged(config)) {
+    if (i == 0 && is_bridged(config)) {
       auto bridge = bridge_config(config);
       if (!bridge) return tl::unexpected(bridge.error());
       lane.bridge = *bridge;
@@ -223,17 +289,22 @@ Result<void> serve(const config::Config& config) {
     rows.push_back(std::move(*memory));
     links.push_back(std::make_unique<LaneLink>());
     raw_links.push_back(links.back().get());
+    std::vector<io::EthdevPort*> lane_ports;
+    for (const PortLanes& port : *ports) lane_ports.push_back(port[i].get());
     lane_objects.push_back(std::make_unique<DaemonLane>(
-        lane, std::span(rows.back().data(), rows.back().size()), *links.back(), raw_ports));
+        lane, std::span(rows.back().data(), rows.back().size()), *links.back(), lane_ports));
   }
 
   Conductor conductor(conductor_config(config, *ports), std::move(*state), raw_links);
   if (auto opened = conductor.open(); !opened) return opened;
+  auto administration = start_admin(config, conductor.admin());
+  if (!administration) return tl::unexpected(administration.error());
   signalled = &conductor;
   struct sigaction action {};
   action.sa_handler = on_signal;
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGHUP, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 
   uint32_t next = 0;
@@ -254,6 +325,7 @@ Result<void> serve(const config::Config& config) {
   conductor.run();
 
   signalled = nullptr;
+  *administration = nullptr;
   for (LaneLink* link : raw_links) {
     LaneCommand stop;
     stop.kind = LaneCommand::Kind::kStop;

@@ -3,10 +3,23 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
+
+namespace {
+
+constexpr Nanos kSecondNs = 1'000'000'000;
+
+/// The clock of this boot of the machine as one that goes on over it.
+int64_t reserved_until_s(Nanos until) {
+  if (until == 0) return 0;
+  return ::time(nullptr) + (until - now_ns()) / kSecondNs;
+}
+
+}  // namespace
 
 void Conductor::restore_jobs() {
   const Nanos deadline = now_ns() + config_.rejoin_timeout_ns;
@@ -34,8 +47,15 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
     return drop(!epoch ? epoch.error().text : results.error().text);
   }
   job->epoch = *epoch;
-  job->state = Job::State::kRejoining;
-  job->rejoin_deadline = deadline;
+  if (saved.reserved_until != 0) {
+    const int64_t left_s = saved.reserved_until - ::time(nullptr);
+    job->reserved_until =
+        now_ns() + std::clamp<int64_t>(left_s, 0, admin::kMaxTtlNs / kSecondNs) * kSecondNs;
+    add_to_lanes(*job, Seq{});
+  } else {
+    job->state = Job::State::kRejoining;
+    job->rejoin_deadline = deadline;
+  }
   spdlog::info("job waits for its workers job={} id={} epoch={} workers={}", job->name, saved.id,
                job->epoch, job->workers);
   save(*job);
@@ -83,8 +103,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   Job::Worker& worker = job.members[rank];
   if (Client* before = worker.client) {
     // A worker that holds the key and starts over: its old connection is about to be closed.
-    before->job = nullptr;
-    before->state = Client::State::kEnded;
+    part(*before);
     to_close_.insert(before->connection.fd());
     worker = Job::Worker{};
   }
@@ -143,7 +162,12 @@ void Conductor::save(const Job& job) {
                                  .window = job.grant.window,
                                  .first_slot = job.grant.first_slot,
                                  .slots_per_lane = job.grant.slots_per_lane,
-                                 .tenant = job.tenant});
+                                 .tenant = job.tenant,
+                                 .floor_per_lane = job.grant.floor_per_lane,
+                                 .ceiling_per_lane = job.grant.ceiling_per_lane,
+                                 .priority_max = job.grant.priority_max,
+                                 .ticket = job.ticket,
+                                 .reserved_until = reserved_until_s(job.reserved_until)});
   if (!saved) spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
 }
 

@@ -30,13 +30,15 @@ io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_by
 
 /// Decides window, slots and memory of a job, whose number of workers is known. Whatever was taken
 /// is given back by give_back_resources().
-Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
+/// `request`: what the job asks for, beside its window.
+Result<void> Conductor::take_resources(Job& job, scheduler::JobRequest request,
+                                       uint64_t window_bytes) {
   const uint64_t wanted =
       window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
-  const uint64_t window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
-  auto grant = config_.fixed_slots()
-                   ? pools_.admit(config_.slots_per_job, window)
-                   : shared_.admit(window, config_.slots_floor, config_.slots_ceiling);
+  request.tenant = job.owner();
+  request.workers = job.workers;
+  request.window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
+  auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
   return take_memory(job);
@@ -44,13 +46,14 @@ Result<void> Conductor::take_resources(Job& job, uint64_t window_bytes) {
 
 /// What a job had that ran when the last switch ended: the regions' sizes follow from its window.
 Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
-  job.grant = {saved.first_slot, saved.slots_per_lane, saved.window};
-  if (config_.fixed_slots()) {
-    if (!pools_.reserve(job.grant))
-      return fail(INA_ERR_REFUSED, "its slots are not there any more: aggregator.slots");
-    return take_memory(job);
-  }
-  auto grant = shared_.admit(saved.window, config_.slots_floor, config_.slots_ceiling);
+  const scheduler::JobRequest request{
+      .tenant = job.owner(), .workers = saved.workers, .window = saved.window};
+  // Switches before this one did not write down what they promised of shared slots.
+  const bool known = config_.fixed_slots() || saved.ceiling_per_lane != 0;
+  auto grant = known ? admission_.readmit(request, {saved.first_slot, saved.slots_per_lane,
+                                                    saved.window, saved.floor_per_lane,
+                                                    saved.ceiling_per_lane, saved.priority_max})
+                     : admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
   return take_memory(job);
@@ -68,22 +71,17 @@ Result<void> Conductor::take_memory(Job& job) {
                    (seen_words * sizeof(Bitmap) + ring * sizeof(uint64_t)) * lanes;
   if (config_.home == Home::kSpill)
     bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
-  if (auto taken = memory_.take(bytes); !taken) {
+  if (auto taken = admission_.take_memory(job.owner(), job.grant, bytes); !taken) {
     give_back_resources(job);
     return fail(INA_ERR_REFUSED, taken.error());
   }
-  job.memory_bytes = bytes;
   job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
   job.placed.assign(lanes, std::vector<uint64_t>(ring));
   return {};
 }
 
 void Conductor::give_back_resources(Job& job) {
-  if (config_.fixed_slots())
-    pools_.release(job.grant);
-  else
-    shared_.release(job.grant);
-  memory_.give_back(job.memory_bytes);
+  admission_.release(job.owner(), job.workers, job.grant);
 }
 
 aggregator::FallbackConfig Conductor::spill_config(const Job& job, uint32_t lane, Seq start) const {
@@ -111,7 +109,7 @@ void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpe
   spec.start = start;
   spec.rejoined = job.state == Job::State::kRejoining;
   spec.results = job.results.map.data();
-  spec.priority_max = config_.priority_max;
+  spec.priority_max = job.grant.priority_max;
   spec.home = config_.home;
   spec.instance = job.instance;
   std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
@@ -139,7 +137,7 @@ void Conductor::add_rules(const Job& job, Json& joined) const {
   joined["rto_max_us"] = config_.rto_max_us;
   joined["ecn"] = config_.ecn;
   joined["aggregator_window"] = config_.aggregator_window;
-  joined["priority_max"] = config_.priority_max;
+  joined["priority_max"] = job.grant.priority_max;
 }
 
 }  // namespace ina::switchd

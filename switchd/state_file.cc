@@ -73,7 +73,12 @@ Json to_json(const SavedJob& job) {
           {"window", job.window},
           {"first_slot", job.first_slot},
           {"slots_per_lane", job.slots_per_lane},
-          {"tenant", job.tenant}};
+          {"tenant", job.tenant},
+          {"floor_per_lane", job.floor_per_lane},
+          {"ceiling_per_lane", job.ceiling_per_lane},
+          {"priority_max", job.priority_max},
+          {"ticket", job.ticket},
+          {"reserved_until", job.reserved_until}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -100,9 +105,18 @@ SavedJob job_of(const Json& json) {
   job.window = number<uint32_t>(json, "window", 1, UINT32_MAX);
   job.first_slot = number<uint32_t>(json, "first_slot", 0, UINT32_MAX);
   job.slots_per_lane = number<uint32_t>(json, "slots_per_lane", 0, UINT32_MAX);
-  // Not in the files of switches that knew the unix socket alone.
+  // What follows is not in the files of earlier switches.
   if (json.contains("tenant")) job.tenant = json.at("tenant").get<std::string>();
   if (job.tenant.size() > 31) throw std::runtime_error("a tenant has more than 31 characters");
+  if (json.contains("ceiling_per_lane")) {
+    job.floor_per_lane = number<uint32_t>(json, "floor_per_lane", 0, UINT32_MAX);
+    job.ceiling_per_lane = number<uint32_t>(json, "ceiling_per_lane", 0, UINT32_MAX);
+    job.priority_max = number<uint8_t>(json, "priority_max", 1, UINT8_MAX);
+  }
+  if (json.contains("ticket")) {
+    job.ticket = json.at("ticket").get<std::string>();
+    job.reserved_until = number<int64_t>(json, "reserved_until", 0, INT64_MAX);
+  }
   return job;
 }
 

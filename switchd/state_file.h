@@ -15,7 +15,8 @@
 
 namespace ina::switchd {
 
-/// A running job as the file holds it: what it takes to let its workers in again.
+/// A running job as the file holds it: what it takes to let its workers in again. Or one that an
+/// administrator made, whose workers have not come yet.
 struct SavedJob {
   std::string name;
   uint32_t id = 0;
@@ -30,6 +31,12 @@ struct SavedJob {
   uint32_t first_slot = 0;
   uint32_t slots_per_lane = 0;
   std::string tenant = {};  ///< of a job made over TCP: whose it is, instead of `uid`
+  // Of shared slots; ceiling 0: a switch that did not know these yet wrote the file.
+  uint32_t floor_per_lane = 0;
+  uint32_t ceiling_per_lane = 0;
+  uint8_t priority_max = 255;
+  std::string ticket = {};     ///< of a job that an administrator made
+  int64_t reserved_until = 0;  ///< seconds since 1970 (UTC); 0: the job has begun
   bool operator==(const SavedJob&) const = default;
 };
 

@@ -2,8 +2,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -14,8 +12,14 @@ void Conductor::on_status(Client& client) {
     // The names of other tenants' jobs are none of its business.
     Json own = Json::array();
     for (Json& job : status["jobs"])
-      if (job.value("tenant", "") == client.tenant) own.push_back(std::move(job));
+      if (client.ticket ? job["id"] == value(*client.ticket)
+                        : job.value("tenant", "") == client.tenant)
+        own.push_back(std::move(job));
     status["jobs"] = std::move(own);
+    Json tenants = Json::array();
+    for (Json& tenant : status["tenants"])
+      if (!client.ticket && tenant["name"] == client.tenant) tenants.push_back(std::move(tenant));
+    status["tenants"] = std::move(tenants);
     return send(client, {{"type", "status"}, {"status", std::move(status)}});
   }
   const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -40,7 +44,6 @@ Conductor::Json Conductor::status_json() {
   Json lanes = Json::array();
   aggregator::Counters total;
   std::vector<io::PortCounters> ports(1 + config_.frame_ports.size());
-  // An Ethernet port has one queue, so one lane.
   std::vector<FramePortSnapshot> frame_ports(config_.frame_ports.size());
   std::optional<BridgeSnapshot> bridge;
   uint64_t unsent = 0;
@@ -81,13 +84,11 @@ Conductor::Json Conductor::status_json() {
       ports[p].tx_bytes += s.ports[p].tx_bytes;
       add_drops(ports[p].drops, s.ports[p].drops);
     }
-    if (i == 0) {
-      std::ranges::copy_n(
-          s.frame_ports.begin(),
-          static_cast<ptrdiff_t>(std::min(s.frame_ports.size(), frame_ports.size())),
-          frame_ports.begin());
-      bridge = s.bridge;
+    for (size_t p = 0; p < frame_ports.size() && p < s.frame_ports.size(); ++p) {
+      add(frame_ports[p].counters, s.frame_ports[p].counters);
+      frame_ports[p].link_up |= s.frame_ports[p].link_up;
     }
+    if (s.bridge) bridge = s.bridge;
   }
   Json port_list = Json::array();
   for (size_t p = 0; p < ports.size(); ++p) {
@@ -110,7 +111,9 @@ Conductor::Json Conductor::status_json() {
                              {"flood_copies", counters.flood_copies},
                              {"bridged_sent", counters.bridged_sent},
                              {"bridged_sent_bytes", counters.bridged_sent_bytes},
-                             {"bridged_lost", counters.bridged_lost}});
+                             {"bridged_lost", counters.bridged_lost},
+                             {"handed_over", counters.handed_over},
+                             {"tx_handed_over", counters.tx_handed_over}});
   }
   Json bridge_json = nullptr;
   if (bridge)
@@ -141,6 +144,7 @@ Conductor::Json Conductor::status_json() {
   }
   return {{"version", INA_PROJECT_VERSION},
           {"boots", state_.boots()},
+          {"draining", draining_},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
           {"ports", port_list},
           {"bridge", bridge_json},
@@ -148,12 +152,11 @@ Conductor::Json Conductor::status_json() {
           {"aggregator",
            {{"policy", config_.policy},
             {"home", std::string(name(config_.home))},
-            {"slots", pools_.slots_total()},
+            {"slots", admission_.slots_total()},
             {"slot_bytes", config_.slot_bytes},
-            {"slots_reserved",
-             config_.fixed_slots() ? pools_.slots_reserved() : shared_.slots_reserved()},
-            {"memory_bytes", memory_.total()},
-            {"memory_used_bytes", memory_.used()},
+            {"slots_reserved", admission_.slots_reserved()},
+            {"memory_bytes", admission_.memory().total()},
+            {"memory_used_bytes", admission_.memory().used()},
             {"slots_used", total.slots_used},
             {"slots_used_peak", total.slots_used_peak},
             {"packets", total.packets},
@@ -174,7 +177,31 @@ Conductor::Json Conductor::status_json() {
             {"contributions_in_results", total.contributions_in_results},
             {"contributions_discarded", total.contributions_discarded},
             {"drops", drops_json(total.drops)}}},
+          {"tenants", tenants_json()},
           {"jobs", jobs}};
+}
+
+/// Those that have jobs, or a quota of their own. In quotas 0 is no limit.
+Conductor::Json Conductor::tenants_json() const {
+  Json tenants = Json::array();
+  for (const std::string& name : admission_.tenants()) {
+    const scheduler::TenantUse use = admission_.use(name);
+    const scheduler::TenantQuota& quota = admission_.quota(name);
+    tenants.push_back({{"name", name},
+                       {"jobs", use.jobs},
+                       {"workers", use.workers},
+                       {"slots_floor", use.slots_floor},
+                       {"slots_ceiling", use.slots_ceiling},
+                       {"memory_bytes", use.memory_bytes},
+                       {"quota",
+                        {{"slots_floor", quota.slots_floor},
+                         {"slots_ceiling", quota.slots_ceiling},
+                         {"jobs_max", quota.jobs_max},
+                         {"workers_max", quota.workers_max},
+                         {"memory_bytes", quota.memory_bytes},
+                         {"priority_max", quota.priority_max}}}});
+  }
+  return tenants;
 }
 
 Conductor::Json Conductor::job_json(Job& job) {
@@ -189,8 +216,12 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
                {"state", kStates[static_cast<size_t>(job.state)]},
                {"window", job.grant.window},
-               {"memory_bytes", job.memory_bytes}};
+               {"memory_bytes", job.grant.memory_bytes},
+               {"priority_max", job.grant.priority_max}};
+  json["owner"] = job.owner();
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
+  if (job.reserved_until != 0)
+    json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
   if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
   if (config_.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;

@@ -13,6 +13,7 @@
   X(kNotIna, "not_ina", "not an INA frame: ethertype, protocol, UDP port or magic")   \
   X(kIpFragment, "ip_fragment", "fragmented IPv4 datagram")                           \
   X(kIpChecksum, "ip_checksum", "IPv4 header checksum does not match")                \
+  X(kUdpChecksum, "udp_checksum", "UDP checksum does not match, says the device")     \
   X(kVersion, "version", "protocol version not spoken here")                          \
   X(kCrc, "crc", "CRC32C over header and payload does not match")                     \
   /* message: found by validation */                                                  \
@@ -25,6 +26,7 @@
   /* binding: who may say it */                                                       \
   X(kUnknownSource, "unknown_source", "no worker is bound to this port and address")  \
   X(kBadJob, "bad_job", "job identifier or job key does not match the binding")       \
+  X(kBadTag, "bad_tag", "tag is not what the keys of the worker make of the frame")   \
   X(kStaleEpoch, "stale_epoch", "older epoch of the job")                             \
   X(kFutureEpoch, "future_epoch", "epoch that the job has not reached")               \
   /* protocol */                                                                      \
@@ -36,8 +38,13 @@
   X(kOldInstance, "old_instance", "said by an earlier life of the fallback")          \
   X(kMismatch, "mismatch", "operation differs between the workers of a job")          \
   X(kJobAborted, "job_aborted", "the job was aborted and waits to be removed")        \
+  /* lanes */                                                                         \
+  X(kHandOverFull, "handover_full", "the ring to the lane that it was for is full")   \
   /* bridge: not for the switch, and not to be passed on */                           \
+  X(kVlan, "vlan", "VLAN that the port is no member of")                              \
   X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
+  X(kForeignSource, "foreign_source",                                                 \
+    "source address of the switch, or of no host of the port's list")                 \
   X(kLinkLocal, "link_local", "group address that no switch passes on")               \
   X(kSamePort, "same_port", "destination lies behind the port that it came in by")    \
   X(kNoPort, "no_port", "no other port has a link")                                   \

@@ -2,8 +2,15 @@
 
 #include <isa-l/crc.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
+#include <new>
 
 namespace ina::wire {
 namespace {
@@ -126,13 +133,44 @@ static_assert(offsetof(InaHeader, instance) == 56);
 static_assert(offsetof(InaHeader, crc32c) == 60);
 static_assert(offsetof(InaHeader, tag) == 64);
 
-struct Headers {
+/// The INA header as little-endian words, in which it is put together, summed up and taken apart:
+/// in registers. A wide load of what narrow stores have just written waits until all stores before
+/// them have reached the cache, and here those go to rings that other cores read.
+class InaWords {
+ public:
+  static InaWords load(std::span<const std::byte> bytes);
+  void store(std::byte* out) const;
+
+  /// The field at this offset of InaHeader; put() is for a field that is still 0.
+  template <class T>
+  T get(size_t offset) const {
+    return static_cast<T>(words_[offset / sizeof(uint64_t)] >> shift(offset));
+  }
+  template <class T>
+  void put(size_t offset, T value) {
+    words_[offset / sizeof(uint64_t)] |= static_cast<uint64_t>(value) << shift(offset);
+  }
+  template <class T>
+  void clear(size_t offset) {
+    words_[offset / sizeof(uint64_t)] &=
+        ~(uint64_t{std::numeric_limits<T>::max()} << shift(offset));
+  }
+  std::span<const uint64_t> words() const { return words_; }
+
+ private:
+  static constexpr size_t shift(size_t offset) { return offset % sizeof(uint64_t) * 8; }
+
+  std::array<uint64_t, kInaHeaderBytes / sizeof(uint64_t)> words_{};
+};
+static_assert(sizeof(InaWords) == kInaHeaderBytes);
+
+struct NetworkHeaders {
   EthernetHeader ethernet;
   Ipv4Header ip;
   UdpHeader udp;
-  InaHeader ina;
 };
-static_assert(sizeof(Headers) == kFrameHeaderBytes);
+static_assert(sizeof(NetworkHeaders) == kFrameHeaderBytes - kInaHeaderBytes);
+static_assert(alignof(NetworkHeaders) == 1);
 
 constexpr uint16_t kEthertypeIpv4 = 0x0800;
 constexpr uint8_t kIpv4NoOptions = 0x45;
@@ -150,14 +188,34 @@ Header load(std::span<const std::byte> bytes) {
   return header;
 }
 
-/// One's complement sum of a header of whole 16-bit words; 0xffff if it holds a right checksum.
+/// A sum of some dozens of 16-bit words as a one's complement sum.
+constexpr uint16_t folded(uint32_t sum) {
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
+}
+
+/// Of a header of whole 16-bit words; 0xffff if it holds a right checksum.
 uint16_t ones_complement_sum(std::span<const std::byte> header) {
   uint32_t sum = 0;
   for (size_t at = 0; at < header.size(); at += sizeof(Be16))
     sum += load<Be16>(header.subspan(at)).get();
-  sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
+  return folded(sum);
 }
+
+#if defined(__x86_64__)
+[[gnu::target("avx")]] void zero_uppers() {
+  _mm256_zeroupper();
+}
+
+/// ISA-L (2.30) leaves the upper parts of vector registers dirty where it uses AVX-512. On Intel
+/// each SSE instruction after that waits for them: 160 ns a frame.
+void after_crc() {
+  static const bool has_avx = __builtin_cpu_supports("avx") != 0;
+  if (has_avx) zero_uppers();
+}
+#else
+void after_crc() {}
+#endif
 
 uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   if (bytes == 0) return state;
@@ -166,68 +224,127 @@ uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
 
-uint32_t crc_of(InaHeader header, std::span<const std::byte> payload) {
-  header.crc32c.set(0);
-  // ISA-L leaves the inversions before and after to its caller.
-  const uint32_t state = crc32c_update(~uint32_t{0}, &header, sizeof header);
-  return ~crc32c_update(state, payload.data(), payload.size());
-}
-
-InaHeader to_wire(const Envelope& envelope, const Message& message) {
-  InaHeader ina;
-  ina.magic.set(kMagic);
-  ina.version = kProtocolVersion;
-  ina.type = static_cast<uint8_t>(message.type);
-  ina.job.set(value(envelope.job));
-  ina.job_key.set(envelope.job_key);
-  ina.epoch.set(message.epoch);
-  ina.seq.set(message.seq);
-  ina.bitmap.set(message.bitmap);
-  ina.operation_elements.set(message.operation_elements);
-  ina.operation.set(message.operation);
-  ina.elements.set(message.elements);
-  ina.dtype = static_cast<uint8_t>(message.dtype);
-  ina.op = static_cast<uint8_t>(message.op);
-  ina.rank = static_cast<uint8_t>(message.rank);
-  ina.priority = message.priority;
-  ina.origin = static_cast<uint8_t>(message.origin);
-  ina.phase = static_cast<uint8_t>(message.phase);
-  ina.flags.set(message.flags);
-  ina.lane = message.lane;
-  ina.collective = static_cast<uint8_t>(message.collective);
-  ina.instance.set(message.instance);
-  ina.crc32c.set(0);
-  ina.tag.set(envelope.tag);
+InaWords InaWords::load(std::span<const std::byte> bytes) {
+  InaWords ina;
+  for (size_t i = 0; i < ina.words_.size(); ++i)
+    ina.words_[i] = wire::load<Le64>(bytes.subspan(i * sizeof(uint64_t))).get();
   return ina;
 }
 
-/// With its CRC.
-InaHeader sealed(const Envelope& envelope, const Message& message,
-                 std::span<const std::byte> payload) {
-  InaHeader ina = to_wire(envelope, message);
-  ina.crc32c.set(crc_of(ina, payload));
+void InaWords::store(std::byte* out) const {
+  for (const uint64_t word : words_) {
+    Le64 raw;
+    raw.set(word);
+    std::memcpy(out, &raw, sizeof raw);
+    out += sizeof raw;
+  }
+}
+
+#if defined(__x86_64__)
+const bool kHasCrcInstruction = __builtin_cpu_supports("sse4.2") != 0;
+
+[[gnu::target("sse4.2")]] uint32_t crc32c_by_instruction(uint64_t state,
+                                                         std::span<const uint64_t> words) {
+  for (const uint64_t word : words) state = __builtin_ia32_crc32di(state, word);
+  return static_cast<uint32_t>(state);
+}
+#else
+constexpr bool kHasCrcInstruction = false;
+uint32_t crc32c_by_instruction(uint64_t, std::span<const uint64_t>);
+#endif
+
+uint32_t crc_of(InaWords ina, std::span<const std::byte> payload) {
+  ina.clear<uint32_t>(offsetof(InaHeader, crc32c));
+  // ISA-L, and the instruction, leave the inversions before and after to their caller.
+  uint32_t state = ~uint32_t{0};
+  if (kHasCrcInstruction) {
+    state = crc32c_by_instruction(state, ina.words());
+  } else {
+    std::byte bytes[kInaHeaderBytes];
+    ina.store(bytes);
+    state = crc32c_update(state, bytes, sizeof bytes);
+  }
+  const uint32_t crc = ~crc32c_update(state, payload.data(), payload.size());
+  after_crc();
+  return crc;
+}
+
+/// What a tag is made of, beside the payload in its hash.
+struct TagInput {
+  Be32 source_ip;
+  Be32 destination_ip;
+  Be16 source_port;
+  Be16 destination_port;
+  Le32 payload_bytes;
+  std::byte ina[kInaHeaderBytes];  ///< its checksum and tag 0
+  Le64 payload_hash;
+};
+static_assert(sizeof(TagInput) == 16 + kInaHeaderBytes + 8 && alignof(TagInput) == 1);
+
+uint64_t tag_of(const Envelope& envelope, InaWords ina, size_t payload_bytes, const Seal& seal) {
+  ina.clear<uint32_t>(offsetof(InaHeader, crc32c));
+  ina.clear<uint64_t>(offsetof(InaHeader, tag));
+  TagInput input;
+  input.source_ip.set(envelope.source.ip);
+  input.destination_ip.set(envelope.destination.ip);
+  input.source_port.set(envelope.source.udp_port);
+  input.destination_port.set(envelope.destination.udp_port);
+  input.payload_bytes.set(static_cast<uint32_t>(payload_bytes));
+  ina.store(input.ina);
+  input.payload_hash.set(seal.payload_hash);
+  return siphash(seal.key, std::as_bytes(std::span(&input, 1)));
+}
+
+/// With its tag and its CRC, which covers the tag.
+InaWords sealed(const Envelope& envelope, const Message& message,
+                std::span<const std::byte> payload, const Seal* seal) {
+  InaWords ina;
+  ina.put(offsetof(InaHeader, magic), kMagic);
+  ina.put(offsetof(InaHeader, version), kProtocolVersion);
+  ina.put(offsetof(InaHeader, type), message.type);
+  ina.put(offsetof(InaHeader, job), value(envelope.job));
+  ina.put(offsetof(InaHeader, job_key), envelope.job_key);
+  ina.put(offsetof(InaHeader, epoch), message.epoch);
+  ina.put(offsetof(InaHeader, seq), message.seq);
+  ina.put(offsetof(InaHeader, bitmap), message.bitmap);
+  ina.put(offsetof(InaHeader, operation_elements), message.operation_elements);
+  ina.put(offsetof(InaHeader, operation), message.operation);
+  ina.put(offsetof(InaHeader, elements), message.elements);
+  ina.put(offsetof(InaHeader, dtype), message.dtype);
+  ina.put(offsetof(InaHeader, op), message.op);
+  ina.put(offsetof(InaHeader, rank), message.rank);
+  ina.put(offsetof(InaHeader, priority), message.priority);
+  ina.put(offsetof(InaHeader, origin), message.origin);
+  ina.put(offsetof(InaHeader, phase), message.phase);
+  ina.put(offsetof(InaHeader, flags), message.flags);
+  ina.put(offsetof(InaHeader, lane), static_cast<uint8_t>(message.lane));
+  ina.put(offsetof(InaHeader, collective), message.collective);
+  ina.put(offsetof(InaHeader, instance), message.instance);
+  ina.put(offsetof(InaHeader, tag),
+          seal ? tag_of(envelope, ina, payload.size(), *seal) : envelope.tag);
+  ina.put(offsetof(InaHeader, crc32c), crc_of(ina, payload));
   return ina;
 }
 
-Message message_from(const InaHeader& ina) {
+Message message_from(const InaWords& ina) {
   Message message;
-  message.bitmap = ina.bitmap.get();
-  message.operation_elements = ina.operation_elements.get();
-  message.operation = ina.operation.get();
-  message.epoch = ina.epoch.get();
-  message.seq = ina.seq.get();
-  message.instance = ina.instance.get();
-  message.elements = ina.elements.get();
-  message.flags = ina.flags.get();
-  message.type = Type{ina.type};
-  message.dtype = DType{ina.dtype};
-  message.op = Op{ina.op};
-  message.collective = Collective{ina.collective};
-  message.rank = Rank{ina.rank};
-  message.priority = ina.priority;
-  message.origin = Origin{ina.origin};
-  message.phase = Phase{ina.phase};
-  message.lane = ina.lane;
+  message.bitmap = ina.get<uint64_t>(offsetof(InaHeader, bitmap));
+  message.operation_elements = ina.get<uint64_t>(offsetof(InaHeader, operation_elements));
+  message.operation = ina.get<uint32_t>(offsetof(InaHeader, operation));
+  message.epoch = ina.get<uint32_t>(offsetof(InaHeader, epoch));
+  message.seq = ina.get<uint32_t>(offsetof(InaHeader, seq));
+  message.instance = ina.get<uint32_t>(offsetof(InaHeader, instance));
+  message.elements = ina.get<uint16_t>(offsetof(InaHeader, elements));
+  message.flags = ina.get<uint16_t>(offsetof(InaHeader, flags));
+  message.type = Type{ina.get<uint8_t>(offsetof(InaHeader, type))};
+  message.dtype = DType{ina.get<uint8_t>(offsetof(InaHeader, dtype))};
+  message.op = Op{ina.get<uint8_t>(offsetof(InaHeader, op))};
+  message.collective = Collective{ina.get<uint8_t>(offsetof(InaHeader, collective))};
+  message.rank = Rank{ina.get<uint8_t>(offsetof(InaHeader, rank))};
+  message.priority = ina.get<uint8_t>(offsetof(InaHeader, priority));
+  message.origin = Origin{ina.get<uint8_t>(offsetof(InaHeader, origin))};
+  message.phase = Phase{ina.get<uint8_t>(offsetof(InaHeader, phase))};
+  message.lane = ina.get<uint8_t>(offsetof(InaHeader, lane));
   return message;
 }
 
@@ -284,26 +401,23 @@ tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
 }
 
 /// Magic and version come first: another version's header may have another length.
-tl::expected<InaHeader, DropReason> parse_ina(Bytes bytes) {
+tl::expected<InaWords, DropReason> parse_ina(Bytes bytes) {
   const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
   if (bytes.size() < offsetof(InaHeader, type)) return drop(DropReason::kTruncated);
   if (load<Le16>(bytes).get() != kMagic) return drop(DropReason::kNotIna);
   const auto version = static_cast<uint8_t>(bytes[offsetof(InaHeader, version)]);
   if (version != kProtocolVersion) return drop(DropReason::kVersion);
   if (bytes.size() < kInaHeaderBytes) return drop(DropReason::kTruncated);
-  const auto ina = load<InaHeader>(bytes);
-  if (ina.crc32c.get() != crc_of(ina, bytes.subspan(kInaHeaderBytes)))
-    return drop(DropReason::kCrc);
-  return ina;
+  return InaWords::load(bytes);
 }
 
 /// Fills all of `frame` but the addresses.
 tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
   const auto ina = parse_ina(content);
   if (!ina) return tl::unexpected(ina.error());
-  frame.envelope.job = JobId{ina->job.get()};
-  frame.envelope.job_key = ina->job_key.get();
-  frame.envelope.tag = ina->tag.get();
+  frame.envelope.job = JobId{ina->get<uint32_t>(offsetof(InaHeader, job))};
+  frame.envelope.job_key = ina->get<uint64_t>(offsetof(InaHeader, job_key));
+  frame.envelope.tag = ina->get<uint64_t>(offsetof(InaHeader, tag));
   frame.message = message_from(*ina);
   const Bytes payload = content.subspan(kInaHeaderBytes);
   frame.payload = payload.data();
@@ -311,51 +425,64 @@ tl::expected<Frame, DropReason> parse_content(Bytes content, Frame frame) {
   return frame;
 }
 
+/// It lies before its payload.
+InaWords header_of(const Frame& frame) {
+  return InaWords::load({frame.payload - kInaHeaderBytes, kInaHeaderBytes});
+}
+
+tl::expected<Frame, DropReason> checked(const tl::expected<Frame, DropReason>& frame) {
+  if (frame && !crc_matches(*frame)) return tl::unexpected(DropReason::kCrc);
+  return frame;
+}
+
 }  // namespace
 
 size_t encode_headers(const Envelope& envelope, const Message& message,
-                      std::span<const std::byte> payload, std::span<std::byte> out) {
+                      std::span<const std::byte> payload, std::span<std::byte> out,
+                      const Seal* seal) {
   if (out.size() < kFrameHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
   const size_t udp_bytes = kUdpBytes + kInaHeaderBytes + payload.size();
-  Headers headers;
+  // Written where they belong, for the same reason as InaWords.
+  auto& headers = *new (out.data()) NetworkHeaders;
   headers.ethernet.destination = envelope.destination.mac;
   headers.ethernet.source = envelope.source.mac;
   headers.ethernet.ethertype.set(kEthertypeIpv4);
 
   Ipv4Header& ip = headers.ip;
+  const auto ip_bytes = static_cast<uint16_t>(kIpv4Bytes + udp_bytes);
   ip.version_ihl = kIpv4NoOptions;
   ip.tos = 0;
-  ip.total_length.set(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+  ip.total_length.set(ip_bytes);
   ip.identification.set(0);
   ip.fragment.set(kDontFragment);
   ip.ttl = kTtl;
   ip.protocol = kProtocolUdp;
-  ip.checksum.set(0);
   ip.source.set(envelope.source.ip);
   ip.destination.set(envelope.destination.ip);
-  ip.checksum.set(
-      static_cast<uint16_t>(~ones_complement_sum(std::as_bytes(std::span<Ipv4Header, 1>(&ip, 1)))));
+  ip.checksum.set(static_cast<uint16_t>(
+      ~folded((kIpv4NoOptions << 8) + ip_bytes + kDontFragment + (kTtl << 8 | kProtocolUdp) +
+              (envelope.source.ip >> 16) + (envelope.source.ip & 0xffff) +
+              (envelope.destination.ip >> 16) + (envelope.destination.ip & 0xffff))));
 
   headers.udp.source.set(envelope.source.udp_port);
   headers.udp.destination.set(envelope.destination.udp_port);
   headers.udp.length.set(static_cast<uint16_t>(udp_bytes));
   headers.udp.checksum.set(0);
 
-  headers.ina = sealed(envelope, message, payload);
-  std::memcpy(out.data(), &headers, sizeof headers);
-  return sizeof headers;
+  sealed(envelope, message, payload, seal).store(out.data() + sizeof headers);
+  return kFrameHeaderBytes;
 }
 
 size_t encode_ina_header(const Envelope& envelope, const Message& message,
-                         std::span<const std::byte> payload, std::span<std::byte> out) {
+                         std::span<const std::byte> payload, std::span<std::byte> out,
+                         const Seal* seal) {
   if (out.size() < kInaHeaderBytes || payload.size() > kMaxPayloadBytes) return 0;
-  const InaHeader ina = sealed(envelope, message, payload);
-  std::memcpy(out.data(), &ina, sizeof ina);
-  return sizeof ina;
+  sealed(envelope, message, payload, seal).store(out.data());
+  return kInaHeaderBytes;
 }
 
-tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
-                                            uint16_t lanes) noexcept {
+tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes, uint16_t udp_port,
+                                                uint16_t lanes) noexcept {
   Frame frame;
   const auto datagram = parse_ip(bytes, udp_port, lanes, frame.envelope);
   if (!datagram) return tl::unexpected(datagram.error());
@@ -364,13 +491,31 @@ tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, ui
   return parse_content(*content, frame);
 }
 
+tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
+                                            uint16_t lanes) noexcept {
+  return checked(parse_unchecked(bytes, udp_port, lanes));
+}
+
 tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes) noexcept {
-  return parse_content(bytes, Frame{});
+  return checked(parse_content(bytes, Frame{}));
+}
+
+bool crc_matches(const Frame& frame) noexcept {
+  const InaWords ina = header_of(frame);
+  return ina.get<uint32_t>(offsetof(InaHeader, crc32c)) ==
+         crc_of(ina, {frame.payload, frame.payload_bytes});
+}
+
+bool tag_matches(const Frame& frame, const Seal& seal) noexcept {
+  const InaWords ina = header_of(frame);
+  // One comparison of words, which takes as long whatever differs.
+  return (tag_of(frame.envelope, ina, frame.payload_bytes, seal) ^
+          ina.get<uint64_t>(offsetof(InaHeader, tag))) == 0;
 }
 
 uint32_t frame_crc(std::span<const std::byte, kInaHeaderBytes> ina_header,
                    std::span<const std::byte> payload) {
-  return crc_of(load<InaHeader>(ina_header), payload);
+  return crc_of(InaWords::load(ina_header), payload);
 }
 
 }  // namespace ina::wire

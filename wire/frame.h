@@ -13,6 +13,7 @@
 #include <tl/expected.hpp>
 
 #include "wire/message.h"
+#include "wire/siphash.h"
 
 namespace ina::wire {
 
@@ -49,8 +50,25 @@ struct Envelope {
   Address destination;
   JobId job{};
   uint64_t job_key = 0;
-  uint64_t tag = 0;  ///< room for an authentication tag; 0 when unused
+  uint64_t tag = 0;  ///< what is sent with a Seal has its tag instead
 };
+
+/// The secrets of a worker and the switch by which they know each other's frames (docs/protocol.md,
+/// Tags). Those for the payload are the job's: the payload of a result, which goes to all of its
+/// workers, is hashed once.
+struct TagKeys {
+  SipKey frame;
+  SipKey payload;
+};
+
+/// What makes or proves the tag of one frame.
+struct Seal {
+  SipKey key;                 ///< TagKeys::frame
+  uint64_t payload_hash = 0;  ///< SipHash of the payload with TagKeys::payload
+};
+inline Seal make_seal(const TagKeys& keys, std::span<const std::byte> payload) {
+  return {keys.frame, siphash(keys.payload, payload)};
+}
 
 /// A parsed frame: a copy of its headers and a view of its payload.
 struct Frame {
@@ -63,14 +81,18 @@ struct Frame {
 /// Writes the kFrameHeaderBytes of headers for a payload to the front of `out` and returns their
 /// number; nothing is written and 0 returned if `out` is shorter or the payload longer than
 /// kMaxPayloadBytes. The CRC32C covers the payload, so that must be complete; it may lie anywhere
-/// and is not copied: it follows the headers on the wire. `message.target` is not sent.
+/// and is not copied: it follows the headers on the wire. `message.target` is not sent. Without a
+/// seal the tag is the envelope's.
 size_t encode_headers(const Envelope& envelope, const Message& message,
-                      std::span<const std::byte> payload, std::span<std::byte> out);
+                      std::span<const std::byte> payload, std::span<std::byte> out,
+                      const Seal* seal = nullptr);
 
 /// As encode_headers(), but for a socket that puts Ethernet, IP and UDP before it: the
-/// kInaHeaderBytes that begin the datagram. The envelope's addresses are not used.
+/// kInaHeaderBytes that begin the datagram. Of the envelope's addresses a seal needs IP addresses
+/// and UDP ports; nothing else is used.
 size_t encode_ina_header(const Envelope& envelope, const Message& message,
-                         std::span<const std::byte> payload, std::span<std::byte> out);
+                         std::span<const std::byte> payload, std::span<std::byte> out,
+                         const Seal* seal = nullptr);
 
 /// Parses one whole frame (without FCS; trailing padding allowed) of any origin and content; reads
 /// nothing outside `bytes`, allocates nothing, throws nothing.
@@ -85,8 +107,20 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
                                             uint16_t lanes) noexcept;
 
+/// The same but for the CRC32C, for a receiver that first looks whether it wants the frame at all:
+/// crc_matches() is to follow before any of the message is believed.
+tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes, uint16_t udp_port,
+                                                uint16_t lanes) noexcept;
+
+/// Of a frame that was parsed; reads the parsed bytes once more.
+bool crc_matches(const Frame& frame) noexcept;
+
+/// Whether the frame's tag is that of the seal: sent by somebody who has the keys, from and to the
+/// IP addresses and UDP ports of its envelope. Compares in constant time.
+bool tag_matches(const Frame& frame, const Seal& seal) noexcept;
+
 /// Parses the content of a datagram: INA header and payload. Checks what parse_frame() checks of
-/// them; the envelope's addresses stay zeros.
+/// them; the envelope's addresses stay zeros (and are to be filled in before tag_matches()).
 tl::expected<Frame, DropReason> parse_datagram(std::span<const std::byte> bytes) noexcept;
 
 /// CRC32C (Castagnoli) of header and payload as they stand, the CRC field itself counted as 0.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +14,11 @@ namespace ina::peers {
 struct Place {
   int rank = -1;
   int ranks = 0;
-  std::string rendezvous;  ///< INA: URL of the switch; Gloo: folder for its file store
+  std::string url;         ///< INA: of the switch
+  std::string rendezvous;  ///< folder in which ranks find each other, where they need one
+  std::string address = "127.0.0.1";  ///< Gloo: of this rank's host
+  uint32_t slot_bytes = 1024;         ///< forwarding: payload of a frame
+  uint32_t window = 128;              ///< forwarding: frames ahead of what has come
 };
 
 /// What one all-reduce reads and writes: float32, out of place.

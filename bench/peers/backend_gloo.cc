@@ -1,4 +1,4 @@
-// Gloo over TCP on the loopback device: its ring, and halving-doubling.
+// Gloo over TCP: its ring, and halving-doubling.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/config.h>
@@ -24,7 +24,7 @@ class GlooBackend : public Backend {
       : context_(std::make_shared<gloo::rendezvous::Context>(place.rank, place.ranks)) {
     gloo::rendezvous::FileStore store(place.rendezvous);
     std::shared_ptr<gloo::transport::Device> device =
-        gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
+        gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(place.address.c_str()));
     context_->setTimeout(kTimeout);
     context_->connectFullMesh(store, device);
   }

@@ -1,4 +1,4 @@
-// Ours: the switch's shm port, with plain buffers and with registered ones.
+// Ours: with plain buffers and, on the switch's shm port, with registered ones.
 #include <ina/ina.h>
 
 #include <stdexcept>
@@ -17,10 +17,10 @@ void require(int status, const char* what, const ina_context* context) {
 
 class InaBackend : public Backend {
  public:
-  explicit InaBackend(const Place& place) {
+  explicit InaBackend(const Place& place) : shm_(place.url.starts_with("shm:")) {
     ina_config config;
     ina_config_init(&config);
-    config.url = place.rendezvous.c_str();
+    config.url = place.url.c_str();
     config.rank = place.rank;
     config.world_size = place.ranks;
     require(ina_init(&config, &context_), "ina_init", nullptr);
@@ -37,7 +37,10 @@ class InaBackend : public Backend {
   int ranks() const override { return ina_world_size(context_); }
   std::string version() const override { return std::string("INA ") + ina_version(); }
 
-  std::vector<std::string> modes() const override { return {"plain", "registered"}; }
+  std::vector<std::string> modes() const override {
+    if (shm_) return {"plain", "registered"};
+    return {"plain"};
+  }
 
   Buffers allocate(const std::string& mode, size_t count) override {
     if (mode == "registered") {
@@ -66,6 +69,7 @@ class InaBackend : public Backend {
   }
 
  private:
+  const bool shm_;
   ina_context* context_ = nullptr;
   PlainBuffers plain_;
   std::unique_ptr<perf::RegisteredBuffers> registered_;

@@ -1,5 +1,5 @@
 // One rank of one competitor. It joins its library's job, reports to the orchestrator
-// (scripts/bench_peers.py) over a unix socket, and sleeps in read() while others are measured.
+// (scripts/bench_team.py) over a unix socket, and sleeps in read() while others are measured.
 //
 // Said by the rank:      hello RANK RANKS PID MODE[,MODE...] VERSION
 // Asked, and answered:   check MODE BYTES       -> ok | wrong TEXT
@@ -275,10 +275,14 @@ int main(int argc, char** argv) {
   // A rank without its launcher would wait for peers that nobody ends.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ina::peers::Options options;
-  CLI::App app{"One rank of a competitor; started by scripts/bench_peers.py."};
+  CLI::App app{"One rank of a competitor; started by scripts/bench_team.py."};
   app.add_option("--socket", options.socket)->required();
   app.add_option("--area", options.area)->required();
+  app.add_option("--url", options.place.url);
   app.add_option("--rendezvous", options.place.rendezvous);
+  app.add_option("--address", options.place.address);
+  app.add_option("--slot-bytes", options.place.slot_bytes);
+  app.add_option("--window", options.place.window);
   app.add_option("--rank", options.place.rank);
   app.add_option("--ranks", options.place.ranks);
   app.add_flag("--bind", options.bind);

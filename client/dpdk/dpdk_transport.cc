@@ -1,152 +1,40 @@
 #include "client/dpdk/dpdk_transport.h"
 
-#include <pthread.h>
+#include <poll.h>
 #include <rte_mbuf.h>
-#include <signal.h>
-#include <time.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 
+#include "client/dpdk/environment.h"
+#include "client/dpdk/memif.h"
 #include "common/clock.h"
-#include "io/ethdev/eal.h"
 
 namespace ina::client {
 namespace {
 
-constexpr uint64_t kMemoryBytes = uint64_t{64} << 20;
-/// memif takes and gives a frame within a burst, so buffers beyond a few bursts are of no use.
-constexpr uint16_t kDescriptors = 256;
-
 constexpr Nanos kFirstSleepNs = 50'000;
 constexpr Nanos kLongestSleepNs = 1'000'000;
-constexpr Nanos kStartRetryNs = 10'000'000;
-constexpr Nanos kFirstLinkWaitNs = 200'000'000;
 
-void sleep_ns(Nanos duration_ns) {
-  const timespec duration{duration_ns / 1'000'000'000, duration_ns % 1'000'000'000};
-  ::nanosleep(&duration, nullptr);
-}
-
-/// Runs `work` in a thread of its own in which all signals are blocked. DPDK changes the affinity
-/// of the thread that starts it and the threads it makes inherit the signal mask; memif writes to
-/// its socket without caring for SIGPIPE. Nothing of that may reach the host's threads.
-template <class Work>
-void run_apart(Work&& work) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  std::exception_ptr no_thread;
-  try {
-    thread = std::thread(std::forward<Work>(work));
-  } catch (...) {
-    no_thread = std::current_exception();
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (no_thread) std::rethrow_exception(no_thread);
-  thread.join();
-}
-
-/// DPDK as this process has it: started once, never stopped. Guarded by the mutex.
-struct Environment {
-  std::mutex mutex;
-  std::optional<io::Eal> eal;
-  std::optional<Error> failure;
-  uint32_t devices_made = 0;
+struct Place {
+  wire::Address own;
+  uint32_t mtu = 0;
 };
 
-Environment& environment() {
-  static auto* const instance = new Environment;
-  return *instance;
-}
-
-Result<void> start_dpdk(Environment& in) {
-  if (in.failure) return tl::unexpected(*in.failure);
-  if (in.eal) return {};
-  auto eal = io::Eal::start({.huge = io::EalConfig::Huge::kNo,
-                             .memory_bytes = kMemoryBytes,
-                             .file_prefix = {},
-                             .cpus = {},
-                             .lcores = 0,
-                             .vdevs = {},
-                             .pci = {},
-                             .extra_args = {},
-                             .log = {}});
-  if (!eal) {
-    in.failure = eal.error();
-    return tl::unexpected(eal.error());
-  }
-  eal->remove_runtime_folder();  // this Eal is never destroyed
-  in.eal = std::move(*eal);
-  return {};
-}
-
-Result<std::string> memif_arguments(const Url& url, uint32_t mtu, uint32_t number) {
-  const auto id = url.number("id", 0, 0, UINT32_MAX);
-  if (!id) return tl::unexpected(id.error());
-  if (url.path.find(',') != std::string::npos)
-    return fail(INA_ERR_INVALID,
-                "URL \"" + url.text + "\": the socket's path must not contain a comma.");
-  // A frame must fit one buffer of the ring; whole cache lines.
-  const uint32_t buffer_bytes = (mtu + static_cast<uint32_t>(wire::kEthernetBytes) + 63) / 64 * 64;
-  return "net_memif" + std::to_string(number) + ",role=client,id=" + std::to_string(*id) +
-         ",socket=" + url.path +
-         ",socket-abstract=no,rsize=10,bsize=" + std::to_string(buffer_bytes);
-}
-
-Result<std::unique_ptr<io::Device>> make_device(const std::string& arguments, uint32_t mtu) {
-  const std::lock_guard lock(environment().mutex);
-  return io::Device::open({.device = arguments,
-                           .mtu = mtu,
-                           .rx_descriptors = kDescriptors,
-                           .tx_descriptors = kDescriptors,
-                           .copy_on_tx = true});
-}
-
-void close_device(std::unique_ptr<io::Device>& device) {
-  const std::lock_guard lock(environment().mutex);
-  device.reset();
-}
-
-Result<std::string> prepare(const Url& url, uint32_t mtu) {
-  Environment& in = environment();
-  const std::lock_guard lock(in.mutex);
-  if (auto done = start_dpdk(in); !done) return tl::unexpected(done.error());
-  return memif_arguments(url, mtu, in.devices_made++);
-}
-
-Result<std::unique_ptr<io::Device>> open_device(const Url& url, uint32_t mtu, int64_t timeout_us) {
-  const Nanos deadline = now_ns() + timeout_us * 1000;
-  const auto arguments = prepare(url, mtu);
-  if (!arguments) return tl::unexpected(arguments.error());
-  Nanos patience = kFirstLinkWaitNs;
-  do {
-    auto device = make_device(*arguments, mtu);
-    if (!device) {
-      if (device.error().status != INA_ERR_INTERNAL) return device;
-      sleep_ns(kStartRetryNs);  // it does not start while nobody listens on the socket
-      continue;
-    }
-    const Nanos give_up = std::min(deadline, now_ns() + patience);
-    do {
-      if ((*device)->link_up()) return device;
-      sleep_ns(kLongestSleepNs);
-    } while (now_ns() < give_up);
-    // The driver tries once, and comes to nothing with a switch that is about to start.
-    close_device(*device);
-    patience *= 2;
-  } while (now_ns() < deadline);
-  return fail(INA_ERR_NO_SWITCH, "No memif of a switch answered at " + url.path + " id " +
-                                     url.get("id", "0") + " within " +
-                                     std::to_string(timeout_us / 1000) +
-                                     " ms. Is the switch running, and is this id free?");
+Result<Place> memif_place(const Url& url) {
+  if (auto done = url.check_keys({"id", "ip", "udp_port", "mtu", "control", "port"}); !done)
+    return tl::unexpected(done.error());
+  const auto ip = url.ipv4("ip");
+  if (!ip) return tl::unexpected(ip.error());
+  const auto udp_port = url.number("udp_port", wire::kDefaultUdpPort, 1, 65535);
+  if (!udp_port) return tl::unexpected(udp_port.error());
+  const auto mtu = url.number("mtu", 1500, 576, 16000);
+  if (!mtu) return tl::unexpected(mtu.error());
+  return Place{{{}, *ip, static_cast<uint16_t>(*udp_port)}, static_cast<uint32_t>(*mtu)};
 }
 
 }  // namespace
@@ -155,51 +43,65 @@ Result<std::unique_ptr<DpdkTransport>> DpdkTransport::open(std::string_view text
                                                            int64_t timeout_us) {
   const auto url = parse_url(text);
   if (!url) return tl::unexpected(url.error());
-  if (url->scheme != "memif")
-    return fail(
-        INA_ERR_UNSUPPORTED,
-        "URL \"" + url->text + "\": this library opens memif: only, not " + url->scheme + ":.");
-  if (auto done = url->check_keys({"id", "ip", "udp_port", "mtu", "control", "port"}); !done)
-    return tl::unexpected(done.error());
-  const auto ip = url->ipv4("ip");
-  if (!ip) return tl::unexpected(ip.error());
-  const auto udp_port = url->number("udp_port", wire::kDefaultUdpPort, 1, 65535);
-  if (!udp_port) return tl::unexpected(udp_port.error());
-  const auto mtu = url->number("mtu", 1500, 576, 16000);
-  if (!mtu) return tl::unexpected(mtu.error());
-
-  const wire::Address own{{}, *ip, static_cast<uint16_t>(*udp_port)};
-  std::unique_ptr<DpdkTransport> transport(
-      new DpdkTransport(*url, static_cast<uint32_t>(*mtu), own));
+  std::unique_ptr<DpdkTransport> transport;
+  if (url->scheme == "memif") {
+    const auto place = memif_place(*url);
+    if (!place) return tl::unexpected(place.error());
+    transport.reset(new DpdkTransport(*url, place->mtu, place->own));
+  } else if (url->scheme == "dpdk") {
+    auto ethernet = Ethernet::resolve(*url);
+    if (!ethernet) return tl::unexpected(ethernet.error());
+    transport.reset(new DpdkTransport(*url, ethernet->mtu(), {}));
+    transport->ethernet_ = std::move(*ethernet);
+  } else {
+    return fail(INA_ERR_UNSUPPORTED, "URL \"" + url->text +
+                                         "\": this library opens memif: and dpdk: only, not " +
+                                         url->scheme + ":.");
+  }
   if (auto opened = transport->reopen(timeout_us * 1000); !opened)
     return tl::unexpected(opened.error());
   return transport;
 }
 
 DpdkTransport::DpdkTransport(Url url, uint32_t mtu, const wire::Address& own)
-    : url_(std::move(url)), mtu_(mtu), own_(own) {}
+    : url_(std::move(url)),
+      mtu_(mtu),
+      own_(own),
+      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 DpdkTransport::~DpdkTransport() {
   close();
 }
 
 Result<void> DpdkTransport::reopen(Nanos timeout_ns) {
-  // The driver allows one device for each socket and id.
+  if (!wake_event_) return fail(INA_ERR_NO_MEMORY, "No eventfd for a transport.");
+  drop_frames();
+  if (ethernet_ && device_) {
+    // It knows nothing of the switch. A new port keeps out what is still on its way.
+    if (auto taken = ethernet_->take_port(*device_); !taken) return taken;
+    own_.udp_port = ethernet_->own().udp_port;
+    return {};
+  }
   close();
   Result<std::unique_ptr<io::Device>> device;
-  run_apart([&] { device = open_device(url_, mtu_, timeout_ns / 1000); });
+  run_apart([&] { device = ethernet_ ? ethernet_->open() : open_memif(url_, mtu_, timeout_ns); });
   if (!device) return tl::unexpected(device.error());
   device_ = std::move(*device);
+  if (ethernet_) own_ = ethernet_->own();
   own_.mac = device_->mac();
   return {};
 }
 
-void DpdkTransport::close() {
+void DpdkTransport::drop_frames() {
   bound_ = false;
   rte_pktmbuf_free_bulk(received_.data(), received_count_);
   rte_pktmbuf_free_bulk(unsent_.data() + unsent_begin_, unsent_end_ - unsent_begin_);
   read_ = received_count_ = 0;
   unsent_begin_ = unsent_end_ = 0;
+}
+
+void DpdkTransport::close() {
+  drop_frames();
   if (!device_) return;
   const auto close = [this] { close_device(device_); };
   try {
@@ -252,8 +154,11 @@ rte_mbuf* DpdkTransport::make_frame(const TxPacket& packet) {
                           .tag = 0};
   envelope.destination.udp_port =
       static_cast<uint16_t>(envelope.destination.udp_port + packet.message.lane);
-  wire::encode_headers(envelope, packet.message, {payload, packet.payload_bytes},
-                       {data, wire::kFrameHeaderBytes});
+  const std::span<const std::byte> sent(payload, packet.payload_bytes);
+  std::optional<wire::Seal> seal;
+  if (binding_.tag_keys) seal = wire::make_seal(*binding_.tag_keys, sent);
+  wire::encode_headers(envelope, packet.message, sent, {data, wire::kFrameHeaderBytes},
+                       seal ? &*seal : nullptr);
   return frame;
 }
 
@@ -300,6 +205,9 @@ bool DpdkTransport::parse(const rte_mbuf* buffer, RxPacket& packet) const {
   if (source.ip != expected.ip || source.mac != expected.mac || lane >= binding_.lanes ||
       frame->envelope.destination.ip != own_.ip || frame->envelope.job != binding_.job ||
       frame->envelope.job_key != binding_.job_key ||
+      (binding_.tag_keys &&
+       !wire::tag_matches(
+           *frame, wire::make_seal(*binding_.tag_keys, {frame->payload, frame->payload_bytes}))) ||
       wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes))
     return false;
   packet = {
@@ -316,35 +224,64 @@ void DpdkTransport::rx_release() {
 }
 
 void DpdkTransport::wait(Nanos timeout_ns) {
-  // memif has an interrupt per ring, but DPDK offers it to its own threads only.
+  // Sockets of the kernel wake; memif has an interrupt, but DPDK offers it to its own threads only.
+  // Nothing tells when there is room again for what was not sent.
+  if (woken()) return;
   const Nanos deadline = now_ns() + timeout_ns;
-  Nanos sleep = kFirstSleepNs;
+  Nanos patience = kFirstSleepNs;
   bool slept = false;
-  while (!woken_.exchange(false, std::memory_order_acquire) && !poll()) {
+  while (!poll()) {
     const Nanos left = deadline - now_ns();
     if (left <= 0) break;
-    sleep_ns(std::min(sleep, left));
-    sleep = std::min(2 * sleep, kLongestSleepNs);
+    const bool wakes = device_->socket() >= 0 && unsent_begin_ == unsent_end_;
     slept = true;
+    if (sleep(wakes ? left : std::min(patience, left))) break;
+    patience = std::min(2 * patience, kLongestSleepNs);
   }
   if (slept) ++counters_.sleeps;
+}
+
+/// True: woken by wake().
+bool DpdkTransport::sleep(Nanos duration_ns) {
+  pollfd fds[] = {{wake_event_.get(), POLLIN, 0}, {device_->socket(), POLLIN, 0}};
+  const timespec duration{duration_ns / 1'000'000'000, duration_ns % 1'000'000'000};
+  if (::ppoll(fds, 2, &duration, nullptr) <= 0) return false;
+  if ((fds[1].revents & POLLERR) != 0) {
+    // The interface went down. Asking takes the error away, which else ends each further wait.
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    ::getsockopt(fds[1].fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  }
+  return fds[0].revents != 0 && woken();
+}
+
+bool DpdkTransport::woken() {
+  uint64_t count = 0;
+  return ::read(wake_event_.get(), &count, sizeof count) == sizeof count;
+}
+
+void DpdkTransport::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_event_.get(), &one, sizeof one);
 }
 
 }  // namespace ina::client
 
 ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
-                                                     char* error_text, size_t error_text_bytes) {
-  std::string text;
+                                                     int* status, char* error_text,
+                                                     size_t error_text_bytes) {
+  ina::Error error;
   try {
     auto transport = ina::client::DpdkTransport::open(url == nullptr ? "" : url, timeout_us);
     if (transport) return transport->release();
-    text = transport.error().text;
-  } catch (const std::exception& error) {
-    text = error.what();
+    error = transport.error();
+  } catch (const std::exception& thrown) {
+    error.text = thrown.what();
   }
+  if (status != nullptr) *status = error.status;
   if (error_text != nullptr && error_text_bytes != 0) {
-    const size_t bytes = std::min(text.size(), error_text_bytes - 1);
-    std::memcpy(error_text, text.data(), bytes);
+    const size_t bytes = std::min(error.text.size(), error_text_bytes - 1);
+    std::memcpy(error_text, error.text.data(), bytes);
     error_text[bytes] = '\0';
   }
   return nullptr;

@@ -113,10 +113,12 @@ void Context::disconnect() {
 Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
   auto url = parse_url(settings.url);
   if (!url) return tl::unexpected(url.error());
-  if (url->scheme != "shm" && url->scheme != "memif" && url->scheme != "udp")
-    return fail(INA_ERR_INVALID, "url '" + settings.url + "' has no known transport: use " +
-                                     "shm:/path/of/switch.sock, udp:ADDRESS?control=... or " +
-                                     "memif:/path/of/memif.sock?ip=...");
+  if (url->scheme != "shm" && url->scheme != "memif" && url->scheme != "udp" &&
+      url->scheme != "dpdk")
+    return fail(INA_ERR_INVALID,
+                "url '" + settings.url + "' has no known transport: use " +
+                    "shm:/path/of/switch.sock, udp:ADDRESS?control=..., " +
+                    "dpdk:ADDRESS?control=... or memif:/path/of/memif.sock?ip=...");
   const Nanos deadline = now_ns() + settings.timeout_ns;
   std::unique_ptr<Context> context(new Context(settings));
   if (auto opened = context->open(*url, deadline); !opened) return tl::unexpected(opened.error());
@@ -213,13 +215,17 @@ Json Context::join_message(const char* type) const {
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
                   {"transport", frames_ ? "frame" : "shm"}};
-  if (control::is_tcp(control_path_) && !settings_.token.empty())
+  if (!settings_.ticket.empty())
+    message["ticket"] = settings_.ticket;
+  else if (control::is_tcp(control_path_) && !settings_.token.empty())
     message["token"] = settings_.token;
   if (frames_) {
     const wire::Address own = frames_->address();
     message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
     message["port"] = port_name_;
     message["interface"] = interface_;
+    message["tags"] = Json::array({"siphash"});
+    message["multicast"] = frames_->takes_groups();
   }
   return message;
 }
@@ -240,16 +246,29 @@ Result<void> Context::attach_frames(const Json& joined) {
                                      "-byte slots do not fit the frames of " + settings_.url +
                                      ", which carry " + std::to_string(frames_->max_slot_bytes()) +
                                      " bytes: raise mtu");
-  const Json& address = joined.at("address");
+  const auto address = [](const Json& of) {
+    return wire::Address{of.at("mac").get<wire::MacAddress>(), of.at("ip").get<uint32_t>(),
+                         of.at("udp_port").get<uint16_t>()};
+  };
+  if (joined.contains("group"))
+    if (auto done = frames_->join_group(address(joined.at("group"))); !done) return done;
   FrameBinding binding;
   binding.own = frames_->address();
-  binding.switch_address = {address.at("mac").get<wire::MacAddress>(),
-                            address.at("ip").get<uint32_t>(),
-                            address.at("udp_port").get<uint16_t>()};
+  binding.switch_address = address(joined.at("address"));
   binding.job = JobId{joined.at("job_id").get<uint32_t>()};
   binding.job_key = joined.at("job_key").get<uint64_t>();
   binding.lanes = static_cast<uint16_t>(config.lanes);
   binding.slot_bytes = config.slot_bytes;
+  if (const auto tag = joined.find("tag"); tag != joined.end()) {
+    const auto key = [&](const char* name) {
+      const auto words = tag->at(name).get<std::array<uint64_t, 2>>();
+      return wire::SipKey{words[0], words[1]};
+    };
+    if (tag->at("algorithm") != "siphash")
+      return fail(INA_ERR_VERSION, "the switch wants tags of a kind that libina " +
+                                       std::string(ina_version()) + " does not know");
+    binding.tag_keys = {key("key"), key("payload_key")};
+  }
   frames_->bind(binding);
   return control_.send({{"type", "attach"}});
 }

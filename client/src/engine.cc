@@ -18,6 +18,8 @@ constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
 constexpr uint64_t kInitialCongestionWindow = 32 * kUnit;
 // A loss need not mean congestion, and what a job begins with is little for any network.
 constexpr uint64_t kLeastAfterLoss = kInitialCongestionWindow;
+// A round trip of this many times the shortest has waited in queues: then a loss does mean it.
+constexpr Nanos kQueuedRoundTrips = 2;
 constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 // With static slots, every this many time-outs the fallback is asked instead of sending again.
 constexpr uint8_t kQueryEvery = 4;
@@ -28,6 +30,8 @@ constexpr uint64_t kStreamBytes = 8 << 20;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
 // round trip (RACK, RFC 8985), for that to be taken for lost.
 constexpr Nanos kReorderNs = 100'000;
+// Between questions for a fragment that was overtaken.
+constexpr Nanos kLeastBetweenQuestionsNs = 1'000'000;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
 constexpr size_t kMaxOverdue = 64;
 
@@ -246,7 +250,7 @@ void Engine::sent(size_t count, Nanos now) {
     } else {
       fragment.state = State::kSent;
       fragment.queried = true;
-      fragment.deadline = now + timeout_after(fragment.timeouts);
+      fragment.deadline = now + timeout_of(fragment);
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
       ++counters_.queries;
     }
@@ -273,6 +277,13 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
   return std::min(base << doublings, std::max(base, config_.rto_max_ns));
 }
 
+/// Until the next question. The floor of timeout_after() is for answers that are merely late.
+Nanos Engine::timeout_of(const Fragment& fragment) const {
+  if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
+    return timeout_after(fragment.timeouts);
+  return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, srtt_ + 4 * rttvar_));
+}
+
 void Engine::find_overdue(Nanos now) {
   next_deadline_ = kNever;
   for (Seq seq = low_; seq < next_; ++seq) {
@@ -291,6 +302,7 @@ void Engine::find_overdue(Nanos now) {
 }
 
 void Engine::sample_rtt(Nanos rtt) {
+  shortest_rtt_ = std::min(shortest_rtt_, rtt);
   if (srtt_ == 0) {
     srtt_ = rtt;
     rttvar_ = rtt / 2;
@@ -367,7 +379,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
   // Asked for what it sent: that was lost on the way to the switch.
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
-    congested(seq, kLeastAfterLoss);
+    congested(seq, least_after_loss());
   fragment.bound = question.instance + 1;
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);
@@ -450,6 +462,11 @@ std::byte* Engine::kept_row(Seq seq) {
   return kept_.get() + seq.value % ring_.size() * config_.slot_bytes;
 }
 
+/// How small the window may become by a loss, as in TCP Veno (Fu and Liew, 2003, section III-A).
+uint64_t Engine::least_after_loss() const {
+  return srtt_ > kQueuedRoundTrips * shortest_rtt_ ? kMinCongestionWindow : kLeastAfterLoss;
+}
+
 /// `least`: how small the window may become, in its unit.
 void Engine::congested(Seq seq, uint64_t least) {
   slow_start_ = false;
@@ -469,9 +486,10 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     if (overtaken.sent_at > before) return;
     if (overtaken.state != State::kSent || overtaken.timeouts != 0) continue;
     overtaken.state = State::kOverdue;
+    overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
     // With slots of its own nothing of it goes round.
-    if (config_.fixed_slots) congested(overtaken_end_, kLeastAfterLoss);
+    if (config_.fixed_slots) congested(overtaken_end_, least_after_loss());
   }
 }
 

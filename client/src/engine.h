@@ -213,7 +213,8 @@ class Engine {
     Collective collective{};
     State state = State::kUnsent;
     uint8_t timeouts = 0;
-    bool queried = false;
+    bool queried : 1 = false;
+    bool overtaken : 1 = false;  ///< certainly lost, or gone round by the fallback: no need for patience
   };
   static_assert(sizeof(Fragment) == 64);
   /// A POLL that waits to be answered.
@@ -237,9 +238,11 @@ class Engine {
   void find_overdue(Nanos now);
   void sample_rtt(Nanos rtt);
   Nanos timeout_after(uint8_t timeouts) const;
+  Nanos timeout_of(const Fragment& fragment) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
   void adjust_windows(const wire::Message& message, Seq seq);
   void congested(Seq seq, uint64_t least);
+  uint64_t least_after_loss() const;
   void look_after_overtaken(const Fragment& by, Seq seq);
 
   EngineConfig config_;
@@ -277,6 +280,7 @@ class Engine {
   Nanos next_deadline_ = kNever;
   Nanos srtt_ = 0;  ///< smoothed round trip, RFC 6298; 0: no sample yet
   Nanos rttvar_ = 0;
+  Nanos shortest_rtt_ = kNever;
   // Windows, in 1/256 fragments.
   uint64_t congestion_window_ = 0;
   bool slow_start_ =

@@ -24,7 +24,7 @@ Result<FrameTransportOpen> load_factory() {
   }
   if (!library) library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return fail(INA_ERR_UNSUPPORTED, std::string("memif: needs ") + kLibrary +
+    return fail(INA_ERR_UNSUPPORTED, std::string("dpdk: and memif: need ") + kLibrary +
                                          ", which cannot be loaded: " + ::dlerror());
   auto* factory = reinterpret_cast<FrameTransportOpen>(::dlsym(library, kFactory));
   if (!factory)
@@ -43,10 +43,11 @@ Result<std::unique_ptr<FrameTransport>> open_frame_transport(const Url& url, Nan
   }
   const auto factory = load_factory();
   if (!factory) return tl::unexpected(factory.error());
-  char text[512] = "";
+  int status = INA_ERR_INTERNAL;
+  char text[1024] = "";
   std::unique_ptr<FrameTransport> transport(
-      (*factory)(url.text.c_str(), timeout_ns / 1000, text, sizeof(text)));
-  if (!transport) return fail(INA_ERR_NO_SWITCH, text);
+      (*factory)(url.text.c_str(), timeout_ns / 1000, &status, text, sizeof(text)));
+  if (!transport) return fail(static_cast<ina_status>(status), text);
   return transport;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "client/src/transport.h"
@@ -21,6 +22,7 @@ struct FrameBinding {
   uint64_t job_key = 0;
   uint16_t lanes = 1;
   uint32_t slot_bytes = 0;
+  std::optional<wire::TagKeys> tag_keys{};  ///< frames carry tags, both ways
 };
 
 class FrameTransport : public Transport {
@@ -29,6 +31,11 @@ class FrameTransport : public Transport {
   virtual wire::Address address() const = 0;
   /// Largest slot whose fragments fit a frame; a job with larger ones cannot be joined.
   virtual uint32_t max_slot_bytes() const = 0;
+  /// Whether it can receive what is sent to a multicast group.
+  virtual bool takes_groups() const { return false; }
+  /// Receives what the switch sends to `group`, too, until reopen(). Called before bind(), and only
+  /// if takes_groups().
+  virtual Result<void> join_group(const wire::Address&) { return {}; }
   /// From now on packets are sent to and taken from this switch for this job; before, none are.
   virtual void bind(const FrameBinding& binding) = 0;
   /// Connects anew, after the switch was restarted; bind() must follow, and the address may be
@@ -38,11 +45,11 @@ class FrameTransport : public Transport {
 };
 
 /// Signature of the factory that a transport library exports; see client/dpdk/dpdk_transport.h.
-using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us,
+using FrameTransportOpen = FrameTransport* (*)(const char* url, int64_t timeout_us, int* status,
                                                char* error_text, size_t error_text_bytes);
 
-/// Opens the transport of a udp: or memif: URL. The latter lives in libina-dpdk.so beside libina or
-/// on the loader's path: loaded here, and never unloaded, because DPDK's threads stay.
+/// Opens the transport of a udp:, dpdk: or memif: URL. The latter two live in libina-dpdk.so beside
+/// libina or on the loader's path: loaded here, and never unloaded, because DPDK's threads stay.
 Result<std::unique_ptr<FrameTransport>> open_frame_transport(const Url& url, Nanos timeout_ns);
 
 }  // namespace ina::client

@@ -1,6 +1,7 @@
 // The C ABI over Context. Nothing thrown gets past this file.
 #include "ina/ina.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -158,11 +159,13 @@ OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int
 
 extern "C" {
 
-void ina_config_init(ina_config* config) {
-  *config = ina_config{};
-  config->struct_size = sizeof(*config);
-  config->rank = -1;
-  config->world_size = -1;
+void ina_config_init_sized(ina_config* config, size_t struct_size) {
+  ina_config defaults{};
+  defaults.struct_size = struct_size;
+  defaults.rank = -1;
+  defaults.world_size = -1;
+  // One that is longer was made for a newer library, which ina_init says.
+  std::memcpy(config, &defaults, std::min(struct_size, sizeof defaults));
 }
 
 int ina_init(const ina_config* config, ina_context** context) {

@@ -140,6 +140,9 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   auto token = control::own_token(environment);
   if (!token) return tl::unexpected(token.error());
   settings.token = std::move(*token);
+  auto ticket = control::own_ticket(environment);
+  if (!ticket) return tl::unexpected(ticket.error());
+  settings.ticket = std::move(*ticket);
   settings.rank = static_cast<uint32_t>(*rank);
   settings.world_size = static_cast<uint32_t>(*world);
   settings.timeout_ns = *timeout_us * 1000;

@@ -21,6 +21,7 @@ struct Settings {
   int copy_threads = 0;
   size_t coalesce_bytes = 0;  ///< 0: asynchronous all-reduces are not fused
   std::string token;          ///< shown to a switch over TCP; empty: none
+  std::string ticket;         ///< shown to any switch, in place of a token; empty: none
   bool reproducible = false;  ///< sums of floats do not depend on the order of arrival
 };
 

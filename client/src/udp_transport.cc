@@ -1,18 +1,20 @@
 #include "client/src/udp_transport.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
-#include <netpacket/packet.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string>
+
+#include "client/src/interface.h"
+#include "client/src/udp_filter.h"
 
 namespace ina::client {
 namespace {
@@ -20,72 +22,43 @@ namespace {
 // What the kernel may hold of results that nobody has fetched yet: a window of some MiB, with the
 // kernel's own overhead for small datagrams. Without privileges it gives less.
 constexpr int kSocketBufferBytes = 16 << 20;
+// What is received at once, while it is still in the cache when it is looked at.
+constexpr size_t kRxBytes = 128 << 10;
+constexpr size_t kLeastRxDatagrams = 8;
+// Of one message that the kernel cuts up. It takes 64 KiB, but what it has copied should still be
+// in the cache when it does, and the first of its frames be on the way.
+constexpr size_t kMaxMessageBytes = 17 << 10;
+constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
 
 std::string system_error() {
   return std::strerror(errno);
 }
 
-std::string dotted(uint32_t ip) {
-  const in_addr address{htonl(ip)};
-  char text[INET_ADDRSTRLEN] = "";
-  ::inet_ntop(AF_INET, &address, text, sizeof text);
-  return text;
+/// Its buffers, as far as the kernel lets us.
+void enlarge(const Fd& fd) {
+  for (const auto& [forced, plain] :
+       {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
+    if (::setsockopt(fd.get(), SOL_SOCKET, forced, &kSocketBufferBytes,
+                     sizeof kSocketBufferBytes) != 0)
+      ::setsockopt(fd.get(), SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
 }
 
-sockaddr_in socket_address(uint32_t ip, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(ip);
-  address.sin_port = htons(port);
-  return address;
-}
-
-/// The own address from which the kernel would send to `ip`.
-Result<uint32_t> source_towards(uint32_t ip) {
-  const Fd probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in to = socket_address(ip, 9);  // nothing is sent
-  sockaddr_in own{};
-  socklen_t bytes = sizeof own;
-  if (!probe || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 ||
-      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
-    return fail(INA_ERR_NO_SWITCH, "no way to " + dotted(ip) + ": " + system_error());
-  return ntohl(own.sin_addr.s_addr);
-}
-
-struct Interface {
-  wire::MacAddress mac{};
-  uint32_t mtu = 0;
-};
-
-/// The interface that has this address.
-Result<Interface> interface_of(uint32_t ip) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    return fail(INA_ERR_INTERNAL, "the interfaces cannot be listed: " + system_error());
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  std::string name;
-  for (const ifaddrs* at = list; at; at = at->ifa_next)
-    if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET &&
-        ntohl(reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr) == ip)
-      name = at->ifa_name;
-  // Labels such as "eth0:1" are the interface's own.
-  name = name.substr(0, name.find(':'));
-  if (name.empty()) return fail(INA_ERR_INVALID, "no interface has the address " + dotted(ip));
-  Interface found;
-  for (const ifaddrs* at = list; at; at = at->ifa_next) {
-    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET || name != at->ifa_name) continue;
-    const auto* link = reinterpret_cast<const sockaddr_ll*>(at->ifa_addr);
-    if (link->sll_halen == found.mac.size())
-      std::memcpy(found.mac.data(), link->sll_addr, found.mac.size());
-  }
+/// Datagrams that are sent in one piece leave the interface one by one. Not so on a veth that need
+/// not compute checksums: it hands its peer what the kernel has not cut up yet, and an AF_PACKET
+/// port of a switch at the other end takes that for one frame that is too long.
+bool cuts_up(const Interface& interface) {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
-  if (!any || ::ioctl(any.get(), SIOCGIFMTU, &request) != 0)
-    return fail(INA_ERR_INTERNAL,
-                "interface " + name + " does not tell its MTU: " + system_error());
-  found.mtu = static_cast<uint32_t>(request.ifr_mtu);
-  return found;
+  const auto ask = [&](auto& what) {
+    ifreq request{};
+    interface.name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+    request.ifr_data = reinterpret_cast<char*>(&what);
+    return any && ::ioctl(any.get(), SIOCETHTOOL, &request) == 0;
+  };
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  if (!ask(driver) || std::strcmp(driver.driver, "veth") != 0) return true;
+  ethtool_value checksums{.cmd = ETHTOOL_GTXCSUM, .data = 1};
+  return ask(checksums) && checksums.data == 0;
 }
 
 }  // namespace
@@ -94,29 +67,34 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   const auto prefixed = [&](const Error& error) {
     return fail(error.status, "URL \"" + url.text + "\": " + error.text);
   };
-  if (auto known = url.check_keys({"ip", "control", "port"}); !known)
+  if (auto known = url.check_keys({"ip", "control", "port", "gso"}); !known)
     return tl::unexpected(known.error());
+  const std::string gso = url.get("gso", "auto");
+  if (gso != "auto" && gso != "off")
+    return prefixed({INA_ERR_INVALID, "gso=" + gso + " is neither auto nor off"});
   const auto towards = parse_ipv4(url.path);
   if (!towards) return prefixed(towards.error());
   const auto ip = url.has("ip") ? url.ipv4("ip") : source_towards(*towards);
   if (!ip) return prefixed(ip.error());
-  const auto interface = interface_of(*ip);
+  const auto interface = interface_with(*ip);
   if (!interface) return prefixed(interface.error());
   constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
   if (interface->mtu <= kAround)
     return prefixed({INA_ERR_INVALID, "an MTU of " + std::to_string(interface->mtu) +
                                           " leaves no room for a fragment"});
-  std::unique_ptr<UdpTransport> transport(
-      new UdpTransport(url, {interface->mac, *ip, 0}, interface->mtu - kAround));
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(url, {interface->mac, *ip, 0},
+                                                           interface->mtu - kAround,
+                                                           gso == "auto" && cuts_up(*interface)));
   if (auto opened = transport->open_socket(); !opened) return prefixed(opened.error());
   return transport;
 }
 
-UdpTransport::UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes)
+UdpTransport::UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes, bool segment)
     : url_(std::move(url)),
       own_(own),
       max_slot_bytes_(max_slot_bytes),
-      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      segment_(segment) {}
 
 Result<void> UdpTransport::open_socket() {
   Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -129,11 +107,10 @@ Result<void> UdpTransport::open_socket() {
   // A fragment that the network would cut up is one that the switch drops.
   const int discover = IP_PMTUDISC_DO;
   ::setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
-  for (const auto& [forced, plain] :
-       {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
-    if (::setsockopt(fd.get(), SOL_SOCKET, forced, &kSocketBufferBytes,
-                     sizeof kSocketBufferBytes) != 0)
-      ::setsockopt(fd.get(), SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+  enlarge(fd);
+  // Kernels before 4.18 do not know it.
+  const int unset = 0;
+  if (::setsockopt(fd.get(), SOL_UDP, UDP_SEGMENT, &unset, sizeof unset) != 0) segment_ = false;
   own_.udp_port = ntohs(own.sin_port);
   socket_ = std::move(fd);
   return {};
@@ -143,26 +120,53 @@ Result<void> UdpTransport::open_socket() {
 /// out what is still on its way.
 Result<void> UdpTransport::reopen(Nanos) {
   bound_ = false;
+  group_socket_.reset();
   return open_socket();
+}
+
+/// A socket of its own, because only one that is bound to the group's address receives nothing
+/// else. All workers of the job on this host have one.
+Result<void> UdpTransport::join_group(const wire::Address& group) {
+  Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sockaddr_in address = socket_address(group.ip, group.udp_port);
+  const ip_mreq membership{.imr_multiaddr = {htonl(group.ip)}, .imr_interface = {htonl(own_.ip)}};
+  const int yes = 1;
+  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::setsockopt(fd.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0)
+    return fail(INA_ERR_INTERNAL, "the results' group " + dotted(group.ip) +
+                                      " cannot be joined at " + dotted(own_.ip) + ": " +
+                                      system_error());
+  enlarge(fd);
+  group_socket_ = std::move(fd);
+  return {};
 }
 
 void UdpTransport::bind(const FrameBinding& binding) {
   binding_ = binding;
+  filter_strangers(socket_.get(), binding);
   datagram_bytes_ = wire::kInaHeaderBytes + binding.slot_bytes;
   // One byte more shows that a datagram was longer.
   const size_t stride = (datagram_bytes_ + 1 + 63) / 64 * 64;
+  tx_ina_headers_.resize(kBurst);
+  tx_parts_.assign(2 * kBurst, iovec{});
   outgoing_.assign(kBurst, Outgoing{});
   tx_headers_.assign(kBurst, mmsghdr{});
-  rx_bytes_.assign(kBurst * stride, std::byte{});
-  rx_parts_.assign(kBurst, iovec{});
-  rx_from_.assign(kBurst, sockaddr_in{});
-  rx_headers_.assign(kBurst, mmsghdr{});
+  const size_t rx_datagrams = std::clamp(kRxBytes / stride, kLeastRxDatagrams, kBurst);
+  rx_bytes_.assign(rx_datagrams * stride, std::byte{});
+  rx_parts_.assign(rx_datagrams, iovec{});
+  rx_from_.assign(rx_datagrams, sockaddr_in{});
+  rx_headers_.assign(rx_datagrams, mmsghdr{});
   for (size_t i = 0; i < kBurst; ++i) {
     Outgoing& out = outgoing_[i];
-    out.parts[0] = {out.header.data(), out.header.size()};
+    const cmsghdr segment{
+        .cmsg_len = CMSG_LEN(sizeof(uint16_t)), .cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT};
+    std::memcpy(out.control.data(), &segment, sizeof segment);
     tx_headers_[i].msg_hdr.msg_name = &out.to;
     tx_headers_[i].msg_hdr.msg_namelen = sizeof out.to;
-    tx_headers_[i].msg_hdr.msg_iov = out.parts.data();
+    tx_headers_[i].msg_hdr.msg_control = out.control.data();
+  }
+  for (size_t i = 0; i < rx_datagrams; ++i) {
     rx_parts_[i] = {rx_bytes_.data() + i * stride, datagram_bytes_ + 1};
     rx_headers_[i].msg_hdr.msg_iov = &rx_parts_[i];
     rx_headers_[i].msg_hdr.msg_iovlen = 1;
@@ -173,55 +177,113 @@ void UdpTransport::bind(const FrameBinding& binding) {
 
 size_t UdpTransport::tx_burst(std::span<const TxPacket> packets) {
   if (!bound_) return 0;
-  const size_t count = std::min(packets.size(), kBurst);
-  for (size_t i = 0; i < count; ++i) {
-    const TxPacket& packet = packets[i];
-    Outgoing& out = outgoing_[i];
-    const wire::Envelope envelope{.source = {},
-                                  .destination = {},
-                                  .job = binding_.job,
-                                  .job_key = binding_.job_key,
-                                  .tag = 0};
-    wire::encode_ina_header(envelope, packet.message, {packet.payload, packet.payload_bytes},
-                            out.header);
-    // The kernel only reads it; iovec has no const.
-    out.parts[1] = {const_cast<std::byte*>(packet.payload), packet.payload_bytes};
-    tx_headers_[i].msg_hdr.msg_iovlen = packet.payload_bytes == 0 ? 1 : 2;
-    out.to = socket_address(
-        binding_.switch_address.ip,
-        static_cast<uint16_t>(binding_.switch_address.udp_port + packet.message.lane));
-  }
-  size_t taken = 0;
-  while (taken < count) {
-    const int sent = ::sendmmsg(socket_.get(), tx_headers_.data() + taken,
-                                static_cast<unsigned>(count - taken), MSG_DONTWAIT);
-    if (sent > 0) {
-      taken += static_cast<size_t>(sent);
+  packets = packets.first(std::min(packets.size(), kBurst));
+  lay_out(packets);
+  size_t sent = 0;
+  while (sent < messages_) {
+    const int now = ::sendmmsg(socket_.get(), tx_headers_.data() + sent,
+                               static_cast<unsigned>(messages_ - sent), MSG_DONTWAIT);
+    if (now > 0) {
+      sent += static_cast<size_t>(now);
     } else if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM) {
       break;
+    } else if ((errno == EIO || errno == EINVAL) && outgoing_[sent].datagrams > 1) {
+      // Kernels before 6.11 cut nothing up for an interface that does not compute checksums.
+      segment_ = false;
+      break;
     } else if (errno != EINTR) {
-      ++taken;  // as lost as on the wire: it is asked for later
+      ++sent;  // as lost as on the wire: it is asked for later
     }
   }
+  // With several lanes some behind these may have gone. They go again, and count once.
+  size_t taken = packets.size();
+  for (; sent < messages_; ++sent) taken = std::min(taken, outgoing_[sent].place);
   for (size_t i = 0; i < taken; ++i) counters_.bytes_copied += packets[i].payload_bytes;
   return taken;
 }
 
+bool UdpTransport::Outgoing::takes(size_t more_bytes) const {
+  static_assert(kBurst <= kMaxDatagrams);
+  return more_bytes <= datagram_bytes && bytes == datagrams * datagram_bytes &&
+         bytes + more_bytes <= kMaxMessageBytes;
+}
+
+/// Makes messages of the packets, in their order within each lane.
+void UdpTransport::lay_out(std::span<const TxPacket> packets) {
+  messages_ = 0;
+  iovec* part = tx_parts_.data();
+  for (uint16_t lane = 0; lane < binding_.lanes; ++lane) {
+    Outgoing* out = nullptr;
+    for (size_t i = 0; i < packets.size(); ++i) {
+      const TxPacket& packet = packets[i];
+      if (packet.message.lane != lane) continue;
+      const size_t bytes = wire::kInaHeaderBytes + packet.payload_bytes;
+      if (!out || !segment_ || !out->takes(bytes)) {
+        out = &outgoing_[messages_];
+        out->to = socket_address(binding_.switch_address.ip,
+                                 static_cast<uint16_t>(binding_.switch_address.udp_port + lane));
+        out->place = i;
+        out->datagrams = out->bytes = 0;
+        out->datagram_bytes = bytes;
+        tx_headers_[messages_].msg_hdr.msg_iov = part;
+        ++messages_;
+      }
+      wire::Envelope envelope{.source = own_,
+                              .destination = binding_.switch_address,
+                              .job = binding_.job,
+                              .job_key = binding_.job_key,
+                              .tag = 0};
+      envelope.destination.udp_port = static_cast<uint16_t>(envelope.destination.udp_port + lane);
+      const std::span<const std::byte> payload(packet.payload, packet.payload_bytes);
+      std::optional<wire::Seal> seal;
+      if (binding_.tag_keys) seal = wire::make_seal(*binding_.tag_keys, payload);
+      auto& header = tx_ina_headers_[i];
+      wire::encode_ina_header(envelope, packet.message, payload, header, seal ? &*seal : nullptr);
+      *part++ = {header.data(), header.size()};
+      // The kernel only reads it; iovec has no const.
+      if (packet.payload_bytes != 0)
+        *part++ = {const_cast<std::byte*>(packet.payload), packet.payload_bytes};
+      ++out->datagrams;
+      out->bytes += bytes;
+      msghdr& message = tx_headers_[messages_ - 1].msg_hdr;
+      message.msg_iovlen = static_cast<size_t>(part - message.msg_iov);
+    }
+  }
+  for (size_t i = 0; i < messages_; ++i) {
+    Outgoing& out = outgoing_[i];
+    const auto datagram_bytes = static_cast<uint16_t>(out.datagram_bytes);
+    std::memcpy(CMSG_DATA(reinterpret_cast<cmsghdr*>(out.control.data())), &datagram_bytes,
+                sizeof datagram_bytes);
+    tx_headers_[i].msg_hdr.msg_controllen = out.datagrams > 1 ? out.control.size() : 0;
+  }
+}
+
 size_t UdpTransport::rx_burst(std::span<RxPacket> packets) {
   if (!bound_) return 0;
-  const size_t room = std::min(packets.size(), kBurst);
-  for (size_t i = 0; i < room; ++i) rx_headers_[i].msg_hdr.msg_namelen = sizeof(sockaddr_in);
-  const int received = ::recvmmsg(socket_.get(), rx_headers_.data(), static_cast<unsigned>(room),
+  const size_t room = std::min(packets.size(), rx_headers_.size());
+  size_t place = 0;
+  // What comes for this worker alone is little, and must not wait behind the results.
+  size_t filled = receive(socket_, packets.first(room), place);
+  if (group_socket_) filled += receive(group_socket_, packets.subspan(filled, room - place), place);
+  return filled;
+}
+
+/// `place`: the first buffer that is free; moved behind those that are filled.
+size_t UdpTransport::receive(const Fd& socket, std::span<RxPacket> packets, size_t& place) {
+  mmsghdr* const headers = rx_headers_.data() + place;
+  for (size_t i = 0; i < packets.size(); ++i) headers[i].msg_hdr.msg_namelen = sizeof(sockaddr_in);
+  const int received = ::recvmmsg(socket.get(), headers, static_cast<unsigned>(packets.size()),
                                   MSG_DONTWAIT, nullptr);
   size_t filled = 0;
   for (int i = 0; i < received; ++i) {
-    const mmsghdr& header = rx_headers_[static_cast<size_t>(i)];
+    const mmsghdr& header = headers[i];
     if (accept(header, static_cast<const std::byte*>(header.msg_hdr.msg_iov->iov_base),
                packets[filled]))
       ++filled;
     else
       ++counters_.dropped;
   }
+  place += static_cast<size_t>(std::max(received, 0));
   return filled;
 }
 
@@ -231,21 +293,29 @@ bool UdpTransport::accept(const mmsghdr& received, const std::byte* bytes, RxPac
   if (received.msg_len > datagram_bytes_ ||
       ntohl(from.sin_addr.s_addr) != binding_.switch_address.ip || lane >= binding_.lanes)
     return false;
-  const auto frame = wire::parse_datagram({bytes, received.msg_len});
-  if (!frame || frame->envelope.job != binding_.job ||
-      frame->envelope.job_key != binding_.job_key ||
-      wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes))
+  auto frame = wire::parse_datagram({bytes, received.msg_len});
+  if (!frame || frame->envelope.job != binding_.job || frame->envelope.job_key != binding_.job_key)
     return false;
+  if (binding_.tag_keys) {
+    frame->envelope.source = {{}, ntohl(from.sin_addr.s_addr), ntohs(from.sin_port)};
+    frame->envelope.destination = own_;
+    if (!wire::tag_matches(
+            *frame, wire::make_seal(*binding_.tag_keys, {frame->payload, frame->payload_bytes})))
+      return false;
+  }
+  if (wire::validate(frame->message, frame->payload_bytes, binding_.slot_bytes)) return false;
   packet = {
       .message = frame->message, .payload = frame->payload, .payload_bytes = frame->payload_bytes};
   return true;
 }
 
 void UdpTransport::wait(Nanos timeout_ns) {
-  pollfd fds[] = {{socket_.get(), POLLIN, 0}, {wake_event_.get(), POLLIN, 0}};
+  // poll() passes over a descriptor of -1, which stands for no group.
+  pollfd fds[] = {
+      {socket_.get(), POLLIN, 0}, {wake_event_.get(), POLLIN, 0}, {group_socket_.get(), POLLIN, 0}};
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   ++counters_.sleeps;
-  if (::ppoll(fds, 2, &timeout, nullptr) > 0 && fds[1].revents != 0) {
+  if (::ppoll(fds, std::size(fds), &timeout, nullptr) > 0 && fds[1].revents != 0) {
     uint64_t value = 0;
     [[maybe_unused]] const ssize_t got = ::read(wake_event_.get(), &value, sizeof value);
   }

@@ -10,21 +10,43 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
+#include "io/ethdev/device_arguments.h"
+#include "io/ethdev/eal.h"
 #include "io/ethdev/interrupt_thread.h"
 #include "io/ethdev/memif_socket.h"
+#include "io/ethdev/page_pool.h"
+#include "io/ethdev/socket_filter.h"
 
 namespace ina::io {
 namespace {
 
 constexpr uint32_t kEthernetHeaderBytes = 14;
+constexpr uint32_t kMaxMtu = 16000;
 constexpr uint32_t kMempoolCache = 64;
+/// Over its queues a device spreads what no rule steers. The hash knows nothing of lanes.
+constexpr uint64_t kSpreadBy = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
+
+constexpr uint32_t kXdpRing = 2048;  // buffers in the driver's fill or completion ring
+constexpr std::chrono::milliseconds kXdpQueueRelease{50};
+
+/// Of the drivers that state another, or none, or a wrong one (DPDK 22.11).
+uint32_t max_mtu(std::string_view driver) {
+  // A frame and its headers fill a page, 256 bytes of which the kernel leaves free.
+  if (driver == "net_af_xdp") return 3498;
+  if (driver == "net_tap") return 1500;
+  return kMaxMtu;
+}
 
 tl::unexpected<Error> fail_device(const std::string& name, const std::string& what, int error) {
+  const std::string said = take_eal_errors();
   return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
-              "Device " + name + ": " + what + " (" + rte_strerror(error) + ").");
+              "Device " + name + ": " + what + " (" + rte_strerror(error) +
+                  (said.empty() ? "" : "; DPDK: " + said) + ").");
 }
 
 /// Drivers that copy a frame into memory of their own before tx_burst returns. Only to them may
@@ -52,22 +74,30 @@ uint32_t ring_frame_bytes(std::string_view driver, const rte_device* device) {
   return std::min(bytes, kMaxBytes);
 }
 
-rte_mempool* make_pool(const char* kind, uint16_t port_id, uint32_t buffers, uint32_t data_bytes) {
+rte_mempool* make_pool(const char* kind, uint16_t port_id, uint16_t lanes, uint32_t buffers,
+                       uint32_t data_bytes) {
   const std::string name = std::string("ina_") + kind + std::to_string(port_id);
-  return rte_pktmbuf_pool_create(name.c_str(), buffers, kMempoolCache, 0,
-                                 static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + data_bytes),
-                                 SOCKET_ID_ANY);
+  // Lanes may be more than cores: none must wait for one that was put aside half-way.
+  const char* const between_lanes = lanes > 1 ? "ring_mt_rts" : nullptr;
+  return rte_pktmbuf_pool_create_by_ops(name.c_str(), buffers, kMempoolCache, 0,
+                                        static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + data_bytes),
+                                        SOCKET_ID_ANY, between_lanes);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
-  if (config.mtu < 576 || config.mtu > 16000)
+  if (config.mtu < 576 || config.mtu > kMaxMtu)
     return fail(INA_ERR_INVALID, "Device " + config.device + ": mtu " + std::to_string(config.mtu) +
                                      " is not within 576..16000.");
+  const BpfMessages messages;
+  take_eal_errors();  // of something else
   std::unique_ptr<Device> device(new Device);
+  const std::vector<DriverSocket> before = sockets_like(config.device);
   if (auto done = device->attach(config); !done) return tl::unexpected(done.error());
-  if (auto done = device->configure(config); !done) return tl::unexpected(done.error());
+  auto done = device->configure(config);
+  device->socket_ = added_socket(before, sockets_like(config.device));
+  if (!done) return tl::unexpected(done.error());
   return device;
 }
 
@@ -87,13 +117,31 @@ Result<void> Device::attach(const DeviceConfig& config) {
                     " does not exist. A PCI device must be bound to vfio-pci and listed when DPDK "
                     "starts.");
   remove_stale_memif_socket(config.device);
-  if (const int error = rte_dev_probe(config.device.c_str()); error != 0)
+  const auto arguments = with_xdp_program(config.device);
+  if (!arguments) return tl::unexpected(arguments.error());
+  if (const int error = rte_dev_probe(arguments->c_str()); error != 0)
     return fail_device(name_, "cannot be made from \"" + config.device + "\"", -error);
   made_here_ = true;
   if (rte_eth_dev_get_port_by_name(name_.c_str(), &port_id) != 0)
     return fail_device(name_, "is no network device", ENODEV);
   port_id_ = port_id;
   return {};
+}
+
+Result<std::string> Device::with_xdp_program(const std::string& device) {
+  if (!device.starts_with("net_af_xdp") || !device_argument(device, "xdp_prog").empty())
+    return device;
+  const std::string interface(device_argument(device, "iface"));
+  if (const uint32_t queues = rx_queues_of(interface); queues != 1)
+    return fail(INA_ERR_INVALID, "Device " + name_ + ": interface " + interface + " has " +
+                                     std::to_string(queues) +
+                                     " receive queues, and what comes in by others than the first "
+                                     "would be lost: let it have one ('ethtool -L " +
+                                     interface + " combined 1').");
+  auto program = XdpProgram::make(interface);
+  if (!program) return tl::unexpected(program.error());
+  xdp_ = std::move(*program);
+  return device + ",xdp_prog=" + xdp_->path();
 }
 
 Result<void> Device::configure(const DeviceConfig& config) {
@@ -112,6 +160,10 @@ Result<void> Device::configure(const DeviceConfig& config) {
     interface_ = interface;
   }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
+  if (config.mtu > max_mtu(driver))
+    return fail(INA_ERR_INVALID, "Device " + name_ + ": by this driver it takes no mtu above " +
+                                     std::to_string(max_mtu(driver)) + ", " +
+                                     std::to_string(config.mtu) + " is asked for.");
 
   rte_eth_conf conf{};
   // memif states 1518 bytes but takes any frame, so a virtual device is not asked.
@@ -122,55 +174,155 @@ Result<void> Device::configure(const DeviceConfig& config) {
                                        std::to_string(config.mtu) + " is asked for.");
     conf.rxmode.mtu = config.mtu;
   }
+  if (auto done = choose_queues(config, info); !done) return done;
+  // Not where another lane sends the frame: it does so when the payload may have gone.
   sends_from_outside_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 && is_virtual &&
-                        !config.copy_on_tx && copies_on_tx(driver, info.device);
+                        !config.copy_on_tx && queues_ == config.lanes &&
+                        copies_on_tx(driver, info.device);
   if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-  if (const int error = rte_eth_dev_configure(port_id_, 1, 1, &conf); error != 0)
+  choose_offloads(config, info, conf);
+  if (queues_ > 1) conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kSpreadBy;
+  if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+  if (const int error = rte_eth_dev_configure(port_id_, queues_, queues_, &conf); error != 0)
     return fail_device(name_, "cannot be configured", -error);
 
-  uint16_t rx_descriptors = config.rx_descriptors;
-  uint16_t tx_descriptors = config.tx_descriptors;
+  rx_descriptors_ = config.rx_descriptors;
+  tx_descriptors_ = config.tx_descriptors;
   if (const int error =
-          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
+          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors_, &tx_descriptors_);
       error != 0)
     return fail_device(name_, "refuses the number of descriptors", -error);
-
-  // Buffers: what the device may hold, what a burst holds, what lies in the pool's cache.
-  const uint32_t spare = 2 * kMaxBurst + 2 * kMempoolCache;
-  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
-  rx_pool_ = make_pool("rx", port_id_, rx_descriptors + spare + config.lent_buffers,
-                       std::max(whole_frame, ring_frame_bytes(driver, info.device)));
-  // A chained frame has two buffers if no other frame shares its payload.
-  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, 2 * (tx_descriptors + spare), 128)
-                                 : make_pool("tx", port_id_, tx_descriptors + spare, whole_frame);
-  if (rx_pool_ == nullptr || tx_pool_ == nullptr)
-    return fail_device(name_,
-                       "no memory for its packet buffers; give DPDK more memory or the device "
-                       "fewer descriptors",
-                       rte_errno);
-
-  int error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors,
-                                     static_cast<unsigned>(SOCKET_ID_ANY), nullptr, rx_pool_);
-  if (error == 0)
-    error = rte_eth_tx_queue_setup(port_id_, 0, tx_descriptors,
-                                   static_cast<unsigned>(SOCKET_ID_ANY), nullptr);
-  if (error != 0) return fail_device(name_, "its queues cannot be set up", -error);
-  if (error = rte_eth_dev_start(port_id_); error != 0)
+  const auto made = driver == "net_af_xdp"
+                        ? make_xdp_pool(config)
+                        : make_pools(config, ring_frame_bytes(driver, info.device));
+  if (!made) return made;
+  if (auto done = set_up_queues(); !done) return done;
+  if (const int error = rte_eth_dev_start(port_id_); error != 0)
     return fail_device(name_, "cannot be started", -error);
+  if (config.promiscuous) {
+    const int error = rte_eth_promiscuous_enable(port_id_);
+    // Drivers without a wire have no such thing.
+    if (error != 0 && error != -ENOTSUP)
+      return fail_device(name_, "cannot be made to receive frames for others", -error);
+    promiscuous_ = error == 0;
+  }
 
   rte_ether_addr mac{};
-  if (error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
+  if (const int error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
     return fail_device(name_, "has no MAC address", -error);
   std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
+  if (driver == "net_tap") {
+    // What the driver tells is the kernel's, at the other end of the same link.
+    mac_.front() |= uint8_t{2};  // administered locally
+    mac_.back() ^= uint8_t{1};
+  }
+  if (xdp_) {
+    if (auto done = xdp_->take_over(); !done) return done;
+    if (!config.datagrams_only) return xdp_->take_all();
+  }
   return {};
 }
 
+Result<void> Device::make_xdp_pool(const DeviceConfig& config) {
+  const uint32_t spare = config.lanes * (4 * kMaxBurst + 2 * kMempoolCache);
+  const uint32_t in_rings = (config.lanes - 1u) * config.ring_frames;
+  // To be received into, to be sent, sent and not yet given back: the driver looks for the last
+  // only when it sends, so there must be enough for all of them.
+  const uint32_t buffers =
+      queues_ * (2 * kXdpRing + rx_descriptors_) + spare + 2 * in_rings + config.lent_buffers;
+  // One for both directions: what is sent from another the driver copies into it first.
+  rx_pool_ = tx_pool_ = make_page_pool("ina_xdp" + std::to_string(port_id_), buffers);
+  return rx_pool_ != nullptr ? Result<void>() : no_buffers();
+}
+
+tl::unexpected<Error> Device::no_buffers() const {
+  return fail_device(name_,
+                     "no memory for its packet buffers; give DPDK more memory or the device fewer "
+                     "descriptors",
+                     rte_errno);
+}
+
+Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
+  if (xdp_) return xdp_->take_datagrams(ip, udp_port);
+  if (name_.starts_with("net_af_packet") && socket_.fd >= 0 &&
+      !pass_datagrams_only(socket_.fd, ip, udp_port))
+    return fail_device(name_, "its socket takes no filter", errno);
+  return {};
+}
+
+/// What the device can do about tags and checksums.
+void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
+                             rte_eth_conf& conf) {
+  if (config.strips_tags)
+    conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
+  inserts_tags_ =
+      config.inserts_tags && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_VLAN_INSERT) != 0;
+  if (inserts_tags_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_VLAN_INSERT;
+  conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
+  if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) return;
+  conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
+  tx_checksums_ = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+  if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) == 0) return;
+  conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  tx_checksums_ |= RTE_MBUF_F_TX_UDP_CKSUM;
+}
+
+Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
+  const uint16_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+  // The kernel gives frames to all sockets that the driver has opened.
+  if (std::string_view(info.driver_name) == "net_af_packet" && most > config.lanes)
+    return fail(INA_ERR_INVALID,
+                "Device " + name_ + " has qpairs=" + std::to_string(most) + ", but only " +
+                    std::to_string(config.lanes) +
+                    " packet loops would poll them: lower qpairs or raise switch.lcores.");
+  // memif states the most it could have; how many there are is the peer's choice.
+  queues_ = gated_ ? uint16_t{1} : std::min(most, config.lanes);
+  if (queues_ != 0) return {};
+  return fail(INA_ERR_INVALID, "Device " + name_ + " cannot both receive and send.");
+}
+
+Result<void> Device::make_pools(const DeviceConfig& config, uint32_t min_rx_bytes) {
+  // Buffers: what the device may hold; what bursts hold, and the pool's caches; what lies in rings
+  // between lanes. Should all of these be full at once, the device drops what comes then.
+  const uint32_t spare = config.lanes * (2 * kMaxBurst + 2 * kMempoolCache);
+  const uint32_t in_rings = (config.lanes - 1u) * config.ring_frames;
+  const uint32_t rx_buffers = queues_ * rx_descriptors_ + spare + in_rings + config.lent_buffers;
+  const uint32_t tx_buffers =
+      queues_ * tx_descriptors_ + spare + (config.lanes - queues_) * config.ring_frames;
+  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
+  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
+  rx_pool_ =
+      make_pool("rx", port_id_, config.lanes, rx_buffers, std::max(whole_frame, min_rx_bytes));
+  // A chained frame has two buffers if no other frame shares its payload.
+  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, config.lanes, 2 * tx_buffers, 128)
+                                 : make_pool("tx", port_id_, config.lanes, tx_buffers, whole_frame);
+  return rx_pool_ != nullptr && tx_pool_ != nullptr ? Result<void>() : no_buffers();
+}
+
+Result<void> Device::set_up_queues() {
+  const auto anywhere = static_cast<unsigned>(SOCKET_ID_ANY);
+  for (uint16_t queue = 0; queue < queues_; ++queue) {
+    int error =
+        rte_eth_rx_queue_setup(port_id_, queue, rx_descriptors_, anywhere, nullptr, rx_pool_);
+    if (error == 0)
+      error = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors_, anywhere, nullptr);
+    if (error != 0) return fail_device(name_, "its queues cannot be set up", -error);
+  }
+  return {};
+}
+
+bool Device::steer(const Steering& steering) {
+  return queues_ > 1 && steer_by_rules(port_id_, queues_, steering);
+}
+
 Device::~Device() {
+  if (promiscuous_) rte_eth_promiscuous_disable(port_id_);
   const auto close = [](void* port_id) {
     rte_eth_dev_stop(*static_cast<uint16_t*>(port_id));
     rte_eth_dev_close(*static_cast<uint16_t*>(port_id));
   };
+  const bool is_xdp = xdp_ != nullptr;
+  xdp_.reset();  // the driver would fail to detach what it has not attached
   if (port_id_ != RTE_MAX_ETHPORTS) {
     // memif's peer may go at the same moment, which its driver handles in that thread, unlocked.
     if (gated_)
@@ -179,8 +331,13 @@ Device::~Device() {
       close(&port_id_);
   }
   if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
+  // Until then the kernel writes into the buffers.
+  close_left_open(socket_);
+  // In the background the kernel gives the queue back, and the driver does not survive well that it
+  // is refused: whoever opens the interface next should find it free.
+  if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);
   rte_mempool_free(rx_pool_);
-  rte_mempool_free(tx_pool_);
+  if (tx_pool_ != rx_pool_) rte_mempool_free(tx_pool_);
 }
 
 bool Device::link_up() {

@@ -1,4 +1,4 @@
-// One ethdev device with one queue pair: opening, buffers, bursts, closing.
+// One ethdev device and its queue pairs: opening, buffers, bursts, closing.
 #pragma once
 
 #include <rte_ethdev.h>
@@ -9,7 +9,10 @@
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "io/ethdev/driver_socket.h"
 #include "io/ethdev/poll_gate.h"
+#include "io/ethdev/steering.h"
+#include "io/ethdev/xdp_program.h"
 #include "wire/frame.h"
 
 namespace ina::io {
@@ -22,10 +25,17 @@ struct DeviceConfig {
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
   uint32_t lent_buffers = 0;  ///< received ones that may lie in other devices' queues meanwhile
+  uint16_t lanes = 1;         ///< threads that use it; each gets a queue pair if there are enough
+  uint32_t ring_frames = 0;   ///< that may lie in a ring from one lane to another
+  bool promiscuous = false;   ///< receive what is sent to others, too, where that is a choice
+  bool inserts_tags = false;  ///< if it can: buffers with RTE_MBUF_F_TX_VLAN may be sent
+  bool strips_tags = false;   ///< if it can
   bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
+  /// AF_XDP: the kernel keeps what comes in, but for what take_datagrams() will name.
+  bool datagrams_only = false;
 };
 
-/// Used by one thread at a time.
+/// A queue pair is used by one thread at a time, the rest by one.
 class Device {
  public:
   /// Packets of one call of rx() or tx().
@@ -37,49 +47,86 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  uint16_t rx(rte_mbuf** packets, uint16_t count) {
-    if (!gated_) return rte_eth_rx_burst(port_id_, 0, packets, count);
+  /// Lane n has queue pair n, if there is one. A gated device has no more than one.
+  uint16_t queues() const { return queues_; }
+
+  uint16_t rx(rte_mbuf** packets, uint16_t count, uint16_t queue = 0) {
+    if (!gated_) return rte_eth_rx_burst(port_id_, queue, packets, count);
     if (!gate_.enter()) return 0;
-    const uint16_t taken = rte_eth_rx_burst(port_id_, 0, packets, count);
+    const uint16_t taken = rte_eth_rx_burst(port_id_, queue, packets, count);
     gate_.leave();
     return taken;
   }
 
   /// Returns how many the device took; the others still belong to the caller.
-  uint16_t tx(rte_mbuf** packets, uint16_t count) {
-    if (!gated_) return rte_eth_tx_burst(port_id_, 0, packets, count);
+  uint16_t tx(rte_mbuf** packets, uint16_t count, uint16_t queue = 0) {
+    if (!gated_) return rte_eth_tx_burst(port_id_, queue, packets, count);
     if (!gate_.enter()) return 0;
-    const uint16_t sent = rte_eth_tx_burst(port_id_, 0, packets, count);
+    const uint16_t sent = rte_eth_tx_burst(port_id_, queue, packets, count);
     gate_.leave();
     return sent;
   }
 
+  /// Has the device put the frames of each lane into the lane's queue, where it can. False: it
+  /// cannot, and frames may arrive at any queue.
+  bool steer(const Steering& steering);
+
   /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
+
+  /// Of what comes in from an interface of the kernel it gets from now on UDP datagrams to this
+  /// address and port only; by AF_XDP it takes them away from the kernel. Other devices go on
+  /// getting everything.
+  Result<void> take_datagrams(uint32_t ip, uint16_t udp_port);
+
+  /// A socket that is readable when frames are there; -1: the driver has none. Interfaces of the
+  /// kernel have one.
+  int socket() const { return socket_.fd; }
 
   const wire::MacAddress& mac() const { return mac_; }
   /// Largest frame without FCS and VLAN tags; every receive buffer has room for one with two tags.
   uint32_t frame_bytes() const { return frame_bytes_; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return sends_from_outside_; }
+  /// As asked for, and it can.
+  bool inserts_tags() const { return inserts_tags_; }
+  /// Checksums that the device completes in the frames of messages, as flags of a buffer.
+  uint64_t tx_checksums() const { return tx_checksums_; }
   /// Buffers to send from: whole frames, or only headers if sends_from_outside().
   rte_mempool* tx_pool() const { return tx_pool_; }
 
  private:
   Device() = default;
   Result<void> attach(const DeviceConfig& config);
+  /// Arguments by which the driver loads our XDP program.
+  Result<std::string> with_xdp_program(const std::string& device);
   Result<void> configure(const DeviceConfig& config);
+  void choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
+                       rte_eth_conf& conf);
+  Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
+  Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
+  Result<void> make_xdp_pool(const DeviceConfig& config);
+  tl::unexpected<Error> no_buffers() const;
+  Result<void> set_up_queues();
 
   std::string name_;
   PollGate gate_;
   wire::MacAddress mac_{};
   uint32_t frame_bytes_ = 0;
   uint16_t port_id_ = RTE_MAX_ETHPORTS;
+  uint16_t queues_ = 1;
+  uint16_t rx_descriptors_ = 0;  ///< of each queue
+  uint16_t tx_descriptors_ = 0;
   bool made_here_ = false;
   bool gated_ = false;
   bool sends_from_outside_ = false;
+  bool promiscuous_ = false;
+  bool inserts_tags_ = false;
+  uint64_t tx_checksums_ = 0;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link
   Fd interface_socket_;
+  std::unique_ptr<XdpProgram> xdp_;  ///< of an AF_XDP device, unless its arguments name another
+  DriverSocket socket_;
   rte_mempool* rx_pool_ = nullptr;
   rte_mempool* tx_pool_ = nullptr;
 };

@@ -31,8 +31,13 @@ struct LogSink {
   std::mutex mutex;
   std::function<void(EalLogLevel, std::string_view)> log;
   EalLogLevel level = EalLogLevel::kError;
-  std::string last_error;  ///< for the text of an error at start
-  std::string line;        ///< begun, not ended yet
+  std::string errors;  ///< for the texts of our own
+  std::string line;    ///< begun, not ended yet
+
+  void add_error(std::string_view text) {
+    constexpr size_t kEnough = 300;
+    if (errors.size() < kEnough) errors.append(errors.empty() ? "" : "; ").append(text);
+  }
 };
 
 LogSink& sink() {
@@ -59,7 +64,7 @@ ssize_t write_log(void*, const char* text, size_t bytes) {
       to.line += c;
       continue;
     }
-    if (level == EalLogLevel::kError) to.last_error = to.line;
+    if (level == EalLogLevel::kError) to.add_error(to.line);
     if (to.log && level <= to.level) to.log(level, to.line);
     to.line.clear();
   }
@@ -136,6 +141,18 @@ std::string advice(int error) {
 }
 
 }  // namespace
+
+std::string take_eal_errors() {
+  LogSink& from = sink();
+  const std::lock_guard lock(from.mutex);
+  return std::exchange(from.errors, {});
+}
+
+void add_eal_error(std::string_view line) {
+  LogSink& to = sink();
+  const std::lock_guard lock(to.mutex);
+  to.add_error(line);
+}
 
 Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list) {
   std::vector<uint32_t> cpus;
@@ -234,7 +251,7 @@ Result<Eal> Eal::start(const EalConfig& config) {
     const std::lock_guard lock(log.mutex);
     log.log = config.log;
     log.level = config.log_level;
-    log.last_error.clear();
+    log.errors.clear();
   }
   if (!open_log_stream())
     return fail(INA_ERR_NO_MEMORY, "DPDK could not start: no stream for its log.");
@@ -254,10 +271,10 @@ Result<Eal> Eal::start(const EalConfig& config) {
   const int error = rte_errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (parsed < 0) {
-    const std::lock_guard lock(log.mutex);
+    const std::string said = take_eal_errors();
     return fail(error == ENOMEM ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL,
                 "DPDK could not start (" + std::string(rte_strerror(error)) +
-                    (log.last_error.empty() ? "" : "; " + log.last_error) + "). " + advice(error));
+                    (said.empty() ? "" : "; " + said) + "). " + advice(error));
   }
   started = true;
   PollGate::install();

@@ -61,6 +61,11 @@ class Eal {
   bool running_ = false;
 };
 
+/// The lines that DPDK logged as errors since the last call, or the first few; empty: none.
+std::string take_eal_errors();
+/// Adds a line of a library that DPDK uses.
+void add_eal_error(std::string_view line);
+
 /// CPU numbers of a list such as "0,2-5", ascending, without repetition.
 Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list);
 

@@ -17,6 +17,7 @@ struct Endpoint {
   uint64_t job_key = 0;
   JobIndex job = 0;
   Rank rank{};
+  std::optional<wire::TagKeys> tag_keys{};  ///< its frames and those to it carry tags
   bool bound = false;
 };
 

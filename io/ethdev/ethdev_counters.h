@@ -7,7 +7,8 @@
 
 namespace ina::io {
 
-/// What an ethdev port counts beyond PortCounters. Every frame received has one fate:
+/// What an ethdev port counts beyond PortCounters. Every frame received has one fate. Over all
+/// lanes of a port, when nothing lies in the rings between them,
 ///   rx_packets = delivered + answered + forwarded + flooded + dropped on receipt,
 /// where the last is the sum of those drops that are not on_output(). What ports hand each other is
 /// sent or lost; when nothing is queued, over all ports
@@ -21,7 +22,22 @@ struct EthdevCounters {
   uint64_t bridged_sent = 0;        ///< frames of other ports that left by this one
   uint64_t bridged_sent_bytes = 0;  ///< of whole frames
   uint64_t bridged_lost = 0;        ///< frames of other ports dropped on the way out
+  uint64_t handed_over = 0;         ///< received for another lane, which got them; no fate
+  uint64_t tx_handed_over = 0;      ///< to a lane that has a queue pair, which sends them
 };
+
+inline void add(EthdevCounters& sum, const EthdevCounters& more) {
+  sum.delivered += more.delivered;
+  sum.answered += more.answered;
+  sum.forwarded += more.forwarded;
+  sum.flooded += more.flooded;
+  sum.flood_copies += more.flood_copies;
+  sum.bridged_sent += more.bridged_sent;
+  sum.bridged_sent_bytes += more.bridged_sent_bytes;
+  sum.bridged_lost += more.bridged_lost;
+  sum.handed_over += more.handed_over;
+  sum.tx_handed_over += more.tx_handed_over;
+}
 
 /// Counted where a frame leaves, not where it comes in.
 constexpr bool on_output(DropReason reason) {

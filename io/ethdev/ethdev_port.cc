@@ -1,12 +1,16 @@
 #include "io/ethdev/ethdev_port.h"
 
+#include <rte_ether.h>
+#include <rte_ip.h>
 #include <rte_prefetch.h>
+#include <rte_udp.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "io/ethdev/neighbour.h"
+#include "wire/group.h"
 
 namespace ina::io {
 namespace {
@@ -15,15 +19,22 @@ std::byte* data_of(rte_mbuf* buffer) {
   return rte_pktmbuf_mtod(buffer, std::byte*);
 }
 
-/// Describes payloads that no buffer owns. Never freed, so the count starts at one.
-rte_mbuf_ext_shared_info* foreign_memory() {
-  static rte_mbuf_ext_shared_info* const info = [] {
-    static rte_mbuf_ext_shared_info shared{};
-    shared.free_cb = [](void*, void*) {};
-    rte_mbuf_ext_refcnt_set(&shared, 1);
-    return &shared;
-  }();
-  return info;
+std::span<std::byte> bytes_of(rte_mbuf* buffer) {
+  return {data_of(buffer), buffer->data_len};
+}
+
+/// What follows the tag, as if the addresses stood right before that.
+std::span<const std::byte> behind_tag(std::span<const std::byte> tagged) {
+  return tagged.subspan(Device::kVlanTagBytes);
+}
+
+/// Takes the tag off, if the device has not. Returns its VLAN; 0: there is none, or it names none.
+uint16_t remove_tag(rte_mbuf* buffer) {
+  constexpr uint64_t kOff = RTE_MBUF_F_RX_VLAN_STRIPPED;
+  if ((buffer->ol_flags & kOff) == 0 &&
+      (bridge::vlan_of(bytes_of(buffer)) == 0 || rte_vlan_strip(buffer) != 0))
+    return 0;
+  return buffer->vlan_tci & (bridge::kVlans - 1);
 }
 
 /// The switch's own results do; a fallback's lie in its memory.
@@ -31,16 +42,65 @@ bool lies_in_result_ring(const wire::Message& message) {
   return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
 }
 
-std::string to_text(const wire::Address& address) {
+/// What the device noted on receipt must not be taken for an order to the one that sends.
+void forget_receipt(rte_mbuf* buffer) {
+  buffer->ol_flags &= RTE_MBUF_F_EXTERNAL | RTE_MBUF_F_INDIRECT;
+}
+
+/// As rte_mbuf.h asks for: its own place zero, that of the datagram filled with the sum over the
+/// addresses. Without the device a datagram has no checksum: its content has a better one.
+void leave_checksums_to_device(rte_mbuf* frame, uint64_t flags) {
+  frame->ol_flags |= flags;
+  frame->l2_len = wire::kEthernetBytes;
+  frame->l3_len = wire::kIpv4Bytes;
+  auto* const ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, wire::kEthernetBytes);
+  ip->hdr_checksum = 0;
+  if ((flags & RTE_MBUF_F_TX_L4_MASK) == 0) return;
+  reinterpret_cast<rte_udp_hdr*>(ip + 1)->dgram_cksum = rte_ipv4_phdr_cksum(ip, flags);
+}
+
+/// The hash of the last result that this thread sent, which goes to all workers, by several ports.
+struct LastHash {
+  wire::SipKey key;
+  std::span<const std::byte> payload;  ///< empty: none
+  uint64_t hash = 0;
+};
+thread_local LastHash last_hash;
+
+/// `stays`: until the next rx_burst() of this thread.
+uint64_t payload_hash(const wire::SipKey& key, std::span<const std::byte> payload, bool stays) {
+  if (!stays) return wire::siphash(key, payload);
+  LastHash& last = last_hash;
+  if (last.payload.data() != payload.data() || last.payload.size() != payload.size() ||
+      last.key != key)
+    last = {key, payload, wire::siphash(key, payload)};
+  return last.hash;
+}
+
+std::vector<uint32_t> own_ips(const EthdevPortConfig& config) {
+  std::vector<uint32_t> ips{config.ip};
+  for (const SwitchAddress& address : config.switch_addresses) ips.push_back(address.ip);
+  return ips;
+}
+
+Steering steering_of(const EthdevPortConfig& config) {
+  return {.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes, .vlan = config.vlan};
+}
+
+std::string ip_text(uint32_t ip) {
   std::string text;
   for (int shift = 24; shift >= 0; shift -= 8)
-    text += std::to_string(address.ip >> shift & 0xff) + (shift == 0 ? ":" : ".");
-  return text + std::to_string(address.udp_port);
+    text += std::to_string(ip >> shift & 0xff) + (shift == 0 ? "" : ".");
+  return text;
+}
+
+std::string to_text(const wire::Address& address) {
+  return ip_text(address.ip) + ":" + std::to_string(address.udp_port);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& config) {
+Result<std::vector<std::unique_ptr<EthdevPort>>> EthdevPort::open(const EthdevPortConfig& config) {
   const auto invalid = [&](const std::string& what) {
     return fail(INA_ERR_INVALID, "Port " + config.name + ": " + what);
   };
@@ -53,6 +113,8 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& con
   if (config.mtu < needed_mtu)
     return invalid("slots of " + std::to_string(config.slot_bytes) + " bytes need an mtu of " +
                    std::to_string(needed_mtu) + ", it has " + std::to_string(config.mtu) + ".");
+  if (config.vlan >= bridge::kVlans - 1)
+    return invalid("VLAN " + std::to_string(config.vlan) + " is not within 1..4094.");
   if (config.max_endpoints == 0 || config.max_endpoints > 4096)
     return invalid("max_endpoints " + std::to_string(config.max_endpoints) +
                    " is not within 1..4096.");
@@ -60,17 +122,62 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(const EthdevPortConfig& con
                               .mtu = config.mtu,
                               .rx_descriptors = config.rx_descriptors,
                               .tx_descriptors = config.tx_descriptors,
-                              .lent_buffers = config.lent_buffers});
+                              .lent_buffers = config.lent_buffers,
+                              .lanes = config.lanes,
+                              .ring_frames = FrameRing::kFrames,
+                              .promiscuous = config.bridged,
+                              .inserts_tags = config.vlan != 0,
+                              .strips_tags = config.vlan != 0 && !config.bridged});
   if (!device)
     return fail(device.error().status, "Port " + config.name + ": " + device.error().text);
-  return std::unique_ptr<EthdevPort>(new EthdevPort(config, std::move(*device)));
+  auto common = std::make_shared<Common>();
+  common->device = std::move(*device);
+  common->steered = common->device->steer(steering_of(config));
+  std::vector<std::unique_ptr<EthdevPort>> lanes;
+  for (uint16_t lane = 0; lane < config.lanes; ++lane)
+    lanes.push_back(std::unique_ptr<EthdevPort>(new EthdevPort(config, common, lane)));
+  connect(*common, lanes);
+  return lanes;
 }
 
-EthdevPort::EthdevPort(const EthdevPortConfig& config, std::unique_ptr<Device> device)
+EthdevPort::EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> common,
+                       uint16_t lane)
     : config_(config),
-      device_(std::move(device)),
+      common_(std::move(common)),
+      device_(common_->device.get()),
       own_{device_->mac(), config.ip, config.udp_port},
-      endpoints_(config.max_endpoints) {}
+      source_{own_.mac, own_.ip, static_cast<uint16_t>(own_.udp_port + lane)},
+      steering_(steering_of(config)),
+      lane_(lane),
+      message_header_bytes_(wire::kFrameHeaderBytes + (config.vlan != 0 && !device_->inserts_tags()
+                                                           ? Device::kVlanTagBytes
+                                                           : 0)),
+      guard_(own_ips(config), config.hosts),
+      endpoints_(config.max_endpoints) {
+  foreign_memory_.free_cb = [](void*, void*) {};
+  rte_mbuf_ext_refcnt_set(&foreign_memory_, 1);  // never freed
+}
+
+/// Makes the rings between the lanes of a port.
+void EthdevPort::connect(Common& common, std::span<const std::unique_ptr<EthdevPort>> lanes) {
+  const auto make_ring = [&] {
+    return common.rings.emplace_back(std::make_unique<FrameRing>()).get();
+  };
+  const uint16_t queues = common.device->queues();
+  for (uint16_t from = 0; from < lanes.size(); ++from) {
+    if (from >= queues) {
+      FrameRing* const ring = lanes[from]->carrier_ = make_ring();
+      lanes[from % queues]->carried_.push_back(ring);
+      continue;
+    }
+    lanes[from]->outboxes_.resize(lanes.size());
+    for (uint16_t to = 0; to < lanes.size(); ++to) {
+      if (to == from) continue;
+      FrameRing* const ring = lanes[from]->outboxes_[to].ring = make_ring();
+      lanes[to]->received_for_us_.push_back(ring);
+    }
+  }
+}
 
 EthdevPort::~EthdevPort() {
   rx_release();
@@ -79,10 +186,20 @@ EthdevPort::~EthdevPort() {
 }
 
 Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
-                                       JobIndex job, Rank rank) {
+                                       JobIndex job, Rank rank,
+                                       const std::optional<wire::TagKeys>& tag_keys) {
+  if (!guard_.allows(bridge::HostAddress{worker.mac, worker.ip}))
+    return fail(INA_ERR_REFUSED,
+                "Port " + config_.name + ": no host with the address " + ip_text(worker.ip) +
+                    " and the worker's MAC address is in the port's list (hosts).");
   EndpointTable::Refusal refusal{};
-  const auto index = endpoints_.insert(
-      {.address = worker, .job_id = job_id, .job_key = job_key, .job = job, .rank = rank}, refusal);
+  const auto index = endpoints_.insert({.address = worker,
+                                        .job_id = job_id,
+                                        .job_key = job_key,
+                                        .job = job,
+                                        .rank = rank,
+                                        .tag_keys = tag_keys},
+                                       refusal);
   if (index) return *index;
   if (refusal == EndpointTable::Refusal::kTaken)
     return fail(INA_ERR_REFUSED, "Port " + config_.name + ": a worker at " + to_text(worker) +
@@ -102,23 +219,32 @@ void EthdevPort::unbind(EndpointIndex endpoint) {
 
 size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
   rx_release();
+  last_hash.payload = {};
   const auto room = static_cast<uint16_t>(std::min<size_t>(burst.size(), held_.size()));
-  held_count_ = device_->rx(held_.data(), room);
-  full_bursts_ = held_count_ == room ? full_bursts_ + 1 : 0;
+  bool full = false;
+  held_count_ = config_.lanes == 1 ? receive_alone(room, full) : receive(room, full);
   transit_count_ = 0;
-  counters_.rx_packets += held_count_;
-  for (uint16_t i = 0; i < held_count_; ++i) rte_prefetch0(data_of(held_[i]));
   size_t filled = 0;
-  for (uint16_t i = 0; i < held_count_; ++i) {
-    if (take(i, burst[filled])) {
-      counters_.rx_bytes += burst[filled].payload_bytes;
-      ++filled;
-    }
-  }
+  for (uint16_t i = 0; i < held_count_; ++i)
+    if (take(i, burst[filled])) ++filled;
+  if (tagged_count_ != 0) filled += accept_tagged(burst.subspan(filled));
+  for (const RxPacket& packet : burst.first(filled)) counters_.rx_bytes += packet.payload_bytes;
+  // Workers must not give way to others' traffic, which does not give way to theirs: only what they
+  // send themselves is theirs to send less of.
+  largest_burst_ = std::max<uint32_t>(largest_burst_, room);
+  backlog_ = full && 4 * filled >= 3 * size_t{held_count_} ? backlog_ + room : 0;
   ethdev_counters_.delivered += filled;
   // Answers do not wait for the datapath, which has nothing to say if nothing was for it.
   if (filled == 0 && queued_count_ != 0) tx_flush();
   return filled;
+}
+
+uint16_t EthdevPort::receive_alone(uint16_t room, bool& full) {
+  const uint16_t count = device_->rx(held_.data(), room);
+  full = count == room;
+  counters_.rx_packets += count;
+  for (uint16_t i = 0; i < count; ++i) rte_prefetch0(data_of(held_[i]));
+  return count;
 }
 
 void EthdevPort::rx_release() {
@@ -127,6 +253,73 @@ void EthdevPort::rx_release() {
   held_count_ = 0;
 }
 
+// ---- frames of other lanes ---------------------------------------------------------------------
+//
+// A frame counts as received in the lane that takes it from the device, and has its fate in the
+// lane that it is handed to, or here if there is no room in the ring. That is said of the sum over
+// lanes; in between, frames that lie in rings have no fate yet.
+
+/// From the own queue and from those of other lanes, each first in turn.
+uint16_t EthdevPort::receive(uint16_t room, bool& full) {
+  const size_t rings = received_for_us_.size();
+  const size_t sources = rings + (outboxes_.empty() ? 0 : 1);
+  if (++next_source_ >= sources) next_source_ = 0;
+  uint16_t count = 0;
+  for (size_t i = 0, source = next_source_; i < sources && count < room; ++i) {
+    rte_mbuf** const to = held_.data() + count;
+    const auto left = static_cast<uint16_t>(room - count);
+    count += source < rings ? received_for_us_[source]->pop(to, left) : receive_own(to, left, full);
+    if (++source == sources) source = 0;
+  }
+  full |= count == room;
+  return count;
+}
+
+/// Keeps what is for this lane. `full`: set if there may be more.
+uint16_t EthdevPort::receive_own(rte_mbuf** frames, uint16_t room, bool& full) {
+  std::array<rte_mbuf*, Device::kMaxBurst> burst;
+  const uint16_t received = device_->rx(burst.data(), room, lane_);
+  counters_.rx_packets += received;
+  full = received == room;
+  for (uint16_t i = 0; i < received; ++i) rte_prefetch0(data_of(burst[i]));
+  uint16_t kept = 0;
+  for (uint16_t i = 0; i < received; ++i) {
+    const uint16_t lane = own_lane_of(*burst[i]);
+    Outbox& outbox = outboxes_[lane];
+    if (lane == lane_)
+      frames[kept++] = burst[i];
+    else
+      outbox.frames[outbox.count++] = burst[i];
+  }
+  if (kept != received)
+    for (Outbox& outbox : outboxes_)
+      if (outbox.count != 0) hand_over(outbox);
+  return kept;
+}
+
+uint16_t EthdevPort::own_lane_of(const rte_mbuf& frame) const {
+  const std::span<const std::byte> bytes(rte_pktmbuf_mtod(&frame, const std::byte*),
+                                         frame.data_len);
+  if (config_.vlan == 0) return lane_of(bytes, steering_);
+  const bool stripped = (frame.ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0;
+  const int vlan = stripped ? frame.vlan_tci & (bridge::kVlans - 1) : bridge::vlan_of(bytes);
+  if (vlan != config_.vlan) return 0;
+  return lane_of(stripped ? bytes : behind_tag(bytes), steering_);
+}
+
+void EthdevPort::hand_over(Outbox& outbox) {
+  const uint16_t taken = outbox.ring->push(outbox.frames.data(), outbox.count);
+  ethdev_counters_.handed_over += taken;
+  for (uint16_t i = taken; i < outbox.count; ++i) {
+    rte_pktmbuf_free(outbox.frames[i]);
+    counters_.drops.add(DropReason::kHandOverFull);
+  }
+  outbox.count = 0;
+  moved_ = true;
+}
+
+// ---- one frame ---------------------------------------------------------------------------------
+
 bool EthdevPort::take(size_t place, RxPacket& packet) {
   rte_mbuf* const buffer = held_[place];
   // A buffer holds the largest frame of the mtu, so what needs several is none of ours.
@@ -134,78 +327,131 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     counters_.drops.add(DropReason::kBadLength);
     return false;
   }
-  const std::span<std::byte> frame(data_of(buffer), buffer->data_len);
-  uint32_t ip = own_.ip;
-  if (config_.bridged && !is_for_switch(frame, ip)) {
-    put_aside(place);
+  SwitchAddress to{own_.ip, config_.vlan};
+  if (config_.bridged && !is_for_switch(bytes_of(buffer), to)) {
+    if (guard_.allows(bytes_of(buffer))) [[likely]]
+      put_aside(place);
+    else
+      counters_.drops.add(DropReason::kForeignSource);
     return false;
   }
-  DropReason reason{};
-  if (parse(frame, packet, reason)) [[likely]]
-    return true;
-  const bool may_answer = reason == DropReason::kNotIna && frame.size() >= wire::kEthernetBytes;
-  if (const auto addresses = may_answer ? bridge::addresses_of(frame) : bridge::Addresses{};
-      may_answer && answer_in_place(frame, {.mac = own_.mac, .ip = ip})) {
-    answer(place);
-    if (config_.bridged) transit_[transit_count_++] = {.addresses = addresses};
+  DropReason reason = DropReason::kNotIna;
+  if (to.vlan != 0 && remove_tag(buffer) != to.vlan) {
+    counters_.drops.add(reason);
     return false;
   }
-  counters_.drops.add(reason);
+  const Endpoint* endpoint = nullptr;
+  Tagged& parsed = tagged_[tagged_count_];
+  if (to.vlan == config_.vlan && parse(bytes_of(buffer), parsed.frame, endpoint, reason))
+      [[likely]] {
+    if ((buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_BAD) [[likely]] {
+      if (!endpoint->tag_keys) return accept(parsed.frame, *endpoint, packet);
+      parsed.endpoint = endpoint;
+      ++tagged_count_;
+      return false;
+    }
+    reason = DropReason::kUdpChecksum;
+  }
+  if (reason == DropReason::kNotIna && buffer->data_len >= wire::kEthernetBytes &&
+      !guard_.allows(bytes_of(buffer)))
+    reason = DropReason::kForeignSource;
+  if (reason != DropReason::kNotIna || !answer(place, to)) counters_.drops.add(reason);
   return false;
 }
 
-/// By the IP address that it is sent to, whatever the MAC address. `ip`: the one of the switch that
-/// it is. What has the switch's MAC address alone is the bridge's to drop. True as well for frames
-/// too short to have addresses.
-bool EthdevPort::is_for_switch(std::span<const std::byte> frame, uint32_t& ip) const {
+/// By the VLAN and the IP address that it is sent to, whatever the MAC address. `address`: the one
+/// of the switch that it is. What has the switch's MAC address alone is the bridge's to drop. True
+/// as well for frames too short to have addresses.
+bool EthdevPort::is_for_switch(std::span<const std::byte> frame, SwitchAddress& address) const {
   if (frame.size() < wire::kEthernetBytes) return true;
-  const uint32_t addressed = addressed_ip(frame);
-  if (addressed == own_.ip) [[likely]]
+  const uint16_t vlan = bridge::vlan_of(frame);
+  const SwitchAddress to{addressed_ip(vlan == 0 ? frame : behind_tag(frame)), vlan};
+  if (to == address) [[likely]]
     return true;
-  if (addressed == 0 ||
-      std::ranges::find(config_.switch_ips, addressed) == config_.switch_ips.end())
+  if (to.ip == 0 ||
+      std::ranges::find(config_.switch_addresses, to) == config_.switch_addresses.end())
     return false;
-  ip = addressed;
+  address = to;
   return true;
 }
 
-bool EthdevPort::parse(std::span<const std::byte> frame, RxPacket& packet,
-                       DropReason& reason) const {
-  const auto parsed = wire::parse_frame(frame, config_.udp_port, config_.lanes);
-  if (!parsed) {
-    reason = parsed.error();
+/// True: an INA frame of the worker at `endpoint`, as far as can be told without tags.
+bool EthdevPort::parse(std::span<const std::byte> frame, wire::Frame& parsed,
+                       const Endpoint*& endpoint, DropReason& reason) const {
+  const auto drop = [&reason](DropReason why) {
+    reason = why;
     return false;
-  }
-  if (parsed->envelope.destination.ip != own_.ip) {
-    reason = DropReason::kNotIna;
-    return false;
-  }
-  const Endpoint* const endpoint = endpoints_.find(parsed->envelope.source);
-  if (endpoint == nullptr) {
-    reason = DropReason::kUnknownSource;
-    return false;
-  }
-  if (parsed->envelope.job != endpoint->job_id || parsed->envelope.job_key != endpoint->job_key) {
-    reason = DropReason::kBadJob;
-    return false;
-  }
-  if (const auto invalid =
-          wire::validate(parsed->message, parsed->payload_bytes, config_.slot_bytes)) {
-    reason = *invalid;
-    return false;
-  }
-  packet = {.message = parsed->message,
-            .payload = parsed->payload,
-            .payload_bytes = parsed->payload_bytes,
-            .job = endpoint->job,
-            .rank = endpoint->rank};
+  };
+  const auto unchecked = wire::parse_unchecked(frame, config_.udp_port, config_.lanes);
+  if (!unchecked) return drop(unchecked.error());
+  parsed = *unchecked;
+  const wire::Envelope& envelope = parsed.envelope;
+  if (envelope.destination.ip != own_.ip) return drop(DropReason::kNotIna);
+  endpoint = endpoints_.find(envelope.source);
+  if (endpoint == nullptr) return drop(DropReason::kUnknownSource);
+  if (envelope.job != endpoint->job_id || envelope.job_key != endpoint->job_key)
+    return drop(DropReason::kBadJob);
+  // After what asks who it is: it reads the whole frame, which a flood of strangers' should not be
+  // worth.
+  if (!wire::crc_matches(parsed)) return drop(DropReason::kCrc);
   return true;
 }
 
-void EthdevPort::answer(size_t place) {
+/// The frame is its worker's.
+bool EthdevPort::accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet) {
+  if (const auto invalid = wire::validate(frame.message, frame.payload_bytes, config_.slot_bytes)) {
+    counters_.drops.add(*invalid);
+    return false;
+  }
+  packet = {.message = frame.message,
+            .payload = frame.payload,
+            .payload_bytes = frame.payload_bytes,
+            .job = endpoint.job,
+            .rank = endpoint.rank};
+  return true;
+}
+
+/// Those of a burst that carry tags; payloads of one length after another are hashed together.
+size_t EthdevPort::accept_tagged(std::span<RxPacket> burst) {
+  std::array<wire::SipInput, Device::kMaxBurst> payloads;
+  std::array<uint64_t, Device::kMaxBurst> hashes;
+  for (size_t first = 0; first < tagged_count_;) {
+    const uint32_t bytes = tagged_[first].frame.payload_bytes;
+    size_t count = 0;
+    for (; first + count < tagged_count_ && tagged_[first + count].frame.payload_bytes == bytes;
+         ++count) {
+      const Tagged& tagged = tagged_[first + count];
+      payloads[count] = {tagged.endpoint->tag_keys->payload, tagged.frame.payload};
+    }
+    wire::siphash_many({payloads.data(), count}, bytes, {&hashes[first], count});
+    first += count;
+  }
+  size_t filled = 0;
+  for (size_t i = 0; i < tagged_count_; ++i) {
+    const auto& [frame, endpoint] = tagged_[i];
+    if (!wire::tag_matches(frame, {endpoint->tag_keys->frame, hashes[i]}))
+      counters_.drops.add(DropReason::kBadTag);
+    else if (accept(frame, *endpoint, burst[filled]))
+      ++filled;
+  }
+  tagged_count_ = 0;
+  return filled;
+}
+
+/// If it asks for what neighbours answer.
+bool EthdevPort::answer(size_t place, const SwitchAddress& as) {
+  const std::span<std::byte> frame = bytes_of(held_[place]);
+  if (frame.size() < wire::kEthernetBytes) return false;
+  bridge::Addresses asker = bridge::addresses_of(frame);
+  asker.vlan = as.vlan;
+  if (!answer_in_place(frame, {.mac = own_.mac, .ip = as.ip})) return false;
   rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
+  forget_receipt(buffer);
+  tag(buffer, as.vlan);
   queue(buffer, Queued::kAnswer, buffer->pkt_len);
   ++ethdev_counters_.answered;
+  if (config_.bridged) transit_[transit_count_++] = {.addresses = asker};
+  return true;
 }
 
 // ---- frames in transit -------------------------------------------------------------------------
@@ -215,8 +461,7 @@ void EthdevPort::answer(size_t place) {
 
 void EthdevPort::put_aside(size_t place) {
   rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
-  // What the device noted on receipt must not be taken for an order to the one that sends.
-  buffer->ol_flags &= RTE_MBUF_F_EXTERNAL | RTE_MBUF_F_INDIRECT;
+  forget_receipt(buffer);
   transit_[transit_count_++] = {
       .addresses = bridge::addresses_of({data_of(buffer), buffer->data_len}), .buffer = buffer};
 }
@@ -260,7 +505,20 @@ void EthdevPort::send_transit(const Transit& frame) {
 
 bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
                     std::span<const std::byte> payload) {
-  if (!endpoints_.contains(index)) {  // unbound meanwhile: nobody is there to take it
+  const Endpoint& worker = endpoints_[index];
+  return send(worker, worker.address, message, payload);
+}
+
+bool EthdevPort::tx_to_group(EndpointIndex index, const wire::Message& message,
+                             std::span<const std::byte> payload) {
+  const Endpoint& worker = endpoints_[index];
+  return send(worker, wire::group_of(worker.job_id, own_.udp_port), message, payload);
+}
+
+/// `worker`: one of the job to whose group or to whom it is sent.
+bool EthdevPort::send(const Endpoint& worker, const wire::Address& to, const wire::Message& message,
+                      std::span<const std::byte> payload) {
+  if (!worker.bound) {  // not any more: nobody is there to take it
     counters_.drops.add(DropReason::kTxFull);
     return false;
   }
@@ -270,24 +528,43 @@ bool EthdevPort::tx(EndpointIndex index, const wire::Message& message,
     counters_.drops.add(DropReason::kNoBuffer);
     return false;
   }
-  const Endpoint& to = endpoints_[index];
-  const wire::Envelope envelope{
-      .source = own_, .destination = to.address, .job = to.job_id, .job_key = to.job_key, .tag = 0};
+  const wire::Envelope envelope{.source = source_,
+                                .destination = to,
+                                .job = worker.job_id,
+                                .job_key = worker.job_key,
+                                .tag = 0};
   auto* const headers =
       reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, wire::kFrameHeaderBytes));
   // The checksum is made anew for each worker, over a payload that is in the cache by then. Its
   // part over the payload is the same for all of them and could be combined instead.
   wire::Message marked = message;
   if (congested() && message.type == wire::Type::kResult) marked.flags |= wire::kFlagEcn;
-  wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes});
+  std::optional<wire::Seal> seal;
+  if (worker.tag_keys)
+    seal = {worker.tag_keys->frame,
+            payload_hash(worker.tag_keys->payload, payload, lies_in_result_ring(message))};
+  wire::encode_headers(envelope, marked, payload, {headers, wire::kFrameHeaderBytes},
+                       seal ? &*seal : nullptr);
+  if (device_->tx_checksums() != 0) leave_checksums_to_device(frame, device_->tx_checksums());
   if (!payload.empty() && !append_payload(frame, payload)) {
     rte_pktmbuf_free(frame);
     counters_.drops.add(DropReason::kNoBuffer);
     return false;
   }
+  tag(frame, config_.vlan);
   queue(frame, Queued::kMessage, payload.size());
   if (frame->nb_segs > 1 && !lies_in_result_ring(message)) tx_flush();
   return true;
+}
+
+/// Before a frame that nobody else holds.
+void EthdevPort::tag(rte_mbuf* frame, uint16_t vlan) const {
+  if (vlan == 0) return;
+  frame->vlan_tci = vlan;
+  if (device_->inserts_tags())
+    frame->ol_flags |= RTE_MBUF_F_TX_VLAN;
+  else
+    rte_vlan_insert(&frame);  // there is headroom
 }
 
 bool EthdevPort::append_payload(rte_mbuf* head, std::span<const std::byte> payload) {
@@ -312,11 +589,11 @@ rte_mbuf* EthdevPort::share(std::span<const std::byte> payload) {
     drop_shared();
     shared_ = rte_pktmbuf_alloc(device_->tx_pool());
     if (shared_ == nullptr) return nullptr;
-    rte_mbuf_ext_refcnt_update(foreign_memory(), 1);
+    rte_mbuf_ext_refcnt_update(&foreign_memory_, 1);
     const auto bytes = static_cast<uint16_t>(payload.size());
     // The device only reads it; DPDK has no const buffers.
     rte_pktmbuf_attach_extbuf(shared_, const_cast<std::byte*>(payload.data()), RTE_BAD_IOVA, bytes,
-                              foreign_memory());
+                              &foreign_memory_);
     shared_->data_len = bytes;
     shared_->pkt_len = bytes;
     shared_payload_ = payload;
@@ -340,9 +617,31 @@ void EthdevPort::queue(rte_mbuf* frame, Queued kind, size_t bytes) {
 }
 
 void EthdevPort::tx_flush() {
+  if (carrier_ != nullptr) return pass_to_carrier();
+  send_queued();
+  for (FrameRing* const ring : carried_) {
+    queued_count_ = ring->pop(queued_.data(), static_cast<uint16_t>(queued_.size()));
+    for (uint16_t i = 0; i < queued_count_; ++i) {
+      queued_kind_[i] = Queued::kMessage;  // lane 0 alone has others, and a queue pair
+      queued_bytes_[i] = queued_[i]->pkt_len - message_header_bytes_;
+    }
+    if (queued_count_ == 0) continue;
+    moved_ = true;
+    send_queued();
+  }
+}
+
+/// Another lane sends them, and counts them as sent.
+void EthdevPort::pass_to_carrier() {
+  const uint16_t taken = carrier_->push(queued_.data(), queued_count_);
+  ethdev_counters_.tx_handed_over += taken;
+  lose_queued(taken);
+}
+
+void EthdevPort::send_queued() {
   uint16_t sent = 0;
   while (sent < queued_count_) {
-    const uint16_t now = device_->tx(queued_.data() + sent, queued_count_ - sent);
+    const uint16_t now = device_->tx(queued_.data() + sent, queued_count_ - sent, lane_);
     if (now == 0) break;
     sent += now;
   }
@@ -355,8 +654,12 @@ void EthdevPort::tx_flush() {
       ethdev_counters_.bridged_sent_bytes += queued_bytes_[i];
     }
   }
-  // What the device does not take is lost, as on any full link: the worker asks again.
-  for (uint16_t i = sent; i < queued_count_; ++i) {
+  lose_queued(sent);
+}
+
+/// What is not taken is lost, as on any full link: the worker asks again.
+void EthdevPort::lose_queued(uint16_t first) {
+  for (uint16_t i = first; i < queued_count_; ++i) {
     rte_pktmbuf_free(queued_[i]);
     counters_.drops.add(DropReason::kTxFull);
     if (queued_kind_[i] == Queued::kTransit) ++ethdev_counters_.bridged_lost;

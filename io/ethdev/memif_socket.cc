@@ -11,6 +11,7 @@
 
 #include "common/devargs.h"
 #include "common/fd.h"
+#include "io/ethdev/device_arguments.h"
 
 namespace ina::io {
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace ina::bridge {
 namespace {
 
@@ -45,6 +47,59 @@ TEST_F(BridgeTest, AddressesAreTheFirstTwelveBytes) {
   EXPECT_EQ(addresses.source, (wire::MacAddress{7, 8, 9, 10, 11, 12}));
 }
 
+TEST_F(BridgeTest, TheVlanIsThatOfAnOutermost8021QTag) {
+  std::array<std::byte, 22> frame{};
+  const auto with = [&](std::initializer_list<int> bytes, size_t size) {
+    std::ranges::transform(bytes, frame.begin() + 12, [](int b) { return std::byte(b); });
+    return addresses_of(std::span(frame).first(size)).vlan;
+  };
+  EXPECT_EQ(with({0x81, 0, 0x6f, 0xfe}, 18), 4094) << "priority and drop eligibility aside";
+  EXPECT_EQ(with({0x81, 0, 0xe0, 0x00}, 18), 0);
+  EXPECT_EQ(with({0x81, 0, 0x00, 0x07, 0x81, 0, 0, 9}, 22), 7);
+  EXPECT_EQ(with({0x81, 0, 0x00, 0x07}, 17), 0) << "cut off";
+  EXPECT_EQ(with({0x88, 0xa8, 0x00, 0x07, 0x81, 0, 0, 9}, 22), 0) << "a provider's tag";
+  EXPECT_EQ(with({0x08, 0x00, 0x00, 0x07}, 18), 0);
+}
+
+TEST_F(BridgeTest, WhatIsKnownInOneVlanIsUnknownInAnother) {
+  const auto tagged = [&](uint8_t to, uint8_t from, VlanId vlan, PortIndex ingress) {
+    return bridge_.decide({.destination = host(to), .source = host(from), .vlan = vlan}, ingress,
+                          0);
+  };
+  tagged(9, 1, 10, 0);
+  EXPECT_EQ(tagged(1, 2, 20, 1).to, To::kAllOthers);
+  EXPECT_EQ(tagged(1, 2, 0, 1).to, To::kAllOthers);
+  const Decision there = tagged(1, 2, 10, 1);
+  EXPECT_EQ(there.to, To::kPort);
+  EXPECT_EQ(there.port, 0);
+  // The same address elsewhere in another VLAN is somebody else.
+  tagged(9, 1, 20, 2);
+  EXPECT_EQ(tagged(1, 2, 10, 1).port, 0);
+  EXPECT_EQ(tagged(1, 2, 20, 1).port, 2);
+  EXPECT_EQ(bridge_.table().counters().moved, 0u);
+}
+
+TEST_F(BridgeTest, PortsThatAreNoMembersHaveNoPart) {
+  BridgeConfig vlans = config();
+  vlans.vlans = {{10}, {10, 20}, {}};
+  Bridge bridge(vlans, {own(0), own(1), own(2)});
+  for (PortIndex port = 0; port < 3; ++port) bridge.set_link(port, true);
+  const auto tagged = [&](uint8_t to, uint8_t from, VlanId vlan, PortIndex ingress) {
+    return bridge.decide({.destination = host(to), .source = host(from), .vlan = vlan}, ingress, 0);
+  };
+  EXPECT_EQ(bridge.others_up(2, 10), 0b011u);
+  EXPECT_EQ(bridge.others_up(2, 20), 0b010u);
+  EXPECT_EQ(bridge.others_up(1, 20), 0b100u);
+  EXPECT_EQ(bridge.others_up(2, 0), 0u);
+  expect_drop(tagged(9, 1, 20, 0), DropReason::kVlan);
+  expect_drop(tagged(9, 1, 0, 0), DropReason::kVlan);
+  expect_drop(tagged(9, 1, 4095, 2), DropReason::kVlan);
+  bridge.learn({.destination = own(0), .source = host(1), .vlan = 20}, 0, 0);
+  EXPECT_EQ(bridge.table().size(), 0u) << "and is not learned";
+  expect_drop(tagged(9, 1, 5, 2), DropReason::kNoPort);
+  EXPECT_EQ(tagged(9, 1, 10, 0).to, To::kAllOthers);
+}
+
 TEST_F(BridgeTest, FloodsToUnknownAndForwardsToKnown) {
   EXPECT_EQ(decide(host(2), host(1), 0).to, To::kAllOthers);
   const Decision back = decide(host(1), host(2), 1);
@@ -58,8 +113,8 @@ TEST_F(BridgeTest, FloodsToUnknownAndForwardsToKnown) {
 TEST_F(BridgeTest, FloodsGroups) {
   EXPECT_EQ(decide(kBroadcast, host(1), 0).to, To::kAllOthers);
   EXPECT_EQ(decide(kMulticast, host(1), 0).to, To::kAllOthers);
-  EXPECT_EQ(bridge_.others_up(0), 0b110u);
-  EXPECT_EQ(bridge_.others_up(1), 0b101u);
+  EXPECT_EQ(bridge_.others_up(0, 0), 0b110u);
+  EXPECT_EQ(bridge_.others_up(1, 0), 0b101u);
 }
 
 TEST_F(BridgeTest, NeverBackToWhereItCameFrom) {
@@ -121,7 +176,7 @@ TEST_F(BridgeTest, NothingGoesWhereTheLinkIsDown) {
   EXPECT_FALSE(bridge_.link_up(1));
   EXPECT_EQ(bridge_.table().size(), 1u);
   EXPECT_EQ(decide(host(2), host(1), 0).to, To::kAllOthers) << "it may be elsewhere by now";
-  EXPECT_EQ(bridge_.others_up(0), 0b100u);
+  EXPECT_EQ(bridge_.others_up(0, 0), 0b100u);
   // A last frame of it, still in the queue, does not bring the address back.
   decide(host(1), host(2), 1);
   EXPECT_EQ(bridge_.table().size(), 1u);
@@ -129,7 +184,7 @@ TEST_F(BridgeTest, NothingGoesWhereTheLinkIsDown) {
   expect_drop(decide(host(2), host(1), 0), DropReason::kNoPort);
   bridge_.set_link(1, true);
   EXPECT_EQ(decide(host(2), host(1), 0).to, To::kAllOthers);
-  EXPECT_EQ(bridge_.others_up(0), 0b010u);
+  EXPECT_EQ(bridge_.others_up(0, 0), 0b010u);
 }
 
 TEST_F(BridgeTest, AllLinksAreDownAtFirst) {

@@ -70,6 +70,21 @@ TEST_F(ForwardingTest, FramesGoWhereTheBridgeSays) {
   EXPECT_EQ(ports_[0].copies, (std::vector<uint16_t>{1, 3, 1}));
 }
 
+TEST_F(ForwardingTest, FloodedFramesStayWithinTheirVlan) {
+  bridge::BridgeConfig config;
+  config.vlans = {{10}, {10, 20}, {20}, {}};
+  forwarding_ = Forwarding<FakePort>(config, {&ports_[0], &ports_[1], &ports_[2], &ports_[3]});
+  forwarding_.tick(0);
+  receive(3, {{{host(1), host(2), 10}, "ten"},
+              {{kBroadcast, host(2), 20}, "twenty"},
+              {{kBroadcast, host(2)}, "untagged"}});
+  EXPECT_EQ(ports_[0].sent, Sent{"ten"});
+  EXPECT_EQ(ports_[1].sent, (Sent{"ten", "twenty"}));
+  EXPECT_EQ(ports_[2].sent, Sent{"twenty"});
+  EXPECT_EQ(ports_[3].copies, (std::vector<uint16_t>{2, 2}));
+  EXPECT_EQ(ports_[3].drops, (std::map<DropReason, int>{{DropReason::kNoPort, 1}}));
+}
+
 TEST_F(ForwardingTest, DropsAreThoseOfThePortThatReceived) {
   receive(1, {{{host(1), kBroadcast}, "bad"}, {{ports_[3].own.mac, host(2)}, "own"}});
   EXPECT_EQ(ports_[1].drops,

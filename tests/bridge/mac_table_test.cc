@@ -21,9 +21,9 @@ wire::MacAddress mac(uint32_t number) {
 
 TEST(MacTable, FindsWhatItLearned) {
   MacTable table(1024, kAgeingNs, 1);
-  for (uint32_t i = 0; i < 200; ++i) table.learn(mac(i), static_cast<PortIndex>(i % 5), 0);
-  for (uint32_t i = 0; i < 200; ++i) EXPECT_EQ(table.find(mac(i), 1), i % 5);
-  EXPECT_FALSE(table.find(mac(200), 1));
+  for (uint32_t i = 0; i < 200; ++i) table.learn(mac(i), 0, static_cast<PortIndex>(i % 5), 0);
+  for (uint32_t i = 0; i < 200; ++i) EXPECT_EQ(table.find(mac(i), 0, 1), i % 5);
+  EXPECT_FALSE(table.find(mac(200), 0, 1));
   EXPECT_EQ(table.size(), 200u);
   EXPECT_EQ(table.counters().learned, 200u);
   EXPECT_EQ(table.counters().moved, 0u);
@@ -31,12 +31,33 @@ TEST(MacTable, FindsWhatItLearned) {
 
 TEST(MacTable, AddressesThatNoHostHasAreNotLearned) {
   MacTable table(16, kAgeingNs, 1);
-  table.learn({}, 0, 0);
-  table.learn({0x01, 0, 0x5e, 0, 0, 1}, 0, 0);
-  table.learn({0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, 0, 0);
-  table.learn(mac(1), kMaxPorts, 0);
+  table.learn({}, 0, 0, 0);
+  table.learn({0x01, 0, 0x5e, 0, 0, 1}, 0, 0, 0);
+  table.learn({0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, 0, 0, 0);
+  table.learn(mac(1), 0, kMaxPorts, 0);
   EXPECT_EQ(table.size(), 0u);
-  EXPECT_FALSE(table.find({}, 0));
+  EXPECT_FALSE(table.find({}, 0, 0));
+}
+
+TEST(MacTable, EachVlanHasItsOwn) {
+  MacTable table(1024, kAgeingNs, 1);
+  for (const VlanId vlan : {0, 1, 16, 4094}) table.learn(mac(7), vlan, vlan % 5, 0);
+  EXPECT_EQ(table.size(), 4u);
+  EXPECT_EQ(table.counters().moved, 0u);
+  for (const VlanId vlan : {0, 1, 16, 4094}) EXPECT_EQ(table.find(mac(7), vlan, 0), vlan % 5);
+  EXPECT_FALSE(table.find(mac(7), 17, 0));
+  EXPECT_FALSE(table.find({}, 1, 0)) << "no address is none in any VLAN";
+  table.forget(1);  // 1 and 16
+  EXPECT_FALSE(table.find(mac(7), 16, 0));
+  EXPECT_TRUE(table.find(mac(7), 4094, 0));
+}
+
+TEST(MacTable, TimesAfterYearsAreKept) {
+  MacTable table(8, kAgeingNs, 1);
+  constexpr Nanos kNow = Nanos{9} * 365 * 86'400 * 1'000'000'000;
+  table.learn(mac(1), 0, kMaxPorts - 1, kNow);
+  EXPECT_EQ(table.find(mac(1), 0, kNow + kAgeingNs - 1), kMaxPorts - 1);
+  EXPECT_FALSE(table.find(mac(1), 0, kNow + kAgeingNs));
 }
 
 TEST(MacTable, EveryByteOfAnAddressCounts) {
@@ -44,16 +65,16 @@ TEST(MacTable, EveryByteOfAnAddressCounts) {
     MacTable table(8, kAgeingNs, 1);
     wire::MacAddress other = mac(7);
     other[byte] ^= 2;
-    table.learn(mac(7), 1, 0);
-    EXPECT_FALSE(table.find(other, 0)) << byte;
+    table.learn(mac(7), 0, 1, 0);
+    EXPECT_FALSE(table.find(other, 0, 0)) << byte;
   }
 }
 
 TEST(MacTable, HostsMayMove) {
   MacTable table(16, kAgeingNs, 1);
-  table.learn(mac(1), 0, 0);
-  table.learn(mac(1), 3, 10);
-  EXPECT_EQ(table.find(mac(1), 10), 3);
+  table.learn(mac(1), 0, 0, 0);
+  table.learn(mac(1), 0, 3, 10);
+  EXPECT_EQ(table.find(mac(1), 0, 10), 3);
   EXPECT_EQ(table.counters().moved, 1u);
   EXPECT_EQ(table.size(), 1u);
   // Whatever left a port does not count there: the port it came to is the one to forget.
@@ -65,21 +86,21 @@ TEST(MacTable, HostsMayMove) {
 
 TEST(MacTable, AddressesAgeUnlessSeenAgain) {
   MacTable table(16, kAgeingNs, 1);
-  table.learn(mac(1), 0, 0);
-  table.learn(mac(2), 0, 0);
-  table.learn(mac(1), 0, 500);
-  EXPECT_EQ(table.find(mac(2), kAgeingNs - 1), 0);
-  EXPECT_FALSE(table.find(mac(2), kAgeingNs));
-  EXPECT_EQ(table.find(mac(1), kAgeingNs), 0);
+  table.learn(mac(1), 0, 0, 0);
+  table.learn(mac(2), 0, 0, 0);
+  table.learn(mac(1), 0, 0, 500);
+  EXPECT_EQ(table.find(mac(2), 0, kAgeingNs - 1), 0);
+  EXPECT_FALSE(table.find(mac(2), 0, kAgeingNs));
+  EXPECT_EQ(table.find(mac(1), 0, kAgeingNs), 0);
   for (uint32_t i = 0; i < table.sweeps(); ++i) table.sweep(kAgeingNs);
   EXPECT_EQ(table.size(), 1u);
   EXPECT_EQ(table.counters().expired, 1u);
-  EXPECT_EQ(table.find(mac(1), kAgeingNs), 0);
+  EXPECT_EQ(table.find(mac(1), 0, kAgeingNs), 0);
 }
 
 TEST(MacTable, SweepReachesEverySet) {
   MacTable table(4096, kAgeingNs, 1);
-  for (uint32_t i = 0; i < 1500; ++i) table.learn(mac(i), 0, 0);
+  for (uint32_t i = 0; i < 1500; ++i) table.learn(mac(i), 0, 0, 0);
   const uint32_t size = table.size();
   ASSERT_GT(size, 1400u);
   for (uint32_t i = 0; i < table.sweeps(); ++i) table.sweep(kAgeingNs);
@@ -89,25 +110,25 @@ TEST(MacTable, SweepReachesEverySet) {
 
 TEST(MacTable, ForgetsAPort) {
   MacTable table(1024, kAgeingNs, 1);
-  for (uint32_t i = 0; i < 100; ++i) table.learn(mac(i), i % 2, 0);
+  for (uint32_t i = 0; i < 100; ++i) table.learn(mac(i), 0, i % 2, 0);
   table.forget(1);
   EXPECT_EQ(table.size(), 50u);
-  for (uint32_t i = 0; i < 100; ++i) EXPECT_EQ(table.find(mac(i), 0).has_value(), i % 2 == 0);
+  for (uint32_t i = 0; i < 100; ++i) EXPECT_EQ(table.find(mac(i), 0, 0).has_value(), i % 2 == 0);
 }
 
 TEST(MacTable, AFullSetRefusesNewcomersUntilOneExpires) {
   MacTable table(8, kAgeingNs, 1);  // one set
-  for (uint32_t i = 0; i < 8; ++i) table.learn(mac(i), 0, i == 5 ? 0 : 500);
-  table.learn(mac(8), 1, 600);
-  EXPECT_FALSE(table.find(mac(8), 600));
+  for (uint32_t i = 0; i < 8; ++i) table.learn(mac(i), 0, 0, i == 5 ? 0 : 500);
+  table.learn(mac(8), 0, 1, 600);
+  EXPECT_FALSE(table.find(mac(8), 0, 600));
   EXPECT_EQ(table.counters().refused, 1u);
-  for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(table.find(mac(i), 600), 0);
+  for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(table.find(mac(i), 0, 600), 0);
   // Those that are there are still refreshed and may move.
-  table.learn(mac(0), 1, 600);
-  EXPECT_EQ(table.find(mac(0), 600), 1);
+  table.learn(mac(0), 0, 1, 600);
+  EXPECT_EQ(table.find(mac(0), 0, 600), 1);
   // The place of 5 is free now.
-  table.learn(mac(8), 1, kAgeingNs);
-  EXPECT_EQ(table.find(mac(8), kAgeingNs), 1);
+  table.learn(mac(8), 0, 1, kAgeingNs);
+  EXPECT_EQ(table.find(mac(8), 0, kAgeingNs), 1);
   EXPECT_EQ(table.size(), 8u);
   EXPECT_EQ(table.counters().expired, 1u);
 }
@@ -115,14 +136,14 @@ TEST(MacTable, AFullSetRefusesNewcomersUntilOneExpires) {
 TEST(MacTable, NoPortTakesMoreThanHalf) {
   MacTable table(1024, kAgeingNs, 1);
   // As somebody would who makes addresses up to have all traffic flooded.
-  for (uint32_t i = 0; i < 100'000; ++i) table.learn(mac(i), 0, 0);
+  for (uint32_t i = 0; i < 100'000; ++i) table.learn(mac(i), 0, 0, 0);
   EXPECT_LE(table.size(), 512u);
   EXPECT_GT(table.size(), 400u);
   EXPECT_EQ(table.counters().learned + table.counters().refused, 100'000u);
   uint32_t found = 0;
   for (uint32_t i = 0; i < 100; ++i) {
-    table.learn(mac(1'000'000 + i), 1, 0);
-    found += table.find(mac(1'000'000 + i), 0) == 1;
+    table.learn(mac(1'000'000 + i), 0, 1, 0);
+    found += table.find(mac(1'000'000 + i), 0, 0) == 1;
   }
   EXPECT_GT(found, 80u) << "hosts at other ports find room";
 }
@@ -132,8 +153,8 @@ TEST(MacTable, TheSeedDecidesWhoMeets) {
     MacTable table(4096, kAgeingNs, seed);
     std::vector<uint32_t> numbers;
     for (uint32_t number = 0; number < 1800; ++number) {
-      table.learn(mac(number), 0, 0);
-      if (!table.find(mac(number), 0)) numbers.push_back(number);
+      table.learn(mac(number), 0, 0, 0);
+      if (!table.find(mac(number), 0, 0)) numbers.push_back(number);
     }
     return numbers;
   };
@@ -164,14 +185,14 @@ TEST(MacTable, AgreesWithAMapUnderRandomUse) {
         table.sweep(now);
         break;
       default:
-        table.learn(mac(number), port, now);
+        table.learn(mac(number), 0, port, now);
         model[number] = {port, now};
     }
     const uint32_t sought = random() % 300;
     const auto entry = model.find(sought);
     std::optional<PortIndex> expected;
     if (entry != model.end() && now - entry->second.at < kAgeingNs) expected = entry->second.port;
-    ASSERT_EQ(table.find(mac(sought), now), expected) << now;
+    ASSERT_EQ(table.find(mac(sought), 0, now), expected) << now;
   }
   EXPECT_EQ(table.counters().refused, 0u);
   EXPECT_GT(table.counters().moved, 0u);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -273,6 +274,55 @@ TEST_F(LossyLinkTest, WhatWasSentTogetherMayArriveInAnyOrder) {
   const auto packets = send_all(0);
   for (size_t i = packets.size() - 1; i != 0; --i) result(packets[i], 1, 10);
   EXPECT_TRUE(send_all(20).empty());
+}
+
+TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
+  EngineConfig patient = config();
+  patient.window = 256;
+  patient.lossy_link = true;
+  patient.rto_min_ns = patient.rto_max_ns = 60'000'000'000;
+  engine_ = Engine(patient);
+  submit(64 * 100'000);
+  Nanos now = 0;
+  // Of each round the last one is lost, and then sent again, as the next round overtakes it.
+  const auto round = [&](Nanos rtt) {
+    auto packets = send_all(now);
+    std::ranges::sort(packets, {}, [](const TxPacket& packet) { return packet.message.seq; });
+    now += rtt;
+    for (size_t i = 0; i + 1 < packets.size(); ++i) result(packets[i], 1, now);
+  };
+  for (int i = 0; i < 40; ++i) round(1'000'000);
+  EXPECT_GE(engine_.window_now(), 32u) << "links lose frames for other reasons, too";
+  for (int i = 0; i < 80; ++i) round(20'000'000);
+  EXPECT_LT(engine_.window_now(), 16u);
+}
+
+TEST_F(LossyLinkTest, WhatWasOvertakenIsAskedForTwiceWithoutPatience) {
+  EngineConfig shared = config();
+  shared.window = 256;
+  shared.lossy_link = true;
+  shared.fixed_slots = false;
+  shared.home = Home::kDedicated;
+  shared.rto_min_ns = 100'000'000;
+  shared.rto_max_ns = 200'000'000;
+  engine_ = Engine(shared);
+  submit(64 * 40);
+  Nanos now = 0;
+  const auto first = send_all(now);
+  for (const TxPacket& packet : std::span(first).subspan(1)) result(packet, 1, now += 10'000);
+  const auto second = send_all(now);
+  result(second.back(), 1, now += 10'000);
+  const auto questions_at = [&](Nanos when) {
+    size_t questions = 0;
+    for (const TxPacket& packet : send_all(when))
+      questions += packet.message.type == wire::Type::kQuery &&
+                   packet.message.seq == first.front().message.seq;
+    return questions;
+  };
+  EXPECT_EQ(questions_at(now), 1u);
+  EXPECT_EQ(questions_at(now + 5'000'000), 1u) << "the answer to the first is only POLL status";
+  EXPECT_EQ(questions_at(now + 10'000'000), 1u);
+  EXPECT_EQ(questions_at(now + 15'000'000), 0u) << "from now on with patience";
 }
 
 TEST(EnginePriority, GrowsAsTheJobComesToItsEnd) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 
 namespace ina::client {
@@ -47,6 +48,19 @@ TEST(Settings, Defaults) {
   EXPECT_EQ(settings->timeout_ns, 30'000'000'000);
   EXPECT_EQ(settings->rejoin_timeout_ns, 30'000'000'000);
   EXPECT_EQ(settings->idle, IdleMode::kAuto);
+}
+
+TEST(Settings, AnOlderCallersConfigIsNotOverrun) {
+  ina_config config;
+  std::memset(&config, 0x5a, sizeof config);
+  constexpr size_t kOlder = offsetof(ina_config, rejoin_timeout_us);
+  ina_config_init_sized(&config, kOlder);
+  EXPECT_EQ(config.struct_size, kOlder);
+  EXPECT_EQ(config.rank, -1);
+  EXPECT_EQ(config.rejoin_timeout_us, 0x5a5a5a5a5a5a5a5a);
+  config.rank = 0;
+  config.world_size = 1;
+  EXPECT_EQ(resolve_with({}, &config)->rejoin_timeout_ns, 30'000'000'000);
 }
 
 TEST(Settings, RejoinTimeoutIsTheFieldOrTheVariable) {
@@ -115,6 +129,15 @@ TEST(Settings, TheTokenIsThatOfTheEnvironment) {
   EXPECT_THAT(resolve_with(variables).error().text, HasSubstr("/no/such/token (INA_TOKEN_FILE)"));
   variables["INA_TOKEN"] = "a-token";
   EXPECT_EQ(resolve_with(variables)->token, "a-token");
+}
+
+TEST(Settings, TheTicketIsThatOfTheEnvironment) {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_EQ(resolve_with(variables)->ticket, "");
+  variables["INA_TICKET_FILE"] = "/no/such/ticket";
+  EXPECT_THAT(resolve_with(variables).error().text, HasSubstr("/no/such/ticket (INA_TICKET_FILE)"));
+  variables["INA_TICKET"] = "a-ticket";
+  EXPECT_EQ(resolve_with(variables)->ticket, "a-ticket");
 }
 
 TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {

@@ -225,6 +225,22 @@ const BadCase kBadCases[] = {
      "6:21: ports[0].rx_descriptors: 63 is not in 64..4096"},
     {"tx_descriptors", on_ethdev("tx_descriptors: 4097"),
      "6:21: ports[0].tx_descriptors: 4097 is not in 64..4096"},
+    {"hosts_no_list", on_ethdev("hosts: 02:00:00:00:00:01"),
+     "6:12: ports[0].hosts: 02:00:00:00:00:01 is not a list of hosts"},
+    {"host_mac", on_ethdev("hosts: [\"02:00:00:00:00:01\", \"02:00:00:00:00\"]"),
+     "6:12: ports[0].hosts: item 2 is 02:00:00:00:00, not a host, e.g. \"02:00:00:00:00:01 "
+     "10.0.0.1\""},
+    {"host_mac_digits", on_ethdev("hosts: [\"2:00:00:00:00:01\"]"),
+     "6:12: ports[0].hosts: item 1 is 2:00:00:00:00:01, not a host, e.g. \"02:00:00:00:00:01 "
+     "10.0.0.1\""},
+    {"host_ip", on_ethdev("hosts: [\"02:00:00:00:00:01 10.0.0\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01 10.0.0, not a host, e.g. "
+     "\"02:00:00:00:00:01 10.0.0.1\""},
+    {"host_tail", on_ethdev("hosts: [\"02:00:00:00:00:01,10.0.0.1\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01,10.0.0.1, not a host, e.g. "
+     "\"02:00:00:00:00:01 10.0.0.1\""},
+    {"security_tag", "security: {tag: hmac}",
+     "1:17: security.tag: hmac is unknown (known: none, siphash)"},
     {"two_shm", "ports: [{name: a, type: shm}, {name: b, type: shm}]",
      "1:47: ports[1].type: only one port may be of type shm; ports[0] is"},
     {"two_names",
@@ -238,6 +254,35 @@ const BadCase kBadCases[] = {
      "\"net_memif1,socket=/m,id=1,role=server\"}\n",
      "3:51: ports[1].device: ports[0] is the memif server for id 1 on /m already; give it another "
      "id or socket"},
+    {"admin_without_ca", "admin: {listen: \"10.0.0.1:7585\", certificate: /c, key: /k}",
+     "1:17: admin.listen: needs admin.client_ca"},
+    {"admin_listen", "admin: {listen: here}",
+     "1:17: admin.listen: here is not an IPv4 address and a port, e.g. 10.0.0.1:7584"},
+    // tenants
+    {"tenants_scalar", "tenants: red", "1:10: tenants: a list of tenants is expected, not red"},
+    {"tenant_scalar", "tenants: [red]", "1:11: tenants[0]: a map of keys is expected, not red"},
+    {"tenant_without_name", "tenants: [{jobs_max: 1}]", "1:11: tenants[0]: name is missing"},
+    {"tenant_name", "tenants: [{name: a b}]",
+     "1:18: tenants[0].name: a b is not a name: 1..31 of letters, digits, '_', '-', '.'"},
+    {"tenant_user", "tenants: [{name: \"uid:root\"}]",
+     "1:18: tenants[0].name: uid:root is not a user: uid: and a number below 2^32 - 1"},
+    {"tenant_nobodys_user", "tenants: [{name: \"uid:4294967295\"}]",
+     "1:18: tenants[0].name: uid:4294967295 is not a user: uid: and a number below 2^32 - 1"},
+    {"tenant_twice", "tenants: [{name: a}, {name: b}, {name: a}]",
+     "1:40: tenants[2].name: a is the name of tenants[0] already"},
+    {"tenant_unknown_key", "tenants: [{name: a, job_max: 1}]",
+     "1:21: tenants[0].job_max: unknown key; did you mean \"jobs_max\"?"},
+    {"tenant_priority", "tenants: [{name: a, priority_max: 0}]",
+     "1:35: tenants[0].priority_max: 0 is not in 1..255"},
+    {"tenant_floor_exceeds_ceiling", "tenants: [{name: a, slots_floor: 9, slots_ceiling: 8}]",
+     "1:34: tenants[0].slots_floor: 9 is more than its slots_ceiling, 8"},
+    {"tenant_floor_of_nobody", "tenants: [{name: \"*\", slots_floor: 9}]",
+     "1:36: tenants[0].slots_floor: 9 cannot be kept for tenants that are not named"},
+    {"tenant_floors_exceed_slots",
+     "aggregator: {slots: 512}\nswitch: {lcores: 2}\ntenants:\n  - {name: a, slots_floor: 255}\n"
+     "  - {name: b, slots_floor: 257}\n",
+     "5:28: tenants[1].slots_floor: 257 and those before it are 2 slots more than there are "
+     "(aggregator.slots)"},
     // keys that belong together
     {"pool_exceeds_slots", "aggregator:\n  slots: 256\nstatic:\n  slots_per_job: 258\n",
      "4:18: static.slots_per_job: 258 is more than aggregator.slots, 256"},
@@ -257,10 +302,15 @@ const BadCase kBadCases[] = {
     {"slot_too_large", "aggregator: {slot_bytes: 8192}\n" + on_ethdev(""),
      "1:26: ports[0].mtu: 1500 (the default) is 6792 bytes too small for aggregator.slot_bytes, "
      "8192, with 100 bytes of headers"},
-    {"ethdev_has_one_queue", "switch: {lcores: 3}\n" + on_ethdev(""),
-     "1:18: switch.lcores: 3 lcores cannot share ports[0]: an ethdev port has one queue, so it "
-     "needs "
-     "lcores: 1"},
+    {"vlan", on_ethdev("vlan: 4095"), "6:11: ports[0].vlan: 4095 is not in 0..4094"},
+    {"vlans_number", on_ethdev("vlans: 5"), "6:12: ports[0].vlans: 5 is not a list of VLANs"},
+    {"vlans_too_large", on_ethdev("vlans: [0, 4095]"),
+     "6:12: ports[0].vlans: 4095 is not in 0..4094"},
+    {"vlans_word", on_ethdev("vlans: [red]"), "6:12: ports[0].vlans: red is not a whole number"},
+    {"vlans_without_own", on_ethdev("vlans: [10, 20]"),
+     "6:12: ports[0].vlans: 0 is missing, which is ports[0].vlan (the default)"},
+    {"udp_port_of_each_lcore", "switch: {lcores: 3}\n" + on_ethdev("udp_port: 65534"),
+     "7:15: ports[0].udp_port: 65534 leaves no UDP ports up to 65536 for 3 lcores, one each"},
     // YAML itself
     {"syntax_tab", "switch:\n\tlcores: 1\n",
      "2:8: YAML syntax: illegal map value; the line is indented by a tab, which YAML forbids"},
@@ -330,7 +380,8 @@ TEST(ConfigErrors, AnAliasIsReportedOnceAtItsAnchorAndOnceAtItself) {
 // ---- what is accepted
 
 TEST(Config, EmptyTextsAreTheDefaults) {
-  for (const char* text : {"", "\n\n", "# nothing\n", "---\n", "{}", "~", "switch:\nlog:\n"})
+  for (const char* text :
+       {"", "\n\n", "# nothing\n", "---\n", "{}", "~", "switch:\nlog:\n", "tenants:\n"})
     EXPECT_EQ(load(text), Config{}) << text;
 }
 
@@ -359,13 +410,6 @@ TEST(Config, ThePoolsSizeMattersToPolicyStaticOnly) {
   EXPECT_EQ(load("jobs: {slots_floor: 5000}").jobs.slots_floor, 5000u);
 }
 
-// Apart from the others, because an ethdev port allows one lcore only.
-TEST(Config, LcoresReachItsField) {
-  const auto config = load_config("switch: {lcores: 64}\n", "x.yaml");
-  ASSERT_TRUE(config);
-  EXPECT_EQ(config->switchd.lcores, 64u);
-}
-
 TEST(Config, EveryKeyReachesItsField) {
   const Config config = load(R"(
 aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa}
@@ -375,7 +419,7 @@ fallback: {home: spill}
 recovery: {rto_min: 5 ms, rto_max: 1 s}
 congestion: {ecn: false, aggregator_window: true}
 jobs: {window_bytes: 1 MiB, slots_floor: 16, slots_ceiling: 1024, priority_max: 100, memory: 2 GiB}
-switch: {burst: 512, idle: backoff, max_jobs: 4096}
+switch: {lcores: 64, burst: 512, idle: backoff, max_jobs: 4096}
 eal:
   huge: "no"
   memory: 1 GiB
@@ -386,16 +430,28 @@ control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_tim
           max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
           max_unjoined: 7}
+admin: {enabled: false, socket: /tmp/admin, group: ops, listen: "10.0.0.1:7585", certificate: /c,
+        key: /k, client_ca: /a}
+tenants:
+  - {name: vision, slots_floor: 100, slots_ceiling: 200, jobs_max: 3, workers_max: 40,
+     memory: 64 MiB, priority_max: 50}
+  - {name: "uid:1000"}
+  - {name: "*", jobs_max: 1}
+security: {tag: siphash}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
     ip: 192.168.1.254
     device: "net_memif0,role=server,id=0"
     type: ethdev
+    vlan: 4094
+    vlans: [0, 10, 4094]
+    results: multicast
     udp_port: 65472
     mtu: 9000
     rx_descriptors: 64
     tx_descriptors: 4096
+    hosts: ["02:0a:ff:00:00:01 10.0.0.1", "02:00:00:00:00:02"]
 log: {level: critical, file: /var/log/ina.log}
 )");
   Config expected;
@@ -406,13 +462,28 @@ log: {level: critical, file: /var/log/ina.log}
   expected.recovery = {5000, 1'000'000};
   expected.congestion = {false, true};
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
-  expected.switchd = {1, 512, Idle::kBackoff, 4096};
+  expected.switchd = {64, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7};
-  expected.ports.push_back({"eth0", PortType::kEthdev, "net_memif0,role=server,id=0", 0xc0a801fe,
-                            65472, 9000, 64, 4096});
+  expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", "/c", "/k", "/a"};
+  expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
+                      {.name = "uid:1000"},
+                      {.name = "*", .jobs_max = 1}};
+  expected.security = {Tag::kSiphash};
+  expected.ports.push_back({"eth0",
+                            PortType::kEthdev,
+                            "net_memif0,role=server,id=0",
+                            0xc0a801fe,
+                            4094,
+                            {0, 10, 4094},
+                            Results::kMulticast,
+                            65472,
+                            9000,
+                            64,
+                            4096,
+                            {{{2, 10, 255, 0, 0, 1}, 0x0a000001}, {{2, 0, 0, 0, 0, 2}, 0}}});
   expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(config.control.state_path(), "/var/lib/ina");
@@ -433,6 +504,11 @@ TEST(Config, MemifPortsMayShareASocketOrAnId) {
   EXPECT_EQ(load(ports).ports.size(), 5u);
 }
 
+TEST(Config, TheAdministratorsSocketIsBesideTheWorkers) {
+  EXPECT_EQ(load("control: {socket: /tmp/s}").admin_socket_path(), "/tmp/s.admin");
+  EXPECT_EQ(load("admin: {socket: /tmp/a}").admin_socket_path(), "/tmp/a");
+}
+
 TEST(Config, AnMtuThatJustFitsIsAccepted) {
   EXPECT_EQ(load(on_ethdev("mtu: 1124")).ports.at(0).mtu_bytes, 1124u);
 }
@@ -448,7 +524,7 @@ TEST(Sample, MentionsEveryKey) {
     EXPECT_THAT(sample_config(), HasSubstr(std::string(key.name) + ": ")) << key.section;
 }
 
-TEST(Sample, ItsExampleOfAnEthdevPortLoadsWhenUncommented) {
+TEST(Sample, ItsExamplesLoadWhenUncommented) {
   std::string text;
   std::istringstream lines(sample_config());
   for (std::string line; std::getline(lines, line);) {
@@ -456,6 +532,7 @@ TEST(Sample, ItsExampleOfAnEthdevPortLoadsWhenUncommented) {
     text += line + '\n';
   }
   const Config config = load(text);
+  EXPECT_THAT(config.tenants, ElementsAre(TenantConfig{.name = "vision"}));
   ASSERT_THAT(config.ports, SizeIs(2));
   EXPECT_EQ(config.ports[1].type, PortType::kEthdev);
   EXPECT_EQ(config.ports[1].udp_port, 7584);

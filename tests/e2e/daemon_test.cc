@@ -110,9 +110,15 @@ TEST_F(DaemonTest, SwitchThatIsNotStartedAgainIsAnError) {
   EXPECT_THAT(second.output(), StartsWith("INA_ERR_SWITCH_LOST"));
 }
 
-TEST_F(DaemonTest, RestartsGoUnnoticedByItsWorkers) {
+/// With several lanes memif's one queue is lane 0's, which receives and sends for the others.
+class DaemonLanesTest : public DaemonTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Lcores, DaemonLanesTest, ::testing::Values(1, 2));
+
+TEST_P(DaemonLanesTest, RestartsGoUnnoticedByItsWorkers) {
   const std::string memif = dir_ / "memif.sock";
   const std::string file = config(
+      "switch: {lcores: " + std::to_string(GetParam()) +
+      "}\n"
       "ports:\n"
       "  - {name: shm0, type: shm}\n"
       "  - {name: memif0, type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_memif0,role=server,"

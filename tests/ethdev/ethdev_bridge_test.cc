@@ -36,7 +36,8 @@ class EthdevBridgeTest : public ::testing::Test {
  protected:
   /// Ports that read in[i] and write out(i). The last has another IP address than the others.
   void open(const std::array<std::vector<Bytes>, kPorts>& in,
-            const std::array<uint32_t, kPorts>& mtu = {1500, 1500, 1500}) {
+            const std::array<uint32_t, kPorts>& mtu = {1500, 1500, 1500},
+            const std::vector<bridge::HostAddress>& hosts_of_first = {}) {
     static int devices = 0;
     for (size_t i = 0; i < kPorts; ++i) {
       const std::string number = std::to_string(i);
@@ -51,11 +52,12 @@ class EthdevBridgeTest : public ::testing::Test {
       config.rx_descriptors = 128;
       config.tx_descriptors = 128;
       config.bridged = true;
-      config.switch_ips = {kSwitch.ip, kOtherIp};
+      config.switch_addresses = {{kSwitch.ip}, {kOtherIp}};
       config.lent_buffers = 256;
+      if (i == 0) config.hosts = hosts_of_first;
       auto port = EthdevPort::open(config);
       ASSERT_TRUE(port) << port.error().text;
-      ports_[i] = std::move(*port);
+      ports_[i] = std::move(port->front());
     }
   }
 
@@ -128,14 +130,14 @@ TEST_F(EthdevBridgeTest, FramesPassUntouched) {
   run();
   EXPECT_EQ(counters(0).flooded, 1u);
   EXPECT_EQ(counters(0).flood_copies, 2u);
-  EXPECT_EQ(counters(1).forwarded, 3u);
-  EXPECT_EQ(counters(1).flooded, 1u);
+  EXPECT_EQ(counters(1).forwarded, 2u);
+  EXPECT_EQ(counters(1).flooded, 2u) << "nobody is known in VLAN 7 yet";
   EXPECT_EQ(counters(0).bridged_sent, 4u);
   EXPECT_EQ(counters(0).bridged_sent_bytes, 1514u + 1518 + 1522 + tagged_arp.size());
   EXPECT_EQ(ports_[0]->counters().tx_packets, 0u) << "others' frames are no messages";
   EXPECT_EQ(out(0), (std::vector<Bytes>{back, tagged, twice, tagged_arp}));
   EXPECT_EQ(out(1), std::vector<Bytes>{hello});
-  EXPECT_EQ(out(2), (std::vector<Bytes>{hello, tagged_arp}));
+  EXPECT_EQ(out(2), (std::vector<Bytes>{hello, tagged, tagged_arp}));
 }
 
 TEST_F(EthdevBridgeTest, FloodedFramesAreOneBufferThatComesBack) {
@@ -216,6 +218,45 @@ TEST_F(EthdevBridgeTest, BoundWorkersAreServed) {
   run();
   EXPECT_EQ(counters(0).delivered, 2u);
   EXPECT_EQ(counters(0).flooded, 1u);
+}
+
+TEST_F(EthdevBridgeTest, NobodySendsInTheSwitchsName) {
+  open({{{echo({kA, kSwitch.ip, 0}, kWorkers[1], 8, 1), arp_reply({kA, kOtherIp, 0}, kWorkers[1]),
+          arp_request({kA, kSwitch.ip, 0}, kSwitch.ip), echo(kWorkers[0], kWorkers[1], 8, 1)},
+         {},
+         {}}});
+  run();
+  EXPECT_EQ(drops(0, DropReason::kForeignSource), 3u);
+  EXPECT_EQ(counters(0).answered, 0u);
+  EXPECT_EQ(out(1), std::vector<Bytes>{echo(kWorkers[0], kWorkers[1], 8, 1)});
+}
+
+TEST_F(EthdevBridgeTest, APortWithAListIsForItsHostsAlone) {
+  const std::vector<bridge::HostAddress> hosts = {{kA, kWorkers[0].ip}};
+  open({{{echo(kWorkers[0], kWorkers[2], 8, 1), arp_request(kWorkers[0], kSwitch.ip),
+          // The second host's addresses, whole and in part.
+          echo(kWorkers[1], kWorkers[2], 8, 1), arp_request(kWorkers[1], kSwitch.ip),
+          frame(kBroadcast, kB), arp_reply({kA, kWorkers[1].ip, 0}, kWorkers[2]),
+          grad(kWorkers[0], kSwitch)},
+         {frame(kB, kC)},
+         {}}},
+       {1500, 1500, 1500}, hosts);
+  ASSERT_TRUE(ports_[0]->bind(kWorkers[0], kJob, kJobKey, 0, Rank{0}));
+  wire::Address renamed = kWorkers[0];
+  renamed.mac = kB;
+  for (const wire::Address& other : {renamed, kWorkers[1]}) {
+    const auto refused = ports_[0]->bind(other, kJob, kJobKey, 0, Rank{1});
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().text.find("hosts"), std::string::npos) << refused.error().text;
+  }
+  run();
+  EXPECT_EQ(drops(0, DropReason::kForeignSource), 4u);
+  EXPECT_EQ(counters(0).delivered, 1u);
+  EXPECT_EQ(counters(0).answered, 1u);
+  EXPECT_EQ(counters(0).flooded, 1u);
+  // b was not learned at the first port, and its frames come by the second as ever.
+  EXPECT_EQ(counters(1).flooded, 1u);
+  EXPECT_EQ(drops(1, DropReason::kForeignSource), 0u);
 }
 
 TEST_F(EthdevBridgeTest, WhatThePortCannotCarryIsLostThere) {

@@ -9,6 +9,7 @@
 #include "tests/ethdev/eal_fixture.h"
 #include "tests/ethdev/frames.h"
 #include "tests/support/temp_dir.h"
+#include "wire/group.h"
 
 namespace ina::io {
 namespace {
@@ -32,9 +33,8 @@ Bytes grad(uint32_t worker, uint32_t seq, size_t elements = kElements) {
   return encode(envelope(kWorkers[worker], kSwitch), m, bytes_of(gradient(worker, seq, elements)));
 }
 
-EthdevPortConfig with(uint16_t lanes, uint32_t mtu, uint32_t slot_bytes) {
+EthdevPortConfig with(uint32_t mtu, uint32_t slot_bytes) {
   EthdevPortConfig config;
-  config.lanes = lanes;
   config.mtu = mtu;
   config.slot_bytes = slot_bytes;
   return config;
@@ -54,7 +54,7 @@ class EthdevPortTest : public ::testing::Test {
     config.tx_descriptors = 128;
     auto port = EthdevPort::open(config);
     ASSERT_TRUE(port) << port.error().text;
-    port_ = std::move(*port);
+    port_ = std::move(port->front());
     own_ = port_->address();  // the driver counts its MAC addresses up
     ASSERT_EQ(own_.ip, kSwitch.ip);
     ASSERT_EQ(own_.udp_port, kSwitch.udp_port);
@@ -196,6 +196,12 @@ TEST_F(EthdevPortTest, EveryFrameHasOneFate) {
        DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.source.mac[5]; }),
        DropReason::kUnknownSource},
+      // Before its CRC is looked at.
+      {changed([](Bytes& f) {
+         store(f, 34, 1, 2);
+         f.back() ^= std::byte{1};
+       }),
+       DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { e.job = JobId{8}; }), DropReason::kBadJob},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.job_key; }), DropReason::kBadJob},
       // Wrong in itself.
@@ -268,23 +274,29 @@ TEST_F(EthdevPortTest, RandomBytesHaveOneFateToo) {
   EXPECT_EQ(port_->counters().rx_packets, own.delivered + own.answered + all_drops());
 }
 
-TEST_F(EthdevPortTest, LanesArePortsInARow) {
-  const auto to_lane = [](uint16_t lane) {
-    wire::Envelope e = envelope(kWorkers[0], kSwitch);
-    e.destination.udp_port = static_cast<uint16_t>(e.destination.udp_port + lane);
-    return encode(e, message(wire::Type::kGrad, lane, kElements), bytes_of(gradient(0, lane)));
-  };
-  open({to_lane(0), to_lane(3), to_lane(4)}, with(4, 1500, 1024));
-  bind(0);
-  std::vector<uint32_t> seqs;
-  receive_all(32, [&](const RxPacket& packet) { seqs.push_back(packet.message.seq); });
-  EXPECT_EQ(seqs, (std::vector<uint32_t>{0, 3}));
-  EXPECT_EQ(drops(DropReason::kNotIna), 1u);
+TEST_F(EthdevPortTest, AGroupGetsOneFrame) {
+  const wire::Address group = wire::group_of(JobId{0x7f345678}, 7584);
+  EXPECT_EQ(group.ip, 0xefc05678) << "239.192.86.120";
+  EXPECT_EQ(group.mac, (wire::MacAddress{0x01, 0x00, 0x5e, 0x40, 0x56, 0x78}));
+  open({});
+  const EndpointIndex endpoint = bind(1);
+  const std::vector<int32_t> values = gradient(0, 1);
+  wire::Message result = message(wire::Type::kResult, 1, kElements);
+  result.origin = wire::Origin::kSwitch;
+  ASSERT_TRUE(port_->tx_to_group(endpoint, result, bytes_of(values)));
+  ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(values)));
+  port_->unbind(endpoint);
+  EXPECT_FALSE(port_->tx_to_group(endpoint, result, bytes_of(values)));
+  port_->tx_flush();
+  EXPECT_EQ(sent(),
+            (std::vector<Bytes>{encode(envelope(own_, wire::group_of(kJob, kSwitch.udp_port)),
+                                       result, bytes_of(values)),
+                                encode(envelope(own_, kWorkers[1]), result, bytes_of(values))}));
 }
 
 TEST_F(EthdevPortTest, JumboSlots) {
   constexpr size_t kLarge = 2048;
-  open({grad(0, 1, kLarge)}, with(1, 9000, kLarge * 4));
+  open({grad(0, 1, kLarge)}, with(9000, kLarge * 4));
   const EndpointIndex endpoint = bind(0);
   const std::vector<int32_t> values = gradient(0, 1, kLarge);
   const auto bytes = bytes_of(values);
@@ -357,6 +369,106 @@ TEST_F(EthdevPortTest, ResultsAreMarkedWhileFramesComeFasterThanTheyAreHandled) 
   }
 }
 
+TEST_F(EthdevPortTest, WorkersDoNotGiveWayToOthersFrames) {
+  constexpr uint32_t kBurst = 32;
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < 20 * kBurst; ++seq)
+    in.push_back(seq % 2 == 0 ? grad(0, seq) : arp_reply(kWorkers[1], kWorkers[2]));
+  open(in);
+  const EndpointIndex endpoint = bind(0);
+  const std::vector<int32_t> row(kElements);
+  receive_all(kBurst, [&](const RxPacket& packet) {
+    wire::Message result = message(wire::Type::kResult, packet.message.seq, kElements);
+    result.origin = wire::Origin::kSwitch;
+    ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(row)));
+  });
+  const auto frames = sent();
+  ASSERT_EQ(frames.size(), in.size() / 2);
+  for (const Bytes& bytes : frames)
+    EXPECT_EQ(wire::parse_frame(bytes, 0, 0)->message.flags & wire::kFlagEcn, 0u);
+}
+
+constexpr wire::TagKeys kTagKeys = {{1, 2}, {3, 4}};
+/// Another worker of the same job: the payload's keys are the job's.
+constexpr wire::TagKeys kOthersTagKeys = {{5, 6}, {3, 4}};
+
+Bytes tagged_grad(uint32_t worker, uint32_t seq, const wire::TagKeys& keys,
+                  size_t elements = kElements) {
+  Bytes frame = grad(worker, seq, elements);
+  const auto parsed = wire::parse_frame(frame, 0, 0);
+  const std::span payload(parsed->payload, parsed->payload_bytes);
+  const wire::Seal seal = wire::make_seal(keys, payload);
+  wire::encode_headers(parsed->envelope, parsed->message, payload,
+                       std::span(frame).first(wire::kFrameHeaderBytes), &seal);
+  return frame;
+}
+
+TEST_F(EthdevPortTest, FramesWithoutTheRightTagAreDropped) {
+  // Payloads of several lengths, and wrong ones among right ones.
+  std::vector<Bytes> in;
+  std::vector<uint32_t> good;
+  for (uint32_t seq = 0; seq < 200; ++seq) {
+    const size_t elements = seq % 7 < 5 ? kElements : seq % 7;
+    if (seq % 3 != 0) good.push_back(seq);
+    if (seq % 3 != 0)
+      in.push_back(tagged_grad(seq % 2, seq, seq % 2 == 0 ? kTagKeys : kOthersTagKeys, elements));
+    else if (seq % 2 == 0)
+      in.push_back(grad(0, seq, elements));  // none at all
+    else
+      in.push_back(tagged_grad(0, seq, kOthersTagKeys, elements));
+  }
+  // A right tag does not make a message right.
+  in.push_back(tagged_grad(0, 200, kTagKeys, kElements + 1));
+  open(in);
+  ASSERT_TRUE(port_->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0}, kTagKeys));
+  ASSERT_TRUE(port_->bind(kWorkers[1], kJob, kJobKey, kJobIndex, Rank{1}, kOthersTagKeys));
+  std::vector<uint32_t> taken;
+  uint64_t bytes = 0;
+  receive_all(32, [&](const RxPacket& packet) {
+    const uint32_t seq = packet.message.seq;
+    taken.push_back(seq);
+    bytes += packet.payload_bytes;
+    EXPECT_EQ(value(packet.rank), seq % 2);
+    const auto expected = gradient(seq % 2, seq, packet.message.elements);
+    ASSERT_EQ(packet.payload_bytes, expected.size() * sizeof(int32_t));
+    EXPECT_EQ(std::memcmp(packet.payload, expected.data(), packet.payload_bytes), 0);
+  });
+  EXPECT_EQ(taken, good);
+  EXPECT_EQ(port_->counters().rx_bytes, bytes);
+  EXPECT_EQ(drops(DropReason::kBadTag), 200 - good.size());
+  EXPECT_EQ(drops(DropReason::kBadLength), 1u);
+  EXPECT_EQ(port_->ethdev_counters().delivered, good.size());
+}
+
+TEST_F(EthdevPortTest, ResultsCarryATagForEachWorker) {
+  std::vector<Bytes> in;
+  for (uint32_t seq = 0; seq < 100; ++seq) in.push_back(tagged_grad(0, seq, kTagKeys));
+  open(in);
+  const auto first = port_->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0}, kTagKeys);
+  const auto second = port_->bind(kWorkers[1], kJob, kJobKey, kJobIndex, Rank{1}, kOthersTagKeys);
+  ASSERT_TRUE(first && second);
+  // One row that holds another result each time, in the ring and as somebody else's message.
+  std::vector<int32_t> row(kElements);
+  receive_all(1, [&](const RxPacket& packet) {
+    std::ranges::fill(row, static_cast<int32_t>(packet.message.seq));
+    wire::Message result = message(wire::Type::kResult, packet.message.seq, kElements);
+    if (packet.message.seq % 2 == 0) result.origin = wire::Origin::kSwitch;
+    ASSERT_TRUE(port_->tx(*first, result, bytes_of(row)));
+    ASSERT_TRUE(port_->tx(*second, result, bytes_of(row)));
+    port_->tx_flush();
+  });
+  const auto frames = sent();
+  ASSERT_EQ(frames.size(), 2 * in.size());
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const auto frame = wire::parse_frame(frames[i], 0, 0);
+    ASSERT_TRUE(frame);
+    const wire::TagKeys& keys = i % 2 == 0 ? kTagKeys : kOthersTagKeys;
+    EXPECT_TRUE(
+        wire::tag_matches(*frame, wire::make_seal(keys, {frame->payload, frame->payload_bytes})))
+        << i;
+  }
+}
+
 TEST_F(EthdevPortTest, MoreFramesThanABurstAreFlushedUnasked) {
   constexpr uint32_t kFrames = 3 * Device::kMaxBurst + 1;
   open({});
@@ -376,31 +488,32 @@ TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
   // Nobody is at the other end of this memif. It also takes payloads where they lie, so the
   // buffers that stand for them must come back.
   const test::TempDir folder;
-  EthdevPortConfig config = with(1, 1500, 1024);
+  EthdevPortConfig config = with(1500, 1024);
   config.name = "alone";
   config.device = "net_memif7,role=server,id=0,socket-abstract=no,socket=" + (folder / "m.sock");
   config.ip = kSwitch.ip;
   config.rx_descriptors = 128;
   config.tx_descriptors = 128;
-  auto port = EthdevPort::open(config);
-  ASSERT_TRUE(port) << port.error().text;
-  const auto endpoint = (*port)->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
+  const auto opened = EthdevPort::open(config);
+  ASSERT_TRUE(opened) << opened.error().text;
+  const auto& port = opened->front();
+  const auto endpoint = port->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
   const std::vector<std::vector<int32_t>> rows(2, gradient(0, 0));
   // What may change after tx() is not left lying in the queue.
   wire::Message part = message(wire::Type::kPart, 0, kElements);
   part.bitmap = 1;
-  ASSERT_TRUE((*port)->tx(*endpoint, part, bytes_of(rows[0])));
-  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], 1u);
+  ASSERT_TRUE(port->tx(*endpoint, part, bytes_of(rows[0])));
+  EXPECT_EQ(port->counters().drops[DropReason::kTxFull], 1u);
   constexpr uint32_t kFrames = 5000;  // many times the buffers there are
   for (uint32_t seq = 0; seq < kFrames; ++seq) {
     wire::Message result = message(wire::Type::kResult, seq, kElements);
     result.origin = wire::Origin::kSwitch;
-    ASSERT_TRUE((*port)->tx(*endpoint, result, bytes_of(rows[seq / 3 % 2])));
+    ASSERT_TRUE(port->tx(*endpoint, result, bytes_of(rows[seq / 3 % 2])));
   }
-  (*port)->tx_flush();
-  EXPECT_EQ((*port)->counters().drops[DropReason::kTxFull], 1 + kFrames);
-  EXPECT_EQ((*port)->counters().tx_packets, 0u);
-  EXPECT_FALSE((*port)->link_up());
+  port->tx_flush();
+  EXPECT_EQ(port->counters().drops[DropReason::kTxFull], 1 + kFrames);
+  EXPECT_EQ(port->counters().tx_packets, 0u);
+  EXPECT_FALSE(port->link_up());
 }
 
 TEST(EthdevPort, RefusesWhatCannotWork) {
@@ -408,7 +521,7 @@ TEST(EthdevPort, RefusesWhatCannotWork) {
     const auto port = EthdevPort::open(config);
     return port ? std::string() : port.error().text;
   };
-  EthdevPortConfig config = with(1, 1500, 8192);
+  EthdevPortConfig config = with(1500, 8192);
   config.name = "p0";
   config.device = "net_null3,";
   config.ip = kSwitch.ip;

@@ -72,6 +72,14 @@ inline void fix_ip_checksum(Bytes& frame) {
   store(frame, 24, internet_checksum({frame.data() + 14, 20}), 2);
 }
 
+/// With an 802.1Q tag.
+inline Bytes tagged(Bytes frame, uint16_t vlan, uint16_t priority = 0) {
+  frame.insert(frame.begin() + 12, 4, std::byte{0});
+  store(frame, 12, 0x8100, 2);
+  store(frame, 14, priority << 13 | vlan, 2);
+  return frame;
+}
+
 inline Bytes arp(const wire::Address& from, const wire::Address& to, uint16_t operation) {
   Bytes frame(42);
   store_mac(frame, 0, to.mac);

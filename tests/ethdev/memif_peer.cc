@@ -25,7 +25,7 @@
 #include "tests/ethdev/memif_peer.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
-                                                                char* error_text,
+                                                                int* status, char* error_text,
                                                                 size_t error_text_bytes);
 
 namespace ina::io {
@@ -70,7 +70,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
   config.rx_descriptors = 256;
   auto opened = EthdevPort::open(config);
   if (!opened) return std::fprintf(stderr, "%s\n", opened.error().text.c_str()), 1;
-  EthdevPort& port = **opened;
+  EthdevPort& port = *opened->front();
   if (!write_all(port.address())) return 1;
 
   const size_t elements = slot_bytes / sizeof(int32_t);
@@ -80,10 +80,12 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
   std::optional<EndpointIndex> worker;
   while (true) {
     if (stdin_is_ready()) {
-      wire::Address address;
-      if (!read_all(address)) break;
+      MemifWorker told;
+      if (!read_all(told)) break;
       if (worker) port.unbind(*worker);
-      worker = port.bind(address, kMemifJob, kMemifJobKey, 0, kMemifRank).value();
+      std::optional<wire::TagKeys> keys;
+      if (told.tags) keys = kMemifTagKeys;
+      worker = port.bind(told.address, kMemifJob, kMemifJobKey, 0, kMemifRank, keys).value();
       if (!write_all(*worker)) break;
     }
     const size_t count = port.rx_burst(burst);
@@ -106,7 +108,7 @@ int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
 int flood(const char* url, uint32_t slot_bytes) {
   char error[512] = "";
   client::FrameTransport* const transport =
-      ina_dpdk_transport_open(url, 10'000'000, error, sizeof(error));
+      ina_dpdk_transport_open(url, 10'000'000, nullptr, error, sizeof(error));
   if (transport == nullptr) return std::fprintf(stderr, "%s\n", error), 1;
   wire::Address switch_address;
   if (!write_all(transport->address()) || !read_all(switch_address)) return 1;

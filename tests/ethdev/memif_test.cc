@@ -18,7 +18,7 @@
 #include "tests/support/temp_dir.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
-                                                                char* error_text,
+                                                                int* status, char* error_text,
                                                                 size_t error_text_bytes);
 
 namespace ina::io {
@@ -32,7 +32,8 @@ using Transport = std::unique_ptr<client::FrameTransport>;
 Transport open(const std::string& url, std::string* error = nullptr,
                int64_t timeout_us = kOpenTimeoutUs) {
   char text[512] = "";
-  Transport transport(ina_dpdk_transport_open(url.c_str(), timeout_us, text, sizeof(text)));
+  Transport transport(
+      ina_dpdk_transport_open(url.c_str(), timeout_us, nullptr, text, sizeof(text)));
   if (error != nullptr) {
     *error = text;
   } else {
@@ -59,7 +60,8 @@ struct Server {
             .job = kMemifJob,
             .job_key = kMemifJobKey,
             .lanes = 1,
-            .slot_bytes = slot_bytes};
+            .slot_bytes = slot_bytes,
+            .tag_keys = tags ? std::optional(kMemifTagKeys) : std::nullopt};
   }
   Transport connect() {
     Transport transport = open(url());
@@ -70,7 +72,7 @@ struct Server {
   /// Returns once the switch has bound the worker: frames before that are a stranger's.
   void bind(const wire::Address& worker) {
     EndpointIndex endpoint = 0;
-    EXPECT_TRUE(peer.tell(worker));
+    EXPECT_TRUE(peer.tell(MemifWorker{worker, tags}));
     EXPECT_TRUE(peer.ask(endpoint));
   }
   void bind(client::FrameTransport& transport) {
@@ -81,6 +83,7 @@ struct Server {
   std::string socket;
   uint32_t mtu;
   uint32_t slot_bytes;
+  bool tags = false;
   Peer peer;
   wire::Address address;
 };
@@ -218,6 +221,40 @@ TEST(Memif, TakesOnlyWhatItsSwitchSends) {
   EXPECT_EQ(exchange(*transport, 1024, 10), 10u);
 }
 
+TEST(Memif, FramesCarryTagsBothWays) {
+  const test::TempDir folder;
+  Server server(folder, 1500, 1024);
+  server.tags = true;
+  const Transport transport = server.connect();
+  ASSERT_TRUE(transport);
+  EXPECT_EQ(exchange(*transport, 1024, 200), 200u);
+  // An answer to a right frame, looked at with wrong keys.
+  const std::vector<int32_t> gradient = memif_gradient(0, 1024);
+  const client::TxPacket packet{.message = memif_message(wire::Type::kGrad, 0, 1024),
+                                .payload = reinterpret_cast<const std::byte*>(gradient.data()),
+                                .payload_bytes = 1024};
+  ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
+  client::FrameBinding wrong = server.binding(transport->address());
+  ++wrong.tag_keys->frame.k0;
+  transport->bind(wrong);
+  const Nanos deadline = now_ns() + kTestTimeoutNs;
+  while (transport->counters().dropped == 0 && now_ns() < deadline) {
+    client::RxPacket received;
+    EXPECT_EQ(transport->rx_burst({&received, 1}), 0u);
+    transport->rx_release();
+  }
+  EXPECT_EQ(transport->counters().dropped, 1u);
+  // The switch drops what is sent with them, and goes on with what comes after.
+  ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
+  transport->bind(server.binding(transport->address()));
+  EXPECT_EQ(exchange(*transport, 1024, 1), 1u);
+  server.peer.close_stdin();
+  MemifReport report;
+  ASSERT_TRUE(server.peer.ask(report));
+  EXPECT_EQ(report.counters.drops[DropReason::kBadTag], 1u);
+  EXPECT_EQ(report.results, 202u);
+}
+
 TEST(Memif, WaitEndsByWakeAndByTime) {
   const test::TempDir folder;
   Server server(folder, 1500, 1024);
@@ -305,9 +342,9 @@ TEST(Memif, ErrorsSayWhat) {
   EXPECT_FALSE(open("shm:/a?ip=10.0.0.2", &error));
   EXPECT_NE(error.find("memif:"), std::string::npos) << error;
   char tiny[8] = "xxxxxxx";
-  EXPECT_EQ(ina_dpdk_transport_open(nullptr, 0, tiny, sizeof(tiny)), nullptr);
+  EXPECT_EQ(ina_dpdk_transport_open(nullptr, 0, nullptr, tiny, sizeof(tiny)), nullptr);
   EXPECT_EQ(std::strlen(tiny), 7u) << "cut, and ended";
-  EXPECT_EQ(ina_dpdk_transport_open("memif:", 0, nullptr, 0), nullptr);
+  EXPECT_EQ(ina_dpdk_transport_open("memif:", 0, nullptr, nullptr, 0), nullptr);
 }
 
 TEST(Memif, ClientSurvivesDeathOfTheSwitch) {

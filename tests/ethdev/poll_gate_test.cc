@@ -49,7 +49,7 @@ TEST(PollGate, MemoryOfADeadPeerStaysWhileAPollerIsInside) {
     Peer client({MEMIF_PEER, "client", "memif:" + socket + "?ip=10.0.0.2", "1024"});
     wire::Address address;
     ASSERT_TRUE(client.ask(address));
-    ASSERT_TRUE(comes_true([&] { return (*port)->link_up() && mapped_regions() > before; }));
+    ASSERT_TRUE(comes_true([&] { return port->front()->link_up() && mapped_regions() > before; }));
     ASSERT_TRUE(comes_true([&] { return poller.enter(); }));
 
     client.kill();

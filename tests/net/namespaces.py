@@ -11,6 +11,7 @@ at the end of the process at the latest, and by SIGTERM and SIGINT.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ import sys
 import time
 
 SKIPPED = 77  # what meson takes for "skipped"
+OFFLOADS_OFF = ("tx", "off", "gso", "off", "tso", "off", "gro", "off")
 DEADLINE_S = 60  # for things that take a second at most
 
 
@@ -49,6 +51,35 @@ def wait_until(what, condition):
             return value
         time.sleep(0.02)
     raise RuntimeError(f"waited {DEADLINE_S} s in vain for {what}")
+
+
+# An interface whose frames leave by another one with a tag, as the kernel's VLANs do; a tap.
+TAGGER = """
+import fcntl, os, select, socket, struct, sys
+TUNSETIFF, IFF_TAP_NO_PI = 0x400454CA, 0x1002
+SO_RCVBUFFORCE, SOL_PACKET, PACKET_AUXDATA, OUTGOING, TAG_IS_VALID = 33, 263, 8, 4, 0x10
+below, above, vlan = sys.argv[1], sys.argv[2], int(sys.argv[3])
+tap = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", above.encode(), IFF_TAP_NO_PI))
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+packets.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+packets.bind((below, 3))
+print("ready", flush=True)
+while True:
+    for readable in select.select([tap, packets], [], [])[0]:
+        try:
+            if readable is tap:
+                frame = os.read(tap, 20000)
+                packets.send(frame[:12] + struct.pack(">HH", 0x8100, vlan) + frame[12:])
+                continue
+            frame, extra, _, sender = packets.recvmsg(20000, 100)
+            status, _, _, _, _, tci, tpid = struct.unpack("=IIIHHHH", extra[0][2])
+            if sender[2] != OUTGOING and status & TAG_IS_VALID and tci & 0xFFF == vlan:
+                os.write(tap, frame)
+        except OSError:
+            pass  # an interface that is down loses frames
+"""
 
 
 class Namespace:
@@ -89,6 +120,12 @@ class Namespace:
             if process.stdout:
                 process.stdout.close()
         self.processes.clear()
+        # What these started, and left behind.
+        strays = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True,
+                                check=False).stdout
+        for pid in map(int, strays.split()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
 
 
@@ -104,9 +141,38 @@ class Host(Namespace):
         self.mac = f"02:77:00:00:00:{number + 1:02x}"
         self.mtu = mtu
 
+    def join_vlan(self, vlan, ip):
+        """Gives the host an interface eth0.<vlan>, at `ip`, for frames with that tag: the kernel's,
+        or one of our own where the kernel has none."""
+        name = f"{self.interface}.{vlan}"
+        try:
+            self.run("ip", "link", "add", "link", self.interface, "name", name, "type", "vlan", "id",
+                     vlan)
+        except RuntimeError:
+            tagger = self.python(TAGGER, self.interface, name, vlan)
+            assert tagger.stdout.readline() == "ready\n"
+            self.run("ip", "link", "set", name, "address", self.mac, "mtu", self.mtu)
+        self.run("ip", "address", "add", f"{ip}/24", "dev", name)
+        self.run("ip", "link", "set", name, "up")
+
     def ping(self, address, *options):
         """Five times at most until one answer comes."""
         return self.run("ping", "-n", "-c", "1", "-w", "5", *options, address)
+
+
+def check_books(status):
+    """Every frame received had one fate; what ports handed each other was sent or lost. `status` is
+    that of a switch whose network is quiet. Returns its Ethernet ports by name."""
+    ports = {port["name"]: port for port in status["ports"] if port["type"] == "ethdev"}
+    on_output = {"too_long", "tx_full", "no_buffer"}
+    for name, port in ports.items():
+        dropped = sum(n for reason, n in port["drops"].items() if reason not in on_output)
+        fates = [port[key] for key in ("delivered", "answered", "forwarded", "flooded")]
+        assert port["rx_packets"] == sum(fates) + dropped, (name, port)
+    handed = sum(port["forwarded"] + port["flood_copies"] for port in ports.values())
+    taken = sum(port["bridged_sent"] + port["bridged_lost"] for port in ports.values())
+    assert handed == taken, ports
+    return ports
 
 
 class NetworkTestBed:
@@ -115,16 +181,24 @@ class NetworkTestBed:
 
     switch_ip = "10.77.0.254"
     kernel_ip = "10.77.0.253"
+    kernel_interface = "ina0"
 
-    def __init__(self, hosts, mtu=1500, offloads=False):
+    def __init__(self, hosts, mtu=1500, offloads=False, driver="af_packet", queues=1):
+        """`driver`: of the switch's ports, af_packet or af_xdp."""
         self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
         NetworkTestBed._made += 1
         self.mtu = mtu
+        self.driver = driver
+        self.queues = queues  # queue pairs of each of the switch's devices
+        self.port_keys = {}  # by number: YAML of a port's address and further keys
         self.hosts = []
         self.switch = None
+        self._others = []
+        self._rack = None
         self.daemon = None
         self._folder = None
         self._ports = hosts
+        self._tap = False
         atexit.register(self.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             # An exit by signal runs no atexit functions; an exception does.
@@ -149,8 +223,7 @@ class NetworkTestBed:
         host.run("ip", "address", "add", f"{host.ip}/24", "dev", host.interface)
         for namespace, interface in ((host, host.interface), (self.switch, port)):
             if not offloads:
-                namespace.run("ethtool", "-K", interface, "tx", "off", "gso", "off", "tso", "off",
-                              "gro", "off")
+                namespace.run("ethtool", "-K", interface, *OFFLOADS_OFF)
             namespace.run("ip", "link", "set", interface, "up")
 
     @staticmethod
@@ -158,34 +231,96 @@ class NetworkTestBed:
         """The switch's interface to a host."""
         return f"port{number}"
 
-    def device(self, number):
-        """DPDK's arguments for an AF_PACKET device at the switch's interface to a host."""
+    def device(self, number, frames=512):
+        """DPDK's arguments for a device at the switch's interface to a host; AF_PACKET: with room
+        for so many frames each way."""
+        if self._tap and number == len(self.hosts):
+            return f"net_tap0,iface={self.kernel_interface},mac=02:77:00:00:00:fd"
+        if self.driver == "af_xdp":
+            return f"net_af_xdp{number},iface={self.port(number)}"
         # A frame with its headers in the ring; blocks are whole frames and whole pages.
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
-        return (f"net_af_packet{number},iface={self.port(number)},qpairs=1,blocksz={block_bytes},"
-                f"framesz={frame_bytes},framecnt=512")
+        return (f"net_af_packet{number},iface={self.port(number)},qpairs={self.queues},"
+                f"blocksz={block_bytes},framesz={frame_bytes},framecnt={frames}")
+
+    def port_options(self, number):
+        """More keys of a port, each after a comma."""
+        return ""
 
     def ports_yaml(self):
         """The section of ina-switchd's configuration with the shm port and a port for each host."""
         lines = ["ports:", "  - {name: shm0, type: shm}"]
         for number in range(self._ports):
-            lines.append(f"  - {{name: {self.port(number)}, type: ethdev, ip: {self.switch_ip}, "
-                         f'mtu: {self.mtu}, device: "{self.device(number)}"}}')
+            keys = self.port_keys.get(number, f"ip: {self.switch_ip}")
+            lines.append(f"  - {{name: {self.port(number)}, type: ethdev, {keys}, "
+                         f'mtu: {self.mtu}, device: "{self.device(number)}"'
+                         f"{self.port_options(number)}}}")
         return "\n".join(lines) + "\n"
 
-    def join_own_kernel(self):
-        """Makes the kernel of the switch's own machine one more host of the network, at kernel_ip,
-        by a veth pair whose other end is one of the switch's ports."""
-        near, far = "ina0", self.port(len(self.hosts))
-        self.switch.run("ip", "link", "add", near, "mtu", self.mtu, "type", "veth", "peer", "name",
-                        far, "mtu", self.mtu)
+    def join_own_kernel(self, tap=False):
+        """Makes the kernel of the switch's own machine one more host of the network, at kernel_ip:
+        by a veth pair whose other end is one of the switch's ports, or by a port that is a TAP
+        device."""
+        near, far = self.kernel_interface, self.port(len(self.hosts))
+        if tap:
+            self.switch.run("ip", "tuntap", "add", near, "mode", "tap", "multi_queue", "pi")
+            self.switch.run("ip", "link", "set", near, "mtu", self.mtu)
+        else:
+            self.switch.run("ip", "link", "add", near, "mtu", self.mtu, "type", "veth", "peer",
+                            "name", far, "mtu", self.mtu)
+            for interface in (near, far):
+                self.switch.run("ethtool", "-K", interface, *OFFLOADS_OFF)
+            self.switch.run("ip", "link", "set", far, "up")
         self.switch.run("ip", "address", "add", f"{self.kernel_ip}/24", "dev", near)
-        for interface in (near, far):
-            self.switch.run("ethtool", "-K", interface, "tx", "off", "gso", "off", "tso", "off",
-                            "gro", "off")
-            self.switch.run("ip", "link", "set", interface, "up")
+        self.switch.run("ip", "link", "set", near, "up")
+        self._tap = tap
         self._ports = len(self.hosts) + 1
+
+    def url(self, transport, number, control=None):
+        """How a worker on a host reaches the switch: by udp, af_packet or af_xdp. `control`: the
+        control connection, the switch's socket if it is not given."""
+        scheme, more = ("udp", "") if transport == "udp" else ("dpdk", f"driver={transport}&")
+        return (f"{scheme}:{self.switch_ip}?{more}control={control or self.socket}"
+                f"&port={self.switch_port(number)}")
+
+    def start_kernel_bridge(self):
+        """Has the kernel of the switch's machine forward between the hosts, instead of a switch."""
+        self.switch.run("ip", "link", "add", "bridge0", "type", "bridge")
+        for host in self.hosts:
+            self.switch.run("ip", "link", "set", self.port(host.number), "master", "bridge0")
+        self.switch.run("ip", "link", "set", "bridge0", "up")
+
+    def share_link(self, rate_mbit, queue_bytes):
+        """Puts all hosts behind one of the switch's ports, port0: a plain Ethernet switch collects
+        their frames, and sends them on at this rate, with a queue of this size before it."""
+        rack = Namespace(f"{self._prefix}-rack")
+        self._others.append(rack)
+        rack.run("ip", "link", "add", "rack", "type", "bridge")
+        rack.run("ip", "link", "set", "rack", "up")
+        for host in self.hosts:
+            far = self.port(host.number)
+            self.switch.run("ip", "link", "set", far, "netns", rack.name)
+            rack.run("ip", "link", "set", far, "master", "rack", "up")
+        rack.run("ip", "link", "add", "uplink", "mtu", self.mtu, "type", "veth", "peer", "name",
+                 self.port(0), "mtu", self.mtu, "netns", self.switch.name)
+        for namespace, interface in ((rack, "uplink"), (self.switch, self.port(0))):
+            namespace.run("ethtool", "-K", interface, *OFFLOADS_OFF)
+            namespace.run("ip", "link", "set", interface, "up")
+        rack.run("ip", "link", "set", "uplink", "master", "rack")
+        rack.run("tc", "qdisc", "add", "dev", "uplink", "root", "tbf", "rate", f"{rate_mbit}mbit",
+                 "burst", max(16 * 1024, rate_mbit * 1000 // 8), "limit", queue_bytes)
+        self._rack = rack
+        self._ports = 1
+
+    def switch_port(self, number):
+        """The switch's port behind which this host is."""
+        return self.port(0 if self._rack else number)
+
+    def lost_on_shared_link(self):
+        """Frames that found its queue full."""
+        rows = json.loads(self._rack.run("tc", "-s", "-j", "qdisc", "show", "dev", "uplink"))
+        return rows[0]["drops"]
 
     def start_switch(self, ina_switchd, folder, more="", control=""):
         """Starts ina-switchd between the hosts and waits until it serves. `folder`: for its files;
@@ -225,9 +360,10 @@ class NetworkTestBed:
 
     def close(self):
         """Ends all processes in the namespaces and removes them; may be called again."""
-        for namespace in [*self.hosts, *([self.switch] if self.switch else [])]:
+        for namespace in [*self.hosts, *self._others, *([self.switch] if self.switch else [])]:
             namespace.close()
         self.hosts = []
+        self._others = []
         self.switch = None
         atexit.unregister(self.close)
 

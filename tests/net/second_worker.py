@@ -20,6 +20,7 @@ FIELDS = ("magic version type job job_key epoch seq bitmap operation_elements op
           " op rank priority origin phase flags lane collective instance crc32c tag")
 Message = collections.namedtuple("Message", FIELDS)
 CRC_AT = 60
+TAG_AT = 64
 MAGIC = 0x4E49
 GRAD, PART, RESULT, QUERY, POLL, SENT, NOTYET, HAVE, DEFER, REMIND = range(1, 11)
 STALE = 13
@@ -54,9 +55,53 @@ def crc32c(data):
 assert crc32c(b"123456789") == 0xE3069283
 
 
-def encode(payload=b"", **fields):
+def siphash(key, data):
+    """SipHash-2-4; the key is two numbers."""
+    mask = (1 << 64) - 1
+    v0, v1, v2, v3 = (number ^ word for number, word in zip(
+        (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573), key * 2))
+
+    def rotate(number, bits):
+        return (number << bits | number >> 64 - bits) & mask
+
+    def rounds(count):
+        nonlocal v0, v1, v2, v3
+        for _ in range(count):
+            v0, v2 = (v0 + v1) & mask, (v2 + v3) & mask
+            v1, v3 = rotate(v1, 13) ^ v0, rotate(v3, 16) ^ v2
+            v0 = rotate(v0, 32)
+            v2, v0 = (v2 + v1) & mask, (v0 + v3) & mask
+            v1, v3 = rotate(v1, 17) ^ v2, rotate(v3, 21) ^ v0
+            v2 = rotate(v2, 32)
+
+    whole = len(data) // 8 * 8
+    last = data[whole:].ljust(7, b"\0") + bytes([len(data) % 256])
+    for (word,) in struct.iter_unpack("<Q", data[:whole] + last):
+        v3 ^= word
+        rounds(2)
+        v0 ^= word
+    v2 ^= 0xFF
+    rounds(4)
+    return v0 ^ v1 ^ v2 ^ v3
+
+
+assert siphash((0x0706050403020100, 0x0F0E0D0C0B0A0908), bytes(range(15))) == 0xA129CA6149BE45E5
+
+
+def tag_of(keys, source, destination, header, payload):
+    """Addresses are (dotted, port); `header` has neither checksum nor tag."""
+    key, payload_key = keys
+    around = (socket.inet_aton(source[0]) + socket.inet_aton(destination[0]) +
+              struct.pack(">HH", source[1], destination[1]) + struct.pack("<I", len(payload)))
+    return siphash(key, around + header + struct.pack("<Q", siphash(payload_key, payload)))
+
+
+def encode(payload=b"", tag=None, **fields):
+    """`tag` makes one of a header without."""
     values = dict.fromkeys(Message._fields, 0) | {"magic": MAGIC, "version": 1} | fields
     header = bytearray(HEADER.pack(*(values[name] for name in Message._fields)))
+    if tag:
+        struct.pack_into("<Q", header, TAG_AT, tag(bytes(header)))
     struct.pack_into("<I", header, CRC_AT, crc32c(bytes(header) + payload))
     return bytes(header) + payload
 
@@ -119,7 +164,7 @@ class Worker:
         self.udp.setblocking(False)
         self.control = Control(control)
         own = struct.unpack(">I", socket.inet_aton(ip))[0]
-        self.control.send(type="join", version=1, library="second_worker", job=job, rank=rank,
+        self.control.send(type="join", version=1, library="second_worker", tags=["siphash"], job=job, rank=rank,
                           world_size=world, window_bytes=0, transport="frame", port=port,
                           address={"mac": list(bytes.fromhex(mac.replace(":", ""))), "ip": own,
                                    "udp_port": self.udp.getsockname()[1]})
@@ -130,6 +175,8 @@ class Worker:
         address = self.joined["address"]
         self.switch_ip = socket.inet_ntoa(struct.pack(">I", address["ip"]))
         self.switch_port = address["udp_port"]
+        tag = self.joined.get("tag")
+        self.tag_keys = (tag["key"], tag["payload_key"]) if tag else None
         self.control.send(type="attach")
         self.control.receive("ready")
         self.fragments = {}  # by seq; the last W that have a result are kept, to answer POLL
@@ -142,10 +189,15 @@ class Worker:
         fields.setdefault("epoch", self.epoch)
         lane = fields["seq"] % self.lanes
         fields["seq"] &= 0xFFFFFFFF
-        datagram = encode(payload, job=self.joined["job_id"], job_key=self.joined["job_key"],
-                          rank=self.rank, lane=lane, **fields)
+        destination = (self.switch_ip, self.switch_port + lane)
+
+        def tag(header):
+            return tag_of(self.tag_keys, self.udp.getsockname(), destination, header, payload)
+
+        datagram = encode(payload, tag if self.tag_keys else None, job=self.joined["job_id"],
+                          job_key=self.joined["job_key"], rank=self.rank, lane=lane, **fields)
         try:
-            self.udp.sendto(datagram, (self.switch_ip, self.switch_port + lane))
+            self.udp.sendto(datagram, destination)
         except BlockingIOError:
             pass  # as lost as on the wire
 
@@ -219,6 +271,14 @@ class Worker:
                 self.counts["foreign"] += 1
                 continue
             message, payload = decoded
+            if self.tag_keys:
+                bare = bytearray(datagram[:HEADER.size])
+                bare[CRC_AT:] = bytes(HEADER.size - CRC_AT)
+                if message.tag != tag_of(self.tag_keys, source, self.udp.getsockname(), bytes(bare),
+                                         payload):
+                    self.counts["bad tag"] += 1
+                    continue
+                self.counts["tagged"] += 1
             # The nearest number with these low bits.
             delta = (message.seq - self.low) & 0xFFFFFFFF
             seq = self.low + (delta - (1 << 32) if delta >= 1 << 31 else delta)

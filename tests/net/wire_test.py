@@ -1,7 +1,8 @@
 """Workers on hosts of their own sum over a real network: ina-switchd between network namespaces,
-libina's udp: transport, and workers written from the specification alone (second_worker.py).
+libina's udp: and dpdk: transports, and workers written from the specification alone
+(second_worker.py).
 
-    wire_test.py INA_SWITCHD INACTL LOAD_WORKER
+    wire_test.py INA_SWITCHD INACTL LOAD_WORKER GRID_WORKER
 """
 
 import os
@@ -10,84 +11,140 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import namespaces
-from namespaces import NetworkTestBed
+from namespaces import NetworkTestBed, wait_until
 
-INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
+INA_SWITCHD, INACTL, LOAD_WORKER, GRID_WORKER = sys.argv[1:5]
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
 DEADLINE_S = 60
 
 
-class WireTest(unittest.TestCase):
-    def bed(self, hosts, more="", **options):
+class BedTest(unittest.TestCase):
+    transport = "udp"  # of libina
+    driver = "af_packet"  # of the switch's ports
+
+    def bed(self, hosts, more="", prepare=None, control="", **options):
+        """A running switch between hosts. `prepare`: called with the bed before it starts."""
         folder = tempfile.TemporaryDirectory(prefix="ina-wire-")
         self.addCleanup(folder.cleanup)
-        bed = NetworkTestBed(hosts, **options)
-        self.addCleanup(bed.close)
-        bed.start_switch(INA_SWITCHD, folder.name, more)
         self.folder = pathlib.Path(folder.name)
+        bed = NetworkTestBed(hosts, **({"driver": self.driver} | options))
+        self.addCleanup(bed.close)
+        if prepare:
+            prepare(bed)
+        bed.start_switch(INA_SWITCHD, self.folder, more, control)
         return bed
 
-    def url(self, bed, number):
-        return f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.port(number)}"
+    def start(self, bed, program, number, job, rank, world, *arguments, control=None, transport=None,
+              **environment):
+        """A worker on host `number`."""
+        return bed.hosts[number].start(program, bed.url(transport or self.transport, number, control),
+                                       job, rank, world, *arguments, stdout=subprocess.PIPE,
+                                       text=True, env=os.environ | environment)
 
-    def worker(self, bed, rank, world, elements, times, job="wire"):
-        host = bed.hosts[rank]
-        return host.start(LOAD_WORKER, self.url(bed, rank), job, rank, world, elements, times,
-                          stdout=subprocess.PIPE, text=True)
-
-    def second_worker(self, bed, rank, world, dtype, elements, times, job="wire"):
-        host = bed.hosts[rank]
-        return host.start(sys.executable, SECOND_WORKER, bed.socket, bed.port(rank), job, rank, world,
-                          host.ip, host.mac, dtype, elements, times, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
+    def worker(self, bed, rank, world, elements, times, job="wire", **options):
+        return self.start(bed, LOAD_WORKER, rank, job, rank, world, elements, times, **options)
 
     def expect(self, process, beginning):
         text = process.communicate(timeout=DEADLINE_S)[0]
         self.assertTrue(text.startswith(beginning), text)
         return text
 
+    def results(self, bed):
+        """Fragments completed in this life of the switch."""
+        aggregator = bed.status(INACTL)["aggregator"]
+        return aggregator["results"] + aggregator["fallback_results"]
+
+    def await_results(self, bed, more):
+        before = self.results(bed)
+        wait_until("sums", lambda: self.results(bed) >= before + more)
+
+    def check_idle(self, bed):
+        """Nothing is left of the jobs that were."""
+        wait_until("the jobs to end", lambda: not bed.status(INACTL)["jobs"])
+        aggregator = bed.status(INACTL)["aggregator"]
+        self.assertEqual(aggregator["slots_used"], 0)
+        accepted = aggregator["absorbed"] + aggregator["bypassed"]
+        self.assertEqual(accepted, sum(aggregator[f"contributions_{fate}"]
+                                       for fate in ("in_results", "moved", "discarded")))
+
+
+class EveryTransport:
+    """What holds over each of them; the classes below say over which."""
+
     def test_every_policy_sums(self):
-        for policy in ("static", "fcfs", "esa"):
-            for slots in (4096, 16):
-                if policy == "static" and slots == 16:
-                    continue
-                with self.subTest(policy=policy, slots=slots):
-                    bed = self.bed(3, f"aggregator: {{policy: {policy}, slots: {slots}}}\n"
-                                      "static: {slots_per_job: 1024}\n")
-                    workers = [self.worker(bed, rank, 3, 20_000, 5) for rank in range(3)]
-                    for worker in workers:
-                        self.expect(worker, "INA_OK")
-                    status = bed.status(INACTL)
-                    self.assertEqual(status["aggregator"]["slots_used"], 0)
-                    bed.close()
+        for policy, slots in (("static", 4096), ("fcfs", 4096), ("fcfs", 16), ("esa", 4096),
+                              ("esa", 16)):
+            with self.subTest(policy=policy, slots=slots):
+                bed = self.bed(3, f"aggregator: {{policy: {policy}, slots: {slots}}}\n"
+                                  "static: {slots_per_job: 1024}\n")
+                for worker in [self.worker(bed, rank, 3, 20_000, 5) for rank in range(3)]:
+                    self.expect(worker, "INA_OK")
+                self.check_idle(bed)
+                bed.close()
+
+    def test_every_type_by_every_operation(self):
+        for more in ("aggregator: {policy: static}\n",
+                     "aggregator: {policy: esa, slots: 16}\nfallback: {home: spill}\n"):
+            with self.subTest(more=more):
+                bed = self.bed(2, more)
+                for worker in [self.start(bed, GRID_WORKER, rank, "grid", rank, 2)
+                               for rank in range(2)]:
+                    self.expect(worker, "ok 441")
+                self.check_idle(bed)
+                bed.close()
+
+    def test_two_jobs_contend_for_few_slots(self):
+        bed = self.bed(4, "aggregator: {policy: esa, slots: 16}\njobs: {slots_floor: 4}\n")
+        workers = [self.start(bed, LOAD_WORKER, number, f"job{number // 2}", number % 2, 2, 20_000,
+                              -1) for number in range(4)]
+        wait_until("both jobs to run", lambda: len(bed.status(INACTL)["jobs"]) == 2)
+        self.await_results(bed, 2000)
+        for worker in workers[::2]:
+            worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+        aggregator = bed.status(INACTL)["aggregator"]
+        self.assertGreater(aggregator["preemptions"] + aggregator["bypassed"], 0)
+        self.check_idle(bed)
 
     def test_workers_join_over_tcp_through_the_switch_itself(self):
         with tempfile.TemporaryDirectory(prefix="ina-wire-") as folder:
             tokens = pathlib.Path(folder) / "tokens"
             tokens.write_text("rack open-sesame-open-sesame\n", encoding="utf-8")
             tokens.chmod(0o600)
-            bed = NetworkTestBed(2)
-            self.addCleanup(bed.close)
-            bed.join_own_kernel()
-            bed.start_switch(INA_SWITCHD, folder,
-                             control=f"listen: 0.0.0.0:7583, token_file: {tokens}")
-            workers = []
-            for rank, host in enumerate(bed.hosts):
-                url = (f"udp:{bed.switch_ip}?control=tcp:{bed.kernel_ip}:7583"
-                       f"&port={bed.port(rank)}")
-                workers.append(host.start(LOAD_WORKER, url, "tcp", rank, 2, 20_000, 5,
-                                          env=os.environ | {"INA_TOKEN": "open-sesame-open-sesame"},
-                                          stdout=subprocess.PIPE, text=True))
+            bed = self.bed(2, prepare=NetworkTestBed.join_own_kernel,
+                           control=f"listen: 0.0.0.0:7583, token_file: {tokens}")
+            workers = [self.worker(bed, rank, 2, 20_000, 5, control=f"tcp:{bed.kernel_ip}:7583",
+                                   INA_TOKEN="open-sesame-open-sesame") for rank in range(2)]
             for worker in workers:
                 self.expect(worker, "INA_OK")
 
-    def test_jumbo_frames(self):
-        bed = self.bed(2, "aggregator: {slots: 512, slot_bytes: 8192}\n", mtu=9000)
+    def test_frames_with_tags(self):
+        bed = self.bed(3, "aggregator: {policy: esa, slots: 16}\nsecurity: {tag: siphash}\n")
+        for worker in [self.worker(bed, rank, 3, 20_000, 5) for rank in range(3)]:
+            self.expect(worker, "INA_OK")
+        drops = [port["drops"] for port in bed.status(INACTL)["ports"]]
+        self.assertFalse(any("bad_tag" in reasons for reasons in drops), drops)
+
+    def test_large_frames(self):
+        mtu, slot_bytes = (3498, 2048) if self.driver == "af_xdp" else (9000, 8192)
+        bed = self.bed(2, f"aggregator: {{slots: 512, slot_bytes: {slot_bytes}}}\n", mtu=mtu)
         for worker in [self.worker(bed, rank, 2, 300_000, 5) for rank in range(2)]:
             self.expect(worker, "INA_OK")
+
+    def test_offloads_of_the_workers_links_left_on(self):
+        # What the kernel leaves to a NIC to cut up, a veth passes on whole.
+        bed = self.bed(2, offloads=True)
+        for worker in [self.worker(bed, rank, 2, 100_000, 5) for rank in range(2)]:
+            self.expect(worker, "INA_OK")
+        status = bed.status(INACTL)
+        self.assertEqual(status["aggregator"]["fallback_results"], 0)
+        for port in status["ports"]:
+            self.assertEqual(port.get("drops", {}), {}, port)
 
     def test_slots_that_do_not_fit_the_mtu_are_refused(self):
         bed = self.bed(2, "aggregator: {slots: 512, slot_bytes: 1024}\n")
@@ -95,27 +152,71 @@ class WireTest(unittest.TestCase):
         text = self.expect(self.worker(bed, 0, 2, 10, 1), "INA_ERR_INVALID")
         self.assertIn("1024", text)
 
-    def test_a_killed_worker_is_told_to_the_others(self):
+    def test_a_killed_worker_is_told_to_the_others_and_may_come_again(self):
         bed = self.bed(3)
-        workers = [self.worker(bed, rank, 3, 1000, -1) for rank in range(3)]
-        namespaces.wait_until("sums", lambda: bed.status(INACTL)["aggregator"]["results"] > 20)
-        workers[1].send_signal(signal.SIGKILL)
-        for rank in (0, 2):
-            text = self.expect(workers[rank], "INA_ERR_PEER_LOST")
-            self.assertIn("rank 1", text)
+        for kill in range(3):
+            workers = [self.worker(bed, rank, 3, 1000, -1, job=f"kill{kill}") for rank in range(3)]
+            self.await_results(bed, 20)
+            workers[1].send_signal(signal.SIGKILL)
+            for rank in (0, 2):
+                self.assertIn("rank 1", self.expect(workers[rank], "INA_ERR_PEER_LOST"))
+            workers[1].wait(DEADLINE_S)
+        for worker in [self.worker(bed, rank, 3, 1000, 10) for rank in range(3)]:
+            self.expect(worker, "INA_OK")
+        self.check_idle(bed)
 
     def test_the_switch_comes_back(self):
-        bed = self.bed(2)
+        self.comes_back(self.bed(2))
+
+    def comes_back(self, bed, more=""):
         workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
-        namespaces.wait_until("sums", lambda: bed.status(INACTL)["aggregator"]["results"] > 100)
-        bed.daemon.kill()
-        bed.daemon.wait(DEADLINE_S)
-        (self.folder / "log").unlink()
-        bed.start_switch(INA_SWITCHD, self.folder)
-        namespaces.wait_until("sums", lambda: bed.status(INACTL)["aggregator"]["results"] > 100)
+        for _ in range(3):
+            self.await_results(bed, 100)
+            bed.daemon.kill()
+            bed.daemon.wait(DEADLINE_S)
+            bed.start_switch(INA_SWITCHD, self.folder, more)
+        self.await_results(bed, 100)
         workers[0].send_signal(signal.SIGTERM)
         for worker in workers:
             self.expect(worker, "INA_OK")
+        self.assertEqual(bed.stop_switch(), 0, bed.log())
+
+    def test_a_link_that_is_down_for_a_moment_is_survived(self):
+        bed = self.bed(2)
+        workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
+        self.await_results(bed, 100)
+        for namespace, interface in ((bed.hosts[1], "eth0"), (bed.switch, bed.port(1))):
+            namespace.run("ip", "link", "set", interface, "down")
+            time.sleep(0.1)
+            namespace.run("ip", "link", "set", interface, "up")
+            self.await_results(bed, 200)
+        workers[0].send_signal(signal.SIGTERM)
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+
+    def test_an_interface_that_goes_for_good_is_an_error_in_time(self):
+        bed = self.bed(3)
+        workers = [self.worker(bed, rank, 3, 5_000, -1, INA_TIMEOUT_US="5000000")
+                   for rank in range(3)]
+        self.await_results(bed, 100)
+        bed.hosts[1].run("ip", "link", "delete", "eth0")
+        for worker in workers:
+            self.assertIn("gave up: waited 5 s", self.expect(worker, "INA_ERR_"))
+        # The others go on.
+        for worker in [self.start(bed, LOAD_WORKER, number, "rest", rank, 2, 5_000, 10)
+                       for rank, number in enumerate((0, 2))]:
+            self.expect(worker, "INA_OK")
+        links = {port["name"]: port.get("link") for port in bed.status(INACTL)["ports"]}
+        self.assertEqual((links["port0"], links["port1"]), ("up", "down"))
+        self.assertEqual(bed.stop_switch(), 0, bed.log())
+
+
+class OverUdp(EveryTransport, BedTest):
+    def second_worker(self, bed, rank, world, dtype, elements, times, job="wire"):
+        host = bed.hosts[rank]
+        return host.start(sys.executable, SECOND_WORKER, bed.socket, bed.port(rank), job, rank, world,
+                          host.ip, host.mac, dtype, elements, times, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
 
     def test_a_second_implementation_gets_the_right_sums(self):
         for policy in ("static", "esa"):
@@ -130,6 +231,140 @@ class WireTest(unittest.TestCase):
                     bed.close()
 
 
+    def test_a_second_implementation_with_tags(self):
+        bed = self.bed(2, "aggregator: {policy: esa, slots: 1024}\nfallback: {home: spill}\n"
+                          "jobs: {window_bytes: 64KiB}\nsecurity: {tag: siphash}\n")
+        for worker in [self.second_worker(bed, rank, 2, "int32", 2_000, 2) for rank in range(2)]:
+            text = self.expect(worker, "ok")
+            self.assertIn("'tagged':", text)
+            self.assertNotIn("bad tag", text)
+
+    def test_the_switch_comes_back_with_other_keys(self):
+        more = "security: {tag: siphash}\n"
+        self.comes_back(self.bed(2, more), more)
+
+
+class OverAfPacket(EveryTransport, BedTest):
+    transport = "af_packet"
+
+    def test_workers_of_one_host_share_its_interface(self):
+        bed = self.bed(1)
+        for worker in [self.start(bed, LOAD_WORKER, 0, "shared", rank, 3, 20_000, 5)
+                       for rank in range(3)]:
+            self.expect(worker, "INA_OK")
+
+    def test_the_kernel_does_not_answer_the_switch(self):
+        bed = self.bed(2)
+        for worker in [self.worker(bed, rank, 2, 20_000, 5) for rank in range(2)]:
+            self.expect(worker, "INA_OK")
+        for host in bed.hosts:
+            names, values = [line.split()[1:] for line in
+                             host.run("grep", "^Icmp:", "/proc/net/snmp").splitlines()]
+            self.assertEqual(dict(zip(names, values))["OutMsgs"], "0")
+
+
+class OverAfXdp(EveryTransport, BedTest):
+    transport = "af_xdp"
+    driver = "af_xdp"
+
+    def has_program(self, namespace, interface):
+        return "xdp" in namespace.run("ip", "link", "show", interface)
+
+    def test_the_kernel_keeps_everything_else(self):
+        bed = self.bed(2)
+        workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
+        self.await_results(bed, 100)
+        a, b = bed.hosts
+        self.assertTrue(self.has_program(a, "eth0"))
+        a.ping(b.ip)
+        server = b.python("import socket\n"
+                          "server = socket.create_server(('', 5000))\n"
+                          "print('ready', flush=True)\n"
+                          "connection, _ = server.accept()\n"
+                          "print(connection.recv(5, socket.MSG_WAITALL).decode(), flush=True)\n")
+        self.assertEqual(server.stdout.readline(), "ready\n")
+        a.run(sys.executable, "-c", "import socket, sys\n"
+              "with socket.create_connection((sys.argv[1], 5000), timeout=20) as connection:\n"
+              "    connection.sendall(b'hello')\n", b.ip)
+        self.assertEqual(server.stdout.readline(), "hello\n")
+        self.await_results(bed, 100)
+        workers[0].send_signal(signal.SIGTERM)
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+
+    def test_programs_go_with_their_processes(self):
+        bed = self.bed(2)
+        workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
+        self.await_results(bed, 100)
+        for worker in workers:
+            worker.kill()
+            worker.wait(DEADLINE_S)
+        bed.daemon.kill()
+        bed.daemon.wait(DEADLINE_S)
+        for namespace, interface in ((bed.hosts[0], "eth0"), (bed.hosts[1], "eth0"),
+                                     (bed.switch, "port0"), (bed.switch, "port1")):
+            self.assertFalse(self.has_program(namespace, interface), interface)
+
+    def test_an_interface_serves_one_worker(self):
+        bed = self.bed(2)
+        workers = [self.worker(bed, rank, 2, 5_000, -1) for rank in range(2)]
+        self.await_results(bed, 100)
+        text = self.expect(self.start(bed, LOAD_WORKER, 0, "second", 0, 1), "INA_ERR_REFUSED")
+        self.assertRegex(text, "Interface eth0: it has an XDP program already")
+        self.await_results(bed, 100)  # the first goes on
+        workers[0].send_signal(signal.SIGTERM)
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+
+    def test_an_interface_with_several_queues_is_refused(self):
+        def two_queues(bed):
+            bed.hosts[0].run("ethtool", "-L", "eth0", "rx", "2", "tx", "2")
+        bed = self.bed(1, prepare=two_queues, driver="af_packet")
+        text = self.expect(self.worker(bed, 0, 1, 10, 1), "INA_ERR_INVALID")
+        self.assertRegex(text, "eth0 has 2 receive queues")
+
+    def test_frames_that_are_too_large_are_refused(self):
+        bed = self.bed(1, mtu=9000, driver="af_packet")
+        text = self.expect(self.worker(bed, 0, 1, 10, 1), "INA_ERR_INVALID")
+        self.assertIn("takes no mtu above 3498", text)
+
+
+class OverSeveral(BedTest):
+    driver = "af_xdp"
+
+    def test_workers_of_one_job_may_use_different_transports(self):
+        bed = self.bed(3)
+        transports = ("udp", "af_packet", "af_xdp")
+        for worker in [self.worker(bed, rank, 3, 20_000, 5, transport=transport)
+                       for rank, transport in enumerate(transports)]:
+            self.expect(worker, "INA_OK")
+
+
+class TapPort(BedTest):
+    """The switch's own kernel behind a port that is a TAP device."""
+
+    def test_control_and_other_traffic_pass_it_and_it_outlives_the_switch(self):
+        control = f"listen: {NetworkTestBed.kernel_ip}:7583, allow_anonymous: true"
+        bed = self.bed(2, prepare=lambda bed: bed.join_own_kernel(tap=True), control=control)
+        workers = [self.worker(bed, rank, 2, 5_000, -1, control=f"tcp:{bed.kernel_ip}:7583")
+                   for rank in range(2)]
+        for _ in range(2):
+            self.await_results(bed, 100)
+            # As large as the link takes, cut up nowhere.
+            bed.hosts[0].ping(bed.kernel_ip, "-M", "do", "-s", str(bed.mtu - 28))
+            bed.daemon.kill()
+            bed.daemon.wait(DEADLINE_S)
+            bed.start_switch(INA_SWITCHD, self.folder, control=control)
+        self.await_results(bed, 100)
+        workers[0].send_signal(signal.SIGTERM)
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+        ports = {port["name"]: port for port in bed.status(INACTL)["ports"]}
+        self.assertEqual(ports[bed.port(2)]["link"], "up")
+        self.assertGreater(ports[bed.port(2)]["forwarded"], 0)
+        self.assertNotIn("bad_mac", ports[bed.port(2)]["drops"])
+
+
 if __name__ == "__main__":
     namespaces.require_root()
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)

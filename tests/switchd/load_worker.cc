@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   config.job = argv[2];
   config.rank = std::atoi(argv[3]);
   config.world_size = std::atoi(argv[4]);
-  config.timeout_us = 20'000'000;
+  if (!std::getenv("INA_TIMEOUT_US")) config.timeout_us = 20'000'000;
   const size_t elements = argc > 5 ? static_cast<size_t>(std::atoll(argv[5])) : 65'536;
   if (elements == 0) return 2;
   const long times = argc > 6 ? std::atol(argv[6]) : -1;

@@ -9,29 +9,24 @@
 #include <fstream>
 
 #include "common/clock.h"
+#include "tests/support/control_peer.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
 namespace {
 
 using control::Json;
+using test::Peer;
 using test::TestSwitch;
 using testing::HasSubstr;
 using testing::Not;
 
 constexpr Nanos kTimeoutNs = 10'000'000'000;
-constexpr uint32_t kLoopback = 0x7f000001;
 const std::string kRed = "red-token-0123456789";
 const std::string kBlue = "blue-token-0123456789";
 
 Json join_of(const std::string& token, int rank = 0, const std::string& job = "job") {
-  Json message = {{"type", "join"},      {"version", control::kControlVersion},
-                  {"job", job},          {"rank", rank},
-                  {"world_size", 2},     {"window_bytes", 0},
-                  {"transport", "frame"}};
-  message["address"] = {{"mac", {2, 0, 0, 0, 0, rank + 1}}, {"ip", kLoopback}, {"udp_port", 9000}};
-  if (!token.empty()) message["token"] = token;
-  return message;
+  return test::frame_join("token", token, rank, job);
 }
 
 Json rejoin_of(const std::string& token) {
@@ -44,38 +39,6 @@ Json rejoin_of(const std::string& token) {
                   {"results_end", 0}});
   return message;
 }
-
-class Peer {
- public:
-  explicit Peer(const std::string& address) {
-    auto opened = control::Connection::open(address, kTimeoutNs);
-    EXPECT_TRUE(opened) << opened.error().text;
-    if (opened) connection_ = std::move(*opened);
-  }
-  /// The next message; null at the end of the connection.
-  Json hear() const {
-    auto received = connection_.receive(kTimeoutNs);
-    return received && *received ? (*received)->body : Json();
-  }
-  Json ask(const Json& message) const {
-    EXPECT_TRUE(connection_.send(message));
-    return hear();
-  }
-  /// Asks what must be refused; the reason.
-  std::string refusal(const Json& message) const {
-    const Json answer = ask(message);
-    EXPECT_EQ(answer.value("type", ""), "refused") << answer;
-    return answer.value("text", "");
-  }
-  bool closed() const {
-    const auto received = connection_.receive(kTimeoutNs);
-    return !received && received.error().status == INA_ERR_SWITCH_LOST;
-  }
-  int fd() const { return connection_.fd(); }
-
- private:
-  control::Connection connection_;
-};
 
 class RemoteTest : public testing::Test {
  protected:
@@ -126,6 +89,27 @@ TEST_F(RemoteTest, TwoWorkersOfATenantJoinAJob) {
   ASSERT_EQ(other["type"], "joined") << other;
   EXPECT_EQ(other["job_key"], joined["job_key"]);
   EXPECT_EQ(sw.status()["jobs"][0]["tenant"], "red");
+}
+
+TEST_F(RemoteTest, WorkersGetKeysForTags) {
+  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.tags = true; }));
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed)), HasSubstr("security.tag"));
+  const auto ask = [&](const Peer& peer, int rank, const std::string& job) {
+    Json join = join_of(kRed, rank, job);
+    join["tags"] = {"other", "siphash"};
+    const Json joined = peer.ask(join);
+    EXPECT_EQ(joined["type"], "joined") << joined;
+    EXPECT_EQ(joined["tag"]["algorithm"], "siphash");
+    return joined["tag"];
+  };
+  const Peer first(sw.tcp_address()), second(sw.tcp_address()), stranger(sw.tcp_address());
+  const Json one = ask(first, 0, "job");
+  const Json two = ask(second, 1, "job");
+  const Json three = ask(stranger, 0, "another");
+  EXPECT_NE(one["key"], two["key"]);
+  EXPECT_NE(one["key"], one["payload_key"]);
+  EXPECT_EQ(one["payload_key"], two["payload_key"]) << "the job's";
+  EXPECT_NE(one["payload_key"], three["payload_key"]);
 }
 
 TEST_F(RemoteTest, NobodyJoinsWithoutATokenOrWithAWrongOne) {

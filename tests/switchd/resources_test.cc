@@ -20,14 +20,15 @@ struct Joined {
   Json answer;
 };
 
-Joined join(const TestSwitch& sw, const std::string& job, uint64_t window_bytes = 0) {
+Joined join(const TestSwitch& sw, const std::string& job, uint64_t window_bytes = 0,
+            int workers = 2) {
   auto connection = control::Connection::open(sw.socket_path(), 5'000'000'000);
   EXPECT_TRUE(connection);
   EXPECT_TRUE(connection->send({{"type", "join"},
                                 {"version", control::kControlVersion},
                                 {"job", job},
                                 {"rank", 0},
-                                {"world_size", 2},
+                                {"world_size", workers},
                                 {"window_bytes", window_bytes},
                                 {"transport", "shm"}}));
   auto answer = connection->receive(5'000'000'000);
@@ -142,6 +143,138 @@ TEST(Resources, OneWorkerThatTakesNoResultBuffersIsEnoughForNone) {
   };
   EXPECT_EQ(answers("both", Json::object()), Json({0, 0}));
   EXPECT_EQ(answers("one", {{"result_buffers", false}}), Json({nullptr, nullptr}));
+}
+
+// ---- tenants: here one, the user who runs this test
+
+std::string me() {
+  return "uid:" + std::to_string(::geteuid());
+}
+
+Json use_of(const TestSwitch& sw, const std::string& tenant) {
+  const Json status = sw.status();
+  for (const Json& entry : status["tenants"])
+    if (entry["name"] == tenant) return entry;
+  return Json();
+}
+
+TEST(Tenants, JobsWorkersAndSlotsAreLimited) {
+  TestSwitch sw(shared([](switchd::ConductorConfig& config) {
+    config.tenants = {
+        {.name = me(), .slots_ceiling = 40, .jobs_max = 2, .workers_max = 5, .priority_max = 77}};
+  }));
+  const Joined first = join(sw, "first");
+  ASSERT_EQ(first.answer["type"], "joined") << first.answer;
+  EXPECT_EQ(first.answer["priority_max"], 77);
+  const Json job = sw.status()["jobs"][0];
+  EXPECT_EQ(job["slots_ceiling"], 20);
+  EXPECT_EQ(job["priority_max"], 77);
+  {
+    const Joined second = join(sw, "second");
+    ASSERT_EQ(second.answer["type"], "joined") << second.answer;
+    const Joined third = join(sw, "third");
+    EXPECT_THAT(third.answer["text"], HasSubstr("job 'third' does not fit: tenant '" + me() +
+                                                "' has 2 of 2 jobs: short by 1"));
+    const Json use = use_of(sw, me());
+    EXPECT_EQ(use["jobs"], 2);
+    EXPECT_EQ(use["workers"], 4);
+    EXPECT_EQ(use["slots_ceiling"], 40);
+    EXPECT_EQ(use["quota"]["workers_max"], 5);
+  }
+  for (int i = 0; i < 500 && sw.status()["jobs"].size() != 1; ++i) ::usleep(10'000);
+  const Joined large = join(sw, "large", 0, 4);
+  EXPECT_THAT(large.answer["text"],
+              HasSubstr("it has 4 workers, tenant '" + me() + "' has 3 of 5 places left"));
+}
+
+TEST(Tenants, MemoryIsLimitedAndResultBuffersCountToo) {
+  uint64_t job_bytes = 0;
+  {
+    TestSwitch sw(shared());
+    const Joined job = join(sw, "job");
+    job_bytes = sw.status()["jobs"][0]["memory_bytes"];
+  }
+  TestSwitch sw(shared([&](switchd::ConductorConfig& config) {
+    config.tenants = {{.name = me(), .memory_bytes = job_bytes + 8192}};
+  }));
+  test::RawWorker first(sw.socket_path(), "job", 0, 2);
+  test::RawWorker second(sw.socket_path(), "job", 1, 2);
+  ASSERT_TRUE(first.hear_until("ready") && second.hear_until("ready"));
+  const auto share = [&](uint64_t bytes) {
+    for (test::RawWorker* worker : {&first, &second})
+      EXPECT_TRUE(worker->control.send({{"type", "share_results"}, {"bytes", bytes}}));
+    second.hear();
+    return first.hear();
+  };
+  EXPECT_EQ(share(8192)["status"], INA_OK);
+  EXPECT_EQ(use_of(sw, me())["memory_bytes"], job_bytes + 8192);
+  EXPECT_THAT(share(1024)["text"], HasSubstr("tenant '" + me() + "' has 0 of " +
+                                             std::to_string(job_bytes + 8192) + " left"));
+  for (test::RawWorker* worker : {&first, &second})
+    EXPECT_TRUE(worker->control.send({{"type", "free_results"}, {"first_unit", 0}}));
+  EXPECT_EQ(share(4096)["status"], INA_OK);
+  EXPECT_EQ(use_of(sw, me())["memory_bytes"], job_bytes + 4096);
+}
+
+TEST(Tenants, AnAbsentTenantsFloorIsNotGivenToOthers) {
+  TestSwitch sw({.slots = 256, .slots_per_job = 64, .conductor = [](auto& config) {
+                   config.tenants = {{.name = "red", .slots_floor = 192}};
+                 }});
+  const Joined first = join(sw, "first");
+  EXPECT_EQ(first.answer["type"], "joined");
+  const Joined second = join(sw, "second");
+  EXPECT_THAT(second.answer["text"], HasSubstr("0 of 256 are free"));
+  EXPECT_EQ(use_of(sw, "red")["quota"]["slots_floor"], 192);
+  EXPECT_EQ(use_of(sw, "red")["jobs"], 0);
+}
+
+TEST(Tenants, ConnectionsThatOutliveTheirJobsAreLimitedAndClosed) {
+  TestSwitch sw({.conductor = [](switchd::ConductorConfig& config) {
+    config.tenants = {{.name = me(), .workers_max = 2}};
+    config.join_timeout_ns = 300'000'000;
+  }});
+  std::vector<Joined> ended;
+  for (int i = 0; i < 4; ++i) {
+    ended.push_back(join(sw, "job"));
+    ASSERT_EQ(ended.back().answer["type"], "joined") << ended.back().answer;
+    ASSERT_TRUE(ended.back().connection.send({{"type", "abort"}}));
+    auto told = ended.back().connection.receive(5'000'000'000);
+    ASSERT_TRUE(told && *told);
+    EXPECT_EQ((*told)->body["type"], "abort");
+  }
+  EXPECT_THAT(join(sw, "job").answer["text"],
+              HasSubstr("has 4 connections open, twice as many as it may have workers"));
+  for (const Joined& job : ended) {
+    const auto closed = job.connection.receive(5'000'000'000);
+    ASSERT_FALSE(closed);
+    EXPECT_EQ(closed.error().status, INA_ERR_SWITCH_LOST);
+  }
+  EXPECT_EQ(join(sw, "job").answer["type"], "joined");
+}
+
+TEST(Tenants, ARestartedSwitchKeepsWhatItPromised) {
+  const test::TempDir folder;
+  TestSwitch sw(shared([](switchd::ConductorConfig& config) {
+                  config.tenants = {{.name = me(),
+                                     .slots_floor = 40,
+                                     .slots_ceiling = 60,
+                                     .jobs_max = 2,
+                                     .priority_max = 9}};
+                }),
+                folder / "");
+  test::RawWorker first(sw.socket_path(), "first", 0, 1);
+  test::RawWorker second(sw.socket_path(), "second", 0, 1);
+  ASSERT_TRUE(first.hear_until("ready") && second.hear_until("ready"));
+  const Json before = sw.status();
+  sw.stop();
+  sw.start();
+  const Json after = sw.status();
+  ASSERT_EQ(after["jobs"].size(), 2u);
+  EXPECT_EQ(after["tenants"], before["tenants"]);
+  EXPECT_EQ(after["jobs"][0]["slots_floor"], 20);
+  EXPECT_EQ(after["jobs"][0]["slots_ceiling"], 30);
+  EXPECT_EQ(after["jobs"][0]["priority_max"], 9);
+  EXPECT_EQ(after["aggregator"]["slots_reserved"], 40);
 }
 
 }  // namespace

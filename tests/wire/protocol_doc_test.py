@@ -74,6 +74,11 @@ def main():
     if not offsets or documented != offsets:
         wrong.append(f'header offsets are {documented}, in the codec {offsets}')
 
+    # Where the codec is held to it.
+    tag = re.search(r'the tag of the\nexample below is (0x[0-9a-f]{16})', text)
+    if not tag or tag.group(1) not in read('tests/wire/frame_test.cc'):
+        wrong.append('the tag of the worked example is not the one in tests/wire/frame_test.cc')
+
     print('\n'.join(wrong) or 'docs/protocol.md agrees with the code')
     return 1 if wrong else 0
 

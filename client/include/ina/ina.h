@@ -112,7 +112,7 @@ typedef struct ina_request ina_request;
 
 typedef struct ina_config {
   size_t struct_size; /* sizeof(ina_config), set by ina_config_init */
-  const char* url; /* "shm:/run/ina/switch.sock", "memif:/run/ina/memif.sock?..."; NULL: INA_URL */
+  const char* url;    /* "shm:/run/ina/switch.sock", "dpdk:10.0.0.1?control=..."; NULL: INA_URL */
   const char*
       job; /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
   int32_t rank; /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID */
@@ -130,8 +130,12 @@ typedef struct ina_config {
                               ina_allreduce_async), at most 64 MiB; 0: INA_COALESCE_BYTES or off */
 } ina_config;
 
-/* Sets every field to its default. */
-INA_API void ina_config_init(ina_config* config);
+/* Sets every field to its default. The caller's header says how long the struct is: a library that
+ * is newer knows more fields and writes none of them. */
+INA_API void ina_config_init_sized(ina_config* config, size_t struct_size);
+static inline void ina_config_init(ina_config* config) {
+  ina_config_init_sized(config, sizeof(ina_config));
+}
 
 /* Joins the job and waits until all its ranks have. `config` NULL: all from the environment.
  * On failure *context is NULL and ina_last_error(NULL) has the text. */

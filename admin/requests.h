@@ -1,0 +1,110 @@
+// What an administrator may ask of a running switch, and the queue by which other threads hand it
+// to the conductor. Knows nothing of gRPC, which is admin/'s.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tl/expected.hpp>
+#include <variant>
+
+#include "common/fd.h"
+#include "wire/types.h"
+
+namespace ina::admin {
+
+/// Longest life of a ticket whose workers do not come.
+inline constexpr Nanos kMaxTtlNs = 7 * 86'400 * Nanos{1'000'000'000};
+
+/// Makes a job whose places, slots and memory are reserved until its workers come, at most for
+/// `ttl_ns`. Answer: name, ticket, job_id, workers, tenant, window, slots_floor, slots_ceiling,
+/// priority_max, memory_bytes, expires_in_s.
+struct CreateJob {
+  std::string name;
+  uint32_t workers = 0;
+  std::string tenant;          ///< of a token or certificate, or "uid:1000"
+  uint32_t slots_floor = 0;    ///< of the whole array, here and below; 0: as configured
+  uint32_t slots_ceiling = 0;  ///< likewise
+  uint8_t priority_max = 255;
+  uint64_t window_bytes = 0;  ///< 0: as configured
+  Nanos ttl_ns = 0;
+};
+/// Ends a job for all its workers.
+struct AbortJob {
+  std::string name;
+  std::string reason;
+};
+/// Sends one worker away. That ends a job that has begun.
+struct KickWorker {
+  std::string job;
+  uint32_t rank = 0;
+  std::string reason;
+};
+/// No new jobs from now on; those that there are go on. Answer: as GetDrain.
+struct Drain {};
+struct Undrain {};
+/// Answer: draining, jobs (names of those that there are).
+struct GetDrain {};
+/// Answer: what `inactl status --json` prints.
+struct GetStatus {};
+/// Reads the token file again. Answer: tokens (how many there are).
+struct Reload {};
+
+using Request =
+    std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus, Reload>;
+
+struct Error {
+  enum class Code {
+    kInvalid,      ///< the request makes no sense, whatever the switch's state
+    kNotFound,     ///< there is no such job or worker
+    kExists,       ///< there is such a job already
+    kNoRoom,       ///< it does not fit; the text says by how much
+    kUnavailable,  ///< the switch drains, stops, or has too much to do
+    kTimeout,      ///< the conductor did not get round to it in time, and will not
+    kInternal,
+  };
+  Code code = Code::kInternal;
+  std::string text;
+};
+
+using Answer = tl::expected<nlohmann::json, Error>;
+
+/// Requests on their way to the conductor. Whoever asks waits; the conductor never does.
+class Queue {
+ public:
+  /// More are turned away: somebody asks faster than the switch can answer.
+  static constexpr size_t kMaxWaiting = 64;
+
+  Queue();
+
+  /// From any thread but the conductor's. `who`: for the log. Waits at most `timeout_ns`; a request
+  /// that the conductor has not begun by then is not carried out.
+  Answer ask(Request request, std::string who, Nanos timeout_ns);
+
+  // The conductor's side.
+  /// Readable when something waits.
+  int event_fd() const { return event_.get(); }
+  using Handler = std::function<Answer(const Request&, const std::string& who)>;
+  /// Answers what waits.
+  void serve(const Handler& handler);
+  /// Turns away what waits and whatever comes.
+  void close();
+
+ private:
+  struct Call {
+    Request request;
+    std::string who;
+    std::promise<Answer> answer;
+  };
+
+  Fd event_;
+  std::mutex mutex_;  ///< what follows
+  std::deque<std::shared_ptr<Call>> waiting_;
+  bool closed_ = false;
+};
+
+}  // namespace ina::admin

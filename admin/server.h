@@ -1,0 +1,35 @@
+// The gRPC server of administrators (ina_admin.proto): over a unix socket, for whom the kernel
+// vouches, and over TCP, for whom a certificate does. Its threads ask the conductor and wait; the
+// conductor never waits for them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "admin/requests.h"
+#include "common/result.h"
+
+namespace ina::admin {
+
+struct ServerConfig {
+  std::string socket{};  ///< path; empty: none
+  std::string group{};   ///< who may use it beside root and this user; empty: nobody
+  std::string listen{};  ///< "ADDRESS:PORT", port 0: any; empty: none
+  // PEM files, for `listen`.
+  std::string certificate{};
+  std::string key{};
+  std::string client_ca{};
+};
+
+class Server {
+ public:
+  /// `queue` must outlive it. Errors name setting and file.
+  static Result<std::unique_ptr<Server>> start(const ServerConfig& config, Queue& queue);
+  /// Ends the calls under way, and waits for that.
+  virtual ~Server() = default;
+  /// Of `listen`.
+  virtual uint16_t tcp_port() const = 0;
+};
+
+}  // namespace ina::admin

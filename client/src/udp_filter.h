@@ -1,0 +1,13 @@
+// Has the kernel drop what strangers send to a worker's UDP socket, before it takes room in the
+// socket's buffer from results, or wakes anybody.
+#pragma once
+
+#include "client/src/frame_transport.h"
+
+namespace ina::client {
+
+/// From now on the socket takes only datagrams from the switch's address and ports that carry the
+/// job's id and key. Best effort: whoever reads the socket checks all of that, and more, itself.
+void filter_strangers(int socket, const FrameBinding& binding);
+
+}  // namespace ina::client

@@ -1,0 +1,60 @@
+#include "io/ethdev/driver_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace ina::io {
+namespace {
+
+/// 0 if it is no socket.
+ino_t inode_of(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
+}
+
+}  // namespace
+
+std::vector<DriverSocket> sockets_like(std::string_view device) {
+  int family = AF_UNSPEC;
+  if (device.starts_with("net_af_packet")) family = AF_PACKET;
+  if (device.starts_with("net_af_xdp")) family = AF_XDP;
+  std::vector<DriverSocket> found;
+  if (family == AF_UNSPEC) return found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string number = entry.path().filename();
+    DriverSocket socket;
+    std::from_chars(number.data(), number.data() + number.size(), socket.fd);
+    int domain = AF_UNSPEC;
+    socklen_t bytes = sizeof domain;
+    if (::getsockopt(socket.fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != family)
+      continue;
+    socket.inode = inode_of(socket.fd);
+    found.push_back(socket);
+  }
+  return found;
+}
+
+DriverSocket added_socket(const std::vector<DriverSocket>& before,
+                          const std::vector<DriverSocket>& now) {
+  DriverSocket added;
+  for (const DriverSocket& socket : now) {
+    if (std::ranges::find(before, socket.inode, &DriverSocket::inode) != before.end()) continue;
+    if (added.fd >= 0) return {};
+    added = socket;
+  }
+  return added;
+}
+
+void close_left_open(const DriverSocket& socket) {
+  if (socket.fd >= 0 && inode_of(socket.fd) == socket.inode) ::close(socket.fd);
+}
+
+}  // namespace ina::io

@@ -1,0 +1,27 @@
+// The sockets by which DPDK's drivers for interfaces of the kernel (AF_PACKET, AF_XDP) receive.
+// The drivers (22.11) do not tell them, and the one for AF_XDP never closes its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string_view>
+#include <vector>
+
+namespace ina::io {
+
+struct DriverSocket {
+  int fd = -1;
+  ino_t inode = 0;  ///< tells it from another that has its number later
+};
+
+/// The sockets of this process that a device with these arguments would add to; empty for devices
+/// that have none. Of two calls the difference is the device's own, unless another thread of the
+/// process makes such sockets at the same time.
+std::vector<DriverSocket> sockets_like(std::string_view device);
+/// The one of `now` that is not among `before`; none if there are several.
+DriverSocket added_socket(const std::vector<DriverSocket>& before,
+                          const std::vector<DriverSocket>& now);
+/// Closes it if it is still open.
+void close_left_open(const DriverSocket& socket);
+
+}  // namespace ina::io

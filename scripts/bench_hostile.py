@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""What strangers and hostile tenants cost a job whose switch they send to.
+
+    bench_hostile.py --build FOLDER [--quick] [--packets N] [--rate PPS] [--json FILE]
+
+Two workers (load_worker, which checks every element of every sum) on hosts of their own sum all the
+time, over udp: and ina-switchd with AF_PACKET ports (network namespaces joined by veth). An
+attacker on a third host sends N frames, the same number of each attack of bench/hostile/attacks.cc,
+in slices of some tenths of a second. Beside each slice lie one of as many honest frames and one of
+silence, in changing order. Honest frames have the same lengths and the same pace and come from the
+same host, but belong to a protocol that is none of the switch's business: it forwards them to a
+fourth host. A pair compares the time of a sum in two slices that lie beside each other; the
+slowdown is the median of all pairs less 1, its interval a bootstrap's (95 %). Fails if a sum is
+wrong, if the job ends, if the frames come slower than MIN_RATE_PPS, if a drop reason that frames
+can bring about was not met, or if forged frames count. Needs root. --json writes {"meta",
+"packets", "rate_pps", ..., "attacks": [a row for each]}.
+"""
+
+import argparse
+import bisect
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_allreduce
+from bench_allreduce import BenchError
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
+import hostile  # noqa: E402
+from hostile import Attacker, HostileBed, drops, job, more  # noqa: E402
+from namespaces import require_root, wait_until  # noqa: E402
+
+PACKETS = 10_000_000
+QUICK_PACKETS = 1_000_000
+RATE_PPS = 100_000
+MIN_RATE_PPS = 50_000
+SLICE_PACKETS = 12_000
+SUM_ELEMENTS = 16_384
+CONTROL_ATTACK_S = 5
+QUICK_CONTROL_ATTACK_S = 2
+DRAIN_S = 0.02
+LONGEST_SUM_NS = 500_000_000  # a pause beyond this is no running job
+RESAMPLES = 2000
+STOP_DEADLINE_S = 60
+KINDS = ("quiet", "honest", "hostile")
+
+
+class Slice:
+    """A stretch of time, by the clock of the workers' logs."""
+
+    def __init__(self, attack, start_ns, end_ns, sent=0):
+        self.attack = attack
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+        self.sent = sent
+
+    @property
+    def seconds(self):
+        return (self.end_ns - self.start_ns) * 1e-9
+
+    def sum_ns(self, ends):
+        """Time of a sum, by those that ended here; nothing if fewer than two did."""
+        first = bisect.bisect_left(ends, self.start_ns)
+        inside = ends[first:bisect.bisect_right(ends, self.end_ns)]
+        return (inside[-1] - inside[0]) / (len(inside) - 1) if len(inside) > 1 else None
+
+    def overlap_ns(self, ends):
+        """How long sums of a running job went on meanwhile."""
+        first = max(0, bisect.bisect_left(ends, self.start_ns) - 1)
+        last = bisect.bisect_right(ends, self.end_ns) + 1
+        return sum(max(0, min(b, self.end_ns) - max(a, self.start_ns))
+                   for a, b in zip(ends[first:last], ends[first + 1:last])
+                   if b - a <= LONGEST_SUM_NS)
+
+
+class Run:
+    def __init__(self, bed, attacker, packets, rate_pps):
+        self.bed = bed
+        self.attacker = attacker
+        self.rate_pps = rate_pps
+        self.each = -(-packets // len(attacker.attacks))
+        self.rounds = max(1, round(self.each / SLICE_PACKETS))
+        self.triples = []  # {kind: Slice}
+        self.drops = {name: {} for name in attacker.attacks}
+        self.seen = dict.fromkeys(attacker.attacks, 0)
+        self.random = random.Random(1)
+
+    def seen_by_port(self, status):
+        name = self.bed.port(hostile.ATTACKER)
+        return next(port["rx_packets"] for port in status["ports"] if port["name"] == name)
+
+    def slice(self, attack, kind, packets):
+        if kind == "quiet":
+            start = time.monotonic_ns()
+            time.sleep(packets / self.rate_pps)
+            return Slice(attack, start, time.monotonic_ns())
+        before = self.bed.status()
+        done = self.attacker.send(attack, packets, self.rate_pps, honest=kind == "honest")
+        time.sleep(DRAIN_S)
+        if kind == "hostile":
+            after = self.bed.status()
+            self.seen[attack] += self.seen_by_port(after) - self.seen_by_port(before)
+            for reason, count in more(drops(before), drops(after)).items():
+                self.drops[attack][reason] = self.drops[attack].get(reason, 0) + count
+        return Slice(attack, done["start_ns"], done["end_ns"], done["sent"])
+
+    def attack(self):
+        for number in range(self.rounds):
+            packets = self.each // self.rounds + (number < self.each % self.rounds)
+            for attack in self.attacker.attacks:
+                kinds = self.random.sample(KINDS, len(KINDS))
+                self.triples.append({kind: self.slice(attack, kind, packets) for kind in kinds})
+            print(f"  round {number + 1} of {self.rounds}", flush=True)
+
+    def sent(self):
+        return [triple["hostile"] for triple in self.triples]
+
+
+def ratios(triples, ends, kind, reference):
+    """Time of a sum in slices of one kind by that in those of the other beside them."""
+    pairs = [(triple[kind].sum_ns(ends), triple[reference].sum_ns(ends)) for triple in triples]
+    return [a / b for a, b in pairs if a and b]
+
+
+def interval(values):
+    """Of the median, by bootstrap."""
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values)))
+                     for _ in range(RESAMPLES))
+    return [medians[int(RESAMPLES * 0.025)], medians[int(RESAMPLES * 0.975)]]
+
+
+def rows_of(run, ends):
+    rows = []
+    for attack, tenant in run.attacker.attacks.items():
+        triples = [triple for triple in run.triples if triple["hostile"].attack == attack]
+        slices = [triple["hostile"] for triple in triples]
+        compared = ratios(triples, ends, "hostile", "honest")
+        rows.append({"name": attack, "by": "tenant" if tenant else "stranger",
+                     "packets": sum(one.sent for one in slices), "seen": run.seen[attack],
+                     "rate_pps": sum(one.sent for one in slices) / sum(one.seconds
+                                                                       for one in slices),
+                     "victim_slowdown": statistics.median(compared) - 1 if compared else None,
+                     "drops": run.drops[attack]})
+    return rows
+
+
+def attack_control(bed, seconds):
+    """The slice in which control.listen is beleaguered, a quiet one, and what the attacker did."""
+    quiet_start = time.monotonic_ns()
+    time.sleep(seconds)
+    start = time.monotonic_ns()
+    output = bed.attack_control(seconds).communicate(timeout=seconds + STOP_DEADLINE_S)[0]
+    end = time.monotonic_ns()
+    return (Slice("control", start, end), Slice("control", quiet_start, start),
+            json.loads(output))
+
+
+def summary(run, ends, control, slowdown_ratios):
+    slices = run.sent()
+    rows = rows_of(run, ends)
+    total = {}
+    for row in rows:
+        for reason, count in row["drops"].items():
+            total[reason] = total.get(reason, 0) + count
+    attack_ns = sum(one.end_ns - one.start_ns for one in slices)
+    attacked, quiet, did = control
+    return {
+        "packets": sum(one.sent for one in slices),
+        "seen": sum(run.seen.values()),
+        "rate_pps": sum(one.sent for one in slices) / (attack_ns * 1e-9),
+        "min_rate_pps": MIN_RATE_PPS,
+        "overlap_fraction": sum(one.overlap_ns(ends) for one in slices) / attack_ns,
+        "victim_correct": True,
+        "victim_sums": len(ends),
+        "victim_slowdown": statistics.median(slowdown_ratios) - 1,
+        "slowdown_interval": [value - 1 for value in interval(slowdown_ratios)],
+        "pairs": len(slowdown_ratios),
+        "victim_slowdown_by_honest_traffic":
+            statistics.median(ratios(run.triples, ends, "honest", "quiet")) - 1,
+        "victim_slowdown_to_quiet":
+            statistics.median(ratios(run.triples, ends, "hostile", "quiet")) - 1,
+        "dropped_by_reason": dict(sorted(total.items())),
+        "not_reachable": hostile.UNREACHABLE,
+        "control": did | {"victim_slowdown_to_quiet":
+                          attacked.sum_ns(ends) / quiet.sum_ns(ends) - 1},
+        "attacks": rows,
+    }
+
+
+def measure(build, packets, rate_pps, control_s):
+    with tempfile.TemporaryDirectory(prefix="ina-bench-") as name, HostileBed() as bed:
+        folder = pathlib.Path(name)
+        log = folder / "sums"
+        bed.start(build / "switchd/ina-switchd", folder)
+        victims = [bed.victim(rank, build / "tests/switchd/load_worker", "victim", SUM_ELEMENTS, -1,
+                              0, *([log] if rank == 0 else [])) for rank in range(2)]
+        wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 1000)
+        run = Run(bed, Attacker(bed, build / "bench/ina-hostile", folder), packets, rate_pps)
+        run.attack()
+        control = attack_control(bed, control_s)
+        forged = job(bed.status(), "tenant-lone")["results"]
+        victims[0].terminate()
+        for victim in victims:
+            text = victim.communicate(timeout=STOP_DEADLINE_S)[0]
+            if victim.returncode != 0 or not text.startswith("INA_OK"):
+                raise BenchError(f"the victim's job failed: {text}\n{bed.log()}")
+        ends = [int(line) for line in log.read_text("utf-8").split()]
+        if bed.stop_switch() != 0:
+            raise BenchError(f"ina-switchd failed:\n{bed.log()}")
+    return summary(run, ends, control, ratios(run.triples, ends, "hostile", "honest")) | {
+        "forged_sums": forged}
+
+
+def check(result):
+    if forged := result["forged_sums"]:
+        raise BenchError(f"{forged} sums were completed by one worker in the name of two")
+    if result["rate_pps"] < MIN_RATE_PPS:
+        raise BenchError(f"only {result['rate_pps']:.0f} frames a second were sent, not "
+                         f"{MIN_RATE_PPS}: is the machine doing other work?")
+    missing = set(hostile.reasons()) - set(result["dropped_by_reason"]) - set(hostile.UNREACHABLE)
+    if missing:
+        raise BenchError(f"no frame was dropped as {', '.join(sorted(missing))}")
+
+
+def show(result):
+    print(f"  {'attack':<18}{'by':<10}{'frames':>10}{'seen':>10}{'slowdown':>10}  drops")
+    for row in result["attacks"]:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in row["drops"].items())
+        slowdown = "" if row["victim_slowdown"] is None else f"{row['victim_slowdown']:+.1%}"
+        print(f"  {row['name']:<18}{row['by']:<10}{row['packets']:>10,}{row['seen']:>10,}"
+              f"{slowdown:>10}  {reasons}")
+    low, high = result["slowdown_interval"]
+    print(f"{result['packets']:,} frames at {result['rate_pps']:,.0f} a second, "
+          f"{result['overlap_fraction']:.1%} of the time beside sums; {result['victim_sums']:,} "
+          f"sums, all right.\nSlower than beside honest traffic by "
+          f"{result['victim_slowdown']:+.1%} "
+          f"({low:+.1%} .. {high:+.1%}, {result['pairs']} pairs); honest traffic itself "
+          f"{result['victim_slowdown_by_honest_traffic']:+.1%}. Control connections: "
+          f"{result['control']['victim_slowdown_to_quiet']:+.1%} to silence.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--packets", type=int, help=f"hostile frames in all ({PACKETS:,})")
+    parser.add_argument("--rate", type=int, default=RATE_PPS, help="frames a second")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_PACKETS:,} frames")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    require_root()
+    packets = options.packets or (QUICK_PACKETS if options.quick else PACKETS)
+    meta = bench_allreduce.metadata("hostile", transport="udp, AF_PACKET ports, veth",
+                                    honest="frames of the same lengths at the same pace, forwarded "
+                                           "by the switch to another host")
+    result = measure(options.build.resolve(), packets, options.rate,
+                     QUICK_CONTROL_ATTACK_S if options.quick else CONTROL_ATTACK_S)
+    show(result)
+    if options.json:
+        options.json.write_text(json.dumps({"meta": meta} | result, indent=1) + "\n")
+    check(result)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (BenchError, RuntimeError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"bench hostile: {error}")

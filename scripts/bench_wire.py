@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""Compares all-reduce through the switch with OpenMPI and Gloo over TCP, between hosts of their
+own, interleaved in one run.
+
+    bench_wire.py --build FOLDER [--ranks 4,2] [--mtus 1500,9000] [--quick] [--rounds N]
+                  [--sizes 4096,...] [--json FILE]
+
+Each rank is a process on a host of its own: a network namespace with an address, joined to the
+switch by a veth pair (tests/net/namespaces.py). For each MTU and number of ranks there are several
+such networks at once, alike but for what forwards:
+
+    switch            ina-switchd, which aggregates for our workers and forwards for the peers
+    kernel            the kernel's bridge
+    kernel_offloads   the kernel's bridge, with checksum and segmentation offloads on
+
+In the first two all offloads are off: checksums are computed and no frame is longer than the MTU,
+as on a wire. With offloads veth passes what TCP sends in pieces of 64 KiB from kernel to kernel,
+where NICs would cut it up, without checksums: the most that the peers can get out of this machine.
+Ours have no offloads in any of them: ina-switchd forwards frames and nothing larger.
+
+As in bench_peers.py all competitors are started at once and sleep while it is not their turn. Ours,
+and a switch that nobody uses, poll, and are stopped (SIGSTOP) meanwhile. For each size each shows
+that its sums are right in every element; then all are measured in turn, in rounds. An operation
+takes from the last rank's arrival at a common start line to the slowest rank's result; a sample is
+the median of a turn's operations. That the switch absorbed ranks x bytes of all operations is
+checked at the end; if links lost frames, all but 1 %.
+
+--json writes {"meta": ..., "rows": [one object for each MTU, number of ranks, transport, size, and
+with and without the peers' offloads]}. Bandwidths are bytes of the vector / median time. `ratio`:
+the best peer's time by ours in the same round, median over the rounds; above 1 ours is faster. A
+peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the peers' frames
+go through the same program as ours. `forwarding_limit_GBps`: as many frames of the same size from
+and to each host by the same transport, but forwarded by the switch to another host instead of being
+aggregated.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+
+from bench_allreduce import BenchError, metadata
+from bench_team import CorePing, Team, Tournament
+from bench_wire_report import HEADER, make_row, table_line
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
+from namespaces import NetworkTestBed, require_root  # noqa: E402
+
+SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]
+ROUNDS, QUICK_ROUNDS = 9, 3
+TURN_S, QUICK_TURN_S = 0.2, 0.1
+# From this size on a turn takes seconds, so there are fewer rounds.
+LARGE_BYTES = 16 << 20
+LARGE_ROUNDS = 5
+
+# By MTU: the largest slots whose fragments fit a frame; as many of them, and windows as large, as
+# leave what is under way in the caches of two cores; and rings of the switch's ports with room for
+# two windows.
+SETTINGS = {
+    1500: {"slot_bytes": 1024, "slots": 512, "window": 128, "ring_frames": 256},
+    9000: {"slot_bytes": 8192, "slots": 128, "window": 32, "ring_frames": 128},
+}
+
+
+def config(mtu):
+    """Of the switch, but for its ports."""
+    settings = SETTINGS[mtu]
+    return (f"aggregator: {{policy: esa, slot_bytes: {settings['slot_bytes']}, "
+            f"slots: {settings['slots']}}}\n"
+            f"jobs: {{window_bytes: {settings['window'] * settings['slot_bytes'] >> 10} KiB}}\n")
+
+
+def af_packet(bed, number):
+    return NetworkTestBed.device(bed, number, SETTINGS[bed.mtu]["ring_frames"])
+
+
+def af_xdp(bed, number):
+    return f"net_af_xdp{number},iface={bed.port(number)}"
+
+
+# How our workers reach the switch: their URL, and the arguments for DPDK of the device that the
+# switch has at its end of a host's link. Each transport has a network and a switch of its own; the
+# peers' frames go through that of the first.
+TRANSPORTS = {
+    "udp": {"url": "udp:{switch_ip}?control={socket}&port={port}", "device": af_packet,
+            "mtus": [1500, 9000]},
+    "af_packet": {"url": "dpdk:{switch_ip}?driver=af_packet&control={socket}&port={port}",
+                  "device": af_packet, "mtus": [1500, 9000]},
+    "af_xdp": {"url": "dpdk:{switch_ip}?driver=af_xdp&control={socket}&port={port}",
+               "device": af_xdp, "mtus": [1500]},  # takes no frames longer than a page
+}
+# Contributions that links may have lost, so that the fallback put them together.
+MOST_LOST = 0.01
+
+# Hosts reach each other over eth0 alone. There are more processes than cores, which OpenMPI cannot
+# know, as each seems to be alone on its host: it is told to yield.
+OPENMPI = ["mpirun.openmpi", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
+           "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0",
+           "--mca", "mpi_yield_when_idle", "1", "--mca", "plm", "rsh"]
+OPENMPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# Run in a namespace: a host name of its own makes it another host for OpenMPI.
+AS_HOST = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
+# Stands in for ssh: AGENT ADDRESS COMMAND, the command as one text for a shell.
+AGENT = """\
+#!/bin/sh
+address=$1
+shift
+case $address in
+{cases}
+*) echo "$0: no host $address" >&2; exit 1 ;;
+esac
+exec ip netns exec "$namespace" {as_host} "$name" sh -c "$*"
+"""
+
+
+# What forwards for the peers, without and with their offloads.
+PATHS = {False: ["switch", "kernel"], True: ["kernel_offloads"]}
+
+
+def forwarding(transport):
+    """The contestant that shows a transport's limit."""
+    return f"forward_{transport}"
+
+
+class Bed(NetworkTestBed):
+    """With the device at the switch's ports that a transport wants."""
+
+    def __init__(self, transport, *args, **options):
+        self._transport = transport
+        super().__init__(*args, **options)
+
+    def device(self, number):
+        return TRANSPORTS[self._transport]["device"](self, number)
+
+
+class Network:
+    """Hosts, and what forwards between them: ina-switchd for a transport, or the kernel."""
+
+    def __init__(self, build, folder, ranks, mtu, transport=None, offloads=False):
+        self.build = build
+        self.folder = folder
+        folder.mkdir()
+        self.bed = Bed(transport, ranks, mtu=mtu, offloads=offloads)
+        if transport is None:
+            self.bed.start_kernel_bridge()
+        else:
+            self.bed.start_switch(build / "switchd/ina-switchd", folder, config(mtu))
+
+    def wake(self, awake):
+        if self.bed.daemon:
+            self.bed.daemon.send_signal(signal.SIGCONT if awake else signal.SIGSTOP)
+
+    def url(self, transport, rank):
+        return TRANSPORTS[transport]["url"].format(
+            switch_ip=self.bed.switch_ip, socket=self.bed.socket, port=self.bed.port(rank))
+
+    def status(self):
+        return self.bed.status(self.build / "cli/inactl")
+
+    def openmpi(self, command):
+        """mpirun on the first host, and how it reaches the others."""
+        agent = self.folder / "agent"
+        cases = "\n".join(f"{host.ip}) namespace={host.name} name={self.host_name(host)} ;;"
+                          for host in self.bed.hosts)
+        agent.write_text(AGENT.format(cases=cases, as_host=shlex.join(AS_HOST)), encoding="utf-8")
+        agent.chmod(0o700)
+        hosts = self.bed.hosts
+        return [hosts[0].command(*AS_HOST, self.host_name(hosts[0]), *OPENMPI, "--mca",
+                                 "plm_rsh_agent", agent, "--host",
+                                 ",".join(host.ip for host in hosts), "-n", len(hosts), *command)]
+
+    @staticmethod
+    def host_name(host):
+        return f"host{host.number}"
+
+    def close(self):
+        self.wake(True)
+        self.bed.close()
+
+
+class Forwarding(Team):
+    """Sends frames to and fro: there are no sums to be checked."""
+
+    def check(self, mode, size):
+        pass
+
+
+class Session(Tournament):
+    """All competitors with one MTU and one number of ranks."""
+
+    def __init__(self, options, folder, mtu, ranks, ping):
+        super().__init__(f"MTU {mtu}, {ranks} ranks", options.turn_s, ping)
+        self.options = options
+        self.folder = folder
+        self.mtu = mtu
+        self.ranks = ranks
+        self.build = options.build.resolve()
+        self.networks = {}
+        self.network_of = {}  # by team's name
+        self.transports = [name for name, what in TRANSPORTS.items() if mtu in what["mtus"]]
+
+    def start(self):
+        for name in self.transports:
+            self.add_network(f"switch_{name}", transport=name)
+        self.add_network("kernel")
+        self.add_network("kernel_offloads", offloads=True)
+        for name in self.transports:
+            network = self.networks[f"switch_{name}"]
+            self.add_ours(Team, name, name, "peer_ina", network)
+            self.add_ours(Forwarding, forwarding(name), name, "peer_forward", network)
+        self.add_peers("switch", self.networks[f"switch_{self.transports[0]}"])
+        for path in ("kernel", "kernel_offloads"):
+            self.add_peers(path, self.networks[path])
+        for team in self.teams:
+            self.wake(team, False)
+
+    def add_network(self, name, **options):
+        self.networks[name] = Network(self.build, self.folder / name, self.ranks, self.mtu,
+                                      **options)
+
+    def add_ours(self, kind, name, transport, program, network):
+        folder = self.folder / name
+
+        def launch(command):
+            return [host.command(*command, "--url", network.url(transport, rank),
+                                 "--rendezvous", folder,
+                                 "--slot-bytes", SETTINGS[self.mtu]["slot_bytes"],
+                                 "--window", SETTINGS[self.mtu]["window"],
+                                 "--rank", rank, "--ranks", self.ranks)
+                    for rank, host in enumerate(network.bed.hosts)]
+
+        self.network_of[name] = network
+        self.enter(kind(name, self.build / "bench/peers" / program, self.ranks, folder, launch,
+                        {"INA_JOB": name}, ours=True), lambda mode: name)
+
+    def add_peers(self, path, network):
+        def launch_gloo(command):
+            return [host.command(*command, "--rendezvous", folder, "--address", host.ip,
+                                 "--rank", rank, "--ranks", self.ranks)
+                    for rank, host in enumerate(network.bed.hosts)]
+
+        for name, launch, environment in [("openmpi_tcp", network.openmpi, OPENMPI_ENVIRONMENT),
+                                          ("gloo", launch_gloo, {})]:
+            folder = self.folder / f"{name}_{path}"
+            program = "peer_" + name.removesuffix("_tcp")
+            team = f"{name}@{path}"
+            self.network_of[team] = network
+            self.enter(Team(team, self.build / "bench/peers" / program, self.ranks, folder, launch,
+                            environment),
+                       lambda mode, name=name:
+                       f"{name}@{path}" if mode == "plain" else f"{name}_{mode}@{path}")
+
+    def wake(self, team, awake):
+        self.network_of[team.name].wake(awake)
+        if team.ours:
+            for pid in team.pids:
+                os.kill(pid, signal.SIGCONT if awake else signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def awake(self, team):
+        self.wake(team, True)
+        try:
+            yield
+        finally:
+            self.wake(team, False)
+
+    def prepare(self, contestant, size):
+        with self.awake(contestant.team):
+            super().prepare(contestant, size)
+
+    def turn(self, contestant, size):
+        with self.awake(contestant.team):
+            return super().turn(contestant, size)
+
+    def measure(self, size):
+        """Rows of one size."""
+        rounds = self.options.rounds
+        if size >= LARGE_BYTES:
+            rounds = min(rounds, LARGE_ROUNDS)
+        played = self.play(size, rounds)
+        return [make_row({"transport": transport, "ranks": self.ranks, "bytes": size,
+                          "mtu": self.mtu, "offloads": offloads, **SETTINGS[self.mtu]},
+                         transport, forwarding(transport), PATHS[offloads], played, self.lost)
+                for transport in self.transports for offloads in (False, True)]
+
+    def check_absorbed(self):
+        """Ours went through the switch, all of it. Returns the switches' counters."""
+        counters = {}
+        for team in self.teams:
+            if not team.ours or isinstance(team, Forwarding):
+                continue
+            with self.awake(team):
+                status = self.network_of[team.name].status()
+            counters[team.name] = {**status["aggregator"],
+                                   "contributed_bytes": team.contributed_bytes()}
+            absorbed = status["aggregator"]["absorbed_bytes"]
+            expected = team.contributed_bytes()
+            lost = status["aggregator"]["fallback_results"] != 0
+            if absorbed > expected or absorbed < expected * (1 - MOST_LOST if lost else 1):
+                raise BenchError(f"{self.where}: the switch absorbed {absorbed} bytes, but ranks x "
+                                 f"bytes of all operations is {expected}")
+        return counters
+
+    def describe(self):
+        """What ran, without the names of folders that are this machine's."""
+        return {team.name: {
+            "version": team.version,
+            "command": shlex.join(map(str, team.commands[0]))
+                       .replace(str(self.folder), "TMP")
+                       .replace(str(self.build), str(self.options.build)),
+            "environment": team.environment,
+            "missing": self.lost.get(team.name),
+        } for team in self.teams}
+
+    def stop(self):
+        for team in self.teams:
+            with contextlib.suppress(ProcessLookupError):
+                self.wake(team, True)
+        super().stop()
+        for network in self.networks.values():
+            network.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--ranks", default="4,2")
+    parser.add_argument("--mtus", default=",".join(map(str, SETTINGS)))
+    parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    options.turn_s = QUICK_TURN_S if options.quick else TURN_S
+    sizes = [int(size) for size in options.sizes.split(",")] if options.sizes else SIZES_BYTES
+    require_root()
+
+    rows, sessions = [], []
+    meta = metadata("wire", rounds=options.rounds, turn_s=options.turn_s, sessions=sessions)
+    ping = CorePing(options.build.resolve())
+    try:
+        print(HEADER)
+        for mtu in map(int, options.mtus.split(",")):
+            if mtu not in SETTINGS:
+                raise BenchError(f"there are no settings for an MTU of {mtu}, only for "
+                                 f"{list(SETTINGS)}")
+            for ranks in map(int, options.ranks.split(",")):
+                with tempfile.TemporaryDirectory(prefix="ina-wire-") as folder:
+                    session = Session(options, pathlib.Path(folder), mtu, ranks, ping)
+                    try:
+                        session.start()
+                        for size in sizes:
+                            for row in session.measure(size):
+                                rows.append(row)
+                                print(table_line(row), flush=True)
+                        sessions.append({"mtu": mtu, "ranks": ranks, "config": config(mtu),
+                                         "switch": session.check_absorbed(),
+                                         "teams": session.describe()})
+                    finally:
+                        session.stop()
+    finally:
+        ping.stop()
+    if options.json:
+        options.json.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n",
+                                encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (BenchError, RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"bench wire: {error}")

@@ -1,0 +1,132 @@
+"""Ethernet ports with several packet loops: every loop has a queue of its own, or one receives for
+the others. A device that hashes frames to queues knows nothing of lanes, so loops hand frames over.
+
+    lanes_test.py INA_SWITCHD INACTL LOAD_WORKER
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import namespaces
+from namespaces import NetworkTestBed
+
+INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
+SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
+DEADLINE_S = 60
+HOSTS = 3
+FLOWS = 64
+
+RECEIVE = f"""
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+    udp.bind(("", 5000))
+    udp.settimeout(50)
+    print("ready", flush=True)
+    senders = set()
+    while len(senders) < {FLOWS}:
+        senders.add(udp.recvfrom(2000)[1])
+print("all", flush=True)
+"""
+
+SEND = f"""
+import socket, sys
+for _ in range({FLOWS}):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.sendto(b"hello", (sys.argv[1], 5000))
+"""
+
+
+class LanesTest(unittest.TestCase):
+    def bed(self, lcores, queues, more=""):
+        folder = tempfile.TemporaryDirectory(prefix="ina-lanes-")
+        self.addCleanup(folder.cleanup)
+        bed = NetworkTestBed(HOSTS, queues=queues)
+        self.addCleanup(bed.close)
+        bed.start_switch(INA_SWITCHD, folder.name, f"switch: {{lcores: {lcores}}}\n{more}")
+        steering = f"queues={queues} steering=software"
+        self.assertEqual(bed.log().count(steering), HOSTS, bed.log())
+        return bed
+
+    def worker(self, bed, rank, elements, times):
+        url = f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.port(rank)}"
+        return bed.hosts[rank].start(LOAD_WORKER, url, "lanes", rank, HOSTS, elements, times,
+                                     stdout=subprocess.PIPE, text=True)
+
+    def second_worker(self, bed, rank, dtype, elements, times):
+        host = bed.hosts[rank]
+        return host.start(sys.executable, SECOND_WORKER, bed.socket, bed.port(rank), "lanes", rank,
+                          HOSTS, host.ip, host.mac, dtype, elements, times, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+
+    def expect(self, process, beginning):
+        text = process.communicate(timeout=DEADLINE_S)[0]
+        self.assertTrue(text.startswith(beginning), text)
+
+    def wait_for_links(self, bed):
+        namespaces.wait_until("all links to be up", lambda: all(
+            port["link"] == "up" for port in bed.status(INACTL)["ports"] if port["type"] == "ethdev"))
+
+    def check(self, bed, lcores, queues):
+        """After all workers have left."""
+        status = bed.status(INACTL)
+        self.assertEqual(status["aggregator"]["slots_used"], 0)
+        self.assertTrue(all(lane["packets"] > 0 for lane in status["lcores"]), status["lcores"])
+        for port in namespaces.check_books(status).values():
+            self.assertGreater(port["handed_over"], 0, port)
+            self.assertEqual(port["tx_handed_over"] > 0, queues < lcores, port)
+        self.wait_for_links(bed)
+
+    def test_every_policy_sums(self):
+        for lcores, queues in ((2, 1), (2, 2), (4, 1), (4, 2)):
+            # Few slots: fragments go to the workers, who are home to the fallback.
+            for policy, slots in (("static", 4096), ("fcfs", 64), ("esa", 64)):
+                with self.subTest(lcores=lcores, queues=queues, policy=policy):
+                    bed = self.bed(lcores, queues,
+                                   f"aggregator: {{policy: {policy}, slots: {slots}}}\n")
+                    workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
+                    for worker in workers:
+                        self.expect(worker, "INA_OK")
+                    self.check(bed, lcores, queues)
+                    self.assertEqual(bed.stop_switch(), 0)
+                    bed.close()
+
+    def test_a_second_implementation_gets_the_right_sums(self):
+        for lcores, queues, policy, dtype in ((2, 1, "static", "int32"), (4, 2, "esa", "float32")):
+            with self.subTest(lcores=lcores, queues=queues, policy=policy):
+                bed = self.bed(lcores, queues, f"aggregator: {{policy: {policy}, slots: 1024}}\n"
+                                               "fallback: {home: spill}\n"
+                                               "jobs: {window_bytes: 64KiB}\n")
+                for worker in [self.second_worker(bed, rank, dtype, 5_000, 3)
+                               for rank in range(HOSTS)]:
+                    self.expect(worker, "ok")
+                self.check(bed, lcores, queues)
+                bed.close()
+
+    def test_hosts_reach_each_other_whichever_loop_receives(self):
+        bed = self.bed(2, 2)
+        self.wait_for_links(bed)
+        for host in bed.hosts:
+            for other in bed.hosts:
+                if host is not other:
+                    host.ping(other.ip)
+            host.ping(bed.switch_ip)
+        # Many flows, so that some come to each queue.
+        receiver = bed.hosts[1].python(RECEIVE)
+        self.assertEqual(receiver.stdout.readline(), "ready\n")
+        bed.hosts[0].run(sys.executable, "-c", SEND, bed.hosts[1].ip)
+        self.assertEqual(receiver.communicate(timeout=DEADLINE_S)[0], "all\n")
+        ports = namespaces.check_books(bed.status(INACTL))
+        self.assertGreaterEqual(ports["port0"]["forwarded"], FLOWS)
+        self.assertGreater(ports["port0"]["handed_over"], 0)
+
+    def test_queue_pairs_that_nobody_would_poll_are_refused(self):
+        with self.assertRaisesRegex(RuntimeError, r"qpairs=2, but only 1 packet loops"):
+            self.bed(1, 2)
+
+
+if __name__ == "__main__":
+    namespaces.require_root()
+    unittest.main(argv=sys.argv[:1], verbosity=2)

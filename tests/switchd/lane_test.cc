@@ -1,0 +1,142 @@
+// How a lane shares its time among its ports: over ports that always have something.
+#include "switchd/lane.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/packet_builder.h"
+
+namespace ina::switchd {
+namespace {
+
+constexpr uint32_t kBurst = 32;
+constexpr uint32_t kWorkers = 64;
+constexpr uint32_t kWindow = 256;
+constexpr uint32_t kSlotBytes = 256;
+
+/// Has the same message again and again, of one worker of one job.
+struct BusyPort : NoFramePort {
+  size_t rx_burst(std::span<io::RxPacket> burst) {
+    for (io::RxPacket& packet : burst) packet = next;
+    taken += burst.size();
+    return burst.size();
+  }
+  bool tx(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) {
+    ++sent;
+    return true;
+  }
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
+                                 const std::optional<wire::TagKeys>&) {
+    return io::EndpointIndex{0};
+  }
+  void unbind(io::EndpointIndex) {}
+
+  io::RxPacket next;
+  uint64_t taken = 0;
+  uint64_t sent = 0;
+};
+
+class LaneTest : public ::testing::Test {
+ protected:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+
+  static LaneConfig config() {
+    LaneConfig config;
+    config.burst = kBurst;
+    config.shape.slots = 1024;
+    config.shape.slot_bytes = kSlotBytes;
+    config.shape.max_jobs = 2;
+    config.shape.burst = kBurst;
+    config.shape.policy.kind = scheduler::PolicyKind::kEsa;
+    return config;
+  }
+
+  /// A job with all its workers at one port.
+  void add_job(aggregator::JobIndex index, uint32_t workers, uint32_t port) {
+    LaneCommand job;
+    job.kind = LaneCommand::Kind::kAddJob;
+    job.job = index;
+    job.spec.id = JobId{index + 1u};
+    job.spec.epoch = 1;
+    job.spec.workers = workers;
+    job.spec.window = kWindow;
+    job.spec.results = results_[index].data()->bytes;
+    job.spec.seen = seen_[index].data();
+    run({&job});
+    for (uint32_t rank = 0; rank < workers; ++rank) {
+      LaneCommand attach;
+      attach.kind = LaneCommand::Kind::kAttachFrame;
+      attach.job = index;
+      attach.rank = Rank{static_cast<uint8_t>(rank)};
+      attach.frame_port = port;
+      run({&attach});
+    }
+  }
+
+  void run(std::initializer_list<LaneCommand*> commands) {
+    for (LaneCommand* command : commands) link_.post(*command);
+    LaneCommand stop;
+    stop.kind = LaneCommand::Kind::kStop;
+    link_.post(stop);
+    lane_.run();
+  }
+
+  static io::RxPacket packet(aggregator::JobIndex job, wire::Type type) {
+    wire::Message message;
+    message.type = type;
+    message.epoch = 1;
+    message.phase = wire::Phase::kStatus;
+    return {
+        .message = message, .payload = nullptr, .payload_bytes = 0, .job = job, .rank = Rank{0}};
+  }
+
+  std::vector<Line> rows_ =
+      std::vector<Line>(aggregator::Aggregator::row_memory_bytes(config().shape) / sizeof(Line));
+  std::vector<Line> results_[2] = {std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line)),
+                                   std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line))};
+  std::vector<Bitmap> seen_[2] = {std::vector<Bitmap>(2 * kWindow),
+                                  std::vector<Bitmap>(2 * kWindow)};
+  BusyPort loud_, plain_;
+  LaneLink link_;
+  Lane<BusyPort> lane_{
+      config(), std::as_writable_bytes(std::span(rows_)), link_, {&loud_, &plain_}};
+};
+
+TEST_F(LaneTest, BusyPortsTakeTurns) {
+  add_job(0, 2, 0);
+  add_job(1, 2, 1);
+  loud_.next = packet(0, wire::Type::kQuery);
+  plain_.next = packet(1, wire::Type::kQuery);
+  for (int round = 0; round < 100; ++round) lane_.poll_once();
+  EXPECT_EQ(loud_.taken, 100 * kBurst);
+  EXPECT_EQ(plain_.taken, 100 * kBurst);
+  EXPECT_EQ(plain_.sent, plain_.taken);
+}
+
+// The home of a job of 64 workers may have the switch tell all of them something by one message.
+TEST_F(LaneTest, APortThatHasMuchSentTakesLittle) {
+  add_job(0, kWorkers, 0);
+  add_job(1, 2, 1);
+  loud_.next = packet(0, wire::Type::kPoll);
+  plain_.next = packet(1, wire::Type::kQuery);
+  lane_.poll_once();
+  EXPECT_EQ(loud_.sent, kBurst * kWorkers) << "that could not be known before";
+  for (int round = 0; round < 100; ++round) {
+    const uint64_t sent = loud_.sent;
+    const uint64_t plain = plain_.taken;
+    lane_.poll_once();
+    EXPECT_LE(loud_.sent - sent, 8 * kBurst);
+    EXPECT_GT(loud_.sent - sent, kBurst);
+    EXPECT_EQ(plain_.taken - plain, kBurst);
+  }
+  // Back to whole bursts when there is no reason any more.
+  loud_.next = packet(0, wire::Type::kQuery);
+  for (int round = 0; round < 8; ++round) lane_.poll_once();
+  const uint64_t taken = loud_.taken;
+  lane_.poll_once();
+  EXPECT_EQ(loud_.taken - taken, kBurst);
+}
+
+}  // namespace
+}  // namespace ina::switchd
