@@ -228,7 +228,7 @@ TEST_F(MemifBridge, ADriverThatCrashesTakesItsProcessAlone) {
     std::strncpy(address.sun_path, (dir_ / "memif.sock").c_str(), sizeof(address.sun_path) - 1);
     for (const Nanos deadline = now_ns() + kDeadlineNs; now_ns() < deadline && !bridge_->ended();) {
       const Fd peer(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-      ::connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+      (void)::connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
     }
   };
   for (int i = 0; i < 3; ++i) {

@@ -71,7 +71,7 @@ struct FakePort : Source<io::RxPacket> {
   bool tx(io::EndpointIndex endpoint, const wire::Message& message,
           std::span<const std::byte> payload) {
     EXPECT_EQ(endpoint, kEndpoint);
-    queued.push_back({message, payload});
+    queued.emplace_back(message, payload);
     return true;
   }
   /// As a device that copies: until here the payload is only referred to.
