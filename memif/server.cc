@@ -71,7 +71,7 @@ Result<void> Server::open() {
     port.name = fmt::format("memif{}", number);
     port.device = device_of(config_, number);
     port.ip = config_.ip;
-    port.lanes = kMaxLanes;
+    port.relayed_lanes = kMaxLanes;
     port.mtu = config_.mtu;
     port.rx_descriptors = kDescriptors;
     port.tx_descriptors = kDescriptors;

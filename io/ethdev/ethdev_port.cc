@@ -382,7 +382,8 @@ bool EthdevPort::parse(std::span<const std::byte> frame, wire::Frame& parsed,
     reason = why;
     return false;
   };
-  const auto unchecked = wire::parse_unchecked(frame, config_.udp_port, config_.lanes);
+  const auto unchecked = wire::parse_unchecked(frame, config_.udp_port,
+                                               std::max(config_.lanes, config_.relayed_lanes));
   if (!unchecked) return drop(unchecked.error());
   parsed = *unchecked;
   const wire::Envelope& envelope = parsed.envelope;

@@ -37,6 +37,9 @@ struct EthdevPortConfig {
   uint16_t vlan = 0;   ///< of what is for the switch and comes from it, 1..4094; 0: has no tag
   uint16_t udp_port = wire::kDefaultUdpPort;
   uint16_t lanes = 1;  ///< frames to udp_port + n are lane n's
+  /// With one lane: frames to so many UDP ports from udp_port on are taken. A relay does not look
+  /// for whose lane a frame is.
+  uint16_t relayed_lanes = 1;
   uint32_t mtu = 1500;
   uint16_t rx_descriptors = 1024;
   uint16_t tx_descriptors = 1024;
