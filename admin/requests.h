@@ -51,7 +51,8 @@ struct Undrain {};
 struct GetDrain {};
 /// Answer: what `inactl status --json` prints.
 struct GetStatus {};
-/// Reads the token file again. Answer: tokens (how many there are).
+/// Reads the token file and the certificates of control.listen again. Answer: tokens (how many
+/// there are).
 struct Reload {};
 
 using Request =

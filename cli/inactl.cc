@@ -30,7 +30,8 @@ struct Options {
 /// Prints the status once. False, with the reason on stderr, if there is none.
 bool print_status(const Options& options) {
   const auto token = ina::control::own_token(::getenv);
-  const auto status = token ? ina::control::query_status(options.socket, kTimeoutNs, *token)
+  const ina::control::TlsClient tls{ina::control::own_tls_files(::getenv), ""};
+  const auto status = token ? ina::control::query_status(options.socket, kTimeoutNs, *token, tls)
                             : ina::Result<ina::control::Json>(tl::unexpected(token.error()));
   if (!status) {
     fmt::print(stderr, "inactl: {}\n", status.error().text);
@@ -68,7 +69,8 @@ int main(int argc, char** argv) {
   status
       ->add_option("--socket", options.socket,
                    "The switch's control socket: its path, or tcp:HOST:PORT with a\n"
-                   "token in INA_TOKEN or the file that INA_TOKEN_FILE names")
+                   "token in INA_TOKEN or the file that INA_TOKEN_FILE names, or\n"
+                   "tls:HOST:PORT with INA_TLS_CA, INA_TLS_CERT, INA_TLS_KEY")
       ->envname("INA_SOCKET")
       ->capture_default_str();
   status->add_flag("-j,--json", options.json, "JSON, as the switch sends it");

@@ -397,11 +397,31 @@ class Loader {
     const auto listen = source(given_["control"], "listen");
     const auto token_file = source(given_["control"], "token_file");
     const auto anonymous = source(given_["control"], "allow_anonymous");
-    if (!listen || !token_file || !anonymous) return;
-    if (!control.listen.empty() && control.token_file.empty() && !control.allow_anonymous)
+    const bool tls = !control.tls_certificate.empty();
+    check_tls();
+    if (!listen || !token_file || !anonymous || control.listen.empty()) return;
+    if (tls && control.tls_require_client_certificate) return;
+    if (control.token_file.empty() && !control.allow_anonymous)
       report(listen->place,
              "control.listen: without control.token_file anybody who reaches the port could join; "
              "set it, or control.allow_anonymous: true if that is meant");
+  }
+
+  void check_tls() {
+    const ControlConfig& control = config_.control;
+    GivenKeys& given = given_["control"];
+    const auto certificate = source(given, "tls_certificate");
+    const auto key = source(given, "tls_key");
+    if (!certificate || !key) return;
+    if (control.tls_certificate.empty() != control.tls_key.empty())
+      report(certificate->given ? certificate->place : key->place,
+             "control.tls_certificate and control.tls_key go together: one is set");
+    const auto ca = source(given, "tls_client_ca");
+    if (certificate->given && !control.tls_certificate.empty() && ca &&
+        control.tls_client_ca.empty() && control.tls_require_client_certificate)
+      report(certificate->place,
+             "control.tls_certificate: needs control.tls_client_ca, whose signature workers' "
+             "certificates must have, or control.tls_require_client_certificate: false");
   }
 
   /// Over TCP it is certificates that say who administers.

@@ -154,6 +154,10 @@ struct ControlConfig {
   bool allow_anonymous = false;
   int64_t dead_peer_timeout_us = 10'000'000;
   uint32_t max_unjoined = 128;
+  std::string tls_certificate;  ///< empty: no TLS
+  std::string tls_key;
+  std::string tls_client_ca;
+  bool tls_require_client_certificate = true;
 
   /// Path of the state file.
   std::string state_path() const { return state.empty() ? socket + ".state" : state; }

@@ -678,7 +678,7 @@ std::vector<Key> make_keys() {
            INA_AT(config->control.max_connections)),
     text("control", "listen", "IPv4 address and port, or empty",
          "Where workers on other hosts join, over TCP, e.g. 10.0.0.1:7584; 0.0.0.0 is every address "
-         "of this host. Empty: nowhere. Not encrypted: for a trusted network or a tunnel.",
+         "of this host. Empty: nowhere. Without tls_certificate not encrypted: for a trusted network or a tunnel.",
          INA_AT(config->control.listen), listen_address),
     text("control", "token_file", "path, or empty",
          "Who may join over TCP: a file of lines \"TENANT TOKEN\", which others may not read. A job "
@@ -694,6 +694,20 @@ std::vector<Key> make_keys() {
     number("control", "max_unjoined", "connections", 1, 65536,
            "Most connections over TCP from one address that have joined no job yet.",
            INA_AT(config->control.max_unjoined)),
+    text("control", "tls_certificate", "path, or empty",
+         "The switch's certificate for control.listen, in PEM, with the chain behind it; it must name the "
+         "address by which workers reach the switch. Empty: no TLS. Otherwise TLS 1.3 and nothing else.",
+         INA_AT(config->control.tls_certificate), any_text),
+    text("control", "tls_key", "path, or empty",
+         "Its private key, in PEM, in a file that others may not read.",
+         INA_AT(config->control.tls_key), any_text),
+    text("control", "tls_client_ca", "path, or empty",
+         "Whose signature a worker's certificate must have, in PEM. Its common name is the worker's tenant, "
+         "and takes the place of a token.",
+         INA_AT(config->control.tls_client_ca), any_text),
+    boolean("control", "tls_require_client_certificate",
+            "Whether each worker must show a certificate. If not, one without shows a token.",
+            INA_AT(config->control.tls_require_client_certificate)),
     text("control", "state", "path, or empty",
          "File in which the switch keeps what it must know after a restart: which jobs run, and "
          "their keys. Empty: the socket's path and \".state\".",

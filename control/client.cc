@@ -4,11 +4,12 @@
 
 namespace ina::control {
 
-Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token) {
-  auto connection = Connection::open(path, timeout_ns);
+Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token,
+                          const TlsClient& tls) {
+  auto connection = Connection::open(path, timeout_ns, tls);
   if (!connection) return tl::unexpected(connection.error());
   Json query = {{"type", "status"}};
-  if (is_tcp(path) && !token.empty()) query["token"] = token;
+  if (is_remote(path) && !token.empty()) query["token"] = token;
   if (auto sent = connection->send(query); !sent) return tl::unexpected(sent.error());
   auto reply = connection->receive(timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
@@ -18,7 +19,7 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
   if (received.body.value("type", Json()) == "refused")
     return fail(INA_ERR_REFUSED, "the switch at " + path + " refused: " +
                                      received.body.value("text", std::string("no reason given")));
-  if (is_tcp(path)) {
+  if (is_remote(path)) {
     if (!received.body.contains("status"))
       return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no status");
     return std::move(received.body["status"]);

@@ -8,7 +8,9 @@ namespace ina::control {
 inline constexpr const char* kDefaultSocket = "/run/ina/switch.sock";
 
 /// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
-/// "tcp:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those of its tenant then.
-Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token = "");
+/// "tcp:HOST:PORT", or "tls:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those
+/// of its tenant then, or of the certificate's. `tls`: Connection::open().
+Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token = "",
+                          const TlsClient& tls = {});
 
 }  // namespace ina::control

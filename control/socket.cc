@@ -57,8 +57,9 @@ std::string PeerCredentials::text() const {
   return text_of(address);
 }
 
-Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns) {
-  if (is_tcp(path)) return open_tcp(path, timeout_ns);
+Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns,
+                                    const TlsClient& tls) {
+  if (is_remote(path)) return open_tcp(path, timeout_ns, tls);
   auto address = address_of(path);
   if (!address) return tl::unexpected(address.error());
   Fd fd = new_socket();
@@ -85,16 +86,47 @@ Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns) {
   }
 }
 
-Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_ns) {
+Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_ns,
+                                        const TlsClient& tls) {
   const Nanos deadline = now_ns() + timeout_ns;
   const auto address = tcp_address(text);
   if (!address) return tl::unexpected(address.error());
   for (std::string why;;) {
     auto fd = connect_tcp(*address, std::max(kTcpAttemptNs, deadline - now_ns()), why);
     if (!fd) return tl::unexpected(fd.error());
+    if (*fd && is_tls(text)) {
+      const Nanos until = std::max(deadline, now_ns() + kTcpAttemptNs);
+      auto session = shake_hands(fd->get(), text, until, tls);
+      if (!session) return tl::unexpected(session.error());
+      return Connection(std::move(*fd), kWorkerLimits, std::move(*session));
+    }
     if (*fd) return Connection(std::move(*fd), kWorkerLimits);
     if (now_ns() >= deadline) return fail(INA_ERR_NO_SWITCH, "no switch at " + text + ": " + why);
     pause_ms(20);
+  }
+}
+
+Result<std::unique_ptr<TlsSession>> Connection::shake_hands(int fd, const std::string& address,
+                                                            Nanos deadline, TlsClient tls) {
+  using Outcome = TlsSession::Outcome;
+  if (tls.name.empty()) tls.name = host_of(address);
+  auto session = open_tls_client(tls);
+  if (!session) return session;
+  for (;;) {
+    const Outcome outcome = (*session)->handshake(fd);
+    if (outcome == Outcome::kDone) return session;
+    if (outcome == Outcome::kFailed)
+      return fail(INA_ERR_REFUSED,
+                  "no TLS with the switch at " + address + ": " + (*session)->error());
+    if (outcome == Outcome::kClosed)
+      return fail(INA_ERR_NO_SWITCH,
+                  "the switch at " + address +
+                      " closed the connection during the TLS handshake; its log may say why");
+    const Nanos left = deadline - now_ns();
+    if (left <= 0)
+      return fail(INA_ERR_NO_SWITCH,
+                  "the switch at " + address + " did not finish the TLS handshake");
+    wait_for(fd, outcome == Outcome::kWantsWrite ? POLLOUT : POLLIN, left);
   }
 }
 
@@ -190,7 +222,7 @@ Result<std::optional<Received>> Connection::receive_stream(Nanos deadline) const
 }
 
 short Connection::events() const {
-  return static_cast<short>(pending() ? POLLIN | POLLOUT : POLLIN);
+  return static_cast<short>(stream_ && stream_->wants_write() ? POLLIN | POLLOUT : POLLIN);
 }
 
 PeerCredentials Connection::peer() const {
@@ -273,7 +305,8 @@ Result<std::optional<Connection>> Listener::accept() const {
   Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (fd && path_.empty()) {
     set_tcp_options(fd.get(), dead_peer_ns_);
-    return std::optional<Connection>(Connection(std::move(fd), kSwitchLimits));
+    return std::optional<Connection>(
+        Connection(std::move(fd), kSwitchLimits, tls_ ? tls_->accept() : nullptr));
   }
   if (fd) return std::optional<Connection>(Connection(std::move(fd)));
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)

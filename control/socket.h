@@ -14,6 +14,7 @@
 #include "common/result.h"
 #include "control/stream.h"
 #include "control/tcp.h"
+#include "control/tls.h"
 #include "wire/types.h"
 
 namespace ina::control {
@@ -52,13 +53,15 @@ class Connection {
   /// Of a unix socket.
   explicit Connection(Fd fd) : fd_(std::move(fd)) {}
   /// Of a TCP socket.
-  Connection(Fd fd, StreamLimits limits)
-      : fd_(std::move(fd)), stream_(std::make_unique<Stream>(limits)) {}
+  Connection(Fd fd, StreamLimits limits, std::unique_ptr<TlsSession> tls = nullptr)
+      : fd_(std::move(fd)), stream_(std::make_unique<Stream>(limits, std::move(tls))) {}
 
-  /// Connects to `path`, or to "tcp:HOST:PORT", waiting for a switch that is just starting. One
-  /// attempt is made whatever `timeout_ns`; over TCP it may take 500 ms. The error names the path
-  /// and says what to do.
-  static Result<Connection> open(const std::string& path, Nanos timeout_ns);
+  /// Connects to `path`, or to "tcp:HOST:PORT" or "tls:HOST:PORT", waiting for a switch that is
+  /// just starting. One attempt is made whatever `timeout_ns`; over TCP it may take 500 ms, and a
+  /// handshake as much again. The error names the path and says what to do; INA_ERR_REFUSED: the
+  /// two ends do not agree about TLS. `tls`: for "tls:".
+  static Result<Connection> open(const std::string& path, Nanos timeout_ns,
+                                 const TlsClient& tls = {});
 
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
   /// over TCP only when much waits for it, until then receive() sends the rest. Descriptors do not
@@ -71,15 +74,24 @@ class Connection {
 
   PeerCredentials peer() const;
   int fd() const { return fd_.get(); }
-  /// Part of a message waits for room in the socket.
+  /// Part of a message waits to be sent.
   bool pending() const { return stream_ && stream_->pending(); }
   /// What to poll for before receive(0).
   short events() const;
+  /// receive(0) has more, of which no poll will tell.
+  bool buffered() const { return stream_ && stream_->buffered(); }
+  /// TlsSession::peer_name(), once something was received.
+  std::optional<std::string> peer_name() const {
+    return stream_ ? stream_->peer_name() : std::nullopt;
+  }
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
 
  private:
-  static Result<Connection> open_tcp(const std::string& address, Nanos timeout_ns);
+  static Result<Connection> open_tcp(const std::string& address, Nanos timeout_ns,
+                                     const TlsClient& tls);
+  static Result<std::unique_ptr<TlsSession>> shake_hands(int fd, const std::string& address,
+                                                         Nanos deadline, TlsClient tls);
   Result<std::optional<Received>> receive_stream(Nanos deadline) const;
 
   Fd fd_;
@@ -101,6 +113,8 @@ class Listener {
   Listener(Listener&& other) noexcept = default;
   Listener& operator=(Listener&& other) noexcept = delete;
   ~Listener();
+  /// Of TCP: has the connections that come from now on encrypted. nullptr: not.
+  void set_tls(std::shared_ptr<const TlsAcceptor> tls) { tls_ = std::move(tls); }
   /// Nothing if no connection waits; an error if one does but cannot be taken, because descriptors
   /// or memory have run out.
   Result<std::optional<Connection>> accept() const;
@@ -114,6 +128,7 @@ class Listener {
   Fd fd_;
   std::string path_;    ///< empty: TCP
   Nanos dead_peer_ns_;  ///< TCP only
+  std::shared_ptr<const TlsAcceptor> tls_;
 };
 
 }  // namespace ina::control

@@ -1,14 +1,18 @@
-// Control messages on a byte stream (TCP): each is its length, 4 bytes little-endian, and the JSON
-// text. What came or went half-way is kept here, so that no peer, however slow, holds anybody up.
+// Control messages on a byte stream (TCP, or TLS over it): each is its length, 4 bytes
+// little-endian, and the JSON text. What came or went half-way is kept here, so that no peer,
+// however slow, holds anybody up.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/result.h"
+#include "control/tls.h"
 
 namespace ina::control {
 
@@ -24,33 +28,52 @@ class Stream {
   /// A message is not accepted while more than this waits for a peer that does not read.
   static constexpr size_t kMaxPendingBytes = 256 * 1024;
 
-  explicit Stream(StreamLimits limits) : limits_(limits) {}
+  /// `tls`: encrypts what goes over the socket; nullptr: nothing does.
+  explicit Stream(StreamLimits limits, std::unique_ptr<TlsSession> tls = nullptr)
+      : limits_(limits), tls_(std::move(tls)) {}
 
   /// Sends as much as the socket takes and keeps the rest for flush(). INA_ERR_SWITCH_LOST: the
   /// connection is closed, or its peer does not read.
   Result<void> send(int fd, std::string_view text);
   /// Sends what is kept, as much as the socket takes.
   Result<void> flush(int fd);
-  /// Something is kept: flush() when the socket can be written to.
+  /// Something is kept for flush().
   bool pending() const;
+  /// The socket must be writable before there is any going on.
+  bool wants_write() const { return send_wants_write_.load() || receive_wants_write_.load(); }
 
   /// The next message, if the socket has the rest of it; never reads beyond it, so that the socket
-  /// stays readable while there is more. INA_ERR_SWITCH_LOST at the end of the stream,
-  /// INA_ERR_INVALID if the length is not in 1..receive_bytes: nothing that follows means anything.
+  /// stays readable while there is more, or buffered() says so. INA_ERR_SWITCH_LOST at the end of
+  /// the stream, INA_ERR_REFUSED if the two ends do not agree about TLS, INA_ERR_INVALID if the
+  /// length is not in 1..receive_bytes, or, at the switch, no TLS is spoken where it must: nothing
+  /// that follows means anything. In these two cases the peer understands an answer.
   Result<std::optional<std::string>> receive(int fd);
+  /// There is more to receive() of which the socket will not tell.
+  bool buffered() const { return tls_ && tls_->buffered(); }
+  /// TlsSession::peer_name().
+  std::optional<std::string> peer_name() const { return tls_ ? tls_->peer_name() : std::nullopt; }
 
  private:
   static constexpr size_t kHeaderBytes = 4;
 
+  using Moved = TlsSession::Moved;
+
   Result<void> flush_locked(int fd);
+  Moved write(int fd);
+  Moved read(int fd, char* data, size_t bytes);
+  Error read_error(TlsSession::Outcome outcome);
 
   const StreamLimits limits_;
+  std::unique_ptr<TlsSession> tls_;
+  bool broken_ = false;  ///< the receiver's: nothing that follows means anything
+  std::atomic<bool> send_wants_write_ = false;
+  std::atomic<bool> receive_wants_write_ = false;
   mutable std::mutex mutex_;  ///< what follows: a receiver flushes, too
   std::string out_;
   size_t out_sent_ = 0;
 
   // The receiver's alone.
-  uint8_t header_[kHeaderBytes] = {};
+  char header_[kHeaderBytes] = {};
   size_t header_got_ = 0;
   size_t body_bytes_ = 0;
   std::string body_;

@@ -56,13 +56,19 @@ std::string text_of(const sockaddr_in& address) {
   return std::string(ip) + ":" + std::to_string(ntohs(address.sin_port));
 }
 
+std::string host_of(const std::string& address) {
+  const size_t begin = address.find(':') + 1;
+  return address.substr(begin, address.rfind(':') - begin);
+}
+
 Result<sockaddr_in> tcp_address(const std::string& text) {
+  static_assert(kTcpScheme.size() == kTlsScheme.size());
   const std::string rest = text.substr(std::min(text.size(), kTcpScheme.size()));
   const size_t colon = rest.rfind(':');
   const int port = port_of(rest, colon);
-  if (!is_tcp(text) || port <= 0 || colon == 0 || rest.find(':') != colon)
-    return fail(INA_ERR_INVALID, "'" + text + "' is not of the form tcp:HOST:PORT, HOST an IPv4 " +
-                                     "address or a name");
+  if (!is_remote(text) || port <= 0 || colon == 0 || rest.find(':') != colon)
+    return fail(INA_ERR_INVALID, "'" + text + "' is not of the form tcp:HOST:PORT or " +
+                                     "tls:HOST:PORT, HOST an IPv4 address or a name");
   const std::string host = rest.substr(0, colon);
   addrinfo hints{};
   hints.ai_family = AF_INET;
@@ -80,10 +86,10 @@ Result<sockaddr_in> tcp_address(const std::string& text) {
 }
 
 Result<std::string> resolve(const std::string& address) {
-  if (!is_tcp(address)) return address;
+  if (!is_remote(address)) return address;
   const auto resolved = tcp_address(address);
   if (!resolved) return tl::unexpected(resolved.error());
-  return std::string(kTcpScheme) + text_of(*resolved);
+  return std::string(is_tls(address) ? kTlsScheme : kTcpScheme) + text_of(*resolved);
 }
 
 Result<Fd> connect_tcp(const sockaddr_in& address, Nanos timeout_ns, std::string& why) {

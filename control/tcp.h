@@ -8,6 +8,7 @@
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "control/tls.h"
 #include "wire/types.h"
 
 namespace ina::control {
@@ -20,15 +21,22 @@ inline constexpr std::string_view kTcpScheme = "tcp:";
 inline bool is_tcp(std::string_view address) {
   return address.starts_with(kTcpScheme);
 }
+/// Over TCP, with or without TLS.
+inline bool is_remote(std::string_view address) {
+  return is_tcp(address) || is_tls(address);
+}
+/// HOST of "tcp:HOST:PORT" or "tls:HOST:PORT".
+std::string host_of(const std::string& address);
 
 /// "10.0.0.2:4711"
 std::string text_of(const sockaddr_in& address);
 
-/// `address` with its host's name resolved, "tcp:10.0.0.1:7584"; a path as it stands. May block as
-/// long as the system's resolver does.
+/// `address` with its host's name resolved, "tcp:10.0.0.1:7584"; a path as it stands. For "tls:"
+/// the name itself is needed, too: host_of(). May block as long as the system's resolver does.
 Result<std::string> resolve(const std::string& address);
 
-/// The address in "tcp:HOST:PORT"; blocks like resolve(). The error says what is wrong with it.
+/// The address in "tcp:HOST:PORT" or "tls:HOST:PORT"; blocks like resolve(). The error says what is
+/// wrong with it.
 Result<sockaddr_in> tcp_address(const std::string& text);
 /// One attempt to connect, given up after `timeout_ns`. No descriptor: nobody is there, `why` says
 /// what happened.

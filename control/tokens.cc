@@ -160,4 +160,12 @@ Result<std::string> own_ticket(const Environment& environment) {
   return own_secret(environment, "INA_TICKET", "ticket");
 }
 
+TlsFiles own_tls_files(const Environment& environment) {
+  const auto value = [&](const char* variable) {
+    const char* text = environment(variable);
+    return std::string(text ? text : "");
+  };
+  return {value("INA_TLS_CERT"), value("INA_TLS_KEY"), value("INA_TLS_CA")};
+}
+
 }  // namespace ina::control

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "control/tls_files.h"
 
 namespace ina::control {
 
@@ -53,5 +54,8 @@ using Environment = std::function<const char*(const char*)>;
 Result<std::string> own_token(const Environment& environment);
 /// Its ticket, likewise: INA_TICKET, INA_TICKET_FILE.
 Result<std::string> own_ticket(const Environment& environment);
+
+/// Its files for TLS: INA_TLS_CA, INA_TLS_CERT, INA_TLS_KEY.
+TlsFiles own_tls_files(const Environment& environment);
 
 }  // namespace ina::control

@@ -6,9 +6,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "control/client.h"
+#include "control/tokens.h"
 #include "psd/server.h"
 
 namespace {
@@ -27,6 +29,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   ina::psd::ServerConfig config;
   config.socket = ina::control::kDefaultSocket;
+  config.tls.files = ina::control::own_tls_files(::getenv);
   app.add_option("--socket", config.socket, "The switch's control socket")
       ->envname("INA_SOCKET")
       ->capture_default_str();

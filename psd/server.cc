@@ -52,7 +52,7 @@ Result<void> Server::run() {
 
 /// Until stop() or an error.
 Result<void> Server::serve() {
-  auto connection = control::Connection::open(config_.socket, 0);
+  auto connection = control::Connection::open(config_.socket, 0, config_.tls);
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
   if (auto sent = control_.send({{"type", "serve"},

@@ -12,6 +12,7 @@ namespace ina::psd {
 
 struct ServerConfig {
   std::string socket;
+  control::TlsClient tls{};  ///< for a socket that wants it
   IdleMode idle = IdleMode::kAuto;
 };
 

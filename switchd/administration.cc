@@ -195,22 +195,16 @@ admin::Answer Conductor::carry_out(const admin::GetStatus&, const std::string&) 
   return status_json();
 }
 
-/// On failure the tokens stay as they are.
-Result<size_t> Conductor::load_tokens() {
-  auto tokens = control::TokenTable::load(config_.token_file);
-  if (!tokens) return tl::unexpected(tokens.error());
-  tokens_.emplace(std::move(*tokens));
-  return tokens_->size();
-}
-
 admin::Answer Conductor::carry_out(const admin::Reload&, const std::string& who) {
-  if (config_.token_file.empty())
-    return decline(Code::kInvalid, "this switch has no token file (control.token_file)");
-  const auto loaded = load_tokens();
-  if (!loaded)
-    return decline(Code::kInvalid, loaded.error().text + "; the tokens stay as they are");
-  spdlog::info("tokens read again tokens={} by=\"{}\"", *loaded, who);
-  return Json{{"tokens", *loaded}};
+  if (!tcp_listener_ || (config_.token_file.empty() && config_.tls.certificate.empty()))
+    return decline(Code::kInvalid,
+                   "this switch has neither a token file (control.token_file) nor certificates "
+                   "(control.tls_certificate)");
+  if (const auto loaded = load_credentials(); !loaded)
+    return decline(Code::kInvalid, loaded.error().text + "; all stays as it is");
+  const size_t tokens = tokens_ ? tokens_->size() : 0;
+  spdlog::info("credentials read again tokens={} by=\"{}\"", tokens, who);
+  return Json{{"tokens", tokens}};
 }
 
 }  // namespace ina::switchd

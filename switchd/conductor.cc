@@ -1,6 +1,7 @@
 #include "switchd/conductor_state.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -76,23 +77,39 @@ Result<void> Conductor::open() {
   restore_jobs();
   spdlog::info("control socket open path={}", config_.socket_path);
   if (tcp_listener_)
-    spdlog::info("control socket open listen={} tokens={} anonymous={}", config_.listen,
-                 tokens_ ? tokens_->size() : 0, config_.allow_anonymous);
+    spdlog::info("control socket open listen={} tls={} tokens={} anonymous={}", config_.listen,
+                 !config_.tls.certificate.empty(), tokens_ ? tokens_->size() : 0,
+                 config_.allow_anonymous);
   return {};
 }
 
 /// For workers on other hosts.
 Result<void> Conductor::open_tcp() {
-  if (!config_.token_file.empty()) {
-    if (auto loaded = load_tokens(); !loaded) return tl::unexpected(loaded.error());
-  } else if (!config_.allow_anonymous) {
+  const bool certificates = !config_.tls.certificate.empty() && config_.require_client_certificate;
+  if (config_.token_file.empty() && !certificates && !config_.allow_anonymous)
     return fail(INA_ERR_INVALID,
                 "control.listen would let anybody in who reaches " + config_.listen +
                     ": set control.token_file, or control.allow_anonymous: true if that is meant");
-  }
   auto listener = control::Listener::open_tcp(config_.listen, config_.dead_peer_ns);
   if (!listener) return tl::unexpected(listener.error());
   tcp_listener_.emplace(std::move(*listener));
+  return load_credentials();
+}
+
+/// What workers on other hosts are to show, and what they are shown. On failure all stays as it is.
+Result<void> Conductor::load_credentials() {
+  std::optional<control::TokenTable> tokens;
+  if (!config_.token_file.empty()) {
+    auto loaded = control::TokenTable::load(config_.token_file);
+    if (!loaded) return tl::unexpected(loaded.error());
+    tokens.emplace(std::move(*loaded));
+  }
+  if (!config_.tls.certificate.empty()) {
+    auto tls = control::load_tls_acceptor(config_.tls, config_.require_client_certificate);
+    if (!tls) return tl::unexpected(tls.error());
+    tcp_listener_->set_tls(std::move(*tls));
+  }
+  tokens_ = std::move(tokens);
   return {};
 }
 
@@ -135,7 +152,8 @@ int Conductor::turn_ms(Nanos now) const {
 void Conductor::run() {
   for (bool stopping = false; !stopping;) {
     epoll_event events[64];
-    const int count = ::epoll_wait(epoll_.get(), events, 64, turn_ms(now_ns()));
+    const int count =
+        ::epoll_wait(epoll_.get(), events, 64, unread_.empty() ? turn_ms(now_ns()) : 0);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_event_.get()) {
@@ -161,6 +179,9 @@ void Conductor::run() {
         read_client(*client->second);
       }
     }
+    for (const int fd : std::exchange(unread_, {}))
+      if (const auto client = clients_.find(fd); client != clients_.end())
+        read_client(*client->second);
     const Nanos now = now_ns();
     for (auto& [fd, client] : clients_) {
       const bool idle =
@@ -251,6 +272,8 @@ void Conductor::read_client(Client& client) {
     if (!received) {
       if (received.error().status == INA_ERR_INVALID)
         refuse(client, INA_ERR_INVALID, received.error().text);
+      else if (received.error().status == INA_ERR_REFUSED)  // there is no telling it
+        spdlog::warn("refused peer=\"{}\" text=\"{}\"", client.peer.text(), received.error().text);
       to_close_.insert(client.connection.fd());
       return;
     }
@@ -262,6 +285,7 @@ void Conductor::read_client(Client& client) {
     }
     if (to_close_.contains(client.connection.fd())) return;
   }
+  if (client.connection.buffered()) unread_.insert(client.connection.fd());
 }
 
 void Conductor::handle(Client& client, control::Received& received) {
@@ -301,6 +325,7 @@ void Conductor::handle(Client& client, control::Received& received) {
 /// Over TCP: learns whose worker this is. False: refused, and the connection is about to be closed.
 bool Conductor::authenticate(Client& client, const Json& body) {
   if (!client.tenant.empty()) return true;
+  if (const auto name = client.connection.peer_name()) return authenticate_by(client, *name);
   const std::string token = body.value("token", std::string());
   const auto tenant = tokens_ && !token.empty() ? tokens_->tenant_of(token) : std::nullopt;
   if (tenant) {
@@ -318,6 +343,19 @@ bool Conductor::authenticate(Client& client, const Json& body) {
   return !client.tenant.empty();
 }
 
+/// Its certificate says whose worker it is.
+bool Conductor::authenticate_by(Client& client, const std::string& common_name) {
+  std::string problem = control::tenant_problem(common_name);
+  if (common_name == control::kAnonymousTenant)
+    problem = "the tenant 'anonymous' is that of workers who show nothing";
+  if (!problem.empty()) {
+    refuse(client, INA_ERR_REFUSED, "the certificate's common name is no tenant: " + problem);
+    return false;
+  }
+  client.tenant = common_name;
+  return true;
+}
+
 /// Why `client` may not take part in `job`; empty if it may.
 std::string Conductor::foreign_text(const Client& client, const Job& job) {
   if (client.ticket) {
@@ -326,7 +364,7 @@ std::string Conductor::foreign_text(const Client& client, const Job& job) {
   }
   if (client.peer.remote) {
     if (client.tenant == job.tenant) return {};
-    return fmt::format("job '{}' does not belong to tenant '{}', whose token was shown", job.name,
+    return fmt::format("job '{}' does not belong to tenant '{}', whose worker this is", job.name,
                        client.tenant);
   }
   if (client.peer.uid == 0) return {};
@@ -382,7 +420,7 @@ void Conductor::send(Client& client, const Json& body, const std::vector<int>& f
 
 /// While something waits for room in the socket of a client, its turn comes when there is some.
 void Conductor::watch_output(Client& client) {
-  const bool wanted = client.connection.pending();
+  const bool wanted = (client.connection.events() & POLLOUT) != 0;
   if (wanted == client.watching_output) return;
   epoll_event event{};
   event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;

@@ -10,11 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "admin/requests.h"
 #include "aggregator/fallback.h"
 #include "control/socket.h"
+#include "control/tls_server.h"
 #include "control/tokens.h"
 #include "scheduler/admission.h"
-#include "admin/requests.h"
 #include "switchd/lane.h"
 #include "switchd/state_file.h"
 
@@ -29,9 +30,12 @@ struct FramePortInfo {
 struct ConductorConfig {
   std::string socket_path;
   mode_t socket_mode = 0660;
-  std::string listen;            ///< "ADDRESS:PORT" for workers on other hosts; empty: none
-  std::string token_file;        ///< who may join over TCP
-  bool allow_anonymous = false;  ///< who shows no token may join over TCP, too
+  std::string listen;      ///< "ADDRESS:PORT" for workers on other hosts; empty: none
+  std::string token_file;  ///< who may join over TCP
+  /// TLS for workers on other hosts (control::kControlTlsNames); no certificate: none.
+  control::TlsFiles tls;
+  bool require_client_certificate = true;
+  bool allow_anonymous = false;               ///< who shows no token may join over TCP, too
   Nanos dead_peer_ns = control::kDeadPeerNs;  ///< a host that answers nothing over TCP is dead then
   uint32_t max_connections = 1024;
   uint32_t max_unjoined = 128;             ///< of connections over TCP, from one address
@@ -95,12 +99,14 @@ class Conductor {
   int turn_ms(Nanos now) const;
   Result<void> watch(int fd);
   Result<void> open_tcp();
+  Result<void> load_credentials();
   std::vector<int> listening() const;
   void accept_clients(const control::Listener& listener);
   std::string no_room(const control::PeerCredentials& peer) const;
   void read_client(Client& client);
   void handle(Client& client, control::Received& received);
   bool authenticate(Client& client, const Json& body);
+  bool authenticate_by(Client& client, const std::string& common_name);
   static std::string foreign_text(const Client& client, const Job& job);
   std::string crowded_text(const Job& job) const;
   static void part(Client& client);
@@ -166,7 +172,6 @@ class Conductor {
   admin::Answer carry_out(const admin::GetDrain& request, const std::string& who);
   admin::Answer carry_out(const admin::GetStatus& request, const std::string& who);
   admin::Answer carry_out(const admin::Reload& request, const std::string& who);
-  Result<size_t> load_tokens();
   Job* job_named(const std::string& name) const;
   bool check_ticket(Client& client, const Json& body);
   void end_overdue_reservations(Nanos now);
@@ -213,6 +218,7 @@ class Conductor {
   admin::Queue admin_;
   bool draining_ = false;
   std::map<int, std::unique_ptr<Client>> clients_;
+  std::set<int> unread_;  ///< clients that have said more than was read, and the socket is silent
   std::set<int>
       to_close_;  ///< closed after the current event, so that handlers may keep references
   std::vector<std::unique_ptr<Job>> jobs_;  ///< by JobIndex

@@ -171,6 +171,8 @@ ConductorConfig conductor_config(const config::Config& config,
   c.socket_mode = config.control.mode;
   c.listen = config.control.listen;
   c.token_file = config.control.token_file;
+  c.tls = {config.control.tls_certificate, config.control.tls_key, config.control.tls_client_ca};
+  c.require_client_certificate = config.control.tls_require_client_certificate;
   c.allow_anonymous = config.control.allow_anonymous;
   c.dead_peer_ns = config.control.dead_peer_timeout_us * 1000;
   c.max_connections = config.control.max_connections;

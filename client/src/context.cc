@@ -94,7 +94,7 @@ void Context::close_after_fork() {
 /// waits for this, over TCP up to half a second while the switch's host does not answer.
 Result<void> Context::connect() {
   const std::lock_guard registered(registry_mutex);
-  auto connection = control::Connection::open(control_path_, 0);
+  auto connection = control::Connection::open(control_path_, 0, tls_);
   if (!connection) return tl::unexpected(connection.error());
   const std::lock_guard lock(connection_mutex_);
   control_ = std::move(*connection);
@@ -151,11 +151,12 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
   } else if (auto known = url.check_keys({}); !known) {
     return known;
   }
+  tls_ = {settings_.tls, control::is_tls(control_path_) ? control::host_of(control_path_) : ""};
   // Once: who comes back must not wait for a name server while a fork waits for it.
   auto resolved = control::resolve(control_path_);
   if (!resolved) return tl::unexpected(resolved.error());
   control_path_ = std::move(*resolved);
-  auto connection = control::Connection::open(control_path_, deadline - now_ns());
+  auto connection = control::Connection::open(control_path_, deadline - now_ns(), tls_);
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
   Json join = join_message("join");
@@ -217,7 +218,7 @@ Json Context::join_message(const char* type) const {
                   {"transport", frames_ ? "frame" : "shm"}};
   if (!settings_.ticket.empty())
     message["ticket"] = settings_.ticket;
-  else if (control::is_tcp(control_path_) && !settings_.token.empty())
+  else if (control::is_remote(control_path_) && !settings_.token.empty())
     message["token"] = settings_.token;
   if (frames_) {
     const wire::Address own = frames_->address();
@@ -617,10 +618,16 @@ void Context::drain_kicks() {
 }
 
 void Context::read_control() {
-  auto received = control_.receive(0);
-  if (!received) return go_away();
-  if (!*received) return;
-  const Json& body = (*received)->body;
+  do {
+    auto received = control_.receive(0);
+    if (!received) return go_away();
+    if (!*received) return;
+    on_control(**received);
+  } while (control_.buffered());
+}
+
+void Context::on_control(control::Received& received) {
+  const Json& body = received.body;
   const Json type = body.value("type", Json());
   if (type == "abort" || type == "refused") return end_by_switch(body);
   if (type == "wake") {
@@ -628,7 +635,7 @@ void Context::read_control() {
     return;
   }
   if (type == "registered") return on_registered(body);
-  if (type == "results") return on_results(**received);
+  if (type == "results") return on_results(received);
   if (type == "epoch") {
     const auto lock = lock_engine();
     engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());

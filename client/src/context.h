@@ -115,6 +115,7 @@ class Context {
   void background();
   bool drive_in_background();
   void read_control();
+  void on_control(control::Received& received);
   void drain_kicks();
   void end_by_switch(const control::Json& message);
 
@@ -155,6 +156,7 @@ class Context {
   const Settings settings_;
   const uint32_t fork_generation_;
   std::string control_path_;
+  control::TlsClient tls_;            ///< for a control_path_ that wants it
   std::string port_name_;             ///< of the switch, wanted with frames
   uint32_t interface_ = 0;            ///< of memif: its number on its socket
   FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames

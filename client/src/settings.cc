@@ -143,6 +143,7 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   auto ticket = control::own_ticket(environment);
   if (!ticket) return tl::unexpected(ticket.error());
   settings.ticket = std::move(*ticket);
+  settings.tls = control::own_tls_files(environment);
   settings.rank = static_cast<uint32_t>(*rank);
   settings.world_size = static_cast<uint32_t>(*world);
   settings.timeout_ns = *timeout_us * 1000;

@@ -6,6 +6,7 @@
 
 #include "common/idle.h"
 #include "common/result.h"
+#include "control/tls_files.h"
 
 namespace ina::client {
 
@@ -22,6 +23,7 @@ struct Settings {
   size_t coalesce_bytes = 0;  ///< 0: asynchronous all-reduces are not fused
   std::string token;          ///< shown to a switch over TCP; empty: none
   std::string ticket;         ///< shown to any switch, in place of a token; empty: none
+  control::TlsFiles tls;      ///< paths, for a switch over TLS
   bool reproducible = false;  ///< sums of floats do not depend on the order of arrival
 };
 

@@ -254,6 +254,19 @@ const BadCase kBadCases[] = {
      "\"net_memif1,socket=/m,id=1,role=server\"}\n",
      "3:51: ports[1].device: ports[0] is the memif server for id 1 on /m already; give it another "
      "id or socket"},
+    {"tls_without_key", "control: {tls_certificate: /c, tls_client_ca: /a}",
+     "1:28: control.tls_certificate and control.tls_key go together: one is set"},
+    {"tls_without_certificate", "control: {tls_key: /k}",
+     "1:20: control.tls_certificate and control.tls_key go together: one is set"},
+    {"tls_without_ca", "control: {tls_certificate: /c, tls_key: /k}",
+     "1:28: control.tls_certificate: needs control.tls_client_ca, whose signature workers' "
+     "certificates must have, or control.tls_require_client_certificate: false"},
+    {"tls_for_anybody",
+     "control:\n  listen: \"10.0.0.1:1\"\n  tls_certificate: /c\n  tls_key: /k\n"
+     "  tls_require_client_certificate: false\n",
+     "2:11: control.listen: without control.token_file anybody who reaches the port could join; "
+     "set "
+     "it, or control.allow_anonymous: true if that is meant"},
     {"admin_without_ca", "admin: {listen: \"10.0.0.1:7585\", certificate: /c, key: /k}",
      "1:17: admin.listen: needs admin.client_ca"},
     {"admin_listen", "admin: {listen: here}",
@@ -429,7 +442,8 @@ eal:
 control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_timeout: 2 s,
           max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
-          max_unjoined: 7}
+          max_unjoined: 7, tls_certificate: /c, tls_key: /k, tls_client_ca: /a,
+          tls_require_client_certificate: false}
 admin: {enabled: false, socket: /tmp/admin, group: ops, listen: "10.0.0.1:7585", certificate: /c,
         key: /k, client_ca: /a}
 tenants:
@@ -464,9 +478,21 @@ log: {level: critical, file: /var/log/ina.log}
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {64, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
-  expected.control = {
-      "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, "/var/lib/ina", "0.0.0.0:65535",
-      "/etc/ina/tokens", true, 2'000'000, 7};
+  expected.control = {"/tmp/a b/ä.sock",
+                      0777,
+                      1'500'000,
+                      2'000'000,
+                      65536,
+                      "/var/lib/ina",
+                      "0.0.0.0:65535",
+                      "/etc/ina/tokens",
+                      true,
+                      2'000'000,
+                      7,
+                      "/c",
+                      "/k",
+                      "/a",
+                      false};
   expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", "/c", "/k", "/a"};
   expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
                       {.name = "uid:1000"},

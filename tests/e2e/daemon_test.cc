@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "control/client.h"
+#include "tests/support/certificates.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -238,54 +239,108 @@ TEST_F(DaemonTest, MemifWorkerAndShmWorkerAreOneJob) {
   EXPECT_EQ(daemon.wait(), 0) << read("log");
 }
 
-TEST_F(DaemonTest, WorkersWhoJoinOverTcpAreOneJobAndComeBackAfterARestart) {
-  uint16_t port = 0;
-  {
+/// Two workers who join over TCP, each behind a memif port of its own.
+class RemoteDaemonTest : public DaemonTest {
+ protected:
+  RemoteDaemonTest() {
     auto listener = control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000);
-    ASSERT_TRUE(listener) << listener.error().text;
-    port = listener->port();
+    EXPECT_TRUE(listener) << listener.error().text;
+    address_ = "127.0.0.1:" + std::to_string(listener->port());
   }
-  const std::string address = "127.0.0.1:" + std::to_string(port);
-  const std::string tokens = write("tokens", "train a-token-of-their-own\n");
-  const std::string token = write("token", "a-token-of-their-own\n");
-  fs::permissions(tokens, fs::perms::owner_read | fs::perms::owner_write);
-  std::string ports = "ports:\n";
-  for (const char* name : {"memif0", "memif1"})
-    ports += std::string("  - {name: ") + name +
-             ", type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_" + name +
-             ",role=server,id=0,socket=" + (dir_ / name) +
-             ",socket-abstract=no,rsize=10,bsize=2048\"}\n";
-  const std::string file = config(ports, ", listen: \"" + address + "\", token_file: " + tokens);
-  const auto remote = [&](int rank, const std::string& own_token) {
+  /// `more`: of the section control.
+  std::string remote_config(const std::string& more) {
+    std::string ports = "ports:\n";
+    for (const char* name : {"memif0", "memif1"})
+      ports += std::string("  - {name: ") + name +
+               ", type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_" + name +
+               ",role=server,id=0,socket=" + (dir_ / name) +
+               ",socket-abstract=no,rsize=10,bsize=2048\"}\n";
+    return config(ports, ", listen: \"" + address_ + "\", " + more);
+  }
+  Process remote(const std::string& scheme, int rank) {
     const std::string name = "memif" + std::to_string(rank);
     // Its address is that of its control connection.
-    const std::string to = "memif:" + (dir_ / name) +
-                           "?ip=127.0.0.1&udp_port=" + std::to_string(9000 + rank) +
-                           "&mtu=2000&port=" + name + "&control=tcp:" + address;
-    ::setenv("INA_TOKEN_FILE", own_token.c_str(), 1);
-    Process process = worker(to, "far", rank, 2, 256 * 20, 8, 200);
-    ::unsetenv("INA_TOKEN_FILE");
-    return process;
+    return worker("memif:" + (dir_ / name) +
+                      "?ip=127.0.0.1&udp_port=" + std::to_string(9000 + rank) +
+                      "&mtu=2000&port=" + name + "&control=" + scheme + address_,
+                  "far", rank, 2, 256 * 20, 8, 200);
+  }
+  /// While the switch is killed and started again, both get all their sums.
+  void expect_to_come_back(const std::string& file, const std::string& scheme) {
+    auto daemon = std::make_unique<Process>(start(file));
+    Process first = remote(scheme, 0);
+    Process second = remote(scheme, 1);
+    await_results(20);
+    Process table({INACTL, "status", "-j", "--socket", scheme + address_});
+    const auto status = control::Json::parse(table.output(), nullptr, false);
+    EXPECT_EQ(table.wait(), 0);
+    ASSERT_TRUE(status.is_object());
+    EXPECT_EQ(status["jobs"][0]["tenant"], "train");
+    daemon->kill(SIGKILL);
+    EXPECT_EQ(daemon->wait(), -SIGKILL);
+    daemon = std::make_unique<Process>(start(file));
+    EXPECT_EQ(first.output(), "INA_OK \n") << read("log");
+    EXPECT_EQ(second.output(), "INA_OK \n");
+    EXPECT_THAT(read("log"), HasSubstr("job running again job=far"));
+  }
+  /// For the processes that are started while it lives.
+  class Variable {
+   public:
+    Variable(const char* name, const std::string& value) : name_(name) {
+      ::setenv(name, value.c_str(), 1);
+    }
+    Variable(const Variable&) = delete;
+    ~Variable() { ::unsetenv(name_); }
+
+   private:
+    const char* name_;
   };
-  auto daemon = std::make_unique<Process>(start(file));
-  Process stranger = remote(1, write("wrong", "a-token-of-another-kind\n"));
-  EXPECT_THAT(stranger.output(), StartsWith("INA_ERR_REFUSED the token is unknown"));
-  Process first = remote(0, token);
-  Process second = remote(1, token);
-  await_results(20);
-  Process table({"/usr/bin/env", "INA_TOKEN_FILE=" + token, INACTL, "status", "-j", "--socket",
-                 "tcp:" + address});
-  const auto status = control::Json::parse(table.output(), nullptr, false);
-  EXPECT_EQ(table.wait(), 0);
-  ASSERT_TRUE(status.is_object());
-  EXPECT_EQ(status["jobs"][0]["tenant"], "train");
-  daemon->kill(SIGKILL);
-  EXPECT_EQ(daemon->wait(), -SIGKILL);
-  daemon = std::make_unique<Process>(start(file));
-  EXPECT_EQ(first.output(), "INA_OK \n") << read("log");
-  EXPECT_EQ(second.output(), "INA_OK \n");
-  EXPECT_THAT(read("log"), HasSubstr("job running again job=far"));
+  std::string address_;
+};
+
+TEST_F(RemoteDaemonTest, WorkersWhoJoinOverTcpAreOneJobAndComeBackAfterARestart) {
+  const std::string tokens = write("tokens", "train a-token-of-their-own\n");
+  fs::permissions(tokens, fs::perms::owner_read | fs::perms::owner_write);
+  const std::string file = remote_config("token_file: " + tokens);
+  {
+    const Variable wrong("INA_TOKEN_FILE", write("wrong", "a-token-of-another-kind\n"));
+    Process daemon = start(file);
+    EXPECT_THAT(remote("tcp:", 1).output(), StartsWith("INA_ERR_REFUSED the token is unknown"));
+    daemon.kill(SIGTERM);
+    daemon.wait();
+  }
+  const Variable token("INA_TOKEN_FILE", write("token", "a-token-of-their-own\n"));
+  expect_to_come_back(file, "tcp:");
   EXPECT_THAT(read("log"), Not(HasSubstr("a-token-of")));
+}
+
+TEST_F(RemoteDaemonTest, WorkersWithCertificatesAreOneJobAndComeBackAfterARestart) {
+  test::CertificateAuthority authority(dir_, "ca");
+  test::CertificateAuthority stranger(dir_, "stranger");
+  const auto own = authority.issue("the switch", "IP:127.0.0.1");
+  const auto train = authority.issue("train");
+  const std::string file =
+      remote_config("tls_certificate: " + own.certificate + ", tls_key: " + own.key +
+                    ", tls_client_ca: " + authority.file());
+  const Variable certificate("INA_TLS_CERT", train.certificate);
+  const Variable key("INA_TLS_KEY", train.key);
+  {
+    Process daemon = start(file);
+    EXPECT_THAT(remote("tls:", 1).output(), HasSubstr("Set INA_TLS_CA"));
+    const Variable other("INA_TLS_CA", stranger.file());
+    EXPECT_THAT(remote("tls:", 1).output(),
+                HasSubstr("the switch's certificate is not accepted: "));
+    EXPECT_THAT(remote("tcp:", 1).output(), HasSubstr("use tls:HOST:PORT"));
+    daemon.kill(SIGTERM);
+    daemon.wait();
+  }
+  const Variable ca("INA_TLS_CA", authority.file());
+  expect_to_come_back(file, "tls:");
+}
+
+TEST_F(RemoteDaemonTest, LibinaBringsNoOpenSslUntilItIsAskedFor) {
+  Process libraries({"/usr/bin/ldd", LIBINA});
+  EXPECT_THAT(libraries.output(), Not(HasSubstr("libssl")));
 }
 
 }  // namespace

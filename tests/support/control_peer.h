@@ -27,8 +27,8 @@ class Peer {
   static constexpr Nanos kPeerTimeoutNs = 10'000'000'000;
 
  public:
-  explicit Peer(const std::string& address) {
-    auto opened = control::Connection::open(address, kPeerTimeoutNs);
+  explicit Peer(const std::string& address, const control::TlsClient& tls = {}) {
+    auto opened = control::Connection::open(address, kPeerTimeoutNs, tls);
     EXPECT_TRUE(opened) << opened.error().text;
     if (opened) connection_ = std::move(*opened);
   }

@@ -111,6 +111,9 @@ class TestSwitch {
   std::string tcp_address() const {
     return "tcp:127.0.0.1:" + std::to_string(conductor_->tcp_port());
   }
+  std::string tls_address() const {
+    return "tls:127.0.0.1:" + std::to_string(conductor_->tcp_port());
+  }
   switchd::Conductor& conductor() const { return *conductor_; }
   control::Json status() const {
     auto status = control::query_status(socket_path(), 5'000'000'000);

@@ -106,7 +106,8 @@ class AdministrationTest : public testing::Test {
   static admin::Answer ask(TestSwitch& sw, admin::Request request) {
     return sw.conductor().admin().ask(std::move(request), "a test", 10 * kSecond);
   }
-  static admin::CreateJob two_workers(const std::string& name = "job", const std::string& tenant = "red") {
+  static admin::CreateJob two_workers(const std::string& name = "job",
+                                      const std::string& tenant = "red") {
     admin::CreateJob request;
     request.name = name;
     request.workers = 2;
@@ -188,10 +189,12 @@ TEST_F(AdministrationTest, RequestsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(text_of([](admin::CreateJob& r) { r.workers = 0; }), HasSubstr("not in 1..64"));
   EXPECT_THAT(text_of([](admin::CreateJob& r) { r.workers = 65; }), HasSubstr("not in 1..64"));
   for (const char* tenant : {"", "a b", "uid:", "uid:x", "uid:4294967295", "uid:1 "})
-    EXPECT_THAT(text_of([&](admin::CreateJob& r) { r.tenant = tenant; }), HasSubstr("the tenant is not"));
+    EXPECT_THAT(text_of([&](admin::CreateJob& r) { r.tenant = tenant; }),
+                HasSubstr("the tenant is not"));
   EXPECT_THAT(text_of([](admin::CreateJob& r) { r.priority_max = 0; }), HasSubstr("not in 1..255"));
   EXPECT_THAT(text_of([](admin::CreateJob& r) { r.ttl_ns = 0; }), HasSubstr("the ttl is not in"));
-  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.ttl_ns = admin::kMaxTtlNs + 1; }), HasSubstr("7 days"));
+  EXPECT_THAT(text_of([](admin::CreateJob& r) { r.ttl_ns = admin::kMaxTtlNs + 1; }),
+              HasSubstr("7 days"));
   EXPECT_TRUE(sw.status()["jobs"].empty());
 }
 
@@ -368,7 +371,8 @@ TEST_F(AdministrationTest, KickFromAJobThatGathersLeavesTheOthers) {
   const Peer first(sw.socket_path());
   const Peer second(sw.socket_path());
   ASSERT_EQ(first.ask(shm_join("", 0, 3, "plain"))["type"], "joined");
-  EXPECT_EQ(refusal(sw, admin::KickWorker{"plain", 1, ""}).code, Code::kNotFound) << "not there yet";
+  EXPECT_EQ(refusal(sw, admin::KickWorker{"plain", 1, ""}).code, Code::kNotFound)
+      << "not there yet";
   ASSERT_EQ(second.ask(shm_join("", 1, 3, "plain"))["type"], "joined");
   ASSERT_TRUE(ask(sw, admin::KickWorker{"plain", 0, "wrong host"}));
   EXPECT_THAT(first.hear()["text"].get<std::string>(), HasSubstr("wrong host"));
@@ -412,7 +416,7 @@ TEST_F(AdministrationTest, TokensAreReadAgain) {
   write_tokens("nonsense\n");
   const admin::Error error = refusal(sw, admin::Reload{});
   EXPECT_THAT(error.text, HasSubstr("line 1: a line is a tenant and a token"));
-  EXPECT_THAT(error.text, HasSubstr("the tokens stay as they are"));
+  EXPECT_THAT(error.text, HasSubstr("all stays as it is"));
   EXPECT_EQ(Peer(sw.tcp_address()).ask(frame_join("token", green, 0, "again"))["type"], "joined");
   // By a signal.
   write_tokens("red " + kRed + "\n");
@@ -427,7 +431,8 @@ TEST_F(AdministrationTest, TokensAreReadAgain) {
 
 TEST_F(AdministrationTest, WithoutATokenFileThereIsNothingToReload) {
   TestSwitch sw;
-  EXPECT_THAT(refusal(sw, admin::Reload{}).text, HasSubstr("no token file (control.token_file)"));
+  EXPECT_THAT(refusal(sw, admin::Reload{}).text,
+              HasSubstr("neither a token file (control.token_file) nor certificates"));
 }
 
 TEST_F(AdministrationTest, TheStatusIsTheOneOfTheControlSocket) {
