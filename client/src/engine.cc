@@ -598,7 +598,7 @@ std::byte* Engine::kept_row(Seq seq) {
 
 /// How small the window may become by a loss, as in TCP Veno (Fu and Liew, 2003, section III-A).
 uint64_t Engine::least_after_loss() const {
-  return srtt_ > kQueuedRoundTrips * shortest_rtt_ ? kMinCongestionWindow : kLeastAfterLoss;
+  return srtt_ / kQueuedRoundTrips > shortest_rtt_ ? kMinCongestionWindow : kLeastAfterLoss;
 }
 
 /// `least`: how small the window may become, in its unit.
