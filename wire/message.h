@@ -144,7 +144,7 @@ inline std::optional<DropReason> validate(const Message& message, uint32_t paylo
   const detail::Kind kind = detail::kKinds[static_cast<size_t>(message.dtype)];
   const uint32_t elements = message.elements;
   const bool in_order =
-      (message.type == Type::kGrad) & (message.origin <= Origin::kParker) &
+      int{message.type == Type::kGrad} & (message.origin <= Origin::kParker) &
       (message.phase <= Phase::kBind) & (value(message.rank) <= kMaxWorkers) &
       (message.op <= Op::kAvg) & ((kind.ops >> (static_cast<uint32_t>(message.op) & 7) & 1) != 0) &
       is_valid(message.collective) & (elements * kind.accumulator_bytes <= slot_bytes) &

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -73,8 +74,12 @@ class TestSwitch {
       rows_.emplace_back(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
       links_.push_back(std::make_unique<switchd::LaneLink>());
       links.push_back(links_.back().get());
+      std::vector<switchd::NoFramePort*> frame_ports;
+      for (size_t port = 0; port < config.frame_ports.size(); ++port)
+        frame_ports.push_back(&frame_ports_.emplace_back());
       lanes_.push_back(std::make_unique<switchd::Lane<>>(
-          lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back()));
+          lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back(),
+          std::move(frame_ports)));
       threads_.emplace_back([this, raw = lanes_.back().get()] {
         if (options_.on_lane_thread) options_.on_lane_thread();
         raw->run();
@@ -100,6 +105,7 @@ class TestSwitch {
     conductor_.reset();  // lets go of the state file
     threads_.clear();
     lanes_.clear();
+    frame_ports_.clear();
     links_.clear();
     rows_.clear();
   }
@@ -131,6 +137,7 @@ class TestSwitch {
   std::string folder_;  ///< ends in a slash
   std::vector<std::vector<Line>> rows_;
   std::vector<std::unique_ptr<switchd::LaneLink>> links_;
+  std::deque<switchd::NoFramePort> frame_ports_;  ///< so that the lanes have as many as the config
   std::vector<std::unique_ptr<switchd::Lane<>>> lanes_;
   std::vector<std::thread> threads_;
   std::unique_ptr<switchd::Conductor> conductor_;
