@@ -552,6 +552,36 @@ bool Conductor::check_version(Client& client, const Json& body) {
   return false;
 }
 
+/// The Ethernet port of that name; without one the port that `mac` was last seen at.
+Result<uint32_t> Conductor::frame_port_of(const std::string& name, const wire::MacAddress& mac) {
+  const std::vector<FramePortInfo>& ports = config_.frame_ports;
+  std::string names;
+  for (const FramePortInfo& port : ports) names += (names.empty() ? "" : ", ") + port.name;
+  if (!name.empty()) {
+    const auto named = std::ranges::find(ports, name, &FramePortInfo::name);
+    if (named != ports.end()) return static_cast<uint32_t>(named - ports.begin());
+    return fail(INA_ERR_UNSUPPORTED,
+                fmt::format("this switch has no Ethernet port named '{}'; it has: {}", name,
+                            names.empty() ? "none" : names));
+  }
+  if (ports.empty()) return fail(INA_ERR_UNSUPPORTED, "this switch has no Ethernet port");
+  if (ports.size() == 1) return 0;
+  std::vector<uint32_t> seen_at;
+  for (uint32_t port = 0; port < ports.size(); ++port)
+    for (const auto& command :
+         on_lanes(LaneCommand::Kind::kFindStation, [&](LaneCommand&c, uint32_t) {
+           c.address.mac = mac;
+           c.vlan = ports[port].vlan;
+         }))
+      if (command->station_port == port) seen_at.push_back(port);
+  if (seen_at.size() == 1) return seen_at.front();
+  return fail(
+      INA_ERR_UNSUPPORTED,
+      fmt::format("behind which of the switch's ports this worker is cannot be told, "
+                  "because its MAC address {}: say port= in the worker's URL, one of: {}",
+                  seen_at.empty() ? "has not been seen lately" : "was seen at several", names));
+}
+
 /// Nothing: refused, and `client` was told.
 std::optional<Conductor::Transport> Conductor::transport_of(Client& client, const Json& body) {
   const std::string kind = body.at("transport").get<std::string>();
@@ -570,17 +600,6 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
     refuse(client, INA_ERR_UNSUPPORTED, fmt::format("this switch offers no '{}' transport", kind));
     return std::nullopt;
   }
-  const std::string port = body.value("port", std::string());
-  const auto found =
-      std::find_if(config_.frame_ports.begin(), config_.frame_ports.end(),
-                   [&](const FramePortInfo& info) { return port.empty() || info.name == port; });
-  if (found == config_.frame_ports.end()) {
-    refuse(client, INA_ERR_UNSUPPORTED,
-           fmt::format("this switch has no Ethernet port{}",
-                       port.empty() ? std::string() : " named '" + port + "'"));
-    return std::nullopt;
-  }
-  transport.frame_port = static_cast<uint32_t>(found - config_.frame_ports.begin());
   const auto tags = body.value("tags", std::vector<std::string>());
   if (config_.tags && std::ranges::find(tags, "siphash") == tags.end()) {
     refuse(client, INA_ERR_VERSION,
@@ -588,8 +607,6 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
            "does not make: install the version that came with the switch");
     return std::nullopt;
   }
-  // A tag proves a frame to one worker.
-  transport.multicast = found->multicast && !config_.tags && body.value("multicast", false);
   const Json& address = body.at("address");
   const auto mac = address.at("mac").get<std::vector<uint8_t>>();
   if (mac.size() != 6) {
@@ -600,6 +617,15 @@ std::optional<Conductor::Transport> Conductor::transport_of(Client& client, cons
   std::copy(mac.begin(), mac.end(), transport.address->mac.begin());
   transport.address->ip = address.at("ip").get<uint32_t>();
   transport.address->udp_port = address.at("udp_port").get<uint16_t>();
+  const auto port = frame_port_of(body.value("port", std::string()), transport.address->mac);
+  if (!port) {
+    refuse(client, INA_ERR_UNSUPPORTED, port.error().text);
+    return std::nullopt;
+  }
+  transport.frame_port = *port;
+  // A tag proves a frame to one worker.
+  transport.multicast =
+      config_.frame_ports[*port].multicast && !config_.tags && body.value("multicast", false);
   if (client.peer.remote && transport.address->ip != client.peer.ip) {
     const auto text = [](uint32_t ip) {
       return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);

@@ -24,7 +24,8 @@ namespace ina::switchd {
 struct FramePortInfo {
   std::string name;
   wire::Address address;
-  bool multicast = false;  ///< results are sent to groups
+  bool multicast = false;   ///< results are sent to groups
+  bridge::VlanId vlan = 0;  ///< of the switch itself behind this port
 };
 
 struct ConductorConfig {
@@ -193,6 +194,7 @@ class Conductor {
   void end_job(Job& job, ina_status status, const std::string& text);
   void tell_end(Job& job, ina_status status, const std::string& text);
   void remove_job(Job& job);
+  Result<uint32_t> frame_port_of(const std::string& name, const wire::MacAddress& mac);
   std::string waiting_text(Job& job);
   std::optional<aggregator::Waiting> oldest_waiting(const Job& job);
   void refuse(Client& client, ina_status status, const std::string& text);

@@ -68,6 +68,7 @@ struct LaneCommand {
     kNewEpoch,
     kProgress,
     kOldestWaiting,
+    kFindStation,
     kSnapshot,
     kStop,
   };
@@ -78,7 +79,8 @@ struct LaneCommand {
   aggregator::JobSpec spec;                   // kAddJob; kNewEpoch: epoch, instance
   io::shm::WorkerSession* session = nullptr;  // kAttachShm
   uint32_t frame_port = 0;                    // kAttachFrame: which Ethernet port
-  wire::Address address;                      // kAttachFrame
+  wire::Address address;                      // kAttachFrame, kFindStation
+  bridge::VlanId vlan = 0;                    // kFindStation
   bool multicast = false;                     // kAttachFrame: results come to its group
   uint64_t job_key = 0;                       // kAttachFrame
   std::optional<wire::TagKeys> tag_keys;      // kAttachFrame
@@ -89,6 +91,7 @@ struct LaneCommand {
   std::string error;
   Seq results_end;  // kProgress
   std::optional<aggregator::Waiting> waiting;
+  std::optional<bridge::PortIndex> station_port;
   LaneSnapshot snapshot;
 
   std::atomic<bool> done{false};
@@ -394,6 +397,11 @@ class Lane {
         break;
       case Kind::kOldestWaiting:
         command.waiting = aggregator_.oldest_waiting(command.job);
+        break;
+      case Kind::kFindStation:
+        if (forwarding_)
+          command.station_port =
+              forwarding_->bridge().table().find(command.address.mac, command.vlan, now_ns());
         break;
       case Kind::kSnapshot:
         command.snapshot.lane = counters_;

@@ -218,8 +218,8 @@ ConductorConfig conductor_config(const config::Config& config,
     const io::EthdevPort& lane = *port.front();
     const auto named =
         std::ranges::find(config.ports, lane.config().name, &config::PortConfig::name);
-    c.frame_ports.push_back(
-        {lane.config().name, lane.address(), named->results == config::Results::kMulticast});
+    c.frame_ports.push_back({lane.config().name, lane.address(),
+                             named->results == config::Results::kMulticast, named->vlan});
   }
   return c;
 }

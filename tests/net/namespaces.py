@@ -277,12 +277,12 @@ class NetworkTestBed:
         self._tap = tap
         self._ports = len(self.hosts) + 1
 
-    def url(self, transport, number, control=None):
+    def url(self, transport, number, control=None, name_port=True):
         """How a worker on a host reaches the switch: by udp, af_packet or af_xdp. `control`: the
         control connection, the switch's socket if it is not given."""
         scheme, more = ("udp", "") if transport == "udp" else ("dpdk", f"driver={transport}&")
-        return (f"{scheme}:{self.switch_ip}?{more}control={control or self.socket}"
-                f"&port={self.switch_port(number)}")
+        port = f"&port={self.switch_port(number)}" if name_port else ""
+        return f"{scheme}:{self.switch_ip}?{more}control={control or self.socket}{port}"
 
     def start_kernel_bridge(self):
         """Has the kernel of the switch's machine forward between the hosts, instead of a switch."""

@@ -39,11 +39,12 @@ class BedTest(unittest.TestCase):
         return bed
 
     def start(self, bed, program, number, job, rank, world, *arguments, control=None, transport=None,
-              **environment):
+              name_port=True, **environment):
         """A worker on host `number`."""
-        return bed.hosts[number].start(program, bed.url(transport or self.transport, number, control),
-                                       job, rank, world, *arguments, stdout=subprocess.PIPE,
-                                       text=True, env=os.environ | environment)
+        url = bed.url(transport or self.transport, number, control, name_port)
+        return bed.hosts[number].start(program, url, job, rank, world, *arguments,
+                                       stdout=subprocess.PIPE, text=True,
+                                       env=os.environ | environment)
 
     def worker(self, bed, rank, world, elements, times, job="wire", **options):
         return self.start(bed, LOAD_WORKER, rank, job, rank, world, elements, times, **options)
@@ -118,8 +119,10 @@ class EveryTransport:
             tokens.chmod(0o600)
             bed = self.bed(2, prepare=NetworkTestBed.join_own_kernel,
                            control=f"listen: 0.0.0.0:7583, token_file: {tokens}")
+            # Having heard from them, it knows behind which of its ports they are.
             workers = [self.worker(bed, rank, 2, 20_000, 5, control=f"tcp:{bed.kernel_ip}:7583",
-                                   INA_TOKEN="open-sesame-open-sesame") for rank in range(2)]
+                                   name_port=False, INA_TOKEN="open-sesame-open-sesame")
+                       for rank in range(2)]
             for worker in workers:
                 self.expect(worker, "INA_OK")
 

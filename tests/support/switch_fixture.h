@@ -77,9 +77,9 @@ class TestSwitch {
       std::vector<switchd::NoFramePort*> frame_ports;
       for (size_t port = 0; port < config.frame_ports.size(); ++port)
         frame_ports.push_back(&frame_ports_.emplace_back());
-      lanes_.push_back(std::make_unique<switchd::Lane<>>(
-          lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back(),
-          std::move(frame_ports)));
+      lanes_.push_back(
+          std::make_unique<switchd::Lane<>>(lane, std::as_writable_bytes(std::span(rows_.back())),
+                                            *links_.back(), std::move(frame_ports)));
       threads_.emplace_back([this, raw = lanes_.back().get()] {
         if (options_.on_lane_thread) options_.on_lane_thread();
         raw->run();

@@ -170,6 +170,22 @@ TEST_F(RemoteTest, AWorkerGivesItsOwnAddressAndNoOther) {
   EXPECT_TRUE(sw.status()["jobs"].empty());
 }
 
+TEST_F(RemoteTest, OfSeveralPortsOneMustBeNamedOrKnown) {
+  TestSwitch sw(options([](switchd::ConductorConfig& config) {
+    config.frame_ports.push_back({"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000001, 7584}});
+  }));
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed)),
+              testing::AllOf(HasSubstr("port="), HasSubstr("eth0, eth1")));
+  Json join = join_of(kRed);
+  join["port"] = "eth2";
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join), HasSubstr("no Ethernet port named 'eth2'"));
+  join["port"] = "eth1";
+  const Peer worker(sw.tcp_address());
+  const Json joined = worker.ask(join);
+  ASSERT_EQ(joined["type"], "joined") << joined;
+  EXPECT_EQ(joined["address"]["mac"][5], 8);
+}
+
 TEST_F(RemoteTest, AForeignTenantIsKeptOut) {
   TestSwitch sw(options());
   const Peer red(sw.tcp_address());
