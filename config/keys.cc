@@ -186,22 +186,6 @@ Key with_check(Key key, std::string_view range_suffix, Problem problem) {
   return key;
 }
 
-template <class At>
-Key one_of(std::string_view section, std::string_view name, std::string_view unit,
-           std::vector<uint32_t> allowed, std::string_view help, At at) {
-  std::string range = fmt::format("{}", fmt::join(allowed, ", "));
-  auto set = [=](const Node& node, const Target& target) -> std::string {
-    const auto integer = read_number(node, Notation::kSize);
-    if (!integer) return integer.error();
-    if (integer->negative || std::ranges::find(allowed, integer->value) == allowed.end())
-      return fmt::format("{} is not one of {}", describe(node), range);
-    at(target) = static_cast<uint32_t>(integer->value);
-    return {};
-  };
-  auto show = [=](const Target& target) { return std::to_string(at(target)); };
-  return {section, name, unit, range, help, set, show};
-}
-
 template <class At, size_t kNames>
 Key choice(std::string_view section, std::string_view name,
            const std::array<std::string_view, kNames>& names, std::string_view help, At at) {
@@ -546,9 +530,15 @@ std::vector<Key> make_keys() {
     number("aggregator", "slots", "slots", 1, 1 << 24,
            "Slots of the switch, shared by all jobs. Best while slots x slot_bytes fits a core's L2 cache.",
            INA_AT(config->aggregator.slots)),
-    one_of("aggregator", "slot_bytes", "bytes", {256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536},
-           "Bytes of one slot's accumulators, so the payload of a packet. Larger is faster; ethdev ports need an mtu 100 bytes larger, so above 8192 there is the shm port alone.",
-           INA_AT(config->aggregator.slot_bytes)),
+    with_check(
+        number("aggregator", "slot_bytes", "bytes", 256, 65536,
+               "Bytes of one slot's accumulators, so the payload of a packet. Larger is faster; ethdev ports need an mtu 100 bytes larger (1344 is the most at 1500, 8896 at 9000), so above that there is the shm port alone. Results appear in place (ina_alloc_result) with multiples of 1024 only.",
+               INA_AT(config->aggregator.slot_bytes), kSize),
+        ", a multiple of 64",
+        [](const Target& t) -> std::string {
+          const uint32_t bytes = t.config->aggregator.slot_bytes;
+          return bytes % 64 == 0 ? "" : fmt::format("{} is not a multiple of 64, which are the bytes of a cache line", bytes);
+        }),
     choice("aggregator", "policy", kPolicyNames,
            "How jobs get slots. static: each has a pool of its own. fcfs: who comes first keeps a slot until the fragment is done. esa: the more urgent fragment takes a slot from the less urgent.",
            INA_AT(config->aggregator.policy)),

@@ -63,7 +63,7 @@ LARGE_ROUNDS = 5
 # leave what is under way in the caches of two cores; and rings of the switch's ports with room for
 # two windows.
 SETTINGS = {
-    1500: {"slot_bytes": 1024, "slots": 512, "window": 128, "ring_frames": 256},
+    1500: {"slot_bytes": 1344, "slots": 512, "window": 128, "ring_frames": 256},
     9000: {"slot_bytes": 8192, "slots": 128, "window": 32, "ring_frames": 128},
 }
 
@@ -208,12 +208,14 @@ class Session(Tournament):
     def start(self):
         for name in self.transports:
             self.add_network(f"switch_{name}", transport=name)
+            # A process that takes over an interface has it for itself.
+            self.add_network(f"switch_forward_{name}", transport=name)
         self.add_network("kernel")
         self.add_network("kernel_offloads", offloads=True)
         for name in self.transports:
-            network = self.networks[f"switch_{name}"]
-            self.add_ours(Team, name, name, "peer_ina", network)
-            self.add_ours(Forwarding, forwarding(name), name, "peer_forward", network)
+            self.add_ours(Team, name, name, "peer_ina", self.networks[f"switch_{name}"])
+            self.add_ours(Forwarding, forwarding(name), name, "peer_forward",
+                          self.networks[f"switch_forward_{name}"])
         self.add_peers("switch", self.networks[f"switch_{self.transports[0]}"])
         for path in ("kernel", "kernel_offloads"):
             self.add_peers(path, self.networks[path])
@@ -237,7 +239,9 @@ class Session(Tournament):
 
         self.network_of[name] = network
         self.enter(kind(name, self.build / "bench/peers" / program, self.ranks, folder, launch,
-                        {"INA_JOB": name}, ours=True), lambda mode: name)
+                        {"INA_JOB": name,
+                         "LD_LIBRARY_PATH": str(self.build / "client/dpdk")}, ours=True),
+                   lambda mode: name)
 
     def add_peers(self, path, network):
         def launch_gloo(command):

@@ -94,7 +94,8 @@ TEST_P(AllReduce, SumsEveryElementOfEveryCount) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AllReduce,
                          testing::Values(Grid{1, 1, 1024}, Grid{2, 1, 256}, Grid{4, 1, 8192},
-                                         Grid{3, 2, 1024}, Grid{5, 4, 512}),
+                                         Grid{3, 2, 1024}, Grid{5, 4, 512}, Grid{3, 2, 1344},
+                                         Grid{2, 1, 8896}),
                          [](const auto& param_info) {
                            return "Workers" + std::to_string(param_info.param.world) + "Lanes" +
                                   std::to_string(param_info.param.lanes) + "Slot" +

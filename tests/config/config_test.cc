@@ -79,13 +79,10 @@ const BadCase kBadCases[] = {
     {"slots_wraps_32_bits", "aggregator: {slots: 4294967300}",
      "1:21: aggregator.slots: 4294967300 is not in 1..2^24"},
     {"slot_bytes", "aggregator: {slot_bytes: 1000}",
-     "1:26: aggregator.slot_bytes: 1000 is not one of 256, 512, 1024, 2048, 4096, 8192, 16384, "
-     "32768, "
-     "65536"},
-    {"slot_bytes_suffix", "aggregator: {slot_bytes: 24 KiB}",
-     "1:26: aggregator.slot_bytes: 24 KiB is not one of 256, 512, 1024, 2048, 4096, 8192, 16384, "
-     "32768, "
-     "65536"},
+     "1:26: aggregator.slot_bytes: 1000 is not a multiple of 64, which are the bytes of a cache "
+     "line"},
+    {"slot_bytes_large", "aggregator: {slot_bytes: 65 KiB}",
+     "1:26: aggregator.slot_bytes: 65 KiB is not in 256..64 KiB"},
     {"policy", "aggregator: {policy: lru}",
      "1:22: aggregator.policy: lru is unknown (known: static, fcfs, esa)"},
     {"residual", "esa: {residual: yes}", "1:17: esa.residual: yes is not true or false"},
