@@ -13,11 +13,9 @@ rounds, alone and together in turn. Prints medians; fails if a sum or the copy i
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
-import random
 import re
 import statistics
 import subprocess
@@ -58,10 +56,11 @@ print(len(data), seconds, hashlib.sha256(data).hexdigest(), flush=True)
 """
 
 COPY_SEND = """
-import random, socket, sys
-data = random.Random(int(sys.argv[3])).randbytes(int(sys.argv[4]))
+import hashlib, os, socket, sys
+data = os.urandom(int(sys.argv[3]))
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=100) as connection:
     connection.sendall(data)
+print(hashlib.sha256(data).hexdigest())
 """
 
 
@@ -78,8 +77,8 @@ class Load:
         self.folder = folder
         self.seconds = seconds
         self.copy_bytes = copy_bytes
+        self.runs = 0
         self.a, self.b = bed.hosts
-        self.seed = 0
         self.b.start("iperf3", "--server", "--port", IPERF_PORT, stdout=subprocess.DEVNULL,
                      stderr=subprocess.DEVNULL)
 
@@ -87,13 +86,13 @@ class Load:
         return self.bed.status(self.build / "cli/inactl")
 
     def start_ranks(self, seconds, report=None):
-        self.seed += 1
+        self.runs += 1
         ranks = []
         for rank, host in enumerate(self.bed.hosts):
             url = f"udp:{self.bed.switch_ip}?control={self.bed.socket}&port={self.bed.port(rank)}"
             environment = os.environ | {"INA_RANK": str(rank), "INA_WORLD_SIZE": "2"}
             ranks.append(host.start(
-                self.build / "bench/ina-perf", "--url", url, "--job", f"share-{self.seed}",
+                self.build / "bench/ina-perf", "--url", url, "--job", f"share-{self.runs}",
                 "--sizes", SUM_BYTES, "--seconds-per-size", seconds, "--timeout", "60s",
                 *(["--json", report] if report and rank == 0 else []), env=environment,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -110,7 +109,7 @@ class Load:
     # Each returns its figures.
 
     def allreduce(self):
-        report = self.folder / f"perf-{self.seed}.json"
+        report = self.folder / f"perf-{self.runs}.json"
         for process in self.start_ranks(self.seconds, report):
             output = process.communicate(timeout=DEADLINE_S)[0]
             if process.returncode != 0:
@@ -138,14 +137,12 @@ class Load:
                 "max_us": max(times), "sent": count, "lost": count - len(times)}
 
     def copy(self):
-        self.seed += 1
         receiver = self.b.python(COPY_RECEIVE, COPY_PORT)
         receiver.stdout.readline()
-        self.a.run(sys.executable, "-c", COPY_SEND, self.b.ip, COPY_PORT, self.seed,
-                   self.copy_bytes, timeout=DEADLINE_S)
+        sent = self.a.run(sys.executable, "-c", COPY_SEND, self.b.ip, COPY_PORT, self.copy_bytes,
+                          timeout=DEADLINE_S).strip()
         received, seconds, digest = receiver.communicate(timeout=DEADLINE_S)[0].split()
-        data = random.Random(self.seed).randbytes(self.copy_bytes)
-        if (int(received), digest) != (len(data), hashlib.sha256(data).hexdigest()):
+        if (int(received), digest) != (self.copy_bytes, sent):
             raise BenchError(f"the copy is not what was sent: {received} bytes, {digest}")
         return {"GBps": self.copy_bytes / float(seconds) / 1e9, "bytes": self.copy_bytes}
 
