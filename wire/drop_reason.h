@@ -41,6 +41,7 @@
   /* lanes */                                                                         \
   X(kHandOverFull, "handover_full", "the ring to the lane that it was for is full")   \
   /* bridge: not for the switch, and not to be passed on */                           \
+  X(kAsked, "asked", "more ARP and ICMP echo than the port answers in a second")      \
   X(kVlan, "vlan", "VLAN that the port is no member of")                              \
   X(kBadMac, "bad_mac", "source address is a group's, zero, or the switch's own")     \
   X(kForeignSource, "foreign_source",                                                 \

@@ -9,11 +9,15 @@
 #include <cstring>
 #include <utility>
 
+#include "common/clock.h"
 #include "io/ethdev/neighbour.h"
 #include "wire/group.h"
 
 namespace ina::io {
 namespace {
+
+constexpr Nanos kAnswerEveryNs = 1'000'000;  ///< ARP and ICMP echo
+constexpr Nanos kAnswersAtOnce = 100;
 
 std::byte* data_of(rte_mbuf* buffer) {
   return rte_pktmbuf_mtod(buffer, std::byte*);
@@ -355,7 +359,8 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
   if (reason == DropReason::kNotIna && buffer->data_len >= wire::kEthernetBytes &&
       !guard_.allows(bytes_of(buffer)))
     reason = DropReason::kForeignSource;
-  if (reason != DropReason::kNotIna || !answer(place, to)) counters_.drops.add(reason);
+  if (reason == DropReason::kNotIna && answer(place, to, reason)) return false;
+  counters_.drops.add(reason);
   return false;
 }
 
@@ -439,13 +444,19 @@ size_t EthdevPort::accept_tagged(std::span<RxPacket> burst) {
   return filled;
 }
 
-/// If it asks for what neighbours answer.
-bool EthdevPort::answer(size_t place, const SwitchAddress& as) {
+/// If it asks for what neighbours answer, and not too often. Otherwise `reason` says why not.
+bool EthdevPort::answer(size_t place, const SwitchAddress& as, DropReason& reason) {
   const std::span<std::byte> frame = bytes_of(held_[place]);
   if (frame.size() < wire::kEthernetBytes) return false;
   bridge::Addresses asker = bridge::addresses_of(frame);
   asker.vlan = as.vlan;
   if (!answer_in_place(frame, {.mac = own_.mac, .ip = as.ip})) return false;
+  const Nanos now = now_ns();
+  if (next_answer_ > now + kAnswersAtOnce * kAnswerEveryNs) {
+    reason = DropReason::kAsked;
+    return false;
+  }
+  next_answer_ = std::max(next_answer_, now) + kAnswerEveryNs;
   rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
   forget_receipt(buffer);
   tag(buffer, as.vlan);

@@ -148,7 +148,7 @@ class alignas(64) EthdevPort {
              DropReason& reason) const;
   bool accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet);
   size_t accept_tagged(std::span<RxPacket> burst);
-  bool answer(size_t place, const SwitchAddress& as);
+  bool answer(size_t place, const SwitchAddress& as, DropReason& reason);
   bool send(const Endpoint& worker, const wire::Address& to, const wire::Message& message,
             std::span<const std::byte> payload);
   bool append_payload(rte_mbuf* head, std::span<const std::byte> payload);
@@ -167,6 +167,8 @@ class alignas(64) EthdevPort {
   uint16_t lane_;
   uint32_t message_header_bytes_;  ///< of a message as it is queued
   bridge::SourceGuard guard_;
+  Nanos next_answer_ =
+      0;  ///< to what neighbours ask; it may be ahead of time by what may come at once
   EndpointTable endpoints_;
   PortCounters counters_;
   EthdevCounters ethdev_counters_;

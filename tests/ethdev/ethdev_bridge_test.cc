@@ -269,6 +269,16 @@ TEST_F(EthdevBridgeTest, WhatThePortCannotCarryIsLostThere) {
   EXPECT_EQ(out(2), (std::vector<Bytes>{frame(kBroadcast, kA), longest}));
 }
 
+TEST_F(EthdevBridgeTest, WhoeverAsksTooOftenGetsNoAnswer) {
+  constexpr uint64_t kQuestions = 3000;
+  const std::vector<Bytes> questions(kQuestions, arp_request(kWorkers[0], kSwitch.ip));
+  open({{questions, {}, {}}});
+  run();
+  EXPECT_GE(counters(0).answered, 100u);
+  EXPECT_GT(drops(0, DropReason::kAsked), 0u);
+  EXPECT_EQ(counters(0).answered + drops(0, DropReason::kAsked), kQuestions);
+}
+
 TEST_F(EthdevBridgeTest, RandomFramesHaveOneFateToo) {
   std::array<std::vector<Bytes>, kPorts> in;
   uint32_t state = 1;
