@@ -64,6 +64,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.results_end = spec.start;
   job.park_next = number_of(spec.start);
   job.present = true;
+  parking_ += spec.park_after != 0;
   reserved_ += spec.quota.floor;
 }
 
@@ -71,6 +72,7 @@ void Aggregator::remove_job(JobIndex index) {
   if (!jobs_[index].present) return;
   sweep(index);
   reserved_ -= jobs_[index].spec.quota.floor;
+  parking_ -= jobs_[index].spec.park_after != 0;
   jobs_[index] = Job{};
 }
 
@@ -86,7 +88,14 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
   if (job.spec.parked_at) {
     std::fill_n(job.spec.parked_at, words, 0);
     job.parked_load = {};
+    job.counters.parked_now = 0;
   }
+  job.late = 0;
+}
+
+void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
+  Bitmap& parkers = jobs_[index].spec.parkers;
+  parkers = can ? parkers | bit_of(rank) : parkers & ~bit_of(rank);
 }
 
 void Aggregator::add_result_buffer(JobIndex index, const ResultBuffer& buffer) {
@@ -244,7 +253,7 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
   else
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
   if (job.spec.park_after != 0) [[unlikely]]
-    park_left_behind(job, verdict);
+    park_left_behind(job, packet.job, now, verdict);
 }
 
 /// What workers and their fallback tell each other.
@@ -471,6 +480,7 @@ void Aggregator::absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
 void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet,
                                 Verdict& verdict) {
   slot.bits |= bit_of(packet.rank);
+  job.late &= ~bit_of(packet.rank);
   ++counters_.absorbed;
   ++job.counters.absorbed;
   counters_.absorbed_bytes += packet.payload_bytes;
@@ -568,41 +578,71 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
 /// SA-ATP's straggler help, reconstructed: leaders must not wait, with slots and windows full, for
 /// who is slow. At most one fragment a packet, and a few that need nothing: a packet that begins a
 /// fragment leaves one more behind, so this keeps up.
-void Aggregator::park_left_behind(Job& job, Verdict& verdict) {
+void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict) {
   constexpr int kLooks = 4;
   if (verdict.emissions != 0) return;  // no room for two more
   for (int look = 0; look < kLooks; ++look) {
     const Seq seq{job.park_next * shape_.lanes + shape_.lane};
     if (seq + job.spec.park_after >= job.top_end) return;
-    ++job.park_next;
     Slot* const slot = find_slot(job, seq);
-    if (!slot || slot->state != SlotState::kFilling) continue;
-    const Bitmap holders = slot->bits;
-    const JobIndex index = slot->job;
-    const auto parker = parker_for(job, *slot);
-    ++counters_.parked;
-    leave_as_part(*slot, verdict);
-    if (parker) {
-      Emission& park = verdict.emission[0];
-      park.to = Emission::To::kWorker;
-      park.worker = *parker;
-      park.message.type = Type::kPark;
-      parked_at(job, number_of(seq)) = static_cast<uint8_t>(1 + value(*parker));
-      ++job.parked_load[value(*parker)];
+    if (slot && slot->state == SlotState::kFilling) {
+      const Bitmap missing = job.full & ~(slot->bits | slot->base);
+      const bool expected = (missing & ~job.late) == 0;
+      if (!expected && now - slot->first_arrival < job.spec.park_patience) return;
+      job.late |= missing;
+      ++job.park_next;
+      return park(job, *slot, verdict);
     }
+    ++job.park_next;
+    // It has no slot, so what has come of it is at the fallback already.
+    const Bitmap holders = seen(job, number_of(seq));
+    if (holders == 0 || holders == job.full) continue;
     emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
     return;
   }
 }
 
+void Aggregator::park(Job& job, Slot& slot, Verdict& verdict) {
+  const Seq seq = slot.seq;
+  const Bitmap holders = slot.bits;
+  const JobIndex index = slot.job;
+  const auto parker = parker_for(job, slot);
+  ++counters_.parked;
+  ++job.counters.parked;
+  leave_as_part(slot, verdict);
+  if (parker) {
+    Emission& park = verdict.emission[0];
+    park.to = Emission::To::kWorker;
+    park.worker = *parker;
+    park.message.type = Type::kPark;
+    ++job.parked_load[value(*parker)];
+  }
+  if (job.spec.parked_at) {
+    parked_at(job, number_of(seq)) =
+        parker ? static_cast<uint8_t>(1 + value(*parker)) : JobSpec::kParkedHome;
+    job.counters.parked_now_peak =
+        std::max(job.counters.parked_now_peak, ++job.counters.parked_now);
+  }
+  emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
+}
+
+bool Aggregator::park_overdue(JobIndex index, Nanos now, Verdict& verdict) {
+  verdict.emissions = 0;
+  verdict.fate = Verdict::Fate::kAbsorbed;
+  Job& job = jobs_[index];
+  if (!job.present || job.aborted || job.spec.park_after == 0) return false;
+  park_left_behind(job, index, now, verdict);
+  return verdict.emissions != 0;
+}
+
 /// The least loaded of the workers that have contributed, if nothing of the fragment has left yet:
 /// a parked sum must be the only one that can become complete.
 std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) const {
-  if (!job.spec.parked_at || slot.target != 0)
-    return std::nullopt;  // who keeps it cannot write there
+  if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0)
+    return std::nullopt;  // who keeps it cannot write where results are wanted
   if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
   std::optional<Rank> least;
-  for (Bitmap left = slot.bits; left != 0; left &= left - 1) {
+  for (Bitmap left = slot.bits & job.spec.parkers; left != 0; left &= left - 1) {
     const auto rank = static_cast<uint8_t>(std::countr_zero(left));
     if (job.parked_load[rank] < job.spec.park_room &&
         (!least || job.parked_load[rank] < job.parked_load[value(*least)]))
@@ -621,12 +661,16 @@ void Aggregator::pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, V
     part.worker = Rank{static_cast<uint8_t>(at - 1)};
     part.message.origin = wire::Origin::kParker;
   }
-  emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+  // The last one gets its place back with the result: it must not be faster than who keeps the sum.
+  if (seen(job, number_of(seq)) != job.full)
+    emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
 
 void Aggregator::unpark(Job& job, uint64_t number) {
   uint8_t& at = parked_at(job, number);
-  if (at != 0 && (at & JobSpec::kParkedHome) == 0) --job.parked_load[at - 1];
+  if (at == 0) return;
+  if ((at & JobSpec::kParkedHome) == 0) --job.parked_load[at - 1];
+  --job.counters.parked_now;
   at = 0;
 }
 
@@ -838,8 +882,9 @@ void Aggregator::give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::O
   const bool there = packet.message.target != 0 && place_once(job, seq);
   if (packet.payload_bytes != 0 && !there)
     std::memcpy(result, packet.payload, packet.payload_bytes);
-  ++(origin == wire::Origin::kParker ? counters_.parker_results : counters_.fallback_results);
-  if (origin == wire::Origin::kFallback) ++job.counters.fallback_results;
+  const bool parked = origin == wire::Origin::kParker;
+  ++(parked ? counters_.parker_results : counters_.fallback_results);
+  ++(parked ? job.counters.parker_results : job.counters.fallback_results);
   verdict.fate = Verdict::Fate::kForwarded;
   Emission& emission = add_emission(verdict, Emission::To::kAll, packet.job);
   emission.message = packet.message;

@@ -48,10 +48,15 @@ struct JobSpec {
   /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
   /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
   uint32_t park_after = 0;
-  /// Instead of the fallback, a leading worker keeps what is parked: ring of seen_words() zeros, by
-  /// whom (1 + rank, and kParkedHome). nullptr: the fallback.
+  /// That must have waited so long for a worker that was not late before. Whoever is merely waiting
+  /// for its turn on a busy core needs no help.
+  Nanos park_patience = 0;
+  /// Ring of seen_words() zeros: by whom a fragment is kept (1 + rank, or kParkedHome). Without it
+  /// the fallback keeps all.
   uint8_t* parked_at = nullptr;
-  uint32_t park_room = 0;  ///< fragments that a worker keeps of this lane
+  /// Instead of the fallback, a leading worker keeps what is parked: fragments of this lane.
+  uint32_t park_room = 0;
+  Bitmap parkers = ~Bitmap{0};  ///< workers that can do that
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -63,7 +68,7 @@ struct JobSpec {
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
 
-  /// In `parked_at`: the worker has passed it on to the fallback, where all else goes, too.
+  /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;
 
   static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
@@ -149,6 +154,10 @@ struct JobCounters {
   uint64_t preempted = 0;  ///< slots lost to others or to its own more urgent fragments
   uint64_t results = 0;
   uint64_t fallback_results = 0;
+  uint64_t parked = 0;
+  uint64_t parked_now = 0;  ///< this and the peak need JobSpec::parked_at
+  uint64_t parked_now_peak = 0;
+  uint64_t parker_results = 0;
 };
 
 /// The oldest fragment that waits, and for whom.
@@ -178,6 +187,14 @@ class Aggregator {
   /// The job goes on in another epoch, with another instance of its fallback: sweeps its slots and
   /// forgets what it has seen. A spill fallback is replaced by `spill`.
   void new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback* spill);
+
+  /// Whether the worker can keep parked sums.
+  void set_parker(JobIndex index, Rank rank, bool can);
+  /// Whether any job has straggler help.
+  bool parking() const { return parking_ != 0; }
+  /// For when nobody sends, because everybody waits for a straggler: parks one fragment that is
+  /// left behind. False: there is none.
+  bool park_overdue(JobIndex index, Nanos now, Verdict& verdict);
 
   /// A job that is present has at most kMaxResultBuffers; their units do not overlap.
   void add_result_buffer(JobIndex index, const ResultBuffer& buffer);
@@ -215,7 +232,8 @@ class Aggregator {
     Bitmap full = 0;
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
-    Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
+    Bitmap late = 0;  ///< workers for which fragments were parked, and which are not back yet
+    Seq top_end;      ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
     uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
@@ -276,7 +294,8 @@ class Aggregator {
   void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
-  void park_left_behind(Job& job, Verdict& verdict);
+  void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
+  void park(Job& job, Slot& slot, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
   void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void unpark(Job& job, uint64_t number);
@@ -350,6 +369,7 @@ class Aggregator {
   std::vector<Lookup> lookups_;       ///< of the burst at hand
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
   uint32_t next_spare_ = 0;
+  uint32_t parking_ = 0;   ///< jobs with straggler help
   uint64_t reserved_ = 0;  ///< slots that jobs below their floors are still entitled to
   std::vector<Job> jobs_;
   Verdict scratch_;

@@ -56,6 +56,32 @@ void serve_spill(Aggregator& aggregator, JobIndex job, Verdict& scratch, Send&& 
   }
 }
 
+/// Carries out what the fallback that `verdict` gave something to has to say in turn.
+template <class Send>
+void serve_spills(Aggregator& aggregator, const Verdict& verdict, Send&& send) {
+  for (const Emission& emission : verdict.to_send()) {
+    if (emission.to != Emission::To::kFallback) continue;
+    const Fallback* const spill = aggregator.spec(emission.job).spill;
+    if (spill && spill->has_output())
+      serve_spill(aggregator, emission.job, aggregator.scratch(), send);
+  }
+}
+
+/// Parks what is left behind, `most` fragments of each job. Now and then: packets do the same.
+/// Returns how many there were.
+template <class Send>
+size_t park_overdue(Aggregator& aggregator, Verdict& verdict, size_t most, Nanos now, Send&& send) {
+  size_t parked = 0;
+  for (uint32_t i = 0; i < aggregator.shape().max_jobs; ++i) {
+    const auto job = static_cast<JobIndex>(i);
+    for (size_t n = 0; n < most && aggregator.park_overdue(job, now, verdict); ++n, ++parked) {
+      carry_out(aggregator, verdict, Rank{}, send);
+      serve_spills(aggregator, verdict, send);
+    }
+  }
+  return parked;
+}
+
 /// `packets` and `verdicts` are scratch space of one burst. `mismatch(packet, verdict)` hears of
 /// workers that disagree. Returns the number of packets handled.
 template <io::SwitchPort Port, class Send, class Mismatch>
@@ -74,11 +100,7 @@ size_t serve(Port& port, Aggregator& aggregator, std::span<io::RxPacket> packets
     }
     // After all verdicts of the burst: what the fallback says may free and fill slots, and with
     // them rows that an earlier verdict still had to send.
-    for (size_t i = 0; to_fallback && i < count; ++i)
-      for (const Emission& emission : verdicts[i].to_send())
-        if (emission.to == Emission::To::kFallback && aggregator.spec(emission.job).spill &&
-            aggregator.spec(emission.job).spill->has_output())
-          serve_spill(aggregator, emission.job, aggregator.scratch(), send);
+    for (size_t i = 0; to_fallback && i < count; ++i) serve_spills(aggregator, verdicts[i], send);
   }
   // Also after an empty burst: descriptors that were dropped must be given back too.
   port.rx_release();

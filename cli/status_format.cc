@@ -171,6 +171,7 @@ std::string aggregator_text(const Json& status) {
       {"parts", "partial sums to the fallback"},
       {"bypassed", "that found no slot"},
       {"fallback_results", "results of the fallback"},
+      {"parked", "parked"},
       {"reminders", "reminders"}};
   std::string shared;
   for (const auto& [key, what] : kShared)
@@ -244,7 +245,10 @@ std::string slots_text(const Json& job) {
   const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
                                          with_separators(number(job, "slots_ceiling")));
   if (!child(job, "slots_held").is_number()) return bounds;
-  return fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
+  std::string out = fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
+  if (child(job, "parked_now").is_number())
+    out += fmt::format(", {} parked", with_separators(number(job, "parked_now")));
+  return out;
 }
 
 std::string jobs_text(const Json& status) {

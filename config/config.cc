@@ -384,11 +384,32 @@ class Loader {
     check_order({"recovery", "rto_min", static_cast<uint64_t>(config_.recovery.rto_min_us)},
                 {"recovery", "rto_max", static_cast<uint64_t>(config_.recovery.rto_max_us)},
                 Show::kMicroseconds);
+    check_straggler();
     for (size_t i = 0; i < given_ports_.size(); ++i)
       if (is_ethdev(i)) check_ethdev(i);
     check_tenants();
     check_control();
     check_admin();
+  }
+
+  void check_straggler() {
+    const auto help = source(given_["straggler"], "help");
+    const auto policy = source(given_["aggregator"], "policy");
+    const auto home = source(given_["fallback"], "home");
+    if (!help || !policy || !home || config_.straggler.help == Help::kOff) return;
+    if (config_.aggregator.policy == Policy::kStatic)
+      report(help->place,
+             fmt::format("straggler.help: {} does not go with aggregator.policy: static{}, whose "
+                         "slots wait for everybody; set aggregator.policy: esa or fcfs, or "
+                         "straggler.help: off",
+                         name(config_.straggler.help), policy->remark()));
+    if (config_.straggler.help == Help::kSpill && config_.fallback.home != Home::kSpill)
+      report(help->place,
+             fmt::format("straggler.help: spill needs fallback.home: spill, not {}{}; set it, or "
+                         "straggler.help: fallback",
+                         name(config_.fallback.home), home->remark()));
+    check_order({"jobs", "window_bytes", config_.jobs.window_bytes},
+                {"straggler", "run_ahead", config_.straggler.run_ahead_bytes}, Show::kCount);
   }
 
   /// Whoever reaches the port may join: that must be said.

@@ -15,6 +15,7 @@ namespace ina::config {
 
 enum class Policy : uint8_t { kStatic, kFcfs, kEsa };
 enum class Decay : uint8_t { kPreemption, kTime, kNone };
+enum class Help : uint8_t { kOff, kLeader, kFallback, kSpill };
 enum class Home : uint8_t { kWorkers, kDedicated, kSpill };
 enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
 enum class Huge : uint8_t { kAuto, kYes, kNo };
@@ -26,6 +27,8 @@ enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritic
 /// Names as they stand in the file, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 3> kPolicyNames = {"static", "fcfs", "esa"};
 inline constexpr std::array<std::string_view, 3> kDecayNames = {"preemption", "time", "none"};
+inline constexpr std::array<std::string_view, 4> kHelpNames = {"off", "leader", "fallback",
+                                                               "spill"};
 inline constexpr std::array<std::string_view, 3> kHomeNames = {"workers", "dedicated", "spill"};
 inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "yield", "backoff",
                                                                "interrupt"};
@@ -42,6 +45,9 @@ constexpr std::string_view name(Policy v) {
 }
 constexpr std::string_view name(Decay v) {
   return kDecayNames[static_cast<size_t>(v)];
+}
+constexpr std::string_view name(Help v) {
+  return kHelpNames[static_cast<size_t>(v)];
 }
 constexpr std::string_view name(Home v) {
   return kHomeNames[static_cast<size_t>(v)];
@@ -104,6 +110,15 @@ struct CongestionConfig {
   bool ecn = true;
   bool aggregator_window = false;
   bool operator==(const CongestionConfig&) const = default;
+};
+
+/// What becomes of fragments that wait for a slow worker.
+struct StragglerConfig {
+  Help help = Help::kOff;
+  uint64_t run_ahead_bytes = 16ull << 20;
+  uint64_t park_bytes = 16ull << 20;
+  int64_t patience_us = 20'000;
+  bool operator==(const StragglerConfig&) const = default;
 };
 
 /// What each job gets.
@@ -234,6 +249,7 @@ struct Config {
   FallbackConfig fallback;
   RecoveryConfig recovery;
   CongestionConfig congestion;
+  StragglerConfig straggler;
   JobsConfig jobs;
   SwitchConfig switchd;  ///< section "switch"
   BridgeConfig bridge;

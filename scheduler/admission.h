@@ -21,6 +21,9 @@ struct Grant {
   uint32_t ceiling_per_lane = 0;  ///< most slots it may hold; shared slots
   uint8_t priority_max = 255;     ///< what its workers claim is clamped to it
   uint64_t memory_bytes = 0;      ///< taken so far
+  // Straggler help, over all lanes, in fragments.
+  uint32_t in_switch = 0;  ///< of each worker at once; 0: the window, and no help
+  uint32_t park_room = 0;  ///< that each worker keeps; 0: the fallback does
 };
 
 /// Gives out ranges of slots, first fit. All lanes have the same layout, so one map serves them

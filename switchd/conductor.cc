@@ -586,6 +586,7 @@ Result<uint32_t> Conductor::frame_port_of(const std::string& name, const wire::M
 std::optional<Conductor::Transport> Conductor::transport_of(Client& client, const Json& body) {
   const std::string kind = body.at("transport").get<std::string>();
   Transport transport;
+  transport.parks = body.value("parks", false);
   if (kind == "shm" && client.peer.remote) {
     refuse(client, INA_ERR_UNSUPPORTED,
            "the shm transport needs the switch's unix socket: no descriptors pass over TCP");
@@ -740,6 +741,7 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
     }
   }
   worker.client = &client;
+  worker.parks = transport.parks;
   client.account = job.owner();
   client.job = &job;
   client.rank = rank;
@@ -794,6 +796,7 @@ Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
                  command.session = worker.session.get();
                  command.frame_port = worker.frame_port;
                  command.multicast = worker.multicast;
+                 command.parks = worker.parks;
                  command.spec.id = job.id;
                  command.job_key = job.key;
                  if (worker.address) command.address = *worker.address;

@@ -49,6 +49,11 @@ struct ConductorConfig {
   std::string policy = "static";
   Home home = Home::kWorkers;
   uint64_t window_bytes = 4ull << 20;
+  /// Straggler help: bytes that a worker may run ahead; window_bytes bounds what it has in the
+  /// switch. 0: none.
+  uint64_t run_ahead_bytes = 0;
+  uint64_t park_bytes = 0;  ///< that each worker keeps; 0: the fallback does
+  Nanos park_patience_ns = 0;
   uint32_t slots_floor = 0;    ///< of each job, of the whole array; shared slots only
   uint32_t slots_ceiling = 0;  ///< 0: all
   uint8_t priority_max = 255;
@@ -67,6 +72,7 @@ struct ConductorConfig {
 
   /// Policy static gives each job slots of its own, the others share all slots among the jobs.
   bool fixed_slots() const { return policy == "static"; }
+  bool helps() const { return run_ahead_bytes != 0 && !fixed_slots(); }
 };
 
 class Conductor {
@@ -129,6 +135,8 @@ class Conductor {
   Result<void> take_memory(Job& job);
   void give_back_resources(Job& job);
   void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec);
+  void grant_help(scheduler::Grant& grant, uint64_t in_switch) const;
+  void fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
   aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
   void add_rules(const Job& job, Json& joined) const;
   void on_attach(Client& client, control::Received& received);

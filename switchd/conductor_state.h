@@ -49,6 +49,7 @@ struct Conductor::Transport {
   uint32_t frame_port = 0;
   std::optional<wire::Address> address;  ///< on an Ethernet port
   bool multicast = false;                ///< results by the job's group
+  bool parks = false;                    ///< keeps sums for the switch while somebody is slow
 };
 
 struct Conductor::Job {
@@ -63,6 +64,7 @@ struct Conductor::Job {
     bool takes_buffers = false;
     std::optional<wire::TagKeys> tag_keys;  ///< on an Ethernet port, if frames carry tags
     bool multicast = false;
+    bool parks = false;
     bool attached = false;
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
@@ -88,6 +90,7 @@ struct Conductor::Job {
   uint32_t instance = 0;                      ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< likewise
+  std::vector<std::vector<uint8_t>> parked;   ///< likewise; straggler help only
   std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;

@@ -82,6 +82,7 @@ struct LaneCommand {
   wire::Address address;                      // kAttachFrame, kFindStation
   bridge::VlanId vlan = 0;                    // kFindStation
   bool multicast = false;                     // kAttachFrame: results come to its group
+  bool parks = false;                         // kAttachShm, kAttachFrame: keeps parked sums
   uint64_t job_key = 0;                       // kAttachFrame
   std::optional<wire::TagKeys> tag_keys;      // kAttachFrame
   uint32_t number = 0;                        // kSetRegistered
@@ -229,6 +230,7 @@ class Lane {
     size_t handled = poll_port(shm_, now, config_.burst);
     bool moved = false;
     if (!frame_ports_.empty()) handled += poll_frame_ports(now, moved);
+    if (aggregator_.parking() && now >= next_parking_) handled += park_overdue(now);
     counters_.packets += handled;
     if (handled == 0 && !moved) return false;
     ++counters_.busy_polls;
@@ -238,6 +240,8 @@ class Lane {
  private:
   /// A burst of last contributions of a few workers is no longer than others; one of 64 would be.
   static constexpr uint64_t kMostSendsPerPacket = 4;
+  /// How often to look for fragments left behind when no packet does.
+  static constexpr Nanos kParkingPauseNs = 5'000'000;
 
   /// Where a worker is to be found.
   struct Member {
@@ -294,6 +298,21 @@ class Lane {
       moved |= port->take_moved();
     }
     return handled;
+  }
+
+  /// Straggler help where nobody sends, because all wait for one.
+  size_t park_overdue(Nanos now) {
+    next_parking_ = now + kParkingPauseNs;
+    const size_t parked = aggregator::park_overdue(
+        aggregator_, verdicts_.front(), config_.burst, now,
+        [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+          send(jobs_[job].member[value(rank)], emission);
+        });
+    if (parked != 0) {
+      next_parking_ = now;
+      flush();
+    }
+    return parked;
   }
 
   void report(aggregator::JobIndex job, Bitmap first_ranks, const wire::Signature& first,
@@ -429,10 +448,13 @@ class Lane {
   }
 
   void attach(LaneCommand& command, FramePort* port, const Result<io::EndpointIndex>& endpoint) {
-    if (endpoint)
-      jobs_[command.job].member[value(command.rank)] = {true, port, *endpoint};
-    else
+    if (!endpoint) {
       command.error = endpoint.error().text;
+      return;
+    }
+    jobs_[command.job].member[value(command.rank)] = {true, port, *endpoint};
+    if (command.rank != kFallbackRank)
+      aggregator_.set_parker(command.job, command.rank, command.parks);
   }
 
   void detach(aggregator::JobIndex job, uint32_t rank) {
@@ -450,6 +472,8 @@ class Lane {
     // An Ethernet port is polled: nothing wakes a sleeper when a frame arrives.
     const bool polled = !frame_ports_.empty();
     if (polled) timeout_ns = std::min<Nanos>(timeout_ns, 50'000);
+    if (aggregator_.counters().slots_used != 0 && aggregator_.parking())
+      timeout_ns = std::min(timeout_ns, kParkingPauseNs);
     if (shm_.prepare_sleep() && !link_.has_command()) {
       ++counters_.sleeps;
       if (polled) {
@@ -476,6 +500,7 @@ class Lane {
   std::vector<io::RxPacket> packets_;
   std::vector<aggregator::Verdict> verdicts_;
   LaneCounters counters_;
+  Nanos next_parking_ = 0;
   bool stopped_ = false;
 };
 

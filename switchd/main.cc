@@ -186,6 +186,11 @@ ConductorConfig conductor_config(const config::Config& config,
   c.policy = std::string(name(config.aggregator.policy));
   c.home = static_cast<Home>(config.fallback.home);
   c.window_bytes = config.jobs.window_bytes;
+  c.park_patience_ns = config.straggler.patience_us * 1000;
+  if (config.straggler.help != config::Help::kOff) {
+    c.run_ahead_bytes = config.straggler.run_ahead_bytes;
+    if (config.straggler.help == config::Help::kLeader) c.park_bytes = config.straggler.park_bytes;
+  }
   c.slots_floor = config.jobs.slots_floor;
   c.slots_ceiling = config.jobs.slots_ceiling;
   c.priority_max = static_cast<uint8_t>(config.jobs.priority_max);

@@ -166,6 +166,8 @@ void Conductor::save(const Job& job) {
                                  .floor_per_lane = job.grant.floor_per_lane,
                                  .ceiling_per_lane = job.grant.ceiling_per_lane,
                                  .priority_max = job.grant.priority_max,
+                                 .in_switch = job.grant.in_switch,
+                                 .park_room = job.grant.park_room,
                                  .ticket = job.ticket,
                                  .reserved_until = reserved_until_s(job.reserved_until)});
   if (!saved) spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);

@@ -9,11 +9,14 @@ namespace ina::switchd {
 
 namespace {
 
-io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_bytes) {
+io::shm::Geometry geometry_for(const scheduler::Grant& grant, uint32_t lanes, uint32_t slot_bytes) {
   // Payload rows that a worker runs through again and again should stay in its cache; its window
   // may be much larger.
   constexpr uint32_t kTxBytes = 1 << 20;
   constexpr uint32_t kLeastTxRows = 64;
+  // What is parked at a worker comes as fast as others catch up.
+  constexpr uint32_t kParkBytes = 4 << 20;
+  const uint32_t window = grant.window;
   io::shm::Geometry geometry;
   geometry.lanes = lanes;
   geometry.tx_depth = std::min(std::bit_ceil(window / lanes),
@@ -23,6 +26,9 @@ io::shm::Geometry geometry_for(uint32_t window, uint32_t lanes, uint32_t slot_by
   geometry.slot_bytes = slot_bytes;
   geometry.result_rows = 2 * window;
   geometry.side_rows = io::shm::side_rows_for(geometry.rx_depth);
+  if (grant.park_room != 0)
+    geometry.side_rows =
+        std::clamp(kParkBytes / std::bit_ceil(slot_bytes), geometry.side_rows, geometry.rx_depth);
   return geometry;
 }
 
@@ -37,11 +43,26 @@ Result<void> Conductor::take_resources(Job& job, scheduler::JobRequest request,
       window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
   request.tenant = job.owner();
   request.workers = job.workers;
-  request.window = std::max<uint64_t>(1, wanted / config_.slot_bytes);
+  const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.slot_bytes);
+  request.window = config_.helps()
+                       ? std::max(in_switch, config_.run_ahead_bytes / config_.slot_bytes)
+                       : in_switch;
   auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
+  if (config_.helps()) grant_help(job.grant, in_switch);
   return take_memory(job);
+}
+
+/// `in_switch`: fragments that each worker would have in the switch at once. More than the job may
+/// have slots would only pass them by.
+void Conductor::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  const uint64_t slots = uint64_t{grant.ceiling_per_lane} * lanes;
+  grant.in_switch = std::max<uint32_t>(
+      2 * lanes, static_cast<uint32_t>(std::min({in_switch, slots, uint64_t{grant.window}})));
+  const uint64_t room = std::min<uint64_t>(config_.park_bytes / config_.slot_bytes, grant.window);
+  grant.park_room = static_cast<uint32_t>(room / lanes) * lanes;  // each lane has its share
 }
 
 /// What a job had that ran when the last switch ended: the regions' sizes follow from its window.
@@ -56,19 +77,24 @@ Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
                      : admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
+  if (!config_.fixed_slots()) {  // as its workers were told
+    job.grant.in_switch = saved.in_switch;
+    job.grant.park_room = saved.park_room;
+  }
   return take_memory(job);
 }
 
 /// The memory of a job whose slots are taken; gives them back if there is none.
 Result<void> Conductor::take_memory(Job& job) {
   const auto lanes = static_cast<uint32_t>(lanes_.size());
-  job.geometry = geometry_for(job.grant.window, lanes, config_.slot_bytes);
+  job.geometry = geometry_for(job.grant, lanes, config_.slot_bytes);
   const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes);
   const size_t seen_words = config_.fixed_slots() ? 0 : ring;
+  const size_t parked_words = job.grant.in_switch == 0 ? 0 : ring;
   const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
   uint64_t bytes = io::shm::result_region_bytes(job.geometry) +
                    endpoints * io::shm::SwitchLayout(job.geometry).bytes +
-                   (seen_words * sizeof(Bitmap) + ring * sizeof(uint64_t)) * lanes;
+                   (seen_words * sizeof(Bitmap) + ring * sizeof(uint64_t) + parked_words) * lanes;
   if (config_.home == Home::kSpill)
     bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   if (auto taken = admission_.take_memory(job.owner(), job.grant, bytes); !taken) {
@@ -77,6 +103,7 @@ Result<void> Conductor::take_memory(Job& job) {
   }
   job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
   job.placed.assign(lanes, std::vector<uint64_t>(ring));
+  job.parked.assign(lanes, std::vector<uint8_t>(parked_words));
   return {};
 }
 
@@ -121,11 +148,22 @@ void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpe
     spec.seen = job.seen[lane].data();
     spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
   }
+  if (job.grant.in_switch != 0) fill_help(job, lane, spec);
   if (config_.home != Home::kSpill) return;
   job.spill.resize(job.geometry.lanes);
   job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
   spec.spill = job.spill[lane].get();
   spec.instance = job.epoch;
+}
+
+/// Half of what a worker may have in the switch waits for others, the other half goes on.
+void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
+  spec.park_after = job.grant.in_switch / 2;
+  spec.park_patience = config_.park_patience_ns;
+  std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
+  spec.parked_at = job.parked[lane].data();
+  spec.park_room = job.grant.park_room / job.geometry.lanes;
+  spec.parkers = 0;  // until they have attached
 }
 
 /// Adds to the answer to a join by which rules the worker is to play.
@@ -138,6 +176,9 @@ void Conductor::add_rules(const Job& job, Json& joined) const {
   joined["ecn"] = config_.ecn;
   joined["aggregator_window"] = config_.aggregator_window;
   joined["priority_max"] = job.grant.priority_max;
+  if (job.grant.in_switch == 0) return;
+  joined["in_switch"] = job.grant.in_switch;
+  joined["park_room"] = job.grant.park_room;
 }
 
 }  // namespace ina::switchd

@@ -77,6 +77,8 @@ Json to_json(const SavedJob& job) {
           {"floor_per_lane", job.floor_per_lane},
           {"ceiling_per_lane", job.ceiling_per_lane},
           {"priority_max", job.priority_max},
+          {"in_switch", job.in_switch},
+          {"park_room", job.park_room},
           {"ticket", job.ticket},
           {"reserved_until", job.reserved_until}};
 }
@@ -112,6 +114,10 @@ SavedJob job_of(const Json& json) {
     job.floor_per_lane = number<uint32_t>(json, "floor_per_lane", 0, UINT32_MAX);
     job.ceiling_per_lane = number<uint32_t>(json, "ceiling_per_lane", 0, UINT32_MAX);
     job.priority_max = number<uint8_t>(json, "priority_max", 1, UINT8_MAX);
+  }
+  if (json.contains("in_switch")) {
+    job.in_switch = number<uint32_t>(json, "in_switch", 0, UINT32_MAX);
+    job.park_room = number<uint32_t>(json, "park_room", 0, UINT32_MAX);
   }
   if (json.contains("ticket")) {
     job.ticket = json.at("ticket").get<std::string>();

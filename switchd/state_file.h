@@ -35,6 +35,8 @@ struct SavedJob {
   uint32_t floor_per_lane = 0;
   uint32_t ceiling_per_lane = 0;
   uint8_t priority_max = 255;
+  uint32_t in_switch = 0;      ///< straggler help: fragments of a worker in the switch; 0: none
+  uint32_t park_room = 0;      ///< and that it keeps
   std::string ticket = {};     ///< of a job that an administrator made
   int64_t reserved_until = 0;  ///< seconds since 1970 (UTC); 0: the job has begun
   bool operator==(const SavedJob&) const = default;

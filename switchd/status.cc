@@ -67,6 +67,8 @@ Conductor::Json Conductor::status_json() {
     total.bypassed += a.bypassed;
     total.bypassed_bytes += a.bypassed_bytes;
     total.fallback_results += a.fallback_results;
+    total.parked += a.parked;
+    total.parker_results += a.parker_results;
     total.preemptions += a.preemptions;
     total.parts += a.parts;
     total.part_bytes += a.part_bytes;
@@ -133,13 +135,26 @@ Conductor::Json Conductor::status_json() {
         sum.preempted += c.preempted;
         sum.results += c.results;
         sum.fallback_results += c.fallback_results;
+        sum.slots_held_peak += c.slots_held_peak;
+        sum.parked += c.parked;
+        sum.parked_now += c.parked_now;
+        sum.parked_now_peak += c.parked_now_peak;
+        sum.parker_results += c.parker_results;
       }
       jobs.back().update({{"slots_held", sum.slots_held},
+                          {"slots_held_peak", sum.slots_held_peak},
                           {"absorbed", sum.absorbed},
                           {"bypassed", sum.bypassed},
                           {"preempted", sum.preempted},
                           {"results", sum.results},
                           {"fallback_results", sum.fallback_results}});
+      if (job->grant.in_switch != 0)
+        jobs.back().update({{"in_switch", job->grant.in_switch},
+                            {"park_room", job->grant.park_room},
+                            {"parked", sum.parked},
+                            {"parked_now", sum.parked_now},
+                            {"parked_now_peak", sum.parked_now_peak},
+                            {"parker_results", sum.parker_results}});
     }
   }
   return {{"version", INA_PROJECT_VERSION},
@@ -169,6 +184,8 @@ Conductor::Json Conductor::status_json() {
             {"bypassed", total.bypassed},
             {"bypassed_bytes", total.bypassed_bytes},
             {"fallback_results", total.fallback_results},
+            {"parked", total.parked},
+            {"parker_results", total.parker_results},
             {"preemptions", total.preemptions},
             {"parts", total.parts},
             {"part_bytes", total.part_bytes},

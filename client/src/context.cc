@@ -190,6 +190,8 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.aggregator_window = body.at("aggregator_window").get<bool>();
     config.rto_min_ns = body.at("rto_min_us").get<Nanos>() * 1000;
     config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
+    config.in_switch = body.value("in_switch", uint32_t{0});  // only where stragglers get help
+    config.park_room = body.value("park_room", uint32_t{0});
     if (config.window == 0 || config.lanes == 0)
       return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
     job_id_ = body.at("job_id").get<uint32_t>();
@@ -215,6 +217,7 @@ Json Context::join_message(const char* type) const {
                   {"job", settings_.job},
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
+                  {"parks", true},
                   {"transport", frames_ ? "frame" : "shm"}};
   if (!settings_.ticket.empty())
     message["ticket"] = settings_.ticket;

@@ -308,6 +308,7 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
 
 /// Until the next question. The floor of timeout_after() is for answers that are merely late.
 Nanos Engine::timeout_of(const Fragment& fragment) const {
+  if (fragment.parked) return std::max(timeout_after(0), config_.rto_max_ns);  // it is known why
   if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
     return timeout_after(fragment.timeouts);
   return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, srtt_ + 4 * rttvar_));
@@ -385,7 +386,10 @@ void Engine::on_parked(const Message& message, Nanos now) {
 void Engine::leaves_window(Fragment& fragment, Nanos now) {
   if (fragment.parked) return;
   fragment.parked = true;
-  fragment.deadline = std::max(fragment.deadline, now + timeout_after(kPatientAfter));
+  fragment.deadline = std::max(fragment.deadline, now + timeout_of(fragment));
+  // Together with others: a look at all that has been sent is not worth it for one.
+  const Nanos together = timeout_after(0);
+  fragment.deadline += together - fragment.deadline % together;
   --in_flight_;
   ++counters_.parked;
 }
@@ -554,7 +558,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       !fragment.parked)
     sample_rtt(now - fragment.sent_at);
-  adjust_windows(message, seq);
+  adjust_windows(message, seq, fragment.parked);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
   if (!fragment.parked) --in_flight_;
 
@@ -628,7 +632,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
 }
 
 /// AIMD, at most one reduction per window.
-void Engine::adjust_windows(const Message& message, Seq seq) {
+void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   const uint64_t most = most_in_switch_;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
@@ -637,7 +641,8 @@ void Engine::adjust_windows(const Message& message, Seq seq) {
     const uint64_t more = slow_start_ ? kUnit : kUnit * kUnit / congestion_window_;
     congestion_window_ = std::min(most, congestion_window_ + more);
   }
-  if (message.flags & wire::kFlagSplit) {
+  // Of what was parked, parts must meet outside the switch.
+  if ((message.flags & wire::kFlagSplit) != 0 && !parked) {
     if (seq >= aggregator_recovery_) {
       aggregator_window_ =
           std::max(std::min(kMinAggregatorWindow, most), aggregator_window_ / 4 * 3);

@@ -260,7 +260,7 @@ class Engine {
   Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(const Fragment& fragment) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
-  void adjust_windows(const wire::Message& message, Seq seq);
+  void adjust_windows(const wire::Message& message, Seq seq, bool parked);
   void congested(Seq seq, uint64_t least);
   uint64_t least_after_loss() const;
   void look_after_overtaken(const Fragment& by, Seq seq);

@@ -20,7 +20,8 @@ class ParkTest : public PolicyTest {
     spec.home = home;
     spec.instance = kInstance;
     spec.park_after = kParkAfter;
-    if (park_room != 0) spec.parked_at = jobs_.back().parked_at.data();
+    spec.park_patience = patience_;
+    spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();
@@ -36,6 +37,8 @@ class ParkTest : public PolicyTest {
         expect_held(grad(job, rank, seq, static_cast<int32_t>(10 * seq + rank + 1)));
     return grad(job, 0, kParkAfter, 21);
   }
+
+  uint64_t parked_now(JobIndex job) const { return aggregator_->job_counters(job).parked_now; }
 
   static void expect_parked(const Emission& parked, To to, uint64_t seq, Bitmap holders = 0) {
     EXPECT_EQ(parked.to, to);
@@ -61,6 +64,7 @@ class ParkTest : public PolicyTest {
                 .values = values,
                 .origin = wire::Origin::kParker});
   }
+  Nanos patience_ = 0;
 };
 
 TEST_F(ParkTest, WhatIsLeftBehindGoesToTheFallbackAndItsWorkersAreTold) {
@@ -81,12 +85,87 @@ TEST_F(ParkTest, WhatComesLaterFollows) {
   leave_behind(job);
   const Verdict late = grad(job, 2, 0, 100);
   EXPECT_EQ(late.fate, Fate::kForwarded);
-  ASSERT_EQ(late.emissions, 2);
+  ASSERT_EQ(late.emissions, 1) << "the last one waits for the result";
   EXPECT_EQ(late.emission[0].to, To::kFallback);
   EXPECT_EQ(late.emission[0].message.flags, wire::kFlagRaw);
   EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
-  expect_parked(late.emission[1], To::kSender, 0);
   expect_drop(grad(job, 2, 0, 100), DropReason::kDuplicate);
+}
+
+TEST_F(ParkTest, WhoComesLaterButNotLastIsTold) {
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  for (uint64_t seq = 0; seq <= kParkAfter; ++seq) grad(job, 0, seq, 1);
+  const Verdict late = grad(job, 1, 0, 2);
+  ASSERT_EQ(late.emissions, 2);
+  expect_parked(late.emission[1], To::kSender, 0);
+}
+
+TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {
+  patience_ = 1000;
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  now_ = 500;
+  expect_held(leave_behind(job));
+  EXPECT_EQ(counters().parked, 0u) << "who waits for its turn is not late yet";
+  now_ = 1500;
+  EXPECT_EQ(grad(job, 1, kParkAfter, 22).emissions, 2);
+  now_ = 1501;
+  EXPECT_EQ(grad(job, 0, kParkAfter + 1, 31).emissions, 2) << "it is known to be late";
+  EXPECT_EQ(counters().parked, 2u);
+  grad(job, 2, 0, 100);
+  grad(job, 2, 1, 100);
+  EXPECT_EQ(grad(job, 2, 2, 100).fate, Fate::kAbsorbed) << "it has caught up";
+  for (uint64_t seq = 3; seq < 6; ++seq)
+    for (uint32_t rank = 0; rank < 2; ++rank) grad(job, rank, seq, 1);
+  EXPECT_EQ(counters().parked, 2u) << "patience begins anew";
+}
+
+TEST_F(ParkTest, WhenNobodySendsItIsParkedAllTheSame) {
+  patience_ = 1000;
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  EXPECT_TRUE(aggregator_->parking());
+  leave_behind(job);
+  Verdict verdict;
+  EXPECT_FALSE(aggregator_->park_overdue(job, 999, verdict));
+  ASSERT_TRUE(aggregator_->park_overdue(job, 1000, verdict));
+  ASSERT_EQ(verdict.emissions, 2);
+  expect_part(verdict.emission[0], job, 0, 0b011, {1 + 2});
+  expect_parked(verdict.emission[1], To::kHolders, 0, 0b011);
+  EXPECT_FALSE(aggregator_->park_overdue(job, 1000, verdict)) << "fragment 1 is not behind yet";
+  aggregator_->remove_job(job);
+  EXPECT_FALSE(aggregator_->parking());
+  EXPECT_FALSE(aggregator_->park_overdue(job, 1000, verdict));
+}
+
+TEST_F(ParkTest, WhatIsParkedIsCounted) {
+  start(16);
+  const JobIndex job = add_parking_job(1, Home::kDedicated);
+  for (uint64_t seq = 0; seq < 2; ++seq) grad(job, 0, seq, 1);
+  grad(job, 0, 2, 1);  // kept by rank 0
+  grad(job, 0, 3, 1);  // by the fallback: it has no more room
+  EXPECT_EQ(parked_now(job), 2u);
+  result_of_parker(job, 0, {1000});
+  EXPECT_EQ(parked_now(job), 1u);
+  say({.type = Type::kResult,
+       .job = job,
+       .rank = value(kFallbackRank),
+       .seq = 1,
+       .values = {1000},
+       .origin = wire::Origin::kFallback});
+  EXPECT_EQ(parked_now(job), 0u);
+  EXPECT_EQ(aggregator_->job_counters(job).parked_now_peak, 2u);
+  EXPECT_EQ(aggregator_->job_counters(job).parker_results, 1u);
+}
+
+TEST_F(ParkTest, OnlyWhoCanKeepsIt) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  aggregator_->set_parker(job, Rank{0}, false);
+  EXPECT_EQ(leave_behind(job).emission[0].worker, Rank{1});
+  aggregator_->set_parker(job, Rank{1}, false);
+  EXPECT_EQ(grad(job, 0, kParkAfter + 1, 31).emission[0].to, To::kFallback);
 }
 
 TEST_F(ParkTest, NothingIsParkedWithoutAStraggler) {
@@ -105,8 +184,13 @@ TEST_F(ParkTest, WhoseSlotWasTakenIsNotParked) {
   grad(job, 0, 0, 1, 10);
   grad(job, 0, 1, 1, 20);  // takes the only slot
   grad(job, 0, 2, 1, 30);
-  grad(job, 0, 3, 1, 40);
-  EXPECT_EQ(counters().preemptions, 3u);
+  EXPECT_EQ(counters().preemptions, 2u);
+  EXPECT_EQ(counters().parked, 0u);
+  Verdict verdict;
+  grad(job, 0, 3, 1, 5);  // finds no slot
+  ASSERT_TRUE(aggregator_->park_overdue(job, 0, verdict));
+  ASSERT_EQ(verdict.emissions, 1) << "the fallback has it; it takes no place in the switch";
+  expect_parked(verdict.emission[0], To::kHolders, 0, 0b001);
   EXPECT_EQ(counters().parked, 0u);
 }
 
@@ -141,7 +225,7 @@ TEST_F(ParkTest, WhatComesLaterGoesToWhoKeepsIt) {
   const JobIndex job = add_parking_job(4);
   leave_behind(job);
   const Verdict late = grad(job, 2, 0, 100);
-  ASSERT_EQ(late.emissions, 2);
+  ASSERT_EQ(late.emissions, 1);
   EXPECT_EQ(late.emission[0].to, To::kWorker);
   EXPECT_EQ(late.emission[0].worker, Rank{0});
   EXPECT_EQ(late.emission[0].message.type, Type::kPart);

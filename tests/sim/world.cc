@@ -301,10 +301,9 @@ void World::add_to_lanes(Job& job) {
     spec.rejoined = job.epoch > 1;
     spec.pool = {first_slot, 2 * job.window / scenario_.lanes, scenario_.lanes, lane};
     spec.park_after = job.config.park_after;
-    if (job.config.park_room != 0) {
-      spec.parked_at = job.parked_at[lane].data();
-      spec.park_room = job.config.park_room;
-    }
+    spec.park_patience = job.config.park_patience;
+    if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
+    spec.park_room = job.config.park_room;
     spec.quota.floor = job.config.quota.floor / scenario_.lanes;
     if (job.config.quota.ceiling != UINT32_MAX)
       spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
@@ -419,6 +418,8 @@ void World::serve_lanes() {
     while (aggregator::serve(lane.port, *lane.aggregator, packets, verdicts, network_.now(), send,
                              mismatch)) {
     }
+    if (lane.aggregator->parking())
+      aggregator::park_overdue(*lane.aggregator, verdicts[0], 16, network_.now(), send);
   }
 }
 
@@ -648,6 +649,10 @@ Outcome World::run() {
   for (auto& lane : lanes_) outcome_.zombies += lane->aggregator->counters().slots_used;
   check();
   for (auto& lane : lanes_) {
+    for (const auto& job : jobs_)
+      if (outcome_.violations.empty() &&
+          lane->aggregator->job_counters(static_cast<io::JobIndex>(job->index)).parked_now != 0)
+        violate(fmt::format("I5: something of job {} is parked though all is done", job->index));
     for (const auto& job : jobs_)
       lane->aggregator->remove_job(static_cast<io::JobIndex>(job->index));
     if (lane->aggregator->counters().slots_used != 0)

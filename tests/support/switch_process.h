@@ -16,9 +16,10 @@ class SwitchProcess {
   /// `program`: path of switch_process.
   explicit SwitchProcess(const std::string& program, int64_t rejoin_timeout_ms = 10'000,
                          int lanes = 1, const std::string& policy = "static",
-                         const std::string& home = "workers")
-      : arguments_{program, folder_ / "", std::to_string(rejoin_timeout_ms), std::to_string(lanes),
-                   policy,  home} {
+                         const std::string& home = "workers", const std::string& help = "")
+      : arguments_{
+            program, folder_ / "", std::to_string(rejoin_timeout_ms), std::to_string(lanes), policy,
+            home,    help} {
     start();
   }
 

@@ -1,7 +1,8 @@
 // A switch in a process of its own, without DPDK, for tests that kill it.
-//   switch_process FOLDER [REJOIN_TIMEOUT_MS [LANES [POLICY [HOME]]]]
+//   switch_process FOLDER [REJOIN_TIMEOUT_MS [LANES [POLICY [HOME [HELP]]]]]
 // Policies other than static have so few slots that jobs need their fallback.
-// Its socket is FOLDER/switch.sock. SIGTERM stops it as it stops the daemon.
+// HELP: leader or fallback, straggler help. Its socket is FOLDER/switch.sock. SIGTERM stops it as
+// it stops the daemon.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -22,12 +23,17 @@ int main(int argc, char** argv) {
   if (argc > 3) options.lanes = static_cast<uint32_t>(std::atoi(argv[3]));
   const std::string policy = argc > 4 ? argv[4] : "static";
   const std::string home = argc > 5 ? argv[5] : "workers";
+  const std::string help = argc > 6 ? argv[6] : "";
   if (policy != "static") options.slots = 32;
   options.conductor = [&](ina::switchd::ConductorConfig& config) {
     config.policy = policy;
     for (const ina::Home known : {ina::Home::kWorkers, ina::Home::kDedicated, ina::Home::kSpill})
       if (ina::name(known) == home) config.home = known;
     config.window_bytes = 128 * 1024;
+    if (help.empty()) return;
+    config.run_ahead_bytes = 2 << 20;
+    config.park_patience_ns = 1'000'000;
+    if (help == "leader") config.park_bytes = 1 << 20;
   };
   ina::test::TestSwitch sw(options, argv[1]);
   int signal = 0;
