@@ -30,8 +30,8 @@ struct Fabric::Station final : ns3net::Host {
   Endpoint* endpoint = nullptr;
   std::deque<std::vector<std::byte>> inbox;
 
-  void on_frame(const std::byte* bytes, size_t size, bool marked) override {
-    fabric->deliver(host, {bytes, size}, marked);
+  void on_frame(ns3net::Bytes frame, bool marked) override {
+    fabric->deliver(host, std::move(frame), marked);
   }
   void on_timer(uint64_t argument) override { endpoint->on_timer(argument); }
 };
@@ -40,13 +40,13 @@ struct Fabric::Station final : ns3net::Host {
 struct Fabric::Forwarder final : ns3net::Host {
   explicit Forwarder(Fabric& owner) : fabric(owner) {}
   Fabric& fabric;
-  void on_frame(const std::byte* bytes, size_t size, bool marked) override {
-    fabric.forward({bytes, size}, marked);
+  void on_frame(ns3net::Bytes frame, bool marked) override {
+    fabric.forward(std::move(frame), marked);
   }
   void on_timer(uint64_t) override {}
 };
 
-Fabric::Fabric(const FabricSpec& spec) : spec_(spec), network_(spec.seed) {}
+Fabric::Fabric(const FabricSpec& spec) : spec_(spec), network_(spec.seed, spec.links) {}
 
 Fabric::~Fabric() = default;
 
@@ -83,33 +83,32 @@ void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
                   std::span<const std::byte> payload) {
   const uint32_t from = host_of(envelope.source.ip);
   const uint32_t to = host_of(envelope.destination.ip);
-  frame_.resize(wire::kFrameHeaderBytes + payload.size());
-  wire::encode_headers(envelope, message, payload, frame_);
+  std::vector<std::byte> frame(wire::kFrameHeaderBytes + payload.size());
+  wire::encode_headers(envelope, message, payload, frame);
   if (!payload.empty())
-    std::memcpy(&frame_[wire::kFrameHeaderBytes], payload.data(), payload.size());
+    std::memcpy(&frame[wire::kFrameHeaderBytes], payload.data(), payload.size());
   const uint32_t length = wire_bytes(payload.size());
-  if (network_.send(nodes_[from], next_hop(from, to), frame_.data(), frame_.size(), length)) {
+  if (network_.send(nodes_[from], next_hop(from, to), std::move(frame), length)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
   }
 }
 
-void Fabric::forward(std::span<const std::byte> frame, bool marked) {
+void Fabric::forward(std::vector<std::byte> frame, bool marked) {
   uint32_t ip = 0;
   for (size_t i = 0; i < 4; ++i)
     ip = ip << 8 | std::to_integer<uint32_t>(frame[kDestinationAt + i]);
   const uint32_t length = wire_bytes(frame.size() - wire::kFrameHeaderBytes);
-  if (network_.send(second_switch_, nodes_[host_of(ip)], frame.data(), frame.size(), length,
-                    marked)) {
+  if (network_.send(second_switch_, nodes_[host_of(ip)], std::move(frame), length, marked)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
   }
 }
 
-void Fabric::deliver(uint32_t host, std::span<const std::byte> frame, bool marked) {
+void Fabric::deliver(uint32_t host, std::vector<std::byte> frame, bool marked) {
   Station& station = *stations_[host];
-  station.inbox.emplace_back(frame.begin(), frame.end());
-  if (marked) mark(station.inbox.back());
+  if (marked) mark(frame);
+  station.inbox.push_back(std::move(frame));
   station.endpoint->arrived();
 }
 
@@ -125,7 +124,7 @@ void Fabric::schedule(Nanos at, uint32_t host, uint64_t argument) {
   network_.schedule(at, *stations_[host], argument);
 }
 
-uint64_t Fabric::queued_bytes(uint32_t host) const {
+uint64_t Fabric::queued_bytes(uint32_t host) {
   return network_.queued_bytes(nodes_[host], next_hop(host, 0));
 }
 

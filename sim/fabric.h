@@ -18,6 +18,7 @@ struct FabricSpec {
   uint32_t racks = 1;       ///< 1 or 2; in the second one a switch that only forwards
   /// Bytes on the wire for each byte of a payload.
   uint32_t wire_factor = 1;
+  ns3net::Links links = ns3net::Links::kComputed;
   uint64_t seed = 0;
 };
 
@@ -48,7 +49,7 @@ class Fabric final : public io::sim::Network {
   void stop() { network_.stop(); }
 
   /// What a host has handed to its link and is not on the wire yet.
-  uint64_t queued_bytes(uint32_t host) const;
+  uint64_t queued_bytes(uint32_t host);
   uint64_t rate_bps(uint32_t host) const { return rates_[host]; }
   uint32_t wire_factor() const { return spec_.wire_factor; }
   /// Length of a frame on the wire: preamble, check sequence and gap included.
@@ -68,8 +69,8 @@ class Fabric final : public io::sim::Network {
   struct Forwarder;
 
   ns3net::Node next_hop(uint32_t from, uint32_t to) const;
-  void forward(std::span<const std::byte> frame, bool marked);
-  void deliver(uint32_t host, std::span<const std::byte> frame, bool marked);
+  void forward(std::vector<std::byte> frame, bool marked);
+  void deliver(uint32_t host, std::vector<std::byte> frame, bool marked);
 
   FabricSpec spec_;
   ns3net::Network network_;
@@ -79,7 +80,6 @@ class Fabric final : public io::sim::Network {
   std::vector<ns3net::Node> nodes_;  ///< by host
   std::vector<uint32_t> racks_;      ///< by host
   std::vector<uint64_t> rates_;      ///< by host
-  std::vector<std::byte> frame_;     ///< scratch
   uint64_t wire_bytes_sent_ = 0;
   uint64_t frames_sent_ = 0;
 };

@@ -186,7 +186,7 @@ int run(int argc, char** argv) {
   spec.fabric.link.queue_bytes = 1'000'000;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
   double sample_us = 0, limit_s = 600;
-  bool no_residual = false, no_priorities = false, quiet = false;
+  bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file;
   const auto among = [](const auto& names) {
     return CLI::CheckedTransformer(names, CLI::ignore_case);
@@ -255,6 +255,7 @@ int run(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--sample-us", sample_us, "look at the slots so often; 0: never")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--devices", devices, "links are ns-3's own devices: slower, and no different");
   app.add_option("--limit-s", limit_s, "of virtual time")->check(CLI::PositiveNumber);
   app.add_option("--json", json_file, "write the result here ('-': standard output)");
   app.add_option("--csv", csv_file, "write the jobs here ('-': standard output)");
@@ -263,6 +264,7 @@ int run(int argc, char** argv) {
 
   const auto nanos = [](double value, double unit) { return std::llround(value * unit); };
   spec.policy.residual = !no_residual;
+  if (devices) spec.fabric.links = ns3net::Links::kDevices;
   spec.priorities = !no_priorities;
   spec.fabric.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
   spec.fabric.link.delay_ns = nanos(delay_us, 1e3);

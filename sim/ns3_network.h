@@ -1,16 +1,23 @@
 // Links and time of ns-3, without its types: its headers want C++17, the project's C++20. Nodes,
 // point-to-point links with a rate, a delay, a queue, an ECN threshold and losses, and a schedule.
 // ns-3's simulator is one per process, so there may be one network at a time.
+//
+// Links come in two kinds, which agree (tests/simulator): ns-3's own PointToPointNetDevice, and a
+// computed one that needs one event a frame, and no packet, in place of two and one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace ina::ns3net {
 
 using Nanos = int64_t;
 using Node = uint32_t;
+using Bytes = std::vector<std::byte>;
+
+enum class Links : uint8_t { kComputed, kDevices };
 
 struct LinkSpec {
   uint64_t rate_bps = 100'000'000'000;
@@ -34,14 +41,14 @@ struct LinkCounters {
 class Host {
  public:
   virtual ~Host() = default;
-  /// `marked`: congestion experienced. The bytes are readable during the call only.
-  virtual void on_frame(const std::byte* bytes, size_t size, bool marked) = 0;
+  /// `marked`: congestion experienced.
+  virtual void on_frame(Bytes content, bool marked) = 0;
   virtual void on_timer(uint64_t argument) = 0;
 };
 
 class Network {
  public:
-  explicit Network(uint64_t seed);
+  explicit Network(uint64_t seed, Links links = Links::kComputed);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -51,12 +58,11 @@ class Network {
   void connect(Node a, Node b, const LinkSpec& spec);
 
   /// Sends over the link that `from` and its neighbour `to` have. `content` is what arrives;
-  /// `wire_bytes`, at least `size`, are what the link carries: preamble, check sequence and gap
+  /// `wire_bytes`, at least as many, are what the link carries: preamble, check sequence and gap
   /// included. `marked`: it met congestion before. False: the queue was full.
-  bool send(Node from, Node to, const std::byte* content, size_t size, uint32_t wire_bytes,
-            bool marked = false);
+  bool send(Node from, Node to, Bytes content, uint32_t wire_bytes, bool marked = false);
   /// Bytes that wait before the wire from `from` to `to`.
-  uint64_t queued_bytes(Node from, Node to) const;
+  uint64_t queued_bytes(Node from, Node to);
 
   Nanos now() const;
   /// Calls on_timer(argument) of the host at that time; it cannot be taken back.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kBurst = 16;
 // What waits before the wire, at most: a NIC's ring, short so that answers do not wait long.
-constexpr uint64_t kRingFrames = 4;
+constexpr uint64_t kRingFrames = 8;
 // How much of the time in which nothing was sent a worker may make up for.
 constexpr int kCreditFrames = 4;
 constexpr Nanos kPatienceNs = 10'000;
