@@ -522,7 +522,7 @@ void Aggregator::bypass(Job& job, const io::RxPacket& packet, Verdict& verdict) 
   Emission& part = add_emission(verdict, Emission::To::kFallback, packet.job);
   part.message = packet.message;
   part.message.type = Type::kPart;
-  part.message.flags = wire::kFlagRaw;
+  part.message.flags = wire::kFlagRaw | (packet.message.flags & wire::kFlagEcn);
   part.message.bitmap = bit_of(packet.rank);
   part.message.rank = packet.rank;
   part.message.epoch = job.spec.epoch;
@@ -543,6 +543,7 @@ void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
   message.seq = slot.seq.low();
   message.instance = job.spec.instance;
   message.elements = slot.elements;
+  message.flags = slot.flags & wire::kFlagEcn;
   message.dtype = slot.dtype;
   message.op = slot.op;
   message.collective = slot.collective;
