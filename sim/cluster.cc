@@ -315,7 +315,10 @@ void Cluster::admit(uint32_t index) {
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
     const uint32_t in_switch = spec_.in_switch == 0 ? job.window : spec_.in_switch;
-    admitted.park_after = std::max(1u, std::min(in_switch, job.window) / 2);
+    admitted.park_after = spec_.park_after != 0
+                              ? spec_.park_after
+                              : std::max(1u, std::min(in_switch, job.window) / 2);
+    admitted.park_age_ns = spec_.park_age_ns;
   }
   if (spec_.help == Help::kLeader) {
     job.parked_at.assign(words, 0);

@@ -36,6 +36,8 @@ struct ClusterSpec {
   Nanos rto_min_ns = 1'000'000;
   Nanos rto_max_ns = 100'000'000;
   Help help = Help::kOff;
+  uint32_t park_after = 0;  ///< 0: half of what may be in the switch
+  Nanos park_age_ns = 0;
   double jitter = 0.02;
   StragglerSpec straggler;
   std::vector<JobPlan> jobs;
