@@ -244,7 +244,7 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
   else
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
   if (job.spec.park_after != 0) [[unlikely]]
-    park_left_behind(job, packet.job, now, verdict);
+    park_left_behind(job, verdict);
 }
 
 /// What workers and their fallback tell each other.
@@ -569,27 +569,17 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
 /// SA-ATP's straggler help, reconstructed: leaders must not wait, with slots and windows full, for
 /// who is slow. At most one fragment a packet, and a few that need nothing: a packet that begins a
 /// fragment leaves one more behind, so this keeps up.
-void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict) {
+void Aggregator::park_left_behind(Job& job, Verdict& verdict) {
   constexpr int kLooks = 4;
   if (verdict.emissions != 0) return;  // no room for two more
   for (int look = 0; look < kLooks; ++look) {
     const Seq seq{job.park_next * shape_.lanes + shape_.lane};
-    if (seq >= job.top_end) return;
-    Slot* const slot = find_slot(job, seq);
-    const bool waits = slot && slot->state == SlotState::kFilling;
-    const Bitmap seen_bits = seen(job, number_of(seq));
-    if (seq + job.spec.park_after >= job.top_end) {
-      if (job.spec.park_age_ns == 0) return;
-      if (waits ? now - slot->first_arrival < job.spec.park_age_ns : seen_bits == 0) return;
-    }
+    if (seq + job.spec.park_after >= job.top_end) return;
     ++job.park_next;
-    if (!waits) {
-      if (seen_bits == 0 || seen_bits == job.full) continue;
-      // It has lost its slot already: who sent it need not wait for that any more.
-      emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = seen_bits;
-      return;
-    }
+    Slot* const slot = find_slot(job, seq);
+    if (!slot || slot->state != SlotState::kFilling) continue;
     const Bitmap holders = slot->bits;
+    const JobIndex index = slot->job;
     const auto parker = parker_for(job, *slot);
     ++counters_.parked;
     leave_as_part(*slot, verdict);
@@ -612,6 +602,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   if (!job.spec.parked_at || slot.target != 0)
     return std::nullopt;  // who keeps it cannot write there
   if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
+  if (count(job.full & ~slot.bits) > job.spec.park_missing) return std::nullopt;
   std::optional<Rank> least;
   for (Bitmap left = slot.bits; left != 0; left &= left - 1) {
     const auto rank = static_cast<uint8_t>(std::countr_zero(left));

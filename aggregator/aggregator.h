@@ -48,13 +48,13 @@ struct JobSpec {
   /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
   /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
   uint32_t park_after = 0;
-  /// An older fragment that has waited for so long is parked, however few came after it: congestion
-  /// may keep windows smaller than park_after. 0: not for that.
-  Nanos park_age_ns = 0;
   /// Instead of the fallback, a leading worker keeps what is parked: ring of seen_words() zeros, by
   /// whom (1 + rank, and kParkedHome). nullptr: the fallback.
   uint8_t* parked_at = nullptr;
   uint32_t park_room = 0;  ///< fragments that a worker keeps of this lane
+  /// What more workers than these are missing of goes to the fallback all the same: each of them
+  /// will be sent on to the one leader alone, whose link the fallback's shards share out.
+  uint32_t park_missing = kMaxWorkers;
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -279,7 +279,7 @@ class Aggregator {
   void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
-  void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
+  void park_left_behind(Job& job, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
   void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void unpark(Job& job, uint64_t number);

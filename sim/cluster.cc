@@ -318,12 +318,13 @@ void Cluster::admit(uint32_t index) {
     admitted.park_after = spec_.park_after != 0
                               ? spec_.park_after
                               : std::max(1u, std::min(in_switch, job.window) / 2);
-    admitted.park_age_ns = spec_.park_age_ns;
   }
   if (spec_.help == Help::kLeader) {
     job.parked_at.assign(words, 0);
     admitted.parked_at = job.parked_at.data();
     admitted.park_room = job.window;
+    admitted.park_missing =
+        spec_.park_missing != 0 ? spec_.park_missing : std::max(1u, job.plan.workers / 4);
   }
   switch_.aggregator().add_job(static_cast<io::JobIndex>(index), admitted);
   for (auto& worker : job.workers) worker->start();

@@ -37,7 +37,7 @@ struct ClusterSpec {
   Nanos rto_max_ns = 100'000'000;
   Help help = Help::kOff;
   uint32_t park_after = 0;  ///< 0: half of what may be in the switch
-  Nanos park_age_ns = 0;
+  uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: a quarter of the workers
   double jitter = 0.02;
   StragglerSpec straggler;
   std::vector<JobPlan> jobs;

@@ -185,7 +185,7 @@ int run(int argc, char** argv) {
   spec.fabric.link.ecn_bytes = 200'000;
   spec.fabric.link.queue_bytes = 1'000'000;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
-  double sample_us = 0, park_age_us = 0, limit_s = 600;
+  double sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file;
   const auto among = [](const auto& names) {
@@ -215,8 +215,8 @@ int run(int argc, char** argv) {
       ->transform(among(Names<Help>{
           {"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}}));
   app.add_option("--park-after", spec.park_after, "help: fragments behind (0: half of in-switch)");
-  app.add_option("--park-age-us", park_age_us, "help: or as long in a slot; 0: not for that")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--park-missing", spec.park_missing,
+                 "help leader: workers missing at most (0: a quarter)");
   app.add_option("--window", spec.window, "W: fragments a worker may run ahead");
   app.add_option("--in-switch", spec.in_switch, "fragments in the switch at once (0: W)");
   app.add_option("--fragment-bytes", spec.fragment_bytes, "payload of a frame");
@@ -275,7 +275,6 @@ int run(int argc, char** argv) {
   spec.fabric.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
   spec.rto_min_ns = nanos(rto_ms, 1e6);
   spec.straggler.period_ns = nanos(period_us, 1e3);
-  spec.park_age_ns = nanos(park_age_us, 1e3);
   spec.sample_ns = nanos(sample_us, 1e3);
   spec.limit_ns = nanos(limit_s, 1e9);
   spec.jobs = make_trace(trace, spec.seed);
