@@ -21,6 +21,7 @@ struct Trace {
   uint32_t jobs = 1;
   uint32_t workers = 8;
   uint32_t iterations = 5;
+  uint32_t most_iterations = 0;
   double arrival_ms = 0;
   double scale = 8;
   double plain_mb = 0;
@@ -39,6 +40,8 @@ std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
                     : make_model(trace.models[i % trace.models.size()], trace.scale);
     job.workers = trace.workers;
     job.iterations = trace.iterations;
+    if (trace.most_iterations > trace.iterations)
+      job.iterations += random() % (trace.most_iterations - trace.iterations + 1);
     jobs.push_back(std::move(job));
   }
   for (size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random() % i]);
@@ -233,6 +236,8 @@ int run(int argc, char** argv) {
   app.add_option("--jobs", trace.jobs, "how many arrive")->check(CLI::PositiveNumber);
   app.add_option("--workers", trace.workers, "of each job");
   app.add_option("--iterations", trace.iterations, "of each job");
+  app.add_option("--most-iterations", trace.most_iterations,
+                 "a job has between --iterations and so many, as the seed decides");
   app.add_option("--arrival-ms", trace.arrival_ms, "mean time between arrivals (Poisson)")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--models", trace.models, "in turn: resnet50, vgg16, bert, gnmt, dlrm")
