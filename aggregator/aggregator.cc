@@ -532,7 +532,7 @@ void Aggregator::bypass(Job& job, const io::RxPacket& packet, Verdict& verdict) 
   Emission& part = add_emission(verdict, Emission::To::kFallback, packet.job);
   part.message = packet.message;
   part.message.type = Type::kPart;
-  part.message.flags = wire::kFlagRaw;
+  part.message.flags = wire::kFlagRaw | (packet.message.flags & wire::kFlagEcn);
   part.message.bitmap = bit_of(packet.rank);
   part.message.rank = packet.rank;
   part.message.epoch = job.spec.epoch;
@@ -553,6 +553,7 @@ void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
   message.seq = slot.seq.low();
   message.instance = job.spec.instance;
   message.elements = slot.elements;
+  message.flags = slot.flags & wire::kFlagEcn;
   message.dtype = slot.dtype;
   message.op = slot.op;
   message.collective = slot.collective;
@@ -641,6 +642,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0)
     return std::nullopt;  // who keeps it cannot write where results are wanted
   if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
+  if (count(job.full & ~slot.bits) > job.spec.park_missing) return std::nullopt;
   std::optional<Rank> least;
   for (Bitmap left = slot.bits & job.spec.parkers; left != 0; left &= left - 1) {
     const auto rank = static_cast<uint8_t>(std::countr_zero(left));

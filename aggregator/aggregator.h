@@ -57,6 +57,9 @@ struct JobSpec {
   /// Instead of the fallback, a leading worker keeps what is parked: fragments of this lane.
   uint32_t park_room = 0;
   Bitmap parkers = ~Bitmap{0};  ///< workers that can do that
+  /// What more workers than these are missing of goes to the fallback all the same: each of them
+  /// will be sent on to the one leader alone, whose link the fallback's shards share out.
+  uint32_t park_missing = kMaxWorkers;
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W

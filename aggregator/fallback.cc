@@ -158,6 +158,7 @@ bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payl
     (raw ? kernel.add : kernel.merge)(sum, payload, message.elements);
   }
   entry.bits |= bits;
+  entry.congested |= (message.flags & wire::kFlagEcn) != 0;
   return true;
 }
 
@@ -169,7 +170,8 @@ void Fallback::decide(Entry& entry, uint32_t index) {
       kernels(s.dtype, s.op)
           .finish(row(index), row(index), entry.elements, s.op == Op::kAvg ? config_.workers : 1);
   entry.flags = static_cast<uint16_t>((overflow ? wire::kFlagOverflow : 0) |
-                                      (entry.parts > 1 ? wire::kFlagSplit : 0));
+                                      (entry.parts > 1 ? wire::kFlagSplit : 0) |
+                                      (entry.congested ? wire::kFlagEcn : 0));
   entry.decided = true;
   ++counters_.decided;
   enqueue(entry, kResult);

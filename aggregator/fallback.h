@@ -99,6 +99,7 @@ class Fallback {
     bool used = false;
     bool decided = false;
     bool has_sum = false;
+    bool congested = false;  ///< one of the parts met congestion: its workers are to hear of it
   };
   struct Queued {
     uint32_t entry;

@@ -10,7 +10,7 @@ namespace {
 constexpr Nanos kTick = 1'000;  // arrivals are rounded up to this, so that they come in bursts
 }
 
-wire::Address SimNetwork::address_of(uint32_t host) {
+wire::Address Network::address_of(uint32_t host) {
   wire::Address address;
   address.mac = {0x02, 0, 0, 0, static_cast<uint8_t>(host >> 8), static_cast<uint8_t>(host)};
   address.ip = 0x0a000000 + host + 1;
@@ -100,9 +100,9 @@ size_t SimPort::rx_burst(std::span<RxPacket> burst) {
       counters_.drops.add(frame.error());
       continue;
     }
-    const uint32_t host = frame->envelope.source.ip - SimNetwork::address_of(0).ip;
+    const uint32_t host = frame->envelope.source.ip - Network::address_of(0).ip;
     const auto endpoint = host < by_host_.size() ? by_host_[host] : kNone;
-    if (endpoint == kNone || frame->envelope.source != SimNetwork::address_of(host)) {
+    if (endpoint == kNone || frame->envelope.source != Network::address_of(host)) {
       counters_.drops.add(DropReason::kUnknownSource);
       continue;
     }
@@ -126,8 +126,8 @@ bool SimPort::tx(EndpointIndex endpoint, const wire::Message& message,
   const auto& to = bindings_[endpoint];
   if (!to) return false;
   wire::Envelope envelope;
-  envelope.source = SimNetwork::address_of(host_);
-  envelope.destination = SimNetwork::address_of(to->host);
+  envelope.source = Network::address_of(host_);
+  envelope.destination = Network::address_of(to->host);
   envelope.job = to->job_id;
   envelope.job_key = to->job_key;
   network_.send(envelope, message, payload);
@@ -136,17 +136,17 @@ bool SimPort::tx(EndpointIndex endpoint, const wire::Message& message,
   return true;
 }
 
-SimTransport::SimTransport(SimNetwork& network, uint32_t host, JobId job, uint64_t job_key,
+SimTransport::SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key,
                            uint32_t slot_bytes)
     : network_(network), host_(host), slot_bytes_(slot_bytes) {
-  envelope_.source = SimNetwork::address_of(host);
+  envelope_.source = Network::address_of(host);
   envelope_.job = job;
   envelope_.job_key = job_key;
 }
 
 size_t SimTransport::tx_burst(std::span<const client::TxPacket> packets) {
   for (const client::TxPacket& packet : packets) {
-    envelope_.destination = SimNetwork::address_of(packet.message.lane);
+    envelope_.destination = Network::address_of(packet.message.lane);
     network_.send(envelope_, packet.message, {packet.payload, packet.payload_bytes});
   }
   return packets.size();

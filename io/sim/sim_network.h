@@ -36,13 +36,23 @@ struct NetworkCounters {
   uint64_t corrupted = 0;
 };
 
-/// Hosts are numbered from 0; the first ones are the switch's lanes.
-class SimNetwork {
+/// What carries frames between hosts, which are numbered from 0: the network below, or one that
+/// ns-3 simulates (sim/).
+class Network {
+ public:
+  virtual ~Network() = default;
+  static wire::Address address_of(uint32_t host);
+  virtual void send(const wire::Envelope& envelope, const wire::Message& message,
+                    std::span<const std::byte> payload) = 0;
+  /// Next frame that has arrived at `host`, or nothing.
+  virtual bool receive(uint32_t host, std::vector<std::byte>& frame) = 0;
+};
+
+/// The first hosts are the switch's lanes.
+class SimNetwork final : public Network {
  public:
   SimNetwork(uint64_t seed, const Faults& faults, uint32_t hosts)
       : random_(seed), faults_(faults), inbox_(hosts), cuts_(size_t{hosts} * hosts, 0) {}
-
-  static wire::Address address_of(uint32_t host);
 
   Nanos now() const { return now_; }
   /// Moves time to the next arrival or to `limit`, whichever comes first.
@@ -54,9 +64,8 @@ class SimNetwork {
   void cut(uint32_t from, uint32_t to, Nanos until) { cut_of(from, to) = until; }
 
   void send(const wire::Envelope& envelope, const wire::Message& message,
-            std::span<const std::byte> payload);
-  /// Next frame that has arrived at `host`, or nothing.
-  bool receive(uint32_t host, std::vector<std::byte>& frame);
+            std::span<const std::byte> payload) override;
+  bool receive(uint32_t host, std::vector<std::byte>& frame) override;
   bool has_frame(uint32_t host) const { return !inbox_[host].empty(); }
   /// Forgets what has arrived at a host that is down.
   void discard(uint32_t host);
@@ -97,7 +106,7 @@ class SimNetwork {
 /// One lane's port on the network.
 class SimPort {
  public:
-  SimPort(SimNetwork& network, uint32_t host, uint32_t slot_bytes)
+  SimPort(Network& network, uint32_t host, uint32_t slot_bytes)
       : network_(network), host_(host), slot_bytes_(slot_bytes) {}
 
   EndpointIndex bind(uint32_t host, JobId job_id, uint64_t job_key, JobIndex job, Rank rank);
@@ -117,7 +126,7 @@ class SimPort {
     JobIndex job;
     Rank rank;
   };
-  SimNetwork& network_;
+  Network& network_;
   uint32_t host_;
   uint32_t slot_bytes_;
   static constexpr EndpointIndex kNone = UINT16_MAX;
@@ -131,7 +140,7 @@ class SimPort {
 /// host a packet goes to.
 class SimTransport final : public client::Transport {
  public:
-  SimTransport(SimNetwork& network, uint32_t host, JobId job, uint64_t job_key,
+  SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key,
                uint32_t slot_bytes);
 
   size_t tx_burst(std::span<const client::TxPacket> packets) override;
@@ -142,7 +151,7 @@ class SimTransport final : public client::Transport {
   client::TransportCounters counters() const override { return counters_; }
 
  private:
-  SimNetwork& network_;
+  Network& network_;
   uint32_t host_;
   wire::Envelope envelope_;
   uint32_t slot_bytes_;

@@ -1,0 +1,136 @@
+#include "sim/fabric.h"
+
+#include <cstring>
+
+namespace ina::sim {
+
+namespace {
+
+uint32_t host_of(uint32_t ip) { return ip - io::sim::Network::address_of(0).ip; }
+
+constexpr size_t kDestinationAt = wire::kEthernetBytes + 16;  // of the IPv4 header
+constexpr size_t kInaHeaderAt = wire::kFrameHeaderBytes - wire::kInaHeaderBytes;
+constexpr size_t kFlagsAt = kInaHeaderAt + 52;
+constexpr size_t kCrcAt = kInaHeaderAt + 60;
+
+/// A marked frame has the protocol's own mark where it arrives.
+void mark(std::span<std::byte> frame) {
+  frame[kFlagsAt] |= std::byte{wire::kFlagEcn};
+  std::memset(&frame[kCrcAt], 0, 4);
+  const auto header = frame.subspan(kInaHeaderAt).first<wire::kInaHeaderBytes>();
+  const uint32_t crc = wire::frame_crc(header, frame.subspan(wire::kFrameHeaderBytes));
+  std::memcpy(&frame[kCrcAt], &crc, 4);
+}
+
+}  // namespace
+
+struct Fabric::Station final : ns3net::Host {
+  Fabric* fabric = nullptr;
+  uint32_t host = 0;
+  Endpoint* endpoint = nullptr;
+  std::deque<std::vector<std::byte>> inbox;
+
+  void on_frame(ns3net::Bytes frame, bool marked) override {
+    fabric->deliver(host, std::move(frame), marked);
+  }
+  void on_timer(uint64_t argument) override { endpoint->on_timer(argument); }
+};
+
+/// The second rack's switch.
+struct Fabric::Forwarder final : ns3net::Host {
+  explicit Forwarder(Fabric& owner) : fabric(owner) {}
+  Fabric& fabric;
+  void on_frame(ns3net::Bytes frame, bool marked) override {
+    fabric.forward(std::move(frame), marked);
+  }
+  void on_timer(uint64_t) override {}
+};
+
+Fabric::Fabric(const FabricSpec& spec) : spec_(spec), network_(spec.seed, spec.links) {}
+
+Fabric::~Fabric() = default;
+
+uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower) {
+  const auto host = static_cast<uint32_t>(stations_.size());
+  auto station = std::make_unique<Station>();
+  station->fabric = this;
+  station->host = host;
+  station->endpoint = &endpoint;
+  nodes_.push_back(network_.add_node(*station));
+  stations_.push_back(std::move(station));
+  racks_.push_back(rack);
+  ns3net::LinkSpec link = spec_.link;
+  link.rate_bps = static_cast<uint64_t>(static_cast<double>(link.rate_bps) * slower);
+  rates_.push_back(link.rate_bps);
+  if (host == 0) {
+    if (spec_.racks == 2) {
+      forwarder_ = std::make_unique<Forwarder>(*this);
+      second_switch_ = network_.add_node(*forwarder_);
+      network_.connect(nodes_[0], second_switch_, spec_.uplink);
+    }
+  } else {
+    network_.connect(rack == 0 ? nodes_[0] : second_switch_, nodes_[host], link);
+  }
+  return host;
+}
+
+ns3net::Node Fabric::next_hop(uint32_t from, uint32_t to) const {
+  if (from == 0) return racks_[to] == 0 ? nodes_[to] : second_switch_;
+  return racks_[from] == 0 ? nodes_[0] : second_switch_;
+}
+
+void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
+                  std::span<const std::byte> payload) {
+  const uint32_t from = host_of(envelope.source.ip);
+  const uint32_t to = host_of(envelope.destination.ip);
+  std::vector<std::byte> frame(wire::kFrameHeaderBytes + payload.size());
+  wire::encode_headers(envelope, message, payload, frame);
+  if (!payload.empty())
+    std::memcpy(&frame[wire::kFrameHeaderBytes], payload.data(), payload.size());
+  const uint32_t length = wire_bytes(payload.size());
+  if (network_.send(nodes_[from], next_hop(from, to), std::move(frame), length)) {
+    wire_bytes_sent_ += length;
+    ++frames_sent_;
+  }
+}
+
+void Fabric::forward(std::vector<std::byte> frame, bool marked) {
+  uint32_t ip = 0;
+  for (size_t i = 0; i < 4; ++i)
+    ip = ip << 8 | std::to_integer<uint32_t>(frame[kDestinationAt + i]);
+  const uint32_t length = wire_bytes(frame.size() - wire::kFrameHeaderBytes);
+  if (network_.send(second_switch_, nodes_[host_of(ip)], std::move(frame), length, marked)) {
+    wire_bytes_sent_ += length;
+    ++frames_sent_;
+  }
+}
+
+void Fabric::deliver(uint32_t host, std::vector<std::byte> frame, bool marked) {
+  Station& station = *stations_[host];
+  if (marked) mark(frame);
+  station.inbox.push_back(std::move(frame));
+  station.endpoint->arrived();
+}
+
+bool Fabric::receive(uint32_t host, std::vector<std::byte>& frame) {
+  auto& inbox = stations_[host]->inbox;
+  if (inbox.empty()) return false;
+  frame = std::move(inbox.front());
+  inbox.pop_front();
+  return true;
+}
+
+void Fabric::schedule(Nanos at, uint32_t host, uint64_t argument) {
+  network_.schedule(at, *stations_[host], argument);
+}
+
+uint64_t Fabric::queued_bytes(uint32_t host) {
+  return network_.queued_bytes(nodes_[host], next_hop(host, 0));
+}
+
+std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::counters(uint32_t host) const {
+  const ns3net::Node near = next_hop(host, 0);
+  return {network_.counters(nodes_[host], near), network_.counters(near, nodes_[host])};
+}
+
+}  // namespace ina::sim

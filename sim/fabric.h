@@ -1,0 +1,87 @@
+// The network of a simulated cluster: hosts at one switch, or in two racks, over ns-3's links. What
+// travels is encoded and parsed by the wire codec. Values may be thinned out: a frame then carries
+// fewer values than its length on the wire says, so that large models take little memory and time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "io/sim/sim_network.h"
+#include "sim/ns3_network.h"
+
+namespace ina::sim {
+
+struct FabricSpec {
+  ns3net::LinkSpec link;    ///< of each host
+  ns3net::LinkSpec uplink;  ///< between the second rack and the switch
+  uint32_t racks = 1;       ///< 1 or 2; in the second one a switch that only forwards
+  /// Bytes on the wire for each byte of a payload.
+  uint32_t wire_factor = 1;
+  ns3net::Links links = ns3net::Links::kComputed;
+  uint64_t seed = 0;
+};
+
+/// A host's program.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  /// A frame can be received.
+  virtual void arrived() = 0;
+  virtual void on_timer(uint64_t argument) = 0;
+};
+
+class Fabric final : public io::sim::Network {
+ public:
+  explicit Fabric(const FabricSpec& spec);
+  ~Fabric() override;
+
+  /// The first one is the switch, host 0. `slower`: its link has that fraction of the rate.
+  uint32_t add_host(Endpoint& endpoint, uint32_t rack = 0, double slower = 1);
+
+  void send(const wire::Envelope& envelope, const wire::Message& message,
+            std::span<const std::byte> payload) override;
+  bool receive(uint32_t host, std::vector<std::byte>& frame) override;
+
+  Nanos now() const { return network_.now(); }
+  void schedule(Nanos at, uint32_t host, uint64_t argument);
+  void run(Nanos until) { network_.run(until); }
+  void stop() { network_.stop(); }
+
+  /// What a host has handed to its link and is not on the wire yet.
+  uint64_t queued_bytes(uint32_t host);
+  uint64_t rate_bps(uint32_t host) const { return rates_[host]; }
+  uint32_t wire_factor() const { return spec_.wire_factor; }
+  /// Length of a frame on the wire: preamble, check sequence and gap included.
+  uint32_t wire_bytes(size_t payload_bytes) const {
+    return static_cast<uint32_t>(kOverheadBytes + wire::kFrameHeaderBytes +
+                                 payload_bytes * spec_.wire_factor);
+  }
+  /// To (first) and from the switch, of a host's link.
+  std::pair<ns3net::LinkCounters, ns3net::LinkCounters> counters(uint32_t host) const;
+  uint64_t wire_bytes_sent() const { return wire_bytes_sent_; }  ///< over all links
+  uint64_t frames_sent() const { return frames_sent_; }
+  uint64_t events() const { return network_.events(); }
+
+ private:
+  static constexpr size_t kOverheadBytes = 8 + 4 + 12;  // preamble, check sequence, gap
+  struct Station;
+  struct Forwarder;
+
+  ns3net::Node next_hop(uint32_t from, uint32_t to) const;
+  void forward(std::vector<std::byte> frame, bool marked);
+  void deliver(uint32_t host, std::vector<std::byte> frame, bool marked);
+
+  FabricSpec spec_;
+  ns3net::Network network_;
+  std::unique_ptr<Forwarder> forwarder_;
+  ns3net::Node second_switch_ = 0;
+  std::vector<std::unique_ptr<Station>> stations_;
+  std::vector<ns3net::Node> nodes_;  ///< by host
+  std::vector<uint32_t> racks_;      ///< by host
+  std::vector<uint64_t> rates_;      ///< by host
+  uint64_t wire_bytes_sent_ = 0;
+  uint64_t frames_sent_ = 0;
+};
+
+}  // namespace ina::sim

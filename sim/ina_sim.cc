@@ -1,0 +1,310 @@
+// ina-sim: trains on a simulated cluster with the switch's, the client's and the fallback's own
+// code, and says how long it took. docs/evaluation.md has the method.
+//   ina-sim --policy esa --slots 256 --jobs 8
+//   ina-sim --plain-mb 64 --straggler rotating --help-straggler leader
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "sim/cluster.h"
+#include "sim_commit.h"
+
+namespace ina::sim {
+namespace {
+
+struct Trace {
+  uint32_t jobs = 1;
+  uint32_t workers = 8;
+  uint32_t iterations = 5;
+  uint32_t most_iterations = 0;
+  double arrival_ms = 0;
+  double scale = 8;
+  double plain_mb = 0;
+  std::vector<std::string> models = {"resnet50"};
+};
+
+/// Jobs of the models in turn, in an order and at times that the seed decides.
+std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
+  std::mt19937_64 random(seed ^ 0x7a11);
+  std::vector<JobPlan> jobs;
+  double at_ns = 0;
+  for (uint32_t i = 0; i < trace.jobs; ++i) {
+    JobPlan job;
+    job.model = trace.plain_mb > 0
+                    ? make_plain(static_cast<uint64_t>(trace.plain_mb * 1e6))
+                    : make_model(trace.models[i % trace.models.size()], trace.scale);
+    job.workers = trace.workers;
+    job.iterations = trace.iterations;
+    if (trace.most_iterations > trace.iterations)
+      job.iterations += random() % (trace.most_iterations - trace.iterations + 1);
+    jobs.push_back(std::move(job));
+  }
+  for (size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random() % i]);
+  for (JobPlan& job : jobs) {
+    job.arrival = static_cast<Nanos>(at_ns);
+    const double uniform = static_cast<double>((random() >> 11) + 1) * 0x1p-53;
+    at_ns += -std::log(uniform) * trace.arrival_ms * 1e6;
+  }
+  return jobs;
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(std::ceil(q * static_cast<double>(values.size()))) - 1];
+}
+
+nlohmann::json report(const ClusterSpec& spec, const Outcome& outcome, double wall_s) {
+  std::vector<double> jcts, iterations;
+  nlohmann::json jobs = nlohmann::json::array();
+  double iteration_bits = 0;
+  for (const JobResult& job : outcome.jobs) {
+    const double jct = static_cast<double>(job.finished - job.arrival) * 1e-9;
+    jcts.push_back(jct);
+    iterations.push_back(static_cast<double>(job.iteration_ns) * 1e-9);
+    iteration_bits += static_cast<double>(job.bytes_per_iteration) * 8 * job.iterations;
+    jobs.push_back({{"model", job.model},
+                    {"arrival_s", static_cast<double>(job.arrival) * 1e-9},
+                    {"waited_s", static_cast<double>(job.admitted - job.arrival) * 1e-9},
+                    {"jct_s", jct},
+                    {"iteration_s", iterations.back()},
+                    {"iterations", job.iterations}});
+  }
+  const auto& c = outcome.counters;
+  const double end_s = static_cast<double>(outcome.end) * 1e-9;
+  nlohmann::json json = {
+      {"commit", INA_SIM_COMMIT},
+      {"seed", spec.seed},
+      {"correct", outcome.violations.empty()},
+      {"violations", outcome.violations},
+      {"sums_checked", outcome.sums_checked},
+      {"avg_jct_s", mean(jcts)},
+      {"p99_jct_s", quantile(jcts, 0.99)},
+      {"avg_iteration_s", mean(iterations)},
+      {"end_s", end_s},
+      {"gradient_gbps", iteration_bits / std::max(end_s, 1e-9) * 1e-9},
+      {"slots", spec.slots},
+      {"slots_used_mean", outcome.slots_used_mean},
+      {"slots_used_peak", c.slots_used_peak},
+      {"fragments", outcome.fragments},
+      {"by_fallback", outcome.by_fallback},
+      {"by_parker", outcome.by_parker},
+      {"parked", c.parked},
+      {"preemptions", c.preemptions},
+      {"bypassed", c.bypassed},
+      {"fallback_bytes", outcome.fallback_bytes},
+      {"queries", outcome.queries},
+      {"raws", outcome.raws},
+      {"queue_drops", outcome.queue_drops},
+      {"losses", outcome.losses},
+      {"ecn_marks", outcome.marks},
+      {"simulator",
+       {{"events", outcome.events},
+        {"frames", outcome.frames},
+        {"wall_s", wall_s},
+        {"events_per_s", static_cast<double>(outcome.events) / wall_s},
+        {"gbit_per_wall_s", static_cast<double>(outcome.wire_bytes) * 8e-9 / wall_s}}},
+      {"jobs", jobs}};
+  if (!outcome.samples.empty()) {
+    nlohmann::json samples = nlohmann::json::array();
+    for (const Sample& s : outcome.samples)
+      samples.push_back({static_cast<double>(s.at) * 1e-9, s.slots_used, s.jobs});
+    json["slot_samples"] = samples;
+  }
+  return json;
+}
+
+void print(const nlohmann::json& json) {
+  fmt::print("{:<10} {:>10} {:>10} {:>10} {:>13}\n", "model", "arrival s", "waited s", "JCT s",
+             "iteration ms");
+  for (const auto& job : json["jobs"])
+    fmt::print("{:<10} {:>10.4f} {:>10.4f} {:>10.4f} {:>13.3f}\n", job["model"].get<std::string>(),
+               job["arrival_s"].get<double>(), job["waited_s"].get<double>(),
+               job["jct_s"].get<double>(), job["iteration_s"].get<double>() * 1e3);
+  fmt::print("JCT {:.4f} s on average, {:.4f} s in the tail; iteration {:.3f} ms; {:.2f} Gbit/s of "
+             "gradients\n",
+             json["avg_jct_s"].get<double>(), json["p99_jct_s"].get<double>(),
+             json["avg_iteration_s"].get<double>() * 1e3, json["gradient_gbps"].get<double>());
+  for (const char* key : {"fragments", "by_fallback", "by_parker", "parked", "preemptions",
+                          "bypassed", "queries", "raws", "queue_drops", "losses", "ecn_marks",
+                          "slots_used_peak", "sums_checked"})
+    fmt::print("{} {}  ", key, json[key].dump());
+  const auto& s = json["simulator"];
+  fmt::print("\n{} events, {:.2f} million a second, {:.2f} Gbit per second of wall time, {:.2f} s\n",
+             s["events"].get<uint64_t>(), s["events_per_s"].get<double>() * 1e-6,
+             s["gbit_per_wall_s"].get<double>(), s["wall_s"].get<double>());
+  for (const auto& violation : json["violations"])
+    fmt::print("VIOLATION: {}\n", violation.get<std::string>());
+}
+
+void show_progress(size_t done, size_t jobs, Nanos now) {
+  constexpr size_t kWidth = 40;
+  const size_t filled = done * kWidth / jobs;
+  fmt::print(stderr, "\r[{:=<{}}{: <{}}] {} of {} jobs, {:.3f} s{}", "", filled, "",
+             kWidth - filled, done, jobs, static_cast<double>(now) * 1e-9,
+             done == jobs ? "\n" : "");
+}
+
+bool write(const std::string& path, const std::string& text) {
+  std::FILE* const file = path == "-" ? stdout : std::fopen(path.c_str(), "w");
+  if (!file) {
+    fmt::print(stderr, "ina-sim: cannot write {}\n", path);
+    return false;
+  }
+  fmt::print(file, "{}\n", text);
+  if (file != stdout) std::fclose(file);
+  return true;
+}
+
+std::string to_csv(const nlohmann::json& json) {
+  std::string text = "model,arrival_s,waited_s,jct_s,iteration_s,iterations";
+  for (const auto& job : json["jobs"])
+    text += fmt::format("\n{},{},{},{},{},{}", job["model"].get<std::string>(),
+                        job["arrival_s"].get<double>(), job["waited_s"].get<double>(),
+                        job["jct_s"].get<double>(), job["iteration_s"].get<double>(),
+                        job["iterations"].get<uint32_t>());
+  return text;
+}
+
+template <class T>
+using Names = std::map<std::string, T>;
+
+int run(int argc, char** argv) {
+  CLI::App app{"Trains on a simulated cluster (ns-3) with the product's own switch and client."};
+  ClusterSpec spec;
+  Trace trace;
+  spec.policy.kind = scheduler::PolicyKind::kEsa;
+  spec.fabric.link.ecn_bytes = 200'000;
+  spec.fabric.link.queue_bytes = 1'000'000;
+  double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
+  double sample_us = 0, limit_s = 600;
+  bool no_residual = false, no_priorities = false, devices = false, quiet = false;
+  std::string json_file, csv_file;
+  const auto among = [](const auto& names) {
+    return CLI::CheckedTransformer(names, CLI::ignore_case);
+  };
+  app.add_option("--seed", spec.seed, "decides arrivals, jitter and losses");
+  app.add_option("--policy", spec.policy.kind, "static, fcfs or esa")
+      ->transform(among(Names<scheduler::PolicyKind>{{"static", scheduler::PolicyKind::kStatic},
+                                                     {"fcfs", scheduler::PolicyKind::kFcfs},
+                                                     {"esa", scheduler::PolicyKind::kEsa}}));
+  app.add_option("--decay", spec.policy.decay, "esa: preemption, time or none")
+      ->transform(among(Names<scheduler::Decay>{{"preemption", scheduler::Decay::kPreemption},
+                                                {"time", scheduler::Decay::kTime},
+                                                {"none", scheduler::Decay::kNone}}));
+  app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
+  app.add_flag("--two-choice", spec.policy.two_choice, "two slots to choose from");
+  app.add_flag("--no-residual", no_residual, "esa: late contributions wait for a time-out");
+  app.add_flag("--no-priorities", no_priorities, "esa: all fragments are as urgent");
+  app.add_flag("--aggregator-window", spec.aggregator_window, "A2TP's second window");
+  app.add_option("--slots", spec.slots, "of the array");
+  app.add_option("--static-pools", spec.static_pools, "static: jobs that fit (0: all)");
+  app.add_option("--home", spec.home, "of the fallback: workers, dedicated or spill")
+      ->transform(among(Names<Home>{{"workers", Home::kWorkers},
+                                    {"dedicated", Home::kDedicated},
+                                    {"spill", Home::kSpill}}));
+  app.add_option("--help-straggler", spec.help, "off, leader or fallback")
+      ->transform(among(Names<Help>{
+          {"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}}));
+  app.add_option("--park-after", spec.park_after, "help: fragments behind (0: half of in-switch)");
+  app.add_option("--park-missing", spec.park_missing,
+                 "help leader: workers missing at most (0: a quarter)");
+  app.add_option("--window", spec.window, "W: fragments a worker may run ahead");
+  app.add_option("--in-switch", spec.in_switch, "fragments in the switch at once (0: W)");
+  app.add_option("--fragment-bytes", spec.fragment_bytes, "payload of a frame");
+  app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
+  app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(CLI::PositiveNumber);
+  app.add_option("--delay-us", delay_us, "of a link, one way")->check(CLI::NonNegativeNumber);
+  app.add_option("--racks", spec.fabric.racks, "1, or 2: half of each job's workers in the second");
+  app.add_option("--uplink-gbps", uplink_gbps, "of the second rack")->check(CLI::PositiveNumber);
+  app.add_option("--queue-bytes", spec.fabric.link.queue_bytes, "of a port");
+  app.add_option("--ecn-bytes", spec.fabric.link.ecn_bytes, "marks from here on; 0: never");
+  app.add_option("--loss", spec.fabric.link.loss, "probability per frame and link")
+      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--rto-ms", rto_ms, "smallest time-out")->check(CLI::PositiveNumber);
+  app.add_option("--jobs", trace.jobs, "how many arrive")->check(CLI::PositiveNumber);
+  app.add_option("--workers", trace.workers, "of each job");
+  app.add_option("--iterations", trace.iterations, "of each job");
+  app.add_option("--most-iterations", trace.most_iterations,
+                 "a job has between --iterations and so many, as the seed decides");
+  app.add_option("--arrival-ms", trace.arrival_ms, "mean time between arrivals (Poisson)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--models", trace.models, "in turn: resnet50, vgg16, bert, gnmt, dlrm")
+      ->delimiter(',');
+  app.add_option("--scale", trace.scale, "divides sizes and computing times of the models")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--plain-mb", trace.plain_mb, "instead: all-reduces of so many MB, nothing else");
+  app.add_option("--jitter", spec.jitter, "of computing times, standard deviation as a part")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--straggler", spec.straggler.pattern,
+                 "none, permanent, rotating, shares, random or link")
+      ->transform(among(Names<Pattern>{{"none", Pattern::kNone},
+                                       {"permanent", Pattern::kPermanent},
+                                       {"rotating", Pattern::kRotating},
+                                       {"shares", Pattern::kShares},
+                                       {"random", Pattern::kRandom},
+                                       {"link", Pattern::kLink}}));
+  app.add_option("--factor", spec.straggler.factor, "how many times slower a straggler is");
+  app.add_option("--period-us", period_us, "rotating: of one rank; random: the mean stop");
+  app.add_option("--stopped", spec.straggler.stopped, "random: part of the time")
+      ->check(CLI::Range(0.001, 0.9));
+  app.add_option("--share-fragments", spec.straggler.share_fragments, "shares: of one rank")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sample-us", sample_us, "look at the slots so often; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--devices", devices, "links are ns-3's own devices: slower, and no different");
+  app.add_option("--limit-s", limit_s, "of virtual time")->check(CLI::PositiveNumber);
+  app.add_option("--json", json_file, "write the result here ('-': standard output)");
+  app.add_option("--csv", csv_file, "write the jobs here ('-': standard output)");
+  app.add_flag("--quiet", quiet, "print nothing but violations");
+  CLI11_PARSE(app, argc, argv);
+
+  const auto nanos = [](double value, double unit) { return std::llround(value * unit); };
+  spec.policy.residual = !no_residual;
+  if (devices) spec.fabric.links = ns3net::Links::kDevices;
+  spec.priorities = !no_priorities;
+  spec.fabric.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
+  spec.fabric.link.delay_ns = nanos(delay_us, 1e3);
+  spec.fabric.uplink = spec.fabric.link;
+  spec.fabric.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
+  spec.rto_min_ns = nanos(rto_ms, 1e6);
+  spec.straggler.period_ns = nanos(period_us, 1e3);
+  spec.sample_ns = nanos(sample_us, 1e3);
+  spec.limit_ns = nanos(limit_s, 1e9);
+  spec.jobs = make_trace(trace, spec.seed);
+
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run_cluster(spec, !quiet && isatty(2) ? show_progress : nullptr);
+  const double wall_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const nlohmann::json json = report(spec, outcome, wall_s);
+  if (!quiet && json_file != "-" && csv_file != "-") print(json);
+  for (const std::string& violation : outcome.violations)
+    fmt::print(stderr, "ina-sim: {}\n", violation);
+  if (!json_file.empty() && !write(json_file, json.dump(1))) return 2;
+  if (!csv_file.empty() && !write(csv_file, to_csv(json))) return 2;
+  return outcome.violations.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ina::sim
+
+int main(int argc, char** argv) {
+  try {
+    return ina::sim::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ina-sim: {}\n", error.what());
+    return 2;
+  }
+}

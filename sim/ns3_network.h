@@ -1,0 +1,82 @@
+// Links and time of ns-3, without its types: its headers want C++17, the project's C++20. Nodes,
+// point-to-point links with a rate, a delay, a queue, an ECN threshold and losses, and a schedule.
+// ns-3's simulator is one per process, so there may be one network at a time.
+//
+// Links come in two kinds, which agree (tests/simulator): ns-3's own PointToPointNetDevice, and a
+// computed one that needs one event a frame, and no packet, in place of two and one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace ina::ns3net {
+
+using Nanos = int64_t;
+using Node = uint32_t;
+using Bytes = std::vector<std::byte>;
+
+enum class Links : uint8_t { kComputed, kDevices };
+
+struct LinkSpec {
+  uint64_t rate_bps = 100'000'000'000;
+  Nanos delay_ns = 1'000;
+  uint64_t queue_bytes = 1 << 20;  ///< before the wire; what finds it full is dropped
+  uint64_t ecn_bytes = 0;          ///< what finds more than this queued is marked; 0: never
+  double loss = 0;                 ///< probability that a frame is lost on the wire
+};
+
+/// What one direction of a link did.
+struct LinkCounters {
+  uint64_t frames = 0;  ///< accepted by the queue
+  uint64_t wire_bytes = 0;
+  uint64_t queue_drops = 0;
+  uint64_t losses = 0;
+  uint64_t marks = 0;
+  uint64_t queue_peak_bytes = 0;
+};
+
+/// Whom frames and timers are for.
+class Host {
+ public:
+  virtual ~Host() = default;
+  /// `marked`: congestion experienced.
+  virtual void on_frame(Bytes content, bool marked) = 0;
+  virtual void on_timer(uint64_t argument) = 0;
+};
+
+class Network {
+ public:
+  explicit Network(uint64_t seed, Links links = Links::kComputed);
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  Node add_node(Host& host);
+  /// A link in both directions, alike.
+  void connect(Node a, Node b, const LinkSpec& spec);
+
+  /// Sends over the link that `from` and its neighbour `to` have. `content` is what arrives;
+  /// `wire_bytes`, at least as many, are what the link carries: preamble, check sequence and gap
+  /// included. `marked`: it met congestion before. False: the queue was full.
+  bool send(Node from, Node to, Bytes content, uint32_t wire_bytes, bool marked = false);
+  /// Bytes that wait before the wire from `from` to `to`.
+  uint64_t queued_bytes(Node from, Node to);
+
+  Nanos now() const;
+  /// Calls on_timer(argument) of the host at that time; it cannot be taken back.
+  void schedule(Nanos at, Host& host, uint64_t argument);
+  /// Until nothing is left to happen, `until` has come, or stop() was called.
+  void run(Nanos until);
+  void stop();
+
+  LinkCounters counters(Node from, Node to) const;
+  uint64_t events() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ina::ns3net

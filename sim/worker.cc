@@ -1,0 +1,236 @@
+#include "sim/worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ina::sim {
+
+namespace {
+
+constexpr size_t kBurst = 16;
+// What waits before the wire, at most: a NIC's ring, short so that answers do not wait long.
+constexpr uint64_t kRingFrames = 8;
+// How much of the time in which nothing was sent a worker may make up for.
+constexpr int kCreditFrames = 4;
+constexpr Nanos kPatienceNs = 10'000;
+
+struct PlainCopier {
+  void copy(std::span<const client::CopyJob> jobs) {
+    for (const auto& job : jobs) std::memcpy(job.to, job.from, job.bytes);
+  }
+};
+
+/// What each rank contributes, so that the sum is known: base + rank * slope.
+uint32_t base_of(uint32_t operation, size_t element) {
+  return static_cast<uint32_t>(element) * 2654435761u + operation * 40503u;
+}
+uint32_t slope_of(size_t element) { return static_cast<uint32_t>(element) | 1; }
+
+}  // namespace
+
+Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListener& listener)
+    : fabric_(fabric),
+      spec_(spec),
+      job_(job),
+      listener_(listener),
+      host_(fabric.add_host(*this, spec.rack, spec.link_slower)),
+      engine_(spec.engine),
+      transport_(fabric, host_, spec.job, spec.job_key, spec.engine.slot_bytes),
+      pace_(spec.straggler, value(spec.engine.rank), spec.engine.workers, spec.seed),
+      random_(spec.seed * 0x9e3779b97f4a7c15 + value(spec.engine.rank)),
+      layers_(spec.model->layers.size()),
+      frame_ns_(static_cast<Nanos>(fabric.wire_bytes(spec.engine.slot_bytes) * 8e9 /
+                                   static_cast<double>(fabric.rate_bps(host_)))) {}
+
+void Worker::start() {
+  started_ = true;
+  compute();
+}
+
+void Worker::on_timer(uint64_t argument) {
+  switch (argument) {
+    case kStart:
+      return start();
+    case kPump:
+      wake_at_ = INT64_MAX;
+      return pump();
+    case kDeadline:
+      deadline_at_ = INT64_MAX;
+      if (fabric_.now() >= engine_.next_deadline()) return pump();
+      return watch_deadline();
+    default:
+      computing_ = false;
+      return computed();
+  }
+}
+
+// ---- training
+
+/// Computes the layer at hand, if its sum of the last iteration is here.
+void Worker::compute() {
+  if (computing_ || !started_ || done_) return;
+  const Layer& layer = spec_.model->layers[layer_];
+  if (phase_ == Phase::kForward && layers_[layer_].operation) return;
+  if (phase_ == Phase::kDrain) {
+    if (std::ranges::any_of(layers_, [](const LayerState& l) { return l.operation != nullptr; }))
+      return;
+    done_ = true;
+    return listener_.finished(job_);
+  }
+  const Nanos work = phase_ == Phase::kForward ? layer.forward_ns : layer.backward_ns;
+  double noise = 1;
+  if (spec_.jitter > 0) {
+    // Box-Muller, spelt out: the library's distribution may differ between versions.
+    const double u = static_cast<double>((random_() >> 11) + 1) * 0x1p-53;
+    const double v = static_cast<double>(random_() >> 11) * 0x1p-53;
+    noise = std::max(0.2, 1 + spec_.jitter * std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v));
+  }
+  computing_ = true;
+  const Nanos now = fabric_.now();
+  fabric_.schedule(
+      pace_.finish(now, static_cast<Nanos>(static_cast<double>(work) * noise), gradients_), host_,
+      kComputed);
+}
+
+void Worker::computed() {
+  const auto last = static_cast<uint32_t>(layers_.size() - 1);
+  if (phase_ == Phase::kForward) {
+    if (layer_ == last)
+      phase_ = Phase::kBackward;
+    else
+      ++layer_;
+    return compute();
+  }
+  submit(layer_);
+  if (layer_ != 0) {
+    --layer_;
+  } else {
+    iteration_ends_.push_back(fabric_.now());
+    phase_ = ++iteration_ == spec_.iterations ? Phase::kDrain : Phase::kForward;
+  }
+  compute();
+  pump();
+}
+
+void Worker::submit(uint32_t layer) {
+  LayerState& state = layers_[layer];
+  // As ina_set_hints would be told: 1 is the front layer.
+  const auto layers = static_cast<uint32_t>(layers_.size());
+  engine_.set_hints({layer + 1, layers, spec_.iterations - iteration_}, fabric_.now());
+  const uint64_t elements =
+      std::max<uint64_t>(1, (spec_.model->layers[layer].parameter_bytes + 3) / 4);
+  // Thinned out: a whole fragment's values stand for wire_factor as many.
+  const uint64_t factor = fabric_.wire_factor();
+  const auto thinned = static_cast<size_t>((elements + factor - 1) / factor);
+  state.number = operations_++;
+  state.values.resize(thinned);
+  const uint32_t rank = value(spec_.engine.rank);
+  for (size_t i = 0; i < thinned; ++i)
+    state.values[i] = static_cast<int32_t>(base_of(state.number, i) + rank * slope_of(i));
+  auto* const bytes = reinterpret_cast<std::byte*>(state.values.data());
+  client::OperationSpec operation;
+  operation.send = bytes;
+  operation.recv = bytes;
+  operation.elements = thinned;
+  operation.dtype = DType::kInt32;
+  operation.listener = this;
+  state.operation = engine_.submit(operation, fabric_.now());
+}
+
+void Worker::completed(client::Operation& operation) { completed_.push_back(&operation); }
+
+void Worker::take_results() {
+  if (completed_.empty()) return;
+  for (client::Operation* operation : completed_) {
+    const auto layer = std::ranges::find(layers_, operation, &LayerState::operation);
+    check(*layer);
+    layer->operation = nullptr;
+    engine_.release(operation);
+  }
+  completed_.clear();
+  compute();
+}
+
+void Worker::check(const LayerState& layer) {
+  const uint32_t workers = spec_.engine.workers;
+  for (size_t i = 0; i < layer.values.size(); ++i) {
+    const uint32_t expected =
+        workers * base_of(layer.number, i) + workers * (workers - 1) / 2 * slope_of(i);
+    if (static_cast<uint32_t>(layer.values[i]) == expected) continue;
+    return listener_.violated(fmt::format("job {} rank {} operation {} element {}: {} instead of {}",
+                                          job_, value(spec_.engine.rank), layer.number, i,
+                                          layer.values[i], static_cast<int32_t>(expected)));
+  }
+  ++sums_checked_;
+}
+
+// ---- the network
+
+void Worker::arrived() {
+  PlainCopier copier;
+  client::RxPacket received[kBurst];
+  while (const size_t count = transport_.rx_burst(received)) {
+    engine_.on_packets(std::span(received, count), fabric_.now(), copier);
+    transport_.rx_release();
+  }
+  take_results();
+  pump();
+}
+
+/// How many of `packets` may leave now: a slow worker makes its contributions slowly.
+size_t Worker::permitted(std::span<const client::TxPacket> packets) {
+  if (pace_.steady()) return packets.size();
+  const Nanos now = fabric_.now();
+  for (size_t i = 0; i < packets.size(); ++i) {
+    if (packets[i].message.type != wire::Type::kGrad) continue;
+    if (next_gradient_at_ > now) {
+      wake_at(next_gradient_at_);
+      return i;
+    }
+    next_gradient_at_ =
+        pace_.finish(std::max(next_gradient_at_, now - kCreditFrames * frame_ns_), frame_ns_,
+                     gradients_++);
+  }
+  return packets.size();
+}
+
+void Worker::pump() {
+  const uint64_t frame_bytes = fabric_.wire_bytes(spec_.engine.slot_bytes);
+  client::TxPacket packets[kBurst];
+  for (;;) {
+    const uint64_t queued = fabric_.queued_bytes(host_);
+    if (queued >= kRingFrames * frame_bytes) {
+      const uint64_t surplus = queued - kRingFrames * frame_bytes / 2;
+      wake_at(fabric_.now() + static_cast<Nanos>(static_cast<double>(surplus) * 8e9 /
+                                                 static_cast<double>(fabric_.rate_bps(host_))));
+      break;
+    }
+    const uint64_t room = kRingFrames - queued / frame_bytes;
+    const size_t count = engine_.prepare(std::span(packets).first(room), fabric_.now());
+    const size_t permitted = this->permitted(std::span(packets).first(count));
+    transport_.tx_burst(std::span(packets).first(permitted));
+    engine_.sent(permitted, fabric_.now());
+    if (permitted == 0 || permitted < count) break;
+  }
+  watch_deadline();
+}
+
+void Worker::wake_at(Nanos at) {
+  if (wake_at_ <= at) return;
+  wake_at_ = at;
+  fabric_.schedule(at, host_, kPump);
+}
+
+void Worker::watch_deadline() {
+  if (engine_.next_deadline() == client::Engine::kNever) return;
+  // What is overdue may have to wait for the link.
+  const Nanos deadline = std::max(engine_.next_deadline(), fabric_.now() + kPatienceNs);
+  if (deadline_at_ <= deadline) return;
+  deadline_at_ = deadline;
+  fabric_.schedule(deadline, host_, kDeadline);
+}
+
+}  // namespace ina::sim

@@ -1,0 +1,104 @@
+// One worker of a simulated job: the client's own engine on a simulated host, and the training loop
+// that uses it. Backwards, each layer's gradient is all-reduced as soon as it is computed; forwards,
+// a layer waits for its sum.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "client/src/engine.h"
+#include "sim/fabric.h"
+#include "sim/models.h"
+#include "sim/straggler.h"
+
+namespace ina::sim {
+
+struct WorkerSpec {
+  client::EngineConfig engine;
+  JobId job{};
+  uint64_t job_key = 0;
+  const Model* model = nullptr;
+  uint32_t iterations = 0;
+  double jitter = 0;  ///< standard deviation of a layer's time, as a part of it
+  StragglerSpec straggler;
+  uint32_t rack = 0;
+  double link_slower = 1;
+  uint64_t seed = 0;
+};
+
+/// Hears of a worker's progress.
+class WorkerListener {
+ public:
+  virtual ~WorkerListener() = default;
+  virtual void finished(uint32_t job) = 0;
+  virtual void violated(const std::string& text) = 0;
+};
+
+class Worker final : public Endpoint, private client::OperationListener {
+ public:
+  Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListener& listener);
+
+  uint32_t host() const { return host_; }
+  void start();
+  bool done() const { return done_; }
+  const client::Engine& engine() const { return engine_; }
+  uint64_t sums_checked() const { return sums_checked_; }
+  /// When its iterations ended: their last gradient was computed.
+  const std::vector<Nanos>& iteration_ends() const { return iteration_ends_; }
+
+  void arrived() override;
+  void on_timer(uint64_t argument) override;
+
+ private:
+  enum Timer : uint64_t { kStart, kPump, kDeadline, kComputed };
+  enum class Phase : uint8_t { kForward, kBackward, kDrain };
+  struct LayerState {
+    client::Operation* operation = nullptr;  ///< under way
+    std::vector<int32_t> values;             ///< in place: gradient, then sum
+    uint32_t number = 0;                     ///< of the operation
+  };
+
+  void completed(client::Operation& operation) override;
+  void take_results();
+  void check(const LayerState& layer);
+  void compute();
+  void computed();
+  void submit(uint32_t layer);
+  void pump();
+  size_t permitted(std::span<const client::TxPacket> packets);
+  void wake_at(Nanos at);
+  void watch_deadline();
+
+  Fabric& fabric_;
+  WorkerSpec spec_;
+  uint32_t job_;
+  WorkerListener& listener_;
+  uint32_t host_;
+  client::Engine engine_;
+  io::sim::SimTransport transport_;
+  Pace pace_;
+  std::mt19937_64 random_;
+
+  // The training loop.
+  std::vector<LayerState> layers_;
+  Phase phase_ = Phase::kForward;
+  uint32_t layer_ = 0;
+  uint32_t iteration_ = 0;
+  bool computing_ = false;
+  bool started_ = false;
+  bool done_ = false;
+  uint32_t operations_ = 0;
+  std::vector<client::Operation*> completed_;
+  uint64_t sums_checked_ = 0;
+  std::vector<Nanos> iteration_ends_;
+
+  // Sending.
+  Nanos frame_ns_;             ///< of a whole fragment, at the link's rate
+  Nanos next_gradient_at_ = 0; ///< a slow worker makes its contributions slowly
+  uint64_t gradients_ = 0;
+  Nanos wake_at_ = INT64_MAX;
+  Nanos deadline_at_ = INT64_MAX;
+};
+
+}  // namespace ina::sim
