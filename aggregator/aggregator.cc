@@ -91,6 +91,7 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
     job.counters.parked_now = 0;
   }
   job.late = 0;
+  job.waited_for = 0;
 }
 
 void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
@@ -584,13 +585,13 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
   if (verdict.emissions != 0) return;  // no room for two more
   for (int look = 0; look < kLooks; ++look) {
     const Seq seq{job.park_next * shape_.lanes + shape_.lane};
-    if (seq + job.spec.park_after >= job.top_end) return;
+    if (seq + job.spec.park_after >= job.top_end) {
+      job.waited_for = 0;
+      return;
+    }
     Slot* const slot = find_slot(job, seq);
     if (slot && slot->state == SlotState::kFilling) {
-      const Bitmap missing = job.full & ~(slot->bits | slot->base);
-      const bool expected = (missing & ~job.late) == 0;
-      if (!expected && now - slot->first_arrival < job.spec.park_patience) return;
-      job.late |= missing;
+      if (!awaits_late_only(job, seq, job.full & ~(slot->bits | slot->base), now)) return;
       ++job.park_next;
       return park(job, *slot, verdict);
     }
@@ -601,6 +602,25 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
     emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
     return;
   }
+}
+
+/// How long a fragment waits says little: with fast workers that is never long. Who is slow is
+/// always who the oldest one waits for; who was not given a core for a while catches up again.
+bool Aggregator::awaits_late_only(Job& job, Seq seq, Bitmap missing, Nanos now) {
+  const Bitmap others = missing & ~job.late;
+  if (others == 0) return true;
+  if (seq + job.spec.park_pressure >= job.top_end) {  // nobody is held up
+    job.waited_for = 0;
+    return false;
+  }
+  job.waited_for &= others;
+  if (job.waited_for == 0) {
+    job.waited_for = others;
+    job.waited_since = now;
+  }
+  if (now - job.waited_since < job.spec.park_patience) return false;
+  job.late |= job.waited_for;
+  return (missing & ~job.late) == 0;
 }
 
 void Aggregator::park(Job& job, Slot& slot, Verdict& verdict) {

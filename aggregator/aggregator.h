@@ -48,8 +48,11 @@ struct JobSpec {
   /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
   /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
   uint32_t park_after = 0;
-  /// That must have waited so long for a worker that was not late before. Whoever is merely waiting
-  /// for its turn on a busy core needs no help.
+  /// A worker for which fragments so far below the newest have waited all this time is late, until
+  /// it has caught up, and only late workers' fragments are parked. Whoever merely waits for its
+  /// turn on a busy core, or is behind without holding anybody up, needs no help. 0: as soon as
+  /// they are left behind.
+  uint32_t park_pressure = 0;
   Nanos park_patience = 0;
   /// Ring of seen_words() zeros: by whom a fragment is kept (1 + rank, or kParkedHome). Without it
   /// the fallback keeps all.
@@ -235,8 +238,10 @@ class Aggregator {
     Bitmap full = 0;
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
-    Bitmap late = 0;  ///< workers for which fragments were parked, and which are not back yet
-    Seq top_end;      ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
+    Bitmap late = 0;         ///< workers for which fragments are parked
+    Bitmap waited_for = 0;   ///< workers that hold others up, and are not late,
+    Nanos waited_since = 0;  ///< since then
+    Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
     uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
@@ -298,6 +303,7 @@ class Aggregator {
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
   void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
+  static bool awaits_late_only(Job& job, Seq seq, Bitmap missing, Nanos now);
   void park(Job& job, Slot& slot, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
   void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);

@@ -598,7 +598,7 @@ std::vector<Key> make_keys() {
            "Bytes that a worker keeps for others under help: leader; what is more goes to the fallback.",
            INA_AT(config->straggler.park_bytes), kSize),
     number("straggler", "patience", "time", 0, 3'600'000'000,
-           "How long a fragment waits for a worker before that counts as slow, and until it has caught up.",
+           "How long a worker must have held others up, without a pause, before it counts as slow.",
            INA_AT(config->straggler.patience_us), kTime),
 
     number("jobs", "window_bytes", "bytes", 64ull << 10, 1ull << 30,

@@ -156,9 +156,11 @@ void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpe
   spec.instance = job.epoch;
 }
 
-/// Half of what a worker may have in the switch waits for others, the other half goes on.
+/// Of what a worker may have in the switch half waits for others, and half goes on. Who has next to
+/// no more left is held up.
 void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
   spec.park_after = job.grant.in_switch / 2;
+  spec.park_pressure = job.grant.in_switch / 8 * 7;
   spec.park_patience = config_.park_patience_ns;
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
   spec.parked_at = job.parked[lane].data();

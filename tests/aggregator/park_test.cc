@@ -20,6 +20,7 @@ class ParkTest : public PolicyTest {
     spec.home = home;
     spec.instance = kInstance;
     spec.park_after = kParkAfter;
+    spec.park_pressure = pressure_;
     spec.park_patience = patience_;
     spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
@@ -64,6 +65,7 @@ class ParkTest : public PolicyTest {
                 .values = values,
                 .origin = wire::Origin::kParker});
   }
+  uint32_t pressure_ = 0;
   Nanos patience_ = 0;
 };
 
@@ -119,6 +121,19 @@ TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {
   for (uint64_t seq = 3; seq < 6; ++seq)
     for (uint32_t rank = 0; rank < 2; ++rank) grad(job, rank, seq, 1);
   EXPECT_EQ(counters().parked, 2u) << "patience begins anew";
+}
+
+TEST_F(ParkTest, WhoHoldsNobodyUpIsNotLateHoweverLongItTakes) {
+  pressure_ = 3;
+  patience_ = 1000;
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  leave_behind(job);
+  for (now_ = 0; now_ < 10'000; now_ += 500)
+    expect_drop(grad(job, 0, 2, 21), DropReason::kDuplicate);
+  expect_held(grad(job, 0, 3, 31));  // now it does
+  now_ += 1000;
+  EXPECT_EQ(grad(job, 1, 3, 32).emissions, 2);
 }
 
 TEST_F(ParkTest, WhenNobodySendsItIsParkedAllTheSame) {

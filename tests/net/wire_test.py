@@ -126,6 +126,36 @@ class EveryTransport:
             for worker in workers:
                 self.expect(worker, "INA_OK")
 
+    def test_a_stopped_worker_is_helped(self):
+        for more in ("straggler: {help: leader}\n",
+                     "straggler: {help: leader}\nsecurity: {tag: siphash}\n",
+                     "straggler: {help: spill}\nfallback: {home: spill}\n"):
+            with self.subTest(more=more):
+                bed = self.bed(3, "aggregator: {policy: esa, slots: 256}\n"
+                                  "jobs: {window_bytes: 64 KiB}\n" + more)
+                workers = [self.worker(bed, rank, 3, 1_000_000, 6) for rank in range(3)]
+                self.await_results(bed, 1000)
+                self.assertGreater(self.stop_until_parked(bed, workers[2]), 100)
+                for worker in workers:
+                    self.expect(worker, "INA_OK")
+                self.check_idle(bed)
+                bed.close()
+
+    def stop_until_parked(self, bed, worker):
+        """How much was parked meanwhile. It may stop at the very end of a sum, or while the windows
+        are smaller than what makes it late."""
+        parked = 0
+        for _ in range(20):
+            worker.send_signal(signal.SIGSTOP)
+            time.sleep(0.3)
+            if jobs := bed.status(INACTL)["jobs"]:
+                parked = jobs[0]["parked_now"]
+            worker.send_signal(signal.SIGCONT)
+            if parked > 100:
+                break
+            time.sleep(0.02)
+        return parked
+
     def test_frames_with_tags(self):
         bed = self.bed(3, "aggregator: {policy: esa, slots: 16}\nsecurity: {tag: siphash}\n")
         for worker in [self.worker(bed, rank, 3, 20_000, 5) for rank in range(3)]:

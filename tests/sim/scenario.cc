@@ -195,6 +195,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
       job.in_switch = static_cast<uint32_t>(dice.between(1, job.window));
       job.park_after = static_cast<uint32_t>(dice.between(1, job.in_switch));
       if (dice.chance(0.7)) job.park_room = dice.log_between(1, 2 * job.window);
+      if (dice.chance(0.3)) job.park_pressure = static_cast<uint32_t>(dice.upto(job.in_switch));
       if (dice.chance(0.5)) job.park_patience = static_cast<Nanos>(dice.upto(2'000)) * 1000;
     }
   std::stable_sort(s.events.begin(), s.events.end(),

@@ -18,9 +18,10 @@ struct JobPlan {
   Nanos think_ns = 0;           ///< mean time between the end of an operation and the next
   scheduler::Quota quota;       ///< over all lanes
   bool aggregator_window = false;
-  uint32_t in_switch = 0;   ///< client::EngineConfig::in_switch
-  uint32_t park_after = 0;  ///< aggregator::JobSpec::park_after
-  Nanos park_patience = 0;  ///< aggregator::JobSpec::park_patience
+  uint32_t in_switch = 0;      ///< client::EngineConfig::in_switch
+  uint32_t park_after = 0;     ///< aggregator::JobSpec::park_after
+  uint32_t park_pressure = 0;  ///< aggregator::JobSpec::park_pressure
+  Nanos park_patience = 0;     ///< aggregator::JobSpec::park_patience
   uint32_t park_room = 0;  ///< of each worker, over all lanes; 0: the fallback keeps what is parked
   bool lossy_link = false;  ///< client::EngineConfig::lossy_link
 };

@@ -301,6 +301,7 @@ void World::add_to_lanes(Job& job) {
     spec.rejoined = job.epoch > 1;
     spec.pool = {first_slot, 2 * job.window / scenario_.lanes, scenario_.lanes, lane};
     spec.park_after = job.config.park_after;
+    spec.park_pressure = job.config.park_pressure;
     spec.park_patience = job.config.park_patience;
     if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
     spec.park_room = job.config.park_room;

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Straggler help off and on: how long an iteration takes when one worker is slow.
+
+    bench_straggler.py --build FOLDER [--ranks N] [--rounds N] [--quick] [--json FILE]
+
+Starts an ina-switchd for each way of help, and against each the ranks of ina-straggle, real
+processes over the shm port that make gradients at a stated rate, and stop while the network does
+not take what they have made (bench/ina_straggle.cc). In each
+round the ways take turns for each pattern of slowness, which a seed makes the same for all. All
+ways have the same slots, and the same bytes of a worker in the switch; only `wide`, without help,
+may have as much in the switch as the others may run ahead.
+
+A point is a way, a pattern and a severity. Its iteration time is the mean over all iterations of
+all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is the mean of what
+the job held whenever it was asked. Every element of every sum is checked.
+
+--json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
+"no_straggler_overhead"}: the best of the ways with help against `off`; the overhead is the median
+over rounds of the worst way's, without a straggler and with workers that do nothing but send.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_allreduce
+from bench_allreduce import BenchError
+
+CONFIG = """\
+aggregator: {{slots: 1024, slot_bytes: 1024, policy: esa}}
+fallback: {{home: {home}}}
+straggler: {{help: {help}, run_ahead: {run_ahead}}}
+jobs: {{window_bytes: {window}}}
+control: {{socket: "{socket}"}}
+ports: [{{name: shm0, type: shm}}]
+log: {{level: warning}}
+"""
+WINDOW = "512 KiB"
+RUN_AHEAD = "16 MiB"
+# Name, straggler.help, fallback.home, jobs.window_bytes.
+WAYS = [("off", "off", "workers", WINDOW),
+        ("leader", "leader", "workers", WINDOW),
+        ("fallback", "fallback", "workers", WINDOW),
+        ("spill", "spill", "spill", WINDOW),
+        ("wide", "off", "workers", RUN_AHEAD)]
+QUICK_WAYS = ["off", "leader", "spill"]
+
+# MiB/s and bytes of a worker's gradients. A gradient takes 4 s, 1 s in --quick, of a worker that
+# nothing slows, and the rotation goes round once in that time.
+RATE = 16
+GRADIENT = 64 << 20
+QUICK_GRADIENT = 16 << 20
+ITERATIONS = 2
+# Without pauses: as fast as the machine can.
+FULL_RATE = 1e5
+FULL_ITERATIONS = 20
+FULL_GRADIENT = 16 << 20
+
+RUN_DEADLINE_S = 300
+STATUS_PAUSE_S = 0.1
+
+
+def patterns(period_ms, quick):
+    """Pattern and severity of the points."""
+    if quick:
+        return [("none", 1), (f"rotating:4:{period_ms}ms", 4)]
+    points = [("none", 1)]
+    for severity in (2, 4, 8):
+        points.append((f"rotating:{severity}:{period_ms}ms", severity))
+    points += [(f"rotating:4:{4 * period_ms}ms", 4), (f"random:4:{period_ms}ms", 4),
+               ("permanent:4", 4), ("link:4", 4)]
+    return points
+
+
+class Way:
+    def __init__(self, build, folder, name, help_, home, window):
+        self.name = name
+        folder.mkdir()
+        self.switch = bench_allreduce.Switch(build, folder, CONFIG, help=help_, home=home,
+                                             window=window, run_ahead=RUN_AHEAD)
+        self.build = build
+
+    def run(self, ranks, pattern, seed, gradient, rate, iterations):
+        """Iteration times of the slowest rank, and slots held at the times of asking."""
+        commands = [[str(self.build / "bench/ina-straggle"), "--url", f"shm:{self.switch.socket}",
+                     "--rank", str(rank), "--ranks", str(ranks), "--bytes", str(gradient),
+                     "--rate", str(rate), "--iterations", str(iterations),
+                     "--straggle", pattern, "--seed", str(seed)] for rank in range(ranks)]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      text=True) for command in commands]
+        try:
+            held = self.watch(processes)
+            reports = []
+            for process in processes:
+                output, errors = process.communicate(timeout=RUN_DEADLINE_S)
+                if process.returncode != 0:
+                    raise BenchError(f"{self.name}, {pattern}: {errors.strip()}")
+                reports.append(json.loads(output))
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.communicate()
+        if any(report["wrong_elements"] for report in reports):
+            raise BenchError(f"{self.name}, {pattern}: wrong sums")
+        return [max(times) for times in zip(*(report["iterations_s"] for report in reports))], held
+
+    def watch(self, processes):
+        """Slots that the job holds, now and then, while it runs."""
+        held = []
+        deadline = time.monotonic() + RUN_DEADLINE_S
+        while all(process.poll() is None for process in processes):
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.name}: no result within {RUN_DEADLINE_S} s")
+            for job in self.switch.status()["jobs"]:
+                if job["state"] == "running":
+                    held.append(job["slots_held"])
+            time.sleep(STATUS_PAUSE_S)
+        return held
+
+    def parked(self):
+        return self.switch.status()["aggregator"]["parked"]
+
+
+def measure(ways, options, meta):
+    gradient = QUICK_GRADIENT if options.quick else GRADIENT
+    period_ms = round(1000 * gradient / (1 << 20) / RATE / options.ranks)
+    meta |= {"ranks": options.ranks, "rounds": options.rounds, "gradient_bytes": gradient,
+             "rate_mib_s": RATE, "window": WINDOW, "run_ahead": RUN_AHEAD}
+    samples = {}
+    for round_ in range(options.rounds):
+        for pattern, severity in patterns(period_ms, options.quick):
+            for way in ways:
+                before = way.parked()
+                times, held = way.run(options.ranks, pattern, 1 + round_, gradient, RATE,
+                                      ITERATIONS)
+                add(samples, (way.name, pattern, severity), times, held, way.parked() - before)
+        # Nobody is slow, and cores are what is scarce: help must cost nothing here.
+        for way in ways:
+            before = way.parked()
+            times, held = way.run(options.ranks, "none", 1, FULL_GRADIENT, FULL_RATE,
+                                  FULL_ITERATIONS)
+            add(samples, (way.name, "full rate", 1), times[1:], held, way.parked() - before)
+    return [point_of(*key, **value) for key, value in samples.items()]
+
+
+def add(samples, key, times, held, parked):
+    sample = samples.setdefault(key, {"times": [], "held": [], "parked": 0, "rounds": []})
+    sample["times"] += times
+    sample["rounds"].append(statistics.median(times))
+    sample["held"] += held
+    sample["parked"] += parked
+    print(f"  {key[0]:<9}{key[1]:<18}{statistics.mean(times):8.3f} s  parked {parked}",
+          file=sys.stderr, flush=True)
+
+
+def point_of(way, pattern, severity, times, held, parked, rounds):
+    mean = statistics.mean(times)
+    return {"way": way, "pattern": pattern, "severity": severity, "iteration_s": mean,
+            "throughput_per_s": 1 / mean,
+            "slots_held": statistics.mean(held) if held else None, "parked": parked,
+            "round_medians_s": [round(value, 5) for value in rounds],
+            "samples_s": [round(value, 5) for value in times]}
+
+
+def summary(points):
+    """The figures of the targets."""
+    def of(way, pattern):
+        return next(p for p in points if (p["way"], p["pattern"]) == (way, pattern))
+    helped = [p for p in points if p["way"] not in ("off", "wide")]
+    ratios = [(p["iteration_s"] / of("off", p["pattern"])["iteration_s"])
+              for p in helped if p["severity"] > 1]
+    best = min(ratios)
+    overheads = [statistics.median(on / off for on, off in
+                                   zip(p["round_medians_s"],
+                                       of("off", p["pattern"])["round_medians_s"])) - 1
+                 for p in helped if p["severity"] == 1]
+    return {"best_iteration_reduction": 1 - best, "best_throughput_gain": 1 / best,
+            "no_straggler_overhead": max(overheads)}
+
+
+def print_points(points):
+    print(f"{'pattern':<18}{'way':<10}{'iteration s':>12}{'of off':>8}{'slots held':>12}"
+          f"{'parked':>10}")
+    for pattern in dict.fromkeys(p["pattern"] for p in points):
+        rows = [p for p in points if p["pattern"] == pattern]
+        for p in rows:
+            held = "" if p["slots_held"] is None else f"{p['slots_held']:.0f}"
+            print(f"{pattern:<18}{p['way']:<10}{p['iteration_s']:>12.3f}"
+                  f"{p['iteration_s'] / rows[0]['iteration_s']:>8.2f}{held:>12}{p['parked']:>10}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--rounds", type=int, help="3, 1 in --quick")
+    parser.add_argument("--quick", action="store_true", help="two patterns, less than a minute")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    build = options.build.resolve()
+    meta = bench_allreduce.metadata("straggler")
+    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
+        ways = []
+        try:
+            for way in WAYS:
+                if options.quick and way[0] not in QUICK_WAYS:
+                    continue
+                ways.append(Way(build, pathlib.Path(folder) / way[0], *way))
+            for way in ways:
+                way.switch.wait_until_ready()
+            points = measure(ways, options, meta)
+        finally:
+            for way in ways:
+                way.switch.stop()
+    print_points(points)
+    result = summary(points)
+    print(f"\niteration time down by {100 * result['best_iteration_reduction']:.0f} % at best, "
+          f"throughput {result['best_throughput_gain']:.2f}x; without a straggler "
+          f"{100 * result['no_straggler_overhead']:+.1f} %")
+    if options.json:
+        options.json.write_text(json.dumps({"meta": meta, "points": points} | result, indent=1)
+                                + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BenchError as error:
+        sys.exit(f"bench_straggler: {error}")
