@@ -10,7 +10,8 @@ constexpr uint32_t kParkAfter = 2;
 class ParkTest : public PolicyTest {
  protected:
   /// A job of three whose fragments are parked once the second after them begins.
-  JobIndex add_parking_job(uint32_t park_room, Home home = Home::kWorkers) {
+  JobIndex add_parking_job(uint32_t park_room, Home home = Home::kWorkers,
+                           uint32_t park_missing = kMaxWorkers) {
     jobs_.emplace_back();
     JobSpec spec;
     spec.id = JobId{100u + next_};
@@ -22,6 +23,7 @@ class ParkTest : public PolicyTest {
     spec.park_after = kParkAfter;
     if (park_room != 0) spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
+    spec.park_missing = park_missing;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();
     aggregator_->add_job(next_, spec);
@@ -87,6 +89,21 @@ TEST_F(ParkTest, WhatComesLaterFollows) {
   EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
   expect_parked(late.emission[1], To::kSender, 0);
   expect_drop(grad(job, 2, 0, 100), DropReason::kDuplicate);
+}
+
+TEST_F(ParkTest, WhatTooManyAreMissingOfGoesToTheFallback) {
+  start(16);
+  const JobIndex job = add_parking_job(2, Home::kWorkers, 1);
+  grad(job, 0, 0, 1);
+  grad(job, 0, 1, 1);
+  grad(job, 1, 1, 1);
+  const Verdict two = grad(job, 0, 2, 1);  // of fragment 0 ranks 1 and 2 are missing
+  ASSERT_EQ(two.emissions, 2);
+  expect_part(two.emission[0], job, 0, 0b001, {1});
+  const Verdict one = grad(job, 0, 3, 1);
+  ASSERT_EQ(one.emissions, 2);
+  EXPECT_EQ(one.emission[0].to, To::kWorker);
+  EXPECT_EQ(one.emission[0].message.type, Type::kPark);
 }
 
 TEST_F(ParkTest, NothingIsParkedWithoutAStraggler) {
