@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws the figures of docs/performance.md from the benchmarks' JSON files.
+"""Draws the figures of docs/performance.md and docs/evaluation.md from the benchmarks' JSON files.
 
     plots.py [--output docs/figures] [FILE.json ...]
 
 A file's "meta" tells which benchmark it is of; of two files of one benchmark the later one counts.
-Without files: docs/figures/{pipeline,allreduce,peers}.json, those that are there. The same data
+Without files: docs/figures/{pipeline,allreduce,peers,jct,straggler-sim}.json, those that are there. The same data
 give the same bytes. Series differ by marker and line as well as by colour, to be told apart in
 print.
 """
@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: E4
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs/figures"
-BENCHMARKS = ("pipeline", "allreduce", "peers")
+BENCHMARKS = ("pipeline", "allreduce", "peers", "jct", "straggler-sim")
 
 STYLE = {
     "svg.hashsalt": "ina",
@@ -299,7 +299,88 @@ def plot_pipeline(content, folder):
     return plot_payload(content["rows"], folder) + plot_scaling(content.get("scaling", []), folder)
 
 
-PLOTS = {"pipeline": plot_pipeline, "allreduce": plot_allreduce, "peers": plot_peers}
+def slots_axis(axis, values):
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(thinned(sorted(set(values))))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlabel("slots")
+
+
+def plot_jct_slots(points, folder):
+    groups = by([p for p in points if p["experiment"] == "slots"], "home")
+    figure, axes = panels(len(groups), share=False)
+    for axis, ((home,), rows) in zip(axes, groups.items()):
+        for number, ((policy,), own) in enumerate(by(rows, "policy").items()):
+            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own], number, policy,
+                 [(p["slots"], min(p["avg_jct_s_by_seed"]) * 1e3,
+                   max(p["avg_jct_s_by_seed"]) * 1e3) for p in own])
+        slots_axis(axis, [p["slots"] for p in rows])
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_title({"workers": "fallback at the workers",
+                        "dedicated": "fallback on a host of its own"}[home])
+        axis.set_ylabel("average completion time [ms]")
+    add_legend(figure, axes)
+    return save(figure, folder / "jct_slots.svg")
+
+
+def plot_jct_timeline(points, folder):
+    rows = [p for p in points if p.get("slot_timeline") and p["home"] == "workers"]
+    groups = by(rows, "slots")
+    if not groups:
+        return None
+    figure, axes = panels(len(groups), share=False)
+    for axis, ((slots,), own) in zip(axes, groups.items()):
+        for number, p in enumerate(own):
+            color, line, _ = LINES[number % len(LINES)]
+            times, used, _ = zip(*p["slot_timeline"])
+            mean = [sum(used[max(0, i - 4):i + 5]) / len(used[max(0, i - 4):i + 5])
+                    for i in range(len(used))]
+            axis.plot([time * 1e3 for time in times], mean, color=color, linestyle=line,
+                      linewidth=1, label=p["policy"])
+        axis.set_ylim(0, slots)
+        axis.set_title(f"{slots} slots")
+        axis.set_xlabel("time [ms]")
+        axis.set_ylabel("slots in use")
+    add_legend(figure, axes)
+    return save(figure, folder / "jct_slots_used.svg")
+
+
+def plot_jct(content, folder):
+    paths = [plot_jct_slots(content["points"], folder), plot_jct_timeline(content["points"], folder)]
+    return [path for path in paths if path]
+
+
+STRAGGLER_HELP = {"off": "off", "run-ahead": "off, 32 MiB ahead", "leader": "leader",
+                  "fallback": "fallback", "spill": "spill"}
+
+
+def plot_straggler_sim(content, folder):
+    rotating = [p for p in content["points"] if p["workload"] == "plain" and p["policy"] == "esa"
+                and p["pattern"] in ("rotating", "none")]
+    slots = content["workload"]["slots"]
+    period = 1000
+    figure, axes = panels(2, share=False)
+    for number, (kind, label) in enumerate(STRAGGLER_HELP.items()):
+        own = [p for p in rotating if p["help"] == kind and p["slots"] == slots]
+        draw(axes[0], [(1 if p["pattern"] == "none" else p["factor"], p["iteration_s"] * 1e3)
+                       for p in own if p["period_us"] == period], number, label)
+        draw(axes[1], [(p["period_us"] / 1e3, p["iteration_s"] * 1e3) for p in own
+                       if p["pattern"] == "rotating" and p["factor"] == 4], number, label)
+    axes[0].set_xlabel("how many times slower one worker is")
+    axes[1].set_xlabel("period of one worker [ms], 4 times slower")
+    axes[1].set_xscale("log", base=4)
+    axes[1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    for axis in axes:
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel("iteration [ms]")
+    add_legend(figure, axes)
+    return [save(figure, folder / "straggler_sim.svg")]
+
+
+PLOTS = {"pipeline": plot_pipeline, "allreduce": plot_allreduce, "peers": plot_peers,
+         "jct": plot_jct, "straggler-sim": plot_straggler_sim}
 
 
 def main():

@@ -17,8 +17,12 @@ struct alignas(64) Line {
 };
 using Lines = std::vector<Line>;
 
-std::byte* data(Lines& lines) { return reinterpret_cast<std::byte*>(lines.data()); }
-Lines lines_of(size_t bytes) { return Lines(bytes / sizeof(Line) + 1); }
+std::byte* data(Lines& lines) {
+  return reinterpret_cast<std::byte*>(lines.data());
+}
+Lines lines_of(size_t bytes) {
+  return Lines(bytes / sizeof(Line) + 1);
+}
 
 /// The switch: one lane, as the daemon's, and a port on the simulated network.
 class Switch final : public Endpoint {
@@ -52,7 +56,8 @@ class Switch final : public Endpoint {
     const auto mismatch = [this](const io::RxPacket&, const aggregator::Verdict&) {
       ++mismatches_;
     };
-    while (aggregator::serve(port_, aggregator_, packets, verdicts, fabric_.now(), send, mismatch)) {
+    while (
+        aggregator::serve(port_, aggregator_, packets, verdicts, fabric_.now(), send, mismatch)) {
     }
   }
   void on_timer(uint64_t) override {}
@@ -160,6 +165,7 @@ class Cluster final : public Endpoint, public WorkerListener {
   void admit(uint32_t index);
   void sample();
   void check_ledgers();
+  void count_link(const std::pair<ns3net::LinkCounters, ns3net::LinkCounters>& directions);
   void sum_up();
 
   ClusterSpec spec_;
@@ -315,9 +321,8 @@ void Cluster::admit(uint32_t index) {
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
     const uint32_t in_switch = spec_.in_switch == 0 ? job.window : spec_.in_switch;
-    admitted.park_after = spec_.park_after != 0
-                              ? spec_.park_after
-                              : std::max(1u, std::min(in_switch, job.window) / 2);
+    admitted.park_after = spec_.park_after != 0 ? spec_.park_after
+                                                : std::max(1u, std::min(in_switch, job.window) / 2);
   }
   if (spec_.help == Help::kLeader) {
     job.parked_at.assign(words, 0);
@@ -358,8 +363,7 @@ void Cluster::finished(uint32_t index) {
 void Cluster::sample() {
   uint32_t running = 0;
   for (const auto& job : jobs_) running += job->running;
-  outcome_.samples.push_back(
-      {fabric_.now(), switch_.aggregator().counters().slots_used, running});
+  outcome_.samples.push_back({fabric_.now(), switch_.aggregator().counters().slots_used, running});
   fabric_.schedule(fabric_.now() + spec_.sample_ns, own_host_, kSample);
 }
 
@@ -377,14 +381,22 @@ Outcome Cluster::run() {
 void Cluster::check_ledgers() {
   const aggregator::Counters& c = switch_.aggregator().counters();
   if (c.packets != c.absorbed + c.forwarded + c.dropped())
-    violated(fmt::format("{} packets, {} absorbed, {} forwarded, {} dropped", c.packets,
-                         c.absorbed, c.forwarded, c.dropped()));
+    violated(fmt::format("{} packets, {} absorbed, {} forwarded, {} dropped", c.packets, c.absorbed,
+                         c.forwarded, c.dropped()));
   const uint64_t held = switch_.aggregator().contributions_held();
   const uint64_t gone =
       c.contributions_in_results + c.contributions_moved + c.contributions_discarded;
   if (c.absorbed + c.bypassed != held + gone)
-    violated(fmt::format("{} contributions accepted, {} held, {} gone on",
-                         c.absorbed + c.bypassed, held, gone));
+    violated(fmt::format("{} contributions accepted, {} held, {} gone on", c.absorbed + c.bypassed,
+                         held, gone));
+}
+
+void Cluster::count_link(const std::pair<ns3net::LinkCounters, ns3net::LinkCounters>& directions) {
+  for (const auto& link : {directions.first, directions.second}) {
+    outcome_.queue_drops += link.queue_drops;
+    outcome_.losses += link.losses;
+    outcome_.marks += link.marks;
+  }
 }
 
 void Cluster::sum_up() {
@@ -413,27 +425,20 @@ void Cluster::sum_up() {
       outcome_.sums_checked += worker->sums_checked();
       if (const auto* fallback = worker->engine().fallback(); fallback && fallback->mismatch())
         violated("a fallback saw workers that disagree");
-      const auto [up, down] = fabric_.counters(worker->host());
-      outcome_.queue_drops += up.queue_drops + down.queue_drops;
-      outcome_.losses += up.losses + down.losses;
-      outcome_.marks += up.marks + down.marks;
+      count_link(fabric_.counters(worker->host()));
     }
-    if (job->server) {
-      const auto [up, down] = fabric_.counters(job->server->host());
-      outcome_.queue_drops += up.queue_drops + down.queue_drops;
-      outcome_.losses += up.losses + down.losses;
-      outcome_.marks += up.marks + down.marks;
-    }
+    if (job->server) count_link(fabric_.counters(job->server->host()));
     const client::EngineCounters& first = job->workers[0]->engine().counters();
     outcome_.fragments += first.results;
     outcome_.by_fallback += first.results_from_fallback;
-    const uint64_t expected = uint64_t{job->plan.workers} * job->plan.iterations *
-                              job->plan.model.layers.size();
+    const uint64_t expected =
+        uint64_t{job->plan.workers} * job->plan.iterations * job->plan.model.layers.size();
     uint64_t checked = 0;
     for (const auto& worker : job->workers) checked += worker->sums_checked();
     if (job->finished != 0 && checked != expected)
       violated(fmt::format("{} sums of {} were checked", checked, expected));
   }
+  count_link(fabric_.uplink_counters());
   outcome_.fallback_bytes =
       (counters.part_bytes + counters.bypassed_bytes) * spec_.fabric.wire_factor;
   outcome_.wire_bytes = fabric_.wire_bytes_sent();

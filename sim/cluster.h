@@ -30,18 +30,18 @@ struct ClusterSpec {
   bool priorities = true;
   bool aggregator_window = false;
   Home home = Home::kWorkers;
-  uint32_t window = 512;     ///< W
-  uint32_t in_switch = 0;    ///< 0: W
-  uint32_t static_pools = 0; ///< policy static: jobs that fit; 0: all of the trace
+  uint32_t window = 512;      ///< W
+  uint32_t in_switch = 0;     ///< 0: W
+  uint32_t static_pools = 0;  ///< policy static: jobs that fit; 0: all of the trace
   Nanos rto_min_ns = 1'000'000;
   Nanos rto_max_ns = 100'000'000;
   Help help = Help::kOff;
-  uint32_t park_after = 0;  ///< 0: half of what may be in the switch
+  uint32_t park_after = 0;    ///< 0: half of what may be in the switch
   uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: a quarter of the workers
   double jitter = 0.02;
   StragglerSpec straggler;
   std::vector<JobPlan> jobs;
-  Nanos sample_ns = 0;         ///< between looks at the slots; 0: none
+  Nanos sample_ns = 0;  ///< between looks at the slots; 0: none
   Nanos limit_ns = 600'000'000'000;
 };
 

@@ -6,7 +6,9 @@ namespace ina::sim {
 
 namespace {
 
-uint32_t host_of(uint32_t ip) { return ip - io::sim::Network::address_of(0).ip; }
+uint32_t host_of(uint32_t ip) {
+  return ip - io::sim::Network::address_of(0).ip;
+}
 
 constexpr size_t kDestinationAt = wire::kEthernetBytes + 16;  // of the IPv4 header
 constexpr size_t kInaHeaderAt = wire::kFrameHeaderBytes - wire::kInaHeaderBytes;
@@ -131,6 +133,12 @@ uint64_t Fabric::queued_bytes(uint32_t host) {
 std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::counters(uint32_t host) const {
   const ns3net::Node near = next_hop(host, 0);
   return {network_.counters(nodes_[host], near), network_.counters(near, nodes_[host])};
+}
+
+std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::uplink_counters() const {
+  if (!forwarder_) return {};
+  return {network_.counters(second_switch_, nodes_[0]),
+          network_.counters(nodes_[0], second_switch_)};
 }
 
 }  // namespace ina::sim

@@ -59,6 +59,8 @@ class Fabric final : public io::sim::Network {
   }
   /// To (first) and from the switch, of a host's link.
   std::pair<ns3net::LinkCounters, ns3net::LinkCounters> counters(uint32_t host) const;
+  /// Of the uplink, to and from the switch; zeros where there is one rack.
+  std::pair<ns3net::LinkCounters, ns3net::LinkCounters> uplink_counters() const;
   uint64_t wire_bytes_sent() const { return wire_bytes_sent_; }  ///< over all links
   uint64_t frames_sent() const { return frames_sent_; }
   uint64_t events() const { return network_.events(); }

@@ -35,9 +35,8 @@ std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
   double at_ns = 0;
   for (uint32_t i = 0; i < trace.jobs; ++i) {
     JobPlan job;
-    job.model = trace.plain_mb > 0
-                    ? make_plain(static_cast<uint64_t>(trace.plain_mb * 1e6))
-                    : make_model(trace.models[i % trace.models.size()], trace.scale);
+    job.model = trace.plain_mb > 0 ? make_plain(static_cast<uint64_t>(trace.plain_mb * 1e6))
+                                   : make_model(trace.models[i % trace.models.size()], trace.scale);
     job.workers = trace.workers;
     job.iterations = trace.iterations;
     if (trace.most_iterations > trace.iterations)
@@ -132,18 +131,20 @@ void print(const nlohmann::json& json) {
     fmt::print("{:<10} {:>10.4f} {:>10.4f} {:>10.4f} {:>13.3f}\n", job["model"].get<std::string>(),
                job["arrival_s"].get<double>(), job["waited_s"].get<double>(),
                job["jct_s"].get<double>(), job["iteration_s"].get<double>() * 1e3);
-  fmt::print("JCT {:.4f} s on average, {:.4f} s in the tail; iteration {:.3f} ms; {:.2f} Gbit/s of "
-             "gradients\n",
-             json["avg_jct_s"].get<double>(), json["p99_jct_s"].get<double>(),
-             json["avg_iteration_s"].get<double>() * 1e3, json["gradient_gbps"].get<double>());
-  for (const char* key : {"fragments", "by_fallback", "by_parker", "parked", "preemptions",
-                          "bypassed", "queries", "raws", "queue_drops", "losses", "ecn_marks",
-                          "slots_used_peak", "sums_checked"})
+  fmt::print(
+      "JCT {:.4f} s on average, {:.4f} s in the tail; iteration {:.3f} ms; {:.2f} Gbit/s of "
+      "gradients\n",
+      json["avg_jct_s"].get<double>(), json["p99_jct_s"].get<double>(),
+      json["avg_iteration_s"].get<double>() * 1e3, json["gradient_gbps"].get<double>());
+  for (const char* key :
+       {"fragments", "by_fallback", "by_parker", "parked", "preemptions", "bypassed", "queries",
+        "raws", "queue_drops", "losses", "ecn_marks", "slots_used_peak", "sums_checked"})
     fmt::print("{} {}  ", key, json[key].dump());
   const auto& s = json["simulator"];
-  fmt::print("\n{} events, {:.2f} million a second, {:.2f} Gbit per second of wall time, {:.2f} s\n",
-             s["events"].get<uint64_t>(), s["events_per_s"].get<double>() * 1e-6,
-             s["gbit_per_wall_s"].get<double>(), s["wall_s"].get<double>());
+  fmt::print(
+      "\n{} events, {:.2f} million a second, {:.2f} Gbit per second of wall time, {:.2f} s\n",
+      s["events"].get<uint64_t>(), s["events_per_s"].get<double>() * 1e-6,
+      s["gbit_per_wall_s"].get<double>(), s["wall_s"].get<double>());
   for (const auto& violation : json["violations"])
     fmt::print("VIOLATION: {}\n", violation.get<std::string>());
 }
@@ -211,9 +212,8 @@ int run(int argc, char** argv) {
   app.add_option("--slots", spec.slots, "of the array");
   app.add_option("--static-pools", spec.static_pools, "static: jobs that fit (0: all)");
   app.add_option("--home", spec.home, "of the fallback: workers, dedicated or spill")
-      ->transform(among(Names<Home>{{"workers", Home::kWorkers},
-                                    {"dedicated", Home::kDedicated},
-                                    {"spill", Home::kSpill}}));
+      ->transform(among(Names<Home>{
+          {"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}));
   app.add_option("--help-straggler", spec.help, "off, leader or fallback")
       ->transform(among(Names<Help>{
           {"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}}));

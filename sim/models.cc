@@ -28,7 +28,9 @@ Block convolution(double kernel, double in, double out, double side, bool normal
           kernel * kernel * in * out * side * side};
 }
 
-Block dense(double in, double out) { return {"", in * out + out, in * out}; }
+Block dense(double in, double out) {
+  return {"", in * out + out, in * out};
+}
 
 Block named(const std::string& name, std::initializer_list<Block> parts) {
   Block block{name};
@@ -45,10 +47,10 @@ std::vector<Block> resnet50() {
     const double width = 64 << stage;
     const double side = 56 >> stage;
     for (int i = 0; i < repeats[stage]; ++i) {
-      Block block = named("conv" + std::to_string(stage + 2) + "_" + std::to_string(i + 1),
-                          {convolution(1, in, width, side, true),
-                           convolution(3, width, width, side, true),
-                           convolution(1, width, 4 * width, side, true)});
+      Block block =
+          named("conv" + std::to_string(stage + 2) + "_" + std::to_string(i + 1),
+                {convolution(1, in, width, side, true), convolution(3, width, width, side, true),
+                 convolution(1, width, 4 * width, side, true)});
       if (i == 0) block += convolution(1, in, 4 * width, side, true);
       blocks.push_back(block);
       in = 4 * width;
@@ -67,8 +69,8 @@ std::vector<Block> vgg16() {
   for (int stage = 0; stage < 5; ++stage) {
     const double out = std::min(512, 64 << stage);
     for (int i = 0; i < repeats[stage]; ++i) {
-      blocks.push_back(named("conv" + std::to_string(++number),
-                             {convolution(3, in, out, 224 >> stage, false)}));
+      blocks.push_back(
+          named("conv" + std::to_string(++number), {convolution(3, in, out, 224 >> stage, false)}));
       in = out;
     }
   }
@@ -85,8 +87,8 @@ std::vector<Block> bert_large() {
   std::vector<Block> blocks{{"embedding", (kWords + 512 + 2 + 2) * kWidth, 0}};
   for (int i = 0; i < 24; ++i) {
     const double parameters = 12 * kWidth * kWidth + 13 * kWidth;
-    blocks.push_back({"encoder" + std::to_string(i + 1), parameters,
-                      12 * kWidth * kWidth + 2 * 128 * kWidth});
+    blocks.push_back(
+        {"encoder" + std::to_string(i + 1), parameters, 12 * kWidth * kWidth + 2 * 128 * kWidth});
   }
   // The output layer is the embedding's matrix; it computes, and has little of its own.
   blocks.push_back({"heads", 2 * (kWidth * kWidth + kWidth) + 2 * kWidth + kWords + 2 * kWidth + 2,
@@ -118,9 +120,12 @@ std::vector<Block> gnmt() {
 /// DLRM (Naumov et al., 2019) as in NVIDIA's DeepLearningExamples: the embedding tables are spread
 /// over the workers, only the two multi-layer perceptrons are all-reduced: 2.4 million parameters.
 std::vector<Block> dlrm() {
-  return {named("bottom1", {dense(13, 512)}),   named("bottom2", {dense(512, 256)}),
-          named("bottom3", {dense(256, 128)}),  named("top1", {dense(479, 1024)}),
-          named("top2", {dense(1024, 1024)}),   named("top3", {dense(1024, 512)}),
+  return {named("bottom1", {dense(13, 512)}),
+          named("bottom2", {dense(512, 256)}),
+          named("bottom3", {dense(256, 128)}),
+          named("top1", {dense(479, 1024)}),
+          named("top2", {dense(1024, 1024)}),
+          named("top3", {dense(1024, 512)}),
           named("top4", {dense(512, 256), dense(256, 1)})};
 }
 
@@ -188,6 +193,8 @@ Model make_model(const std::string& name, double scale) {
   return model;
 }
 
-Model make_plain(uint64_t bytes) { return {"plain", 1, "no computation", {{"all", bytes, 0, 0}}}; }
+Model make_plain(uint64_t bytes) {
+  return {"plain", 1, "no computation", {{"all", bytes, 0, 0}}};
+}
 
 }  // namespace ina::sim

@@ -20,8 +20,8 @@ struct Layer {
 
 struct Model {
   std::string name;
-  uint32_t samples = 0;  ///< of an iteration, on one worker
-  std::string source;    ///< of the throughput
+  uint32_t samples = 0;       ///< of an iteration, on one worker
+  std::string source;         ///< of the throughput
   std::vector<Layer> layers;  ///< in the order of the forward pass
 
   uint64_t parameter_bytes() const;

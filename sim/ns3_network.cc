@@ -21,8 +21,12 @@ constexpr uint32_t kPppBytes = 2;  // PointToPointNetDevice adds them
 constexpr uint16_t kProtocol = 0x0800;
 
 /// ns-3 counts in nanoseconds unless it is told otherwise.
-Nanos nanos(const ns3::Time& time) { return time.GetTimeStep(); }
-ns3::Time in(Nanos ns) { return ns3::TimeStep(static_cast<uint64_t>(std::max<Nanos>(0, ns))); }
+Nanos nanos(const ns3::Time& time) {
+  return time.GetTimeStep();
+}
+ns3::Time in(Nanos ns) {
+  return ns3::TimeStep(static_cast<uint64_t>(std::max<Nanos>(0, ns)));
+}
 
 /// What a frame carries, as the front of an ns-3 packet whose rest is there by number only.
 class Content final : public ns3::Header {
@@ -176,9 +180,8 @@ struct Network::Impl {
     direction.device->SetReceiveCallback(
         ns3::Callback<bool, ns3::Ptr<ns3::NetDevice>, ns3::Ptr<const ns3::Packet>, uint16_t,
                       const ns3::Address&>(
-            [host = nodes[from].host](ns3::Ptr<ns3::NetDevice>,
-                                      ns3::Ptr<const ns3::Packet> packet, uint16_t,
-                                      const ns3::Address&) {
+            [host = nodes[from].host](ns3::Ptr<ns3::NetDevice>, ns3::Ptr<const ns3::Packet> packet,
+                                      uint16_t, const ns3::Address&) {
               Content content;
               packet->PeekHeader(content);
               host->on_frame(std::move(content.bytes), content.marked);
@@ -253,7 +256,9 @@ uint64_t Network::queued_bytes(Node from, Node to) {
   return impl_->direction(from, to).queued(now());
 }
 
-Nanos Network::now() const { return nanos(ns3::Simulator::Now()); }
+Nanos Network::now() const {
+  return nanos(ns3::Simulator::Now());
+}
 
 void Network::schedule(Nanos at, Host& host, uint64_t argument) {
   ns3::Simulator::Schedule(in(at - now()), &Host::on_timer, &host, argument);
@@ -264,12 +269,16 @@ void Network::run(Nanos until) {
   ns3::Simulator::Run();
 }
 
-void Network::stop() { ns3::Simulator::Stop(); }
+void Network::stop() {
+  ns3::Simulator::Stop();
+}
 
 LinkCounters Network::counters(Node from, Node to) const {
   return impl_->direction(from, to).counters;
 }
 
-uint64_t Network::events() const { return ns3::Simulator::GetEventCount(); }
+uint64_t Network::events() const {
+  return ns3::Simulator::GetEventCount();
+}
 
 }  // namespace ina::ns3net

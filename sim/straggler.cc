@@ -21,7 +21,8 @@ Pace::Segment Pace::segment_at(Nanos time) {
       const auto stop_ns = static_cast<double>(spec_.period_ns);
       if (stops_.empty()) stops_.push_back(0);
       while (stops_.back() <= time)
-        stops_.push_back(stops_.back() + wait(stops_.size() % 2 == 0 ? stop_ns
+        stops_.push_back(stops_.back() + wait(stops_.size() % 2 == 0
+                                                  ? stop_ns
                                                   : stop_ns * (1 - spec_.stopped) / spec_.stopped));
       const auto next = std::ranges::upper_bound(stops_, time);
       const bool runs = (next - stops_.begin()) % 2 == 1;

@@ -20,9 +20,9 @@ enum class Pattern : uint8_t {
 
 struct StragglerSpec {
   Pattern pattern = Pattern::kNone;
-  double factor = 4;           ///< how many times slower
-  Nanos period_ns = 1'000'000; ///< kRotating: of one rank; kRandom: the mean stop
-  double stopped = 0.05;       ///< kRandom: the part of its time that a worker stands still
+  double factor = 4;               ///< how many times slower
+  Nanos period_ns = 1'000'000;     ///< kRotating: of one rank; kRandom: the mean stop
+  double stopped = 0.05;           ///< kRandom: the part of its time that a worker stands still
   uint64_t share_fragments = 256;  ///< kShares: fragments of one rank's share
 };
 
@@ -32,9 +32,7 @@ class Pace {
   Pace(const StragglerSpec& spec, uint32_t rank, uint32_t workers, uint64_t seed)
       : spec_(spec), rank_(rank), workers_(workers), random_(seed * 64 + rank) {}
 
-  bool steady() const {
-    return spec_.pattern == Pattern::kNone || spec_.pattern == Pattern::kLink;
-  }
+  bool steady() const { return spec_.pattern == Pattern::kNone || spec_.pattern == Pattern::kLink; }
   /// When `work_ns` of work, at full speed, are done if they start at `start`. `fragments`: how
   /// many contributions it has made before.
   Nanos finish(Nanos start, Nanos work_ns, uint64_t fragments);

@@ -27,7 +27,9 @@ struct PlainCopier {
 uint32_t base_of(uint32_t operation, size_t element) {
   return static_cast<uint32_t>(element) * 2654435761u + operation * 40503u;
 }
-uint32_t slope_of(size_t element) { return static_cast<uint32_t>(element) | 1; }
+uint32_t slope_of(size_t element) {
+  return static_cast<uint32_t>(element) | 1;
+}
 
 }  // namespace
 
@@ -140,7 +142,9 @@ void Worker::submit(uint32_t layer) {
   state.operation = engine_.submit(operation, fabric_.now());
 }
 
-void Worker::completed(client::Operation& operation) { completed_.push_back(&operation); }
+void Worker::completed(client::Operation& operation) {
+  completed_.push_back(&operation);
+}
 
 void Worker::take_results() {
   if (completed_.empty()) return;
@@ -160,9 +164,9 @@ void Worker::check(const LayerState& layer) {
     const uint32_t expected =
         workers * base_of(layer.number, i) + workers * (workers - 1) / 2 * slope_of(i);
     if (static_cast<uint32_t>(layer.values[i]) == expected) continue;
-    return listener_.violated(fmt::format("job {} rank {} operation {} element {}: {} instead of {}",
-                                          job_, value(spec_.engine.rank), layer.number, i,
-                                          layer.values[i], static_cast<int32_t>(expected)));
+    return listener_.violated(fmt::format(
+        "job {} rank {} operation {} element {}: {} instead of {}", job_, value(spec_.engine.rank),
+        layer.number, i, layer.values[i], static_cast<int32_t>(expected)));
   }
   ++sums_checked_;
 }
@@ -190,9 +194,8 @@ size_t Worker::permitted(std::span<const client::TxPacket> packets) {
       wake_at(next_gradient_at_);
       return i;
     }
-    next_gradient_at_ =
-        pace_.finish(std::max(next_gradient_at_, now - kCreditFrames * frame_ns_), frame_ns_,
-                     gradients_++);
+    next_gradient_at_ = pace_.finish(std::max(next_gradient_at_, now - kCreditFrames * frame_ns_),
+                                     frame_ns_, gradients_++);
   }
   return packets.size();
 }

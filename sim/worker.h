@@ -1,6 +1,6 @@
 // One worker of a simulated job: the client's own engine on a simulated host, and the training loop
-// that uses it. Backwards, each layer's gradient is all-reduced as soon as it is computed; forwards,
-// a layer waits for its sum.
+// that uses it. Backwards, each layer's gradient is all-reduced as soon as it is computed;
+// forwards, a layer waits for its sum.
 #pragma once
 
 #include <memory>
@@ -94,8 +94,8 @@ class Worker final : public Endpoint, private client::OperationListener {
   std::vector<Nanos> iteration_ends_;
 
   // Sending.
-  Nanos frame_ns_;             ///< of a whole fragment, at the link's rate
-  Nanos next_gradient_at_ = 0; ///< a slow worker makes its contributions slowly
+  Nanos frame_ns_;              ///< of a whole fragment, at the link's rate
+  Nanos next_gradient_at_ = 0;  ///< a slow worker makes its contributions slowly
   uint64_t gradients_ = 0;
   Nanos wake_at_ = INT64_MAX;
   Nanos deadline_at_ = INT64_MAX;

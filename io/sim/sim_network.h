@@ -140,8 +140,7 @@ class SimPort {
 /// host a packet goes to.
 class SimTransport final : public client::Transport {
  public:
-  SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key,
-               uint32_t slot_bytes);
+  SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key, uint32_t slot_bytes);
 
   size_t tx_burst(std::span<const client::TxPacket> packets) override;
   size_t rx_burst(std::span<client::RxPacket> packets) override;

@@ -164,6 +164,16 @@ TEST_F(FallbackTest, OnePartOfAllIsNotSplit) {
   expect_result(0, {5});
 }
 
+TEST_F(FallbackTest, CongestionThatAPartMetIsToldWithTheResult) {
+  Message message = with_values(Type::kPart, 0, 0, 1);
+  message.bitmap = 0b001;
+  message.flags = wire::kFlagEcn;
+  const Values values{1};
+  hear(message, values.data());
+  part(0, 0b110, {10});
+  expect_result(0, {11}, wire::kFlagSplit | wire::kFlagEcn);
+}
+
 TEST_F(FallbackTest, OverlappingPartIsDropped) {
   part(0, 0b011, {1});
   part(0, 0b010, {100});

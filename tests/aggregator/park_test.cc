@@ -10,7 +10,8 @@ constexpr uint32_t kParkAfter = 2;
 class ParkTest : public PolicyTest {
  protected:
   /// A job of three whose fragments are parked once the second after them begins.
-  JobIndex add_parking_job(uint32_t park_room, Home home = Home::kWorkers) {
+  JobIndex add_parking_job(uint32_t park_room, Home home = Home::kWorkers,
+                           uint32_t park_missing = kMaxWorkers) {
     jobs_.emplace_back();
     JobSpec spec;
     spec.id = JobId{100u + next_};
@@ -24,6 +25,7 @@ class ParkTest : public PolicyTest {
     spec.park_patience = patience_;
     spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
+    spec.park_missing = park_missing;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();
     aggregator_->add_job(next_, spec);
@@ -181,6 +183,19 @@ TEST_F(ParkTest, OnlyWhoCanKeepsIt) {
   EXPECT_EQ(leave_behind(job).emission[0].worker, Rank{1});
   aggregator_->set_parker(job, Rank{1}, false);
   EXPECT_EQ(grad(job, 0, kParkAfter + 1, 31).emission[0].to, To::kFallback);
+TEST_F(ParkTest, WhatTooManyAreMissingOfGoesToTheFallback) {
+  start(16);
+  const JobIndex job = add_parking_job(2, Home::kWorkers, 1);
+  grad(job, 0, 0, 1);
+  grad(job, 0, 1, 1);
+  grad(job, 1, 1, 1);
+  const Verdict two = grad(job, 0, 2, 1);  // of fragment 0 ranks 1 and 2 are missing
+  ASSERT_EQ(two.emissions, 2);
+  expect_part(two.emission[0], job, 0, 0b001, {1});
+  const Verdict one = grad(job, 0, 3, 1);
+  ASSERT_EQ(one.emissions, 2);
+  EXPECT_EQ(one.emission[0].to, To::kWorker);
+  EXPECT_EQ(one.emission[0].message.type, Type::kPark);
 }
 
 TEST_F(ParkTest, NothingIsParkedWithoutAStraggler) {

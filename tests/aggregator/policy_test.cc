@@ -29,6 +29,20 @@ TEST_F(PolicyTest, CongestionOnTheWayInIsToldWithTheResult) {
   EXPECT_EQ(last.emission[0].message.flags, wire::kFlagEcn) << "and nothing else of a worker's";
 }
 
+TEST_F(PolicyTest, CongestionOnTheWayInIsToldToTheFallback) {
+  start(1);
+  const JobIndex job = add_job(2);
+  const uint16_t marked = wire::kFlagEcn | wire::kFlagOverflow;
+  say({.job = job, .rank = 0, .seq = 0, .values = {1}, .flags = marked});
+  const Verdict bypassed = say({.job = job, .rank = 0, .seq = 1, .values = {1}, .flags = marked});
+  ASSERT_EQ(bypassed.emissions, 1);
+  EXPECT_EQ(bypassed.emission[0].message.flags, wire::kFlagRaw | wire::kFlagEcn);
+  const Verdict victim = grad(job, 0, 2, 1, 200);
+  ASSERT_EQ(victim.emissions, 1);
+  EXPECT_EQ(victim.emission[0].message.seq, 0u);
+  EXPECT_EQ(victim.emission[0].message.flags, wire::kFlagEcn);
+}
+
 TEST_F(PolicyTest, VictimLeavesAsPartInTheSameVerdict) {
   start(1);
   const JobIndex victim = add_job(3);

@@ -1,0 +1,267 @@
+// Whole simulated clusters, beside what arithmetic says of them.
+#include "sim/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace ina::sim {
+namespace {
+
+constexpr Nanos kMs = 1'000'000;
+
+ClusterSpec one_job(uint64_t bytes, uint32_t iterations = 1) {
+  ClusterSpec spec;
+  spec.seed = 1;
+  spec.slots = 4096;
+  spec.jitter = 0;
+  spec.policy.kind = scheduler::PolicyKind::kEsa;
+  spec.fabric.link.ecn_bytes = 200'000;
+  spec.jobs.push_back({make_plain(bytes), 8, iterations, 0});
+  return spec;
+}
+
+ClusterSpec crowd() {
+  ClusterSpec spec = one_job(1);
+  spec.jobs.clear();
+  for (int i = 0; i < 4; ++i)
+    spec.jobs.push_back({make_model(i % 2 == 0 ? "vgg16" : "resnet50", 256), 4, 3, i * kMs / 10});
+  spec.slots = 32;
+  spec.jitter = 0.02;
+  return spec;
+}
+
+double seconds(const ClusterSpec& spec) {
+  const Outcome outcome = run_cluster(spec);
+  EXPECT_EQ(outcome.violations, std::vector<std::string>{});
+  return static_cast<double>(outcome.end) * 1e-9;
+}
+
+void expect_correct(const Outcome& outcome) {
+  EXPECT_EQ(outcome.violations, std::vector<std::string>{});
+  EXPECT_GT(outcome.sums_checked, 0u);
+}
+
+TEST(Cluster, AloneItTakesBytesOverBandwidth) {
+  for (const uint64_t gbps : {10, 25, 100}) {
+    ClusterSpec spec = one_job(16'000'000);
+    spec.fabric.link.rate_bps = gbps * 1'000'000'000;
+    // Each fragment of 8192 bytes has 138 around it.
+    const double ideal = 16e6 * 8 * (8192 + 138) / 8192 / (static_cast<double>(gbps) * 1e9);
+    EXPECT_NEAR(seconds(spec) / ideal, 1, 0.02) << gbps << " Gb/s";
+  }
+}
+
+TEST(Cluster, FallbackInTheWorkersCostsFcfsItsShareOfTheLink) {
+  ClusterSpec spec = one_job(16'000'000);
+  const double esa = seconds(spec);
+  spec.policy.kind = scheduler::PolicyKind::kFcfs;
+  // Each worker is sent, and gives out, an eighth of the sums besides.
+  EXPECT_NEAR(seconds(spec) / esa, 1 + 1.0 / 8, 0.03);
+}
+
+TEST(Cluster, WithoutSlotsEachContributionGoesAroundByTheFallback) {
+  ClusterSpec spec = one_job(16'000'000);
+  spec.policy.kind = scheduler::PolicyKind::kFcfs;
+  spec.slots = 1;
+  const Outcome outcome = run_cluster(spec);
+  expect_correct(outcome);
+  EXPECT_GT(outcome.counters.bypassed, outcome.counters.absorbed);
+  EXPECT_EQ(outcome.by_fallback, outcome.fragments);
+}
+
+TEST(Cluster, ComputationIsTheModels) {
+  ClusterSpec spec = one_job(1);
+  spec.jobs[0] = {make_model("dlrm", 1), 2, 4, 0};
+  const double compute = 4 * static_cast<double>(spec.jobs[0].model.compute_ns()) * 1e-9;
+  const double total = seconds(spec);
+  EXPECT_GT(total, compute);
+  EXPECT_LT(total, 1.3 * compute);
+}
+
+TEST(Cluster, ModelsHaveTheirPublishedSizes) {
+  const std::pair<const char*, double> millions[] = {
+      {"resnet50", 25.6}, {"vgg16", 138.4}, {"bert", 336}, {"gnmt", 160}, {"dlrm", 2.4}};
+  for (const auto& [name, parameters] : millions)
+    EXPECT_NEAR(static_cast<double>(make_model(name, 1).parameter_bytes()) / 4e6 / parameters, 1,
+                0.03)
+        << name;
+}
+
+TEST(Cluster, SameSeedSameResult) {
+  const ClusterSpec spec = crowd();
+  const Outcome first = run_cluster(spec);
+  const Outcome second = run_cluster(spec);
+  expect_correct(first);
+  EXPECT_EQ(first.end, second.end);
+  EXPECT_EQ(first.events, second.events);
+  EXPECT_EQ(first.counters.preemptions, second.counters.preemptions);
+  ClusterSpec other = spec;
+  other.seed = 2;
+  EXPECT_NE(run_cluster(other).end, first.end);
+}
+
+TEST(Cluster, ValuesThinnedOutOrNotTakeTheSameTime) {
+  ClusterSpec spec = crowd();
+  const Outcome thin = run_cluster(spec);
+  spec.value_bytes = spec.fragment_bytes;
+  const Outcome full = run_cluster(spec);
+  expect_correct(thin);
+  expect_correct(full);
+  EXPECT_NEAR(static_cast<double>(thin.end), static_cast<double>(full.end),
+              0.01 * static_cast<double>(full.end));
+}
+
+TEST(Cluster, ComputedLinksAndDevicesAgree) {
+  ClusterSpec spec = one_job(4'000'000);
+  spec.policy.kind = scheduler::PolicyKind::kFcfs;
+  const Outcome computed = run_cluster(spec);
+  spec.fabric.links = ns3net::Links::kDevices;
+  const Outcome devices = run_cluster(spec);
+  expect_correct(computed);
+  expect_correct(devices);
+  EXPECT_EQ(computed.frames, devices.frames);
+  EXPECT_NEAR(static_cast<double>(computed.end), static_cast<double>(devices.end),
+              0.005 * static_cast<double>(devices.end));
+}
+
+TEST(Cluster, EveryPolicyAndHomeFinishesWithRightSums) {
+  for (const auto kind :
+       {scheduler::PolicyKind::kStatic, scheduler::PolicyKind::kFcfs, scheduler::PolicyKind::kEsa})
+    for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill}) {
+      ClusterSpec spec = crowd();
+      spec.policy.kind = kind;
+      spec.home = home;
+      SCOPED_TRACE(testing::Message()
+                   << "policy " << static_cast<int>(kind) << " home " << static_cast<int>(home));
+      expect_correct(run_cluster(spec));
+    }
+}
+
+TEST(Cluster, StaticJobsWaitForAPool) {
+  ClusterSpec spec = crowd();
+  spec.policy.kind = scheduler::PolicyKind::kStatic;
+  spec.static_pools = 1;
+  const Outcome outcome = run_cluster(spec);
+  expect_correct(outcome);
+  for (size_t i = 1; i < outcome.jobs.size(); ++i)
+    EXPECT_GE(outcome.jobs[i].admitted, outcome.jobs[i - 1].finished) << i;
+}
+
+TEST(Cluster, LossIsRecovered) {
+  for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill}) {
+    ClusterSpec spec = one_job(4'000'000, 2);
+    spec.fabric.link.loss = 0.001;
+    spec.home = home;
+    const Outcome outcome = run_cluster(spec);
+    expect_correct(outcome);
+    EXPECT_GT(outcome.losses, 0u);
+    EXPECT_GT(outcome.queries, 0u);
+  }
+}
+
+TEST(Cluster, MarksReachTheWorkers) {
+  // Eight contributions to each fragment meet at one server's link.
+  ClusterSpec spec = one_job(8'000'000);
+  spec.policy.kind = scheduler::PolicyKind::kFcfs;
+  spec.slots = 1;
+  spec.home = Home::kDedicated;
+  spec.fabric.link.queue_bytes = 3'000'000;
+  const Outcome marked = run_cluster(spec);
+  expect_correct(marked);
+  EXPECT_GT(marked.marks, 0u);
+  spec.fabric.link.ecn_bytes = 0;
+  const Outcome unmarked = run_cluster(spec);
+  expect_correct(unmarked);
+  EXPECT_LT(marked.queue_drops, unmarked.queue_drops);
+}
+
+TEST(Cluster, TwoRacksShareTheUplink) {
+  ClusterSpec spec = one_job(16'000'000);
+  spec.fabric.racks = 2;
+  spec.fabric.uplink.rate_bps = 400'000'000'000;
+  const double wide = seconds(spec);
+  spec.fabric.uplink.rate_bps = 200'000'000'000;  // four workers at 100 Gb/s are behind it
+  spec.fabric.uplink.queue_bytes = 100'000'000;
+  EXPECT_NEAR(seconds(spec) / wide, 2, 0.1);
+}
+
+TEST(Cluster, StragglersSlowDownByTheirFactor) {
+  ClusterSpec spec = one_job(4'000'000);
+  const double steady = seconds(spec);
+  for (const Pattern pattern : {Pattern::kPermanent, Pattern::kLink}) {
+    spec.straggler.pattern = pattern;
+    spec.straggler.factor = 3;
+    EXPECT_NEAR(seconds(spec) / steady, 3, 0.15) << static_cast<int>(pattern);
+  }
+}
+
+TEST(Cluster, HelpLetsLeadersRunAhead) {
+  ClusterSpec spec = one_job(64'000'000);
+  spec.slots = 256;
+  spec.window = 256;
+  spec.rto_min_ns = 5 * kMs;
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.period_ns = kMs / 2;
+  spec.home = Home::kSpill;
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.in_switch = 64;
+  for (const Help help : {Help::kFallback, Help::kLeader}) {
+    spec.help = help;
+    spec.home = help == Help::kFallback ? Home::kSpill : Home::kWorkers;
+    const Outcome outcome = run_cluster(spec);
+    expect_correct(outcome);
+    EXPECT_GT(outcome.counters.parked, 0u);
+    if (help == Help::kFallback) {
+      EXPECT_LT(static_cast<double>(outcome.end) * 1e-9, 0.8 * off);
+      EXPECT_EQ(outcome.by_parker, 0u);
+    } else {
+      EXPECT_GT(outcome.by_parker, 0u);
+    }
+  }
+}
+
+TEST(Cluster, WithoutStragglersHelpCostsNothing) {
+  ClusterSpec spec = one_job(16'000'000);
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.in_switch = 64;
+  for (const Help help : {Help::kFallback, Help::kLeader}) {
+    spec.help = help;
+    EXPECT_LT(seconds(spec), 1.02 * off);
+  }
+}
+
+TEST(Cluster, WhatDoesNotEndIsAViolation) {
+  ClusterSpec spec = crowd();
+  spec.limit_ns = kMs / 10;  // not even the first job is done by then
+  EXPECT_FALSE(run_cluster(spec).violations.empty());
+}
+
+TEST(Cluster, SaysWhatMakesNoSense) {
+  const auto refused = [](auto&& change) {
+    ClusterSpec spec = one_job(1000);
+    change(spec);
+    try {
+      run_cluster(spec);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_EQ(refused([](ClusterSpec& s) { s.jobs[0].workers = 65; }),
+            "a job has 1 to 64 workers, not 65");
+  EXPECT_EQ(refused([](ClusterSpec& s) { s.slots = 0; }), "there must be at least one slot");
+  EXPECT_EQ(refused([](ClusterSpec& s) { s.value_bytes = 96; }),
+            "96 bytes of values do not divide a fragment of 8192 bytes");
+  EXPECT_EQ(refused([](ClusterSpec& s) {
+              s.policy.kind = scheduler::PolicyKind::kStatic;
+              s.help = Help::kLeader;
+            }),
+            "straggler help needs the policy esa or fcfs");
+  EXPECT_THROW(make_model("alexnet", 1), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace ina::sim
