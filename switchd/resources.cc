@@ -165,6 +165,7 @@ void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) co
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
   spec.parked_at = job.parked[lane].data();
   spec.park_room = job.grant.park_room / job.geometry.lanes;
+  spec.park_missing = std::max(1u, job.workers / 4);
   spec.parkers = 0;  // until they have attached
 }
 
