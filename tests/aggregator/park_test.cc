@@ -183,6 +183,8 @@ TEST_F(ParkTest, OnlyWhoCanKeepsIt) {
   EXPECT_EQ(leave_behind(job).emission[0].worker, Rank{1});
   aggregator_->set_parker(job, Rank{1}, false);
   EXPECT_EQ(grad(job, 0, kParkAfter + 1, 31).emission[0].to, To::kFallback);
+}
+
 TEST_F(ParkTest, WhatTooManyAreMissingOfGoesToTheFallback) {
   start(16);
   const JobIndex job = add_parking_job(2, Home::kWorkers, 1);
