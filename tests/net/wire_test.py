@@ -263,6 +263,11 @@ class OverUdp(EveryTransport, BedTest):
                         self.expect(worker, "ok")
                     bed.close()
 
+    def test_a_second_implementation_that_knows_nothing_of_straggler_help(self):
+        bed = self.bed(3, "aggregator: {policy: esa, slots: 1024}\nstraggler: {help: leader}\n"
+                          "fallback: {home: spill}\njobs: {window_bytes: 64KiB}\n")
+        for worker in [self.second_worker(bed, rank, 3, "int32", 5_000, 3) for rank in range(3)]:
+            self.expect(worker, "ok")
 
     def test_a_second_implementation_with_tags(self):
         bed = self.bed(2, "aggregator: {policy: esa, slots: 1024}\nfallback: {home: spill}\n"
