@@ -152,7 +152,8 @@ struct Network::Impl {
     return **found;
   }
 
-  void make_device(Direction& direction, Node from, ns3::Ptr<ns3::PointToPointChannel> channel) {
+  void make_device(Direction& direction, Node from,
+                   const ns3::Ptr<ns3::PointToPointChannel>& channel) {
     const LinkSpec& spec = direction.spec;
     direction.device = ns3::CreateObject<ns3::PointToPointNetDevice>();
     direction.device->SetDataRate(ns3::DataRate(spec.rate_bps));
@@ -171,7 +172,7 @@ struct Network::Impl {
       direction.device->TraceConnectWithoutContext(
           "PhyRxDrop",
           ns3::Callback<void, ns3::Ptr<const ns3::Packet>>(
-              [this, sender = direction.to, receiver = from](ns3::Ptr<const ns3::Packet>) {
+              [this, sender = direction.to, receiver = from](const ns3::Ptr<const ns3::Packet>&) {
                 ++this->direction(sender, receiver).counters.losses;
               }));
     }
@@ -180,8 +181,9 @@ struct Network::Impl {
     direction.device->SetReceiveCallback(
         ns3::Callback<bool, ns3::Ptr<ns3::NetDevice>, ns3::Ptr<const ns3::Packet>, uint16_t,
                       const ns3::Address&>(
-            [host = nodes[from].host](ns3::Ptr<ns3::NetDevice>, ns3::Ptr<const ns3::Packet> packet,
-                                      uint16_t, const ns3::Address&) {
+            [host = nodes[from].host](const ns3::Ptr<ns3::NetDevice>&,
+                                      const ns3::Ptr<const ns3::Packet>& packet, uint16_t,
+                                      const ns3::Address&) {
               Content content;
               packet->PeekHeader(content);
               host->on_frame(std::move(content.bytes), content.marked);
