@@ -239,8 +239,6 @@ class Aggregator {
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
     Bitmap late = 0;         ///< workers for which fragments are parked
-    Bitmap waited_for = 0;   ///< workers that hold others up, and are not late,
-    Nanos waited_since = 0;  ///< since then
     Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
     uint32_t held = 0;  ///< slots
     bool present = false;
@@ -251,6 +249,8 @@ class Aggregator {
     Divider result_rows;  ///< 2W
     Seq results_end;
     JobCounters counters;
+    Bitmap waited_for = 0;   ///< workers that hold others up, and are not late,
+    Nanos waited_since = 0;  ///< since then
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
     uint32_t result_buffer_count = 0;
     std::array<ResultBuffer, kMaxResultBuffers> result_buffers;

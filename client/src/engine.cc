@@ -388,7 +388,7 @@ void Engine::leaves_window(Fragment& fragment, Nanos now) {
   fragment.parked = true;
   fragment.deadline = std::max(fragment.deadline, now + timeout_of(fragment));
   // Together with others: a look at all that has been sent is not worth it for one.
-  const Nanos together = timeout_after(0);
+  const Nanos together = std::max<Nanos>(1, timeout_after(0));
   fragment.deadline += together - fragment.deadline % together;
   --in_flight_;
   ++counters_.parked;
