@@ -312,12 +312,9 @@ def plot_jct_slots(points, folder):
     figure, axes = panels(len(groups), share=False)
     for axis, ((home,), rows) in zip(axes, groups.items()):
         for number, ((policy,), own) in enumerate(by(rows, "policy").items()):
-            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own], number, policy,
-                 [(p["slots"], min(p["avg_jct_s_by_seed"]) * 1e3,
-                   max(p["avg_jct_s_by_seed"]) * 1e3) for p in own])
+            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own], number, policy)
         slots_axis(axis, [p["slots"] for p in rows])
-        axis.set_yscale("log", base=2)
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_ylim(bottom=0)
         axis.set_title({"workers": "fallback at the workers",
                         "dedicated": "fallback on a host of its own"}[home])
         axis.set_ylabel("average completion time [ms]")

@@ -10,8 +10,6 @@ namespace ina::sim {
 
 namespace {
 
-constexpr uint32_t kLeastPoolWindow = 1;
-
 struct alignas(64) Line {
   std::byte bytes[64];
 };
@@ -35,7 +33,6 @@ class Switch final : public Endpoint {
         endpoints_(shape.max_jobs) {}
 
   aggregator::Aggregator& aggregator() { return aggregator_; }
-  const io::PortCounters& port_counters() const { return port_.counters(); }
 
   /// `hosts`: of the ranks, and last of the fallback if it has one.
   void bind(io::JobIndex job, JobId id, uint64_t key, std::span<const uint32_t> hosts,
@@ -83,7 +80,6 @@ class FallbackServer final : public Endpoint {
         fallback_(config) {}
 
   uint32_t host() const { return host_; }
-  const aggregator::Fallback& fallback() const { return fallback_; }
 
   void arrived() override {
     client::RxPacket received[16];
@@ -206,8 +202,7 @@ ClusterSpec checked(ClusterSpec spec) {
     require(job.iterations > 0, "a job has at least one iteration");
   }
   if (spec.static_pools == 0) spec.static_pools = static_cast<uint32_t>(spec.jobs.size());
-  require(spec.policy.kind != scheduler::PolicyKind::kStatic ||
-              spec.slots / spec.static_pools >= 2 * kLeastPoolWindow,
+  require(spec.policy.kind != scheduler::PolicyKind::kStatic || spec.slots / spec.static_pools >= 2,
           fmt::format("{} slots do not make {} pools of two slots", spec.slots, spec.static_pools));
   spec.fabric.wire_factor = spec.fragment_bytes / spec.value_bytes;
   spec.fabric.seed = spec.seed;

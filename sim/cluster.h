@@ -50,7 +50,7 @@ struct JobResult {
   Nanos arrival = 0, admitted = 0, finished = 0;
   uint32_t iterations = 0;
   uint64_t bytes_per_iteration = 0;
-  Nanos iteration_ns = 0;  ///< mean, after the first
+  Nanos iteration_ns = 0;  ///< mean
 };
 
 struct Sample {

@@ -54,8 +54,6 @@ void Worker::start() {
 
 void Worker::on_timer(uint64_t argument) {
   switch (argument) {
-    case kStart:
-      return start();
     case kPump:
       wake_at_ = INT64_MAX;
       return pump();
@@ -110,7 +108,6 @@ void Worker::computed() {
   if (layer_ != 0) {
     --layer_;
   } else {
-    iteration_ends_.push_back(fabric_.now());
     phase_ = ++iteration_ == spec_.iterations ? Phase::kDrain : Phase::kForward;
   }
   compute();

@@ -41,17 +41,14 @@ class Worker final : public Endpoint, private client::OperationListener {
 
   uint32_t host() const { return host_; }
   void start();
-  bool done() const { return done_; }
   const client::Engine& engine() const { return engine_; }
   uint64_t sums_checked() const { return sums_checked_; }
-  /// When its iterations ended: their last gradient was computed.
-  const std::vector<Nanos>& iteration_ends() const { return iteration_ends_; }
 
   void arrived() override;
   void on_timer(uint64_t argument) override;
 
  private:
-  enum Timer : uint64_t { kStart, kPump, kDeadline, kComputed };
+  enum Timer : uint64_t { kPump, kDeadline, kComputed };
   enum class Phase : uint8_t { kForward, kBackward, kDrain };
   struct LayerState {
     client::Operation* operation = nullptr;  ///< under way
@@ -91,7 +88,6 @@ class Worker final : public Endpoint, private client::OperationListener {
   uint32_t operations_ = 0;
   std::vector<client::Operation*> completed_;
   uint64_t sums_checked_ = 0;
-  std::vector<Nanos> iteration_ends_;
 
   // Sending.
   Nanos frame_ns_;              ///< of a whole fragment, at the link's rate
