@@ -15,13 +15,10 @@ ratio of average completion times at one point, above 1 where esa is faster;
 `best_speedup_vs_fcfs` is of the better of esa's two variants to the better of fcfs's.
 """
 
-import argparse
 import statistics
-import sys
 import time
 
 import simulations
-from simulations import SimulationError
 
 HEAVY = "vgg16,bert,gnmt"
 LIGHT = "resnet50,dlrm"
@@ -154,11 +151,7 @@ def best_homes(points):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json")
-    args = parser.parse_args()
+    args = simulations.parse_arguments(__doc__.splitlines()[0])
     started = time.monotonic()
     base = QUICK_BASE if args.quick else BASE
     seeds = range(1, 2 if args.quick else 4)
@@ -215,8 +208,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except SimulationError as error:
-        print(f"bench_jct: {error}", file=sys.stderr)
-        sys.exit(1)
+    simulations.exit_with(main, "bench_jct")

@@ -19,13 +19,10 @@ straggler keeps waiting is parked: `leader`, `fallback` (at the workers), `spill
 `off` and `run-ahead` at the same point; the overhead is the largest of all ways of help.
 """
 
-import argparse
 import statistics
-import sys
 import time
 
 import simulations
-from simulations import SimulationError
 
 BASE = {"policy": "esa", "slots": 256, "workers": 8, "rate-gbps": 100, "delay-us": 1, "rto-ms": 5,
         "sample-us": 20, "home": "workers", "window": 512}
@@ -114,11 +111,7 @@ def compare(points):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json")
-    args = parser.parse_args()
+    args = simulations.parse_arguments(__doc__.splitlines()[0])
     started = time.monotonic()
     workloads = QUICK_WORKLOADS if args.quick else WORKLOADS
 
@@ -173,8 +166,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except SimulationError as error:
-        print(f"bench_straggler_sim: {error}", file=sys.stderr)
-        sys.exit(1)
+    simulations.exit_with(main, "bench_straggler_sim")

@@ -1,6 +1,7 @@
 """Runs ina-sim many times, side by side: its simulator is one per process. What it finds depends on
 its options alone, not on the machine, so that runs may share it with other work."""
 
+import argparse
 import concurrent.futures
 import datetime
 import json
@@ -74,6 +75,23 @@ def speed(results):
         "gbit_per_wall_s": round(sum(r["simulator"]["gbit_per_wall_s"] * r["simulator"]["wall_s"]
                                      for r in results) / wall_s, 1),
     }
+
+
+def parse_arguments(description):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json")
+    return parser.parse_args()
+
+
+def exit_with(main, name):
+    """Runs a benchmark's main() as the process."""
+    try:
+        sys.exit(main())
+    except SimulationError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 def meta(benchmark, started, results):
