@@ -155,7 +155,7 @@ def main():
     options = parser.parse_args()
 
     meta = metadata("pipeline")
-    report, command = run_bench(options.build.resolve(), options.quick, options.filter)
+    report, command = run_bench(options.build, options.quick, options.filter)
     rows, scaling = rows_of(report)
     if not rows and not scaling:
         raise BenchError("nothing was measured")

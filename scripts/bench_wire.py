@@ -313,12 +313,14 @@ class Session(Tournament):
 
     def describe(self):
         """What ran, without the names of folders that are this machine's."""
+        def anywhere(text):
+            return (text.replace(str(self.folder), "TMP")
+                    .replace(str(self.build), str(self.options.build)))
+
         return {team.name: {
             "version": team.version,
-            "command": shlex.join(map(str, team.commands[0]))
-                       .replace(str(self.folder), "TMP")
-                       .replace(str(self.build), str(self.options.build)),
-            "environment": team.environment,
+            "command": anywhere(shlex.join(map(str, team.commands[0]))),
+            "environment": {name: anywhere(value) for name, value in team.environment.items()},
             "missing": self.lost.get(team.name),
         } for team in self.teams}
 
