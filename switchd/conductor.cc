@@ -5,15 +5,11 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
-
-#include "wire/group.h"
 
 namespace ina::switchd {
 
@@ -22,13 +18,6 @@ namespace {
 constexpr int kMessagesPerTurn = 16;
 // How long connections wait in the backlog when no descriptor is left for them.
 constexpr Nanos kAcceptPauseNs = 100'000'000;
-
-uint64_t random_u64() {
-  uint64_t value = 0;
-  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
-  }
-  return value;
-}
 
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
   scheduler::AdmissionConfig admission;
@@ -46,6 +35,13 @@ scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_
 }
 
 }  // namespace
+
+uint64_t random_u64() {
+  uint64_t value = 0;
+  while (::getrandom(&value, sizeof(value), 0) != sizeof(value)) {
+  }
+  return value;
+}
 
 Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes)
     : config_(std::move(config)),
@@ -538,282 +534,6 @@ void Conductor::add_to_lanes(Job& job, Seq start) {
     command.job = job.index;
     fill_spec(job, lane, start, command.spec);
   });
-}
-
-/// False: refused, and `client` was told.
-bool Conductor::check_version(Client& client, const Json& body) {
-  const int version = body.at("version").get<int>();
-  if (version == control::kControlVersion) return true;
-  refuse(client, INA_ERR_VERSION,
-         fmt::format("libina {} speaks control version {}, this switch ({}) version {}: "
-                     "install matching versions",
-                     body.value("library", std::string("?")), version, INA_PROJECT_VERSION,
-                     control::kControlVersion));
-  return false;
-}
-
-/// The Ethernet port of that name; without one the port that `mac` was last seen at.
-Result<uint32_t> Conductor::frame_port_of(const std::string& name, const wire::MacAddress& mac) {
-  const std::vector<FramePortInfo>& ports = config_.frame_ports;
-  std::string names;
-  for (const FramePortInfo& port : ports) names += (names.empty() ? "" : ", ") + port.name;
-  if (!name.empty()) {
-    const auto named = std::ranges::find(ports, name, &FramePortInfo::name);
-    if (named != ports.end()) return static_cast<uint32_t>(named - ports.begin());
-    return fail(INA_ERR_UNSUPPORTED,
-                fmt::format("this switch has no Ethernet port named '{}'; it has: {}", name,
-                            names.empty() ? "none" : names));
-  }
-  if (ports.empty()) return fail(INA_ERR_UNSUPPORTED, "this switch has no Ethernet port");
-  if (ports.size() == 1) return 0;
-  std::vector<uint32_t> seen_at;
-  for (uint32_t port = 0; port < ports.size(); ++port)
-    for (const auto& command :
-         on_lanes(LaneCommand::Kind::kFindStation, [&](LaneCommand&c, uint32_t) {
-           c.address.mac = mac;
-           c.vlan = ports[port].vlan;
-         }))
-      if (command->station_port == port) seen_at.push_back(port);
-  if (seen_at.size() == 1) return seen_at.front();
-  return fail(
-      INA_ERR_UNSUPPORTED,
-      fmt::format("behind which of the switch's ports this worker is cannot be told, "
-                  "because its MAC address {}: say port= in the worker's URL, one of: {}",
-                  seen_at.empty() ? "has not been seen lately" : "was seen at several", names));
-}
-
-/// Nothing: refused, and `client` was told.
-std::optional<Conductor::Transport> Conductor::transport_of(Client& client, const Json& body) {
-  const std::string kind = body.at("transport").get<std::string>();
-  Transport transport;
-  transport.parks = body.value("parks", false);
-  if (kind == "shm" && client.peer.remote) {
-    refuse(client, INA_ERR_UNSUPPORTED,
-           "the shm transport needs the switch's unix socket: no descriptors pass over TCP");
-    return std::nullopt;
-  }
-  if (kind == "shm" && config_.has_shm) {
-    transport.shm = true;
-    transport.takes_buffers = body.value("result_buffers", true);
-    return transport;
-  }
-  if (kind != "frame") {
-    refuse(client, INA_ERR_UNSUPPORTED, fmt::format("this switch offers no '{}' transport", kind));
-    return std::nullopt;
-  }
-  const auto tags = body.value("tags", std::vector<std::string>());
-  if (config_.tags && std::ranges::find(tags, "siphash") == tags.end()) {
-    refuse(client, INA_ERR_VERSION,
-           "this switch takes frames with tags only (security.tag: siphash), which this libina "
-           "does not make: install the version that came with the switch");
-    return std::nullopt;
-  }
-  const Json& address = body.at("address");
-  const auto mac = address.at("mac").get<std::vector<uint8_t>>();
-  if (mac.size() != 6) {
-    refuse(client, INA_ERR_INVALID, "address.mac must have 6 bytes");
-    return std::nullopt;
-  }
-  transport.address.emplace();
-  std::copy(mac.begin(), mac.end(), transport.address->mac.begin());
-  transport.address->ip = address.at("ip").get<uint32_t>();
-  transport.address->udp_port = address.at("udp_port").get<uint16_t>();
-  const auto port = frame_port_of(body.value("port", std::string()), transport.address->mac);
-  if (!port) {
-    refuse(client, INA_ERR_UNSUPPORTED, port.error().text);
-    return std::nullopt;
-  }
-  transport.frame_port = *port;
-  // A tag proves a frame to one worker.
-  transport.multicast =
-      config_.frame_ports[*port].multicast && !config_.tags && body.value("multicast", false);
-  if (client.peer.remote && transport.address->ip != client.peer.ip) {
-    const auto text = [](uint32_t ip) {
-      return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
-    };
-    refuse(client, INA_ERR_REFUSED,
-           fmt::format("address.ip {} is not the address {} that the control connection comes "
-                       "from: a worker gives its own, and no other host's",
-                       text(transport.address->ip), text(client.peer.ip)));
-    return std::nullopt;
-  }
-  return transport;
-}
-
-void Conductor::on_join(Client& client, const Json& body) {
-  if (client.state != Client::State::kNew)
-    return refuse(client, INA_ERR_INVALID, "this connection has joined already");
-  if (!check_version(client, body)) return;
-  const std::string name = body.at("job").get<std::string>();
-  const auto rank = body.at("rank").get<int64_t>();
-  const auto workers = body.at("world_size").get<int64_t>();
-  if (name.empty() || name.size() > 128)
-    return refuse(client, INA_ERR_INVALID, "the job's name must have 1 to 128 characters");
-  if (workers < 1 || workers > kMaxWorkers)
-    return refuse(client, INA_ERR_REFUSED,
-                  fmt::format("world size {} is not in 1..{}: a worker bitmap has {} bits", workers,
-                              kMaxWorkers, kMaxWorkers));
-  if (rank < 0 || rank >= workers)
-    return refuse(client, INA_ERR_INVALID,
-                  fmt::format("rank {} is not in 0..{}", rank, workers - 1));
-  const auto transport = transport_of(client, body);
-  if (!transport) return;
-
-  Job* job = find_or_admit(client, name, static_cast<uint32_t>(workers),
-                           body.value("window_bytes", uint64_t{0}));
-  if (!job) return;
-  if (const std::string text = foreign_text(client, *job); !text.empty())
-    return refuse(client, INA_ERR_REFUSED, text);
-  if (job->state == Job::State::kRejoining)
-    return refuse(client, INA_ERR_REFUSED,
-                  fmt::format("job '{}' {}; join under another name, or once it has ended", name,
-                              rejoin_text(*job)));
-  if (job->workers != workers) {
-    const std::string text = fmt::format(
-        "world sizes of job '{}' differ: rank {} ({}) says {}, {} joined with {}", name, rank,
-        client.peer.text(), workers, ranks_text(job->members_present()), job->workers);
-    refuse(client, INA_ERR_MISMATCH, text);
-    // An administrator said which it is, or nobody knows who is right.
-    if (job->state == Job::State::kJoining && job->reserved_until == 0)
-      end_job(*job, INA_ERR_MISMATCH, text);
-    return;
-  }
-  Job::Worker& worker = job->members[static_cast<size_t>(rank)];
-  if (worker.client || job->state != Job::State::kJoining) {
-    const std::string holder = worker.client ? "by " + worker.client->peer.text() : "earlier";
-    const std::string text = fmt::format("rank {} of job '{}' was joined {} and now again by {}",
-                                         rank, name, holder, client.peer.text());
-    refuse(client, INA_ERR_RANK_TAKEN, text);
-    // While the job gathers, nobody can tell which of the two is meant; a running job goes on, and
-    // so does one that an administrator made.
-    if (job->state == Job::State::kJoining && job->reserved_until == 0)
-      end_job(*job, INA_ERR_RANK_TAKEN, text);
-    return;
-  }
-
-  answer_join(client, *job, Rank{static_cast<uint8_t>(rank)}, *transport);
-}
-
-/// Gives the worker its place.
-void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport& transport) {
-  if (const std::string text = crowded_text(job); !text.empty())
-    return refuse(client, INA_ERR_REFUSED, text);
-  Job::Worker& worker = job.members[value(rank)];
-  Json reply = {{"type", "joined"},
-                {"library", INA_PROJECT_VERSION},
-                {"job_id", value(job.id)},
-                {"job_key", job.key},
-                {"epoch", job.epoch},
-                {"window", job.grant.window},
-                {"slot_bytes", config_.slot_bytes},
-                {"lanes", job.geometry.lanes}};
-  add_rules(job, reply);
-  std::vector<int> fds;
-  if (transport.shm) {
-    auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
-    if (!session) return refuse(client, session.error().status, session.error().text);
-    worker.session = std::move(*session);
-    worker.takes_buffers = transport.takes_buffers;
-    reply["shm"] = {{"layout", io::shm::kLayoutVersion},
-                    {"tx_depth", job.geometry.tx_depth},
-                    {"rx_depth", job.geometry.rx_depth},
-                    {"result_rows", job.geometry.result_rows},
-                    {"side_rows", job.geometry.side_rows}};
-    fds = {worker.session->switch_region.fd.get(), job.results.fd.get()};
-    for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
-  } else {
-    worker.address = transport.address;
-    worker.frame_port = transport.frame_port;
-    worker.multicast = transport.multicast;
-    const auto json = [](const wire::Address& of) {
-      return Json{{"mac", of.mac}, {"ip", of.ip}, {"udp_port", of.udp_port}};
-    };
-    const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
-    reply["address"] = json(ours);
-    if (worker.multicast) reply["group"] = json(wire::group_of(job.id, ours.udp_port));
-    worker.tag_keys.reset();
-    if (config_.tags) {
-      worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
-      const auto words = [](const wire::SipKey& key) { return std::array{key.k0, key.k1}; };
-      reply["tag"] = {{"algorithm", "siphash"},
-                      {"key", words(worker.tag_keys->frame)},
-                      {"payload_key", words(worker.tag_keys->payload)}};
-    }
-  }
-  worker.client = &client;
-  worker.parks = transport.parks;
-  client.account = job.owner();
-  client.job = &job;
-  client.rank = rank;
-  client.state = Client::State::kJoined;
-  send(client, reply, fds);
-}
-
-void Conductor::on_attach(Client& client, control::Received& received) {
-  if (client.state != Client::State::kJoined)
-    return refuse(client, INA_ERR_INVALID, "attach without join");
-  Job& job = *client.job;
-  Job::Worker& worker = job.members[value(client.rank)];
-  if (worker.session) {
-    if (received.fds.size() != 1)
-      return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
-    auto region = io::shm::map_peer_region(
-        received.fds[0], io::shm::WorkerLayout(job.geometry).bytes, "worker region");
-    if (!region) return refuse(client, region.error().status, region.error().text);
-    worker.session->worker_region = std::move(*region);
-  }
-  const bool rejoining = job.state == Job::State::kRejoining;
-  if (!rejoining)
-    if (auto attached = attach_to_lanes(job, client.rank); !attached)
-      return refuse(client, attached.error().status, attached.error().text);
-  worker.attached = true;
-  client.state = Client::State::kAttached;
-  on_gathered(job);
-}
-
-/// Somebody has attached; begins the job if all have.
-void Conductor::on_gathered(Job& job) {
-  if (job.state == Job::State::kRejoining) offer_jobs();
-  if (job.attached() != full_bitmap(job.workers) || !has_fallback(job)) return tell_missing(job);
-  if (job.state == Job::State::kRejoining) return on_rejoined(job);
-  if (job.state != Job::State::kJoining) return;
-  job.state = Job::State::kRunning;
-  job.reserved_until = 0;
-  // On disk before anybody may start: a worker that runs must be known after a restart.
-  save(job);
-  spdlog::info("job running job={} id={} epoch={} workers={}", job.name, value(job.id), job.epoch,
-               job.workers);
-  for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
-}
-
-Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
-  const Job::Worker& worker = rank == kFallbackRank ? job.fallback : job.members[value(rank)];
-  const auto commands =
-      on_lanes(worker.session ? LaneCommand::Kind::kAttachShm : LaneCommand::Kind::kAttachFrame,
-               [&](LaneCommand& command, uint32_t) {
-                 command.job = job.index;
-                 command.rank = rank;
-                 command.session = worker.session.get();
-                 command.frame_port = worker.frame_port;
-                 command.multicast = worker.multicast;
-                 command.parks = worker.parks;
-                 command.spec.id = job.id;
-                 command.job_key = job.key;
-                 if (worker.address) command.address = *worker.address;
-                 command.tag_keys = worker.tag_keys;
-               });
-  for (const auto& command : commands)
-    if (!command->error.empty()) return fail(INA_ERR_REFUSED, command->error);
-  return {};
-}
-
-void Conductor::tell_missing(Job& job) {
-  const Bitmap missing = full_bitmap(job.workers) & ~job.attached();
-  for (Job::Worker& member : job.members)
-    if (member.attached)
-      send(*member.client, {{"type", "waiting"},
-                            {"missing", ranks_of(missing)},
-                            {"fallback_missing", !has_fallback(job)}});
 }
 
 // ---- leaving

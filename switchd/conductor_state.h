@@ -21,6 +21,9 @@ inline std::vector<uint32_t> ranks_of(Bitmap bits) {
 using wire::ranks_text;
 using wire::text_of;
 
+/// For keys.
+uint64_t random_u64();
+
 /// "ranks 1, 2 and the fallback server (ina-psd)"
 std::string missing_text(Bitmap ranks, bool fallback);
 

@@ -48,8 +48,11 @@ TestSwitch::Options options_of(const Way& way) {
   return options;
 }
 
+/// The one that has a straggler.
 Json job_of(const Json& status) {
-  return status.at("jobs").empty() ? Json::object() : status["jobs"][0];
+  for (const Json& job : status.at("jobs"))
+    if (job.at("name") == "job") return job;
+  return Json::object();
 }
 
 template <class Switch>
@@ -69,8 +72,8 @@ uint64_t parked_now(const Json& status) {
 
 class Worker {
  public:
-  Worker(const std::string& url, int rank, int world)
-      : rank_(rank), world_(world), context_(config(url, rank, world)) {}
+  Worker(const std::string& url, int rank, int world, const char* job = "job")
+      : rank_(rank), world_(world), context_(config(url, rank, world, job)) {}
 
   void sum(int round) {
     std::vector<int32_t> data(kElements);
@@ -82,11 +85,11 @@ class Worker {
   void leave() { context_.finalize(); }
 
  private:
-  static ina_config config(const std::string& url, int rank, int world) {
+  static ina_config config(const std::string& url, int rank, int world, const char* job) {
     ina_config config;
     ina_config_init(&config);
     config.url = url.c_str();
-    config.job = "job";
+    config.job = job;
     config.rank = rank;
     config.world_size = world;
     config.timeout_us = 20'000'000;
@@ -184,21 +187,53 @@ void expect_nothing_left(const TestSwitch& sw) {
   EXPECT_EQ(status["aggregator"]["memory_used_bytes"], 0u);
 }
 
+/// Another job, in this process, that sums all the while.
+class Bystander {
+ public:
+  explicit Bystander(const TestSwitch& sw) : thread_([this, url = sw.url()] { run(url); }) {}
+  ~Bystander() { leave(); }
+  Bystander(const Bystander&) = delete;
+  Bystander& operator=(const Bystander&) = delete;
+
+  /// Has done this many sums by now, all of them right.
+  int sums() const { return sums_; }
+  void leave() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run(const std::string& url) {
+    Worker worker(url, 0, 1, "bystander");
+    while (!stop_ && !testing::Test::HasFatalFailure()) worker.sum(++sums_);
+    worker.leave();
+  }
+  std::atomic<bool> stop_{false};
+  std::atomic<int> sums_{0};
+  std::thread thread_;
+};
+
 class StragglerDies : public testing::TestWithParam<int> {};
 
 TEST_P(StragglerDies, AndTheOthersAreToldAtOnce) {
   const int doomed = GetParam();
   TestSwitch sw(options_of({"", "esa", Home::kWorkers, 1 << 20, 1}));
+  Bystander bystander(sw);
   StragglerProcesses job(sw);
+  const int before = bystander.sums();
   job.workers[static_cast<size_t>(doomed)]->kill(SIGKILL);
   if (doomed != 2) job.workers[2]->kill(SIGCONT);
   for (int rank = 0; rank < StragglerProcesses::kWorkers; ++rank) {
     Process& worker = *job.workers[static_cast<size_t>(rank)];
     const std::string said = worker.output();
     worker.wait();
-    if (rank != doomed)
+    if (rank != doomed) {
       EXPECT_THAT(said, HasSubstr("INA_ERR_PEER_LOST rank " + std::to_string(doomed)));
+    }
   }
+  await_status(sw, [&](const Json&) { return bystander.sums() > before + 10; });
+  EXPECT_GT(bystander.sums(), before + 10) << "another job goes on";
+  bystander.leave();
   expect_nothing_left(sw);
 }
 
