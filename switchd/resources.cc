@@ -14,6 +14,8 @@ io::shm::Geometry geometry_for(const scheduler::Grant& grant, uint32_t lanes, ui
   // may be much larger.
   constexpr uint32_t kTxBytes = 1 << 20;
   constexpr uint32_t kLeastTxRows = 64;
+  // Contributions that found no slot come to the fallback in a worker while that waits for a core.
+  constexpr uint32_t kSideBytes = 2 << 20;
   // What is parked at a worker comes as fast as others catch up.
   constexpr uint32_t kParkBytes = 4 << 20;
   const uint32_t window = grant.window;
@@ -25,10 +27,9 @@ io::shm::Geometry geometry_for(const scheduler::Grant& grant, uint32_t lanes, ui
   geometry.rx_depth = 2 * std::bit_ceil(2 * window / lanes);
   geometry.slot_bytes = slot_bytes;
   geometry.result_rows = 2 * window;
-  geometry.side_rows = io::shm::side_rows_for(geometry.rx_depth);
-  if (grant.park_room != 0)
-    geometry.side_rows =
-        std::clamp(kParkBytes / std::bit_ceil(slot_bytes), geometry.side_rows, geometry.rx_depth);
+  geometry.side_rows =
+      std::clamp((grant.park_room != 0 ? kParkBytes : kSideBytes) / std::bit_ceil(slot_bytes),
+                 io::shm::side_rows_for(geometry.rx_depth), geometry.rx_depth);
   return geometry;
 }
 

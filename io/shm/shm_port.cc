@@ -194,6 +194,15 @@ std::byte* ShmPort::next_side_row(Endpoint& endpoint) {
   return endpoint.side + row * endpoint.slot_bytes;
 }
 
+/// Whether what was put into the side rows so many payloads ago still waits there.
+bool ShmPort::side_rows_wait(Endpoint& endpoint, uint64_t payloads) {
+  if (endpoint.side_index < payloads) return false;
+  const uint64_t used_at =
+      endpoint.side_used_at[(endpoint.side_index - payloads) & (endpoint.side_used_at.size() - 1)];
+  if (used_at >= endpoint.rx_read_seen) look_at_reader(endpoint);
+  return used_at >= endpoint.rx_read_seen;
+}
+
 bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
                  std::span<const std::byte> payload) {
   Endpoint& endpoint = endpoints_[index];
@@ -204,6 +213,7 @@ bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
     counters_.drops.add(DropReason::kTxFull);
     return false;
   }
+  bool crowded = waiting >= nearly_full;
   uint64_t offset = 0;
   if (!payload.empty()) {
     // Compared as numbers: pointers into different memory have no order.
@@ -219,13 +229,15 @@ bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
         counters_.drops.add(DropReason::kTxFull);
         return false;
       }
+      const uint64_t rows = endpoint.side_used_at.size();
+      crowded = crowded || side_rows_wait(endpoint, rows - rows / 4);
       std::memcpy(row, payload.data(), payload.size());
       offset = static_cast<uint64_t>(row - endpoint.switch_base) | kSidePayload;
     }
   }
   Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (endpoint.rx_depth - 1)];
   slot.message = message;
-  if (ecn_ && waiting >= nearly_full) slot.message.flags |= wire::kFlagEcn;
+  if (ecn_ && crowded) slot.message.flags |= wire::kFlagEcn;
   slot.payload_offset = offset;
   slot.payload_bytes = static_cast<uint32_t>(payload.size());
   slot.turn.store(turn_of(endpoint.rx_index, endpoint.rx_depth), std::memory_order_release);

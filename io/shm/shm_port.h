@@ -104,6 +104,7 @@ class ShmPort {
   bool has_packet(const Endpoint& endpoint) const;
   void look_at_reader(Endpoint& endpoint);
   std::byte* next_side_row(Endpoint& endpoint);
+  bool side_rows_wait(Endpoint& endpoint, uint64_t payloads);
 
   uint32_t lane_;
   bool ecn_;

@@ -176,6 +176,21 @@ TEST_F(ShmPortTest, MarksCongestionWhenTheReaderLagsBehind) {
   EXPECT_EQ(packets[0].message.flags & wire::kFlagEcn, 0) << "the reader has caught up";
 }
 
+TEST_F(ShmPortTest, MarksCongestionWhenTheRowsForPayloadsRunOut) {
+  open({1, 8, 64, kSlotBytes, 4, 8});
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(send_part(i));
+  EXPECT_FALSE(send_part(8)) << "no row is free";
+  ASSERT_TRUE(send_result(0)) << "needs none";
+  auto packets = receive(9);
+  ASSERT_EQ(packets.size(), 9u);
+  for (size_t i = 0; i < packets.size(); ++i)
+    EXPECT_EQ((packets[i].message.flags & wire::kFlagEcn) != 0, i >= 5 && i < 8) << i;
+  ASSERT_TRUE(send_part(9));
+  packets = receive(1);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].message.flags & wire::kFlagEcn, 0) << "the reader has caught up";
+}
+
 TEST_F(ShmPortTest, DoesNotMarkCongestionWhenToldNotTo) {
   open({1, 8, 16, kSlotBytes, 4, 16}, false);
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(send_result(0));
