@@ -8,15 +8,17 @@ processes over the shm port that make gradients at a stated rate, and stop while
 not take what they have made (bench/ina_straggle.cc). In each
 round the ways take turns for each pattern of slowness, which a seed makes the same for all. All
 ways have the same slots, and the same bytes of a worker in the switch; only `wide`, without help,
-may have as much in the switch as the others may run ahead.
+may have as much in the switch as the others may run ahead. `again` is `off` once more, without
+stragglers: how far apart two of the same are.
 
 A point is a way, a pattern and a severity. Its iteration time is the mean over all iterations of
 all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is the mean of what
 the job held whenever it was asked. Every element of every sum is checked.
 
 --json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
-"no_straggler_overhead"}: the best of the ways with help against `off`; the overhead is the median
-over rounds of the worst way's, without a straggler and with workers that do nothing but send.
+"no_straggler_overhead", "no_straggler_noise"}: the best of the ways with help against `off`; the overhead is the median
+over turns of the worst way's, without a straggler and with workers that do nothing but send;
+`no_straggler_noise` is the same of `again`.
 """
 
 import argparse
@@ -47,7 +49,8 @@ WAYS = [("off", "off", "workers", WINDOW),
         ("leader", "leader", "workers", WINDOW),
         ("fallback", "fallback", "workers", WINDOW),
         ("spill", "spill", "spill", WINDOW),
-        ("wide", "off", "workers", RUN_AHEAD)]
+        ("wide", "off", "workers", RUN_AHEAD),
+        ("again", "off", "workers", WINDOW)]
 QUICK_WAYS = ["off", "leader", "spill"]
 
 # MiB/s and bytes of a worker's gradients. A gradient takes 4 s, 1 s in --quick, of a worker that
@@ -60,6 +63,7 @@ ITERATIONS = 2
 FULL_RATE = 1e5
 FULL_ITERATIONS = 20
 FULL_GRADIENT = 16 << 20
+FULL_TURNS = 5
 
 RUN_DEADLINE_S = 300
 STATUS_PAUSE_S = 0.1
@@ -136,12 +140,14 @@ def measure(ways, options, meta):
     for round_ in range(options.rounds):
         for pattern, severity in patterns(period_ms, options.quick):
             for way in ways:
+                if way.name == "again" and severity > 1:
+                    continue
                 before = way.parked()
                 times, held = way.run(options.ranks, pattern, 1 + round_, gradient, RATE,
                                       ITERATIONS)
                 add(samples, (way.name, pattern, severity), times, held, way.parked() - before)
         # Nobody is slow, and cores are what is scarce: help must cost nothing here.
-        for way in ways:
+        for way in ways * FULL_TURNS:
             before = way.parked()
             times, held = way.run(options.ranks, "none", 1, FULL_GRADIENT, FULL_RATE,
                                   FULL_ITERATIONS)
@@ -172,16 +178,19 @@ def summary(points):
     """The figures of the targets."""
     def of(way, pattern):
         return next(p for p in points if (p["way"], p["pattern"]) == (way, pattern))
-    helped = [p for p in points if p["way"] not in ("off", "wide")]
+    helped = [p for p in points if p["way"] not in ("off", "wide", "again")]
     ratios = [(p["iteration_s"] / of("off", p["pattern"])["iteration_s"])
               for p in helped if p["severity"] > 1]
     best = min(ratios)
-    overheads = [statistics.median(on / off for on, off in
-                                   zip(p["round_medians_s"],
-                                       of("off", p["pattern"])["round_medians_s"])) - 1
-                 for p in helped if p["severity"] == 1]
+
+    def overhead(p):
+        off = of("off", p["pattern"])
+        return statistics.median(on / off for on, off in zip(p["round_medians_s"],
+                                                             off["round_medians_s"])) - 1
     return {"best_iteration_reduction": 1 - best, "best_throughput_gain": 1 / best,
-            "no_straggler_overhead": max(overheads)}
+            "no_straggler_overhead": max(overhead(p) for p in helped if p["severity"] == 1),
+            "no_straggler_noise": max((abs(overhead(p)) for p in points if p["way"] == "again"),
+                                      default=None)}
 
 
 def print_points(points):
