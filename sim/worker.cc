@@ -225,9 +225,10 @@ void Worker::wake_at(Nanos at) {
 }
 
 void Worker::watch_deadline() {
-  if (engine_.next_deadline() == client::Engine::kNever) return;
+  const Nanos next = engine_.next_deadline();
+  if (next == client::Engine::kNever) return;
   // What is overdue may have to wait for the link.
-  const Nanos deadline = std::max(engine_.next_deadline(), fabric_.now() + kPatienceNs);
+  const Nanos deadline = next > fabric_.now() ? next : fabric_.now() + kPatienceNs;
   if (deadline_at_ <= deadline) return;
   deadline_at_ = deadline;
   fabric_.schedule(deadline, host_, kDeadline);

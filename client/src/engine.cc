@@ -20,6 +20,15 @@ constexpr uint64_t kInitialCongestionWindow = 32 * kUnit;
 constexpr uint64_t kLeastAfterLoss = kInitialCongestionWindow;
 // A round trip of this many times the shortest has waited in queues: then a loss does mean it.
 constexpr Nanos kQueuedRoundTrips = 2;
+// New fragments leave in so many parts of a window, each at its time, ...
+constexpr uint32_t kPacedParts = 8;
+// ... so much faster than a window a round trip that pacing is not what limits, as in RFC 9002,
+// section 7.7; in slow start the next window is twice as large.
+constexpr uint64_t kPaceGainPercent = 125;
+constexpr uint64_t kPaceGainSlowStartPercent = 200;
+// A round trip holds waiting for other workers, too. What exceeds this many of the shortest is not
+// the network's.
+constexpr Nanos kPacedRoundTrips = 4;
 constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 // With static slots, every this many time-outs the fallback is asked instead of sending again.
 constexpr uint8_t kQueryEvery = 4;
@@ -216,6 +225,9 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   const Seq end = low_ + config_.window;  // C1
   const uint32_t window = window_now();
   uint32_t in_flight = in_flight_;
+  const uint32_t paced_window = in_flight + quantum();
+  const bool early = now < paced_until_;
+  paced_ = false;
   for (Operation* operation : to_send_) {
     if (operation->spec.held) break;
     if (!operation->placed) {
@@ -225,6 +237,8 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
     const Seq operation_end = operation->first_seq + operation->fragments;
     for (; seq < operation_end; ++seq) {
       if (count == packets.size() || seq >= end || in_flight >= window) return count;
+      if (early) paced_ = true;
+      if (early || in_flight == paced_window) return count;
       ++in_flight;
       describe(seq, *operation, packets[count++]);
     }
@@ -288,6 +302,7 @@ void Engine::sent(size_t count, Nanos now) {
   count -= overdue;
   prepared_overdue_ = 0;
 
+  if (count != 0) pace(count, now);
   for (; count != 0; --count) {
     Operation* operation = to_send_.front();
     mark_sent(next_, *operation, false, now);
@@ -295,6 +310,27 @@ void Engine::sent(size_t count, Nanos now) {
     ++next_;
     if (++operation->sent == operation->fragments) to_send_.erase(to_send_.begin());
   }
+}
+
+// ---- pacing
+
+/// Fragments that leave together.
+uint32_t Engine::quantum() const {
+  return config_.lossy_link ? std::max(1u, window_now() / kPacedParts) : config_.window;
+}
+
+/// A window's worth would meet a queue as one burst, as operations begin with all of it: so many
+/// new fragments have left now, and the next ones wait for their share of the round trip. Who comes
+/// late makes up for as much as leaves together.
+void Engine::pace(size_t fragments, Nanos now) {
+  if (!config_.lossy_link || srtt_ == 0) return;
+  const uint64_t gain = slow_start_ ? kPaceGainSlowStartPercent : kPaceGainPercent;
+  const auto window_ns = static_cast<Nanos>(
+      static_cast<uint64_t>(std::min(srtt_, kPacedRoundTrips * shortest_rtt_)) * 100 / gain);
+  const auto time_of = [&](uint64_t some) {
+    return static_cast<Nanos>(static_cast<uint64_t>(window_ns) * some / window_now());
+  };
+  paced_until_ = std::max(paced_until_, now - time_of(quantum())) + time_of(fragments);
 }
 
 // ---- deadlines
@@ -331,7 +367,8 @@ void Engine::find_overdue(Nanos now) {
   }
 }
 
-void Engine::sample_rtt(Nanos rtt) {
+void Engine::sample_rtt(Nanos rtt, Nanos now) {
+  sampled_at_ = now;
   shortest_rtt_ = std::min(shortest_rtt_, rtt);
   if (srtt_ == 0) {
     srtt_ = rtt;
@@ -341,6 +378,15 @@ void Engine::sample_rtt(Nanos rtt) {
   const Nanos error = rtt > srtt_ ? rtt - srtt_ : srtt_ - rtt;
   rttvar_ += (error - rttvar_) / 4;
   srtt_ += (rtt - srtt_) / 8;
+}
+
+/// Whatever arrives was asked for, so there are no samples any more, and those of before are from a
+/// time in which so much got lost: they are forgotten (RFC 6298, section 5). Otherwise all of it
+/// would be recovered at the pace of queues that are empty now.
+void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
+  if (recovered.timeouts < kPatientAfter || now - sampled_at_ <= timeout_after(0)) return;
+  srtt_ = rttvar_ = 0;
+  next_deadline_ = std::min(next_deadline_, now + timeout_after(0));
 }
 
 // ---- receiving
@@ -557,7 +603,9 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   // Karn: never from a fragment that was sent or asked for again.
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       !fragment.parked)
-    sample_rtt(now - fragment.sent_at);
+    sample_rtt(now - fragment.sent_at, now);
+  else
+    doubt_rtt(fragment, now);
   adjust_windows(message, seq, fragment.parked);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
   if (!fragment.parked) --in_flight_;

@@ -43,7 +43,8 @@ struct EngineConfig {
   bool congestion_window = true;
   bool aggregator_window = false;
   /// A network that loses what is too much for it lies between worker and switch: the congestion
-  /// window begins small, and a fragment that others overtook is looked after at once.
+  /// window begins small, what it lets out is spread over the round trip, and a fragment that
+  /// others overtook is looked after at once.
   bool lossy_link = false;
   Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = 2'000'000'000;
@@ -184,7 +185,11 @@ class Engine {
     return questions_used_ != 0 || parked_used_ != 0 || (fallback_ && fallback_->has_output());
   }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
-  Nanos next_deadline() const { return next_deadline_; }
+  Nanos next_deadline() const {
+    return paced_ ? std::min(next_deadline_, paced_until_) : next_deadline_;
+  }
+  /// New fragments wait for their time, and for nothing else.
+  bool paced() const { return paced_; }
   static constexpr Nanos kNever = INT64_MAX;
   const EngineCounters& counters() const { return counters_; }
   const EngineConfig& config() const { return config_; }
@@ -256,7 +261,10 @@ class Engine {
   void place(Operation& operation);
   void finish_operations(Nanos now);
   void find_overdue(Nanos now);
-  void sample_rtt(Nanos rtt);
+  void sample_rtt(Nanos rtt, Nanos now);
+  void doubt_rtt(const Fragment& recovered, Nanos now);
+  uint32_t quantum() const;
+  void pace(size_t fragments, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(const Fragment& fragment) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
@@ -305,7 +313,10 @@ class Engine {
   Nanos next_deadline_ = kNever;
   Nanos srtt_ = 0;  ///< smoothed round trip, RFC 6298; 0: no sample yet
   Nanos rttvar_ = 0;
+  Nanos sampled_at_ = 0;
   Nanos shortest_rtt_ = kNever;
+  Nanos paced_until_ = 0;  ///< no new fragment leaves before
+  bool paced_ = false;     ///< and one waits for it
   // Windows, in 1/256 fragments.
   uint64_t most_in_switch_ = 0;
   uint64_t congestion_window_ = 0;

@@ -170,6 +170,36 @@ TEST_F(EngineTest, SlowRoundTripsStretchTheTimeout) {
   EXPECT_GT(engine_.next_deadline(), 60 * kRto + 50 * kRto);
 }
 
+TEST_F(EngineTest, WhatACrowdHasLostIsNotRecoveredAtTheCrowdsPace) {
+  constexpr Nanos kCrowded = 1000 * kRto;
+  constexpr uint32_t kFragments = 1000;
+  EngineConfig shared = config();
+  shared.window = 1024;
+  shared.fixed_slots = false;
+  shared.home = Home::kDedicated;
+  engine_ = Engine(shared);
+  const Operation* operation = submit(64 * kFragments);
+  std::vector<TxPacket> sent;
+  while (sent.size() < kFragments) {
+    const auto some = send(0);
+    sent.insert(sent.end(), some.begin(), some.end());
+  }
+  Nanos now = kCrowded;
+  result(sent[0], 1, now);
+  // All the others are lost, and decided when they are asked for a second time.
+  std::vector<int> asked(kFragments);
+  for (; !operation->done && now < 100 * kCrowded; now = std::max(now, engine_.next_deadline())) {
+    for (auto some = send(now); !some.empty(); some = send(now))
+      for (const TxPacket& packet : some)
+        if (packet.message.type == wire::Type::kQuery && ++asked[packet.message.seq] == 2)
+          result(sent[packet.message.seq], 1, now + 1000,
+                 [](auto& m) { m.origin = wire::Origin::kFallback; });
+    if (operation->done) break;
+  }
+  EXPECT_TRUE(operation->done);
+  EXPECT_LT(now, 8 * kCrowded) << "two long time-outs, and then short ones";
+}
+
 TEST_F(EngineTest, EmptyOperationSendsOneFragment) {
   Operation* operation = submit(0);
   const auto packets = send(0);
@@ -234,12 +264,16 @@ class LossyLinkTest : public EngineTest {
     lossy.lossy_link = true;
     engine_ = Engine(lossy);
   }
-  /// All that the window lets out at `now`.
-  std::vector<TxPacket> send_all(Nanos now) {
+  /// All that the window lets out, each at its time.
+  std::vector<TxPacket> send_all(Nanos& now) {
     std::vector<TxPacket> all;
-    for (auto some = send(now); !some.empty(); some = send(now))
+    for (;;) {
+      const auto some = send(now);
       all.insert(all.end(), some.begin(), some.end());
-    return all;
+      if (!some.empty()) continue;
+      if (!engine_.paced()) return all;
+      now = engine_.next_deadline();
+    }
   }
 };
 
@@ -255,8 +289,8 @@ TEST_F(LossyLinkTest, BeginsSlowlyAndDoublesARoundTripUntilSomethingIsLost) {
   for (const TxPacket& packet : std::span(second).subspan(1)) result(packet, 1, now += 1'000);
   const auto third = send_all(now += 1'000'000 / 2);
   EXPECT_GT(third.size(), 64u);
-  result(third.back(), 1, now + 1);
-  const auto again = send_all(now + 1);
+  result(third.back(), 1, ++now);
+  const auto again = send_all(now);
   ASSERT_FALSE(again.empty());
   EXPECT_EQ(again.front().message.seq, second.front().message.seq) << "long before its deadline";
   EXPECT_EQ(engine_.window_now(), (64u + 63u + 1u) / 2);
@@ -264,16 +298,51 @@ TEST_F(LossyLinkTest, BeginsSlowlyAndDoublesARoundTripUntilSomethingIsLost) {
 
 TEST_F(LossyLinkTest, AMissingFragmentHoldsBackOnlyItsOwnPlace) {
   submit(64 * 1000);
-  const auto first = send_all(0);
+  Nanos now = 0;
+  const auto first = send_all(now);
   for (const TxPacket& packet : std::span(first).subspan(1)) result(packet, 1, 10);
-  EXPECT_EQ(send_all(20).size(), 31u + 31u) << "one for each result, and one more each";
+  EXPECT_EQ(send_all(now = 20).size(), 31u + 31u) << "one for each result, and one more each";
 }
 
 TEST_F(LossyLinkTest, WhatWasSentTogetherMayArriveInAnyOrder) {
   submit(64 * 8);
-  const auto packets = send_all(0);
+  Nanos now = 0;
+  const auto packets = send_all(now);
   for (size_t i = packets.size() - 1; i != 0; --i) result(packets[i], 1, 10);
-  EXPECT_TRUE(send_all(20).empty());
+  EXPECT_TRUE(send_all(now = 20).empty());
+}
+
+TEST_F(LossyLinkTest, SpreadsWhatTheWindowLetsOutOverTheRoundTrip) {
+  submit(64 * 32);
+  Nanos now = 0;
+  for (const TxPacket& packet : send_all(now)) result(packet, 1, 1'000'000);
+  now = 5'000'000;
+  submit(64 * 1000);
+  // Half a round trip, because the window still doubles, in eight parts; one that was missed.
+  EXPECT_EQ(send(now).size(), 8u);
+  EXPECT_EQ(send(now).size(), 8u);
+  for (int part = 1; part <= 6; ++part) {
+    EXPECT_TRUE(send(now + part * 62'500 - 1).empty());
+    EXPECT_TRUE(engine_.paced());
+    EXPECT_EQ(engine_.next_deadline(), now + part * 62'500);
+    EXPECT_EQ(send(now + part * 62'500).size(), 8u);
+  }
+  EXPECT_TRUE(send(now + 500'000).empty());
+  EXPECT_FALSE(engine_.paced()) << "it waits for results";
+  EXPECT_GT(engine_.next_deadline(), now + kRto / 2);
+}
+
+TEST_F(LossyLinkTest, WaitingForOtherWorkersDoesNotSlowItDown) {
+  submit(64 * 64);
+  Nanos now = 0;
+  auto packets = send_all(now);
+  for (const TxPacket& packet : packets) result(packet, 1, now = 1'000'000);
+  packets = send_all(now);
+  for (const TxPacket& packet : packets) result(packet, 1, now + 100'000'000);
+  submit(64 * 1000);
+  const Nanos begun = now += 200'000'000;
+  EXPECT_GE(send_all(now).size(), 64u);
+  EXPECT_LE(now - begun, 4'000'000) << "of round trips of up to 100 ms";
 }
 
 TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
