@@ -46,10 +46,13 @@ def lose(host, rate):
     if rate == 0:
         return
     drop = f"numgen random mod {RESOLUTION} < {round(rate * RESOLUTION)} drop"
-    host.run("nft", "add", "table", "ip", "loss")
-    for hook, port in (("output", "dport"), ("input", "sport")):
-        host.run("nft", f"add chain ip loss {hook} {{ type filter hook {hook} priority 0; }}")
-        host.run("nft", f"add rule ip loss {hook} udp {port} 7584-7599 {drop}")
+    # The sender must not be told, as it would be by a rule in the output hook: it would try again.
+    out = f"type filter hook egress device {host.interface} priority 0;"
+    for family, hook, chain, port in (("netdev", "out", out, "dport"),
+                                      ("ip", "in", "type filter hook input priority 0;", "sport")):
+        host.run("nft", "add", "table", family, "loss")
+        host.run("nft", f"add chain {family} loss {hook} {{ {chain} }}")
+        host.run("nft", f"add rule {family} loss {hook} udp {port} 7584-7599 {drop}")
 
 
 def run_ranks(build, bed, folder, operations):

@@ -24,8 +24,8 @@ constexpr Nanos kQueuedRoundTrips = 2;
 constexpr uint32_t kPacedParts = 8;
 // ... so much faster than a window a round trip that pacing is not what limits, as in RFC 9002,
 // section 7.7; in slow start the next window is twice as large.
-constexpr uint64_t kPaceGainPercent = 125;
-constexpr uint64_t kPaceGainSlowStartPercent = 200;
+constexpr Nanos kPaceGainPercent = 125;
+constexpr Nanos kPaceGainSlowStartPercent = 200;
 // A round trip holds waiting for other workers, too. What exceeds this many of the shortest is not
 // the network's.
 constexpr Nanos kPacedRoundTrips = 4;
@@ -324,9 +324,8 @@ uint32_t Engine::quantum() const {
 /// late makes up for as much as leaves together.
 void Engine::pace(size_t fragments, Nanos now) {
   if (!config_.lossy_link || srtt_ == 0) return;
-  const uint64_t gain = slow_start_ ? kPaceGainSlowStartPercent : kPaceGainPercent;
-  const auto window_ns = static_cast<Nanos>(
-      static_cast<uint64_t>(std::min(srtt_, kPacedRoundTrips * shortest_rtt_)) * 100 / gain);
+  const Nanos gain_percent = slow_start_ ? kPaceGainSlowStartPercent : kPaceGainPercent;
+  const Nanos window_ns = std::min(srtt_, kPacedRoundTrips * shortest_rtt_) * 100 / gain_percent;
   const auto time_of = [&](uint64_t some) {
     return static_cast<Nanos>(static_cast<uint64_t>(window_ns) * some / window_now());
   };
@@ -381,10 +380,13 @@ void Engine::sample_rtt(Nanos rtt, Nanos now) {
 }
 
 /// Whatever arrives was asked for, so there are no samples any more, and those of before are from a
-/// time in which so much got lost: they are forgotten (RFC 6298, section 5). Otherwise all of it
-/// would be recovered at the pace of queues that are empty now.
+/// time in which so much got lost: if they were long ones, they are forgotten (RFC 6298, section
+/// 5). Otherwise all of it would be recovered at the pace of queues that are empty now. A lossy
+/// link's fragments do not wait for time-outs.
 void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
-  if (recovered.timeouts < kPatientAfter || now - sampled_at_ <= timeout_after(0)) return;
+  if (config_.lossy_link || recovered.timeouts < kPatientAfter ||
+      now - sampled_at_ <= timeout_after(0))
+    return;
   srtt_ = rttvar_ = 0;
   next_deadline_ = std::min(next_deadline_, now + timeout_after(0));
 }
