@@ -662,7 +662,10 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0)
     return std::nullopt;  // who keeps it cannot write where results are wanted
   if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
-  if (count(job.full & ~slot.bits) > job.spec.park_missing) return std::nullopt;
+  const Bitmap missing = job.full & ~slot.bits;
+  if (job.spec.park_home ? missing != bit_of(home_of(slot.seq, job.spec.workers))
+                         : count(missing) > job.spec.park_missing)
+    return std::nullopt;
   std::optional<Rank> least;
   for (Bitmap left = slot.bits & job.spec.parkers; left != 0; left &= left - 1) {
     const auto rank = static_cast<uint8_t>(std::countr_zero(left));

@@ -63,6 +63,9 @@ struct JobSpec {
   /// What more workers than these are missing of goes to the fallback all the same: each of them
   /// will be sent on to the one leader alone, whose link the fallback's shards share out.
   uint32_t park_missing = kMaxWorkers;
+  /// The fallback at the workers keeps what is parked, a leading worker only what waits for none
+  /// but the very worker whose shard it is: to keep it would slow that one, or its link, further.
+  bool park_home = false;
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -73,6 +76,13 @@ struct JobSpec {
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
+
+  /// Help with `in_switch` fragments that each worker may have in the switch: half of them wait for
+  /// others, and half go on. Who has next to no more left is held up.
+  void park_by(uint32_t in_switch) {
+    park_after = in_switch / 2;
+    park_pressure = in_switch / 8 * 7;
+  }
 
   /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;

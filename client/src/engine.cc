@@ -636,7 +636,10 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   const uint64_t most = most_in_switch_;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
-    congested(seq, kMinCongestionWindow);
+    // What is parked in the switch takes no link but with its result, which comes as fast as its
+    // last contribution: only who sends that can slow it down.
+    if (!parked || config_.home != Home::kSpill || message.origin != wire::Origin::kFallback)
+      congested(seq, kMinCongestionWindow);
   } else if (congestion_window_ < most) {
     const uint64_t more = slow_start_ ? kUnit : kUnit * kUnit / congestion_window_;
     congestion_window_ = std::min(most, congestion_window_ + more);
