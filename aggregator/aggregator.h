@@ -259,6 +259,7 @@ class Aggregator {
     Divider result_rows;  ///< 2W
     Seq results_end;
     JobCounters counters;
+    Bitmap out_of_room = 0;  ///< workers whose windows are full (kFlagFull)
     Bitmap waited_for = 0;   ///< workers that hold others up, and are not late,
     Nanos waited_since = 0;  ///< since then
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
@@ -313,7 +314,7 @@ class Aggregator {
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
   void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
-  static bool awaits_late_only(Job& job, Seq seq, Bitmap missing, Nanos now);
+  static bool awaits_late_only(Job& job, const Slot& slot, Nanos now);
   void park(Job& job, Slot& slot, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
   void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);

@@ -216,6 +216,9 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   const Seq end = low_ + config_.window;  // C1
   const uint32_t window = window_now();
   uint32_t in_flight = in_flight_;
+  const size_t first_new = count;
+  const auto may_send = [&] { return count < packets.size() && seq < end && in_flight < window; };
+  bool more = false;
   for (Operation* operation : to_send_) {
     if (operation->spec.held) break;
     if (!operation->placed) {
@@ -223,12 +226,17 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
       operation->placed = true;
     }
     const Seq operation_end = operation->first_seq + operation->fragments;
-    for (; seq < operation_end; ++seq) {
-      if (count == packets.size() || seq >= end || in_flight >= window) return count;
+    for (; seq < operation_end && may_send(); ++seq) {
       ++in_flight;
       describe(seq, *operation, packets[count++]);
     }
+    more = seq < operation_end;
+    if (more) break;
   }
+  // On all of them, since they may go to different lanes.
+  if (more && in_flight >= window && config_.in_switch != 0)
+    for (TxPacket& packet : packets.subspan(first_new, count - first_new))
+      packet.message.flags |= wire::kFlagFull;
   return count;
 }
 
