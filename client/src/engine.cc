@@ -287,7 +287,7 @@ void Engine::sent(size_t count, Nanos now) {
     } else {
       fragment.state = State::kSent;
       fragment.queried = true;
-      fragment.deadline = now + timeout_of(fragment);
+      fragment.deadline = now + timeout_of(overdue_[i], fragment);
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
       ++counters_.queries;
     }
@@ -315,8 +315,10 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
 }
 
 /// Until the next question. The floor of timeout_after() is for answers that are merely late.
-Nanos Engine::timeout_of(const Fragment& fragment) const {
-  if (fragment.parked) return std::max(timeout_after(0), config_.rto_max_ns);  // it is known why
+Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
+  // It is known why, until the result of a later one says that all have sent this one, too.
+  if (fragment.parked && seq >= results_end_)
+    return std::max(timeout_after(0), config_.rto_max_ns);
   if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
     return timeout_after(fragment.timeouts);
   return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, srtt_ + 4 * rttvar_));
@@ -388,18 +390,29 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
 void Engine::on_parked(const Message& message, Nanos now) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
-  if (Fragment& parked = fragment(seq); parked.state != State::kDone) leaves_window(parked, now);
+  if (Fragment& parked = fragment(seq); parked.state != State::kDone)
+    leaves_window(seq, parked, now);
 }
 
-void Engine::leaves_window(Fragment& fragment, Nanos now) {
+void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   if (fragment.parked) return;
   fragment.parked = true;
-  fragment.deadline = std::max(fragment.deadline, now + timeout_of(fragment));
+  fragment.deadline = std::max(fragment.deadline, now + timeout_of(seq, fragment));
   // Together with others: a look at all that has been sent is not worth it for one.
   const Nanos together = std::max<Nanos>(1, timeout_after(0));
   fragment.deadline += together - fragment.deadline % together;
   --in_flight_;
   ++counters_.parked;
+}
+
+/// A worker sends in order: the result of `end` says that all have sent what is below it.
+void Engine::expect_parked(Seq begin, Seq end, Nanos now) {
+  for (Seq seq = std::max(begin, low_); seq < end; ++seq) {
+    Fragment& late = fragment(seq);
+    if (!late.parked || late.state != State::kSent) continue;
+    late.deadline = std::min(late.deadline, now + timeout_after(late.timeouts));
+    next_deadline_ = std::min(next_deadline_, late.deadline);
+  }
 }
 
 // ---- parking for the switch
@@ -427,7 +440,7 @@ size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (!held) held = parker_->hold(seq, message);
   if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
   ++counters_.parks;
-  leaves_window(fragment, now);
+  leaves_window(seq, fragment, now);
   if (!held->complete) return 0;
   ++counters_.park_results;
   queue_parked(*held);
@@ -582,7 +595,9 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   fragment.collective = message.collective;
   fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
   if (seq >= results_end_) {
+    const Seq before = results_end_;
     results_end_ = seq + 1;
+    if (before < seq) expect_parked(before, seq, now);
     if (fallback_ && seq.value >= config_.window) fallback_->raise_floor(seq - config_.window);
   }
   ++counters_.results;
