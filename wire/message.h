@@ -44,8 +44,7 @@ enum Flag : uint16_t {
   kFlagSplit = 1u << 3,  ///< the fallback put the result together from several parts (RESULT)
   kFlagFull = 1u << 4,   ///< the worker has more to send than its window lets it (GRAD)
 };
-inline constexpr uint16_t kAllFlags =
-    kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull;
+inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {

@@ -317,8 +317,7 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
 /// Until the next question. The floor of timeout_after() is for answers that are merely late.
 Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   // It is known why, until the result of a later one says that all have sent this one, too.
-  if (fragment.parked && seq >= results_end_)
-    return std::max(timeout_after(0), config_.rto_max_ns);
+  if (fragment.parked && seq >= results_end_) return std::max(timeout_after(0), config_.rto_max_ns);
   if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
     return timeout_after(fragment.timeouts);
   return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, srtt_ + 4 * rttvar_));

@@ -146,13 +146,12 @@ TEST_F(ParkTest, WhoseWindowIsFullIsHeldUpHoweverSmallItIs) {
   start(16);
   const JobIndex job = add_parking_job(0);
   const auto send_full = [&](uint32_t rank, uint64_t seq) {
-    return say(
-        {.job = job, .rank = rank, .seq = seq, .values = {1}, .flags = wire::kFlagFull});
+    return say({.job = job, .rank = rank, .seq = seq, .values = {1}, .flags = wire::kFlagFull});
   };
   expect_held(leave_behind(job));
   expect_held(send_full(1, 2));  // since now
   now_ += 500;
-  expect_held(send_full(2, 3));  // not who waits: the others wait for it
+  expect_held(send_full(2, 3));                             // not who waits: the others wait for it
   expect_drop(grad(job, 1, 2, 1), DropReason::kDuplicate);  // nor is that one full any more
   now_ += 500;
   expect_drop(send_full(1, 2), DropReason::kDuplicate);

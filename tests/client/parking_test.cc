@@ -136,6 +136,25 @@ TEST_F(ParkingTest, ItNeverRunsFurtherAheadThanTheWindow) {
   EXPECT_TRUE(send().empty()) << "C1";
 }
 
+TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
+  const EngineConfig timing;
+  const auto queries = [&](Nanos now) {
+    return std::ranges::count_if(
+        send(now), [](const TxPacket& packet) { return packet.message.type == Type::kQuery; });
+  };
+  send();
+  for (uint64_t seq = 0; seq < 3; ++seq) receive(Type::kParked, seq, 0b011);
+  receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
+  EXPECT_EQ(queries(timing.rto_min_ns / 2), 0);
+  EXPECT_EQ(queries(timing.rto_min_ns / 5 * 6), 3) << "they are lost, or must come soon";
+
+  start({});
+  send();
+  receive(Type::kResult, 0, 0b111, {5}, Origin::kSwitch);
+  for (uint64_t seq = 1; seq < 4; ++seq) receive(Type::kParked, seq, 0b011);
+  EXPECT_EQ(queries(2 * timing.rto_min_ns), 0) << "who knows whether all have sent them";
+}
+
 TEST_F(ParkingTest, ItSaysThatItsWindowIsFull) {
   const auto full = [](const TxPacket& packet) {
     return (packet.message.flags & wire::kFlagFull) != 0;
