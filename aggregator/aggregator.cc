@@ -92,6 +92,7 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
   }
   job.late = 0;
   job.waited_for = 0;
+  job.out_of_room = 0;
 }
 
 void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
@@ -253,8 +254,12 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
     on_static_grad(job, lookup, packet, now, verdict);
   else
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
-  if (job.spec.park_after != 0) [[unlikely]]
+  if (job.spec.park_after != 0) [[unlikely]] {
+    const Bitmap bit = bit_of(packet.rank);
+    job.out_of_room =
+        (job.out_of_room & ~bit) | ((packet.message.flags & wire::kFlagFull) != 0 ? bit : 0);
     park_left_behind(job, packet.job, now, verdict);
+  }
 }
 
 /// What workers and their fallback tell each other.
@@ -591,7 +596,7 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
     }
     Slot* const slot = find_slot(job, seq);
     if (slot && slot->state == SlotState::kFilling) {
-      if (!awaits_late_only(job, seq, job.full & ~(slot->bits | slot->base), now)) return;
+      if (!awaits_late_only(job, *slot, now)) return;
       ++job.park_next;
       return park(job, *slot, verdict);
     }
@@ -606,10 +611,13 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
 
 /// How long a fragment waits says little: with fast workers that is never long. Who is slow is
 /// always who the oldest one waits for; who was not given a core for a while catches up again.
-bool Aggregator::awaits_late_only(Job& job, Seq seq, Bitmap missing, Nanos now) {
+bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
+  const Bitmap missing = job.full & ~(slot.bits | slot.base);
   const Bitmap others = missing & ~job.late;
   if (others == 0) return true;
-  if (seq + job.spec.park_pressure >= job.top_end) {  // nobody is held up
+  // A worker whose window congestion has made smaller says so when it is full.
+  if (slot.seq + job.spec.park_pressure >= job.top_end && (job.out_of_room & slot.bits) == 0) {
+    // Nobody is held up.
     job.waited_for = 0;
     return false;
   }
@@ -662,7 +670,10 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0)
     return std::nullopt;  // who keeps it cannot write where results are wanted
   if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
-  if (count(job.full & ~slot.bits) > job.spec.park_missing) return std::nullopt;
+  const Bitmap missing = job.full & ~slot.bits;
+  if (job.spec.park_home ? missing != bit_of(home_of(slot.seq, job.spec.workers))
+                         : count(missing) > job.spec.park_missing)
+    return std::nullopt;
   std::optional<Rank> least;
   for (Bitmap left = slot.bits & job.spec.parkers; left != 0; left &= left - 1) {
     const auto rank = static_cast<uint8_t>(std::countr_zero(left));

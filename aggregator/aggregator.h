@@ -63,6 +63,9 @@ struct JobSpec {
   /// What more workers than these are missing of goes to the fallback all the same: each of them
   /// will be sent on to the one leader alone, whose link the fallback's shards share out.
   uint32_t park_missing = kMaxWorkers;
+  /// The fallback at the workers keeps what is parked, a leading worker only what waits for none
+  /// but the very worker whose shard it is: to keep it would slow that one, or its link, further.
+  bool park_home = false;
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -73,6 +76,13 @@ struct JobSpec {
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
+
+  /// Help with `in_switch` fragments that each worker may have in the switch: half of them wait for
+  /// others, and half go on. Who has next to no more left is held up.
+  void park_by(uint32_t in_switch) {
+    park_after = in_switch / 2;
+    park_pressure = in_switch / 8 * 7;
+  }
 
   /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;
@@ -249,6 +259,7 @@ class Aggregator {
     Divider result_rows;  ///< 2W
     Seq results_end;
     JobCounters counters;
+    Bitmap out_of_room = 0;  ///< workers whose windows are full (kFlagFull)
     Bitmap waited_for = 0;   ///< workers that hold others up, and are not late,
     Nanos waited_since = 0;  ///< since then
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
@@ -303,7 +314,7 @@ class Aggregator {
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
   void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
-  static bool awaits_late_only(Job& job, Seq seq, Bitmap missing, Nanos now);
+  static bool awaits_late_only(Job& job, const Slot& slot, Nanos now);
   void park(Job& job, Slot& slot, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
   void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);

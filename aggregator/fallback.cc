@@ -92,7 +92,13 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       Entry* entry = find_or_create(seq);
       if (!entry) return drop();
       if (entry->decided) return enqueue(*entry, kResult);
-      if (entry->sent != full_) return enqueue(*entry, kPollStatus);
+      if (entry->sent != full_) {
+        // What all wait for all ask for: one question is everybody's, until its asker asks again.
+        const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
+        entry->asked = anew ? bit : entry->asked | bit;
+        if (anew) enqueue(*entry, kPollStatus);
+        return;
+      }
       if (!config_.bind_at_once) enqueue(*entry, kRemind);
       return enqueue(*entry, kPollBind);
     }

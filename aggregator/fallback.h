@@ -90,6 +90,7 @@ class Fallback {
     Seq seq{};
     Bitmap bits = 0;      ///< contributions in the sum
     Bitmap sent = 0;      ///< workers that say they have sent
+    Bitmap asked = 0;     ///< workers that have asked since the last POLL status
     Bitmap deferred = 0;  ///< workers that are bound to this result
     wire::Signature signature;
     uint16_t elements = 0;

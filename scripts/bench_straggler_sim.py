@@ -27,7 +27,8 @@ import simulations
 BASE = {"policy": "esa", "slots": 256, "workers": 8, "rate-gbps": 100, "delay-us": 1, "rto-ms": 5,
         "sample-us": 20, "home": "workers", "window": 512}
 AHEAD = {"window": 4096}
-PARKING = AHEAD | {"in-switch": 64}
+# No host has time slices that a worker could wait for: a few round trips are patience enough.
+PARKING = AHEAD | {"in-switch": 64, "patience-us": 20}
 HELP = {
     "off": {},
     "run-ahead": AHEAD,

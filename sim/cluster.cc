@@ -27,9 +27,10 @@ class Switch final : public Endpoint {
  public:
   Switch(Fabric& fabric, const aggregator::Shape& shape)
       : fabric_(fabric),
+        host_(fabric.add_host(*this)),
         rows_(lines_of(aggregator::Aggregator::row_memory_bytes(shape))),
         aggregator_(shape, std::span(data(rows_), rows_.size() * sizeof(Line))),
-        port_(fabric, fabric.add_host(*this), shape.slot_bytes),
+        port_(fabric, host_, shape.slot_bytes),
         endpoints_(shape.max_jobs) {}
 
   aggregator::Aggregator& aggregator() { return aggregator_; }
@@ -42,14 +43,15 @@ class Switch final : public Endpoint {
           hosts[i], id, key, job, i < workers ? Rank{static_cast<uint8_t>(i)} : kFallbackRank));
   }
 
+  void add_job(io::JobIndex job, const aggregator::JobSpec& spec) {
+    aggregator_.add_job(job, spec);
+    watch();
+  }
+
   void arrived() override {
     io::RxPacket packets[1];
     aggregator::Verdict verdicts[1];
-    const auto send = [this](io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
-      const auto& endpoints = endpoints_[job];
-      const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
-      port_.tx(endpoints[at], emission.message, {emission.payload, emission.payload_bytes});
-    };
+    const auto send = [this](auto&&... what) { this->send(what...); };
     const auto mismatch = [this](const io::RxPacket&, const aggregator::Verdict&) {
       ++mismatches_;
     };
@@ -57,11 +59,34 @@ class Switch final : public Endpoint {
         aggregator::serve(port_, aggregator_, packets, verdicts, fabric_.now(), send, mismatch)) {
     }
   }
-  void on_timer(uint64_t) override {}
+  /// Straggler help where nobody sends, because all wait for one.
+  void on_timer(uint64_t) override {
+    watching_ = false;
+    aggregator::Verdict verdict;
+    aggregator::park_overdue(aggregator_, verdict, kParkedAtOnce, fabric_.now(),
+                             [this](auto&&... what) { send(what...); });
+    watch();
+  }
   uint64_t mismatches() const { return mismatches_; }
 
  private:
+  static constexpr Nanos kParkingPauseNs = 20'000;
+  static constexpr size_t kParkedAtOnce = 32;
+
+  void send(io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+    const auto& endpoints = endpoints_[job];
+    const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
+    port_.tx(endpoints[at], emission.message, {emission.payload, emission.payload_bytes});
+  }
+  void watch() {
+    if (watching_ || !aggregator_.parking()) return;
+    watching_ = true;
+    fabric_.schedule(fabric_.now() + kParkingPauseNs, host_, 0);
+  }
+
   Fabric& fabric_;
+  uint32_t host_;
+  bool watching_ = false;
   Lines rows_;
   aggregator::Aggregator aggregator_;
   io::sim::SimPort port_;
@@ -156,6 +181,10 @@ class Cluster final : public Endpoint, public WorkerListener {
   }
 
   bool fixed() const { return spec_.policy.kind == scheduler::PolicyKind::kStatic; }
+  bool workers_park() const {
+    return spec_.help == Help::kLeader ||
+           (spec_.help == Help::kFallback && spec_.home == Home::kWorkers);
+  }
   static aggregator::Shape shape_of(const ClusterSpec& spec);
   void make_job(uint32_t index);
   void admit(uint32_t index);
@@ -257,7 +286,7 @@ void Cluster::make_job(uint32_t index) {
   engine.lossy_link = true;
   engine.rto_min_ns = spec_.rto_min_ns;
   engine.rto_max_ns = spec_.rto_max_ns;
-  if (spec_.help == Help::kLeader) engine.park_room = job.window;
+  if (workers_park()) engine.park_room = job.window;
   worker.job = job.id;
   worker.job_key = job.key;
   worker.model = &job.plan.model;
@@ -315,18 +344,19 @@ void Cluster::admit(uint32_t index) {
   admitted.seen = job.seen.data();
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
-    const uint32_t in_switch = spec_.in_switch == 0 ? job.window : spec_.in_switch;
-    admitted.park_after = spec_.park_after != 0 ? spec_.park_after
-                                                : std::max(1u, std::min(in_switch, job.window) / 2);
+    admitted.park_by(spec_.in_switch == 0 ? job.window : std::min(spec_.in_switch, job.window));
+    if (spec_.park_after != 0) admitted.park_after = spec_.park_after;
+    admitted.park_patience = spec_.park_patience_ns;
   }
-  if (spec_.help == Help::kLeader) {
+  if (workers_park()) {
     job.parked_at.assign(words, 0);
     admitted.parked_at = job.parked_at.data();
     admitted.park_room = job.window;
     admitted.park_missing =
         spec_.park_missing != 0 ? spec_.park_missing : std::max(1u, job.plan.workers / 4);
+    admitted.park_home = spec_.help == Help::kFallback;
   }
-  switch_.aggregator().add_job(static_cast<io::JobIndex>(index), admitted);
+  switch_.add_job(static_cast<io::JobIndex>(index), admitted);
   for (auto& worker : job.workers) worker->start();
 }
 

@@ -36,7 +36,8 @@ struct ClusterSpec {
   Nanos rto_min_ns = 1'000'000;
   Nanos rto_max_ns = 100'000'000;
   Help help = Help::kOff;
-  uint32_t park_after = 0;    ///< 0: half of what may be in the switch
+  Nanos park_patience_ns = 20'000'000;  ///< aggregator::JobSpec::park_patience
+  uint32_t park_after = 0;              ///< 0: half of what may be in the switch
   uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: a quarter of the workers
   double jitter = 0.02;
   StragglerSpec straggler;

@@ -189,7 +189,7 @@ int run(int argc, char** argv) {
   spec.fabric.link.ecn_bytes = 200'000;
   spec.fabric.link.queue_bytes = 1'000'000;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
-  double sample_us = 0, limit_s = 600;
+  double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file;
   const auto among = [](const auto& names) {
@@ -217,6 +217,9 @@ int run(int argc, char** argv) {
   app.add_option("--help-straggler", spec.help, "off, leader or fallback")
       ->transform(among(Names<Help>{
           {"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}}));
+  app.add_option("--patience-us", patience_us,
+                 "help: who has held others up for so long is late (the daemon's default)")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--park-after", spec.park_after, "help: fragments behind (0: half of in-switch)");
   app.add_option("--park-missing", spec.park_missing,
                  "help leader: workers missing at most (0: a quarter)");
@@ -280,6 +283,7 @@ int run(int argc, char** argv) {
   spec.fabric.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
   spec.rto_min_ns = nanos(rto_ms, 1e6);
   spec.straggler.period_ns = nanos(period_us, 1e3);
+  spec.park_patience_ns = nanos(patience_us, 1e3);
   spec.sample_ns = nanos(sample_us, 1e3);
   spec.limit_ns = nanos(limit_s, 1e9);
   spec.jobs = make_trace(trace, spec.seed);

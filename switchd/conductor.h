@@ -53,6 +53,7 @@ struct ConductorConfig {
   /// switch. 0: none.
   uint64_t run_ahead_bytes = 0;
   uint64_t park_bytes = 0;  ///< that each worker keeps; 0: the fallback does
+  bool park_home = false;   ///< aggregator::JobSpec::park_home
   Nanos park_patience_ns = 0;
   uint32_t slots_floor = 0;    ///< of each job, of the whole array; shared slots only
   uint32_t slots_ceiling = 0;  ///< 0: all

@@ -189,7 +189,9 @@ ConductorConfig conductor_config(const config::Config& config,
   c.park_patience_ns = config.straggler.patience_us * 1000;
   if (config.straggler.help != config::Help::kOff) {
     c.run_ahead_bytes = config.straggler.run_ahead_bytes;
-    if (config.straggler.help == config::Help::kLeader) c.park_bytes = config.straggler.park_bytes;
+    c.park_home = config.straggler.help == config::Help::kFallback && c.home == Home::kWorkers;
+    if (config.straggler.help == config::Help::kLeader || c.park_home)
+      c.park_bytes = config.straggler.park_bytes;
   }
   c.slots_floor = config.jobs.slots_floor;
   c.slots_ceiling = config.jobs.slots_ceiling;

@@ -157,16 +157,14 @@ void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpe
   spec.instance = job.epoch;
 }
 
-/// Of what a worker may have in the switch half waits for others, and half goes on. Who has next to
-/// no more left is held up.
 void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
-  spec.park_after = job.grant.in_switch / 2;
-  spec.park_pressure = job.grant.in_switch / 8 * 7;
+  spec.park_by(job.grant.in_switch);
   spec.park_patience = config_.park_patience_ns;
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
   spec.parked_at = job.parked[lane].data();
   spec.park_room = job.grant.park_room / job.geometry.lanes;
   spec.park_missing = std::max(1u, job.workers / 4);
+  spec.park_home = config_.park_home;
   spec.parkers = 0;  // until they have attached
 }
 

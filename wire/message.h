@@ -42,8 +42,9 @@ enum Flag : uint16_t {
   kFlagRaw = 1u << 2,    ///< the payload is one contribution in the operation's data type (PART,
                          ///< DEFER)
   kFlagSplit = 1u << 3,  ///< the fallback put the result together from several parts (RESULT)
+  kFlagFull = 1u << 4,   ///< the worker has more to send than its window lets it (GRAD)
 };
-inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit;
+inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {

@@ -225,9 +225,13 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   const Seq end = low_ + config_.window;  // C1
   const uint32_t window = window_now();
   uint32_t in_flight = in_flight_;
-  const uint32_t paced_window = in_flight + quantum();
   const bool early = now < paced_until_;
-  paced_ = false;
+  const uint32_t window_so_far = early ? in_flight : std::min(window, in_flight + quantum());
+  const size_t first_new = count;
+  const auto may_send = [&](uint32_t limit) {
+    return count < packets.size() && seq < end && in_flight < limit;
+  };
+  bool more = false;
   for (Operation* operation : to_send_) {
     if (operation->spec.held) break;
     if (!operation->placed) {
@@ -235,14 +239,18 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
       operation->placed = true;
     }
     const Seq operation_end = operation->first_seq + operation->fragments;
-    for (; seq < operation_end; ++seq) {
-      if (count == packets.size() || seq >= end || in_flight >= window) return count;
-      if (early) paced_ = true;
-      if (early || in_flight == paced_window) return count;
+    for (; seq < operation_end && may_send(window_so_far); ++seq) {
       ++in_flight;
       describe(seq, *operation, packets[count++]);
     }
+    more = seq < operation_end;
+    if (more) break;
   }
+  paced_ = early && more && may_send(window);
+  // On all of them, since they may go to different lanes.
+  if (more && in_flight >= window && config_.in_switch != 0)
+    for (TxPacket& packet : packets.subspan(first_new, count - first_new))
+      packet.message.flags |= wire::kFlagFull;
   return count;
 }
 
@@ -293,7 +301,7 @@ void Engine::sent(size_t count, Nanos now) {
     } else {
       fragment.state = State::kSent;
       fragment.queried = true;
-      fragment.deadline = now + timeout_of(fragment);
+      fragment.deadline = now + timeout_of(overdue_[i], fragment);
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
       ++counters_.queries;
     }
@@ -342,8 +350,9 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
 }
 
 /// Until the next question. The floor of timeout_after() is for answers that are merely late.
-Nanos Engine::timeout_of(const Fragment& fragment) const {
-  if (fragment.parked) return std::max(timeout_after(0), config_.rto_max_ns);  // it is known why
+Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
+  // It is known why, until the result of a later one says that all have sent this one, too.
+  if (fragment.parked && seq >= results_end_) return std::max(timeout_after(0), config_.rto_max_ns);
   if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
     return timeout_after(fragment.timeouts);
   return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, srtt_ + 4 * rttvar_));
@@ -428,18 +437,29 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
 void Engine::on_parked(const Message& message, Nanos now) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
-  if (Fragment& parked = fragment(seq); parked.state != State::kDone) leaves_window(parked, now);
+  if (Fragment& parked = fragment(seq); parked.state != State::kDone)
+    leaves_window(seq, parked, now);
 }
 
-void Engine::leaves_window(Fragment& fragment, Nanos now) {
+void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   if (fragment.parked) return;
   fragment.parked = true;
-  fragment.deadline = std::max(fragment.deadline, now + timeout_of(fragment));
+  fragment.deadline = std::max(fragment.deadline, now + timeout_of(seq, fragment));
   // Together with others: a look at all that has been sent is not worth it for one.
   const Nanos together = std::max<Nanos>(1, timeout_after(0));
   fragment.deadline += together - fragment.deadline % together;
   --in_flight_;
   ++counters_.parked;
+}
+
+/// A worker sends in order: the result of `end` says that all have sent what is below it.
+void Engine::expect_parked(Seq begin, Seq end, Nanos now) {
+  for (Seq seq = std::max(begin, low_); seq < end; ++seq) {
+    Fragment& late = fragment(seq);
+    if (!late.parked || late.state != State::kSent) continue;
+    late.deadline = std::min(late.deadline, now + timeout_after(late.timeouts));
+    next_deadline_ = std::min(next_deadline_, late.deadline);
+  }
 }
 
 // ---- parking for the switch
@@ -467,7 +487,7 @@ size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (!held) held = parker_->hold(seq, message);
   if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
   ++counters_.parks;
-  leaves_window(fragment, now);
+  leaves_window(seq, fragment, now);
   if (!held->complete) return 0;
   ++counters_.park_results;
   queue_parked(*held);
@@ -624,7 +644,9 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   fragment.collective = message.collective;
   fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
   if (seq >= results_end_) {
+    const Seq before = results_end_;
     results_end_ = seq + 1;
+    if (before < seq) expect_parked(before, seq, now);
     if (fallback_ && seq.value >= config_.window) fallback_->raise_floor(seq - config_.window);
   }
   ++counters_.results;
@@ -686,7 +708,10 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   const uint64_t most = most_in_switch_;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
-    congested(seq, kMinCongestionWindow);
+    // What is parked in the switch takes no link but with its result, which comes as fast as its
+    // last contribution: only who sends that can slow it down.
+    if (!parked || config_.home != Home::kSpill || message.origin != wire::Origin::kFallback)
+      congested(seq, kMinCongestionWindow);
   } else if (congestion_window_ < most) {
     const uint64_t more = slow_start_ ? kUnit : kUnit * kUnit / congestion_window_;
     congestion_window_ = std::min(most, congestion_window_ + more);

@@ -252,7 +252,8 @@ class Engine {
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void on_parked(const wire::Message& message, Nanos now);
-  void leaves_window(Fragment& fragment, Nanos now);
+  void leaves_window(Seq seq, Fragment& fragment, Nanos now);
+  void expect_parked(Seq begin, Seq end, Nanos now);
   size_t on_park(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void queue_parked(Parker::Held& held);
   void describe_parked(const Parker::Held& held, TxPacket& packet);
@@ -266,7 +267,7 @@ class Engine {
   uint32_t quantum() const;
   void pace(size_t fragments, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
-  Nanos timeout_of(const Fragment& fragment) const;
+  Nanos timeout_of(Seq seq, const Fragment& fragment) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
   void adjust_windows(const wire::Message& message, Seq seq, bool parked);
   void congested(Seq seq, uint64_t least);

@@ -529,6 +529,20 @@ TEST_F(FallbackTest, SaysEachThingOnceHoweverOftenItIsAsked) {
   EXPECT_EQ(counters().polls, 2u);
 }
 
+TEST_F(FallbackTest, WhatAllAskItAsksOnceUntilOneAsksAgain) {
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    query(0, rank);
+    if (rank == 0) expect_poll(Phase::kStatus);
+  }
+  expect_silent();
+  query(0, 1);
+  expect_poll(Phase::kStatus);
+  query(0, 2);
+  expect_silent();
+  query(1, 2);
+  EXPECT_EQ(output().size(), 1u) << "another fragment";
+}
+
 TEST_F(FallbackTest, OnlyWhatWasSentLeavesTheQueue) {
   query(0);
   query(1);

@@ -26,6 +26,7 @@ class ParkTest : public PolicyTest {
     spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
     spec.park_missing = park_missing;
+    spec.park_home = park_home_;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();
     aggregator_->add_job(next_, spec);
@@ -69,6 +70,7 @@ class ParkTest : public PolicyTest {
   }
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
+  bool park_home_ = false;
 };
 
 TEST_F(ParkTest, WhatIsLeftBehindGoesToTheFallbackAndItsWorkersAreTold) {
@@ -138,6 +140,27 @@ TEST_F(ParkTest, WhoHoldsNobodyUpIsNotLateHoweverLongItTakes) {
   EXPECT_EQ(grad(job, 1, 3, 32).emissions, 2);
 }
 
+TEST_F(ParkTest, WhoseWindowIsFullIsHeldUpHoweverSmallItIs) {
+  pressure_ = kWindow;
+  patience_ = 1000;
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  const auto send_full = [&](uint32_t rank, uint64_t seq) {
+    return say({.job = job, .rank = rank, .seq = seq, .values = {1}, .flags = wire::kFlagFull});
+  };
+  expect_held(leave_behind(job));
+  expect_held(send_full(1, 2));  // since now
+  now_ += 500;
+  expect_held(send_full(2, 3));                             // not who waits: the others wait for it
+  expect_drop(grad(job, 1, 2, 1), DropReason::kDuplicate);  // nor is that one full any more
+  now_ += 500;
+  expect_drop(send_full(1, 2), DropReason::kDuplicate);
+  EXPECT_EQ(counters().parked, 0u) << "patience has begun anew";
+  now_ += 1000;
+  EXPECT_EQ(send_full(0, 3).emissions, 2);
+  EXPECT_EQ(counters().parked, 1u);
+}
+
 TEST_F(ParkTest, WhenNobodySendsItIsParkedAllTheSame) {
   patience_ = 1000;
   start(16);
@@ -198,6 +221,36 @@ TEST_F(ParkTest, WhatTooManyAreMissingOfGoesToTheFallback) {
   ASSERT_EQ(one.emissions, 2);
   EXPECT_EQ(one.emission[0].to, To::kWorker);
   EXPECT_EQ(one.emission[0].message.type, Type::kPark);
+}
+
+TEST_F(ParkTest, WhoIsWaitedForAloneDoesNotKeepIt) {
+  park_home_ = true;
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  // Rank 1 is slow, and home to fragment 1.
+  for (uint64_t seq = 0; seq < kParkAfter; ++seq)
+    for (const uint32_t rank : {0, 2}) expect_held(grad(job, rank, seq, 1));
+  const Verdict others = grad(job, 0, 2, 1);
+  ASSERT_EQ(others.emissions, 2);
+  expect_part(others.emission[0], job, 0, 0b101, {2});
+  const Verdict own = grad(job, 0, 3, 1);
+  ASSERT_EQ(own.emissions, 2);
+  EXPECT_EQ(own.emission[0].message.seq, 1u);
+  EXPECT_EQ(own.emission[0].to, To::kWorker);
+  EXPECT_EQ(own.emission[0].message.type, Type::kPark);
+  EXPECT_EQ(grad(job, 1, 0, 100).emission[0].to, To::kFallback);
+  EXPECT_EQ(grad(job, 1, 1, 100).emission[0].to, To::kWorker) << "it follows";
+}
+
+TEST_F(ParkTest, WhatMoreAreMissingOfTheirHomeKeeps) {
+  park_home_ = true;
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  for (uint64_t seq = 0; seq <= kParkAfter; ++seq) grad(job, 0, seq, 1);
+  const Verdict verdict = grad(job, 0, kParkAfter + 1, 1);  // fragment 1: of ranks 1 and 2
+  ASSERT_EQ(verdict.emissions, 2);
+  EXPECT_EQ(verdict.emission[0].message.seq, 1u);
+  EXPECT_EQ(verdict.emission[0].to, To::kFallback);
 }
 
 TEST_F(ParkTest, NothingIsParkedWithoutAStraggler) {

@@ -46,6 +46,8 @@ class ParkingTest : public testing::Test {
   void start(EngineConfig more) {
     EngineConfig all = config();
     all.results_stay = more.results_stay;
+    if (more.home == Home::kSpill) all.home = Home::kSpill;
+    if (more.in_switch != 0) all.in_switch = more.in_switch;
     engine_.emplace(all);
     data_.assign(40 * kPerFragment, 1);
     auto* bytes = reinterpret_cast<std::byte*>(data_.data());
@@ -132,6 +134,63 @@ TEST_F(ParkingTest, ItNeverRunsFurtherAheadThanTheWindow) {
   }
   receive(Type::kParked, parked, 0b011);
   EXPECT_TRUE(send().empty()) << "C1";
+}
+
+TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
+  const EngineConfig timing;
+  const auto queries = [&](Nanos now) {
+    return std::ranges::count_if(
+        send(now), [](const TxPacket& packet) { return packet.message.type == Type::kQuery; });
+  };
+  send();
+  for (uint64_t seq = 0; seq < 3; ++seq) receive(Type::kParked, seq, 0b011);
+  receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
+  EXPECT_EQ(queries(timing.rto_min_ns / 2), 0);
+  EXPECT_EQ(queries(timing.rto_min_ns / 5 * 6), 3) << "they are lost, or must come soon";
+
+  start({});
+  send();
+  receive(Type::kResult, 0, 0b111, {5}, Origin::kSwitch);
+  for (uint64_t seq = 1; seq < 4; ++seq) receive(Type::kParked, seq, 0b011);
+  EXPECT_EQ(queries(2 * timing.rto_min_ns), 0) << "who knows whether all have sent them";
+}
+
+TEST_F(ParkingTest, ItSaysThatItsWindowIsFull) {
+  const auto full = [](const TxPacket& packet) {
+    return (packet.message.flags & wire::kFlagFull) != 0;
+  };
+  TxPacket packets[Engine::kBurst];
+  ASSERT_EQ(engine_->prepare(std::span(packets).first(3), 0), 3u);
+  EXPECT_EQ(std::ranges::count_if(std::span(packets).first(3), full), 0) << "one more may be sent";
+  ASSERT_EQ(engine_->prepare(std::span(packets).first(4), 0), 4u);
+  EXPECT_EQ(std::ranges::count_if(std::span(packets).first(4), full), 4);
+  engine_->sent(4, 0);
+  for (uint64_t seq = 0; seq < 36; ++seq) {
+    receive(Type::kResult, seq, 0b111, {5}, Origin::kSwitch);
+    const auto more = send();
+    ASSERT_EQ(more.size(), 1u);
+    EXPECT_EQ((more[0].message.flags & wire::kFlagFull) != 0, seq != 35) << "fragment " << seq + 4;
+  }
+}
+
+TEST_F(ParkingTest, MarksOnWhatTheSwitchKeptSlowOnlyWhoSentLast) {
+  EngineConfig spill;
+  spill.home = Home::kSpill;
+  spill.in_switch = 16;
+  start(spill);
+  send();
+  receive(Type::kParked, 0, 0b011);
+  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
+  EXPECT_EQ(engine_->window_now(), 16u);
+  receive(Type::kResult, 1, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
+  EXPECT_EQ(engine_->window_now(), 8u);
+  EXPECT_EQ(counters().ecn_marks, 2u);
+  // What a worker kept met the links of both.
+  start({.in_switch = 16});
+  send();
+  receive(Type::kParked, 0, 0b011);
+  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
+  EXPECT_EQ(engine_->window_now(), 8u);
 }
 
 TEST_F(ParkingTest, TheSumIsCompletedAndGivenOut) {

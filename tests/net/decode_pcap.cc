@@ -18,7 +18,8 @@ constexpr const char* kFields =
     "ina.type\tina.job\tina.job_key\tina.epoch\tina.seq\tina.bitmap\tina.bitmap.workers\t"
     "ina.operation_elements\tina.operation\tina.elements\tina.dtype\tina.op\tina.rank\t"
     "ina.priority\tina.origin\tina.phase\tina.flags\tina.flags.overflow\tina.flags.ecn\t"
-    "ina.flags.raw\tina.flags.split\tina.lane\tina.collective\tina.instance\tina.tag\t"
+    "ina.flags.raw\tina.flags.split\tina.flags.full\tina.lane\tina.collective\tina.instance\tina."
+    "tag\t"
     "ina.payload";
 
 void print(const Frame& frame) {
@@ -31,10 +32,10 @@ void print(const Frame& frame) {
               m.elements, static_cast<int>(m.dtype), static_cast<int>(m.op),
               static_cast<int>(value(m.rank)), m.priority, static_cast<int>(m.origin),
               static_cast<int>(m.phase));
-  std::printf("\t0x%04x\t%d\t%d\t%d\t%d\t%d\t%d\t%" PRIu32 "\t0x%016" PRIx64 "\t", m.flags,
+  std::printf("\t0x%04x\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%" PRIu32 "\t0x%016" PRIx64 "\t", m.flags,
               flag(ina::wire::kFlagOverflow), flag(ina::wire::kFlagEcn), flag(ina::wire::kFlagRaw),
-              flag(ina::wire::kFlagSplit), m.lane, static_cast<int>(m.collective), m.instance,
-              frame.envelope.tag);
+              flag(ina::wire::kFlagSplit), flag(ina::wire::kFlagFull), m.lane,
+              static_cast<int>(m.collective), m.instance, frame.envelope.tag);
   for (uint32_t i = 0; i < frame.payload_bytes; ++i)
     std::printf("%02x", std::to_integer<unsigned>(frame.payload[i]));
   std::printf("\n");

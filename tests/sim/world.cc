@@ -305,6 +305,7 @@ void World::add_to_lanes(Job& job) {
     spec.park_patience = job.config.park_patience;
     if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
     spec.park_room = job.config.park_room;
+    spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;
     spec.quota.floor = job.config.quota.floor / scenario_.lanes;
     if (job.config.quota.ceiling != UINT32_MAX)
       spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);

@@ -9,6 +9,8 @@ namespace ina::sim {
 namespace {
 
 constexpr Nanos kMs = 1'000'000;
+// A few round trips: no host has time slices.
+constexpr Nanos kShortPatience = 20'000;
 
 ClusterSpec one_job(uint64_t bytes, uint32_t iterations = 1) {
   ClusterSpec spec;
@@ -196,6 +198,42 @@ TEST(Cluster, StragglersSlowDownByTheirFactor) {
   }
 }
 
+TEST(Cluster, HelpOnASlowLinkCostsNothing) {
+  ClusterSpec spec = one_job(64'000'000);
+  spec.slots = 256;
+  spec.window = 512;
+  spec.rto_min_ns = 5 * kMs;
+  spec.straggler.pattern = Pattern::kLink;
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.home = Home::kSpill;
+  EXPECT_LT(seconds(spec), 1.04 * off) << "questions for what is merely late";
+  spec.in_switch = 64;
+  spec.park_patience_ns = kShortPatience;
+  for (const Home home : {Home::kSpill, Home::kWorkers})
+    for (const Help help : {Help::kFallback, Help::kLeader}) {
+      spec.home = home;
+      spec.help = help;
+      const Outcome outcome = run_cluster(spec);
+      expect_correct(outcome);
+      EXPECT_GT(outcome.counters.parked, 0u);
+      EXPECT_LT(static_cast<double>(outcome.end) * 1e-9, 1.02 * off)
+          << static_cast<int>(home) << " " << static_cast<int>(help);
+    }
+}
+
+TEST(Cluster, ThePatientDoNotHelp) {
+  ClusterSpec spec = one_job(16'000'000);
+  spec.window = 4096;
+  spec.in_switch = 64;
+  spec.help = Help::kFallback;
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.period_ns = kMs / 2;
+  EXPECT_EQ(run_cluster(spec).counters.parked, 0u);
+  spec.park_patience_ns = kShortPatience;
+  EXPECT_GT(run_cluster(spec).counters.parked, 0u);
+}
+
 TEST(Cluster, HelpLetsLeadersRunAhead) {
   ClusterSpec spec = one_job(64'000'000);
   spec.slots = 256;
@@ -207,6 +245,7 @@ TEST(Cluster, HelpLetsLeadersRunAhead) {
   const double off = seconds(spec);
   spec.window = 4096;
   spec.in_switch = 64;
+  spec.park_patience_ns = kShortPatience;
   for (const Help help : {Help::kFallback, Help::kLeader}) {
     spec.help = help;
     spec.home = help == Help::kFallback ? Home::kSpill : Home::kWorkers;
@@ -227,6 +266,7 @@ TEST(Cluster, WithoutStragglersHelpCostsNothing) {
   const double off = seconds(spec);
   spec.window = 4096;
   spec.in_switch = 64;
+  spec.park_patience_ns = kShortPatience;
   for (const Help help : {Help::kFallback, Help::kLeader}) {
     spec.help = help;
     EXPECT_LT(seconds(spec), 1.02 * off);

@@ -26,7 +26,7 @@ GRAD = {
     'ina.operation_elements': '772', 'ina.operation': '12', 'ina.elements': '4',
     'ina.dtype': '4', 'ina.op': '1', 'ina.rank': '2', 'ina.priority': '5', 'ina.origin': '0',
     'ina.phase': '0', 'ina.flags': '0x0000', 'ina.flags.overflow': '0', 'ina.flags.ecn': '0',
-    'ina.flags.raw': '0', 'ina.flags.split': '0', 'ina.lane': '1', 'ina.collective': '1', 'ina.instance': '0',
+    'ina.flags.raw': '0', 'ina.flags.split': '0', 'ina.flags.full': '0', 'ina.lane': '1', 'ina.collective': '1', 'ina.instance': '0',
     'ina.crc32c': '0x4d80e43f', 'ina.crc32c.good': '1', 'ina.tag': '0x0000000000000000',
     'ina.payload': '0000803f000020c00000003f00008044', 'ina.element.float': '1,-2.5,0.5,1024',
     'ina.crc32c.bad': '', 'ina.version.unknown': '', '_ws.malformed': '',

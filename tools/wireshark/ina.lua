@@ -59,6 +59,7 @@ local f = {
   flag_ecn = ProtoField.bool("ina.flags.ecn", "Congestion experienced", 16, nil, 0x0002),
   flag_raw = ProtoField.bool("ina.flags.raw", "Raw contribution", 16, nil, 0x0004),
   flag_split = ProtoField.bool("ina.flags.split", "Put together from parts", 16, nil, 0x0008),
+  flag_full = ProtoField.bool("ina.flags.full", "Window full", 16, nil, 0x0010),
   lane = ProtoField.uint8("ina.lane", "Lane"),
   collective = ProtoField.uint8("ina.collective", "Collective", base.DEC, COLLECTIVES),
   instance = ProtoField.uint32("ina.instance", "Fallback instance"),
@@ -158,6 +159,7 @@ local function add_flags(tree, range)
   flags:add_le(f.flag_ecn, range)
   flags:add_le(f.flag_raw, range)
   flags:add_le(f.flag_split, range)
+  flags:add_le(f.flag_full, range)
 end
 
 local function add_crc(tree, buffer)
