@@ -595,7 +595,7 @@ std::vector<Key> make_keys() {
            "Bytes that a worker may then run ahead of its oldest incomplete fragment; jobs.window_bytes bounds what it has in the switch. It costs memory alone: a job's result ring has twice as much.",
            INA_AT(config->straggler.run_ahead_bytes), kSize),
     number("straggler", "park_memory", "bytes", 64ull << 10, 1ull << 30,
-           "Bytes that a worker keeps for others under help: leader; what is more goes to the fallback.",
+           "Bytes that a worker keeps for others; what is more goes to the fallback.",
            INA_AT(config->straggler.park_bytes), kSize),
     number("straggler", "patience", "time", 0, 3'600'000'000,
            "How long a worker must have held others up, without a pause, before it counts as slow.",
