@@ -93,6 +93,8 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       if (!entry) return drop();
       if (entry->decided) return enqueue(*entry, kResult);
       if (entry->sent != full_) {
+        note_sent(*entry, bit);  // or it would not ask
+        if (entry->sent == full_) return;
         // What all wait for all ask for: one question is everybody's, until its asker asks again.
         const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
         entry->asked = anew ? bit : entry->asked | bit;
@@ -105,13 +107,7 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
     case Type::kSent: {
       Entry* entry = find(seq);
       if (!ours || bit == 0 || !entry || entry->decided) return drop();
-      const bool was_full = entry->sent == full_;
-      entry->sent |= bit;
-      // Now the fragment's contributions are all under way or lost: have the switch hand over what
-      // it holds. Only the next QUERY binds, because most results come by themselves.
-      if (entry->sent == full_ && !was_full)
-        enqueue(*entry, config_.bind_at_once ? kPollBind : kRemind);
-      return;
+      return note_sent(*entry, bit);
     }
     case Type::kNotYet:
       return;  // a straggler is not a loss
@@ -142,6 +138,15 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
     default:
       return drop();
   }
+}
+
+/// When a fragment's contributions are all under way or lost, the switch is to hand over what it
+/// holds. Only the next QUERY binds, because most results come by themselves.
+void Fallback::note_sent(Entry& entry, Bitmap bit) {
+  const bool was_full = entry.sent == full_;
+  entry.sent |= bit;
+  if (entry.sent == full_ && !was_full)
+    enqueue(entry, config_.bind_at_once ? kPollBind : kRemind);
 }
 
 bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payload, Bitmap bits) {

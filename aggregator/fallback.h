@@ -118,6 +118,7 @@ class Fallback {
   std::byte* row(uint32_t index) { return rows_.get() + size_t{index} * config_.slot_bytes; }
   Entry* find(Seq seq);
   Entry* find_or_create(Seq seq);
+  void note_sent(Entry& entry, Bitmap bit);
   bool merge(Entry& entry, const wire::Message& message, const std::byte* payload, Bitmap bits);
   void decide(Entry& entry, uint32_t index);
   void enqueue(Entry& entry, Output output);

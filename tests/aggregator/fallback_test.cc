@@ -522,7 +522,7 @@ TEST_F(FallbackTest, SequenceNumbersGoOnAcross32Bits) {
 // ---- what is to be sent
 
 TEST_F(FallbackTest, SaysEachThingOnceHoweverOftenItIsAsked) {
-  for (int i = 0; i < 100; ++i) query(0, static_cast<uint32_t>(i % 3));
+  for (int i = 0; i < 100; ++i) query(0, static_cast<uint32_t>(i % 2));
   expect_poll(Phase::kStatus);
   query(0);
   expect_poll(Phase::kStatus);
@@ -530,17 +530,28 @@ TEST_F(FallbackTest, SaysEachThingOnceHoweverOftenItIsAsked) {
 }
 
 TEST_F(FallbackTest, WhatAllAskItAsksOnceUntilOneAsksAgain) {
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    query(0, rank);
-    if (rank == 0) expect_poll(Phase::kStatus);
-  }
+  query(0, 0);
+  expect_poll(Phase::kStatus);
+  query(0, 1);
   expect_silent();
   query(0, 1);
   expect_poll(Phase::kStatus);
-  query(0, 2);
+  query(0, 0);
   expect_silent();
-  query(1, 2);
+  query(1, 1);
   EXPECT_EQ(output().size(), 1u) << "another fragment";
+}
+
+TEST_F(FallbackTest, WhoAsksHasSent) {
+  for (uint32_t rank = 0; rank < 3; ++rank) query(0, rank);
+  const auto said = output();  // the poll of the first has been overtaken, and goes all the same
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(said[1].message.type, Type::kRemind) << "all have sent, though nobody has said so";
+  query(0, 2);
+  const auto bound = output();
+  ASSERT_EQ(bound.size(), 2u);
+  EXPECT_EQ(bound[0].message.type, Type::kRemind);
+  EXPECT_EQ(bound[1].message.phase, Phase::kBind);
 }
 
 TEST_F(FallbackTest, OnlyWhatWasSentLeavesTheQueue) {
