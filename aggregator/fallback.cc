@@ -145,8 +145,7 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
 void Fallback::note_sent(Entry& entry, Bitmap bit) {
   const bool was_full = entry.sent == full_;
   entry.sent |= bit;
-  if (entry.sent == full_ && !was_full)
-    enqueue(entry, config_.bind_at_once ? kPollBind : kRemind);
+  if (entry.sent == full_ && !was_full) enqueue(entry, config_.bind_at_once ? kPollBind : kRemind);
 }
 
 bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payload, Bitmap bits) {

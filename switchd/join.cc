@@ -1,5 +1,5 @@
-// How a worker joins a job and attaches to it: what it asks for is checked, and answered with what it
-// needs to reach the switch. See docs/protocol.md, "Control socket".
+// How a worker joins a job and attaches to it: what it asks for is checked, and answered with what
+// it needs to reach the switch. See docs/protocol.md, "Control socket".
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
