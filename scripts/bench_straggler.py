@@ -16,9 +16,9 @@ all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is
 the job held whenever it was asked. Every element of every sum is checked.
 
 --json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
-"no_straggler_overhead", "no_straggler_noise"}: the best of the ways with help against `off`; the overhead is the median
-over turns of the worst way's, without a straggler and with workers that do nothing but send;
-`no_straggler_noise` is the same of `again`.
+"no_straggler_overhead", "no_straggler_noise"}: the best of the ways with help against `off`; the
+overhead is the median over turns of the worst way's, without a straggler and with workers that do
+nothing but send; the noise is the same of `again`.
 """
 
 import argparse
