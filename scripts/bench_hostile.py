@@ -40,6 +40,7 @@ QUICK_PACKETS = 1_000_000
 RATE_PPS = 100_000
 MIN_RATE_PPS = 50_000
 SLICE_PACKETS = 12_000
+MAX_TRIPLES = 2500  # longer runs have longer slices, not more of them
 SUM_ELEMENTS = 16_384
 CONTROL_ATTACK_S = 5
 QUICK_CONTROL_ATTACK_S = 2
@@ -84,7 +85,8 @@ class Run:
         self.attacker = attacker
         self.rate_pps = rate_pps
         self.each = -(-packets // len(attacker.attacks))
-        self.rounds = max(1, round(self.each / SLICE_PACKETS))
+        in_slice = max(SLICE_PACKETS, packets / MAX_TRIPLES)
+        self.rounds = max(1, round(self.each / in_slice))
         self.triples = []  # {kind: Slice}
         self.drops = {name: {} for name in attacker.attacks}
         self.seen = dict.fromkeys(attacker.attacks, 0)

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <functional>
 #include <thread>
 
@@ -85,9 +86,12 @@ TEST_P(Mismatch, InTheFallbackIsToldToAllRanks) {
   for (int i = 0; i < 1000 && sw.status()["aggregator"]["slots_used"] != 1; ++i) ::usleep(1000);
 
   std::string texts[kWorld];
+  // The job ends for all at once: nobody may still wait for the first result then.
+  std::barrier first_done(kWorld);
   on_ranks(kWorld, [&](int rank) {
     Worker worker(sw, "job", rank, kWorld);
     EXPECT_EQ(worker.sum(10, INA_SUM), INA_OK);
+    first_done.arrive_and_wait();
     EXPECT_EQ(worker.sum(1000, rank == 2 ? INA_MAX : INA_SUM), INA_ERR_MISMATCH);
     texts[rank] = ina_last_error(worker.context_);
     // It stays like that.
