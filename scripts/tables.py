@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/evaluation.md from the benchmarks' JSON files.
+
+    tables.py [--check]
+
+A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
+docs/figures/{jct,straggler-sim}.json. --check writes nothing and fails where a table is not what
+its file says.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs/evaluation.md"
+POLICIES = ("static", "fcfs", "fcfs+window", "esa", "esa+window")
+WAYS = ("off", "run-ahead", "spill home", "spill home, run-ahead", "leader", "fallback", "spill")
+HELP = ("leader", "fallback", "spill")
+
+
+def table(heads, rows):
+    lines = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in (heads, *rows)]
+    lines.insert(1, "|" + "---|" * len(heads))
+    return "\n".join(lines).replace("|  |", "| |")
+
+
+def select(points, **wanted):
+    return [p for p in points if all(p[key] == value for key, value in wanted.items())]
+
+
+def ms(seconds):
+    return f"{seconds * 1e3:.2f}"
+
+
+def load(name):
+    return json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
+
+
+# Completion times.
+
+def jct_cells(points, **wanted):
+    """Completion times and what esa makes of them, of one point."""
+    own = {p["policy"]: p for p in select(points, **wanted)}
+    jct = {policy: own[policy]["avg_jct_s"] for policy in POLICIES}
+    fcfs, esa = (min(jct[name], jct[name + "+window"]) for name in ("fcfs", "esa"))
+    ratios = (jct["fcfs"] / jct["esa"], jct["fcfs+window"] / jct["esa+window"], fcfs / esa)
+    return own, [ms(jct[policy]) for policy in POLICIES] + [f"{ratio:.2f}" for ratio in ratios]
+
+
+RATIOS = ["esa / fcfs", "with windows", "best to best"]
+
+
+def jct_by_slots(points, **wanted):
+    rows = []
+    for slots in sorted({p["slots"] for p in select(points, **wanted)}):
+        own, cells = jct_cells(points, slots=slots, **wanted)
+        rows.append([slots, *cells, ms(own["fcfs"]["p99_jct_s"]),
+                     ms(own["esa+window"]["p99_jct_s"])])
+    return table(["Slots", *POLICIES, *RATIOS, "p99 fcfs", "p99 esa+window"], rows)
+
+
+def jct_others(points):
+    rows = [(f"{jobs} jobs", {"experiment": "jobs", "jobs": jobs}) for jobs in (2, 4, 8, 16)]
+    rows += [(name, {"experiment": "mix", "mix": mix})
+             for name, mix in (("VGG, BERT, GNMT only", "communication-heavy"),
+                               ("the mix of above", "mixed"),
+                               ("ResNet, DLRM only", "compute-heavy"))]
+    rows += [(f"{rate} Gb/s", {"experiment": "rate", "rate_gbps": rate}) for rate in (10, 25, 100)]
+    rows += [(f"{64 // workers} jobs of {workers} workers",
+              {"experiment": "workers", "workers": workers}) for workers in (8, 16, 32)]
+    rows += [("two racks, uplink 200 Gb/s", {"experiment": "racks"}),
+             ("losses of 1 in 10,000", {"experiment": "loss"}),
+             ("fallback in the switch", {"experiment": "spill"})]
+    return table(["", *POLICIES, *RATIOS],
+                 [[name, *jct_cells(points, **wanted)[1]] for name, wanted in rows])
+
+
+def jct_ablations(points):
+    at = [p for p in points if p["home"] == "workers" and
+          (p["experiment"] == "slots" and p["rate_gbps"] == 100 or p["experiment"] == "ablations")]
+    rows = []
+    for name in ("esa", "esa+window", "esa, no residual", "esa, no priorities", "esa, no decay",
+                 "esa, decay by time", "esa, near-full bonus", "esa, two choices",
+                 "esa+window, two choices", "esa+window, no priorities", "fcfs"):
+        own = {p["slots"]: p for p in select(at, policy=name)}
+        rows.append([name if "," in name else f"`{name}`",
+                     *(ms(own[slots]["avg_jct_s"]) for slots in (16, 64, 256)),
+                     f"{own[64]['by_fallback']:.0%}"])
+    return table(["", "16 slots", "64 slots", "256 slots", "decided by the fallback, 64 slots"],
+                 rows)
+
+
+def jct_use(points):
+    rows = []
+    for home in ("workers", "dedicated"):
+        for policy in POLICIES[1:]:
+            (p,) = select(points, experiment="slots", home=home, slots=64, policy=policy)
+            rows.append([policy, home, f"{p['slots_used_mean']:.1f}",
+                         f"{p['fallback_bytes'] / 1e6:,.0f} MB", f"{p['by_fallback']:.0%}",
+                         f"{p['queue_drops']:,}", f"{p['preemptions']:,}"])
+    return table(["64 slots", "Home", "Slots in use", "To the fallback", "Decided by it",
+                  "Frames dropped", "Preemptions"], rows)
+
+
+# Stragglers.
+
+def help_table(head, points, rows):
+    lines = []
+    for name, wanted in rows:
+        took = {p["help"]: p["iteration_s"] for p in select(points, policy="esa", **wanted)}
+        off = min(took["off"], took["run-ahead"])
+        lines.append([name, *(ms(took[way]) for way in WAYS),
+                      *(f"{1 - took[way] / off:.1%}" for way in HELP)])
+    return table([head, *WAYS[:3], "both", *HELP, "saved: leader", *HELP[1:]], lines)
+
+
+def help_patterns(points, workload):
+    common = {"workload": workload, "slots": 256, "period_us": 1000}
+    rows = [("none", {"pattern": "none"})]
+    rows += [(f"rotating, {factor}x", {"pattern": "rotating", "factor": factor})
+             for factor in (2, 4, 8)]
+    rows += [("shares, 4x", {"pattern": "shares"}), ("permanent, 4x", {"pattern": "permanent"}),
+             ("random stops, 5 % of the time", {"pattern": "random"}),
+             ("slow link, 4x", {"pattern": "link"})]
+    return help_table(f"Stragglers, `{workload}`", points,
+                      [(name, common | wanted) for name, wanted in rows])
+
+
+ROTATING = {"workload": "plain", "pattern": "rotating", "factor": 4}
+
+
+def help_periods(points):
+    return help_table("Period of one worker", points,
+                      [(f"{us / 1000:g} ms", ROTATING | {"slots": 256, "period_us": us})
+                       for us in (1000, 100, 250, 4000, 16000)])
+
+
+def help_slots(points):
+    return help_table("Slots", points,
+                      [(f"{slots} slots", ROTATING | {"slots": slots, "period_us": 1000})
+                       for slots in (256, 64, 1024, 4096)])
+
+
+def help_other_policies(points):
+    """A sentence, not a table: too few figures."""
+    static = ", ".join(f"{p['slots']} slots {ms(p['iteration_s'])} ms"
+                       for p in select(points, policy="static"))
+    fcfs = {p["help"]: p["iteration_s"] for p in select(points, policy="fcfs")}
+    return (f"`static` pools with a window as large as they allow: {static}. `fcfs`: " +
+            ", ".join(f"{way} {ms(fcfs[way])}" for way in WAYS) + " ms.")
+
+
+def help_takes(points):
+    own = {p["help"]: p
+           for p in select(points, policy="esa", slots=256, period_us=1000, **ROTATING)}
+    rows = (("slots held, mean", lambda p: f"{p['slots_used_mean']:.0f}"),
+            ("slots held, most", lambda p: p["slots_used_peak"]),
+            ("fragments parked", lambda p: f"{p['parked']:.0%}"),
+            ("MB to the fallback", lambda p: f"{p['fallback_bytes'] / 1e6:.0f}"),
+            ("frames dropped", lambda p: p["queue_drops"]))
+    return table(["", *WAYS], [[name, *(cell(own[way]) for way in WAYS)] for name, cell in rows])
+
+
+def tables():
+    jct = load("jct")["points"]
+    help_ = load("straggler-sim")["points"]
+    return {
+        "jct, workers": jct_by_slots(jct, experiment="slots", home="workers"),
+        "jct, dedicated": jct_by_slots(jct, experiment="slots", home="dedicated"),
+        "jct, 25 Gb/s": jct_by_slots(jct, experiment="slots, 25"),
+        "jct, others": jct_others(jct),
+        "jct, ablations": jct_ablations(jct),
+        "jct, use": jct_use(jct),
+        "help, plain": help_patterns(help_, "plain"),
+        "help, vgg16": help_patterns(help_, "vgg16"),
+        "help, periods": help_periods(help_),
+        "help, slots": help_slots(help_),
+        "help, other policies": help_other_policies(help_),
+        "help, takes": help_takes(help_),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    old = DOCUMENT.read_text("utf-8")
+    new = old
+    for name, text in tables().items():
+        block = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(?=\n\n)", re.DOTALL)
+        new, found = block.subn(lambda match, text=text: match[1] + text, new)
+        if found != 1:
+            sys.exit(f"tables: {DOCUMENT} has {found} places for '{name}', not one")
+    if not check:
+        DOCUMENT.write_text(new, "utf-8")
+    elif new != old:
+        sys.exit(f"tables: {DOCUMENT} is not what docs/figures says; ./dev bench tables writes it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
