@@ -287,7 +287,6 @@ class Aggregator {
   void on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void on_old_epoch(const Job& job, const io::RxPacket& packet, Verdict& verdict);
   void on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict);
-  void on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::Origin origin,
                 Verdict& verdict);
   void on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
@@ -313,14 +312,6 @@ class Aggregator {
   void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
-  void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
-  static bool awaits_late_only(Job& job, const Slot& slot, Nanos now);
-  void park(Job& job, Slot& slot, Verdict& verdict);
-  std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
-  void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
-  void unpark(Job& job, uint64_t number);
-  Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
-                        Verdict& verdict) const;
   void emit_part(const Slot& slot, Verdict& verdict);
   void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
   static void note_result(Job& job, Seq seq);
@@ -329,6 +320,18 @@ class Aggregator {
   bool may_take_empty(const Job& job) const;
   bool may_preempt(const Job& job, const Slot& slot) const;
   void sweep(JobIndex index);
+
+  // parking.cc
+  void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
+  static bool awaits_late_only(Job& job, const Slot& slot, Nanos now);
+  void park(Job& job, Slot& slot, Verdict& verdict);
+  std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
+  void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void unpark(Job& job, uint64_t number);
+  Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
+                        Verdict& verdict) const;
+  void on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+
   void drop(Verdict& verdict, DropReason reason);
 
   bool hashed() const { return shape_.policy.kind != scheduler::PolicyKind::kStatic; }

@@ -13,23 +13,6 @@ using wire::Type;
 
 namespace {
 
-constexpr uint64_t kUnit = 256;  // a fragment, in the windows' fixed point
-constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
-constexpr uint64_t kInitialCongestionWindow = 32 * kUnit;
-// A loss need not mean congestion, and what a job begins with is little for any network.
-constexpr uint64_t kLeastAfterLoss = kInitialCongestionWindow;
-// A round trip of this many times the shortest has waited in queues: then a loss does mean it.
-constexpr Nanos kQueuedRoundTrips = 2;
-// New fragments leave in so many parts of a window, each at its time, ...
-constexpr uint32_t kPacedParts = 8;
-// ... so much faster than a window a round trip that pacing is not what limits, as in RFC 9002,
-// section 7.7; in slow start the next window is twice as large.
-constexpr Nanos kPaceGainPercent = 125;
-constexpr Nanos kPaceGainSlowStartPercent = 200;
-// A round trip holds waiting for other workers, too. What exceeds this many of the shortest is not
-// the network's.
-constexpr Nanos kPacedRoundTrips = 4;
-constexpr uint64_t kMinAggregatorWindow = 8 * kUnit;
 // With static slots, every this many time-outs the fallback is asked instead of sending again.
 constexpr uint8_t kQueryEvery = 4;
 // Time-outs of a fragment before they begin to double.
@@ -50,15 +33,11 @@ Engine::Engine(const EngineConfig& config)
     : config_(config),
       ring_(2 * size_t{config.window}),
       questions_(2 * size_t{config.window}),
-      most_in_switch_(
-          std::min(config.window, config.in_switch == 0 ? config.window : config.in_switch) *
-          kUnit),
-      congestion_window_(most_in_switch_),
-      aggregator_window_(most_in_switch_) {
-  if (config.lossy_link) {
-    congestion_window_ = std::min(congestion_window_, kInitialCongestionWindow);
-    slow_start_ = true;
-  }
+      windows_({.most = config.in_switch == 0 ? config.window
+                                              : std::min(config.window, config.in_switch),
+                .congestion = config.congestion_window,
+                .aggregators = config.aggregator_window,
+                .lossy_link = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
     parked_out_.resize(config.park_room);
@@ -162,13 +141,6 @@ void Engine::query(Seq seq, TxPacket& packet) const {
   packet.message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
 }
 
-uint32_t Engine::window_now() const {
-  uint64_t window = most_in_switch_;
-  if (config_.congestion_window) window = std::min(window, congestion_window_);
-  if (config_.aggregator_window) window = std::min(window, aggregator_window_);
-  return std::max(1u, static_cast<uint32_t>(window / kUnit));
-}
-
 /// A contribution leaves its worker in one epoch only: what the switch lost with the older one is
 /// for the fallback to collect.
 Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
@@ -225,8 +197,9 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   const Seq end = low_ + config_.window;  // C1
   const uint32_t window = window_now();
   uint32_t in_flight = in_flight_;
-  const bool early = now < paced_until_;
-  const uint32_t window_so_far = early ? in_flight : std::min(window, in_flight + quantum());
+  const bool early = now < windows_.paced_until();
+  const uint32_t window_so_far =
+      early ? in_flight : std::min(window, in_flight + windows_.quantum());
   const size_t first_new = count;
   const auto may_send = [&](uint32_t limit) {
     return count < packets.size() && seq < end && in_flight < limit;
@@ -310,7 +283,7 @@ void Engine::sent(size_t count, Nanos now) {
   count -= overdue;
   prepared_overdue_ = 0;
 
-  if (count != 0) pace(count, now);
+  if (count != 0) windows_.left(count, now, rtt_);
   for (; count != 0; --count) {
     Operation* operation = to_send_.front();
     mark_sent(next_, *operation, false, now);
@@ -320,30 +293,10 @@ void Engine::sent(size_t count, Nanos now) {
   }
 }
 
-// ---- pacing
-
-/// Fragments that leave together.
-uint32_t Engine::quantum() const {
-  return config_.lossy_link ? std::max(1u, window_now() / kPacedParts) : config_.window;
-}
-
-/// A window's worth would meet a queue as one burst, as operations begin with all of it: so many
-/// new fragments have left now, and the next ones wait for their share of the round trip. Who comes
-/// late makes up for as much as leaves together.
-void Engine::pace(size_t fragments, Nanos now) {
-  if (!config_.lossy_link || srtt_ == 0) return;
-  const Nanos gain_percent = slow_start_ ? kPaceGainSlowStartPercent : kPaceGainPercent;
-  const Nanos window_ns = std::min(srtt_, kPacedRoundTrips * shortest_rtt_) * 100 / gain_percent;
-  const auto time_of = [&](uint64_t some) {
-    return static_cast<Nanos>(static_cast<uint64_t>(window_ns) * some / window_now());
-  };
-  paced_until_ = std::max(paced_until_, now - time_of(quantum())) + time_of(fragments);
-}
-
 // ---- deadlines
 
 Nanos Engine::timeout_after(uint8_t timeouts) const {
-  const Nanos base = std::max(config_.rto_min_ns, srtt_ + 4 * rttvar_);
+  const Nanos base = std::max(config_.rto_min_ns, rtt_.late());
   // Getting a result that does not come takes two questions, so patience grows after these.
   const int doublings = std::clamp<int>(timeouts - kPatientAfter, 0, 10);
   return std::min(base << doublings, std::max(base, config_.rto_max_ns));
@@ -355,7 +308,7 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   if (fragment.parked && seq >= results_end_) return std::max(timeout_after(0), config_.rto_max_ns);
   if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
     return timeout_after(fragment.timeouts);
-  return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, srtt_ + 4 * rttvar_));
+  return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, rtt_.late()));
 }
 
 void Engine::find_overdue(Nanos now) {
@@ -375,28 +328,15 @@ void Engine::find_overdue(Nanos now) {
   }
 }
 
-void Engine::sample_rtt(Nanos rtt, Nanos now) {
-  sampled_at_ = now;
-  shortest_rtt_ = std::min(shortest_rtt_, rtt);
-  if (srtt_ == 0) {
-    srtt_ = rtt;
-    rttvar_ = rtt / 2;
-    return;
-  }
-  const Nanos error = rtt > srtt_ ? rtt - srtt_ : srtt_ - rtt;
-  rttvar_ += (error - rttvar_) / 4;
-  srtt_ += (rtt - srtt_) / 8;
-}
-
 /// Whatever arrives was asked for, so there are no samples any more, and those of before are from a
 /// time in which so much got lost: if they were long ones, they are forgotten (RFC 6298, section
 /// 5). Otherwise all of it would be recovered at the pace of queues that are empty now. A lossy
 /// link's fragments do not wait for time-outs.
 void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
   if (config_.lossy_link || recovered.timeouts < kPatientAfter ||
-      now - sampled_at_ <= timeout_after(0))
+      now - rtt_.sampled_at() <= timeout_after(0))
     return;
-  srtt_ = rttvar_ = 0;
+  rtt_.forget();
   next_deadline_ = std::min(next_deadline_, now + timeout_after(0));
 }
 
@@ -574,7 +514,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
   // Asked for what it sent: that was lost on the way to the switch.
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
-    congested(seq, least_after_loss());
+    windows_.lost(seq, next_, rtt_);
   fragment.bound = question.instance + 1;
   if (parker_)
     if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
@@ -625,7 +565,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   // Karn: never from a fragment that was sent or asked for again.
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       !fragment.parked)
-    sample_rtt(now - fragment.sent_at, now);
+    rtt_.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
   adjust_windows(message, seq, fragment.parked);
@@ -672,24 +612,11 @@ std::byte* Engine::kept_row(Seq seq) {
   return kept_.get() + seq.value % ring_.size() * config_.slot_bytes;
 }
 
-/// How small the window may become by a loss, as in TCP Veno (Fu and Liew, 2003, section III-A).
-uint64_t Engine::least_after_loss() const {
-  return srtt_ / kQueuedRoundTrips > shortest_rtt_ ? kMinCongestionWindow : kLeastAfterLoss;
-}
-
-/// `least`: how small the window may become, in its unit.
-void Engine::congested(Seq seq, uint64_t least) {
-  slow_start_ = false;
-  if (seq < congestion_recovery_) return;
-  congestion_window_ = std::max(std::min(least, most_in_switch_), congestion_window_ / 2);
-  congestion_recovery_ = next_;
-}
-
 /// A result has come for what was sent well after fragments that have none: these, or their
 /// results, are lost, unless they went round by the fallback.
 void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   if (by.timeouts != 0) return;
-  const Nanos before = by.sent_at - std::max(srtt_ / 4, kReorderNs);
+  const Nanos before = by.sent_at - std::max(rtt_.smoothed() / 4, kReorderNs);
   overtaken_end_ = std::max(overtaken_end_, low_);
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
     Fragment& overtaken = fragment(overtaken_end_);
@@ -699,33 +626,25 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
     // With slots of its own nothing of it goes round.
-    if (config_.fixed_slots) congested(overtaken_end_, least_after_loss());
+    if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, rtt_);
   }
 }
 
-/// AIMD, at most one reduction per window.
 void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
-  const uint64_t most = most_in_switch_;
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
     // What is parked in the switch takes no link but with its result, which comes as fast as its
     // last contribution: only who sends that can slow it down.
     if (!parked || config_.home != Home::kSpill || message.origin != wire::Origin::kFallback)
-      congested(seq, kMinCongestionWindow);
-  } else if (congestion_window_ < most) {
-    const uint64_t more = slow_start_ ? kUnit : kUnit * kUnit / congestion_window_;
-    congestion_window_ = std::min(most, congestion_window_ + more);
+      windows_.marked(seq, next_);
+  } else {
+    windows_.unmarked();
   }
   // Of what was parked, parts must meet outside the switch.
-  if ((message.flags & wire::kFlagSplit) != 0 && !parked) {
-    if (seq >= aggregator_recovery_) {
-      aggregator_window_ =
-          std::max(std::min(kMinAggregatorWindow, most), aggregator_window_ / 4 * 3);
-      aggregator_recovery_ = next_;
-    }
-  } else if (aggregator_window_ < most) {
-    aggregator_window_ = std::min(most, aggregator_window_ + kUnit * kUnit / aggregator_window_);
-  }
+  if ((message.flags & wire::kFlagSplit) != 0 && !parked)
+    windows_.split(seq, next_);
+  else
+    windows_.whole();
 }
 
 void Engine::finish_operations(Nanos now) {

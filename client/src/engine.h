@@ -14,6 +14,7 @@
 #include "aggregator/fallback.h"
 #include "client/src/parker.h"
 #include "client/src/transport.h"
+#include "client/src/windows.h"
 #include "scheduler/priority.h"
 #include "wire/message.h"
 
@@ -186,7 +187,7 @@ class Engine {
   }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
   Nanos next_deadline() const {
-    return paced_ ? std::min(next_deadline_, paced_until_) : next_deadline_;
+    return paced_ ? std::min(next_deadline_, windows_.paced_until()) : next_deadline_;
   }
   /// New fragments wait for their time, and for nothing else.
   bool paced() const { return paced_; }
@@ -206,7 +207,7 @@ class Engine {
   const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
   Seq low() const { return low_; }
   /// Fragments that may be in the switch at once, as congestion allows.
-  uint32_t window_now() const;
+  uint32_t window_now() const { return windows_.fragments(); }
 
  private:
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
@@ -262,16 +263,11 @@ class Engine {
   void place(Operation& operation);
   void finish_operations(Nanos now);
   void find_overdue(Nanos now);
-  void sample_rtt(Nanos rtt, Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
-  uint32_t quantum() const;
-  void pace(size_t fragments, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
   void adjust_windows(const wire::Message& message, Seq seq, bool parked);
-  void congested(Seq seq, uint64_t least);
-  uint64_t least_after_loss() const;
   void look_after_overtaken(const Fragment& by, Seq seq);
 
   EngineConfig config_;
@@ -312,20 +308,9 @@ class Engine {
   std::unique_ptr<std::byte[], Free> kept_;  ///< 2W results, where the transport does not keep them
 
   Nanos next_deadline_ = kNever;
-  Nanos srtt_ = 0;  ///< smoothed round trip, RFC 6298; 0: no sample yet
-  Nanos rttvar_ = 0;
-  Nanos sampled_at_ = 0;
-  Nanos shortest_rtt_ = kNever;
-  Nanos paced_until_ = 0;  ///< no new fragment leaves before
-  bool paced_ = false;     ///< and one waits for it
-  // Windows, in 1/256 fragments.
-  uint64_t most_in_switch_ = 0;
-  uint64_t congestion_window_ = 0;
-  bool slow_start_ =
-      false;  ///< nothing was lost yet: the congestion window doubles each round trip
-  uint64_t aggregator_window_ = 0;
-  Seq congestion_recovery_;  ///< one reduction per window: not again before this fragment
-  Seq aggregator_recovery_;
+  RoundTrip rtt_;
+  Windows windows_;
+  bool paced_ = false;  ///< a new fragment waits for its time
   scheduler::PriorityMeter priority_;
   EngineCounters counters_;
 };

@@ -1,0 +1,175 @@
+// Straggler help: leading workers must not wait, with slots and windows full, for who is slow.
+// What only late workers are missing of leaves the array, to be kept by a worker, the fallback or
+// the switch's memory (SA-ATP, reconstructed; docs/protocol.md, "Parking").
+#include <algorithm>
+#include <bit>
+
+#include "aggregator/aggregator.h"
+
+namespace ina::aggregator {
+
+using wire::Type;
+
+void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
+  Bitmap& parkers = jobs_[index].spec.parkers;
+  parkers = can ? parkers | bit_of(rank) : parkers & ~bit_of(rank);
+}
+
+/// At most one fragment a packet, and a few that need nothing: a packet that begins a fragment
+/// leaves one more behind, so this keeps up.
+void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict) {
+  constexpr int kLooks = 4;
+  if (verdict.emissions != 0) return;  // no room for two more
+  for (int look = 0; look < kLooks; ++look) {
+    const Seq seq{job.park_next * shape_.lanes + shape_.lane};
+    if (seq + job.spec.park_after >= job.top_end) {
+      job.waited_for = 0;
+      return;
+    }
+    Slot* const slot = find_slot(job, seq);
+    if (slot && slot->state == SlotState::kFilling) {
+      if (!awaits_late_only(job, *slot, now)) return;
+      ++job.park_next;
+      return park(job, *slot, verdict);
+    }
+    ++job.park_next;
+    // It has no slot, so what has come of it is at the fallback already.
+    const Bitmap holders = seen(job, number_of(seq));
+    if (holders == 0 || holders == job.full) continue;
+    emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
+    return;
+  }
+}
+
+/// How long a fragment waits says little: with fast workers that is never long. Who is slow is
+/// always who the oldest one waits for; who was not given a core for a while catches up again.
+bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
+  const Bitmap missing = job.full & ~(slot.bits | slot.base);
+  const Bitmap others = missing & ~job.late;
+  if (others == 0) return true;
+  // A worker whose window congestion has made smaller says so when it is full.
+  if (slot.seq + job.spec.park_pressure >= job.top_end && (job.out_of_room & slot.bits) == 0) {
+    // Nobody is held up.
+    job.waited_for = 0;
+    return false;
+  }
+  job.waited_for &= others;
+  if (job.waited_for == 0) {
+    job.waited_for = others;
+    job.waited_since = now;
+  }
+  if (now - job.waited_since < job.spec.park_patience) return false;
+  job.late |= job.waited_for;
+  return (missing & ~job.late) == 0;
+}
+
+void Aggregator::park(Job& job, Slot& slot, Verdict& verdict) {
+  const Seq seq = slot.seq;
+  const Bitmap holders = slot.bits;
+  const JobIndex index = slot.job;
+  const auto parker = parker_for(job, slot);
+  ++counters_.parked;
+  ++job.counters.parked;
+  leave_as_part(slot, verdict);
+  if (parker) {
+    Emission& park = verdict.emission[0];
+    park.to = Emission::To::kWorker;
+    park.worker = *parker;
+    park.message.type = Type::kPark;
+    ++job.parked_load[value(*parker)];
+  }
+  if (job.spec.parked_at) {
+    parked_at(job, number_of(seq)) =
+        parker ? static_cast<uint8_t>(1 + value(*parker)) : JobSpec::kParkedHome;
+    job.counters.parked_now_peak =
+        std::max(job.counters.parked_now_peak, ++job.counters.parked_now);
+  }
+  emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
+}
+
+bool Aggregator::park_overdue(JobIndex index, Nanos now, Verdict& verdict) {
+  verdict.emissions = 0;
+  verdict.fate = Verdict::Fate::kAbsorbed;
+  Job& job = jobs_[index];
+  if (!job.present || job.aborted || job.spec.park_after == 0) return false;
+  park_left_behind(job, index, now, verdict);
+  return verdict.emissions != 0;
+}
+
+/// The least loaded of the workers that have contributed, if nothing of the fragment has left yet:
+/// a parked sum must be the only one that can become complete.
+std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) const {
+  if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0)
+    return std::nullopt;  // who keeps it cannot write where results are wanted
+  if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
+  const Bitmap missing = job.full & ~slot.bits;
+  if (job.spec.park_home ? missing != bit_of(home_of(slot.seq, job.spec.workers))
+                         : static_cast<uint32_t>(std::popcount(missing)) > job.spec.park_missing)
+    return std::nullopt;
+  std::optional<Rank> least;
+  for (Bitmap left = slot.bits & job.spec.parkers; left != 0; left &= left - 1) {
+    const auto rank = static_cast<uint8_t>(std::countr_zero(left));
+    if (job.parked_load[rank] < job.spec.park_room &&
+        (!least || job.parked_load[rank] < job.parked_load[value(*least)]))
+      least = Rank{rank};
+  }
+  return least;
+}
+
+/// A contribution to a fragment that was parked: it follows the others.
+void Aggregator::pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+  bypass(job, packet, verdict);
+  const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
+  if (at != 0 && (at & JobSpec::kParkedHome) == 0) {
+    Emission& part = verdict.emission[0];
+    part.to = Emission::To::kWorker;
+    part.worker = Rank{static_cast<uint8_t>(at - 1)};
+    part.message.origin = wire::Origin::kParker;
+  }
+  // The last one gets its place back with the result: it must not be faster than who keeps the sum.
+  if (seen(job, number_of(seq)) != job.full)
+    emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+}
+
+void Aggregator::unpark(Job& job, uint64_t number) {
+  uint8_t& at = parked_at(job, number);
+  if (at == 0) return;
+  if ((at & JobSpec::kParkedHome) == 0) --job.parked_load[at - 1];
+  --job.counters.parked_now;
+  at = 0;
+}
+
+Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
+                                  Verdict& verdict) const {
+  Emission& parked = add_emission(verdict, to, index);
+  parked.message.type = Type::kParked;
+  parked.message.seq = seq.low();
+  parked.message.epoch = job.spec.epoch;
+  parked.message.lane = static_cast<uint8_t>(shape_.lane);
+  return parked;
+}
+
+/// The worker that keeps a parked sum gives out the result, or passes on what it has.
+void Aggregator::on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+  if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
+  if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
+  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+  if (packet.message.epoch != job.spec.epoch) return drop(verdict, DropReason::kStaleEpoch);
+  const uint64_t number = number_of(seq);
+  if (!job.spec.parked_at || parked_at(job, number) != 1 + value(packet.rank))
+    return drop(verdict, DropReason::kNotHome);
+  if (packet.message.type == Type::kResult)
+    return give_out(job, seq, packet, wire::Origin::kParker, verdict);
+  --job.parked_load[value(packet.rank)];
+  parked_at(job, number) |= JobSpec::kParkedHome;
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& part = add_emission(verdict, Emission::To::kFallback, packet.job);
+  part.message = packet.message;
+  part.message.origin = wire::Origin::kNone;
+  part.message.rank = packet.rank;
+  part.message.instance = job.spec.instance;
+  part.payload = packet.payload;
+  part.payload_bytes = packet.payload_bytes;
+}
+
+}  // namespace ina::aggregator

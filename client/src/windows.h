@@ -1,0 +1,103 @@
+// How much may be in the network at once, and when it leaves: round trips (RFC 6298), the windows
+// for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP, EuroSys'23), and
+// pacing. Pure, as the engine that asks it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "wire/types.h"
+
+namespace ina::client {
+
+/// From a contribution to its result: holds waiting for other workers, too.
+class RoundTrip {
+ public:
+  void sample(Nanos rtt, Nanos now);
+  /// Samples of before say nothing about what comes now. The shortest one is still possible.
+  void forget() { smoothed_ = deviation_ = 0; }
+
+  bool known() const { return smoothed_ != 0; }
+  Nanos smoothed() const { return smoothed_; }
+  Nanos shortest() const { return shortest_; }
+  Nanos sampled_at() const { return sampled_at_; }
+  /// What takes longer is late: RFC 6298's time-out, without a floor.
+  Nanos late() const { return smoothed_ + 4 * deviation_; }
+  /// Whether queues, not distance, are what takes long.
+  bool in_queues() const { return smoothed_ / kQueuedRoundTrips > shortest_; }
+
+ private:
+  /// A round trip of this many times the shortest has waited in queues.
+  static constexpr Nanos kQueuedRoundTrips = 2;
+
+  Nanos smoothed_ = 0;
+  Nanos deviation_ = 0;
+  Nanos shortest_ = INT64_MAX;
+  Nanos sampled_at_ = 0;
+};
+
+struct WindowConfig {
+  uint32_t most = 1;         ///< fragments
+  bool congestion = true;    ///< the window for congestion
+  bool aggregators = false;  ///< the one for aggregators
+  /// The window for congestion begins small, and what it lets out is spread over the round trip.
+  bool lossy_link = false;
+};
+
+/// At most one reduction per window: not for fragments below what was `next` to be sent at the last
+/// one.
+class Windows {
+ public:
+  explicit Windows(const WindowConfig& config);
+
+  /// Fragments that may be in the switch at once.
+  uint32_t fragments() const {
+    uint64_t window = most_;
+    if (config_.congestion) window = std::min(window, congestion_);
+    if (config_.aggregators) window = std::min(window, aggregators_);
+    return std::max(1u, static_cast<uint32_t>(window / kUnit));
+  }
+
+  /// A result came with a mark, or without one.
+  void marked(Seq seq, Seq next) { congested(seq, next, kMinCongestionWindow); }
+  void unmarked() {
+    if (congestion_ < most_)
+      congestion_ =
+          std::min(most_, congestion_ + (slow_start_ ? kUnit : kUnit * kUnit / congestion_));
+  }
+  void lost(Seq seq, Seq next, const RoundTrip& rtt);
+  /// Contributions to a fragment met outside the array, or in it.
+  void split(Seq seq, Seq next);
+  void whole() {
+    if (aggregators_ < most_)
+      aggregators_ = std::min(most_, aggregators_ + kUnit * kUnit / aggregators_);
+  }
+
+  /// New fragments that leave together.
+  uint32_t quantum() const {
+    return config_.lossy_link ? std::max(1u, fragments() / kPacedParts) : fragments();
+  }
+  /// New fragments have left.
+  void left(size_t count, Nanos now, const RoundTrip& rtt);
+  /// No new fragment leaves before.
+  Nanos paced_until() const { return paced_until_; }
+
+ private:
+  static constexpr uint64_t kUnit = 256;  ///< a fragment, in the windows' fixed point
+  static constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
+  /// New fragments leave in so many parts of a window, each at its time.
+  static constexpr uint32_t kPacedParts = 8;
+
+  void congested(Seq seq, Seq next, uint64_t least);
+
+  WindowConfig config_;
+  uint64_t most_;
+  uint64_t congestion_;
+  uint64_t aggregators_;
+  bool slow_start_ = false;  ///< nothing was lost yet: the window doubles each round trip
+  Seq congestion_recovery_;
+  Seq aggregator_recovery_;
+  Nanos paced_until_ = 0;
+};
+
+}  // namespace ina::client
