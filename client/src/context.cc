@@ -192,6 +192,10 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
     config.in_switch = body.value("in_switch", uint32_t{0});  // only where stragglers get help
     config.park_room = body.value("park_room", uint32_t{0});
+    // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
+    if (!frames_ && !config.fixed_slots)
+      config.first_window = std::max(
+          1u, config.lanes * body.at("shm").at("side_rows").get<uint32_t>() / config.workers);
     if (config.window == 0 || config.lanes == 0)
       return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
     job_id_ = body.at("job_id").get<uint32_t>();

@@ -35,9 +35,10 @@ Engine::Engine(const EngineConfig& config)
       questions_(2 * size_t{config.window}),
       windows_({.most = config.in_switch == 0 ? config.window
                                               : std::min(config.window, config.in_switch),
+                .first = config.lossy_link ? Windows::kFirstOnLossyLink : config.first_window,
                 .congestion = config.congestion_window,
                 .aggregators = config.aggregator_window,
-                .lossy_link = config.lossy_link}) {
+                .paced = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
     parked_out_.resize(config.park_room);
@@ -313,6 +314,7 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
 
 void Engine::find_overdue(Nanos now) {
   next_deadline_ = kNever;
+  recoveries_until_look_ = 0;
   for (Seq seq = low_; seq < next_; ++seq) {
     Fragment& fragment = this->fragment(seq);
     if (fragment.state != State::kSent) continue;
@@ -320,6 +322,7 @@ void Engine::find_overdue(Nanos now) {
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
     } else if (overdue_.size() == kMaxOverdue) {
       next_deadline_ = std::min(next_deadline_, now + timeout_after(0));
+      recoveries_until_look_ = kMaxOverdue / 2;
       return;
     } else {
       fragment.state = State::kOverdue;
@@ -568,6 +571,9 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     rtt_.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
+  // More are overdue: half of those before are answered.
+  if (recoveries_until_look_ != 0 && fragment.timeouts != 0 && --recoveries_until_look_ == 0)
+    next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
   if (!fragment.parked) --in_flight_;
@@ -638,6 +644,8 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
     if (!parked || config_.home != Home::kSpill || message.origin != wire::Origin::kFallback)
       windows_.marked(seq, next_);
   } else {
+    // The array is full: what finds no slot must find room elsewhere.
+    if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.end_slow_start();
     windows_.unmarked();
   }
   // Of what was parked, parts must meet outside the switch.

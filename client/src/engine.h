@@ -47,6 +47,9 @@ struct EngineConfig {
   /// window begins small, what it lets out is spread over the round trip, and a fragment that
   /// others overtook is looked after at once.
   bool lossy_link = false;
+  /// Otherwise, fragments that the window for congestion begins with, 0: W. What finds no slot must
+  /// find room where it goes instead.
+  uint32_t first_window = 0;
   Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = 2'000'000'000;
 };
@@ -279,6 +282,7 @@ class Engine {
   Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
+  size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after
   // Not deques, which allocate as they move on.
   std::vector<Operation*> running_;  ///< in order of submission
   std::vector<Operation*> to_send_;  ///< those with fragments not sent yet

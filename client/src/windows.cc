@@ -4,7 +4,6 @@ namespace ina::client {
 
 namespace {
 
-constexpr uint64_t kInitialCongestionFragments = 32;
 constexpr uint64_t kMinAggregatorFragments = 8;
 // New fragments leave so much faster than a window a round trip that pacing is not what limits, as
 // in RFC 9002, section 7.7; in slow start the next window is twice as large.
@@ -31,15 +30,14 @@ void RoundTrip::sample(Nanos rtt, Nanos now) {
 Windows::Windows(const WindowConfig& config)
     : config_(config),
       most_(config.most * kUnit),
-      congestion_(config.lossy_link ? std::min(most_, kInitialCongestionFragments * kUnit) : most_),
+      congestion_(config.first != 0 ? std::min(most_, config.first * kUnit) : most_),
       aggregators_(most_),
-      slow_start_(config.lossy_link) {}
+      slow_start_(config.first != 0) {}
 
 /// A loss need not mean congestion, unless round trips say so, too, as in TCP Veno (Fu and Liew,
-/// 2003, section III-A); and what a job begins with is little for any network.
+/// 2003, section III-A).
 void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
-  congested(seq, next,
-            rtt.in_queues() ? kMinCongestionWindow : kInitialCongestionFragments * kUnit);
+  congested(seq, next, rtt.in_queues() ? kMinCongestionWindow : kFirstOnLossyLink * kUnit);
 }
 
 void Windows::congested(Seq seq, Seq next, uint64_t least) {
@@ -59,7 +57,7 @@ void Windows::split(Seq seq, Seq next) {
 /// new fragments have left now, and the next ones wait for their share of the round trip. Who comes
 /// late makes up for as much as leaves together.
 void Windows::left(size_t count, Nanos now, const RoundTrip& rtt) {
-  if (!config_.lossy_link || !rtt.known()) return;
+  if (!config_.paced || !rtt.known()) return;
   const Nanos gain_percent = slow_start_ ? kPaceGainSlowStartPercent : kPaceGainPercent;
   const Nanos window_ns =
       std::min(rtt.smoothed(), kPacedRoundTrips * rtt.shortest()) * 100 / gain_percent;

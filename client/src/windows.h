@@ -37,17 +37,22 @@ class RoundTrip {
 };
 
 struct WindowConfig {
-  uint32_t most = 1;         ///< fragments
+  uint32_t most = 1;  ///< fragments
+  /// That for congestion begins with so many fragments, and doubles each round trip until the first
+  /// mark or loss. 0: with all.
+  uint32_t first = 0;
   bool congestion = true;    ///< the window for congestion
   bool aggregators = false;  ///< the one for aggregators
-  /// The window for congestion begins small, and what it lets out is spread over the round trip.
-  bool lossy_link = false;
+  bool paced = false;        ///< what the windows let out is spread over the round trip
 };
 
 /// At most one reduction per window: not for fragments below what was `next` to be sent at the last
 /// one.
 class Windows {
  public:
+  /// What to begin with where little is known: little for any network.
+  static constexpr uint32_t kFirstOnLossyLink = 32;
+
   explicit Windows(const WindowConfig& config);
 
   /// Fragments that may be in the switch at once.
@@ -66,6 +71,8 @@ class Windows {
           std::min(most_, congestion_ + (slow_start_ ? kUnit : kUnit * kUnit / congestion_));
   }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
+  /// No more doubling.
+  void end_slow_start() { slow_start_ = false; }
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
   void whole() {
@@ -75,7 +82,7 @@ class Windows {
 
   /// New fragments that leave together.
   uint32_t quantum() const {
-    return config_.lossy_link ? std::max(1u, fragments() / kPacedParts) : fragments();
+    return config_.paced ? std::max(1u, fragments() / kPacedParts) : fragments();
   }
   /// New fragments have left.
   void left(size_t count, Nanos now, const RoundTrip& rtt);
@@ -94,7 +101,7 @@ class Windows {
   uint64_t most_;
   uint64_t congestion_;
   uint64_t aggregators_;
-  bool slow_start_ = false;  ///< nothing was lost yet: the window doubles each round trip
+  bool slow_start_;  ///< nothing was lost yet: the window doubles each round trip
   Seq congestion_recovery_;
   Seq aggregator_recovery_;
   Nanos paced_until_ = 0;

@@ -314,8 +314,9 @@ TEST_F(AdminServerTest, ConnectionsThatSayNothingOrNonsenseHoldNobodyUp) {
   for (int i = 0; i < 50; ++i) {
     silent.push_back(connect());
     const std::string nonsense(1000, static_cast<char>(i));
-    if (i % 2)
+    if (i % 2) {
       EXPECT_EQ(::send(silent.back().get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 1000);
+    }
   }
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(status_of(*stub()).ok());
   EXPECT_TRUE(sw_.status().contains("jobs")) << "the switch goes on";

@@ -124,6 +124,46 @@ TEST_F(EngineTest, OverdueFragmentIsSentAgainWithGrowingPatience) {
   EXPECT_EQ(engine_.counters().queries, 2u) << "each fourth time the fallback is asked";
 }
 
+TEST_F(EngineTest, RecoversAsFastAsAnswersCome) {
+  EngineConfig wide = config();
+  wide.window = 256;
+  engine_ = Engine(wide);
+  submit(64 * 256);
+  for (size_t sent = 0; sent < 256;) sent += send(0).size();
+  const auto oldest = send(kRto);
+  ASSERT_EQ(oldest.size(), 64u) << "no more at once, though all 256 are overdue";
+  EXPECT_TRUE(send(kRto + 1).empty());
+  for (size_t i = 0; i < 31; ++i) result(oldest[i], 1, kRto + 2);
+  EXPECT_TRUE(send(kRto + 3).empty());
+  result(oldest[31], 1, kRto + 4);
+  EXPECT_EQ(engine_.next_deadline(), kRto + 4) << "half of them are answered";
+  const auto more = send(kRto + 4);
+  ASSERT_EQ(more.size(), 64u);
+  EXPECT_EQ(more[0].message.seq, 64u);
+  EXPECT_EQ(engine_.next_deadline(), 2 * kRto) << "and without answers, when they are overdue";
+}
+
+TEST_F(EngineTest, DoublesItsFirstWindowUntilTheFallbackDecides) {
+  EngineConfig full = config();
+  full.window = 256;
+  full.first_window = 8;
+  full.fixed_slots = false;
+  full.home = Home::kDedicated;
+  engine_ = Engine(full);
+  submit(64 * 10'000);
+  auto packets = send(0);
+  ASSERT_EQ(packets.size(), 8u);
+  for (const TxPacket& packet : packets) result(packet, 1, 10);
+  packets = send(20);
+  ASSERT_EQ(packets.size(), 16u);
+  const auto by_fallback = [](wire::Message& message) { message.origin = wire::Origin::kFallback; };
+  for (const TxPacket& packet : packets) result(packet, 1, 30, by_fallback);
+  packets = send(40);
+  EXPECT_EQ(packets.size(), 16u) << "one more a window at most";
+  for (const TxPacket& packet : packets) result(packet, 1, 50);
+  EXPECT_LE(send(60).size(), 17u);
+}
+
 TEST_F(EngineTest, ResultOfAnOverdueFragmentStopsItsResending) {
   submit(64 * 2);
   const auto packets = send(0);

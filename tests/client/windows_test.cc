@@ -35,8 +35,8 @@ TEST(RoundTrip, FollowsWhatIsMeasured) {
 
 TEST(Windows, BeginWithEverythingWhereNothingIsLost) {
   EXPECT_EQ(Windows({.most = 500}).fragments(), 500u);
-  EXPECT_EQ(Windows({.most = 500, .lossy_link = true}).fragments(), 32u);
-  EXPECT_EQ(Windows({.most = 5, .lossy_link = true}).fragments(), 5u);
+  EXPECT_EQ(Windows({.most = 500, .first = 32, .paced = true}).fragments(), 32u);
+  EXPECT_EQ(Windows({.most = 5, .first = 32, .paced = true}).fragments(), 5u);
 }
 
 TEST(Windows, MarksHalveOnceAWindow) {
@@ -61,7 +61,7 @@ TEST(Windows, GrowByOneARoundTripAfterAMark) {
 }
 
 TEST(Windows, DoubleInSlowStart) {
-  Windows windows({.most = 1000, .lossy_link = true});
+  Windows windows({.most = 1000, .first = 32, .paced = true});
   for (int i = 0; i < 32; ++i) windows.unmarked();
   EXPECT_EQ(windows.fragments(), 64u);
   windows.lost(Seq{50}, Seq{96}, round_trips(100 * kUs, 100 * kUs));
@@ -71,7 +71,8 @@ TEST(Windows, DoubleInSlowStart) {
 }
 
 TEST(Windows, LossesCountForLessWhereNoQueueIs) {
-  Windows near({.most = 1000, .lossy_link = true}), queued({.most = 1000, .lossy_link = true});
+  Windows near({.most = 1000, .first = 32, .paced = true}),
+      queued({.most = 1000, .first = 32, .paced = true});
   for (uint64_t seq = 0; seq < 1000; seq += 100) {
     near.lost(Seq{seq}, Seq{seq + 100}, round_trips(100 * kUs, 150 * kUs));
     queued.lost(Seq{seq}, Seq{seq + 100}, round_trips(100 * kUs, 300 * kUs));
@@ -94,7 +95,7 @@ TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
 }
 
 TEST(Windows, SpreadAWindowOverTheRoundTrip) {
-  Windows windows({.most = 32, .lossy_link = true});
+  Windows windows({.most = 32, .first = 32, .paced = true});
   EXPECT_EQ(windows.quantum(), 4u);
   EXPECT_EQ(Windows({.most = 32}).quantum(), 32u);
   const RoundTrip rtt = round_trips(1000 * kUs, 1000 * kUs);
@@ -116,7 +117,7 @@ TEST(Windows, SpreadAWindowOverTheRoundTrip) {
 }
 
 TEST(Windows, WaitingForOtherWorkersIsNotDistance) {
-  Windows windows({.most = 32, .lossy_link = true});
+  Windows windows({.most = 32, .first = 32, .paced = true});
   windows.left(32, 0, round_trips(100 * kUs, 1'000'000 * kUs));
   EXPECT_LE(windows.paced_until(), 400 * kUs);
 }

@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, StragglerHelp,
                                          Way{"LeaderOnTwoLanes", "fcfs", Home::kSpill, 1 << 20, 2},
                                          Way{"Fallback", "esa", Home::kWorkers, 0, 1},
                                          Way{"Spill", "esa", Home::kSpill, 0, 2}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 /// Processes of which one is stopped, so that sums of the others are parked.
 class StragglerProcesses {
