@@ -571,8 +571,8 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     rtt_.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
-  // More are overdue: half of those before are answered.
-  if (recoveries_until_look_ != 0 && fragment.timeouts != 0 && --recoveries_until_look_ == 0)
+  // More are overdue: half of those before are recovered.
+  if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);

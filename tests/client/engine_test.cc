@@ -124,23 +124,51 @@ TEST_F(EngineTest, OverdueFragmentIsSentAgainWithGrowingPatience) {
   EXPECT_EQ(engine_.counters().queries, 2u) << "each fourth time the fallback is asked";
 }
 
-TEST_F(EngineTest, RecoversAsFastAsAnswersCome) {
+TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
   EngineConfig wide = config();
   wide.window = 256;
+  wide.fixed_slots = false;
+  wide.home = Home::kDedicated;
   engine_ = Engine(wide);
   submit(64 * 256);
   for (size_t sent = 0; sent < 256;) sent += send(0).size();
   const auto oldest = send(kRto);
   ASSERT_EQ(oldest.size(), 64u) << "no more at once, though all 256 are overdue";
-  EXPECT_TRUE(send(kRto + 1).empty());
-  for (size_t i = 0; i < 31; ++i) result(oldest[i], 1, kRto + 2);
+  const auto recover = [&](size_t first, size_t count, Nanos now) {
+    PlainCopier copier;
+    for (size_t i = first; i < first + count; ++i) {
+      RxPacket poll{oldest[i].message, nullptr, 0};
+      poll.message.type = wire::Type::kPoll;
+      poll.message.phase = wire::Phase::kBind;
+      poll.message.bitmap = 1u << 3;
+      engine_.on_packets({&poll, 1}, now, copier);
+      const auto raw = send(now);
+      ASSERT_EQ(raw.size(), 1u);
+      EXPECT_EQ(raw[0].message.type, wire::Type::kDefer);
+      result(raw[0], 1, now, [](wire::Message& m) { m.origin = wire::Origin::kFallback; });
+    }
+  };
+  recover(0, 31, kRto + 2);
   EXPECT_TRUE(send(kRto + 3).empty());
-  result(oldest[31], 1, kRto + 4);
-  EXPECT_EQ(engine_.next_deadline(), kRto + 4) << "half of them are answered";
+  recover(31, 1, kRto + 4);
+  EXPECT_EQ(engine_.next_deadline(), kRto + 4) << "half of them are there";
   const auto more = send(kRto + 4);
   ASSERT_EQ(more.size(), 64u);
   EXPECT_EQ(more[0].message.seq, 64u);
-  EXPECT_EQ(engine_.next_deadline(), 2 * kRto) << "and without answers, when they are overdue";
+}
+
+TEST_F(EngineTest, WhatWasOnlyLateIsNotAskedFor) {
+  EngineConfig wide = config();
+  wide.window = 256;
+  wide.fixed_slots = false;
+  wide.home = Home::kDedicated;
+  engine_ = Engine(wide);
+  submit(64 * 256);
+  std::vector<TxPacket> packets;
+  while (packets.size() < 256) std::ranges::copy(send(0), std::back_inserter(packets));
+  ASSERT_EQ(send(kRto).size(), 64u);
+  for (size_t i = 0; i < 64; ++i) result(packets[i], 1, kRto + 2);
+  EXPECT_TRUE(send(kRto + 3).empty()) << "who was waited for has come";
 }
 
 TEST_F(EngineTest, DoublesItsFirstWindowUntilTheFallbackDecides) {
