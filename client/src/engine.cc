@@ -645,7 +645,7 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
       windows_.marked(seq, next_);
   } else {
     // The array is full: what finds no slot must find room elsewhere.
-    if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.end_slow_start();
+    if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();
     windows_.unmarked();
   }
   // Of what was parked, parts must meet outside the switch.

@@ -32,7 +32,7 @@ Windows::Windows(const WindowConfig& config)
       most_(config.most * kUnit),
       congestion_(config.first != 0 ? std::min(most_, config.first * kUnit) : most_),
       aggregators_(most_),
-      slow_start_(config.first != 0) {}
+      eager_(config.first != 0 ? kUnit : 0) {}
 
 /// A loss need not mean congestion, unless round trips say so, too, as in TCP Veno (Fu and Liew,
 /// 2003, section III-A).
@@ -41,7 +41,7 @@ void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
 }
 
 void Windows::congested(Seq seq, Seq next, uint64_t least) {
-  slow_start_ = false;
+  eager_ = 0;
   if (seq < congestion_recovery_) return;
   congestion_ = std::max(std::min(least, most_), congestion_ / 2);
   congestion_recovery_ = next;
@@ -58,7 +58,7 @@ void Windows::split(Seq seq, Seq next) {
 /// late makes up for as much as leaves together.
 void Windows::left(size_t count, Nanos now, const RoundTrip& rtt) {
   if (!config_.paced || !rtt.known()) return;
-  const Nanos gain_percent = slow_start_ ? kPaceGainSlowStartPercent : kPaceGainPercent;
+  const Nanos gain_percent = eager_ == kUnit ? kPaceGainSlowStartPercent : kPaceGainPercent;
   const Nanos window_ns =
       std::min(rtt.smoothed(), kPacedRoundTrips * rtt.shortest()) * 100 / gain_percent;
   const auto time_of = [&](uint64_t some) {

@@ -67,12 +67,11 @@ class Windows {
   void marked(Seq seq, Seq next) { congested(seq, next, kMinCongestionWindow); }
   void unmarked() {
     if (congestion_ < most_)
-      congestion_ =
-          std::min(most_, congestion_ + (slow_start_ ? kUnit : kUnit * kUnit / congestion_));
+      congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
   }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
-  /// No more doubling.
-  void end_slow_start() { slow_start_ = false; }
+  /// From now on by an eighth each round trip, no longer twice.
+  void go_slower() { eager_ = std::min(eager_, kUnit / 8); }
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
   void whole() {
@@ -101,7 +100,8 @@ class Windows {
   uint64_t most_;
   uint64_t congestion_;
   uint64_t aggregators_;
-  bool slow_start_;  ///< nothing was lost yet: the window doubles each round trip
+  /// What each result adds while nothing was lost or marked yet, in slow start a fragment.
+  uint64_t eager_;
   Seq congestion_recovery_;
   Seq aggregator_recovery_;
   Nanos paced_until_ = 0;

@@ -70,6 +70,17 @@ TEST(Windows, DoubleInSlowStart) {
   EXPECT_NEAR(windows.fragments(), 33, 1);
 }
 
+TEST(Windows, GrowByAnEighthWhereTheyWereToldToGoSlower) {
+  Windows windows({.most = 1000, .first = 32});
+  windows.go_slower();
+  for (int i = 0; i < 32; ++i) windows.unmarked();
+  EXPECT_EQ(windows.fragments(), 36u);
+  windows.marked(Seq{50}, Seq{68});
+  windows.go_slower();
+  for (int i = 0; i < 18; ++i) windows.unmarked();
+  EXPECT_NEAR(windows.fragments(), 19, 1);
+}
+
 TEST(Windows, LossesCountForLessWhereNoQueueIs) {
   Windows near({.most = 1000, .first = 32, .paced = true}),
       queued({.most = 1000, .first = 32, .paced = true});
