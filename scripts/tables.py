@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/evaluation.md from the benchmarks' JSON files.
+"""Writes tables of docs/{evaluation,performance,reliability}.md from the benchmarks' JSON files.
 
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,straggler-sim}.json. --check writes nothing and fails where a table is not what
-its file says.
+docs/figures/{jct,straggler-sim,straggler,wire}.json. --check writes nothing and fails where a table
+is not what its file says.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs/evaluation.md"
 POLICIES = ("static", "fcfs", "fcfs+window", "esa", "esa+window")
 WAYS = ("off", "run-ahead", "spill home", "spill home, run-ahead", "leader", "fallback", "spill")
 HELP = ("leader", "fallback", "spill")
@@ -164,7 +163,47 @@ def help_takes(points):
     return table(["", *WAYS], [[name, *(cell(own[way]) for way in WAYS)] for name, cell in rows])
 
 
-def tables():
+def live_help(points):
+    """Of real processes."""
+    ways = {"off": "off", "leader": "leader", "fallback": "fallback", "spill": "spill",
+            "wide": "off, 16 MiB in the switch", "again": "off again"}
+    names = {"none": "nobody is slow", "full rate": "nobody is slow, and workers only send"}
+    rows = []
+    for pattern in dict.fromkeys(p["pattern"] for p in points):
+        took = {p["way"]: p["iteration_s"] for p in select(points, pattern=pattern)}
+        rows.append([names.get(pattern, f"`{pattern}`"),
+                     *(f"{took[way]:.{3 if took[way] < 1 else 2}f}" if way in took else ""
+                       for way in ways)])
+    return table(["", *ways.values()], rows)
+
+
+# Over a network.
+
+def wire(rows):
+    """Four ranks without offloads, in GB/s."""
+    def number(value):
+        return f"{value:.3f}".lstrip("0")
+
+    def cell(row):
+        return f"{number(row['algbw_GBps'])} ({number(row['forwarding_limit_GBps'])})"
+    lines = []
+    found = select(rows, ranks=4, offloads=False)
+    for mtu, size in sorted({(row["mtu"], row["bytes"]) for row in found}):
+        own = {row["transport"]: row for row in select(found, mtu=mtu, bytes=size)}
+        any_ = own["udp"]  # peers are the same in all
+        lines.append([mtu, f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB",
+                      *(cell(own[name]) if name in own else ""
+                        for name in ("udp", "af_packet", "af_xdp")),
+                      number(any_["openmpi_tcp_same_path_GBps"]),
+                      number(any_["gloo_tcp_same_path_GBps"]),
+                      f"{max(row['ratio'] for row in own.values()):.2f}",
+                      f"{max(row['ratio_by_path']['switch'] for row in own.values()):.2f}"])
+    return table(["MTU", "Bytes", "`udp:`", "`dpdk:`, AF_PACKET", "`dpdk:`, AF_XDP", "OpenMPI",
+                  "Gloo", "Our best to the better of them",
+                  "Where their frames cross our switch, too"], lines)
+
+
+def evaluation():
     jct = load("jct")["points"]
     help_ = load("straggler-sim")["points"]
     return {
@@ -183,21 +222,32 @@ def tables():
     }
 
 
+def reliability():
+    return {"help, live": live_help(load("straggler")["points"])}
+
+
+def performance():
+    return {"wire": wire(load("wire")["rows"])}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    old = DOCUMENT.read_text("utf-8")
-    new = old
-    for name, text in tables().items():
-        block = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(?=\n\n)", re.DOTALL)
-        new, found = block.subn(lambda match, text=text: match[1] + text, new)
-        if found != 1:
-            sys.exit(f"tables: {DOCUMENT} has {found} places for '{name}', not one")
-    if not check:
-        DOCUMENT.write_text(new, "utf-8")
-    elif new != old:
-        sys.exit(f"tables: {DOCUMENT} is not what docs/figures says; ./dev bench tables writes it")
+    for document, tables in (("evaluation", evaluation()), ("performance", performance()),
+                             ("reliability", reliability())):
+        path = ROOT / f"docs/{document}.md"
+        old = path.read_text("utf-8")
+        new = old
+        for name, text in tables.items():
+            block = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(?=\n\n)", re.DOTALL)
+            new, found = block.subn(lambda match, text=text: match[1] + text, new)
+            if found != 1:
+                sys.exit(f"tables: {path} has {found} places for '{name}', not one")
+        if not check:
+            path.write_text(new, "utf-8")
+        elif new != old:
+            sys.exit(f"tables: {path} is not what docs/figures says; ./dev bench tables writes it")
     return 0
 
 
