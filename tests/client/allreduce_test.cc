@@ -204,13 +204,18 @@ TEST(AllReduce, CopiesOfLargeTensorsMayBeSharedByThreads) {
 
 TEST(AllReduce, WindowsFarLargerThanTheArray) {
   // Nearly all contributions find no slot and meet at the workers, in their rows for payloads.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr size_t kElements = 512 << 10;
+#else
+  constexpr size_t kElements = 4 << 20;
+#endif
   TestSwitch sw({.slots = 256, .conductor = [](switchd::ConductorConfig& config) {
                    config.policy = "esa";
                    config.home = Home::kWorkers;
                    config.window_bytes = 16 << 20;
                  }});
   on_ranks(sw, 4, [](Context& context, int rank) {
-    std::vector<int32_t> data(4 << 20);
+    std::vector<int32_t> data(kElements);
     for (size_t i = 0; i < data.size(); ++i) data[i] = input<int32_t>(rank, i);
     context.allreduce<int32_t>(data);
     for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], expected_sum<int32_t>(4, i));
