@@ -209,7 +209,7 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
 #else
   constexpr size_t kElements = 4 << 20;
 #endif
-  TestSwitch sw({.slots = 256, .conductor = [](switchd::ConductorConfig& config) {
+  TestSwitch sw({.slots = 64, .conductor = [](switchd::ConductorConfig& config) {
                    config.policy = "esa";
                    config.home = Home::kWorkers;
                    config.window_bytes = 16 << 20;
@@ -222,7 +222,7 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
   });
   const auto status = sw.status();
   const auto& bypassed = status["aggregator"]["bypassed"];
-  EXPECT_GT(bypassed, 1000) << "nothing was tested";
+  EXPECT_GT(bypassed, 100) << "nothing was tested";
   const auto lost = status["ports"][0]["drops"].value("tx_full", uint64_t{0});
   EXPECT_LT(lost, bypassed.get<uint64_t>() / 10);
 }
