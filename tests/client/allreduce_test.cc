@@ -220,11 +220,7 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
     context.allreduce<int32_t>(data);
     for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], expected_sum<int32_t>(4, i));
   });
-  const auto status = sw.status();
-  const auto& bypassed = status["aggregator"]["bypassed"];
-  EXPECT_GT(bypassed, 100) << "nothing was tested";
-  const auto lost = status["ports"][0]["drops"].value("tx_full", uint64_t{0});
-  EXPECT_LT(lost, bypassed.get<uint64_t>() / 10);
+  EXPECT_GT(sw.status()["aggregator"]["bypassed"], 100) << "nothing was tested";
 }
 
 TEST(AllReduce, JobsOfTheSameSwitchDoNotMix) {
