@@ -60,6 +60,24 @@ class EngineTest : public testing::Test {
     engine_.on_packets({&packet, 1}, now, copier);
   }
 
+  /// Shares the array's slots with others, and has a fallback elsewhere.
+  static EngineConfig wide_config() {
+    EngineConfig wide = config();
+    wide.window = 256;
+    wide.fixed_slots = false;
+    wide.home = Home::kDedicated;
+    return wide;
+  }
+
+  /// 256 fragments, sent at 0.
+  std::vector<TxPacket> send_a_wide_window() {
+    engine_ = Engine(wide_config());
+    submit(64 * 256);
+    std::vector<TxPacket> packets;
+    while (packets.size() < 256) std::ranges::copy(send(0), std::back_inserter(packets));
+    return packets;
+  }
+
   Engine engine_{config()};
   std::vector<float> data_;
 };
@@ -125,13 +143,7 @@ TEST_F(EngineTest, OverdueFragmentIsSentAgainWithGrowingPatience) {
 }
 
 TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
-  EngineConfig wide = config();
-  wide.window = 256;
-  wide.fixed_slots = false;
-  wide.home = Home::kDedicated;
-  engine_ = Engine(wide);
-  submit(64 * 256);
-  for (size_t sent = 0; sent < 256;) sent += send(0).size();
+  send_a_wide_window();
   const auto oldest = send(kRto);
   ASSERT_EQ(oldest.size(), 64u) << "no more at once, though all 256 are overdue";
   const auto recover = [&](size_t first, size_t count, Nanos now) {
@@ -158,25 +170,15 @@ TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
 }
 
 TEST_F(EngineTest, WhatWasOnlyLateIsNotAskedFor) {
-  EngineConfig wide = config();
-  wide.window = 256;
-  wide.fixed_slots = false;
-  wide.home = Home::kDedicated;
-  engine_ = Engine(wide);
-  submit(64 * 256);
-  std::vector<TxPacket> packets;
-  while (packets.size() < 256) std::ranges::copy(send(0), std::back_inserter(packets));
+  const auto packets = send_a_wide_window();
   ASSERT_EQ(send(kRto).size(), 64u);
   for (size_t i = 0; i < 64; ++i) result(packets[i], 1, kRto + 2);
   EXPECT_TRUE(send(kRto + 3).empty()) << "who was waited for has come";
 }
 
 TEST_F(EngineTest, DoublesItsFirstWindowWhileTheArrayHasRoom) {
-  EngineConfig full = config();
-  full.window = 256;
+  EngineConfig full = wide_config();
   full.first_window = 8;
-  full.fixed_slots = false;
-  full.home = Home::kDedicated;
   engine_ = Engine(full);
   submit(64 * 10'000);
   auto packets = send(0);
