@@ -29,6 +29,8 @@ import sys
 import tempfile
 import time
 
+from outputs import result_file
+
 # As conf/demo.yaml: 8 KiB slots, one job at a time.
 SLOT_BYTES = 8192
 CONFIG = """\
@@ -305,7 +307,7 @@ def main():
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--ports", default=",".join(DEFAULT_PORTS))
     parser.add_argument("--quick", action="store_true", help="fewer sizes, few repetitions")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     build = options.build
     all_sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES

@@ -32,6 +32,7 @@ import time
 
 import bench_allreduce
 from bench_allreduce import BenchError
+from outputs import result_file
 
 POLICIES = ["static", "fcfs", "esa"]
 SLOTS = [8, 32, 128, 512, 2048]
@@ -275,7 +276,7 @@ def main():
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer of all, below a minute")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     sweep = QUICK_SLOTS if options.quick else SLOTS
     if options.slots:

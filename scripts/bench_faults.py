@@ -23,6 +23,7 @@ import tempfile
 import time
 
 from bench_allreduce import output_of
+from outputs import result_file
 
 POLICIES = ("static", "fcfs", "esa")
 LOSSES = (0.0001, 0.001, 0.01, 0.1)
@@ -130,7 +131,7 @@ def main():
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--seeds", type=int, help="random scenarios (default 10000, quick 1000)")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=result_file)
     args = parser.parse_args()
     seeds = args.seeds or (1000 if args.quick else 10_000)
     table_seeds = 100 if args.quick else 1000

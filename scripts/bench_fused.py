@@ -23,6 +23,7 @@ import tempfile
 
 import bench_allreduce
 from bench_allreduce import BenchError
+from outputs import result_file
 
 # Two jobs (with and without coalescing) with the windows that a job gets by default.
 CONFIG = bench_allreduce.CONFIG.replace("slots: 512", "slots: 1024", 1)
@@ -121,7 +122,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one mix, some seconds")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     build = options.build.resolve()
     rounds = QUICK_ROUNDS if options.quick else ROUNDS

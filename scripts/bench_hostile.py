@@ -34,6 +34,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/n
 import hostile  # noqa: E402
 from hostile import Attacker, HostileBed, drops, job, more  # noqa: E402
 from namespaces import require_root, wait_until  # noqa: E402
+from outputs import result_file
 
 PACKETS = 10_000_000
 QUICK_PACKETS = 1_000_000
@@ -253,7 +254,7 @@ def main():
     parser.add_argument("--packets", type=int, help=f"hostile frames in all ({PACKETS:,})")
     parser.add_argument("--rate", type=int, default=RATE_PPS, help="frames a second")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_PACKETS:,} frames")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     require_root()
     packets = options.packets or (QUICK_PACKETS if options.quick else PACKETS)

@@ -23,6 +23,7 @@ from bench_allreduce import BenchError
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
 from namespaces import NetworkTestBed, require_root  # noqa: E402
+from outputs import result_file
 
 LOSSES = [0, 0.0001, 0.001, 0.01, 0.03, 0.1]  # of each frame, on each link, in each direction
 QUICK_LOSSES = [0, 0.01, 0.1]
@@ -140,7 +141,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="three rates, few operations")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     require_root()
     build = options.build.resolve()

@@ -35,6 +35,7 @@ import tempfile
 from bench_allreduce import (CONFIG, SLOT_BYTES, BenchError, Switch, memory_bytes, metadata)
 from bench_peers_report import HEADER, OURS, make_row, table_line
 from bench_team import CorePing, Team, Tournament
+from outputs import result_file
 
 SIZES_BYTES = [4 << 10 << 2 * i for i in range(9)]  # 4 KiB .. 256 MiB
 QUICK_SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 64 << 20]
@@ -180,7 +181,7 @@ def main():
     parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer of all, about a minute")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     options.turn_s = QUICK_TURN_S if options.quick else TURN_S

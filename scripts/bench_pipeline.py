@@ -25,6 +25,7 @@ import sys
 import tempfile
 
 from bench_allreduce import BenchError, metadata
+from outputs import result_file
 
 RUN_DEADLINE_S = 3600
 BASE_PAYLOAD_BYTES = 1024
@@ -151,7 +152,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--filter", help="names of the benchmarks to run, as Google Benchmark's")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
 
     meta = metadata("pipeline")

@@ -28,6 +28,7 @@ from bench_allreduce import BenchError
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
 from namespaces import NetworkTestBed, require_root, wait_until  # noqa: E402
+from outputs import result_file
 
 MTU = 9000
 CONFIG = "aggregator: {policy: esa, slots: 8192, slot_bytes: 8192}\n"
@@ -218,7 +219,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--quick", action="store_true", help="two short rounds")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     require_root()
     meta = bench_allreduce.metadata("share", transport="udp, AF_PACKET ports, veth", mtu=MTU,

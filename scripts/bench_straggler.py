@@ -32,6 +32,7 @@ import time
 
 import bench_allreduce
 from bench_allreduce import BenchError
+from outputs import result_file
 
 CONFIG = """\
 aggregator: {{slots: 1024, slot_bytes: 1024, policy: esa}}
@@ -210,7 +211,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--rounds", type=int, help="3, 1 in --quick")
     parser.add_argument("--quick", action="store_true", help="two patterns, less than a minute")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     build = options.build.resolve()

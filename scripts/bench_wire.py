@@ -51,6 +51,7 @@ from bench_wire_report import HEADER, make_row, table_line
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
 from namespaces import NetworkTestBed, require_root  # noqa: E402
+from outputs import result_file
 
 SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]
 ROUNDS, QUICK_ROUNDS = 9, 3
@@ -341,7 +342,7 @@ def main():
     parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     options.turn_s = QUICK_TURN_S if options.quick else TURN_S

@@ -39,6 +39,7 @@ import time
 import traceback
 
 from bench_allreduce import cpu_model, memory_bytes, output_of
+from outputs import result_file
 
 # 1 KiB slots; so few of them, unless each job has its own, that the fallback has work to do.
 CONFIG = """\
@@ -367,7 +368,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="5 repetitions instead of 100")
     parser.add_argument("--seed", type=int, help="of the first repetition; the others count on")
     parser.add_argument("--part", choices=PARTS, help="only this one")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     repetitions = options.repetitions or (5 if options.quick else 100)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)

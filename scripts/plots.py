@@ -5,8 +5,8 @@
 
 A file's "meta" tells which benchmark it is of; of two files of one benchmark the later one counts.
 Without files: docs/figures/{pipeline,allreduce,peers,jct,straggler-sim}.json, those that are there. The same data
-give the same bytes. Series differ by marker and line as well as by colour, to be told apart in
-print.
+give the same bytes. plot_style.py says what a colour means, in all figures alike; markers and lines differ
+as well, for print. Panels that are compared have the same scale, and none is empty.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: E402
+
+from plot_style import STYLES  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs/figures"
@@ -38,9 +40,6 @@ STYLE = {
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
-# Colour, line, marker: dark to light, so that the order survives in grey.
-LINES = [("#111111", "-", "o"), ("#1f4e9c", "--", "s"), ("#b3400e", "-.", "^"),
-         ("#3c8d53", ":", "D"), ("#c78a12", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#8a8a8a", "-", "x")]
 PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.9  # inches
 
 PEER_SERIES = {
@@ -117,6 +116,12 @@ def panels(count, share=True):
     return figure, list(axes[0])
 
 
+def from_zero(axes):
+    """When all is drawn: a limit that is set before keeps a shared scale from growing."""
+    for axis in axes:
+        axis.set_ylim(bottom=0)
+
+
 def bytes_axis(axis):
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_locator(LogLocator(base=64))
@@ -124,12 +129,18 @@ def bytes_axis(axis):
     axis.xaxis.set_major_formatter(FuncFormatter(bytes_text))
 
 
-def draw(axis, points, number, label, band=None, hollow=False):
+def style_of(label):
+    if label not in STYLES:
+        raise PlotError(f"scripts/plot_style.py does not say how \"{label}\" looks")
+    return STYLES[label]
+
+
+def draw(axis, points, label, band=None):
     """`points`: (x, y) with None where there is no figure; `band`: (x, low, high)."""
     points = sorted((x, y) for x, y in points if y is not None)
     if not points:
         return
-    color, line, marker = LINES[number % len(LINES)]
+    color, line, marker, hollow = style_of(label)
     axis.plot(*zip(*points), color=color, linestyle=line, marker=marker, label=label,
               markerfacecolor="white" if hollow else color)
     band = sorted(values for values in band or [] if None not in values)
@@ -181,9 +192,9 @@ def plot_peers_algbw(content, folder):
     figure, axes = panels(len(groups))
     for axis, ((ranks,), rows) in zip(axes, groups.items()):
         series = peer_points(rows)
-        for number, (key, label) in enumerate(PEER_SERIES.items()):
+        for key, label in PEER_SERIES.items():
             points = series.get(key, [])
-            draw(axis, [(size, us and gb_per_s(size, us)) for size, us, _ in points], number, label,
+            draw(axis, [(size, us and gb_per_s(size, us)) for size, us, _ in points], label,
                  [(size, gb_per_s(size, q[1]), gb_per_s(size, q[0])) for size, _, q in points if q])
         bytes_axis(axis)
         axis.set_yscale("log")
@@ -198,17 +209,15 @@ def plot_peers_ratio(content, folder):
     groups = by(content["rows"], "ranks")
     figure, axes = panels(len(groups))
     for axis, ((ranks,), rows) in zip(axes, groups.items()):
-        number = 0
         for (buffers,), own in by(rows, "buffers").items():
-            draw(axis, [(r["bytes"], r["ratio_vs_best_network_peer"]) for r in own], number,
+            draw(axis, [(r["bytes"], r["ratio_vs_best_network_peer"]) for r in own],
                  f"best of OpenMPI TCP and Gloo / INA {buffers}",
                  [(r["bytes"], *r["spread"]["ratios"][r["best_network_peer"]]) for r in own
                   if r["best_network_peer"] and r["spread"]["ratios"][r["best_network_peer"]]])
-            draw(axis, [(r["bytes"], r["ratio_vs_openmpi_shm"]) for r in own], number + 1,
+            draw(axis, [(r["bytes"], r["ratio_vs_openmpi_shm"]) for r in own],
                  f"OpenMPI shared memory / INA {buffers}",
                  [(r["bytes"], *r["spread"]["ratios"]["openmpi_shm"]) for r in own
                   if r["spread"]["ratios"]["openmpi_shm"]])
-            number += 2
         axis.axhline(1, color="0.4", linewidth=0.8)
         bytes_axis(axis)
         axis.set_yscale("log", base=2)
@@ -228,9 +237,8 @@ def plot_allreduce(content, folder):
     groups = by(content["rows"], "port", "buffers")
     figure, axes = panels(len(groups))
     for axis, ((port, buffers), rows) in zip(axes, groups.items()):
-        for number, ((ranks,), own) in enumerate(by(rows, "ranks").items()):
-            draw(axis, [(row["bytes"], row["algbw_GBps"]) for row in own], number,
-                 f"{ranks} ranks")
+        for (ranks,), own in by(rows, "ranks").items():
+            draw(axis, [(row["bytes"], row["algbw_GBps"]) for row in own], f"{ranks} ranks")
         bytes_axis(axis)
         axis.set_yscale("log")
         axis.set_title(f"{port}, {buffers} buffers")
@@ -245,24 +253,26 @@ def plot_payload(rows, folder):
     usual = [row for row in rows if row["dtype"] == "float32" and row["fan_in"] == 8
              and (row["jobs"] == 1 or row["worst_case"])
              and row.get("packets_in") in (None, "L3")]
-    groups = by(usual, "slots_in")
+    # A panel of one payload would say nothing.
+    groups = {key: own for key, own in by(usual, "slots_in").items()
+              if len({row["payload_bytes"] for row in own}) > 1}
     if not groups:
         return []
     figure, axes = panels(len(groups))
     for axis, ((slots_in,), own) in zip(axes, groups.items()):
         floor = {row["payload_bytes"]: 8 * row["payload_bytes"] / row["floor_ns"]
                  for row in own if row["floor_ns"] and not row["worst_case"]}
-        draw(axis, floor.items(), 5, "floor: the kernel alone")
-        for number, ((policy, worst), some) in enumerate(by(own, "policy", "worst_case").items()):
-            draw(axis, [(row["payload_bytes"], row["gbit_per_s"]) for row in some], number,
-                 f"{policy}, a preemption with every packet" if worst else policy, hollow=worst)
+        draw(axis, floor.items(), "floor: the kernel alone")
+        for (policy, worst), some in by(own, "policy", "worst_case").items():
+            draw(axis, [(row["payload_bytes"], row["gbit_per_s"]) for row in some],
+                 f"{policy}, a preemption with every packet" if worst else policy)
         axis.set_xscale("log", base=2)
         axis.set_xticks(sorted({row["payload_bytes"] for row in usual}))
         axis.xaxis.set_major_formatter(FuncFormatter(bytes_text))
         axis.xaxis.set_minor_locator(NullLocator())
-        axis.set_ylim(bottom=0)
         axis.set_title(f"slots in {slots_in}")
         axis.set_xlabel("payload of a packet")
+    from_zero(axes)
     axes[0].set_ylabel("gradient on one core [Gbit/s]")
     add_legend(figure, axes)
     return [save(figure, folder / "pipeline_payload.svg")]
@@ -273,24 +283,28 @@ def plot_scaling(scaling, folder):
     if not groups:
         return []
     figure, axes = panels(len(groups), share=False)
+    first_cost = None
     for axis, ((dimension,), rows) in zip(axes, groups.items()):
-        # Loops on several cores add up; everything else is the cost of a packet.
+        # Loops on several cores add up; everything else is the cost of a packet, on one scale.
         key = "gbit_per_s" if dimension in ("lanes", "lcores") else "ns_per_packet"
         for (estimated,), own in by(rows, "estimated").items():
-            draw(axis, [(row["value"], row[key]) for row in own], 1 if estimated else 0,
-                 "estimated: one after another on one core" if estimated else "measured",
-                 hollow=estimated)
+            draw(axis, [(row["value"], row[key]) for row in own],
+                 "estimated: one after another on one core" if estimated else "measured")
         if key == "ns_per_packet":
-            draw(axis, [(row["value"], row.get("floor_ns")) for row in rows], 5,
+            draw(axis, [(row["value"], row.get("floor_ns")) for row in rows],
                  "floor: the kernel alone")
+            if first_cost is None:
+                first_cost = axis
+            else:
+                axis.sharey(first_cost)
         axis.set_xscale("log", base=2)
         axis.set_xticks(thinned(sorted({row["value"] for row in rows})))
         axis.xaxis.set_major_formatter(FuncFormatter(count_text))
         axis.xaxis.set_minor_locator(NullLocator())
-        axis.set_ylim(bottom=0)
         axis.set_xlabel(DIMENSIONS.get(dimension, dimension))
         axis.set_ylabel("time per packet [ns]" if key == "ns_per_packet" else
                         "gradient, all together [Gbit/s]")
+    from_zero(axes)
     add_legend(figure, axes)
     return [save(figure, folder / "pipeline_scaling.svg")]
 
@@ -309,15 +323,15 @@ def slots_axis(axis, values):
 
 def plot_jct_slots(points, folder):
     groups = by([p for p in points if p["experiment"] == "slots"], "home")
-    figure, axes = panels(len(groups), share=False)
+    figure, axes = panels(len(groups))
     for axis, ((home,), rows) in zip(axes, groups.items()):
-        for number, ((policy,), own) in enumerate(by(rows, "policy").items()):
-            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own], number, policy)
+        for (policy,), own in by(rows, "policy").items():
+            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own], policy)
         slots_axis(axis, [p["slots"] for p in rows])
-        axis.set_ylim(bottom=0)
         axis.set_title({"workers": "fallback at the workers",
                         "dedicated": "fallback on a host of its own"}[home])
-        axis.set_ylabel("average completion time [ms]")
+    from_zero(axes)
+    axes[0].set_ylabel("average completion time [ms]")
     add_legend(figure, axes)
     return save(figure, folder / "jct_slots.svg")
 
@@ -327,19 +341,19 @@ def plot_jct_timeline(points, folder):
     groups = by(rows, "slots")
     if not groups:
         return None
-    figure, axes = panels(len(groups), share=False)
+    figure, axes = panels(len(groups))
     for axis, ((slots,), own) in zip(axes, groups.items()):
-        for number, p in enumerate(own):
-            color, line, _ = LINES[number % len(LINES)]
+        for p in own:
+            color, line, _, _ = style_of(p["policy"])
             times, used, _ = zip(*p["slot_timeline"])
             mean = [sum(used[max(0, i - 4):i + 5]) / len(used[max(0, i - 4):i + 5])
                     for i in range(len(used))]
             axis.plot([time * 1e3 for time in times], mean, color=color, linestyle=line,
                       linewidth=1, label=p["policy"])
-        axis.set_ylim(0, slots)
-        axis.set_title(f"{slots} slots")
+        axis.set_title(f"of {slots} slots")
         axis.set_xlabel("time [ms]")
-        axis.set_ylabel("slots in use")
+    from_zero(axes)
+    axes[0].set_ylabel("slots in use")
     add_legend(figure, axes)
     return save(figure, folder / "jct_slots_used.svg")
 
@@ -358,20 +372,19 @@ def plot_straggler_sim(content, folder):
                 and p["pattern"] in ("rotating", "none")]
     slots = content["workload"]["slots"]
     period = 1000
-    figure, axes = panels(2, share=False)
-    for number, (kind, label) in enumerate(STRAGGLER_HELP.items()):
+    figure, axes = plt.subplots(1, 2, sharey=True, figsize=(PANEL_WIDTH * 2, PANEL_HEIGHT))
+    for kind, label in STRAGGLER_HELP.items():
         own = [p for p in rotating if p["help"] == kind and p["slots"] == slots]
         draw(axes[0], [(1 if p["pattern"] == "none" else p["factor"], p["iteration_s"] * 1e3)
-                       for p in own if p["period_us"] == period], number, label)
+                       for p in own if p["period_us"] == period], label)
         draw(axes[1], [(p["period_us"] / 1e3, p["iteration_s"] * 1e3) for p in own
-                       if p["pattern"] == "rotating" and p["factor"] == 4], number, label)
+                       if p["pattern"] == "rotating" and p["factor"] == 4], label)
     axes[0].set_xlabel("how many times slower one worker is")
     axes[1].set_xlabel("period of one worker [ms], 4 times slower")
     axes[1].set_xscale("log", base=4)
     axes[1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    for axis in axes:
-        axis.set_ylim(bottom=0)
-        axis.set_ylabel("iteration [ms]")
+    from_zero(axes)
+    axes[0].set_ylabel("iteration [ms]")
     add_legend(figure, axes)
     return [save(figure, folder / "straggler_sim.svg")]
 

@@ -14,6 +14,7 @@ import sys
 import time
 
 from bench_allreduce import output_of
+from outputs import result_file
 
 RUN_DEADLINE_S = 300
 
@@ -81,7 +82,7 @@ def parse_arguments(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--build", default="build")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=result_file)
     return parser.parse_args()
 
 

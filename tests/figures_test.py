@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""The figures of the documents as they are: no empty panel, and colours that mean what
+scripts/plot_style.py says, in all of them alike.
+
+    figures_test.py
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from plot_style import COLOURS, STYLES  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+REFERENCE_LINE = "#666666"
+
+
+def groups(element, name):
+    """The groups directly below that are called so by matplotlib."""
+    return [child for child in element.iter(f"{SVG}g")
+            if re.fullmatch(rf"{name}_\d+", child.get("id", ""))]
+
+
+def children(element, name):
+    return [child for child in element if re.fullmatch(rf"{name}_\d+", child.get("id", ""))]
+
+
+def stroke_of(line):
+    """Colour of a line, or of its marker where it has one point."""
+    for element in line.iter():
+        found = re.search(r"stroke: (#\w{6})", element.get("style", ""))
+        if found:
+            return found[1]
+    return None
+
+
+def points_of(line):
+    return sum(len(re.findall(r"[ML] ", path.get("d", ""))) for path in line.findall(f"{SVG}path"))
+
+
+def legend_entries(legend):
+    """(label, colour) of each."""
+    lines, labels = [], []
+    for element in legend.iter(f"{SVG}g"):
+        name = element.get("id", "")
+        if name.startswith("line2d_"):
+            lines.append(stroke_of(element))
+        elif name.startswith("text_"):
+            labels.append("".join(element.itertext()).strip())
+    return list(zip(labels, lines))
+
+
+class Figures(unittest.TestCase):
+    def setUp(self):
+        self.figures = sorted((ROOT / "docs/figures").glob("*.svg"))
+
+    def trees(self):
+        for path in self.figures:
+            with self.subTest(path.name):
+                yield xml.etree.ElementTree.parse(path).getroot()
+
+    def test_there_are_figures(self):
+        self.assertGreaterEqual(len(self.figures), 8)
+
+    def test_every_panel_shows_something(self):
+        for root in self.trees():
+            panels = groups(root, "axes")
+            self.assertTrue(panels)
+            for panel in panels:
+                most = max(map(points_of, children(panel, "line2d")), default=0)
+                self.assertGreaterEqual(most, 2, panel.get("id"))
+
+    def test_colours_are_those_of_the_table(self):
+        for root in self.trees():
+            for panel in groups(root, "axes"):
+                for line in children(panel, "line2d"):
+                    self.assertIn(stroke_of(line), COLOURS | {REFERENCE_LINE})
+
+    def test_a_colour_means_what_the_table_says(self):
+        for root in self.trees():
+            legends = groups(root, "legend")
+            self.assertEqual(len(legends), 1)
+            entries = legend_entries(legends[0])
+            self.assertTrue(entries)
+            for label, colour in entries:
+                self.assertIn(label, STYLES)
+                self.assertEqual(colour, STYLES[label][0], label)
+            looks = {STYLES[label] for label, _ in entries}
+            self.assertEqual(len(looks), len(entries), "series that look alike")
+
+
+if __name__ == "__main__":
+    unittest.main()
