@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
 #include "ina/ina.hpp"
 
 namespace ina::contention {
@@ -152,12 +153,12 @@ int main(int argc, char** argv) {
   app.add_option("--job", options.job)->required();
   app.add_option("--rank", options.rank)->required();
   app.add_option("--ranks", options.ranks, "workers of the job")->required();
-  app.add_option("--layers", options.layers)->check(CLI::Range(1, 1000));
+  app.add_option("--layers", options.layers)->check(ina::command_line::between(1, 1000));
   app.add_option("--layer-bytes", options.layer_bytes)->required();
   app.add_option("--iterations", options.iterations);
   app.add_option("--compute-us", options.compute_us, "sleep before each iteration's sums");
   app.add_flag("!--no-hints", options.hints, "say nothing about the job's progress");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   try {
     return ina::contention::run(options);
   } catch (const std::exception& error) {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
 #include "ina/ina.hpp"
 
 namespace ina::fused {
@@ -183,14 +184,15 @@ int main(int argc, char** argv) {
   app.add_option("--url", options.url, "the switch")->required();
   app.add_option("--rank", options.rank)->required();
   app.add_option("--ranks", options.ranks)->required();
-  app.add_option("--tensors", options.tensors)->check(CLI::Range(1, 100'000));
+  app.add_option("--tensors", options.tensors)->check(ina::command_line::between(1, 100'000));
   app.add_option("--least-bytes", options.least_bytes, "of a tensor")
-      ->check(CLI::Range(4, 1 << 30));
-  app.add_option("--most-bytes", options.most_bytes)->check(CLI::Range(4, 1 << 30));
-  app.add_option("--rounds", options.rounds, "timed")->check(CLI::Range(1, 1'000'000));
+      ->check(ina::command_line::between(4, 1 << 30));
+  app.add_option("--most-bytes", options.most_bytes)->check(ina::command_line::between(4, 1 << 30));
+  app.add_option("--rounds", options.rounds, "timed")
+      ->check(ina::command_line::between(1, 1'000'000));
   app.add_option("--coalesce-bytes", options.coalesce_bytes);
   app.add_option("--idle", options.idle)->check(CLI::IsMember({"auto", "spin", "yield"}));
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   try {
     if (options.most_bytes < options.least_bytes)
       throw std::runtime_error("--most-bytes is less than --least-bytes");

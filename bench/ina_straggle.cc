@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bench/straggle/slowness.h"
+#include "common/command_line.h"
 #include "ina/ina.hpp"
 
 namespace ina::straggle {
@@ -168,26 +169,26 @@ int main(int argc, char** argv) {
   app.add_option("--rank", options.rank)->required();
   app.add_option("--ranks", options.ranks)->required();
   app.add_option("--bytes", options.bytes, "of a gradient")
-      ->check(CLI::Range(4, 1 << 30))
+      ->check(ina::command_line::between(4, 1 << 30))
       ->capture_default_str();
   app.add_option("--bucket-bytes", options.bucket_bytes, "summed together")
-      ->check(CLI::Range(4, 1 << 30))
+      ->check(ina::command_line::between(4, 1 << 30))
       ->capture_default_str();
   app.add_option("--staging-bytes", options.staging_bytes,
                  "made and not sent yet; at least two buckets, or the worker waits for itself")
       ->capture_default_str();
   app.add_option("--rate", options.rate, "at which a worker makes them, in MiB/s")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(ina::command_line::between(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--iterations", options.iterations)
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(ina::command_line::between(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--straggle", options.straggle,
-                 "who is slow: none, permanent:SEVERITY or link:SEVERITY (rank 0), "
+                 "who is slow: none, permanent:SEVERITY or link:SEVERITY (rank 0),\n"
                  "rotating:SEVERITY:PERIOD or random:SEVERITY:PERIOD, e.g. rotating:4:250ms")
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of random");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   try {
     return ina::straggle::run(options);
   } catch (const std::exception& error) {

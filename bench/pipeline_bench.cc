@@ -345,7 +345,7 @@ int main(int argc, char** argv) {
   ina::bench::add_rows(options);
   ina::bench::add_scaling(options);
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -10,10 +10,11 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 
+#include "common/command_line.h"
+#include "common/output_file.h"
 #include "demo/launcher.h"
 
 namespace ina::demo {
@@ -44,11 +45,13 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "Ends with status 0 only if all workers hold bitwise equal weights and recognise\n"
       "97 % of the held-out images."};
   app.add_option("--workers", options.launch.workers, "worker processes")
-      ->check(CLI::Range(1, 64))
+      ->check(command_line::between(1, 64))
       ->capture_default_str();
-  app.add_option("--epochs", hyper.epochs)->check(CLI::Range(1, 10000))->capture_default_str();
+  app.add_option("--epochs", hyper.epochs)
+      ->check(command_line::between(1, 10000))
+      ->capture_default_str();
   app.add_option("--batch", hyper.batch, "images of a mini-batch, all workers together")
-      ->check(CLI::Range(1, 1437))
+      ->check(command_line::between(1, 1437))
       ->capture_default_str();
   app.add_option("--seed", hyper.seed, "of split, initial weights and order of the images")
       ->capture_default_str();
@@ -56,12 +59,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--config", options.launch.config, "its configuration")->capture_default_str();
   app.add_option("--data", options.data, "images and labels")->capture_default_str();
   app.add_option("--json", options.json, "also write the results to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  }
-  return std::nullopt;
+  return command_line::parse(app, argc, argv);
 }
 
 /// The same training in this process, without a switch.
@@ -109,13 +107,12 @@ double allreduce_GBps(const LaunchResult& result) {
   return slowest;
 }
 
-void write_json(const Outcome& outcome, const std::string& path) {
-  std::ofstream file(path);
-  file << to_json(outcome).dump(2) << '\n';
-  if (!file.flush()) throw std::runtime_error("cannot write " + path);
-}
-
 int run(const Options& options) {
+  auto output = OutputFile::open(options.json);
+  if (!output) {
+    fmt::print(stderr, "ina-demo: {}\n", output.error().text);
+    return command_line::kExitUsage;
+  }
   const auto start = std::chrono::steady_clock::now();
   const TerminationSignals signals;
   const Hyper& hyper = options.launch.hyper;
@@ -141,7 +138,9 @@ int run(const Options& options) {
   outcome.train_s = result.train_s;
   outcome.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   print_outcome(outcome);
-  if (!options.json.empty()) write_json(outcome, options.json);
+  std::fflush(stdout);
+  if (const auto written = output->write(to_json(outcome).dump(2) + "\n"); !written)
+    throw std::runtime_error(written.error().text);
   if (!outcome.weights_equal) fmt::print(stderr, "ina-demo: the workers' weights differ\n");
   if (outcome.heldout_accuracy() < kRequiredAccuracy)
     fmt::print(stderr, "ina-demo: the held-out accuracy is below {:.0f} %\n",

@@ -10,9 +10,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <map>
 
 #include "client/src/url.h"
+#include "common/command_line.h"
 #include "control/client.h"
 #include "io/ethdev/eal.h"
 #include "memif/server.h"
@@ -89,31 +89,29 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--workers", config.interfaces,
                  "Memif interfaces, numbered from 0 (id= of a worker); each serves one worker")
-      ->check(CLI::Range(1, 32))
+      ->check(command_line::between(1, 32))
       ->capture_default_str();
   app.add_option("--mtu", config.mtu, "Largest IPv4 packet: 100 bytes more than the switch's slots")
-      ->check(CLI::Range(576, 16000))
+      ->check(command_line::between(576, 16000))
       ->capture_default_str();
   app.add_option("--ip", ip, "Address of the interfaces; any that no worker has")
       ->capture_default_str();
-  app.add_option(
-         "--mode", mode,
-         "Permissions of both sockets, e.g. 0660: who may write to them joins in the name of "
-         "this program's user. Without it: this user and root")
+  app.add_option("--mode", mode,
+                 "Permissions of both sockets, e.g. 0660: who may write to them joins in\n"
+                 "the name of this program's user. Without it: this user and root")
       ->check([](const std::string& text) {
         const bool octal = !text.empty() && text.size() <= 4 &&
                            text.find_first_not_of("01234567") == std::string::npos;
-        return octal ? "" : "an octal number such as 0660 is expected";
+        return octal ? "" : "'" + text + "' is not an octal number such as 0660";
       });
-  const std::map<std::string, IdleMode> modes = {{"auto", IdleMode::kAuto},
-                                                 {"spin", IdleMode::kSpin},
-                                                 {"yield", IdleMode::kYield},
-                                                 {"backoff", IdleMode::kBackoff},
-                                                 {"interrupt", IdleMode::kInterrupt}};
-  app.add_option("--idle", config.idle, "What to do without packets")
-      ->transform(CLI::CheckedTransformer(modes))
-      ->default_str("auto");
-  CLI11_PARSE(app, argc, argv);
+  command_line::add_choice(app, "--idle", config.idle,
+                           {{"auto", IdleMode::kAuto},
+                            {"spin", IdleMode::kSpin},
+                            {"yield", IdleMode::kYield},
+                            {"backoff", IdleMode::kBackoff},
+                            {"interrupt", IdleMode::kInterrupt}},
+                           "What to do without packets");
+  if (const auto status = command_line::parse(app, argc, argv)) return *status;
   if (!mode.empty()) config.mode = static_cast<mode_t>(std::stoul(mode, nullptr, 8));
 
   auto logger = spdlog::stderr_color_mt("memif");
@@ -123,7 +121,7 @@ int run(int argc, char** argv) {
   const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
   if (!problem.empty()) {
     spdlog::critical("{}", problem);
-    return EXIT_FAILURE;
+    return command_line::kExitUsage;
   }
   config.ip = *address;
   if (const auto served = serve(config); !served) {

@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 
+#include "common/command_line.h"
 #include "control/client.h"
 #include "control/tokens.h"
 #include "psd/server.h"
@@ -33,15 +33,14 @@ int main(int argc, char** argv) {
   app.add_option("--socket", config.socket, "The switch's control socket")
       ->envname("INA_SOCKET")
       ->capture_default_str();
-  const std::map<std::string, ina::IdleMode> modes = {{"auto", ina::IdleMode::kAuto},
-                                                      {"spin", ina::IdleMode::kSpin},
-                                                      {"yield", ina::IdleMode::kYield},
-                                                      {"backoff", ina::IdleMode::kBackoff},
-                                                      {"interrupt", ina::IdleMode::kInterrupt}};
-  app.add_option("--idle", config.idle, "What a job's thread does without packets")
-      ->transform(CLI::CheckedTransformer(modes))
-      ->default_str("auto");
-  CLI11_PARSE(app, argc, argv);
+  ina::command_line::add_choice(app, "--idle", config.idle,
+                                {{"auto", ina::IdleMode::kAuto},
+                                 {"spin", ina::IdleMode::kSpin},
+                                 {"yield", ina::IdleMode::kYield},
+                                 {"backoff", ina::IdleMode::kBackoff},
+                                 {"interrupt", ina::IdleMode::kInterrupt}},
+                                "What a job's thread does without packets");
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
 
   auto logger = spdlog::stderr_color_mt("psd");
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/command_line.h"
+#include "common/output_file.h"
 #include "sim/cluster.h"
 #include "sim_commit.h"
 
@@ -157,15 +159,21 @@ void show_progress(size_t done, size_t jobs, Nanos now) {
              done == jobs ? "\n" : "");
 }
 
-bool write(const std::string& path, const std::string& text) {
-  std::FILE* const file = path == "-" ? stdout : std::fopen(path.c_str(), "w");
-  if (!file) {
-    fmt::print(stderr, "ina-sim: cannot write {}\n", path);
-    return false;
-  }
-  fmt::print(file, "{}\n", text);
-  if (file != stdout) std::fclose(file);
-  return true;
+/// Exit status 2 where a result that came cannot be kept.
+int fail_to_write(const Error& error) {
+  fmt::print(stderr, "ina-sim: {}\n", error.text);
+  return command_line::kExitUsage;
+}
+
+CLI::Validator known_model() {
+  return CLI::Validator(
+      [](const std::string& name) {
+        const std::vector<std::string> names = model_names();
+        return std::ranges::find(names, name) != names.end()
+                   ? std::string()
+                   : fmt::format("'{}' is none of {}", name, fmt::join(names, ", "));
+      },
+      "");
 }
 
 std::string to_csv(const nlohmann::json& json) {
@@ -178,9 +186,6 @@ std::string to_csv(const nlohmann::json& json) {
   return text;
 }
 
-template <class T>
-using Names = std::map<std::string, T>;
-
 int run(int argc, char** argv) {
   CLI::App app{"Trains on a simulated cluster (ns-3) with the product's own switch and client."};
   ClusterSpec spec;
@@ -192,18 +197,17 @@ int run(int argc, char** argv) {
   double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file;
-  const auto among = [](const auto& names) {
-    return CLI::CheckedTransformer(names, CLI::ignore_case);
-  };
   app.add_option("--seed", spec.seed, "decides arrivals, jitter and losses");
-  app.add_option("--policy", spec.policy.kind, "static, fcfs or esa")
-      ->transform(among(Names<scheduler::PolicyKind>{{"static", scheduler::PolicyKind::kStatic},
-                                                     {"fcfs", scheduler::PolicyKind::kFcfs},
-                                                     {"esa", scheduler::PolicyKind::kEsa}}));
-  app.add_option("--decay", spec.policy.decay, "esa: preemption, time or none")
-      ->transform(among(Names<scheduler::Decay>{{"preemption", scheduler::Decay::kPreemption},
-                                                {"time", scheduler::Decay::kTime},
-                                                {"none", scheduler::Decay::kNone}}));
+  command_line::add_choice(app, "--policy", spec.policy.kind,
+                           {{"static", scheduler::PolicyKind::kStatic},
+                            {"fcfs", scheduler::PolicyKind::kFcfs},
+                            {"esa", scheduler::PolicyKind::kEsa}},
+                           "who gets the slots");
+  command_line::add_choice(app, "--decay", spec.policy.decay,
+                           {{"preemption", scheduler::Decay::kPreemption},
+                            {"time", scheduler::Decay::kTime},
+                            {"none", scheduler::Decay::kNone}},
+                           "esa: what lowers the priority of a slot");
   app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
   app.add_flag("--two-choice", spec.policy.two_choice, "two slots to choose from");
   app.add_flag("--no-residual", no_residual, "esa: late contributions wait for a time-out");
@@ -211,15 +215,17 @@ int run(int argc, char** argv) {
   app.add_flag("--aggregator-window", spec.aggregator_window, "A2TP's second window");
   app.add_option("--slots", spec.slots, "of the array");
   app.add_option("--static-pools", spec.static_pools, "static: jobs that fit (0: all)");
-  app.add_option("--home", spec.home, "of the fallback: workers, dedicated or spill")
-      ->transform(among(Names<Home>{
-          {"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}));
-  app.add_option("--help-straggler", spec.help, "off, leader or fallback")
-      ->transform(among(Names<Help>{
-          {"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}}));
+  command_line::add_choice(
+      app, "--home", spec.home,
+      {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}},
+      "of the fallback");
+  command_line::add_choice(
+      app, "--help-straggler", spec.help,
+      {{"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}},
+      "what is done about slow workers");
   app.add_option("--patience-us", patience_us,
                  "help: who has held others up for so long is late (the daemon's default)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(command_line::at_least(0.0));
   app.add_option("--park-after", spec.park_after, "help: fragments behind (0: half of in-switch)");
   app.add_option("--park-missing", spec.park_missing,
                  "help leader: workers missing at most (0: a quarter)");
@@ -227,51 +233,54 @@ int run(int argc, char** argv) {
   app.add_option("--in-switch", spec.in_switch, "fragments in the switch at once (0: W)");
   app.add_option("--fragment-bytes", spec.fragment_bytes, "payload of a frame");
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
-  app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(CLI::PositiveNumber);
-  app.add_option("--delay-us", delay_us, "of a link, one way")->check(CLI::NonNegativeNumber);
+  app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(command_line::positive());
+  app.add_option("--delay-us", delay_us, "of a link, one way")->check(command_line::at_least(0.0));
   app.add_option("--racks", spec.fabric.racks, "1, or 2: half of each job's workers in the second");
-  app.add_option("--uplink-gbps", uplink_gbps, "of the second rack")->check(CLI::PositiveNumber);
+  app.add_option("--uplink-gbps", uplink_gbps, "of the second rack")
+      ->check(command_line::positive());
   app.add_option("--queue-bytes", spec.fabric.link.queue_bytes, "of a port");
   app.add_option("--ecn-bytes", spec.fabric.link.ecn_bytes, "marks from here on; 0: never");
   app.add_option("--loss", spec.fabric.link.loss, "probability per frame and link")
-      ->check(CLI::Range(0.0, 0.99));
-  app.add_option("--rto-ms", rto_ms, "smallest time-out")->check(CLI::PositiveNumber);
-  app.add_option("--jobs", trace.jobs, "how many arrive")->check(CLI::PositiveNumber);
+      ->check(command_line::between(0.0, 0.99));
+  app.add_option("--rto-ms", rto_ms, "smallest time-out")->check(command_line::positive());
+  app.add_option("--jobs", trace.jobs, "how many arrive")->check(command_line::positive());
   app.add_option("--workers", trace.workers, "of each job");
   app.add_option("--iterations", trace.iterations, "of each job");
   app.add_option("--most-iterations", trace.most_iterations,
                  "a job has between --iterations and so many, as the seed decides");
   app.add_option("--arrival-ms", trace.arrival_ms, "mean time between arrivals (Poisson)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--models", trace.models, "in turn: resnet50, vgg16, bert, gnmt, dlrm")
-      ->delimiter(',');
+      ->check(command_line::at_least(0.0));
+  app.add_option("--models", trace.models,
+                 "in turn, with commas: resnet50, vgg16, bert, gnmt, dlrm")
+      ->delimiter(',')
+      ->check(known_model());
   app.add_option("--scale", trace.scale, "divides sizes and computing times of the models")
-      ->check(CLI::PositiveNumber);
+      ->check(command_line::positive());
   app.add_option("--plain-mb", trace.plain_mb, "instead: all-reduces of so many MB, nothing else");
   app.add_option("--jitter", spec.jitter, "of computing times, standard deviation as a part")
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--straggler", spec.straggler.pattern,
-                 "none, permanent, rotating, shares, random or link")
-      ->transform(among(Names<Pattern>{{"none", Pattern::kNone},
-                                       {"permanent", Pattern::kPermanent},
-                                       {"rotating", Pattern::kRotating},
-                                       {"shares", Pattern::kShares},
-                                       {"random", Pattern::kRandom},
-                                       {"link", Pattern::kLink}}));
+      ->check(command_line::between(0.0, 1.0));
+  command_line::add_choice(app, "--straggler", spec.straggler.pattern,
+                           {{"none", Pattern::kNone},
+                            {"permanent", Pattern::kPermanent},
+                            {"rotating", Pattern::kRotating},
+                            {"shares", Pattern::kShares},
+                            {"random", Pattern::kRandom},
+                            {"link", Pattern::kLink}},
+                           "who is slow, and when");
   app.add_option("--factor", spec.straggler.factor, "how many times slower a straggler is");
   app.add_option("--period-us", period_us, "rotating: of one rank; random: the mean stop");
   app.add_option("--stopped", spec.straggler.stopped, "random: part of the time")
-      ->check(CLI::Range(0.001, 0.9));
+      ->check(command_line::between(0.001, 0.9));
   app.add_option("--share-fragments", spec.straggler.share_fragments, "shares: of one rank")
-      ->check(CLI::PositiveNumber);
+      ->check(command_line::positive());
   app.add_option("--sample-us", sample_us, "look at the slots so often; 0: never")
-      ->check(CLI::NonNegativeNumber);
+      ->check(command_line::at_least(0.0));
   app.add_flag("--devices", devices, "links are ns-3's own devices: slower, and no different");
-  app.add_option("--limit-s", limit_s, "of virtual time")->check(CLI::PositiveNumber);
+  app.add_option("--limit-s", limit_s, "of virtual time")->check(command_line::positive());
   app.add_option("--json", json_file, "write the result here ('-': standard output)");
   app.add_option("--csv", csv_file, "write the jobs here ('-': standard output)");
   app.add_flag("--quiet", quiet, "print nothing but violations");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = command_line::parse(app, argc, argv)) return *status;
 
   const auto nanos = [](double value, double unit) { return std::llround(value * unit); };
   spec.policy.residual = !no_residual;
@@ -287,6 +296,11 @@ int run(int argc, char** argv) {
   spec.sample_ns = nanos(sample_us, 1e3);
   spec.limit_ns = nanos(limit_s, 1e9);
   spec.jobs = make_trace(trace, spec.seed);
+  // Now, and not when hours of work have no place to go.
+  auto json_output = OutputFile::open(json_file);
+  if (!json_output) return fail_to_write(json_output.error());
+  auto csv_output = OutputFile::open(csv_file);
+  if (!csv_output) return fail_to_write(csv_output.error());
 
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = run_cluster(spec, !quiet && isatty(2) ? show_progress : nullptr);
@@ -296,8 +310,10 @@ int run(int argc, char** argv) {
   if (!quiet && json_file != "-" && csv_file != "-") print(json);
   for (const std::string& violation : outcome.violations)
     fmt::print(stderr, "ina-sim: {}\n", violation);
-  if (!json_file.empty() && !write(json_file, json.dump(1))) return 2;
-  if (!csv_file.empty() && !write(csv_file, to_csv(json))) return 2;
+  std::fflush(stdout);
+  if (auto done = json_output->write(json.dump(1) + "\n"); !done)
+    return fail_to_write(done.error());
+  if (auto done = csv_output->write(to_csv(json) + "\n"); !done) return fail_to_write(done.error());
   return outcome.violations.empty() ? 0 : 1;
 }
 

@@ -18,6 +18,7 @@
 #ifdef INA_HAVE_ADMIN
 #include "admin/server.h"
 #endif
+#include "common/command_line.h"
 #include "config/config.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
@@ -27,7 +28,7 @@
 namespace ina::switchd {
 namespace {
 
-constexpr int kExitConfig = 2;  // also what `--check` returns for a bad file
+constexpr int kExitConfig = command_line::kExitUsage;  // also what `--check` returns for a bad file
 constexpr int kExitStart = 1;
 
 using DaemonLane = Lane<io::EthdevPort>;
@@ -359,7 +360,7 @@ int run(int argc, char** argv) {
   app.add_flag("--check", check, "only check the configuration: exit 0 or 2");
   app.add_flag("--print-config", sample, "print a commented configuration with all defaults");
   app.add_flag("--print-manual", manual, "print the manual page of the configuration (roff)");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = command_line::parse(app, argc, argv)) return *status;
   if (sample || manual) {
     fmt::print("{}", sample ? config::sample_config() : config::manual_page());
     return 0;

@@ -31,6 +31,7 @@
 #include "bench/peers/backend.h"
 #include "bench/peers/start_line.h"
 #include "bench/perf/pattern.h"
+#include "common/command_line.h"
 
 namespace ina::peers {
 
@@ -286,7 +287,7 @@ int main(int argc, char** argv) {
   app.add_option("--rank", options.place.rank);
   app.add_option("--ranks", options.place.ranks);
   app.add_flag("--bind", options.bind);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   try {
     return ina::peers::run(options);
   } catch (const std::exception& error) {

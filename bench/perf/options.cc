@@ -10,6 +10,7 @@
 
 #include "bench/perf/gather.h"
 #include "bench/perf/pattern.h"
+#include "common/command_line.h"
 
 namespace ina::perf {
 namespace {
@@ -117,11 +118,10 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   bool quick = false;
   app.add_option("--ranks", options.ranks,
                  "fork this many ranks; without it, rank and world size come from the launcher")
-      ->check(CLI::Range(1, kMaxRanks));
-  app.add_option(
-      "--url", options.url,
-      "the switch, e.g. shm:/run/ina/switch.sock; {rank} stands for the rank's number, as "
-      "memif ports need; default: INA_URL");
+      ->check(command_line::between(1, kMaxRanks));
+  app.add_option("--url", options.url,
+                 "the switch, e.g. shm:/run/ina/switch.sock; {rank} stands for\n"
+                 "the rank's number, as memif ports need; default: INA_URL");
   app.add_option("--job", options.job, "name of the job");
   auto* sizes_option =
       app.add_option("--sizes", sizes,
@@ -140,13 +140,13 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.add_option("--switch-pid", options.switch_pid,
                  "the switch's process on this machine: measure its CPU time too");
   app.add_option("--warmup", options.warmup, "operations before the clock runs, for each row")
-      ->check(CLI::Range(0, 1'000'000))
+      ->check(command_line::between(0, 1'000'000))
       ->capture_default_str();
   app.add_option("--iterations", options.iterations, "operations timed; default: by time")
-      ->check(CLI::Range(1, static_cast<int>(kMaxSamples)));
+      ->check(command_line::between(1, static_cast<int>(kMaxSamples)));
   auto* seconds_option = app.add_option("--seconds-per-size", options.seconds_per_size,
                                         "time for each row without --iterations")
-                             ->check(CLI::Range(0.001, 3600.0))
+                             ->check(command_line::between(0.001, 3600.0))
                              ->capture_default_str();
   app.add_flag("!--no-check", options.check, "do not verify every element of the results");
   app.add_option("--numeric", numeric, "how sums of floats are made; default: INA_NUMERIC")
@@ -154,6 +154,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.add_option("--timeout", timeout, "of each operation")->capture_default_str();
   app.add_option("--json", options.json_file, "write the rows to this file too");
   app.add_flag("--quick", quick, "4:1MiB:8 and 0.1 seconds a row, unless given");
+  command_line::check_numbers(app);
   try {
     app.parse(argc, argv);
     if (quick && sizes_option->empty()) sizes = "4:1MiB:8";
@@ -170,7 +171,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
     if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
       throw CLI::ValidationError(options.json_file + " cannot be written");
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return command_line::end(app, error, argc > 0 ? argv[0] : "");
   }
   options.in_place = in_place || both;
   options.out_of_place = !in_place || both;

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "commit.h"
+#include "common/command_line.h"
+#include "common/output_file.h"
 #include "tests/sim/world.h"
 #include "wire/rules.h"
 
@@ -37,8 +39,10 @@ int run(int argc, char** argv) {
   auto* one = app.add_option("--seed", seed, "replay this seed");
   app.add_option("--from", from, "first seed");
   app.add_option("--count", count, "number of seeds");
-  app.add_option("--policy", restrictions.policy, "static, fcfs or esa only");
-  app.add_option("--home", restrictions.home, "workers, dedicated or spill only");
+  app.add_option("--policy", restrictions.policy, "this policy only")
+      ->check(CLI::IsMember({"static", "fcfs", "esa"}));
+  app.add_option("--home", restrictions.home, "this home of the fallback only")
+      ->check(CLI::IsMember({"workers", "dedicated", "spill"}));
   app.add_option("--loss", restrictions.loss, "only loss, at this rate, and no other fault");
   app.add_option("--without", without, "switch this rule off and stop at the first violation");
   app.add_option("--profile", restrictions.profile,
@@ -49,7 +53,12 @@ int run(int argc, char** argv) {
   app.add_flag("--small", restrictions.small, "two jobs of four workers, W 8, 64 slots");
   app.add_flag("--quiet", quiet, "print violations only");
   app.add_flag("--progress", progress, "print how far it is, now and then");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = command_line::parse(app, argc, argv)) return *status;
+  auto output = OutputFile::open(json_file);
+  if (!output) {
+    fmt::print(stderr, "ina-faultsim: {}\n", output.error().text);
+    return command_line::kExitUsage;
+  }
   restrictions.residual = sign(with_residual->count() != 0, residual);
   if (*one) {
     from = seed;
@@ -177,13 +186,11 @@ int run(int argc, char** argv) {
                                {"restarts", c.restarts},
                                {"zombies", c.zombies},
                                {"virtual_s", c.finished_s}});
-    std::FILE* file = json_file == "-" ? stdout : std::fopen(json_file.c_str(), "w");
-    if (!file) {
-      fmt::print(stderr, "cannot write {}\n", json_file);
-      return 2;
+    std::fflush(stdout);
+    if (const auto written = output->write(json.dump(1) + "\n"); !written) {
+      fmt::print(stderr, "ina-faultsim: {}\n", written.error().text);
+      return command_line::kExitUsage;
     }
-    fmt::print(file, "{}\n", json.dump(1));
-    if (file != stdout) std::fclose(file);
   }
   return violations == 0 ? 0 : 1;
 }
