@@ -1,5 +1,8 @@
 #include "client/src/settings.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <initializer_list>
@@ -69,6 +72,45 @@ Result<bool> is_reproducible(const std::string& text) {
   return fail(INA_ERR_INVALID, "INA_NUMERIC='" + text + "' is none of native, reproducible");
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+/// torchrun's, or nothing. Without --rdzv-id its run id is "none", in every run: then the name is
+/// made of what this run's workers share and another one's do not, the address of rank 0's port.
+std::optional<std::string> torchrun_job(const Environment& environment) {
+  const auto run = first_of(environment, {"TORCHELASTIC_RUN_ID"});
+  if (!run) return std::nullopt;
+  if (run->value != "none") return run->value;
+  const auto address = first_of(environment, {"MASTER_ADDR"});
+  const auto port = first_of(environment, {"MASTER_PORT"});
+  if (!address || !port) return std::nullopt;
+  const auto here = first_of(environment, {"LOCAL_WORLD_SIZE"});
+  const auto all = first_of(environment, {"WORLD_SIZE"});
+  // Agents on several hosts count their restarts apart.
+  if (!here || !all || here->value != all->value)
+    return "torchrun-" + address->value + ":" + port->value;
+  // On one host the address may be 127.0.0.1, as on every other one.
+  const auto restarts = first_of(environment, {"TORCHELASTIC_RESTART_COUNT"});
+  return "torchrun-" + host_name() + ":" + port->value + "." + (restarts ? restarts->value : "0");
+}
+
+/// A step of Slurm's is a run of its own.
+std::optional<std::string> slurm_job(const Environment& environment) {
+  const auto job = first_of(environment, {"SLURM_JOB_ID"});
+  if (!job) return std::nullopt;
+  const auto step = first_of(environment, {"SLURM_STEP_ID"});
+  return step ? job->value + "." + step->value : job->value;
+}
+
+std::string job_name(const Environment& environment) {
+  if (const auto own = first_of(environment, {"INA_JOB"})) return own->value;
+  if (auto name = torchrun_job(environment)) return *name;
+  if (const auto pmix = first_of(environment, {"PMIX_NAMESPACE"})) return pmix->value;
+  return slurm_job(environment).value_or("default");
+}
+
 }  // namespace
 
 Result<Settings> resolve(const ina_config* config, const Environment& environment) {
@@ -89,17 +131,16 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
 
   const auto url = first_of(environment, {"INA_URL"});
   settings.url = c.url ? c.url : url ? url->value : "shm:/run/ina/switch.sock";
-  const auto job =
-      first_of(environment, {"INA_JOB", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"});
-  settings.job = c.job ? c.job : job ? job->value : "default";
+  settings.job = c.job ? c.job : job_name(environment);
 
   const auto world =
       field("world_size", c.world_size, c.world_size != -1, 1, kMaxWorkers, environment,
-            {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}, std::nullopt);
+            {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"},
+            std::nullopt);
   if (!world) return tl::unexpected(world.error());
   const auto rank =
       field("rank", c.rank, c.rank != -1, 0, *world - 1, environment,
-            {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}, std::nullopt);
+            {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}, std::nullopt);
   if (!rank) return tl::unexpected(rank.error());
   const auto timeout_us = field("timeout_us", c.timeout_us, c.timeout_us != 0, 1, int64_t{1} << 50,
                                 environment, {"INA_TIMEOUT_US"}, 30'000'000);

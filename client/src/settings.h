@@ -30,8 +30,8 @@ struct Settings {
 /// Returns the value of an environment variable or nullptr.
 using Environment = std::function<const char*(const char*)>;
 
-/// Fields that `config` leaves open come from the environment: INA_*, then torchrun's, Open MPI's
-/// and Slurm's variables. `config` may be nullptr. Errors name the field or the variable.
+/// Fields that `config` leaves open come from the environment: INA_*, then torchrun's, Open MPI's,
+/// MPICH's and Slurm's variables. `config` may be nullptr. Errors name the field or the variable.
 Result<Settings> resolve(const ina_config* config, const Environment& environment);
 
 }  // namespace ina::client

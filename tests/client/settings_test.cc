@@ -23,6 +23,7 @@ TEST(Settings, LaunchersArePickedUp) {
   for (const auto& [rank, world] :
        std::map<std::string, std::string>{{"RANK", "WORLD_SIZE"},
                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                          {"PMI_RANK", "PMI_SIZE"},
                                           {"SLURM_PROCID", "SLURM_NTASKS"},
                                           {"INA_RANK", "INA_WORLD_SIZE"}}) {
     const auto settings = resolve_with({{rank, "3"}, {world, "8"}});
@@ -39,6 +40,66 @@ TEST(Settings, OwnVariablesWinOverLaunchersAndFieldsOverBoth) {
   ina_config_init(&config);
   config.rank = 0;
   EXPECT_EQ(resolve_with(variables, &config)->rank, 0u);
+}
+
+/// What `torchrun` without --rdzv-id gives its workers.
+Variables torchrun(const std::string& rank, const std::string& port) {
+  return {{"RANK", rank},
+          {"WORLD_SIZE", "2"},
+          {"LOCAL_RANK", rank},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"GROUP_RANK", "0"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", port},
+          {"TORCHELASTIC_RESTART_COUNT", "0"},
+          {"TORCHELASTIC_RUN_ID", "none"}};
+}
+
+TEST(Settings, RunsOfTorchrunWithoutAnIdAreJobsOfTheirOwn) {
+  const auto settings = resolve_with(torchrun("1", "29500"));
+  ASSERT_TRUE(settings) << settings.error().text;
+  EXPECT_EQ(settings->rank, 1u);
+  EXPECT_EQ(settings->world_size, 2u);
+  EXPECT_EQ(settings->job, resolve_with(torchrun("0", "29500"))->job) << "ranks of one run";
+  EXPECT_NE(settings->job, resolve_with(torchrun("1", "29501"))->job) << "another run";
+  EXPECT_THAT(settings->job, testing::Not(HasSubstr("127.0.0.1"))) << "every host's address";
+  Variables again = torchrun("1", "29500");
+  again["TORCHELASTIC_RESTART_COUNT"] = "1";
+  EXPECT_NE(settings->job, resolve_with(again)->job) << "the workers of a restart";
+  Variables named = torchrun("1", "29500");
+  named["TORCHELASTIC_RUN_ID"] = "mnist";
+  EXPECT_EQ(resolve_with(named)->job, "mnist");
+  named["INA_JOB"] = "mine";
+  EXPECT_EQ(resolve_with(named)->job, "mine");
+}
+
+TEST(Settings, AgentsOfTorchrunOnSeveralHostsAgreeAboutTheJob) {
+  Variables first = torchrun("0", "29500"), second = torchrun("1", "29500");
+  for (Variables* host : {&first, &second}) {
+    (*host)["LOCAL_WORLD_SIZE"] = "1";
+    (*host)["MASTER_ADDR"] = "node1";
+  }
+  second["TORCHELASTIC_RESTART_COUNT"] = "3";  // each agent has its own count
+  EXPECT_EQ(resolve_with(first)->job, "torchrun-node1:29500");
+  EXPECT_EQ(resolve_with(second)->job, "torchrun-node1:29500");
+}
+
+TEST(Settings, TheInnermostLauncherOfAnAllocationCounts) {
+  Variables slurm = {{"SLURM_PROCID", "0"},
+                     {"SLURM_NTASKS", "1"},
+                     {"SLURM_JOB_ID", "4711"},
+                     {"SLURM_STEP_ID", "2"}};
+  EXPECT_EQ(resolve_with(slurm)->job, "4711.2") << "srun";
+  Variables mpich = slurm;  // mpirun.mpich starts its proxies by srun
+  mpich.insert({{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"PMI_FD", "8"}, {"MPI_LOCALNRANKS", "8"}});
+  EXPECT_EQ(resolve_with(mpich)->rank, 3u);
+  EXPECT_EQ(resolve_with(mpich)->world_size, 8u);
+  Variables openmpi = slurm;
+  openmpi.insert({{"OMPI_COMM_WORLD_RANK", "5"},
+                  {"OMPI_COMM_WORLD_SIZE", "8"},
+                  {"PMIX_NAMESPACE", "prterun-node1-1234@1"}});
+  EXPECT_EQ(resolve_with(openmpi)->rank, 5u);
+  EXPECT_EQ(resolve_with(openmpi)->job, "prterun-node1-1234@1");
 }
 
 TEST(Settings, Defaults) {
