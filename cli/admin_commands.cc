@@ -9,12 +9,12 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/shell_text.h"
 #include "cli/status_format.h"
-#include "control/client.h"
+#include "common/command_line.h"
 #include "control/tls_files.h"
 #include "ina_admin.grpc.pb.h"
 
@@ -25,45 +25,37 @@ namespace {
 namespace v1 = admin::v1;
 using Seconds = std::chrono::seconds;
 
-/// What all commands take.
+/// Of some commands.
 struct Options {
-  std::string address;
-  control::TlsFiles tls;
-  bool json = false;
-  uint64_t timeout_s = 10;
-  // Of some.
+  Common common;
   std::string job;
   std::string reason;
   uint32_t rank = 0;
   v1::CreateJobRequest wanted;
   uint64_t ttl_s = 3600;
   uint64_t wait_s = 0;
-};
 
-int complain(const std::string& text) {
-  fmt::print(stderr, "inactl: {}\n", text);
-  return EXIT_FAILURE;
-}
+  uint64_t timeout_s() const { return common.timeout_s.value_or(10); }
+};
 
 bool is_unix(const std::string& address) {
   return address.starts_with("unix:");
 }
 
-/// As gRPC wants it.
-std::string target_of(const Options& options) {
-  if (options.address.starts_with('/')) return "unix:" + options.address;
-  if (!options.address.empty()) return options.address;
-  const char* socket = ::getenv("INA_SOCKET");
-  return "unix:" + std::string(socket && *socket ? socket : control::kDefaultSocket) + ".admin";
-}
+struct Failure {
+  Exit status;
+  std::string text;
+};
 
 /// A call that failed, as a person needs it told.
-std::string text_of(const grpc::Status& status, const std::string& target) {
+Failure failure_of(const grpc::Status& status, const std::string& target) {
   const std::string& said = status.error_message();
   const auto has = [&](const char* part) { return said.find(part) != std::string::npos; };
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && said == "Deadline Exceeded")
-    return "the switch at " + target + " did not answer in time (--timeout)";
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return said;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    return {kTimedOut, said == "Deadline Exceeded"
+                           ? "the switch at " + target + " did not answer in time (--timeout)"
+                           : said};
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return {kRefused, said};
   std::string hint;
   const bool hung_up = has("Socket closed") || has("Connection reset") || has("andshake");
   if (has("ertificate verify failed") || has("Peer name"))
@@ -78,24 +70,27 @@ std::string text_of(const grpc::Status& status, const std::string& target) {
     hint = is_unix(target) ? "; is ina-switchd running, and is this its admin.socket?"
                            : "; is ina-switchd running, and is this its admin.listen?";
   else
-    return said;  // the switch itself says so
-  return "no answer from the switch at " + target + ": " + said + hint;
+    return {kRefused, said};  // the switch itself says so
+  return {kNoSwitch, "no answer from the switch at " + target + ": " + said + hint};
 }
 
 /// A connection to a switch, for one command.
 class Client {
  public:
   static Result<Client> open(const Options& options) {
-    Client client(options);
+    auto target = admin_target(options.common);
+    if (!target) return tl::unexpected(target.error());
+    Client client(options, std::move(*target));
     std::shared_ptr<grpc::ChannelCredentials> credentials;
     if (is_unix(client.target_)) {
       credentials = grpc::InsecureChannelCredentials();
     } else {
-      if (options.tls.ca.empty() || options.tls.certificate.empty() || options.tls.key.empty())
+      const control::TlsFiles& files = options.common.tls;
+      if (files.ca.empty() || files.certificate.empty() || files.key.empty())
         return fail(INA_ERR_INVALID,
                     "over TCP both ends show a certificate: give --ca, --cert and "
                     "--key (or INA_TLS_CA, INA_TLS_CERT and INA_TLS_KEY)");
-      auto pem = control::read_tls_files(options.tls, {"--cert", "--key", "--ca", false});
+      auto pem = control::read_tls_files(files, {"--cert", "--key", "--ca", false});
       if (!pem) return tl::unexpected(pem.error());
       credentials = grpc::SslCredentials({pem->ca, pem->key, pem->certificate});
     }
@@ -106,29 +101,33 @@ class Client {
     return client;
   }
 
-  /// Makes one call. False: it failed, and the user was told.
+  /// Makes one call. What is not kDone the user was told.
   template <class Method, class Request, class Response>
-  bool call(Method method, const Request& request, Response& response) {
+  Exit call(Method method, const Request& request, Response& response) {
     grpc::ClientContext context;
     set_deadline(context, timeout_s_);
-    return succeeded(((*stub_).*method)(&context, request, &response));
+    return told(((*stub_).*method)(&context, request, &response));
   }
 
   static void set_deadline(grpc::ClientContext& context, uint64_t seconds) {
     context.set_deadline(std::chrono::system_clock::now() + Seconds(seconds));
   }
-  bool succeeded(const grpc::Status& status) const {
-    if (!status.ok()) complain(text_of(status, target_));
-    return status.ok();
+  Exit told(const grpc::Status& status) const {
+    if (status.ok()) return kDone;
+    const Failure failure = failure_of(status, target_);
+    complain(common_, failure.status, failure.text);
+    return failure.status;
   }
+  bool is_local() const { return is_unix(target_); }
   v1::Administration::Stub& stub() { return *stub_; }
 
  private:
-  explicit Client(const Options& options)
-      : target_(target_of(options)), timeout_s_(options.timeout_s) {}
+  Client(const Options& options, std::string target)
+      : target_(std::move(target)), timeout_s_(options.timeout_s()), common_(options.common) {}
 
   std::string target_;
   uint64_t timeout_s_;
+  Common common_;
   std::unique_ptr<v1::Administration::Stub> stub_;
 };
 
@@ -142,16 +141,13 @@ std::string json_of(const google::protobuf::Message& message) {
   return text;
 }
 
-/// For a shell: 'it'\''s'.
-std::string quoted(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\'')
-      out += "'\\''";
-    else
-      out += c;
-  }
-  return fmt::format("'{}'", out);
+/// What is done: a line for a person, or an object for a program.
+int say(const Options& options, const std::string& line, const nlohmann::json& object) {
+  using Json = nlohmann::json;
+  fmt::print("{}\n", options.common.json
+                         ? object.dump(-1, ' ', false, Json::error_handler_t::replace)
+                         : printable(line));
+  return kDone;
 }
 
 std::string duration_text(uint64_t seconds) {
@@ -161,35 +157,46 @@ std::string duration_text(uint64_t seconds) {
   return fmt::format("{} s", seconds);
 }
 
+/// Hexadecimal digits, as tickets are: needs no quotes.
+bool is_plain(const std::string& ticket) {
+  return !ticket.empty() && ticket.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+}
+
 // ---- the commands
 
 int create(const Options& options, Client& client) {
   v1::CreateJobRequest request = options.wanted;
   if (request.tenant().empty()) {
-    if (!is_unix(target_of(options)))
-      return complain(
-          "whose job is it? Give --tenant: the tenant of a token or certificate, or "
-          "uid:NUMBER");
+    if (!client.is_local())
+      return complain(options.common, kUsage,
+                      "whose job is it? Give --tenant: the tenant of a token or certificate, or "
+                      "uid:NUMBER");
     request.set_tenant(fmt::format("uid:{}", ::getuid()));
   }
   request.mutable_ttl()->set_seconds(static_cast<int64_t>(options.ttl_s));
   v1::CreateJobResponse made;
-  if (!client.call(&v1::Administration::Stub::CreateJob, request, made)) return EXIT_FAILURE;
-  if (options.json) {
+  if (const Exit failed = client.call(&v1::Administration::Stub::CreateJob, request, made))
+    return failed;
+  if (options.common.json) {
     fmt::print("{}\n", json_of(made));
-    return EXIT_SUCCESS;
+    return kDone;
   }
   const std::string slots =
       made.slots_floor() == made.slots_ceiling()
           ? fmt::format("{} slots", made.slots_floor())
           : fmt::format("{}..{} slots", made.slots_floor(), made.slots_ceiling());
-  fmt::print("# job {} (id {}) of tenant {}: {} workers, {}, a window of {} fragments, {}\n",
-             quoted(request.name()), made.job_id(), request.tenant(), request.workers(), slots,
-             made.window(), format_bytes(made.memory_bytes()));
-  fmt::print("# waits {} for its workers, which need:\n", duration_text(options.ttl_s));
-  fmt::print("export INA_JOB={} INA_WORLD_SIZE={} INA_TICKET={}\n", quoted(request.name()),
-             request.workers(), made.ticket());
-  return EXIT_SUCCESS;
+  // A shell evaluates all of it.
+  fmt::print("{}",
+             shell_comment(fmt::format(
+                 "job '{}' (id {}) of tenant {}: {} workers, {}, a window of {} fragments, {}",
+                 request.name(), made.job_id(), request.tenant(), request.workers(), slots,
+                 made.window(), format_bytes(made.memory_bytes()))));
+  fmt::print("{}", shell_comment(fmt::format("waits {} for its workers, which need:",
+                                             duration_text(options.ttl_s))));
+  fmt::print("export INA_JOB={} INA_WORLD_SIZE={} INA_TICKET={}\n", shell_word(request.name()),
+             request.workers(),
+             is_plain(made.ticket()) ? made.ticket() : shell_word(made.ticket()));
+  return kDone;
 }
 
 int abort(const Options& options, Client& client) {
@@ -197,8 +204,10 @@ int abort(const Options& options, Client& client) {
   request.set_name(options.job);
   request.set_reason(options.reason);
   v1::AbortJobResponse response;
-  return client.call(&v1::Administration::Stub::AbortJob, request, response) ? EXIT_SUCCESS
-                                                                             : EXIT_FAILURE;
+  if (const Exit failed = client.call(&v1::Administration::Stub::AbortJob, request, response))
+    return failed;
+  return say(options, fmt::format("job '{}' is ended", options.job),
+             {{"job", options.job}, {"aborted", true}});
 }
 
 int kick(const Options& options, Client& client) {
@@ -207,8 +216,10 @@ int kick(const Options& options, Client& client) {
   request.set_rank(options.rank);
   request.set_reason(options.reason);
   v1::KickWorkerResponse response;
-  return client.call(&v1::Administration::Stub::KickWorker, request, response) ? EXIT_SUCCESS
-                                                                               : EXIT_FAILURE;
+  if (const Exit failed = client.call(&v1::Administration::Stub::KickWorker, request, response))
+    return failed;
+  return say(options, fmt::format("rank {} of job '{}' is sent away", options.rank, options.job),
+             {{"job", options.job}, {"rank", options.rank}, {"kicked", true}});
 }
 
 void print_progress(const v1::DrainProgress& progress, bool json) {
@@ -230,84 +241,83 @@ int drain(const Options& options, Client& client) {
   v1::DrainRequest request;
   request.mutable_timeout()->set_seconds(static_cast<int64_t>(options.wait_s));
   grpc::ClientContext context;
-  Client::set_deadline(context, options.wait_s + options.timeout_s);
+  Client::set_deadline(context, options.wait_s + options.timeout_s());
   const auto reader = client.stub().Drain(&context, request);
   v1::DrainProgress progress, told;
   // The last says how it ended, even if that is nothing new.
   while (reader->Read(&progress)) {
-    if (json_of(progress) != json_of(told)) print_progress(progress, options.json);
+    if (json_of(progress) != json_of(told)) print_progress(progress, options.common.json);
     told = progress;
   }
-  if (!client.succeeded(reader->Finish())) return EXIT_FAILURE;
-  if (progress.drained() || options.wait_s == 0) return EXIT_SUCCESS;
-  if (!progress.draining()) return complain("somebody has undrained the switch meanwhile");
-  return complain(
-      fmt::format("not drained after {}; wait again, or end the jobs (inactl abort). "
-                  "The switch takes no new ones until `inactl undrain`",
-                  duration_text(options.wait_s)));
+  if (const Exit failed = client.told(reader->Finish())) return failed;
+  if (progress.drained() || options.wait_s == 0) return kDone;
+  if (!progress.draining())
+    return complain(options.common, kRefused, "somebody has undrained the switch meanwhile");
+  return complain(options.common, kTimedOut,
+                  fmt::format("not drained after {}; wait again, or end the jobs (inactl abort). "
+                              "The switch takes no new ones until `inactl undrain`",
+                              duration_text(options.wait_s)));
 }
 
-int undrain(const Options&, Client& client) {
+int undrain(const Options& options, Client& client) {
   v1::UndrainResponse response;
-  return client.call(&v1::Administration::Stub::Undrain, v1::UndrainRequest(), response)
-             ? EXIT_SUCCESS
-             : EXIT_FAILURE;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Undrain, v1::UndrainRequest(), response))
+    return failed;
+  return say(options, "new jobs are let in again", {{"draining", false}});
 }
 
 int tenants(const Options& options, Client& client) {
   v1::StatusResponse response;
-  if (!client.call(&v1::Administration::Stub::Status, v1::StatusRequest(), response))
-    return EXIT_FAILURE;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Status, v1::StatusRequest(), response))
+    return failed;
   const auto status = nlohmann::json::parse(response.json(), nullptr, false);
-  if (!status.is_object()) return complain("the switch sent a status that is no JSON");
-  fmt::print("{}", options.json ? status.value("tenants", nlohmann::json::array()).dump(2) + "\n"
-                                : format_tenants(status));
-  return EXIT_SUCCESS;
+  if (!status.is_object())
+    return complain(options.common, kRefused, "the switch sent a status that is no JSON");
+  fmt::print("{}", options.common.json
+                       ? status.value("tenants", nlohmann::json::array()).dump(2) + "\n"
+                       : format_tenants(status));
+  return kDone;
 }
 
 int reload(const Options& options, Client& client) {
   v1::ReloadTokensResponse response;
-  if (!client.call(&v1::Administration::Stub::ReloadTokens, v1::ReloadTokensRequest(), response))
-    return EXIT_FAILURE;
-  fmt::print("{}\n",
-             options.json ? json_of(response) : fmt::format("{} tokens", response.tokens()));
-  return EXIT_SUCCESS;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::ReloadTokens, v1::ReloadTokensRequest(), response))
+    return failed;
+  return say(options, fmt::format("{} tokens", response.tokens()), {{"tokens", response.tokens()}});
 }
 
-/// "90 s", "10m", "2h".
-CLI::AsNumberWithUnit duration() {
-  return CLI::AsNumberWithUnit(std::map<std::string, uint64_t>{
-      {"s", 1}, {"min", 60}, {"m", 60}, {"h", 3600}, {"d", 86'400}});
+/// Requests carry UTF-8 alone.
+CLI::Validator utf8() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        try {
+          (void)nlohmann::json(text).dump();
+          return std::string();
+        } catch (const nlohmann::json::exception&) {
+          return "'" + text + "' is not UTF-8";
+        }
+      },
+      "");
 }
 
 }  // namespace
 
-void add_admin_commands(CLI::App& app, std::function<int()>& chosen) {
-  // What fails is told in text_of().
+void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
+  // What fails is told by failure_of(), or checked before it is sent.
   gpr_set_log_function([](gpr_log_func_args*) {});
   const auto options = std::make_shared<Options>();
   using Run = int (*)(const Options&, Client&);
   const auto add = [&](const char* name, const char* help, Run run) {
     CLI::App* command = app.add_subcommand(name, help);
-    command
-        ->add_option("--admin", options->address,
-                     "The switch: unix:PATH, its admin.socket, or HOST:PORT, its admin.listen")
-        ->envname("INA_ADMIN")
-        ->default_str("the control socket's path (INA_SOCKET) and \".admin\"");
-    command->add_option("--ca", options->tls.ca, "HOST:PORT: who signed the switch's certificate")
-        ->envname("INA_TLS_CA");
-    command->add_option("--cert", options->tls.certificate, "HOST:PORT: your own certificate")
-        ->envname("INA_TLS_CERT");
-    command->add_option("--key", options->tls.key, "HOST:PORT: its private key")
-        ->envname("INA_TLS_KEY");
-    command->add_option("--timeout", options->timeout_s, "How long to wait for an answer")
-        ->transform(duration())
-        ->default_str("10 s");
-    command->add_flag("-j,--json", options->json, "JSON, for programs");
-    command->callback([&chosen, options, run] {
-      chosen = [options, run] {
+    command->callback([&chosen, &common, options, run] {
+      chosen = [&common, options, run] {
+        options->common = common;
         auto client = Client::open(*options);
-        return client ? run(*options, *client) : complain(client.error().text);
+        return client ? run(*options, *client)
+                      : complain(common, exit_of(client.error().status), client.error().text);
       };
     });
     return command;
@@ -322,12 +332,14 @@ void add_admin_commands(CLI::App& app, std::function<int()>& chosen) {
       add("create", "Reserves a job, and prints the ticket that its workers need", create);
   made->add_option_function<std::string>(
           "name", [wanted](const std::string& name) { wanted->set_name(name); }, "Its name")
-      ->required();
+      ->required()
+      ->check(utf8());
   made->add_option_function<uint32_t>("--workers", set(&Wanted::set_workers), "How many, 1..64")
       ->required();
   made->add_option_function<std::string>(
-      "--tenant", [wanted](const std::string& tenant) { wanted->set_tenant(tenant); },
-      "Whose it is: the tenant of a token or certificate, or uid:NUMBER [you]");
+          "--tenant", [wanted](const std::string& tenant) { wanted->set_tenant(tenant); },
+          "Whose it is: the tenant of a token or certificate, or uid:NUMBER [you]")
+      ->check(utf8());
   made->add_option_function<uint32_t>("--slots-floor", set(&Wanted::set_slots_floor),
                                       "Slots that it must have");
   made->add_option_function<uint32_t>("--slots-ceiling", set(&Wanted::set_slots_ceiling),
@@ -336,19 +348,21 @@ void add_admin_commands(CLI::App& app, std::function<int()>& chosen) {
                                       "Highest priority of its fragments, 1..255");
   made->add_option_function<uint64_t>("--window", set(&Wanted::set_window_bytes),
                                       "How far its workers may run ahead, in bytes, or e.g. 4MiB")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(command_line::size())
+      ->type_name("SIZE");
   made->add_option("--ttl", options->ttl_s, "How long it waits for its workers, e.g. 30m")
-      ->transform(duration())
+      ->transform(command_line::duration())
+      ->type_name("TIME")
       ->default_str("1 h");
 
   CLI::App* ended = add("abort", "Ends a job for all its workers", abort);
-  ended->add_option("job", options->job, "Its name")->required();
-  ended->add_option("--reason", options->reason, "What its workers are told");
+  ended->add_option("job", options->job, "Its name")->required()->check(utf8());
+  ended->add_option("--reason", options->reason, "What its workers are told")->check(utf8());
 
   CLI::App* kicked = add("kick", "Sends a worker away; a job that has begun ends with it", kick);
-  kicked->add_option("job", options->job, "The job's name")->required();
+  kicked->add_option("job", options->job, "The job's name")->required()->check(utf8());
   kicked->add_option("rank", options->rank, "The worker's rank")->required();
-  kicked->add_option("--reason", options->reason, "What the workers are told");
+  kicked->add_option("--reason", options->reason, "What the workers are told")->check(utf8());
 
   CLI::App* drained =
       add("drain", "Lets no new jobs in, and waits until those there are have ended", drain);
@@ -356,7 +370,8 @@ void add_admin_commands(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--wait", options->wait_s,
                    "How long, e.g. 10m; the exit status is 0 if none is left then. 0: say which "
                    "jobs there are, and do not wait")
-      ->transform(duration())
+      ->transform(command_line::duration())
+      ->type_name("TIME")
       ->default_str("0 s");
   add("undrain", "Lets new jobs in again", undrain);
   add("tenants", "What tenants have, of what they may have", tenants);

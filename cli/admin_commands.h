@@ -5,10 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "cli/common.h"
+
 namespace ina::cli {
 
 /// Adds the commands. The one that the user gives sets `chosen` to what it does, which returns the
-/// program's exit status.
-void add_admin_commands(CLI::App& app, std::function<int()>& chosen);
+/// program's exit status; it reads `common` then.
+void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen);
 
 }  // namespace ina::cli

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/shell_text.h"
 #include "cli/status_format.h"
 #include "control/socket.h"
 #include "tests/support/temp_dir.h"
@@ -181,10 +182,33 @@ TEST(FormatStatus, ForeignOrBrokenStatusIsNoCrash) {
 
 TEST(FormatStatus, NamesCannotDriveTheTerminal) {
   Json status = sample();
-  status["jobs"][0]["name"] = "a\x1b[2J\nb";
+  status["jobs"][0]["name"] =
+      "a\x1b[2J\nb\xc2\x9b"
+      "c\xc3\xa9";
   const std::string text = format_status(status);
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(text, HasSubstr("job a?[2J?b: "));
+  EXPECT_THAT(text, HasSubstr("job a?[2J?b?c\xc3\xa9: "));
+}
+
+std::string shell_output(const std::string& script) {
+  FILE* pipe = ::popen(script.c_str(), "r");
+  if (!pipe) throw std::runtime_error("popen failed");
+  std::string output;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) output.push_back(static_cast<char>(c));
+  ::pclose(pipe);
+  return output;
+}
+
+TEST(ShellText, IsOneWordOrOneCommentWhateverItHolds) {
+  std::string all;
+  for (int c = 1; c < 256; ++c) all.push_back(static_cast<char>(c));
+  for (const std::string& text :
+       {all, std::string("it's"), std::string("'"), std::string("a\nb\n"), std::string("$(false)"),
+        std::string("\\'\\"), std::string("-n"), std::string()}) {
+    EXPECT_EQ(shell_output("x=" + shell_word(text) + "; printf '%s|' \"$x\""), text + "|");
+    EXPECT_EQ(shell_output(shell_comment(text) + "echo seen"), "seen\n") << text;
+  }
+  EXPECT_EQ(shell_comment("a\necho b\r\x1b[2J"), "# a?echo b??[2J\n");
 }
 
 struct Outcome {
@@ -232,7 +256,7 @@ class Inactl : public ::testing::Test {
 
 TEST_F(Inactl, WithoutSwitchNamesTheSocketAndFails) {
   const Outcome outcome = run_inactl("status --socket " + socket());
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, 3);
   EXPECT_THAT(outcome.output, HasSubstr(socket()));
 }
 
@@ -240,13 +264,18 @@ TEST_F(Inactl, TakesTheSocketFromTheEnvironment) {
   ::setenv("INA_SOCKET", socket().c_str(), 1);
   const Outcome outcome = run_inactl("status");
   ::unsetenv("INA_SOCKET");
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, 3);
   EXPECT_THAT(outcome.output, HasSubstr(socket()));
 }
 
 TEST_F(Inactl, UnknownArgumentsFail) {
-  EXPECT_NE(run_inactl("status --frobnicate").status, 0);
-  EXPECT_NE(run_inactl("").status, 0);
+  EXPECT_EQ(run_inactl("status --frobnicate").status, 2);
+  EXPECT_EQ(run_inactl("").status, 2);
+  EXPECT_EQ(run_inactl("status --timeout soon").status, 2);
+}
+
+TEST_F(Inactl, HelpHasTheExitStatuses) {
+  EXPECT_THAT(run_inactl("--help").output, HasSubstr("3 no switch was reached; 4 not within"));
 }
 
 TEST_F(Inactl, PrintsTablesOrTheJsonAsSent) {

@@ -5,8 +5,9 @@
 namespace ina::control {
 
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token,
-                          const TlsClient& tls) {
-  auto connection = Connection::open(path, timeout_ns, tls);
+                          const TlsClient& tls, Nanos connect_timeout_ns) {
+  auto connection =
+      Connection::open(path, connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns, tls);
   if (!connection) return tl::unexpected(connection.error());
   Json query = {{"type", "status"}};
   if (is_remote(path) && !token.empty()) query["token"] = token;

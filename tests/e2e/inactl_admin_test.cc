@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "control/client.h"
@@ -70,10 +72,10 @@ class InactlAdminTest : public testing::Test {
     EXPECT_EQ(outcome.status, 0) << arguments << ": " << outcome.output;
     return outcome.output;
   }
-  /// What a failing one did.
-  std::string complaint(const std::string& arguments) const {
+  /// What a failing one did. 1: the switch refused it (docs/administration.md has the others).
+  std::string complaint(const std::string& arguments, int status = 1) const {
     const Outcome outcome = inactl(arguments);
-    EXPECT_EQ(outcome.status, 1) << arguments << ": " << outcome.output;
+    EXPECT_EQ(outcome.status, status) << arguments << ": " << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr("inactl: "));
     return outcome.output;
   }
@@ -132,15 +134,16 @@ TEST_F(InactlAdminTest, DrainWaitsForTheLastJobAndAbortEndsIt) {
   ran("create a --workers 1");
   ran("create b --workers 1");
   EXPECT_EQ(ran("drain"), "2 jobs are left: a, b\n");
-  EXPECT_THAT(complaint("drain --wait 1s"), HasSubstr("not drained after 1 s"));
+  EXPECT_THAT(complaint("drain --wait 1s", 4), HasSubstr("not drained after 1 s"));
   EXPECT_THAT(complaint("create c --workers 1"), HasSubstr("the switch is drained"));
   Process drain({"/bin/sh", "-c", "INA_SOCKET=" + socket() + " " + INACTL + " drain --wait 30s"});
-  ran("abort a --reason maintenance");
+  EXPECT_EQ(ran("abort a --reason maintenance"), "job 'a' is ended\n");
   EXPECT_THAT(complaint("abort a"), HasSubstr("there is no job 'a'"));
-  ran("abort b");
+  EXPECT_EQ(Json::parse(ran("abort b --json")), (Json{{"job", "b"}, {"aborted", true}}));
   EXPECT_THAT(drain.output(), testing::EndsWith("drained: no job is left, and none is let in\n"));
   EXPECT_EQ(drain.wait(), 0);
-  ran("undrain");
+  EXPECT_EQ(ran("undrain"), "new jobs are let in again\n");
+  EXPECT_EQ(Json::parse(ran("-j undrain")), (Json{{"draining", false}}));
   ran("create c --workers 1");
   EXPECT_THAT(complaint("kick c 0"), HasSubstr("job 'c' has no rank 0 at present"));
 }
@@ -173,29 +176,99 @@ TEST_F(InactlAdminTest, OverTcpByMutualTls) {
   EXPECT_THAT(ran("create far --workers 2 --tenant vision" + by(authority.file(), operator_files)),
               HasSubstr("INA_TICKET="));
   EXPECT_THAT(log(), HasSubstr("by=\"certificate operator at ipv4:127.0.0.1:"));
-  EXPECT_THAT(complaint("create near --workers 2" + by(authority.file(), operator_files)),
+  EXPECT_THAT(complaint("create near --workers 2" + by(authority.file(), operator_files), 2),
               HasSubstr("Give --tenant"));
-  EXPECT_THAT(complaint("tenants --admin " + address), HasSubstr("give --ca, --cert and --key"));
-  EXPECT_THAT(complaint("tenants" + by(stranger.file(), operator_files)),
+  EXPECT_THAT(complaint("tenants --admin " + address, 2), HasSubstr("give --ca, --cert and --key"));
+  EXPECT_THAT(complaint("tenants" + by(stranger.file(), operator_files), 3),
               HasSubstr("is it signed by --ca"));
-  EXPECT_THAT(complaint("tenants" + by(authority.file(), stranger.issue("operator"))),
+  EXPECT_THAT(complaint("tenants" + by(authority.file(), stranger.issue("operator")), 3),
               HasSubstr("is --cert signed by the switch's admin.client_ca?"));
-  EXPECT_THAT(complaint("tenants" + by("/no/such/file", operator_files)),
+  EXPECT_THAT(complaint("tenants" + by("/no/such/file", operator_files), 2),
               HasSubstr("cannot open /no/such/file (--ca)"));
 }
 
 TEST_F(InactlAdminTest, WithoutASwitchItSaysWhereItLooked) {
-  EXPECT_THAT(complaint("undrain"),
+  EXPECT_THAT(complaint("undrain", 3),
               HasSubstr("no answer from the switch at unix:" + socket() + ".admin"));
-  EXPECT_THAT(complaint("undrain"), HasSubstr("is this its admin.socket?"));
-  EXPECT_THAT(complaint("undrain --admin /no/where"), HasSubstr("unix:/no/where"));
-  EXPECT_NE(inactl("create --workers 2").status, 0);
-  EXPECT_NE(inactl("create a --workers 2 --ttl soon").status, 0);
+  EXPECT_THAT(complaint("undrain", 3), HasSubstr("is this its admin.socket?"));
+  EXPECT_THAT(complaint("undrain --admin /no/where", 3), HasSubstr("unix:/no/where"));
+  EXPECT_THAT(complaint("undrain --socket tls:switch1:7583", 2), HasSubstr("give --admin"));
+  EXPECT_THAT(complaint("create --workers 2", 2), HasSubstr("name is required"));
+  EXPECT_THAT(complaint("create a --workers 2 --ttl soon", 2),
+              HasSubstr("'soon' is not a time such as 90s, 10m, 2h or 1d"));
+}
+
+TEST_F(InactlAdminTest, EveryCommandTakesTheSocketOnEitherSideOfItsName) {
+  start();
+  const std::string option = " --socket " + socket();
+  const auto run = [](const std::string& arguments) {
+    Process process({"/bin/sh", "-c",
+                     std::string("INA_SOCKET=/no/where.sock INA_ADMIN=/no/where.admin ") + INACTL +
+                         " " + arguments + " 2>&1"});
+    Outcome outcome;
+    outcome.output = process.output();
+    outcome.status = process.wait();
+    return outcome;
+  };
+  for (const char* command : {"create a --workers 1", "kick a 0", "abort a", "drain", "undrain",
+                              "tenants", "reload", "status"}) {
+    const int status = std::string(command) == "kick a 0" ? 1 : 0;  // nobody has joined
+    const Outcome behind = run(command + option);
+    EXPECT_EQ(behind.status, status) << command << ": " << behind.output;
+    if (std::string(command) == "create a --workers 1") ran("abort a");
+    if (std::string(command) == "abort a") ran("create a --workers 1");
+    const Outcome before = run(option + " " + command);
+    EXPECT_EQ(before.status, status) << command << ": " << before.output;
+    EXPECT_NE(before.output, "") << command;
+  }
+}
+
+TEST_F(InactlAdminTest, ForProgramsEveryCommandPrintsOneObjectAlsoWhenItFails) {
+  start();
+  for (const auto& [arguments, status] :
+       std::map<std::string, int>{{"create a --workers 65", 1},
+                                  {"kick a 0", 1},
+                                  {"abort a", 1},
+                                  {"abort", 2},
+                                  {"frobnicate", 2},
+                                  {"create a --workers many", 2},
+                                  {"undrain --admin /no/where", 3},
+                                  {"status --socket /no/where", 3}}) {
+    Process process({"/bin/sh", "-c",
+                     "INA_SOCKET=" + socket() + " " + INACTL + " " + arguments + " --json 2>&1"});
+    const std::string output = process.output();
+    EXPECT_EQ(process.wait(), status) << arguments << ": " << output;
+    const Json object = Json::parse(output, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << arguments << ": " << output;
+    EXPECT_EQ(object["status"], status) << arguments;
+    EXPECT_THAT(object["text"].get<std::string>(), testing::Not(HasSubstr("inactl"))) << arguments;
+    EXPECT_FALSE(object["text"].get<std::string>().empty()) << arguments;
+  }
+}
+
+TEST_F(InactlAdminTest, WhatCreatePrintsIsSafeInAShellWhateverTheNameHolds) {
+  start();
+  const std::string mark = dir_ / "mark";
+  for (const std::string& name :
+       {"a\ntouch " + mark + " #", "$(touch " + mark + ")", "`touch " + mark + "`",
+        "'; touch " + mark + "; '", "\"; touch " + mark + "; \"", std::string("a\r\x1b[2Jb\\"),
+        std::string("-n"), std::string("#")}) {
+    // The shell reads the name from a variable, so that nothing of it is evaluated on the way in.
+    ::setenv("HOSTILE", name.c_str(), 1);
+    Process process({"/bin/sh", "-c",
+                     "eval \"$(" + std::string(INACTL) + " --socket " + socket() +
+                         " create --workers 1 -- \"$HOSTILE\")\" && printf %s \"$INA_JOB\""});
+    const std::string output = process.output();
+    // Refused, as names with control characters may be, or what was asked for.
+    if (process.wait() == 0 && !output.empty()) EXPECT_EQ(output, name);
+    ::unsetenv("HOSTILE");
+    EXPECT_NE(::access(mark.c_str(), F_OK), 0) << name;
+  }
 }
 
 TEST_F(InactlAdminTest, ASwitchWithoutAdministratorsHasNoSocket) {
   start("admin: {enabled: false}\n");
-  EXPECT_THAT(complaint("undrain"), HasSubstr("No such file or directory"));
+  EXPECT_THAT(complaint("undrain", 3), HasSubstr("No such file or directory"));
 }
 
 }  // namespace

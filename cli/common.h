@@ -1,0 +1,52 @@
+// What all commands of inactl have in common: where the switch is, how they speak, and how they
+// end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/result.h"
+#include "control/tls_files.h"
+
+namespace ina::cli {
+
+/// The program's exit status. docs/administration.md has the table.
+enum Exit : int {
+  kDone = 0,
+  kRefused = 1,   ///< the switch said no, or could not do it
+  kUsage = 2,     ///< the command line, or a file that it names, is wrong
+  kNoSwitch = 3,  ///< no switch was reached
+  kTimedOut = 4,  ///< not within the time given
+};
+
+/// The table of exit statuses, for --help.
+inline constexpr const char* kExitHelp =
+    "Exit status: 0 done; 1 the switch refused, or could not do it; 2 the command line, or a file\n"
+    "that it names, is wrong; 3 no switch was reached; 4 not within the time given.\n"
+    "An error is a sentence on standard error; with --json instead an object on standard output,\n"
+    "{\"status\": EXIT STATUS, \"text\": SENTENCE}.";
+
+/// Options that every command takes, before or behind its name. Empty: not given.
+struct Common {
+  std::string socket;
+  std::string admin;
+  control::TlsFiles tls;
+  std::optional<uint64_t> timeout_s;
+  bool json = false;
+};
+
+/// Fills in from the environment what the command line left open. Of --admin, --socket, INA_ADMIN
+/// and INA_SOCKET the first that is given says where the switch is administered.
+void complete(Common& common);
+
+/// Where to administer it, as gRPC names it: "unix:PATH" or HOST:PORT.
+Result<std::string> admin_target(const Common& common);
+
+/// Tells the user, or the program that reads along. Returns `status`.
+int complain(const Common& common, Exit status, const std::string& text);
+
+/// The exit status for an error of libina's kind.
+Exit exit_of(ina_status status);
+
+}  // namespace ina::cli
