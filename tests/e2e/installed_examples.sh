@@ -64,6 +64,11 @@ cp "$source/examples/allreduce.c" "$source/examples/allreduce.cpp" "$source/exam
   g++ -std=c++20 -Wall -Wextra -Werror "$work/group.cpp" $flags -o "$work/group"
 }
 
+# Programs of the installation need nothing of the loader's configuration.
+if [ -x "$build/bench/ina-perf" ]; then
+  "$(only ina-perf)" --help >"$work/out" 2>&1 || fail "installed ina-perf: $(cat "$work/out")"
+fi
+
 library=$(only libina.so.0)
 export LD_LIBRARY_PATH="${library%/*}"
 switchd=$(only ina-switchd)

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Runs the commands of the documents, from their text, in the order in which a reader would.
+
+    commands_test.py --build BUILD [DOCUMENT ...]
+    commands_test.py --self-test
+
+A command is a line of an indented block, or of a fenced one without a language or with "sh". Blocks of
+another language ("text", "yaml") are none. Where lines begin with "$ ", these are the commands, and the
+rest is what they print: it must come again, numbers aside; if it begins with "inactl: " the command fails.
+A block that cannot run here (another machine, a device) has a comment before it,
+
+    <!-- not run: why -->
+
+which is listed. Anything else must end with status 0. A command in the background (&) is ended with its
+document. What lies below /tmp, /run/ina and /etc/ina in the text is in a temporary folder here.
+
+The README is followed in a clone of its own, whose build folder is empty: `ninja` gives it what it asks for
+out of BUILD, and nothing else.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DOCUMENTS = ("README.md", "docs/administration.md", "docs/switch.md", "docs/memif.md",
+             "docs/policies.md")
+NOT_RUN = re.compile(r"<!-- not run: (.+?) -->$")
+COMMAND_LANGUAGES = ("", "sh")
+DOCUMENT_DEADLINE_S = 300
+SKIPPED = 77
+
+# What a document takes for granted. $BUILD, $SCRATCH and $SOURCE are set.
+SWITCH_FOR_ADMINISTRATORS = """\
+cat >$SCRATCH/etc/ina/switchd.yaml <<END
+aggregator: {slots: 4096, slot_bytes: 1024}
+control: {socket: $SCRATCH/run/ina/switch.sock}
+tenants:
+  - {name: vision, jobs_max: 4, workers_max: 64, slots_floor: 1024, slots_ceiling: 2048, memory: 64 MiB}
+END
+export INA_SOCKET=$SCRATCH/run/ina/switch.sock
+ina-switchd --config $SCRATCH/etc/ina/switchd.yaml 2>$SCRATCH/switchd.log &
+inactl status --timeout 30s >$SCRATCH/status
+"""
+SWITCH_WITH_SHM_PORT = """\
+cat >$SCRATCH/etc/ina/switchd.yaml <<END
+control: {socket: $SCRATCH/run/ina/switch.sock}
+END
+c++ -std=c++20 -I $SOURCE/client/include $SCRATCH/sum.cc -L $BUILD/client -lina \\
+  -Wl,-rpath,$BUILD/client -o train
+export INA_RANK=0 INA_WORLD_SIZE=1
+"""
+PROLOGUES = {"docs/administration.md": SWITCH_FOR_ADMINISTRATORS,
+             "docs/memif.md": SWITCH_WITH_SHM_PORT}
+
+
+class TestError(Exception):
+    """Says what is wrong with which document."""
+
+
+class Block:
+    """Lines of a document that belong together. `language`: None where it is indented."""
+
+    def __init__(self, line, language, reason):
+        self.line, self.language, self.reason, self.lines = line, language, reason, []
+
+    def is_command(self):
+        return self.language is None or self.language in COMMAND_LANGUAGES
+
+
+def blocks_of(text):
+    """All blocks of a Markdown text."""
+    blocks, current, before = [], None, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        marker = NOT_RUN.match(before)
+        reason = marker and marker[1]
+        if current is not None and current.language is not None:
+            if line.startswith("```"):
+                current, before = None, "```"
+            else:
+                current.lines.append(line)
+            continue
+        if line.startswith("```"):
+            current = Block(number + 1, line[3:].strip(), reason)
+            blocks.append(current)
+        elif line.startswith("    "):
+            if current is None and before not in ("", "paragraph"):
+                current = Block(number, None, reason)
+                blocks.append(current)
+            if current is not None:
+                current.lines.append(line[4:])
+        elif not line.strip():
+            # A blank line ends a paragraph, and an indented block only if that does not go on.
+            if before == "paragraph":
+                before = "blank"
+        else:
+            current = None
+            before = line if NOT_RUN.match(line) else "paragraph"
+    return blocks
+
+
+class Command:
+    """One logical line, and what it must print (None: anything) and end with."""
+
+    def __init__(self, place, text):
+        self.place, self.text, self.expected = place, text, None
+
+    def fails(self):
+        return bool(self.expected) and self.expected.startswith("inactl: ")
+
+    def in_background(self):
+        return re.sub(r"\s+#.*", "", self.text).rstrip().endswith("&")
+
+
+def commands_of(name, block):
+    """A block's commands; lines that end with a backslash go on."""
+    with_output = any(line.startswith("$ ") for line in block.lines)
+    commands, going_on = [], False
+    for offset, line in enumerate(block.lines):
+        if with_output and not line.startswith("$ ") and not going_on:
+            if commands:
+                commands[-1].expected = (commands[-1].expected or "") + line + "\n"
+            continue
+        line = line.removeprefix("$ ") if with_output else line
+        if going_on:
+            commands[-1].text += "\n" + line
+        elif line.strip():
+            commands.append(Command(f"{name}:{block.line + offset}", line))
+        going_on = line.endswith("\\")
+    return commands
+
+
+def without_numbers(text):
+    """Two outputs of one command on different days are the same then."""
+    text = re.sub(r"\b[0-9a-f]{32}\b|[0-9][0-9,.]*", "N", text)
+    text = re.sub(r"N (B|KiB|MiB|GiB)\b", "N B", text)
+    return " ".join(text.split())
+
+
+class Scratch:
+    """Where the commands run."""
+
+    def __init__(self, folder, build):
+        self.folder, self.build = folder, build
+        for name in ("tmp", "run/ina", "etc/ina", "bin", "ld", "work", "home"):
+            (folder / name).mkdir(parents=True)
+        samples = [block for block in blocks_of((ROOT / "README.md").read_text())
+                   if block.language == "cpp"]
+        (folder / "sum.cc").write_text("\n".join(samples[0].lines) + "\n")
+
+    def literal(self, text):
+        """The text with this machine's places in it."""
+        for place in ("/tmp/", "/run/ina/", "/etc/ina/"):
+            text = text.replace(place, f"{self.folder}{place}")
+        return text.replace("<this repository>", f"{self.folder}/repository")
+
+    def environment(self, with_programs):
+        programs = [self.folder / "bin"]
+        if with_programs:
+            programs += [self.build / place for place in ("switchd", "cli", "memif", "psd")]
+        path = ":".join(map(str, programs)) + ":" + os.environ["PATH"]
+        kept = {key: value for key, value in os.environ.items()
+                if not key.startswith(("INA_", "MESON", "NINJA"))}
+        return kept | {"PATH": path, "HOME": str(self.folder / "home"), "SCRATCH": str(self.folder),
+                       "BUILD": str(self.build), "SOURCE": str(ROOT),
+                       "LD_LIBRARY_PATH": str(self.folder / "ld"), "CCACHE_DISABLE": "1"}
+
+    def make_repository(self):
+        """What a stranger clones: the tree as it is, with one commit."""
+        repository = self.folder / "repository"
+        listed = subprocess.run(
+            ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            capture_output=True, check=True).stdout.split(b"\0")
+        for name in filter(None, (os.fsdecode(name) for name in listed)):
+            if (ROOT / name).is_file():
+                (repository / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, repository / name)
+        git = ["git", "-C", repository, "-c", "user.name=test", "-c", "user.email=test@localhost",
+               "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+        for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+            subprocess.run(git + arguments, check=True)
+
+    def make_tools(self):
+        """Programs that stand for those that would build for long, or change this machine."""
+        for name in ("meson", "ninja", "pkg-config", "ldconfig", "apt-get", "sudo"):
+            real = shutil.which(name) or ""
+            path = self.folder / "bin" / name
+            path.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} "
+                            f"{shlex.quote(str(pathlib.Path(__file__).parent / 'tools.py'))} "
+                            f"{name} {shlex.quote(real)} \"$@\"\n")
+            path.chmod(0o755)
+
+
+def script_of(commands, scratch, prologue):
+    """A shell's script; the output of command N goes to the file N."""
+    lines = [f"cd {scratch.folder}/work", "set -e", prologue, "set +e",
+             "fail() { echo \"FAILED: $1\"; exit 1; }",
+             "wait_for() { for i in $(seq 400); do [ -S \"$1\" ] && return; sleep 0.05; done; "
+             "fail \"$2: no socket $1\"; }"]
+    for number, command in enumerate(commands):
+        text, output = scratch.literal(command.text), f"{scratch.folder}/output.{number}"
+        place = shlex.quote(f"{command.place}: {command.text}")
+        if "sum.cc" in text:
+            lines.append(f"cp {scratch.folder}/sum.cc .")
+        if command.in_background():
+            stripped = re.sub(r"\s+#.*", "", text).rstrip().removesuffix("&")
+            lines.append(f"{{ {stripped}\n}} >{output} 2>&1 &")
+            sockets = re.findall(r"\S+\.sock\b", text)
+            if "ina-switchd" in text and not sockets:
+                sockets = [f"{scratch.folder}/run/ina/switch.sock"]
+            lines += [f"wait_for {socket} {place}" for socket in sockets]
+        else:
+            lines.append(f"{{ {text}\n}} >{output} 2>&1")
+            wanted = "-ne 0" if command.fails() else "-eq 0"
+            lines.append(f"status=$?; [ $status {wanted} ] || fail {place}\" ended with $status\"")
+    return "\n".join(lines) + "\n"
+
+
+def end_group(leader):
+    """All that the document's shell has started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(leader.pid, number)
+        except ProcessLookupError:
+            break
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            leader.poll()
+            try:
+                os.killpg(leader.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.02)
+
+
+def run(commands, scratch, prologue, with_programs):
+    """Runs them in one shell; raises TestError where one does not do what it should."""
+    script = scratch.folder / "script"
+    script.write_text(script_of(commands, scratch, prologue))
+    shell = ["bash", "--norc", str(script)]
+    if os.geteuid() == 0:  # interfaces that commands make are nobody else's
+        shell = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh", *shell]
+    log = scratch.folder / "log"
+    with log.open("w") as file:
+        leader = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=file,
+                                  stderr=subprocess.STDOUT, start_new_session=True,
+                                  env=scratch.environment(with_programs))
+        try:
+            status = leader.wait(DOCUMENT_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            end_group(leader)
+    outputs = [path.read_text(errors="replace") if path.exists() else ""
+               for path in (scratch.folder / f"output.{i}" for i in range(len(commands)))]
+    if status != 0:
+        told = "\n".join(f"-- {command.place}: {command.text}\n{output[-2000:]}"
+                         for command, output in zip(commands, outputs) if output)
+        ended = "no end in time" if status is None else f"status {status}"
+        raise TestError(f"{ended}\n{log.read_text()}{told}")
+    for command, output in zip(commands, outputs):
+        if command.expected and without_numbers(command.expected) not in without_numbers(output):
+            raise TestError(f"{command.place}: {command.text}\nprints\n{output}\nand not\n"
+                            f"{command.expected}")
+
+
+def check(name, text, build):
+    """Runs a document's commands. How many ran, and the blocks that did not, with the reason."""
+    commands, not_run = [], []
+    for block in blocks_of(text):
+        if not block.is_command():
+            continue
+        if block.reason:
+            not_run.append(f"{name}:{block.line}: {block.reason}")
+        else:
+            commands += commands_of(name, block)
+    if commands:
+        with tempfile.TemporaryDirectory(prefix="ina-docs-") as folder:
+            scratch = Scratch(pathlib.Path(folder), build)
+            is_readme = name == "README.md"
+            if is_readme:
+                scratch.make_repository()
+                scratch.make_tools()
+            run(commands, scratch, PROLOGUES.get(name, ""), not is_readme)
+    return len(commands), not_run
+
+
+def self_test():
+    """What must be found, is."""
+    build = pathlib.Path("/nowhere")
+    good = "Text:\n\n    x=1\n    test $x = 1\n\n    echo a \\\n        b >f && test -s f\n\n```text\nfalse\n```\n"
+    assert check("good", good, build) == (3, []), check("good", good, build)
+    marked = "Text:\n\n<!-- not run: no such machine -->\n    false\n\nText.\n\n```sh\ntrue\n```\n"
+    assert check("marked", marked, build) == (1, ["marked:4: no such machine"])
+    assert check("list", "- an item\n    of two lines\n", build) == (0, [])
+    assert check("output", "T:\n\n    $ echo 17 of 4\n    12 of 3\n", build) == (1, [])
+    assert check("failure", "T:\n\n    $ sh -c 'echo inactl: no; exit 1'\n    inactl: no\n", build)[0] == 1
+    for bad in ("T:\n\n    false\n", "T:\n\n```sh\nfalse\n```\n", "T:\n\n    true\n\n    no-such-command\n",
+                "T:\n\n    $ echo drained\n    1 job is left\n",
+                "T:\n\n    $ echo inactl: no\n    inactl: no\n"):
+        try:
+            check("bad", bad, build)
+        except TestError:
+            continue
+        raise AssertionError(f"passed: {bad}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("documents", nargs="*", default=DOCUMENTS)
+    options = parser.parse_args()
+    if options.self_test:
+        self_test()
+        return 0
+    if os.geteuid() != 0:
+        print("skipped: some of the commands need root")
+        return SKIPPED
+    failed = 0
+    for name in options.documents:
+        try:
+            ran, not_run = check(name, (ROOT / name).read_text(), options.build.resolve())
+            print(f"{name}: {ran} commands run")
+            for line in not_run:
+                print(f"  not run: {line}")
+        except TestError as error:
+            failed += 1
+            print(f"{name}: FAILED: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
