@@ -18,6 +18,7 @@ SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
 DEADLINE_S = 60
 HOSTS = 3
 FLOWS = 64
+UDP_PORT = 7584  # of lane 0
 
 RECEIVE = f"""
 import socket
@@ -31,11 +32,22 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
 print("all", flush=True)
 """
 
+# All sockets are open at once, so that no two have the same port.
 SEND = f"""
 import socket, sys
-for _ in range({FLOWS}):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-        udp.sendto(b"hello", (sys.argv[1], 5000))
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range({FLOWS})]
+for udp in sockets:
+    udp.sendto(b"hello", (sys.argv[1], 5000))
+"""
+
+# From one source port to a lane's; more frames than anybody else sends meanwhile.
+PROBES = 16
+PROBE = f"""
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+    udp.bind(("", int(sys.argv[1])))
+    for _ in range({PROBES}):
+        udp.sendto(b"probe", (sys.argv[2], int(sys.argv[3])))
 """
 
 
@@ -49,6 +61,30 @@ class LanesTest(unittest.TestCase):
         steering = f"queues={queues} steering=software"
         self.assertEqual(bed.log().count(steering), HOSTS, bed.log())
         return bed
+
+    def counters(self, bed, number):
+        """Of the port of a host: frames received, and those received by another lane than theirs."""
+        port = next(p for p in bed.status(INACTL)["ports"] if p["name"] == bed.port(number))
+        return port["rx_packets"], port["handed_over"]
+
+    def find_crossing_port(self, bed, host):
+        """A source port whose frames for lane 1 come to another lane's queue. The kernel's hash of
+        addresses and ports decides that, with a seed of its own."""
+        for source_port in range(20_000, 20_100):
+            received, handed_over = self.counters(bed, host.number)
+            host.run(sys.executable, "-c", PROBE, source_port, bed.switch_ip, UDP_PORT + 1)
+            namespaces.wait_until("probes to arrive", lambda: self.counters(
+                bed, host.number)[0] >= received + PROBES)
+            if self.counters(bed, host.number)[1] >= handed_over + PROBES:
+                return source_port
+        self.fail("the kernel's hash sends whatever is for lane 1 to its queue")
+
+    def cross(self, bed):
+        """Makes the hosts' next UDP sockets send frames that come to the wrong queue."""
+        for host in bed.hosts:
+            host.ping(bed.switch_ip)
+            port = self.find_crossing_port(bed, host)
+            host.run("sh", "-c", f"echo {port} {port} >/proc/sys/net/ipv4/ip_local_port_range")
 
     def worker(self, bed, rank, elements, times):
         url = f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.port(rank)}"
@@ -86,6 +122,9 @@ class LanesTest(unittest.TestCase):
                 with self.subTest(lcores=lcores, queues=queues, policy=policy):
                     bed = self.bed(lcores, queues,
                                    f"aggregator: {{policy: {policy}, slots: {slots}}}\n")
+                    if lcores == queues:
+                        # Otherwise lanes without a queue get all of theirs from others.
+                        self.cross(bed)
                     workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
                     for worker in workers:
                         self.expect(worker, "INA_OK")
