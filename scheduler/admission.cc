@@ -116,10 +116,8 @@ void StaticAdmission::release(const Grant& grant) {
 tl::expected<Grant, std::string> SharedAdmission::admit(uint64_t window, uint32_t floor,
                                                         uint32_t ceiling, uint32_t kept) {
   Grant grant;
-  // Sequence numbers are compared over distances below 2^31, of which windows are a small part.
-  constexpr uint64_t kMostPerLane = 1 << 24;
   grant.window =
-      static_cast<uint32_t>(std::clamp<uint64_t>(window / lanes_, 1, kMostPerLane)) * lanes_;
+      static_cast<uint32_t>(std::clamp<uint64_t>(window / lanes_, 1, kMostWindowPerLane)) * lanes_;
   grant.floor_per_lane = per_lane(floor);
   grant.ceiling_per_lane =
       ceiling == 0 ? slots_per_lane_ : std::min(per_lane(ceiling), slots_per_lane_);

@@ -12,6 +12,9 @@
 
 namespace ina::scheduler {
 
+/// Sequence numbers are compared over distances below 2^31, of which windows are a small part.
+inline constexpr uint32_t kMostWindowPerLane = 1 << 24;
+
 /// What a job gets, the same in each lane.
 struct Grant {
   uint32_t first_slot = 0;        ///< within a lane; policy static

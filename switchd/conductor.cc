@@ -146,6 +146,8 @@ int Conductor::turn_ms(Nanos now) const {
 }
 
 void Conductor::run() {
+  lanes_run_ = true;
+  begin_reserved_jobs();
   for (bool stopping = false; !stopping;) {
     epoll_event events[64];
     const int count =

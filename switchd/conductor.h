@@ -84,7 +84,7 @@ class Conductor {
   ~Conductor();
 
   /// Opens the control socket, and holds the places of the jobs that ran when the last switch
-  /// ended.
+  /// ended. Posts nothing to the lanes, which need not run yet.
   Result<void> open();
   /// Serves until stop(). Running jobs are not ended then: the next switch goes on with them.
   void run();
@@ -160,10 +160,13 @@ class Conductor {
   // Jobs that outlive the process, in rejoin.cc.
   void restore_jobs();
   void restore(const SavedJob& saved, Nanos deadline);
+  std::string unfit_text(const SavedJob& saved) const;
+  void begin_reserved_jobs();
   void on_rejoin(Client& client, const Json& body);
   void on_rejoined(Job& job);
   void end_overdue_rejoins(Nanos now);
   std::string rejoin_text(Job& job);
+  static SavedJob saved_of(const Job& job);
   void save(const Job& job);
   void forget(const Job& job);
 
@@ -218,6 +221,7 @@ class Conductor {
   ConductorConfig config_;
   StateFile state_;
   std::vector<LaneLink*> lanes_;
+  bool lanes_run_ = false;  ///< commands posted before would be waited for without end
   scheduler::Admission admission_;
   Fd epoll_;
   Fd stop_event_;

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <bit>
+#include <cassert>
 
 #include "switchd/conductor.h"
 #include "wire/text.h"
@@ -130,6 +131,7 @@ struct Conductor::Job {
 template <class Prepare>
 std::vector<std::unique_ptr<LaneCommand>> Conductor::on_lanes(LaneCommand::Kind kind,
                                                               Prepare&& prepare) {
+  assert(lanes_run_);
   std::vector<std::unique_ptr<LaneCommand>> commands;
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     commands.push_back(std::make_unique<LaneCommand>());

@@ -16,7 +16,8 @@ constexpr Nanos kSecondNs = 1'000'000'000;
 /// The clock of this boot of the machine as one that goes on over it.
 int64_t reserved_until_s(Nanos until) {
   if (until == 0) return 0;
-  return ::time(nullptr) + (until - now_ns()) / kSecondNs;
+  // 0 would mean that the job has begun.
+  return std::max<int64_t>(1, ::time(nullptr) + (until - now_ns()) / kSecondNs);
 }
 
 }  // namespace
@@ -25,17 +26,44 @@ void Conductor::restore_jobs() {
   const Nanos deadline = now_ns() + config_.rejoin_timeout_ns;
   const std::vector<SavedJob> saved_jobs = state_.jobs();
   for (const SavedJob& saved : saved_jobs) restore(saved, deadline);
+  std::vector<SavedJob> restored;
+  for (const auto& job : jobs_)
+    if (job) restored.push_back(saved_of(*job));
+  // Once for all of them: each time is a wait for the disk.
+  if (auto saved = state_.replace(std::move(restored)); !saved)
+    spdlog::error("jobs not saved text=\"{}\"", saved.error().text);
+}
+
+/// What no switch with this configuration granted: why it cannot go on with the job; empty if it
+/// can. The file may have been written by a switch with another one, or by hand.
+std::string Conductor::unfit_text(const SavedJob& saved) const {
+  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  if (saved.lanes != lanes || saved.slot_bytes != config_.slot_bytes)
+    return fmt::format("it ran with switch.lcores {} and aggregator.slot_bytes {}", saved.lanes,
+                       saved.slot_bytes);
+  const uint32_t per_lane = saved.window / lanes;
+  if (saved.window % lanes != 0 || per_lane == 0 || per_lane > scheduler::kMostWindowPerLane)
+    return fmt::format("its window of {} fragments is none that a switch with {} lanes grants",
+                       saved.window, lanes);
+  if (config_.fixed_slots())
+    return saved.slots_per_lane == 2 * per_lane
+               ? ""
+               : "it has no pool of slots of its own: it ran with another aggregator.policy";
+  if (saved.in_switch > saved.window || saved.park_room > saved.window ||
+      saved.park_room % lanes != 0 || (saved.in_switch == 0 && saved.park_room != 0))
+    return fmt::format(
+        "its window is {} fragments, of which {} cannot be in the switch and {} "
+        "with a worker",
+        saved.window, saved.in_switch, saved.park_room);
+  return {};
 }
 
 /// Holds the place of a job until its workers are back, or drops it if this switch cannot.
 void Conductor::restore(const SavedJob& saved, Nanos deadline) {
   const auto drop = [&](const std::string& why) {
     spdlog::error("job not restored job={} id={} text=\"{}\"", saved.name, saved.id, why);
-    if (auto erased = state_.erase(saved.id); !erased) spdlog::error("{}", erased.error().text);
   };
-  if (saved.lanes != lanes_.size() || saved.slot_bytes != config_.slot_bytes)
-    return drop(fmt::format("it ran with switch.lcores {} and aggregator.slot_bytes {}",
-                            saved.lanes, saved.slot_bytes));
+  if (const std::string why = unfit_text(saved); !why.empty()) return drop(why);
   const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
   if (free == jobs_.end()) return drop("switch.max_jobs is smaller than it was");
   auto job = make_job(saved, static_cast<size_t>(free - jobs_.begin()));
@@ -51,15 +79,20 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
     const int64_t left_s = saved.reserved_until - ::time(nullptr);
     job->reserved_until =
         now_ns() + std::clamp<int64_t>(left_s, 0, admin::kMaxTtlNs / kSecondNs) * kSecondNs;
-    add_to_lanes(*job, Seq{});
   } else {
     job->state = Job::State::kRejoining;
     job->rejoin_deadline = deadline;
   }
   spdlog::info("job waits for its workers job={} id={} epoch={} workers={}", job->name, saved.id,
                job->epoch, job->workers);
-  save(*job);
   *free = std::move(job);
+}
+
+/// Jobs whose workers have not come yet are the lanes' as soon as those run. Those that wait for
+/// their workers to come back are not, before on_rejoined().
+void Conductor::begin_reserved_jobs() {
+  for (auto& job : jobs_)
+    if (job && job->state == Job::State::kJoining) add_to_lanes(*job, Seq{});
 }
 
 void Conductor::on_rejoin(Client& client, const Json& body) {
@@ -149,28 +182,32 @@ std::string Conductor::rejoin_text(Job& job) {
          " to come back after the switch was restarted";
 }
 
+SavedJob Conductor::saved_of(const Job& job) {
+  return {.name = job.name,
+          .id = value(job.id),
+          .key = job.key,
+          .uid = job.uid,
+          .workers = job.workers,
+          .epoch = job.epoch,
+          .lanes = job.geometry.lanes,
+          .slot_bytes = job.geometry.slot_bytes,
+          .window = job.grant.window,
+          .first_slot = job.grant.first_slot,
+          .slots_per_lane = job.grant.slots_per_lane,
+          .tenant = job.tenant,
+          .floor_per_lane = job.grant.floor_per_lane,
+          .ceiling_per_lane = job.grant.ceiling_per_lane,
+          .priority_max = job.grant.priority_max,
+          .in_switch = job.grant.in_switch,
+          .park_room = job.grant.park_room,
+          .ticket = job.ticket,
+          .reserved_until = reserved_until_s(job.reserved_until)};
+}
+
 /// A job that cannot be saved goes on, but would not survive a restart.
 void Conductor::save(const Job& job) {
-  const auto saved = state_.put({.name = job.name,
-                                 .id = value(job.id),
-                                 .key = job.key,
-                                 .uid = job.uid,
-                                 .workers = job.workers,
-                                 .epoch = job.epoch,
-                                 .lanes = job.geometry.lanes,
-                                 .slot_bytes = job.geometry.slot_bytes,
-                                 .window = job.grant.window,
-                                 .first_slot = job.grant.first_slot,
-                                 .slots_per_lane = job.grant.slots_per_lane,
-                                 .tenant = job.tenant,
-                                 .floor_per_lane = job.grant.floor_per_lane,
-                                 .ceiling_per_lane = job.grant.ceiling_per_lane,
-                                 .priority_max = job.grant.priority_max,
-                                 .in_switch = job.grant.in_switch,
-                                 .park_room = job.grant.park_room,
-                                 .ticket = job.ticket,
-                                 .reserved_until = reserved_until_s(job.reserved_until)});
-  if (!saved) spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
+  if (auto saved = state_.put(saved_of(job)); !saved)
+    spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
 }
 
 void Conductor::forget(const Job& job) {

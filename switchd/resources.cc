@@ -72,10 +72,13 @@ Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
       .tenant = job.owner(), .workers = saved.workers, .window = saved.window};
   // Switches before this one did not write down what they promised of shared slots.
   const bool known = config_.fixed_slots() || saved.ceiling_per_lane != 0;
-  auto grant = known ? admission_.readmit(request, {saved.first_slot, saved.slots_per_lane,
-                                                    saved.window, saved.floor_per_lane,
-                                                    saved.ceiling_per_lane, saved.priority_max})
-                     : admission_.admit(request);
+  // The array may be smaller than it was.
+  const uint32_t ceiling =
+      std::min(saved.ceiling_per_lane, config_.slots / static_cast<uint32_t>(lanes_.size()));
+  auto grant =
+      known ? admission_.readmit(request, {saved.first_slot, saved.slots_per_lane, saved.window,
+                                           saved.floor_per_lane, ceiling, saved.priority_max})
+            : admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
   if (!config_.fixed_slots()) {  // as its workers were told

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,10 +32,16 @@ tl::unexpected<Error> system_error(const char* what, const std::string& path) {
                                            std::strerror(error), hint));
 }
 
-/// The file at `path`, open and locked.
-Result<Fd> open_locked(const std::string& path) {
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+/// The file at `path`, open and locked. `create`: O_CREAT, or 0: nothing if there is no file.
+Result<Fd> open_locked(const std::string& path, int create) {
   for (;;) {
-    Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+    Fd fd(::open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+    if (!fd && create == 0 && errno == ENOENT) return Fd();
     if (!fd) return system_error("open", path);
     struct stat opened {};
     if (::fstat(fd.get(), &opened) != 0) return system_error("examine", path);
@@ -129,7 +136,7 @@ SavedJob job_of(const Json& json) {
 }  // namespace
 
 Result<StateFile> StateFile::open(const std::string& path) {
-  auto lock = open_locked(path);
+  auto lock = open_locked(path, O_CREAT);
   if (!lock) return tl::unexpected(lock.error());
   StateFile file(path, std::move(*lock));
   if (auto read = file.read(); !read) return tl::unexpected(read.error());
@@ -141,6 +148,14 @@ Result<StateFile> StateFile::open(const std::string& path) {
   ++file.boots_;
   if (auto written = file.write(); !written) return tl::unexpected(written.error());
   return file;
+}
+
+Result<void> StateFile::check(const std::string& path) {
+  // The file is replaced by another in its folder.
+  if (::access(folder_of(path).c_str(), W_OK | X_OK) != 0) return system_error("write", path);
+  auto lock = open_locked(path, 0);
+  if (!lock) return tl::unexpected(lock.error());
+  return *lock ? StateFile(path, std::move(*lock)).read() : Result<void>();
 }
 
 Result<void> StateFile::read() {
@@ -203,9 +218,7 @@ Result<void> StateFile::write() {
   if (::fsync(fd.get()) != 0) return give_up("sync");
   if (::rename(temporary.c_str(), path_.c_str()) != 0) return give_up("replace");
   lock_ = std::move(fd);
-  const size_t slash = path_.find_last_of('/');
-  const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-  const Fd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd directory(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory || ::fsync(directory.get()) != 0) return system_error("sync the folder of", path_);
   return {};
 }
@@ -237,6 +250,12 @@ Result<void> StateFile::put(const SavedJob& job) {
 
 Result<void> StateFile::erase(uint32_t id) {
   if (std::erase_if(jobs_, [&](const SavedJob& job) { return job.id == id; }) == 0) return {};
+  return write();
+}
+
+Result<void> StateFile::replace(std::vector<SavedJob> jobs) {
+  if (jobs == jobs_) return {};
+  jobs_ = std::move(jobs);
   return write();
 }
 

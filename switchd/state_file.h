@@ -51,6 +51,8 @@ class StateFile {
   /// locked, so that no other switch uses it, until the object or the process ends. Errors name the
   /// file and say what to do.
   static Result<StateFile> open(const std::string& path);
+  /// Whether open() would succeed, without making the file or counting a start.
+  static Result<void> check(const std::string& path);
 
   uint32_t boots() const { return boots_; }
   /// Jobs that run, or ran when the last process ended.
@@ -65,6 +67,8 @@ class StateFile {
   /// ends, and the next change tries to write it too.
   Result<void> put(const SavedJob& job);
   Result<void> erase(uint32_t id);
+  /// All jobs at once; likewise.
+  Result<void> replace(std::vector<SavedJob> jobs);
 
  private:
   StateFile(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}

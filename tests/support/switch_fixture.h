@@ -80,14 +80,16 @@ class TestSwitch {
       lanes_.push_back(
           std::make_unique<switchd::Lane<>>(lane, std::as_writable_bytes(std::span(rows_.back())),
                                             *links_.back(), std::move(frame_ports)));
-      threads_.emplace_back([this, raw = lanes_.back().get()] {
-        if (options_.on_lane_thread) options_.on_lane_thread();
-        raw->run();
-      });
     }
     conductor_ = std::make_unique<switchd::Conductor>(config, std::move(*state), links);
     const auto opened = conductor_->open();
     EXPECT_TRUE(opened) << opened.error().text;
+    // As the daemon does: the lanes run from here on.
+    for (const auto& lane : lanes_)
+      threads_.emplace_back([this, raw = lane.get()] {
+        if (options_.on_lane_thread) options_.on_lane_thread();
+        raw->run();
+      });
     conductor_thread_ = std::thread([this] { conductor_->run(); });
   }
 

@@ -1,0 +1,301 @@
+// A switch starts whatever its state file holds: seeded random files with reserved, overdue and
+// running jobs in every combination, of switches with other configurations, with twins and with
+// damage. It serves what was reserved, and a fresh job, or says clearly why not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <condition_variable>
+#include <ctime>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "common/clock.h"
+#include "ina/ina.h"
+#include "tests/support/switch_fixture.h"
+
+namespace ina {
+namespace {
+
+using control::Json;
+using test::SwitchOptions;
+using test::TestSwitch;
+using testing::HasSubstr;
+
+constexpr Nanos kDeadlineNs = 5'000'000'000;
+
+/// Ends the process, with the seed, if the switch hangs: no thread of the test could.
+class Watchdog {
+ public:
+  explicit Watchdog(std::string what) : what_(std::move(what)) {
+    thread_ = std::thread([this] {
+      std::unique_lock lock(mutex_);
+      if (done_.wait_for(lock, std::chrono::seconds(30), [this] { return stop_; })) return;
+      std::fprintf(stderr, "%s: the switch hangs\n", what_.c_str());
+      ::_exit(1);
+    });
+  }
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    done_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::string what_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  uint64_t below(uint64_t count) { return engine_() % count; }
+  bool once_in(uint64_t count) { return below(count) == 0; }
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[below(values.size())];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Setup {
+  std::string policy;
+  Home home;
+  uint32_t lanes, slots, slot_bytes, slots_per_job, max_jobs;
+  uint64_t window_bytes, memory_bytes;
+  bool helps;
+  std::vector<scheduler::TenantQuota> tenants;
+  bool fixed() const { return policy == "static"; }
+};
+
+Setup random_setup(Random& random) {
+  Setup setup;
+  setup.policy = random.one_of<const char*>({"static", "esa", "fcfs"});
+  setup.home = random.one_of({Home::kWorkers, Home::kWorkers, Home::kSpill, Home::kDedicated});
+  setup.lanes = random.one_of<uint32_t>({1, 1, 2, 3});
+  setup.slots = random.one_of<uint32_t>({64, 256, 512});
+  setup.slot_bytes = random.one_of<uint32_t>({1024, 1024, 1024, 512});
+  setup.slots_per_job = random.one_of<uint32_t>({16, 64});
+  setup.max_jobs = random.one_of<uint32_t>({1, 4, 16});
+  setup.window_bytes = random.one_of<uint64_t>({4096, 65536});
+  setup.memory_bytes = random.one_of<uint64_t>({1 << 20, 1 << 28, 1 << 28, 1 << 28});
+  setup.helps = random.once_in(4);
+  if (random.once_in(4)) {
+    scheduler::TenantQuota quota;
+    quota.name = "uid:0";
+    quota.jobs_max = random.one_of<uint32_t>({0, 1, 3});
+    quota.workers_max = random.one_of<uint32_t>({0, 1, 5});
+    quota.slots_floor = random.one_of<uint32_t>({0, 32});
+    quota.slots_ceiling = random.one_of<uint32_t>({0, 32, 256});
+    quota.memory_bytes = random.one_of<uint64_t>({0, 1 << 18});
+    setup.tenants.push_back(quota);
+  }
+  return setup;
+}
+
+SwitchOptions options_of(const Setup& setup, Nanos rejoin_timeout_ns) {
+  SwitchOptions options;
+  options.slots = setup.slots;
+  options.slot_bytes = setup.slot_bytes;
+  options.slots_per_job = setup.slots_per_job;
+  options.lanes = setup.lanes;
+  options.max_jobs = setup.max_jobs;
+  options.rejoin_timeout_ns = rejoin_timeout_ns;
+  options.conductor = [setup](switchd::ConductorConfig& config) {
+    config.policy = setup.policy;
+    config.home = setup.home;
+    config.window_bytes = setup.window_bytes;
+    config.memory_bytes = setup.memory_bytes;
+    config.tenants = setup.tenants;
+    if (!setup.helps) return;
+    config.run_ahead_bytes = 2 * setup.window_bytes;
+    config.park_bytes = setup.window_bytes;
+    config.park_patience_ns = 1'000'000;
+  };
+  return options;
+}
+
+/// A job as a switch with `setup` would have written it down.
+Json random_job(Random& random, const Setup& setup, uint32_t number) {
+  const bool reserved = random.once_in(2);
+  uint32_t per_lane = static_cast<uint32_t>(setup.window_bytes / setup.slot_bytes) / setup.lanes;
+  if (setup.fixed()) per_lane = std::min(per_lane, setup.slots_per_job / 2 / setup.lanes);
+  per_lane = std::max(per_lane, 1u);
+  const uint32_t window = per_lane * setup.lanes;
+  Json job = {{"name", "saved-" + std::to_string(number)},
+              {"id", number + 1},
+              {"key", random.below(UINT64_MAX)},
+              {"uid", random.once_in(4) ? 12345 : 0},
+              {"workers", random.one_of<uint32_t>({1, 1, 2, 3})},
+              {"epoch", 4096 + random.below(4096)},
+              {"lanes", setup.lanes},
+              {"slot_bytes", setup.slot_bytes},
+              {"window", window},
+              {"first_slot", setup.fixed() ? number * 2 * per_lane : 0},
+              {"slots_per_lane", setup.fixed() ? 2 * per_lane : 0},
+              {"tenant", random.once_in(4) ? "blue" : ""},
+              {"floor_per_lane", setup.fixed() ? 0 : random.below(8)},
+              {"ceiling_per_lane", setup.fixed() ? 0 : setup.slots / setup.lanes},
+              {"priority_max", 255},
+              {"in_switch", setup.helps && !setup.fixed() ? window : 0},
+              {"park_room", setup.helps && !setup.fixed() ? window : 0},
+              {"ticket", ""},
+              {"reserved_until", 0}};
+  if (random.once_in(8)) {  // of a switch that knew less
+    for (const char* later : {"in_switch", "park_room", "ticket", "reserved_until"})
+      job.erase(later);
+  } else if (reserved) {
+    job["ticket"] = "ticket-" + std::to_string(number);
+    job["reserved_until"] = std::max<int64_t>(
+        1, ::time(nullptr) + random.one_of<int64_t>({3600, 3600, -1, -1'000'000}));
+  } else if (random.once_in(3)) {
+    job["ticket"] = "ticket-" + std::to_string(number);
+  }
+  return job;
+}
+
+/// Something that no switch writes, or one with another configuration.
+void spoil(Random& random, Json& job) {
+  auto field = job.begin();
+  std::advance(field, static_cast<long>(random.below(job.size())));
+  const std::string key = field.key();
+  switch (random.below(6)) {
+    case 0:
+      job.erase(key);
+      break;
+    case 1:
+      job[key] = random.one_of<uint64_t>({0, 1, 3, 255, 65536, UINT32_MAX, UINT64_MAX});
+      break;
+    case 2:
+      job[key] = random.below(uint64_t{1} << random.below(40));
+      break;
+    case 3:
+      job[key] = -1;
+      break;
+    case 4:
+      job[key] = std::string(random.below(200), 'x') + "\n\x1b[2J\"";
+      break;
+    default:
+      if (job[key].is_number()) job[key] = job[key].get<uint64_t>() + 1;
+  }
+}
+
+Json random_file(Random& random, const Setup& setup) {
+  Json file = {{"format", 1},
+               {"boots", random.once_in(16) ? (1u << 20) - 1 : 1 + random.below(1000)},
+               {"next_job_id", 1 + random.below(30)},
+               {"jobs", Json::array()}};
+  const auto jobs = static_cast<uint32_t>(random.below(7));
+  for (uint32_t number = 0; number < jobs; ++number) {
+    Json job = random_job(random, setup, number);
+    if (random.once_in(12)) spoil(random, job);
+    if (number != 0 && random.once_in(12)) job["first_slot"] = 0;  // taken already
+    if (number != 0 && random.once_in(24)) job["name"] = file["jobs"][0].value("name", "");
+    file["jobs"].push_back(std::move(job));
+  }
+  return file;
+}
+
+/// One worker, all of `job`: joins, adds, leaves. The text of what failed, empty if nothing did.
+std::string serve_one(const std::string& url, const std::string& job, const std::string& ticket) {
+  if (ticket.empty())
+    ::unsetenv("INA_TICKET");
+  else
+    ::setenv("INA_TICKET", ticket.c_str(), 1);
+  ina_config config;
+  ina_config_init(&config);
+  config.url = url.c_str();
+  config.job = job.c_str();
+  config.rank = 0;
+  config.world_size = 1;
+  config.timeout_us = kDeadlineNs / 1000;
+  ina_context* context = nullptr;
+  if (ina_init(&config, &context) != INA_OK) return ina_last_error(nullptr);
+  std::vector<int32_t> data(3000);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<int32_t>(i);
+  std::string failed;
+  if (ina_allreduce(context, data.data(), data.data(), data.size(), INA_INT32, INA_SUM, 0) !=
+      INA_OK)
+    failed = ina_last_error(context);
+  for (size_t i = 0; i < data.size() && failed.empty(); ++i)
+    if (data[i] != static_cast<int32_t>(i)) failed = "wrong element";
+  ina_finalize(context, kDeadlineNs / 1000);
+  return failed;
+}
+
+/// What StateFile refuses may be refused, but as damaged and by name. True: it was.
+bool refused(const std::string& path) {
+  const auto state = switchd::StateFile::open(path);
+  if (state) return false;
+  EXPECT_THAT(state.error().text, HasSubstr(path));
+  EXPECT_THAT(state.error().text, HasSubstr("is damaged"));
+  return true;
+}
+
+void try_seed(uint64_t seed, int& started, int& redeemed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Watchdog watchdog("seed " + std::to_string(seed));
+  Random random(seed);
+  const Setup now = random_setup(random);
+  const Setup before = random.once_in(3) ? random_setup(random) : now;
+  const test::TempDir folder;
+  const std::string path = folder / "switch.sock.state";
+  const Json file = random_file(random, before);
+  std::string text = file.dump();
+  if (random.once_in(20)) text.resize(random.below(text.size()) + 1);
+  std::ofstream(path) << text;
+  if (refused(path)) return;
+  const bool soon = random.once_in(4);
+  TestSwitch sw(options_of(now, soon ? 1'000'000 : 60'000'000'000), folder / "");
+  ++started;
+  // All that it took up it shows.
+  const Json status = sw.status();
+  for (const Json& job : status["jobs"])
+    EXPECT_THAT(job["state"], testing::AnyOf("joining", "rejoining")) << job;
+  if (now.home == Home::kDedicated) return;  // jobs wait for a fallback server there
+  for (const Json& job : file["jobs"]) {
+    const std::string name = job.value("name", "");
+    const bool waits = std::ranges::any_of(status["jobs"], [&](const Json& shown) {
+      return shown["name"] == name && shown.value("reserved_s", 0) > 0;
+    });
+    if (!waits || job["workers"] != 1) continue;
+    EXPECT_EQ(serve_one(sw.url(), name, job["ticket"]), "") << job;
+    ++redeemed;
+  }
+  const std::string problem = serve_one(sw.url(), "fresh", "");
+  if (!problem.empty()) {
+    EXPECT_THAT(problem, HasSubstr("job 'fresh' does not fit")) << status;
+  }
+  if (!soon) return;
+  // Those that were overdue are gone, and with them what they had.
+  const Nanos deadline = now_ns() + kDeadlineNs;
+  const auto rejoining = [&] {
+    return std::ranges::any_of(sw.status()["jobs"],
+                               [](const Json& job) { return job["state"] == "rejoining"; });
+  };
+  while (rejoining() && now_ns() < deadline) ::usleep(1000);
+  EXPECT_FALSE(rejoining());
+}
+
+TEST(RestoreSearch, ASwitchStartsWhateverItsStateFileHolds) {
+  int started = 0;
+  int redeemed = 0;
+  for (uint64_t seed = 1; seed <= 300 && !testing::Test::HasFailure(); ++seed)
+    try_seed(seed, started, redeemed);
+  EXPECT_GT(started, 100);
+  EXPECT_GT(redeemed, 10);
+  ::unsetenv("INA_TICKET");
+}
+
+}  // namespace
+}  // namespace ina
