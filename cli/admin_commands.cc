@@ -34,6 +34,7 @@ struct Options {
   // Of some.
   std::string job;
   std::string reason;
+  std::string owner;
   uint32_t rank = 0;
   v1::CreateJobRequest wanted;
   uint64_t ttl_s = 3600;
@@ -196,6 +197,7 @@ int abort(const Options& options, Client& client) {
   v1::AbortJobRequest request;
   request.set_name(options.job);
   request.set_reason(options.reason);
+  request.set_owner(options.owner);
   v1::AbortJobResponse response;
   return client.call(&v1::Administration::Stub::AbortJob, request, response) ? EXIT_SUCCESS
                                                                              : EXIT_FAILURE;
@@ -206,6 +208,7 @@ int kick(const Options& options, Client& client) {
   request.set_job(options.job);
   request.set_rank(options.rank);
   request.set_reason(options.reason);
+  request.set_owner(options.owner);
   v1::KickWorkerResponse response;
   return client.call(&v1::Administration::Stub::KickWorker, request, response) ? EXIT_SUCCESS
                                                                                : EXIT_FAILURE;
@@ -341,13 +344,18 @@ void add_admin_commands(CLI::App& app, std::function<int()>& chosen) {
       ->transform(duration())
       ->default_str("1 h");
 
+  const char* owner_help =
+      "Whose job is meant, uid:1000 or a tenant, where several have the name; or JOB as "
+      "uid:1000/train";
   CLI::App* ended = add("abort", "Ends a job for all its workers", abort);
   ended->add_option("job", options->job, "Its name")->required();
+  ended->add_option("--owner", options->owner, owner_help);
   ended->add_option("--reason", options->reason, "What its workers are told");
 
   CLI::App* kicked = add("kick", "Sends a worker away; a job that has begun ends with it", kick);
   kicked->add_option("job", options->job, "The job's name")->required();
   kicked->add_option("rank", options->rank, "The worker's rank")->required();
+  kicked->add_option("--owner", options->owner, owner_help);
   kicked->add_option("--reason", options->reason, "What the workers are told");
 
   CLI::App* drained =

@@ -93,6 +93,9 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
       first_of(environment, {"INA_JOB", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"});
   settings.job = c.job ? c.job : job ? job->value : "default";
 
+  const auto owner = first_of(environment, {"INA_JOB_OWNER"});
+  settings.job_owner = owner ? owner->value : "";
+
   const auto world =
       field("world_size", c.world_size, c.world_size != -1, 1, kMaxWorkers, environment,
             {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}, std::nullopt);
