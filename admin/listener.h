@@ -1,4 +1,5 @@
-// The unix socket of administrators: accepts those whom the kernel says may administer.
+// Where administrators connect: a unix socket, for whom the kernel says who may, and a TCP socket,
+// for whom gRPC asks for a certificate. Accepts them, and counts them: gRPC would take any number.
 #pragma once
 
 #include <sys/types.h>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/fd.h"
 #include "common/result.h"
@@ -19,35 +21,54 @@ Result<gid_t> group_of(const std::string& name);
 /// Who is at the other end of a unix socket, and whether it is root, the user of this process, or
 /// one of the group.
 struct UnixPeer {
-  std::string text;  ///< "uid 1000, pid 4711"
+  std::string text;    ///< "uid 1000, pid 4711"
+  std::string source;  ///< "uid:1000"
   bool allowed = false;
 };
 UnixPeer peer_of(int fd, std::optional<gid_t> group);
 
-class UnixListener {
+class Listener {
  public:
+  /// Connections at a time. Administrators on this host do not share places with others.
+  static constexpr size_t kMaxUnix = 64;
+  static constexpr size_t kMaxTcp = 24;
+  static constexpr size_t kMaxOneAddress = 12;
+
   /// Called on the listener's thread, for each connection of somebody allowed. The descriptor is
-  /// the callee's.
+  /// the callee's. `who`: of a unix socket.
   using Accepted = std::function<void(int fd, const std::string& who)>;
 
-  static Result<UnixListener> open(const std::string& path, std::optional<gid_t> group);
-  UnixListener(UnixListener&& other) noexcept = default;
-  UnixListener& operator=(UnixListener&& other) noexcept = delete;
+  static Result<Listener> open_unix(const std::string& path, std::optional<gid_t> group);
+  /// `listen`: "ADDRESS:PORT", port 0: any.
+  static Result<Listener> open_tcp(const std::string& listen);
+  Listener(Listener&& other) noexcept = default;
+  Listener& operator=(Listener&& other) noexcept = delete;
   /// Ends the thread and removes the path.
-  ~UnixListener();
+  ~Listener();
 
   /// Begins to accept.
   void start(Accepted accepted);
+  /// Of TCP.
+  uint16_t port() const;
 
  private:
-  UnixListener(Fd fd, std::string path, std::optional<gid_t> group, Fd stop)
-      : fd_(std::move(fd)), path_(std::move(path)), group_(group), stop_(std::move(stop)) {}
-  void run(const Accepted& accepted) const;
+  /// A connection that was handed on. The copy of its descriptor tells when it is closed, which
+  /// gRPC does not without shutting it down.
+  struct Connection {
+    Fd copy;
+    std::string source;
+  };
+
+  Listener(Fd fd, std::string path, std::optional<gid_t> group);
+  void run(const Accepted& accepted);
+  void accept_one(const Accepted& accepted);
+  bool has_room(const std::string& source) const;
 
   Fd fd_;
-  std::string path_;
+  std::string path_;  ///< empty: TCP
   std::optional<gid_t> group_;
   Fd stop_;  ///< eventfd
+  std::vector<Connection> connections_;
   std::thread thread_;
 };
 

@@ -30,8 +30,9 @@ Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
     const std::lock_guard lock(mutex_);
     if (closed_) return unavailable(kStopping);
     if (waiting_.size() >= kMaxWaiting)
-      return unavailable("the switch has " + std::to_string(waiting_.size()) +
-                         " requests of administrators to answer already; try again later");
+      return tl::unexpected(Error{Error::Code::kBusy,
+                                  "the switch is busy: it has " + std::to_string(waiting_.size()) +
+                                      " requests of administrators to answer already; try again"});
     waiting_.push_back(call);
   }
   const uint64_t one = 1;

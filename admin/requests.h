@@ -33,16 +33,19 @@ struct CreateJob {
   uint64_t window_bytes = 0;  ///< 0: as configured
   Nanos ttl_ns = 0;
 };
-/// Ends a job for all its workers.
+/// Ends a job for all its workers. Where jobs of several owners have the name, `owner` ("uid:1000",
+/// or a tenant) says whose is meant, or the name does: "uid:1000/train".
 struct AbortJob {
   std::string name;
   std::string reason;
+  std::string owner = {};
 };
 /// Sends one worker away. That ends a job that has begun.
 struct KickWorker {
   std::string job;
   uint32_t rank = 0;
   std::string reason;
+  std::string owner = {};  ///< as for AbortJob
 };
 /// No new jobs from now on; those that there are go on. Answer: as GetDrain.
 struct Drain {};
@@ -63,8 +66,9 @@ struct Error {
     kInvalid,      ///< the request makes no sense, whatever the switch's state
     kNotFound,     ///< there is no such job or worker
     kExists,       ///< there is such a job already
+    kBusy,         ///< too many ask at once; again later
     kNoRoom,       ///< it does not fit; the text says by how much
-    kUnavailable,  ///< the switch drains, stops, or has too much to do
+    kUnavailable,  ///< the switch drains, or stops
     kTimeout,      ///< the conductor did not get round to it in time, and will not
     kInternal,
   };

@@ -4,7 +4,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_posix.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "admin/listener.h"
 #include "control/tls_files.h"
 #include "ina_admin.grpc.pb.h"
+#include "logging/record.h"
 
 namespace ina::admin {
 
@@ -24,8 +24,11 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 
-// What gRPC may take, however many administrators there are.
-constexpr int kMaxThreads = 16;
+// What gRPC may take, however many administrators there are: a thread for each call, and two calls
+// at a time on each connection. Those on this host have a server of their own, so that nobody
+// elsewhere is in their way. More calls than the conductor's queue holds are told to come again.
+constexpr int kMaxCallsPerConnection = 2;
+constexpr int kSpareThreads = 4;
 constexpr int kMaxDrainers = 4;
 constexpr size_t kMemoryBytes = size_t{64} << 20;
 constexpr int kMaxRequestBytes = 64 << 10;
@@ -47,6 +50,7 @@ grpc::StatusCode code_of(Error::Code code) {
     case Error::Code::kExists:
       return grpc::StatusCode::ALREADY_EXISTS;
     case Error::Code::kNoRoom:
+    case Error::Code::kBusy:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case Error::Code::kUnavailable:
       return grpc::StatusCode::UNAVAILABLE;
@@ -188,12 +192,13 @@ class Service final : public v1::Administration::Service {
 
   grpc::Status AbortJob(grpc::ServerContext* context, const v1::AbortJobRequest* request,
                         v1::AbortJobResponse*) override {
-    return done(*context, admin::AbortJob{request->name(), request->reason()});
+    return done(*context, admin::AbortJob{request->name(), request->reason(), request->owner()});
   }
 
   grpc::Status KickWorker(grpc::ServerContext* context, const v1::KickWorkerRequest* request,
                           v1::KickWorkerResponse*) override {
-    return done(*context, admin::KickWorker{request->job(), request->rank(), request->reason()});
+    return done(*context, admin::KickWorker{request->job(), request->rank(), request->reason(),
+                                            request->owner()});
   }
 
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
@@ -287,21 +292,33 @@ class Service final : public v1::Administration::Service {
 
 class GrpcServer final : public Server {
  public:
-  explicit GrpcServer(Queue& queue) : service_(queue) {}
-  ~GrpcServer() override {
-    listener_.reset();
-    service_.stop();
-    if (server_) server_->Shutdown(system_clock::now());
-  }
+  explicit GrpcServer(Queue& queue) : queue_(queue) {}
 
   Result<void> open(const ServerConfig& config);
-  uint16_t tcp_port() const override { return static_cast<uint16_t>(port_); }
+  uint16_t tcp_port() const override { return tcp_ ? tcp_->listener->port() : uint16_t{0}; }
 
  private:
-  Service service_;
-  std::unique_ptr<grpc::Server> server_;
-  std::optional<UnixListener> listener_;
-  int port_ = 0;
+  /// One way in, with its own threads.
+  struct Way {
+    explicit Way(Queue& queue) : service(queue) {}
+    ~Way() {
+      listener.reset();
+      service.stop();
+      if (server) server->Shutdown(system_clock::now());
+    }
+    Result<void> start(size_t connections, const std::shared_ptr<grpc::ServerCredentials>& with);
+
+    Service service;
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+    std::unique_ptr<grpc::Server> server;
+    std::optional<Listener> listener;
+  };
+  Result<void> open_unix(const ServerConfig& config);
+  Result<void> open_tcp(const ServerConfig& config);
+
+  Queue& queue_;
+  std::optional<Way> unix_;
+  std::optional<Way> tcp_;
 };
 
 Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const ServerConfig& config) {
@@ -319,45 +336,62 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const ServerConfig&
   return grpc::SslServerCredentials(options);
 }
 
-Result<void> GrpcServer::open(const ServerConfig& config) {
+/// Begins to serve what the listener accepts, which is not started yet.
+Result<void> GrpcServer::Way::start(size_t connections,
+                                    const std::shared_ptr<grpc::ServerCredentials>& with) {
+  grpc::ResourceQuota quota("ina-admin");
+  quota.SetMaxThreads(static_cast<int>(connections) * kMaxCallsPerConnection + kSpareThreads)
+      .Resize(kMemoryBytes);
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+  acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, with);
+  builder.RegisterService(&service);
+  server = builder.BuildAndStart();
+  if (!server) return fail(INA_ERR_INVALID, "gRPC does not start");
+  listener->start([this](int fd, const std::string& who) {
+    service.know(fd, who);
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
+  return {};
+}
+
+Result<void> GrpcServer::open_unix(const ServerConfig& config) {
   std::optional<gid_t> group;
   if (!config.group.empty()) {
     const auto found = group_of(config.group);
     if (!found) return tl::unexpected(found.error());
     group = *found;
   }
-  grpc::ResourceQuota quota("ina-admin");
-  quota.SetMaxThreads(kMaxThreads).Resize(kMemoryBytes);
-  grpc::ServerBuilder builder;
-  builder.SetResourceQuota(quota);
-  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  if (!config.listen.empty()) {
-    auto secured = credentials(config);
-    if (!secured) return tl::unexpected(secured.error());
-    builder.AddListeningPort(config.listen, *secured, &port_);
-  }
-  builder.RegisterService(&service_);
-  server_ = builder.BuildAndStart();
-  if (!server_ || (!config.listen.empty() && port_ == 0))
-    return fail(INA_ERR_INVALID, config.listen.empty()
-                                     ? "gRPC does not start"
-                                     : "cannot listen on " + config.listen +
-                                           " (admin.listen): is it an address of this host, and "
-                                           "is the port free?");
-  if (config.socket.empty()) return {};
-  auto listener = UnixListener::open(config.socket, group);
+  auto listener = Listener::open_unix(config.socket, group);
   if (!listener) return tl::unexpected(listener.error());
-  listener_.emplace(std::move(*listener));
-  listener_->start([this](int fd, const std::string& who) {
-    service_.know(fd, who);
-    grpc::AddInsecureChannelFromFd(server_.get(), fd);
-  });
-  return {};
+  unix_.emplace(queue_);
+  unix_->listener.emplace(std::move(*listener));
+  return unix_->start(Listener::kMaxUnix, grpc::InsecureServerCredentials());
+}
+
+Result<void> GrpcServer::open_tcp(const ServerConfig& config) {
+  auto secured = credentials(config);
+  if (!secured) return tl::unexpected(secured.error());
+  auto listener = Listener::open_tcp(config.listen);
+  if (!listener) return tl::unexpected(listener.error());
+  tcp_.emplace(queue_);
+  tcp_->listener.emplace(std::move(*listener));
+  return tcp_->start(Listener::kMaxTcp, *secured);
+}
+
+Result<void> GrpcServer::open(const ServerConfig& config) {
+  if (!config.listen.empty())
+    if (auto opened = open_tcp(config); !opened) return opened;
+  return config.socket.empty() ? Result<void>() : open_unix(config);
 }
 
 /// What gRPC has to say goes where everything else does.
@@ -365,7 +399,8 @@ void log_as_we_do() {
   static std::once_flag once;
   std::call_once(once, [] {
     gpr_set_log_function([](gpr_log_func_args* args) {
-      if (args->severity == GPR_LOG_SEVERITY_ERROR) spdlog::warn("grpc: {}", args->message);
+      if (args->severity == GPR_LOG_SEVERITY_ERROR)
+        logging::warn("grpc", "grpc")("text", args->message);
     });
   });
 }

@@ -30,6 +30,7 @@ struct Options {
   Common common;
   std::string job;
   std::string reason;
+  std::string owner;
   uint32_t rank = 0;
   v1::CreateJobRequest wanted;
   uint64_t ttl_s = 3600;
@@ -203,6 +204,7 @@ int abort(const Options& options, Client& client) {
   v1::AbortJobRequest request;
   request.set_name(options.job);
   request.set_reason(options.reason);
+  request.set_owner(options.owner);
   v1::AbortJobResponse response;
   if (const Exit failed = client.call(&v1::Administration::Stub::AbortJob, request, response))
     return failed;
@@ -215,6 +217,7 @@ int kick(const Options& options, Client& client) {
   request.set_job(options.job);
   request.set_rank(options.rank);
   request.set_reason(options.reason);
+  request.set_owner(options.owner);
   v1::KickWorkerResponse response;
   if (const Exit failed = client.call(&v1::Administration::Stub::KickWorker, request, response))
     return failed;
@@ -355,13 +358,18 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       ->type_name("TIME")
       ->default_str("1 h");
 
+  const char* owner_help =
+      "Whose job is meant, uid:1000 or a tenant, where several have the name; or JOB as "
+      "uid:1000/train";
   CLI::App* ended = add("abort", "Ends a job for all its workers", abort);
   ended->add_option("job", options->job, "Its name")->required()->check(utf8());
+  ended->add_option("--owner", options->owner, owner_help)->check(utf8());
   ended->add_option("--reason", options->reason, "What its workers are told")->check(utf8());
 
   CLI::App* kicked = add("kick", "Sends a worker away; a job that has begun ends with it", kick);
   kicked->add_option("job", options->job, "The job's name")->required()->check(utf8());
   kicked->add_option("rank", options->rank, "The worker's rank")->required();
+  kicked->add_option("--owner", options->owner, owner_help)->check(utf8());
   kicked->add_option("--reason", options->reason, "What the workers are told")->check(utf8());
 
   CLI::App* drained =

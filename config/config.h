@@ -163,6 +163,7 @@ struct ControlConfig {
   int64_t join_timeout_us = 30'000'000;
   int64_t rejoin_timeout_us = 30'000'000;
   uint32_t max_connections = 1024;
+  uint32_t max_connections_per_user = 0;
   std::string state;   ///< empty: derived from the socket
   std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
   std::string token_file;

@@ -680,6 +680,9 @@ std::vector<Key> make_keys() {
     number("control", "max_connections", "connections", 1, 65536,
            "Most connections at a time; a worker has one.",
            INA_AT(config->control.max_connections)),
+    number("control", "max_connections_per_user", "connections", 0, 65536,
+           "Most of them of one user of this host, or of one tenant; not for root and the switch's own user. 0: half of max_connections.",
+           INA_AT(config->control.max_connections_per_user)),
     text("control", "listen", "IPv4 address and port, or empty",
          "Where workers on other hosts join, over TCP, e.g. 10.0.0.1:7584; 0.0.0.0 is every address "
          "of this host. Empty: nowhere. Without tls_certificate not encrypted: for a trusted network or a tunnel.",

@@ -11,8 +11,7 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
   if (!connection) return tl::unexpected(connection.error());
   Json query = {{"type", "status"}};
   if (is_remote(path) && !token.empty()) query["token"] = token;
-  if (auto sent = connection->send(query); !sent) return tl::unexpected(sent.error());
-  auto reply = connection->receive(timeout_ns);
+  auto reply = connection->ask(query, timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply)
     return fail(INA_ERR_TIMEOUT, "the switch at " + path + " did not answer the status query");
@@ -20,8 +19,12 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
   if (received.body.value("type", Json()) == "refused")
     return fail(INA_ERR_REFUSED, "the switch at " + path + " refused: " +
                                      received.body.value("text", std::string("no reason given")));
+  if (received.body["type"] != "status")
+    return fail(INA_ERR_INTERNAL, "the switch at " + path + " answered with '" +
+                                      received.body["type"].get<std::string>() +
+                                      "' to the status query");
   if (is_remote(path)) {
-    if (!received.body.contains("status"))
+    if (!received.body.contains("status") || !received.body["status"].is_object())
       return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no status");
     return std::move(received.body["status"]);
   }
@@ -34,8 +37,9 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
       static_cast<ssize_t>(text.size()))
     return fail(INA_ERR_INTERNAL, "cannot read the status that the switch at " + path + " sent");
   Json parsed = Json::parse(text, nullptr, false);
-  if (parsed.is_discarded())
-    return fail(INA_ERR_INTERNAL, "the status that the switch at " + path + " sent is not JSON");
+  if (!parsed.is_object())
+    return fail(INA_ERR_INTERNAL,
+                "the status that the switch at " + path + " sent is no JSON object");
   return parsed;
 }
 

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "common/clock.h"
+#include "control/fields.h"
 
 namespace ina::control {
 
@@ -57,6 +59,12 @@ std::string PeerCredentials::text() const {
   return text_of(address);
 }
 
+std::string PeerCredentials::source() const {
+  if (!remote) return "uid:" + std::to_string(uid);
+  return std::to_string(ip >> 24) + "." + std::to_string(ip >> 16 & 255) + "." +
+         std::to_string(ip >> 8 & 255) + "." + std::to_string(ip & 255);
+}
+
 Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns,
                                     const TlsClient& tls) {
   if (is_remote(path)) return open_tcp(path, timeout_ns, tls);
@@ -69,7 +77,7 @@ Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns,
   // A backlog that is full (EAGAIN) and a switch that is just starting are worth waiting for.
   for (;;) {
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0)
-      return Connection(std::move(fd));
+      return as_client(Connection(std::move(fd)));
     const int error = errno;
     const bool retry =
         error == EAGAIN || error == EINTR || error == ENOENT || error == ECONNREFUSED;
@@ -98,9 +106,9 @@ Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_n
       const Nanos until = std::max(deadline, now_ns() + kTcpAttemptNs);
       auto session = shake_hands(fd->get(), text, until, tls);
       if (!session) return tl::unexpected(session.error());
-      return Connection(std::move(*fd), kWorkerLimits, std::move(*session));
+      return as_client(Connection(std::move(*fd), kWorkerLimits, std::move(*session)));
     }
-    if (*fd) return Connection(std::move(*fd), kWorkerLimits);
+    if (*fd) return as_client(Connection(std::move(*fd), kWorkerLimits));
     if (now_ns() >= deadline) return fail(INA_ERR_NO_SWITCH, "no switch at " + text + ": " + why);
     pause_ms(20);
   }
@@ -164,11 +172,28 @@ Result<void> Connection::send(const Json& body, const std::vector<int>& fds) con
   return {};
 }
 
+Json no_room_message(const std::string& text) {
+  return {{"type", "refused"}, {"status", INA_ERR_REFUSED}, {"text", text}, {"retry", true}};
+}
+
+bool is_no_room(const Json& answer) {
+  const auto retry = answer.find("retry");
+  return retry != answer.end() && retry->is_boolean() && retry->get<bool>();
+}
+
+Result<std::optional<Received>> Connection::ask(const Json& body, Nanos timeout_ns) const {
+  const auto sent = send(body);
+  if (!sent && sent.error().status != INA_ERR_SWITCH_LOST) return tl::unexpected(sent.error());
+  auto answer = receive(sent ? timeout_ns : 0);
+  if (!sent && !(answer && *answer)) return tl::unexpected(sent.error());
+  return answer;
+}
+
 Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
   const Nanos deadline = now_ns() + timeout_ns;
   if (stream_) return receive_stream(deadline);
   std::string text(kMaxMessageBytes, '\0');
-  for (;;) {
+  for (bool reset = false;;) {
     iovec part{text.data(), text.size()};
     alignas(cmsghdr) char space[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
     msghdr header{};
@@ -192,8 +217,10 @@ Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
       if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !received.body.is_object())
         return fail(INA_ERR_INVALID, "a control message is not one JSON object of at most " +
                                          std::to_string(kMaxMessageBytes) + " bytes");
-      return std::optional<Received>(std::move(received));
+      return checked(std::move(received));
     }
+    // The other end closed with something of ours unread. What it said before is still there.
+    if (got < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
     if (got == 0 || (errno != EAGAIN && errno != EINTR))
       return fail(INA_ERR_SWITCH_LOST, "the control connection was closed by the other side");
     const Nanos left = deadline - now_ns();
@@ -213,12 +240,25 @@ Result<std::optional<Received>> Connection::receive_stream(Nanos deadline) const
       received.body = Json::parse(**text, nullptr, false);
       if (!received.body.is_object())
         return fail(INA_ERR_INVALID, "a control message is not one JSON object");
-      return std::optional<Received>(std::move(received));
+      return checked(std::move(received));
     }
     const Nanos left = deadline - now_ns();
     if (left <= 0) return std::optional<Received>();
     wait_for(fd_.get(), events(), left);
   }
+}
+
+Connection Connection::as_client(Connection connection) {
+  connection.hears_switch_ = true;
+  return connection;
+}
+
+/// What the reader may rely on: of a switch's messages, the types of their fields.
+Result<std::optional<Received>> Connection::checked(Received received) const {
+  if (hears_switch_)
+    if (const std::string problem = problem_of_answer(received.body); !problem.empty())
+      return fail(INA_ERR_INTERNAL, "the switch sent a malformed message: " + problem);
+  return std::optional<Received>(std::move(received));
 }
 
 short Connection::events() const {
@@ -285,7 +325,7 @@ Result<Listener> Listener::open(const std::string& path, mode_t mode) {
 }
 
 Result<Listener> Listener::open_tcp(const std::string& listen, Nanos dead_peer_ns) {
-  auto fd = listen_tcp(listen);
+  auto fd = listen_tcp(listen, "control.listen");
   if (!fd) return tl::unexpected(fd.error());
   return Listener(std::move(*fd), "", dead_peer_ns);
 }

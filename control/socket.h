@@ -44,7 +44,16 @@ struct PeerCredentials {
 
   /// "pid 4711" or "10.0.0.2:33042"
   std::string text() const;
+  /// Whose act it is, for limits: "uid:1000" or "10.0.0.2"
+  std::string source() const;
+  /// The same as a number.
+  uint64_t key() const { return remote ? uint64_t{1} << 32 | ip : uid; }
 };
+
+/// `refused`, by a switch that has no room just now: whoever hears it may try again.
+Json no_room_message(const std::string& text);
+/// The answer is such a one.
+bool is_no_room(const Json& answer);
 
 /// One end of a connection. Not thread-safe, but one thread may send while another receives.
 class Connection {
@@ -69,7 +78,7 @@ class Connection {
   Result<void> send(const Json& body, const std::vector<int>& fds = {}) const;
   /// Receives one message, waiting at most `timeout_ns` (0: not at all). Nothing if none came in
   /// time; error INA_ERR_SWITCH_LOST at end of file, INA_ERR_INVALID for a message that is no JSON
-  /// object.
+  /// object, INA_ERR_INTERNAL for one of a switch with fields of wrong types (control/fields.h).
   Result<std::optional<Received>> receive(Nanos timeout_ns) const;
 
   PeerCredentials peer() const;
@@ -84,6 +93,10 @@ class Connection {
   std::optional<std::string> peer_name() const {
     return stream_ ? stream_->peer_name() : std::nullopt;
   }
+  /// Sends `body` and waits for the answer. What the other end said before it closed the
+  /// connection counts as one, also if nothing could be sent any more. Nothing: it did not answer
+  /// in time.
+  Result<std::optional<Received>> ask(const Json& body, Nanos timeout_ns) const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
 
@@ -93,9 +106,12 @@ class Connection {
   static Result<std::unique_ptr<TlsSession>> shake_hands(int fd, const std::string& address,
                                                          Nanos deadline, TlsClient tls);
   Result<std::optional<Received>> receive_stream(Nanos deadline) const;
+  static Connection as_client(Connection connection);
+  Result<std::optional<Received>> checked(Received received) const;
 
   Fd fd_;
   std::unique_ptr<Stream> stream_;  ///< TCP only
+  bool hears_switch_ = false;       ///< made by open(): what it receives is checked
 };
 
 /// A listening unix socket of `type` (SOCK_SEQPACKET, SOCK_STREAM) at `path`. A stale path left by

@@ -107,13 +107,13 @@ Result<Fd> connect_tcp(const sockaddr_in& address, Nanos timeout_ns, std::string
   return Fd();
 }
 
-Result<Fd> listen_tcp(const std::string& listen) {
+Result<Fd> listen_tcp(const std::string& listen, const std::string& setting) {
   const size_t colon = listen.rfind(':');
   const int port = port_of(listen, colon);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   if (port < 0 || ::inet_pton(AF_INET, listen.substr(0, colon).c_str(), &address.sin_addr) != 1)
-    return fail(INA_ERR_INVALID, "control.listen: '" + listen +
+    return fail(INA_ERR_INVALID, setting + ": '" + listen +
                                      "' is not an IPv4 address and a port, such as 10.0.0.1:7584");
   address.sin_port = htons(static_cast<uint16_t>(port));
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -124,7 +124,7 @@ Result<Fd> listen_tcp(const std::string& listen) {
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(fd.get(), 256) != 0)
     return fail(INA_ERR_INVALID,
-                "cannot listen on " + listen + " (control.listen): " + std::strerror(errno));
+                "cannot listen on " + listen + " (" + setting + "): " + std::strerror(errno));
   return fd;
 }
 

@@ -42,8 +42,9 @@ Result<sockaddr_in> tcp_address(const std::string& text);
 /// what happened.
 Result<Fd> connect_tcp(const sockaddr_in& address, Nanos timeout_ns, std::string& why);
 
-/// A listening socket. `listen`: "ADDRESS:PORT"; port 0: the kernel chooses.
-Result<Fd> listen_tcp(const std::string& listen);
+/// A listening socket. `listen`: "ADDRESS:PORT"; port 0: the kernel chooses. `setting`: what that
+/// is called in the configuration.
+Result<Fd> listen_tcp(const std::string& listen, const std::string& setting);
 
 /// No delay for small messages, and an error on the socket within about `dead_peer_ns` (whole
 /// seconds, and up to 2 more) once its peer answers nothing, or takes nothing that is sent.

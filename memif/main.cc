@@ -15,6 +15,7 @@
 #include "common/command_line.h"
 #include "control/client.h"
 #include "io/ethdev/eal.h"
+#include "logging/record.h"
 #include "memif/server.h"
 
 namespace ina::memif {
@@ -45,7 +46,7 @@ Result<io::Eal> start_dpdk(const ServerConfig& config) {
   eal.huge = io::EalConfig::Huge::kNo;
   eal.memory_bytes = packet_memory_bytes(config);
   eal.lcores = 0;
-  eal.log = [](io::EalLogLevel, std::string_view line) { spdlog::error("dpdk: {}", line); };
+  eal.log = [](io::EalLogLevel, std::string_view line) { logging::error("dpdk")("text", line); };
   eal.log_level = io::EalLogLevel::kError;
   return io::Eal::start(eal);
 }
@@ -65,7 +66,7 @@ Result<void> serve(const ServerConfig& config) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
   server.run();
   signalled = nullptr;
-  spdlog::info("stopped");
+  logging::info("stopped");
   return {};
 }
 
@@ -120,12 +121,12 @@ int run(int argc, char** argv) {
   const auto address = client::parse_ipv4(ip);
   const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
   if (!problem.empty()) {
-    spdlog::critical("{}", problem);
+    logging::critical("cannot start")("text", problem);
     return command_line::kExitUsage;
   }
   config.ip = *address;
   if (const auto served = serve(config); !served) {
-    spdlog::critical("{}", served.error().text);
+    logging::critical("cannot serve")("text", served.error().text);
     return EXIT_FAILURE;
   }
   return EXIT_SUCCESS;

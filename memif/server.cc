@@ -1,13 +1,13 @@
 #include "memif/server.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "common/clock.h"
+#include "logging/record.h"
 
 namespace ina::memif {
 
@@ -89,8 +89,8 @@ Result<void> Server::open() {
 }
 
 void Server::run() {
-  spdlog::info("serving socket={} memif={} interfaces={} mtu={} switch={}", config_.socket,
-               config_.memif_socket, config_.interfaces, config_.mtu, config_.switch_socket);
+  logging::info("serving")("socket", config_.socket)("memif", config_.memif_socket)(
+      "interfaces", config_.interfaces)("mtu", config_.mtu)("switch", config_.switch_socket);
   IdleStrategy idle(config_.idle);
   Nanos sleep_ns = kFirstSleepNs;
   Nanos control_at = 0;
@@ -111,6 +111,7 @@ void Server::run() {
     if (timeout_ns == 0 && now < control_at) continue;
     turn(timeout_ns);
     control_at = now_ns() + kControlNs;
+    logging::report_omitted(now_ns());
   }
   report();
   // The switch learns of it by the closed connections, and the workers, too.
@@ -146,7 +147,7 @@ void Server::turn(Nanos timeout_ns) {
                          (!ready(2 * i + 2) || one.session->on_worker());
     const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;
     if (goes_on && !silent) continue;
-    spdlog::info("connection closed worker=\"{}\"", one.session->name());
+    logging::info("connection closed", one.session->source())("worker", one.session->name());
     one.session.reset();
   }
   std::erase_if(connected_, [](const Connected& one) { return !one.session; });
@@ -160,12 +161,15 @@ void Server::turn(Nanos timeout_ns) {
 void Server::accept_workers() {
   for (;;) {
     auto accepted = listener_->accept();
-    if (!accepted) return spdlog::warn("no connection accepted text=\"{}\"", accepted.error().text);
+    if (!accepted) {
+      logging::warn("no connection accepted", "accept")("text", accepted.error().text);
+      return;
+    }
     if (!*accepted) return;
     const control::PeerCredentials peer = (*accepted)->peer();
     if (connected_.size() >= interfaces_.size() + kMaxUnjoined) {
-      spdlog::warn("connection closed peer=\"{}\" text=\"there are {} already\"", peer.text(),
-                   connected_.size());
+      logging::warn("connection closed", peer.source())("peer", peer.text())(
+          "text", fmt::format("there are {} already", connected_.size()));
       continue;
     }
     // At the switch a worker's job is the bridge's user's.
@@ -225,11 +229,9 @@ void Server::report() const {
       if (const uint64_t count = port.drops[reason] + relay.drops[reason]; count != 0)
         drops += fmt::format("{}{}={}", drops.empty() ? "" : ",", name(reason), count);
     }
-    spdlog::info(
-        "interface={} rx_packets={} tx_packets={} to_switch={} to_worker={} send_ring_full={} "
-        "drops=\"{}\"",
-        number, port.rx_packets, port.tx_packets, relay.to_switch, relay.to_worker,
-        relay.send_ring_full, drops);
+    logging::info("interface")("interface", number)("rx_packets", port.rx_packets)(
+        "tx_packets", port.tx_packets)("to_switch", relay.to_switch)("to_worker", relay.to_worker)(
+        "send_ring_full", relay.send_ring_full)("drops", drops);
   }
 }
 

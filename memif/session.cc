@@ -1,13 +1,13 @@
 #include "memif/session.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "client/src/shm_join.h"
+#include "logging/record.h"
 
 namespace ina::memif {
 
@@ -103,7 +103,10 @@ bool Session::from_worker(Json& body) {
   }
   std::vector<int> region;
   if (type == "attach") region.push_back(transport_->region_fd());
-  return switch_.send(body, region).has_value();
+  if (switch_.send(body, region)) return true;
+  // A switch that has no room has said so before it closed the connection.
+  (void)on_switch();
+  return false;
 }
 
 /// Makes the join of a worker with frames one of a worker on the shm port. False: refused.
@@ -158,14 +161,13 @@ Result<void> Session::attach(control::Received& joined) {
   transport_ = std::move(*transport);
   body.erase("shm");
   body["address"] = {{"mac", ours->mac}, {"ip", ours->ip}, {"udp_port", ours->udp_port}};
-  spdlog::info("worker joined worker=\"{}\" interface={}", name(), interface_);
+  logging::info("worker joined", source())("worker", name())("interface", interface_);
   return {};
 }
 
 /// True: the session goes on.
 bool Session::refuse(const Error& error) {
-  spdlog::warn("refused worker=\"{}\" status={} text=\"{}\"", name(),
-               static_cast<int>(error.status), error.text);
+  logging::warn("refused", source())("worker", name())("status", error.status)("text", error.text);
   return worker_.send({{"type", "refused"}, {"status", error.status}, {"text", error.text}})
       .has_value();
 }

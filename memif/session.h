@@ -54,6 +54,8 @@ class Session {
   int switch_fd() const { return switch_.fd(); }
   /// "job train rank 3 (pid 4711)", as far as it is known.
   std::string name() const;
+  /// By whose act it is what it is, for the log's limits.
+  std::string source() const { return worker_.peer().source(); }
 
  private:
   template <class Handle>

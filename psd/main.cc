@@ -11,6 +11,7 @@
 #include "common/command_line.h"
 #include "control/client.h"
 #include "control/tokens.h"
+#include "logging/record.h"
 #include "psd/server.h"
 
 namespace {
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
     const auto served = server.run();
     signalled = nullptr;
     if (served) return EXIT_SUCCESS;
-    spdlog::critical("{}", served.error().text);
+    ina::logging::critical("the server ends")("text", served.error().text);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "ina-psd: %s\n", e.what());
   }

@@ -1,10 +1,12 @@
 #include "psd/server.h"
 
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 
 #include <vector>
+
+#include "common/clock.h"
+#include "logging/record.h"
 
 namespace ina::psd {
 
@@ -43,7 +45,7 @@ Result<void> Server::run() {
       return served;
     // A switch that is down says the same at every try.
     if (served.error().text != last_text)
-      spdlog::warn("trying again text=\"{}\"", served.error().text);
+      logging::warn("trying again", config_.socket)("text", served.error().text);
     last_text = served.error().text;
     if (stopped(kRetryMs)) break;
   }
@@ -65,6 +67,7 @@ Result<void> Server::serve() {
     for (const auto& [id, job] : jobs_) fds.push_back({job->control().fd(), POLLIN, 0});
     ::poll(fds.data(), fds.size(), -1);
     if (fds[0].revents != 0) return {};
+    logging::report_omitted(now_ns());
     if (auto looked = look_after_jobs(); !looked) return looked;
     auto received = control_.receive(0);
     if (!received) return tl::unexpected(received.error());
@@ -79,12 +82,14 @@ Result<void> Server::serve() {
 
 Result<void> Server::on_message(const Json& message) {
   const std::string type = message.at("type").get<std::string>();
+  if (control::is_no_room(message))
+    return fail(INA_ERR_NO_SWITCH, message.at("text").get<std::string>());
   if (type == "refused")
     return fail(static_cast<ina_status>(message.at("status").get<int>()),
                 message.at("text").get<std::string>());
   if (type == "serving") {
-    spdlog::info("serving switch=\"{}\" version={}", config_.socket,
-                 message.value("library", std::string("?")));
+    logging::info("serving", config_.socket)("switch", config_.socket)(
+        "version", message.value("library", std::string("?")));
   } else if (type == "job") {
     auto job = JobServer::start(config_.socket, message.at("job_id").get<uint32_t>(), config_.idle,
                                 kTimeoutNs);
@@ -92,7 +97,7 @@ Result<void> Server::on_message(const Json& message) {
       return fail(INA_ERR_INTERNAL, "cannot serve job '" + message.value("job", std::string()) +
                                         "': " + job.error().text);
     if (*job) {
-      spdlog::info("job served job={} id={}", (*job)->name(), (*job)->id());
+      logging::info("job served", config_.socket)("job", (*job)->name())("id", (*job)->id());
       jobs_[(*job)->id()] = std::move(*job);
     }
   } else {
@@ -116,7 +121,7 @@ Result<void> Server::look_after_jobs() {
     if (body.value("type", Json()) == "refused")
       return fail(INA_ERR_INTERNAL,
                   "job '" + job->second->name() + "': " + body.value("text", std::string()));
-    spdlog::info("job ended job={} id={}", job->second->name(), job->second->id());
+    logging::info("job ended", config_.socket)("job", job->second->name())("id", job->second->id());
     job = jobs_.erase(job);
   }
   return {};

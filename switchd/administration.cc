@@ -1,10 +1,10 @@
 // What administrators ask for, carried out: jobs with tickets, ending jobs and workers, draining,
 // tokens. On the conductor's thread, between other events, and never waiting for who asked.
-#include <spdlog/spdlog.h>
 #include <sys/random.h>
 
 #include <charconv>
 
+#include "logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -66,7 +66,8 @@ admin::Answer Conductor::administer(const admin::Request& request, const std::st
     answer = decline(Code::kInternal, std::string("the request failed: ") + e.what());
   }
   if (!answer)
-    spdlog::warn("administrator refused by=\"{}\" text=\"{}\"", who, answer.error().text);
+    logging::warn("administrator refused", "administrators")("by", who)("text",
+                                                                        answer.error().text);
   return answer;
 }
 
@@ -75,8 +76,9 @@ admin::Answer Conductor::administer(const admin::Request& request, const std::st
 admin::Answer Conductor::carry_out(const admin::CreateJob& request, const std::string& who) {
   if (const std::string problem = problem_of(request); !problem.empty())
     return decline(Code::kInvalid, problem);
-  if (job_named(request.name))
-    return decline(Code::kExists, fmt::format("there is a job '{}' already", request.name));
+  if (job_of(request.tenant, request.name))
+    return decline(Code::kExists,
+                   fmt::format("there is a job '{}' of {} already", request.name, request.tenant));
   if (draining_) return decline(Code::kUnavailable, "the switch is drained: it takes no new job");
   SavedJob fresh = new_job(request.name, request.workers);
   fresh.ticket = new_ticket();
@@ -110,8 +112,9 @@ admin::Answer Conductor::carry_out(const admin::CreateJob& request, const std::s
 }
 
 admin::Answer Conductor::carry_out(const admin::AbortJob& request, const std::string& who) {
-  Job* job = job_named(request.name);
-  if (!job) return decline(Code::kNotFound, fmt::format("there is no job '{}'", request.name));
+  const auto meant = job_meant(request.name, request.owner);
+  if (!meant) return tl::unexpected(meant.error());
+  Job* job = *meant;
   end_job(*job, INA_ERR_ABORTED,
           fmt::format("an administrator ({}) ended job '{}'{}", who, job->name,
                       request.reason.empty() ? "" : ": " + request.reason.substr(0, 1024)));
@@ -119,8 +122,9 @@ admin::Answer Conductor::carry_out(const admin::AbortJob& request, const std::st
 }
 
 admin::Answer Conductor::carry_out(const admin::KickWorker& request, const std::string& who) {
-  Job* job = job_named(request.job);
-  if (!job) return decline(Code::kNotFound, fmt::format("there is no job '{}'", request.job));
+  const auto meant = job_meant(request.job, request.owner);
+  if (!meant) return tl::unexpected(meant.error());
+  Job* job = *meant;
   Client* client = request.rank < job->workers ? job->members[request.rank].client : nullptr;
   if (!client)
     return decline(Code::kNotFound,
@@ -134,7 +138,7 @@ admin::Answer Conductor::carry_out(const admin::KickWorker& request, const std::
     end_job(*job, INA_ERR_ABORTED, text);
     return Json::object();
   }
-  spdlog::warn("worker sent away text=\"{}\"", text);
+  logging::warn("worker sent away")("text", text);
   send(*client, {{"type", "abort"}, {"status", INA_ERR_ABORTED}, {"text", text}});
   worker_gone(*client);
   return Json::object();
@@ -171,13 +175,13 @@ void Conductor::end_overdue_reservations(Nanos now) {
 // ---- draining
 
 admin::Answer Conductor::carry_out(const admin::Drain&, const std::string& who) {
-  if (!draining_) spdlog::info("drained: no new jobs by=\"{}\"", who);
+  if (!draining_) logging::info("drained: no new jobs")("by", who);
   draining_ = true;
   return carry_out(admin::GetDrain{}, who);
 }
 
 admin::Answer Conductor::carry_out(const admin::Undrain&, const std::string& who) {
-  if (draining_) spdlog::info("drained no more by=\"{}\"", who);
+  if (draining_) logging::info("drained no more")("by", who);
   draining_ = false;
   return carry_out(admin::GetDrain{}, who);
 }
@@ -196,14 +200,22 @@ admin::Answer Conductor::carry_out(const admin::GetStatus&, const std::string&) 
 }
 
 admin::Answer Conductor::carry_out(const admin::Reload&, const std::string& who) {
-  if (!tcp_listener_ || (config_.token_file.empty() && config_.tls.certificate.empty()))
+  const bool has_credentials =
+      tcp_listener_ && !(config_.token_file.empty() && config_.tls.certificate.empty());
+  if (!has_credentials && !config_.reopen_log)
     return decline(Code::kInvalid,
                    "this switch has neither a token file (control.token_file) nor certificates "
-                   "(control.tls_certificate)");
+                   "(control.tls_certificate) nor a log of its own (log.file)");
+  if (config_.reopen_log) {
+    if (const auto reopened = config_.reopen_log(); !reopened)
+      return decline(Code::kInvalid, reopened.error().text);
+    logging::info("log opened again")("by", who);
+  }
+  if (!has_credentials) return Json{{"tokens", 0}};
   if (const auto loaded = load_credentials(); !loaded)
     return decline(Code::kInvalid, loaded.error().text + "; all stays as it is");
   const size_t tokens = tokens_ ? tokens_->size() : 0;
-  spdlog::info("credentials read again tokens={} by=\"{}\"", tokens, who);
+  logging::info("credentials read again")("tokens", tokens)("by", who);
   return Json{{"tokens", tokens}};
 }
 

@@ -1,10 +1,10 @@
 // Memory on the direct path of the shm port: what workers register, so that the lanes add straight
 // from it, and the result buffers of a job, into which results are written once for all workers.
 // See docs/protocol.md, "Registered memory and result buffers".
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
+#include "logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -139,8 +139,8 @@ void Conductor::share_results(Job& job) {
             {"first_unit", buffer.first_unit},
             {"bytes", buffer.bytes()}},
            {buffer.region.fd.get()});
-  spdlog::info("result buffer made job={} id={} bytes={} first_unit={}", job.name, value(job.id),
-               buffer.bytes(), buffer.first_unit);
+  logging::info("result buffer made", job.owner())("job", job.name)("id", value(job.id))(
+      "bytes", buffer.bytes())("first_unit", buffer.first_unit);
   job.result_buffers.insert(std::ranges::upper_bound(job.result_buffers, buffer.first_unit, {},
                                                      &Job::ResultBuffer::first_unit),
                             std::move(buffer));

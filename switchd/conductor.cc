@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -11,13 +10,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "logging/record.h"
+
 namespace ina::switchd {
 
 namespace {
 
 constexpr int kMessagesPerTurn = 16;
-// How long connections wait in the backlog when no descriptor is left for them.
-constexpr Nanos kAcceptPauseNs = 100'000'000;
+// Connections that say nothing are looked for this often.
+constexpr Nanos kSilentNs = 50'000'000;
 
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
   scheduler::AdmissionConfig admission;
@@ -53,6 +54,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       jobs_(config_.max_jobs),
+      budget_(config_.work),
       started_(now_ns()) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
@@ -71,11 +73,11 @@ Result<void> Conductor::open() {
   for (const int fd : listening())
     if (auto watched = watch(fd); !watched) return watched;
   restore_jobs();
-  spdlog::info("control socket open path={}", config_.socket_path);
+  logging::info("control socket open")("path", config_.socket_path);
   if (tcp_listener_)
-    spdlog::info("control socket open listen={} tls={} tokens={} anonymous={}", config_.listen,
-                 !config_.tls.certificate.empty(), tokens_ ? tokens_->size() : 0,
-                 config_.allow_anonymous);
+    logging::info("control socket open")("listen", config_.listen)(
+        "tls", !config_.tls.certificate.empty())("tokens", tokens_ ? tokens_->size() : 0)(
+        "anonymous", config_.allow_anonymous);
   return {};
 }
 
@@ -137,6 +139,7 @@ void Conductor::reload() {
 int Conductor::turn_ms(Nanos now) const {
   Nanos until = now + 1'000'000'000;
   if (accept_again_ != 0) until = std::min(until, accept_again_);
+  if (!paused_.empty()) until = std::min(until, paused_.begin()->first);
   for (const auto& job : jobs_) {
     if (!job) continue;
     if (job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
@@ -174,26 +177,33 @@ void Conductor::run() {
       } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
         accept_clients(*tcp_listener_);
       } else if (const auto client = clients_.find(fd); client != clients_.end()) {
-        read_client(*client->second);
+        serve_client(*client->second);
+      } else if (farewells_.contains(fd)) {
+        serve_farewell(fd);
       }
     }
     for (const int fd : std::exchange(unread_, {}))
       if (const auto client = clients_.find(fd); client != clients_.end())
-        read_client(*client->second);
+        serve_client(*client->second);
     const Nanos now = now_ns();
-    for (auto& [fd, client] : clients_) {
-      const bool idle =
-          client->state == Client::State::kNew || client->state == Client::State::kEnded;
-      if (idle && now - client->since > config_.join_timeout_ns) to_close_.insert(fd);
+    resume_paused(now);
+    end_farewells(now);
+    if (now - looked_for_silent_ >= kSilentNs) {
+      looked_for_silent_ = now;
+      close_silent(now);
     }
     while (!to_close_.empty()) close_client(*to_close_.begin());
     // A job whose first worker was refused half-way, or whose workers all went before it began.
     for (auto& job : jobs_)
       if (job && job->state != Job::State::kRejoining && job->reserved_until == 0 &&
-          job->members_present() == 0)
+          job->members_present() == 0) {
+        logging::info("job ended", job->owner())("job", job->name)("id", value(job->id))(
+            "text", "its workers went before it began");
         remove_job(*job);
+      }
     end_overdue_rejoins(now);
     end_overdue_reservations(now);
+    logging::report_omitted(now);
     if (accept_again_ != 0 && now >= accept_again_) {
       bool watched = true;
       for (const int fd : listening()) watched = watch(fd) && watched;
@@ -216,51 +226,8 @@ void Conductor::run() {
   }
   listener_.reset();
   tcp_listener_.reset();
+  farewells_.clear();
   clients_.clear();
-}
-
-/// Why a connection cannot be served; empty if it can.
-std::string Conductor::no_room(const control::PeerCredentials& peer) const {
-  if (clients_.size() >= config_.max_connections)
-    return fmt::format("the switch serves {} connections already (control.max_connections)",
-                       config_.max_connections);
-  if (!peer.remote) return {};
-  const auto unjoined = std::ranges::count_if(clients_, [&](const auto& entry) {
-    const Client& other = *entry.second;
-    return other.peer.remote && other.peer.ip == peer.ip && other.state == Client::State::kNew;
-  });
-  if (static_cast<uint64_t>(unjoined) < config_.max_unjoined) return {};
-  return fmt::format(
-      "{} connections from this address have not joined yet "
-      "(control.max_unjoined)",
-      unjoined);
-}
-
-void Conductor::accept_clients(const control::Listener& listener) {
-  for (;;) {
-    auto accepted = listener.accept();
-    if (!accepted) {
-      spdlog::warn("no connection accepted for {} ms text=\"{}\"", kAcceptPauseNs / 1'000'000,
-                   accepted.error().text);
-      for (const int fd : listening()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-      accept_again_ = now_ns() + kAcceptPauseNs;
-      return;
-    }
-    auto& connection = *accepted;
-    if (!connection) return;
-    const control::PeerCredentials peer = connection->peer();
-    if (const std::string text = no_room(peer); !text.empty()) {
-      spdlog::warn("connection refused peer=\"{}\" text=\"{}\"", peer.text(), text);
-      (void)connection->send({{"type", "refused"}, {"status", INA_ERR_REFUSED}, {"text", text}});
-      continue;
-    }
-    auto client = std::make_unique<Client>();
-    client->peer = peer;
-    client->connection = std::move(*connection);
-    client->since = now_ns();
-    const int fd = client->connection.fd();
-    if (watch(fd)) clients_[fd] = std::move(client);
-  }
 }
 
 void Conductor::read_client(Client& client) {
@@ -271,7 +238,8 @@ void Conductor::read_client(Client& client) {
       if (received.error().status == INA_ERR_INVALID)
         refuse(client, INA_ERR_INVALID, received.error().text);
       else if (received.error().status == INA_ERR_REFUSED)  // there is no telling it
-        spdlog::warn("refused peer=\"{}\" text=\"{}\"", client.peer.text(), received.error().text);
+        logging::warn("refused", client.source())("peer", client.peer.text())(
+            "text", received.error().text);
       to_close_.insert(client.connection.fd());
       return;
     }
@@ -288,6 +256,7 @@ void Conductor::read_client(Client& client) {
 
 void Conductor::handle(Client& client, control::Received& received) {
   const std::string type = received.body.at("type").get<std::string>();
+  if (!may_say(client, type)) return;
   if ((type == "join" || type == "rejoin") && received.body.contains("ticket") &&
       !check_ticket(client, received.body))
     return;
@@ -323,7 +292,8 @@ void Conductor::handle(Client& client, control::Received& received) {
 /// Over TCP: learns whose worker this is. False: refused, and the connection is about to be closed.
 bool Conductor::authenticate(Client& client, const Json& body) {
   if (!client.tenant.empty()) return true;
-  if (const auto name = client.connection.peer_name()) return authenticate_by(client, *name);
+  if (const auto name = client.connection.peer_name())
+    return authenticate_by(client, *name) && !is_crowded(client);
   const std::string token = body.value("token", std::string());
   const auto tenant = tokens_ && !token.empty() ? tokens_->tenant_of(token) : std::nullopt;
   if (tenant) {
@@ -338,7 +308,21 @@ bool Conductor::authenticate(Client& client, const Json& body) {
     refuse(client, INA_ERR_REFUSED,
            "the token is unknown: it is not in the switch's control.token_file");
   }
-  return !client.tenant.empty();
+  return !client.tenant.empty() && !is_crowded(client);
+}
+
+/// True: refused, because its tenant has enough connections.
+bool Conductor::is_crowded(Client& client) {
+  const auto open = std::ranges::count_if(clients_, [&](const auto& entry) {
+    return entry.second->peer.remote && entry.second->tenant == client.tenant;
+  });
+  if (client.returning || open <= connections_per_user()) return false;
+  refuse_for_now(client, fmt::format("tenant '{}' has {} connections already "
+                                     "(control.max_connections_per_user)",
+                                     client.tenant, open - 1));
+  client.tenant.clear();
+  to_close_.insert(client.connection.fd());
+  return true;
 }
 
 /// Its certificate says whose worker it is.
@@ -352,27 +336,6 @@ bool Conductor::authenticate_by(Client& client, const std::string& common_name) 
   }
   client.tenant = common_name;
   return true;
-}
-
-/// Why `client` may not take part in `job`; empty if it may.
-std::string Conductor::foreign_text(const Client& client, const Job& job) {
-  if (client.ticket) {
-    if (*client.ticket == job.id) return {};
-    return fmt::format("the ticket is for another job than '{}'", job.name);
-  }
-  if (client.peer.remote) {
-    if (client.tenant == job.tenant) return {};
-    return fmt::format("job '{}' does not belong to tenant '{}', whose worker this is", job.name,
-                       client.tenant);
-  }
-  if (client.peer.uid == 0) return {};
-  if (!job.tenant.empty())
-    return fmt::format(
-        "job '{}' belongs to a tenant on other hosts: on this one root alone may "
-        "join it",
-        job.name);
-  if (job.uid == client.peer.uid) return {};
-  return fmt::format("job '{}' belongs to another user (uid {})", job.name, job.uid);
 }
 
 /// Why no more workers' connections are taken for the job's owner; empty if they are. A worker has
@@ -403,11 +366,13 @@ void Conductor::close_client(int fd) {
   const std::unique_ptr<Client> client = std::move(found->second);
   clients_.erase(found);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  if (!client->job) return;
-  if (client->role == Client::Role::kFallback)
+  unread_.erase(fd);
+  if (client->paused_until != 0) paused_.erase({client->paused_until, fd});
+  if (client->job && client->role == Client::Role::kFallback)
     fallback_gone(*client);
-  else
+  else if (client->job)
     worker_gone(*client);
+  if (client->peer.remote && client->told) say_farewell(std::move(client->connection));
 }
 
 void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
@@ -419,7 +384,7 @@ void Conductor::send(Client& client, const Json& body, const std::vector<int>& f
 /// While something waits for room in the socket of a client, its turn comes when there is some.
 void Conductor::watch_output(Client& client) {
   const bool wanted = (client.connection.events() & POLLOUT) != 0;
-  if (wanted == client.watching_output) return;
+  if (wanted == client.watching_output || client.paused_until != 0) return;
   epoll_event event{};
   event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
   event.data.fd = client.connection.fd();
@@ -430,40 +395,15 @@ void Conductor::watch_output(Client& client) {
 }
 
 void Conductor::refuse(Client& client, ina_status status, const std::string& text) {
-  spdlog::warn("refused peer=\"{}\" status={} text=\"{}\"", client.peer.text(),
-               static_cast<int>(status), text);
+  logging::warn("refused", client.source())("peer", client.peer.text())("status", status)("text",
+                                                                                          text);
   send(client, {{"type", "refused"}, {"status", status}, {"text", text}});
+  client.told = true;
   // Who has shown no token gets one answer.
   if (client.peer.remote && client.tenant.empty()) to_close_.insert(client.connection.fd());
 }
 
 // ---- joining
-
-Conductor::Job* Conductor::job_named(const std::string& name) const {
-  const auto found =
-      std::ranges::find_if(jobs_, [&](const auto& job) { return job && job->name == name; });
-  return found == jobs_.end() ? nullptr : found->get();
-}
-
-Conductor::Job* Conductor::find_or_admit(Client& client, const std::string& name, uint32_t workers,
-                                         uint64_t window_bytes) {
-  if (Job* job = job_named(name)) return job;
-  if (client.ticket) {
-    refuse(client, INA_ERR_REFUSED,
-           fmt::format("the ticket is for another job than '{}' (INA_JOB)", name));
-    return nullptr;
-  }
-  SavedJob fresh = new_job(name, workers);
-  fresh.uid = client.peer.uid;
-  fresh.tenant = client.tenant;
-  auto job = admit(fresh, {}, window_bytes, client.peer.text());
-  if (!job) {
-    refuse(client, job.error().status, job.error().text);
-    return nullptr;
-  }
-  offer_jobs();
-  return *job;
-}
 
 /// What a job begins with, but for whose it is.
 SavedJob Conductor::new_job(const std::string& name, uint32_t workers) {
@@ -499,9 +439,9 @@ Result<Conductor::Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRe
     return tl::unexpected(results.error());
   }
   add_to_lanes(*job, Seq{});
-  spdlog::info("job admitted job={} id={} workers={} window={} memory_bytes={} by=\"{}\" owner={}",
-               job->name, value(job->id), job->workers, job->grant.window, job->grant.memory_bytes,
-               who, job->owner());
+  logging::info("job admitted", job->owner())("job", job->name)("id", value(job->id))(
+      "workers", job->workers)("window", job->grant.window)(
+      "memory_bytes", job->grant.memory_bytes)("by", who)("owner", job->owner());
   *free = std::move(job);
   return free->get();
 }
@@ -563,7 +503,7 @@ void Conductor::on_leave(Client& client) {
     part(*member.client);
     member.client = nullptr;
   }
-  spdlog::info("job ended job={} id={}", job.name, value(job.id));
+  logging::info("job ended", job.owner())("job", job.name)("id", value(job.id));
   remove_job(job);
 }
 
@@ -591,8 +531,8 @@ void Conductor::worker_gone(Client& client) {
 }
 
 void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
-  spdlog::warn("job aborted job={} id={} status={} text=\"{}\"", job.name, value(job.id),
-               static_cast<int>(status), text);
+  logging::warn("job aborted", job.owner())("job", job.name)("id", value(job.id))("status", status)(
+      "text", text);
   forget(job);
   tell_end(job, status, text);
   remove_job(job);

@@ -3,6 +3,7 @@
 // lanes' state but through their command rings.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "scheduler/admission.h"
 #include "switchd/lane.h"
 #include "switchd/state_file.h"
+#include "switchd/work_budget.h"
 
 namespace ina::switchd {
 
@@ -39,6 +41,7 @@ struct ConductorConfig {
   bool allow_anonymous = false;               ///< who shows no token may join over TCP, too
   Nanos dead_peer_ns = control::kDeadPeerNs;  ///< a host that answers nothing over TCP is dead then
   uint32_t max_connections = 1024;
+  uint32_t max_connections_per_user = 0;   ///< or tenant; 0: half of max_connections
   uint32_t max_unjoined = 128;             ///< of connections over TCP, from one address
   Nanos join_timeout_ns = 30'000'000'000;  ///< a connection that joins no job is closed after this
   Nanos rejoin_timeout_ns = 30'000'000'000;  ///< for all workers of a job, after a restart
@@ -70,6 +73,9 @@ struct ConductorConfig {
   bool has_shm = true;
   std::string shm_name = "shm0";
   std::vector<FramePortInfo> frame_ports;
+  WorkBudget::Limits work = {};  ///< how much of the conductor's time one user or address may take
+  /// Has the log go on in the file that is at its path now; empty: there is no file.
+  std::function<Result<void>()> reopen_log = {};
 
   /// Policy static gives each job slots of its own, the others share all slots among the jobs.
   bool fixed_slots() const { return policy == "static"; }
@@ -109,21 +115,55 @@ class Conductor {
   Result<void> open_tcp();
   Result<void> load_credentials();
   std::vector<int> listening() const;
-  void accept_clients(const control::Listener& listener);
-  std::string no_room(const control::PeerCredentials& peer) const;
   void read_client(Client& client);
+
+  // Connections and how much of this thread's time they take, in connections.cc.
+  struct Places {
+    struct Use {
+      uint32_t total = 0;
+      uint32_t idle = 0;
+      uint32_t unjoined = 0;
+      uint32_t guests = 0;
+    };
+    std::map<uint64_t, Use> of;  ///< by PeerCredentials::key()
+    uint32_t guests = 0;         ///< on places that are kept for those that come back
+    uint32_t missing = 0;        ///< who may come back
+  };
+  /// A connection that is closed as soon as its peer has read why.
+  struct Farewell {
+    control::Connection connection;
+    Nanos until = 0;
+  };
+  static bool is_trusted(const control::PeerCredentials& peer);
+  static bool is_idle(const Client& client);
+  uint32_t connections_per_user() const;
+  Places count_places() const;
+  uint32_t missing_of(const control::PeerCredentials& peer) const;
+  std::string no_room(const control::PeerCredentials& peer, Places& places, bool& returning);
+  bool make_room(const control::PeerCredentials& peer, Places& places);
+  void accept_clients(const control::Listener& listener);
+  void accept_client(control::Connection connection, Places& places, Nanos now);
+  bool may_say(Client& client, const std::string& type);
+  bool is_crowded(Client& client);
+  void refuse_for_now(Client& client, const std::string& text);
+  void close_silent(Nanos now);
+  void serve_client(Client& client);
+  void pause(Client& client, Nanos until);
+  void resume_paused(Nanos now);
+  void say_farewell(control::Connection connection);
+  void serve_farewell(int fd);
+  void end_farewells(Nanos now);
   void handle(Client& client, control::Received& received);
   bool authenticate(Client& client, const Json& body);
   bool authenticate_by(Client& client, const std::string& common_name);
-  static std::string foreign_text(const Client& client, const Job& job);
+  static std::string foreign_text(const Client& client, const Job& job, const Json& body);
   std::string crowded_text(const Job& job) const;
   static void part(Client& client);
   void watch_output(Client& client);
   void close_client(int fd);
 
   void on_join(Client& client, const Json& body);
-  Job* find_or_admit(Client& client, const std::string& name, uint32_t workers,
-                     uint64_t window_bytes);
+  Job* find_or_admit(Client& client, const Json& body);
   Result<Job*> admit(const SavedJob& fresh, scheduler::JobRequest request, uint64_t window_bytes,
                      const std::string& who);
   SavedJob new_job(const std::string& name, uint32_t workers);
@@ -185,7 +225,11 @@ class Conductor {
   admin::Answer carry_out(const admin::GetDrain& request, const std::string& who);
   admin::Answer carry_out(const admin::GetStatus& request, const std::string& who);
   admin::Answer carry_out(const admin::Reload& request, const std::string& who);
-  Job* job_named(const std::string& name) const;
+  // Names are of their owners: a job is found by both, or by its id. In names.cc.
+  Job* job_of(const std::string& owner, const std::string& name) const;
+  Job* job_of(JobId id) const;
+  tl::expected<Job*, admin::Error> job_meant(const std::string& name,
+                                             const std::string& owner) const;
   bool check_ticket(Client& client, const Json& body);
   void end_overdue_reservations(Nanos now);
 
@@ -237,7 +281,11 @@ class Conductor {
   std::set<int>
       to_close_;  ///< closed after the current event, so that handlers may keep references
   std::vector<std::unique_ptr<Job>> jobs_;  ///< by JobIndex
-  Nanos accept_again_ = 0;                  ///< when the listeners are watched again; 0: they are
+  std::set<std::pair<Nanos, int>> paused_;  ///< clients to whom nobody listens until then
+  std::map<int, Farewell> farewells_;
+  WorkBudget budget_;
+  Nanos looked_for_silent_ = 0;
+  Nanos accept_again_ = 0;  ///< when the listeners are watched again; 0: they are
   Nanos started_;
 };
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cassert>
 
+#include "common/clock.h"
 #include "switchd/conductor.h"
 #include "wire/text.h"
 
@@ -36,6 +37,9 @@ struct Conductor::Client {
   control::PeerCredentials peer;
   std::string tenant;            ///< over TCP: whose token or ticket it showed; empty before
   std::optional<JobId> ticket;   ///< it showed the ticket of this job, and may join no other
+  bool returning = false;        ///< on a place that is kept for members that come back
+  bool told = false;             ///< it was refused something: it may still have to read that
+  Nanos paused_until = 0;        ///< nobody listens to it before; 0: somebody does
   bool watching_output = false;  ///< for room in the socket, because something waits for it
   Nanos since = 0;               ///< when it connected; kEnded: when its job ended
   std::string account;           ///< owner() of the job that it joined, also when that has ended
@@ -44,6 +48,11 @@ struct Conductor::Client {
   bool wants_job = false;  ///< kServer: it asked for the next job and none was there
   Job* job = nullptr;      ///< nullptr in kNew and kEnded
   Rank rank{};
+
+  /// By whose act it is what it is, for limits.
+  std::string source() const { return peer.source(); }
+  /// To whose account jobs go that it makes; Job::owner() of its own jobs.
+  std::string owner() const { return peer.remote ? tenant : peer.source(); }
 };
 
 /// How a worker that joins or re-joins wants to be reached.

@@ -2,9 +2,9 @@
 // home of its own. It has one connection on which it asks for jobs, and one more in each job, on
 // which it attaches like a worker. docs/protocol.md, "Control socket", lists the messages.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -62,7 +62,7 @@ void Conductor::on_serve(Client& client, const Json& body) {
     if (job) job->offered = false;
   client.role = Client::Role::kServer;
   client.state = Client::State::kAttached;
-  spdlog::info("fallback server connected pid={}", client.peer.pid);
+  logging::info("fallback server connected", client.source())("pid", client.peer.pid);
   send(client, {{"type", "serving"}, {"library", INA_PROJECT_VERSION}});
 }
 
@@ -176,8 +176,8 @@ void Conductor::on_attach_fallback(Client& client, control::Received& received) 
   }
   job.fallback.attached = true;
   client.state = Client::State::kAttached;
-  spdlog::info("fallback server attached job={} id={} instance={} epoch={} pid={}", job.name,
-               value(job.id), job.instance, job.epoch, client.peer.pid);
+  logging::info("fallback server attached", client.source())("job", job.name)("id", value(job.id))(
+      "instance", job.instance)("epoch", job.epoch)("pid", client.peer.pid);
   if (successor)
     for (Job::Worker& member : job.members)
       if (member.client) send(*member.client, {{"type", "epoch"}, {"epoch", job.epoch}});
@@ -188,8 +188,8 @@ void Conductor::on_attach_fallback(Client& client, control::Received& received) 
 void Conductor::fallback_gone(Client& client) {
   Job& job = *client.job;
   client.job = nullptr;
-  spdlog::warn("fallback server lost job={} id={} pid={}", job.name, value(job.id),
-               client.peer.pid);
+  logging::warn("fallback server lost", client.source())("job", job.name)("id", value(job.id))(
+      "pid", client.peer.pid);
   if (job.fallback.attached && job.state != Job::State::kRejoining)
     on_lanes(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
       command.job = job.index;

@@ -1,10 +1,10 @@
 // How a worker joins a job and attaches to it: what it asks for is checked, and answered with what
 // it needs to reach the switch. See docs/protocol.md, "Control socket".
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
+#include "logging/record.h"
 #include "switchd/conductor_state.h"
 #include "wire/group.h"
 
@@ -129,11 +129,8 @@ void Conductor::on_join(Client& client, const Json& body) {
   const auto transport = transport_of(client, body);
   if (!transport) return;
 
-  Job* job = find_or_admit(client, name, static_cast<uint32_t>(workers),
-                           body.value("window_bytes", uint64_t{0}));
+  Job* job = find_or_admit(client, body);
   if (!job) return;
-  if (const std::string text = foreign_text(client, *job); !text.empty())
-    return refuse(client, INA_ERR_REFUSED, text);
   if (job->state == Job::State::kRejoining)
     return refuse(client, INA_ERR_REFUSED,
                   fmt::format("job '{}' {}; join under another name, or once it has ended", name,
@@ -167,7 +164,7 @@ void Conductor::on_join(Client& client, const Json& body) {
 /// Gives the worker its place.
 void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport& transport) {
   if (const std::string text = crowded_text(job); !text.empty())
-    return refuse(client, INA_ERR_REFUSED, text);
+    return refuse_for_now(client, text);
   Job::Worker& worker = job.members[value(rank)];
   Json reply = {{"type", "joined"},
                 {"library", INA_PROJECT_VERSION},
@@ -251,8 +248,8 @@ void Conductor::on_gathered(Job& job) {
   job.reserved_until = 0;
   // On disk before anybody may start: a worker that runs must be known after a restart.
   save(job);
-  spdlog::info("job running job={} id={} epoch={} workers={}", job.name, value(job.id), job.epoch,
-               job.workers);
+  logging::info("job running", job.owner())("job", job.name)("id", value(job.id))(
+      "epoch", job.epoch)("workers", job.workers);
   for (Job::Worker& member : job.members) send(*member.client, {{"type", "ready"}});
 }
 

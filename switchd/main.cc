@@ -4,7 +4,6 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <signal.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
@@ -22,6 +21,8 @@
 #include "config/config.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
+#include "logging/file_sink.h"
+#include "logging/record.h"
 #include "switchd/conductor.h"
 #include "switchd/lane.h"
 
@@ -42,13 +43,23 @@ void on_signal(int signal) {
     signalled->stop();
 }
 
-void set_up_log(const config::LogConfig& log) {
-  auto logger = log.file.empty() ? spdlog::stderr_color_mt("switchd")
-                                 : spdlog::basic_logger_mt("switchd", log.file);
+/// The file that the log goes to; nullptr: standard error.
+Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& log) {
+  std::shared_ptr<logging::FileSink> file;
+  std::shared_ptr<spdlog::logger> logger;
+  if (log.file.empty()) {
+    logger = spdlog::stderr_color_mt("switchd");
+  } else {
+    auto opened = logging::FileSink::open(log.file, "log.file");
+    if (!opened) return tl::unexpected(opened.error());
+    file = std::move(*opened);
+    logger = std::make_shared<spdlog::logger>("switchd", file);
+  }
   logger->set_level(spdlog::level::from_str(std::string(name(log.level))));
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  return file;
 }
 
 /// Memory of value rows: from huge pages where the kernel gives them, prefaulted, 64-byte aligned.
@@ -87,9 +98,9 @@ Result<io::Eal> start_eal(const config::Config& config) {
       eal.pci.push_back(port.device);
   eal.log = [](io::EalLogLevel level, std::string_view line) {
     if (level == io::EalLogLevel::kError)
-      spdlog::error("dpdk: {}", line);
+      logging::error("dpdk")("text", line);
     else
-      spdlog::warn("dpdk: {}", line);
+      logging::warn("dpdk")("text", line);
   };
   return io::Eal::start(eal);
 }
@@ -158,8 +169,8 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
     auto opened = io::EthdevPort::open(ethdev);
     if (!opened)
       return fail(opened.error().status, "port " + port.name + ": " + opened.error().text);
-    spdlog::info("port open name={} type=ethdev device=\"{}\" queues={} steering={}", port.name,
-                 port.device, opened->front()->queues(), steering_of(*opened->front()));
+    logging::info("port open")("name", port.name)("type", "ethdev")("device", port.device)(
+        "queues", opened->front()->queues())("steering", steering_of(*opened->front()));
     ports.push_back(std::move(*opened));
   }
   return ports;
@@ -177,6 +188,7 @@ ConductorConfig conductor_config(const config::Config& config,
   c.allow_anonymous = config.control.allow_anonymous;
   c.dead_peer_ns = config.control.dead_peer_timeout_us * 1000;
   c.max_connections = config.control.max_connections;
+  c.max_connections_per_user = config.control.max_connections_per_user;
   c.max_unjoined = config.control.max_unjoined;
   c.join_timeout_ns = config.control.join_timeout_us * 1000;
   c.rejoin_timeout_ns = config.control.rejoin_timeout_us * 1000;
@@ -242,8 +254,8 @@ Result<std::unique_ptr<admin::Server>> start_admin(const config::Config& config,
                                       admin.certificate, admin.key, admin.client_ca},
                                      queue);
   if (server)
-    spdlog::info("administrators welcome socket={} listen={}", config.admin_socket_path(),
-                 admin.listen);
+    logging::info("administrators welcome")("socket", config.admin_socket_path())("listen",
+                                                                                  admin.listen);
   return server;
 }
 #else
@@ -255,7 +267,7 @@ Result<std::nullptr_t> start_admin(const config::Config& config, admin::Queue&) 
 #endif
 
 /// Everything between a valid configuration and the end; errors are whole sentences.
-Result<void> serve(const config::Config& config) {
+Result<void> serve(const config::Config& config, const std::shared_ptr<logging::FileSink>& log) {
   const uint32_t lanes = config.switchd.lcores;
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
@@ -305,7 +317,9 @@ Result<void> serve(const config::Config& config) {
         lane, std::span(rows.back().data(), rows.back().size()), *links.back(), lane_ports));
   }
 
-  Conductor conductor(conductor_config(config, *ports), std::move(*state), raw_links);
+  ConductorConfig conducted = conductor_config(config, *ports);
+  if (log) conducted.reopen_log = [log] { return log->reopen(); };
+  Conductor conductor(std::move(conducted), std::move(*state), raw_links);
   if (auto opened = conductor.open(); !opened) return opened;
   auto administration = start_admin(config, conductor.admin());
   if (!administration) return tl::unexpected(administration.error());
@@ -328,10 +342,10 @@ Result<void> serve(const config::Config& config) {
         },
         lane_objects[next++].get(), lcore);
   }
-  spdlog::info(
-      "serving version={} lcores={} slots={} slot_bytes={} policy={} kernels={} hugepages={}",
-      INA_PROJECT_VERSION, lanes, config.aggregator.slots, config.aggregator.slot_bytes,
-      name(config.aggregator.policy), aggregator::kernel_target(), eal->uses_hugepages());
+  logging::info("serving")("version", INA_PROJECT_VERSION)("lcores", lanes)(
+      "slots", config.aggregator.slots)("slot_bytes", config.aggregator.slot_bytes)(
+      "policy", name(config.aggregator.policy))("kernels", aggregator::kernel_target())(
+      "hugepages", eal->uses_hugepages());
   conductor.run();
 
   signalled = nullptr;
@@ -343,7 +357,7 @@ Result<void> serve(const config::Config& config) {
     while (!stop.done.load(std::memory_order_acquire)) ::usleep(100);
   }
   rte_eal_mp_wait_lcore();
-  spdlog::info("stopped");
+  logging::info("stopped");
   return {};
 }
 
@@ -377,9 +391,13 @@ int run(int argc, char** argv) {
     fmt::print("{}: ok\n", config_file.empty() ? "defaults" : config_file);
     return 0;
   }
-  set_up_log(config->log);
-  if (const auto served = serve(*config); !served) {
-    spdlog::critical("{}", served.error().text);
+  const auto log = set_up_log(config->log);
+  if (!log) {
+    fmt::print(stderr, "ina-switchd: {}\n", log.error().text);
+    return kExitStart;
+  }
+  if (const auto served = serve(*config, *log); !served) {
+    logging::critical("cannot serve")("text", served.error().text);
     return kExitStart;
   }
   return 0;

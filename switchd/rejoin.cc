@@ -1,10 +1,10 @@
 // Jobs that outlive the switch: a switch that starts again holds the places of the jobs in its
 // state file, and lets their workers back in. See docs/protocol.md, "Restart of the switch".
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <ctime>
 
+#include "logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {
@@ -31,7 +31,7 @@ void Conductor::restore_jobs() {
     if (job) restored.push_back(saved_of(*job));
   // Once for all of them: each time is a wait for the disk.
   if (auto saved = state_.replace(std::move(restored)); !saved)
-    spdlog::error("jobs not saved text=\"{}\"", saved.error().text);
+    logging::error("jobs not saved")("text", saved.error().text);
 }
 
 /// What no switch with this configuration granted: why it cannot go on with the job; empty if it
@@ -61,7 +61,7 @@ std::string Conductor::unfit_text(const SavedJob& saved) const {
 /// Holds the place of a job until its workers are back, or drops it if this switch cannot.
 void Conductor::restore(const SavedJob& saved, Nanos deadline) {
   const auto drop = [&](const std::string& why) {
-    spdlog::error("job not restored job={} id={} text=\"{}\"", saved.name, saved.id, why);
+    logging::error("job not restored")("job", saved.name)("id", saved.id)("text", why);
   };
   if (const std::string why = unfit_text(saved); !why.empty()) return drop(why);
   const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
@@ -83,8 +83,8 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
     job->state = Job::State::kRejoining;
     job->rejoin_deadline = deadline;
   }
-  spdlog::info("job waits for its workers job={} id={} epoch={} workers={}", job->name, saved.id,
-               job->epoch, job->workers);
+  logging::info("job waits for its workers")("job", job->name)("id", saved.id)("epoch", job->epoch)(
+      "workers", job->workers)("owner", job->owner());
   *free = std::move(job);
 }
 
@@ -117,7 +117,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
                               "more, or the job has ended",
                               name, id));
   Job& job = **found;
-  if (const std::string text = foreign_text(client, job); !text.empty())
+  if (const std::string text = foreign_text(client, job, body); !text.empty())
     return refuse(client, INA_ERR_REFUSED, text);
   if (body.at("job_key").get<uint64_t>() != job.key)
     return refuse(client, INA_ERR_REFUSED, fmt::format("this is not the key of job '{}'", name));
@@ -142,8 +142,8 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   }
   job.start = std::max(job.start, Seq{results_end});
   job.buffers_shared = std::max(job.buffers_shared, buffers_shared);
-  spdlog::info("worker re-joins job={} id={} rank={} peer=\"{}\" low={} next={} results_end={}",
-               name, id, rank, client.peer.text(), low, next, results_end);
+  logging::info("worker re-joins", client.source())("job", name)("id", id)("rank", rank)(
+      "peer", client.peer.text())("low", low)("next", next)("results_end", results_end);
   answer_join(client, job, Rank{static_cast<uint8_t>(rank)}, *transport);
 }
 
@@ -158,8 +158,8 @@ void Conductor::on_rejoined(Job& job) {
   if (job.fallback.attached)
     if (auto attached = attach_to_lanes(job, kFallbackRank); !attached)
       return end_job(job, attached.error().status, attached.error().text);
-  spdlog::info("job running again job={} id={} epoch={} start={}", job.name, value(job.id),
-               job.epoch, job.start.value);
+  logging::info("job running again", job.owner())("job", job.name)("id", value(job.id))(
+      "epoch", job.epoch)("start", job.start.value);
   for (Job::Worker& member : job.members)
     send(*member.client, {{"type", "ready"}, {"buffers_shared", job.buffers_shared}});
 }
@@ -207,12 +207,12 @@ SavedJob Conductor::saved_of(const Job& job) {
 /// A job that cannot be saved goes on, but would not survive a restart.
 void Conductor::save(const Job& job) {
   if (auto saved = state_.put(saved_of(job)); !saved)
-    spdlog::error("job not saved job={} text=\"{}\"", job.name, saved.error().text);
+    logging::error("job not saved", job.owner())("job", job.name)("text", saved.error().text);
 }
 
 void Conductor::forget(const Job& job) {
   if (auto erased = state_.erase(value(job.id)); !erased)
-    spdlog::error("job not erased job={} text=\"{}\"", job.name, erased.error().text);
+    logging::error("job not erased", job.owner())("job", job.name)("text", erased.error().text);
 }
 
 }  // namespace ina::switchd

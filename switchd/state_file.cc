@@ -174,10 +174,13 @@ Result<void> StateFile::read() {
       boots_ = number<uint32_t>(json, "boots", 1, kMaxBoots);
       next_job_id_ = number<uint32_t>(json, "next_job_id", 1, UINT32_MAX);
       std::set<uint32_t> ids;
-      std::set<std::string> names;
+      std::set<std::string> names;  // of a user or tenant
       for (const Json& job : json.at("jobs")) {
         jobs_.push_back(job_of(job));
-        if (!ids.insert(jobs_.back().id).second || !names.insert(jobs_.back().name).second)
+        const SavedJob& last = jobs_.back();
+        const std::string owner =
+            last.tenant.empty() ? std::to_string(last.uid) + ":" : last.tenant;
+        if (!ids.insert(last.id).second || !names.insert(owner + "/" + last.name).second)
           throw std::runtime_error("a job is in it twice");
       }
       return {};

@@ -54,6 +54,9 @@ void unregister_context(Context* context) {
   std::erase(registry, context);
 }
 
+// Between requests to join a switch that has no room, doubling.
+constexpr Nanos kFirstPauseNs = 5'000'000;
+constexpr Nanos kLongestPauseNs = 200'000'000;
 // How long a worker that gave up waits for the switch to say for whom it waited.
 constexpr Nanos kExplainNs = 1'000'000'000;
 // How long the background thread leaves a fresh operation to a caller who is about to wait for it.
@@ -156,19 +159,10 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
   auto resolved = control::resolve(control_path_);
   if (!resolved) return tl::unexpected(resolved.error());
   control_path_ = std::move(*resolved);
-  auto connection = control::Connection::open(control_path_, deadline - now_ns(), tls_);
-  if (!connection) return tl::unexpected(connection.error());
-  control_ = std::move(*connection);
-  Json join = join_message("join");
-  join["window_bytes"] = settings_.window_bytes;
-  if (auto sent = control_.send(join); !sent) return sent;
-  auto reply = control_.receive(deadline - now_ns());
+  auto reply = ask_to_join(deadline);
   if (!reply) return tl::unexpected(reply.error());
-  if (!*reply)
-    return fail(INA_ERR_TIMEOUT,
-                "the switch at " + control_path_ + " did not answer the request to join");
   try {
-    control::Received& received = **reply;
+    control::Received& received = *reply;
     const Json& body = received.body;
     if (body.at("type") != "joined") return tl::unexpected(error_of(body));
     EngineConfig config;
@@ -214,6 +208,25 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
   return await_ready(deadline);
 }
 
+/// Connects, and says `join`; again if the switch has no room just now, until `deadline`.
+Result<control::Received> Context::ask_to_join(Nanos deadline) {
+  Json join = join_message("join");
+  join["window_bytes"] = settings_.window_bytes;
+  for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
+    auto connection = control::Connection::open(control_path_, deadline - now_ns(), tls_);
+    if (!connection) return tl::unexpected(connection.error());
+    control_ = std::move(*connection);
+    auto reply = control_.ask(join, deadline - now_ns());
+    if (!reply) return tl::unexpected(reply.error());
+    if (!*reply)
+      return fail(INA_ERR_TIMEOUT,
+                  "the switch at " + control_path_ + " did not answer the request to join");
+    if (!control::is_no_room((*reply)->body) || now_ns() + pause_ns >= deadline)
+      return std::move(**reply);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
+  }
+}
+
 Json Context::join_message(const char* type) const {
   Json message = {{"type", type},
                   {"version", control::kControlVersion},
@@ -223,6 +236,7 @@ Json Context::join_message(const char* type) const {
                   {"world_size", settings_.world_size},
                   {"parks", true},
                   {"transport", frames_ ? "frame" : "shm"}};
+  if (!settings_.job_owner.empty()) message["owner"] = settings_.job_owner;
   if (!settings_.ticket.empty())
     message["ticket"] = settings_.ticket;
   else if (control::is_remote(control_path_) && !settings_.token.empty())
@@ -627,9 +641,15 @@ void Context::drain_kicks() {
 void Context::read_control() {
   do {
     auto received = control_.receive(0);
+    if (!received && received.error().status == INA_ERR_INTERNAL)
+      return end(INA_ERR_INTERNAL, received.error().text);
     if (!received) return go_away();
     if (!*received) return;
-    on_control(**received);
+    try {
+      on_control(**received);
+    } catch (const Json::exception& e) {
+      return end(INA_ERR_INTERNAL, std::string("malformed message of the switch: ") + e.what());
+    }
   } while (control_.buffered());
 }
 

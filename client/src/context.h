@@ -93,6 +93,7 @@ class Context {
 
   Result<void> open(const Url& url, Nanos deadline);
   control::Json join_message(const char* type) const;
+  Result<control::Received> ask_to_join(Nanos deadline);
   /// Makes the transport that `joined` describes and tells the switch.
   Result<std::unique_ptr<Transport>> attach_shm(control::Received& joined);
   /// The same with frames_, which exists already.

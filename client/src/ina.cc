@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/src/context.h"
+#include "common/status_name.h"
 
 using ina::DType;
 using ina::Op;
@@ -395,42 +396,7 @@ const char* ina_last_error(const ina_context* context) {
 }
 
 const char* ina_status_name(int status) {
-  switch (status) {
-    case INA_OK:
-      return "INA_OK";
-    case INA_IN_PROGRESS:
-      return "INA_IN_PROGRESS";
-    case INA_ERR_INVALID:
-      return "INA_ERR_INVALID";
-    case INA_ERR_TIMEOUT:
-      return "INA_ERR_TIMEOUT";
-    case INA_ERR_NO_SWITCH:
-      return "INA_ERR_NO_SWITCH";
-    case INA_ERR_VERSION:
-      return "INA_ERR_VERSION";
-    case INA_ERR_REFUSED:
-      return "INA_ERR_REFUSED";
-    case INA_ERR_RANK_TAKEN:
-      return "INA_ERR_RANK_TAKEN";
-    case INA_ERR_MISMATCH:
-      return "INA_ERR_MISMATCH";
-    case INA_ERR_PEER_LOST:
-      return "INA_ERR_PEER_LOST";
-    case INA_ERR_SWITCH_LOST:
-      return "INA_ERR_SWITCH_LOST";
-    case INA_ERR_ABORTED:
-      return "INA_ERR_ABORTED";
-    case INA_ERR_NO_MEMORY:
-      return "INA_ERR_NO_MEMORY";
-    case INA_ERR_UNSUPPORTED:
-      return "INA_ERR_UNSUPPORTED";
-    case INA_ERR_FORKED:
-      return "INA_ERR_FORKED";
-    case INA_ERR_INTERNAL:
-      return "INA_ERR_INTERNAL";
-    default:
-      return "unknown status";
-  }
+  return ina::name_of(status);
 }
 
 size_t ina_dtype_size(ina_dtype dtype) {

@@ -86,8 +86,10 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
     const std::lock_guard state(state_mutex_);
     message["buffers_shared"] = buffers_shared_;
   }
-  if (auto sent = control_.send(message); !sent) return again(sent.error());
-  auto reply = next_message(deadline);
+  // A switch that has no room may have said so and closed the connection already.
+  const auto sent = control_.send(message);
+  auto reply = next_message(sent ? deadline : now_ns());
+  if (!sent && !(reply && *reply)) return again(sent.error());
   if (!reply) return again(reply.error());
   if (!*reply) return again({INA_ERR_TIMEOUT, "it did not answer the request to re-join"});
   try {
@@ -104,6 +106,10 @@ Context::Attempt Context::on_rejoin_answer(control::Received& answer, std::strin
     return Attempt::kOver;
   };
   const Json& body = answer.body;
+  if (control::is_no_room(body)) {
+    why = error_of(body).text;
+    return Attempt::kAgain;
+  }
   if (body.at("type") != "joined") {
     const Error error = error_of(body);
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
@@ -172,6 +178,10 @@ Context::Attempt Context::await_ready_again(std::string& why, uint64_t& buffers_
     if (type == "waiting" && body.contains("missing")) {
       const std::lock_guard state(state_mutex_);
       others_missing_ = missing_text(body);
+    } else if (control::is_no_room(body)) {
+      // Its place went to others before the job went on.
+      why = error_of(body).text;
+      return Attempt::kAgain;
     } else if (type == "abort" || type == "refused") {
       end_by_switch(body);
       return Attempt::kOver;

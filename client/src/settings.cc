@@ -133,6 +133,9 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   settings.url = c.url ? c.url : url ? url->value : "shm:/run/ina/switch.sock";
   settings.job = c.job ? c.job : job_name(environment);
 
+  const auto owner = first_of(environment, {"INA_JOB_OWNER"});
+  settings.job_owner = owner ? owner->value : "";
+
   const auto world =
       field("world_size", c.world_size, c.world_size != -1, 1, kMaxWorkers, environment,
             {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"},

@@ -455,7 +455,7 @@ eal:
   cpus: 3,0-1,1
   extra_args: [--no-pci, "--log-level=8", 7]
 control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_timeout: 2 s,
-          max_connections: 65536, state: /var/lib/ina, listen: "0.0.0.0:65535",
+          max_connections: 65536, max_connections_per_user: 9, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
           max_unjoined: 7, tls_certificate: /c, tls_key: /k, tls_client_ca: /a,
           tls_require_client_certificate: false}
@@ -493,21 +493,9 @@ log: {level: critical, file: /var/log/ina.log}
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {64, 512, Idle::kBackoff, 4096};
   expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
-  expected.control = {"/tmp/a b/ä.sock",
-                      0777,
-                      1'500'000,
-                      2'000'000,
-                      65536,
-                      "/var/lib/ina",
-                      "0.0.0.0:65535",
-                      "/etc/ina/tokens",
-                      true,
-                      2'000'000,
-                      7,
-                      "/c",
-                      "/k",
-                      "/a",
-                      false};
+  expected.control = {
+      "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, 9,    "/var/lib/ina", "0.0.0.0:65535",
+      "/etc/ina/tokens", true, 2'000'000, 7,         "/c",  "/k", "/a",           false};
   expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", "/c", "/k", "/a"};
   expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
                       {.name = "uid:1000"},

@@ -143,7 +143,7 @@ TEST_P(DaemonLanesTest, RestartsGoUnnoticedByItsWorkers) {
   }
   EXPECT_EQ(remote.output(), "INA_OK \n") << read("log");
   EXPECT_EQ(local.output(), "INA_OK \n");
-  EXPECT_THAT(read("log"), HasSubstr("job running again job=mixed"));
+  EXPECT_THAT(read("log"), HasSubstr("job running again job=\"mixed\""));
 }
 
 TEST_F(DaemonTest, DamagedStateIsRefusedBeforeAnythingOpens) {
@@ -281,7 +281,7 @@ class RemoteDaemonTest : public DaemonTest {
     daemon = std::make_unique<Process>(start(file));
     EXPECT_EQ(first.output(), "INA_OK \n") << read("log");
     EXPECT_EQ(second.output(), "INA_OK \n");
-    EXPECT_THAT(read("log"), HasSubstr("job running again job=far"));
+    EXPECT_THAT(read("log"), HasSubstr("job running again job=\"far\""));
   }
   /// For the processes that are started while it lives.
   class Variable {

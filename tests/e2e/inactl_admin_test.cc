@@ -156,9 +156,9 @@ TEST_F(InactlAdminTest, TokensAreReadAgainByCommandAndBySignal) {
   EXPECT_THAT(complaint("reload"), HasSubstr("line 1: the token has not 16..256 characters"));
   write(tokens(), "a a-token-of-their-own\nb another-token-of-16\nc a-third-token-of-16\n");
   daemon_->kill(SIGHUP);
-  for (int i = 0; i < 1000 && log().find("tokens=3 by=\"SIGHUP\"") == std::string::npos; ++i)
+  for (int i = 0; i < 1000 && log().find("tokens=\"3\" by=\"SIGHUP\"") == std::string::npos; ++i)
     ::usleep(5000);
-  EXPECT_THAT(log(), HasSubstr("tokens=3 by=\"SIGHUP\""));
+  EXPECT_THAT(log(), HasSubstr("tokens=\"3\" by=\"SIGHUP\""));
 }
 
 TEST_F(InactlAdminTest, OverTcpByMutualTls) {

@@ -171,7 +171,7 @@ TEST_P(MemifBridgePolicies, MixedJobsGetEverySumRight) {
   }
   bridge_->kill(SIGUSR1);
   EXPECT_TRUE(await([&] {
-    return read("bridge.log").find("interface=1 rx_") != std::string::npos;
+    return read("bridge.log").find("interface=\"1\" rx_") != std::string::npos;
   })) << read("bridge.log");
   bridge_->kill(SIGTERM);
   EXPECT_EQ(bridge_->wait(), 0) << read("bridge.log");

@@ -58,7 +58,7 @@ class LanesTest(unittest.TestCase):
         bed = NetworkTestBed(HOSTS, queues=queues)
         self.addCleanup(bed.close)
         bed.start_switch(INA_SWITCHD, folder.name, f"switch: {{lcores: {lcores}}}\n{more}")
-        steering = f"queues={queues} steering=software"
+        steering = f'queues="{queues}" steering="software"'
         self.assertEqual(bed.log().count(steering), HOSTS, bed.log())
         return bed
 

@@ -190,12 +190,17 @@ TEST_F(RemoteTest, AForeignTenantIsKeptOut) {
   TestSwitch sw(options());
   const Peer red(sw.tcp_address());
   ASSERT_EQ(red.ask(join_of(kRed))["type"], "joined");
-  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kBlue, 1)),
-              HasSubstr("job 'job' does not belong to tenant 'blue'"));
-  // It does not even learn the job's name.
+  // It does not even learn the job's name: under that name it has a job of its own.
   const auto theirs = control::query_status(sw.tcp_address(), kTimeoutNs, kBlue);
   ASSERT_TRUE(theirs) << theirs.error().text;
   EXPECT_TRUE((*theirs)["jobs"].empty());
+  const Peer blue(sw.tcp_address());
+  const Json joined = blue.ask(join_of(kBlue, 1));
+  EXPECT_EQ(joined["type"], "joined");
+  EXPECT_EQ(sw.status()["jobs"].size(), 2u);
+  Json greedy = join_of(kBlue, 1);
+  greedy["owner"] = "red";
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(greedy), HasSubstr("only with the job's ticket"));
   const auto own = control::query_status(sw.tcp_address(), kTimeoutNs, kRed);
   ASSERT_TRUE(own) << own.error().text;
   ASSERT_EQ((*own)["jobs"].size(), 1u);
@@ -225,21 +230,25 @@ TEST_F(RemoteTest, UsersOfTheSwitchsHostAndTenantsDoNotMix) {
   };
   const Peer red(sw.tcp_address());
   ASSERT_EQ(red.ask(join_of(kRed))["type"], "joined");
-  EXPECT_THAT(as_user(12345, join_of(kRed, 1)), HasSubstr("root alone may join it"));
-  EXPECT_EQ(Peer(sw.socket_path()).ask(join_of("", 1))["type"], "joined");
+  Json theirs = join_of("", 1);
+  theirs["owner"] = "red";
+  EXPECT_THAT(as_user(12345, theirs), HasSubstr("only with the job's ticket"));
+  EXPECT_EQ(sw.status()["jobs"].size(), 1u);
+  // Root says that it means that one.
+  EXPECT_EQ(Peer(sw.socket_path()).ask(theirs)["type"], "joined");
   // And the other way round.
   const Peer local(sw.socket_path());
   ASSERT_EQ(local.ask(join_of("", 0, "local"))["type"], "joined");
-  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed, 1, "local")),
-              HasSubstr("job 'local' does not belong to tenant 'red'"));
+  Json ours = join_of(kRed, 1, "local");
+  ours["owner"] = "uid:0";
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(ours), HasSubstr("only with the job's ticket"));
 }
 
 TEST_F(RemoteTest, AnonymousWorkersAreATenantOfTheirOwn) {
   TestSwitch sw(options([](switchd::ConductorConfig& config) { config.allow_anonymous = true; }));
   const Peer anonymous(sw.tcp_address());
   ASSERT_EQ(anonymous.ask(join_of(""))["type"], "joined");
-  EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed, 1)),
-              HasSubstr("does not belong to tenant 'red'"));
+  EXPECT_EQ(Peer(sw.tcp_address()).ask(join_of(kRed, 1))["type"], "joined");
   EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed + "x", 1)),
               HasSubstr("the token is unknown"));
   EXPECT_EQ(Peer(sw.tcp_address()).ask(join_of("", 1))["type"], "joined");
