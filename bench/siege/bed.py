@@ -34,8 +34,8 @@ CONFIG = """\
 log: {{file: "{log}"}}
 control: {{socket: "{socket}", mode: 0666, rejoin_timeout: 20 s{control}}}
 {tenants}{more}"""
-TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 16, workers_max: 16, memory: {quota} MiB}}\n'
-           .format(uid=ATTACKER_UID, quota=QUOTA // MIB))
+TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 8, workers_max: 16, slots_ceiling: 2048, '
+           'memory: {quota} MiB}}\n').format(uid=ATTACKER_UID, quota=QUOTA // MIB)
 
 # A record of the log: time, level, text. Values of foreign origin stand between quotes.
 RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d [a-z]+ \S")
@@ -234,14 +234,14 @@ class Bed:
                                            preexec_fn=limit, start_new_session=True)
         self.wait("ina-switchd to serve", lambda: " serving" in self.log_text(self.log_start))
 
-    def wait(self, what, condition):
-        deadline = time.monotonic() + DEADLINE_S
+    def wait(self, what, condition, wait_s=DEADLINE_S):
+        deadline = time.monotonic() + wait_s
         while not condition():
             if self.switch.poll() is not None:
                 raise BedError(f"ina-switchd ended with {self.switch.returncode} while the bed "
                                f"waited for {what}:\n{self.switch_errors()}")
             if time.monotonic() > deadline:
-                raise BedError(f"waited {DEADLINE_S} s in vain for {what}")
+                raise BedError(f"waited {wait_s} s in vain for {what}")
             time.sleep(0.01)
 
     def switch_errors(self):
@@ -349,6 +349,10 @@ class Bed:
         self.newcomer = Worker([sys.executable, HERE / "newcomer.py", NEWCOMER_UID, self.socket,
                                 self.newcomer_log], self.folder, "newcomer")
         self.wait("the newcomer", lambda: "join" in self.newcomer_log.read_text())
+
+    def newcomer_joined_after(self, time_ns):
+        return any(kind == "join" and start > time_ns
+                   for kind, start, _, _ in self.newcomer_lines())
 
     def newcomer_lines(self):
         """(kind, start, end, text) of each."""

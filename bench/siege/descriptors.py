@@ -1,15 +1,19 @@
 """Attacks by passed descriptors: what is slow, or never done, to close, or to look at."""
 
 import contextlib
+import mmap
 import os
 import select
 import socket
+import threading
+import time
 
 import fuse
 import peer
 from attack import FAILURES, Attack, Holder, close_all
 
 MOST_FAR_ENDS = 400
+BEGIN_S = 3
 # In messages that have no use for descriptors, in those that have, and in what is no message.
 WRONG = ({"type": "explain"}, {"type": "status"}, {"type": "leave"}, b"nonsense", b"[" * 2000,
          {"type": "join"}, {"type": "unregister", "number": 1})
@@ -20,7 +24,7 @@ class Passing(Holder):
     """Passes descriptors that make() gives, in the ways that option `ways` names."""
 
     def make(self):
-        """A descriptor of which the caller keeps nothing, or None."""
+        """A descriptor of the caller's."""
         raise NotImplementedError
 
     def begin(self):
@@ -32,14 +36,18 @@ class Passing(Holder):
                 getattr(self, way)()
 
     def passed(self, one, message, count=1):
-        fds = [fd for fd in (self.make() for _ in range(count)) if fd is not None]
+        fds = [self.make() for _ in range(count)]
+        passed = False
         try:
             one.send(message, fds)
-            self.count("descriptors", len(fds))
+            self.count("descriptors", count)
+            passed = True
         finally:
-            self.forget(fds)
+            self.forget(fds, passed)
 
-    def forget(self, fds):
+    def forget(self, fds, passed):
+        """Closes our own. `passed`: the switch has them, too."""
+        del passed
         close_all(fds)
 
     def fresh(self):
@@ -101,6 +109,14 @@ class Linger(Passing):
         if len(self.far_ends) > MOST_FAR_ENDS:
             self.far_ends.pop(0).close()
         return near.detach()
+
+    def forget(self, fds, passed):
+        if not passed:
+            for fd in fds:
+                peer.do_not_linger(fd)
+            return super().forget(fds, passed)
+        # Who closes last waits, and that may be us.
+        threading.Thread(target=close_all, args=(fds,), daemon=True).start()
 
     def end(self):
         for far in self.far_ends:
@@ -182,7 +198,7 @@ class Silent(Passing):
     def make(self):
         return self.file
 
-    def forget(self, fds):
+    def forget(self, fds, passed):
         """Closing it would hold us up, too."""
 
     def step(self):
@@ -223,22 +239,48 @@ class KeptDescriptors(Attack):
         super().__init__(*arguments)
         self.kept = []
 
+    def begin(self):
+        until = time.monotonic() + BEGIN_S
+        for _ in range(self.options["jobs"]):
+            if not self.one_job() or time.monotonic() > until:
+                break
+
     def step(self):
-        if self.did.get("jobs_kept", 0) >= self.options.get("jobs", 300) * 4:
-            return super().step()
+        super().step()
+        self.one_job()
+
+    def one_job(self):
+        """False: refused."""
         with self.trying("jobs"):
             one, _ = peer.run_job(self.path, self.name(), window_bytes=0)
-            self.kept += one.fds
+            self.keep(one.fds)
             one.fds = []
-            self.count("jobs_kept")
+            self.most("jobs_kept", self.did.get("jobs", 0))
             peer.leave(one)
+            return True
+        return False
+
+    def keep(self, fds):
+        self.kept += fds
 
     def end(self):
-        self.most("descriptors_kept", len(self.kept))
         close_all(self.kept)
+        self.kept = []
+
+
+class KeptMappings(KeptDescriptors):
+    """The same, mapped and closed."""
+
+    def keep(self, fds):
+        for fd in fds[:2]:
+            self.kept.append(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        close_all(fds)
+
+    def end(self):
         self.kept = []
 
 
 ATTACKS = {"linger": Linger, "slow_to_close": SlowToClose, "cycles": Cycles, "silent": Silent,
            "own_descriptors": OwnDescriptors, "out_of_descriptors": OutOfDescriptors,
-           "kept_descriptors": KeptDescriptors}
+           "kept_descriptors": KeptDescriptors,
+           "kept_mappings": KeptMappings}

@@ -190,6 +190,7 @@ class Punch : public ByWorker {
     Json did = ByWorker::did();
     did["unsealed_taken"] = unsealed_;
     did["holes"] = holes_;
+    if (holes_ != 0) did["broken"] = {"memory that the switch reads has got holes"};
     return did;
   }
 
@@ -242,8 +243,8 @@ class Punch : public ByWorker {
   uint64_t unsealed_ = 0;
 };
 
-/// As many waiters on the own doorbell as the machine allows, while results come. They are made once
-/// and stay: making them is no attack on the switch.
+/// As many waiters on the own doorbell as the machine allows, while results come. They are made
+/// once and stay: making them is no attack on the switch.
 class Doorbell : public ByWorker {
  public:
   Doorbell(const std::string& socket, const std::string& job, size_t threads)

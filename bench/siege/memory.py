@@ -1,9 +1,10 @@
 """Attacks by memory: what the switch maps, and is made to fill or to keep."""
 
 import os
+import time
 
 import peer
-from attack import FAILURES, Attack, Holder
+from attack import Holder
 
 MIB = 1 << 20
 
@@ -64,8 +65,7 @@ class SparseRegions(Holder):
                 one.hear("ready")
             finally:
                 os.close(fd)
-        if self.did.get("jobs_failed"):
-            super().step()
+        super().step()
 
 
 class Full(Registering):
@@ -78,32 +78,52 @@ class Full(Registering):
 
 
 class Mappings(Holder):
-    """Small memories of many workers, until something is full."""
+    """Small memories of many workers, until something is full. What is taken stays: it is slow to
+    get."""
+
+    WORKERS = 64
+    FULL_S = 12
 
     def begin(self):
-        self.fd = peer.memory_file(peer.PAGE)
-        self.worker = None
-        self.next = 64
+        if self.held:
+            return
+        fd = peer.memory_file(peer.PAGE)
+        until = time.monotonic() + self.FULL_S
+        try:
+            while time.monotonic() < until and self.fill_job(self.name(), fd, until):
+                pass
+        finally:
+            os.close(fd)
+
+    def fill_job(self, name, fd, until):
+        """False: no more is taken."""
+        for rank in range(self.WORKERS):
+            if time.monotonic() > until or self.did.get("refused", 0) > 1000:
+                return False
+            with self.trying("workers"):
+                one, joined = peer.join(self.path, name, rank, self.WORKERS, window_bytes=4096)
+                self.held.append(one)
+                # Before it is attached no lane hears of them, which is faster.
+                for first in range(1, 64, 7):
+                    for number in range(first, first + 7):
+                        one.send({"type": "register", "number": number, "bytes": peer.PAGE}, [fd])
+                    for _ in range(7):
+                        status = one.hear("registered")["status"]
+                        self.count("taken" if status == 0 else "refused")
+                peer.attach(one, joined, wait=False)
+                continue
+            return False
+        return True
 
     def step(self):
-        if self.next > 63:
-            self.next = 1
-            self.worker = self.run_job(window_bytes=4096)
-        if self.worker is None:
-            self.next = 64
-            return super().step()
-        try:
-            for _ in range(21):
-                status = peer.register(self.worker, self.next, self.fd, peer.PAGE)
-                self.next += 1
-                self.count("taken" if status == 0 else "refused")
-        except FAILURES:
-            self.count("workers_lost")
-            self.next = 64
+        """What uses mappings now: a job that comes and goes."""
+        super().step()
+        with self.trying("jobs"):
+            one, _ = peer.run_job(self.path, self.name())
+            one.close()
 
     def end(self):
-        os.close(self.fd)
-        super().end()
+        """All stays."""
 
 
 class RegisterLoop(Holder):
@@ -164,27 +184,6 @@ class ShareResultsBounds(Holder):
             self.drop(one)
 
 
-class HeldRings(Attack):
-    """Jobs that come and go while a process keeps what it was given mapped: option `jobs` of them at
-    a time, as large as they may be."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.maps = []
-
-    def step(self):
-        with self.trying("jobs"):
-            one, joined = peer.run_job(self.path, self.name(), window_bytes=0)
-            for fd in one.fds[:2]:
-                self.maps.append(peer.mmap.mmap(fd, 0, prot=peer.mmap.PROT_READ))
-            peer.leave(one)
-            self.most("mapped", len(self.maps))
-
-    def end(self):
-        self.maps = []
-
-
 ATTACKS = {"sparse": Sparse, "beyond_end": BeyondEnd, "sparse_regions": SparseRegions,
            "full": Full, "mappings": Mappings, "register_loop": RegisterLoop,
-           "share_results": ShareResults, "share_results_bounds": ShareResultsBounds,
-           "held_rings": HeldRings}
+           "share_results": ShareResults, "share_results_bounds": ShareResultsBounds}

@@ -16,6 +16,7 @@ F_ADD_SEALS = 1033
 SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 1, 2, 4, 16
 SEALS = SEAL_SEAL | SEAL_SHRINK | SEAL_GROW | SEAL_FUTURE_WRITE
 FALLOC_FL_KEEP_SIZE = 1
+LINGER_S = 30
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -176,5 +177,10 @@ def linger_socket():
             pass
     except BlockingIOError:
         pass
-    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 30))
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
     return near, far
+
+
+def do_not_linger(fd):
+    with socket.socket(fileno=os.dup(fd)) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -10,6 +10,9 @@ from bed import DEADLINE_S, MIB, NEWCOMER_UID, RESERVED, VICTIM
 WAYS = ("wrong", "right", "unread", "many")
 
 
+COME_BACK_S = 10
+
+
 def max_map_count():
     with open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
         return int(file.read())
@@ -23,6 +26,10 @@ class Row:
     options: dict = dataclasses.field(default_factory=dict)
     tenants: bool = True  # the attacker has a quota
     bed: dict = dataclasses.field(default_factory=dict)  # more arguments of Bed
+    begin_s: float = 3  # how long the attacker may need to be ready
+    quick: bool = True  # played by --quick, too
+    crowded: bool = False  # a newcomer may find no room: what is full is the machine's, not a user's
+    pairs: int = 0  # slices of attack, if others than the benchmark's
     restart: bool = False  # the switch is killed and started again in the midst of it
     # Runs once in each attack, from root's hands; gives what is wrong with what it saw.
     alongside: typing.Callable = lambda bed: []
@@ -59,7 +66,7 @@ def create_jobs(bed):
         mark = bed.folder / f"mark-{number}"
         name = text.format(mark=mark)
         done = bed.run_switch_tool("create", "--admin", f"unix:{bed.socket}.admin", "--workers", 1,
-                                   "--ttl", "2s", "--", name)
+                                   "--window", "64KiB", "--ttl", "1s", "--", name)
         if done.returncode != 0:
             continue  # refused: nothing to be evaluated, and nothing may be printed
         told = subprocess.run(["sh", "-c", 'eval "$1"; printf %s "$INA_JOB"', "sh", done.stdout],
@@ -103,7 +110,7 @@ def kill_and_start(bed):
     except Exception as error:  # whatever it is, the row says so
         return [f"the switch does not start again: {str(error)[:500]}"]
     with contextlib.suppress(Exception):
-        bed.wait("the victim to come back", lambda: bed.sums.count() > first + 20)
+        bed.wait("the victim to come back", lambda: bed.sums.count() > first + 20, COME_BACK_S)
         return []
     return ["the victim's job does not come back"]
 
@@ -138,8 +145,8 @@ ROWS = (
         "switch may have 256, and the victim registers memory all the time", "out_of_descriptors",
         bed={"nofile": 256, "register_every": 50}),
     Row("kept_descriptors", "jobs that come and go, and descriptors of each that stay",
-        "kept_descriptors"),
-    Row("kept_mappings", "the same with mappings", "held_rings"),
+        "kept_descriptors", {"jobs": 300}, pairs=2),
+    Row("kept_mappings", "the same with mappings", "kept_mappings", {"jobs": 300}, pairs=2),
     # Memory.
     Row("sparse", "63 registered memories of 64 MiB without pages", "sparse"),
     Row("beyond_end", "the same, with as many pages beyond their ends", "beyond_end"),
@@ -148,20 +155,19 @@ ROWS = (
     Row("punch", "holes punched in ring, payload rows and registered memory while the switch reads "
         "them, pages moved, 4,000 mappings of each page", "ring:punch"),
     Row("mappings", "63 registered memories of as many workers as there may be; no quota, as the "
-        "configuration comes", "mappings", tenants=False),
+        "configuration comes", "mappings", tenants=False, pairs=1, begin_s=15, quick=False),
     Row("mappings_reached", "the same while the switch has 400 mappings left of vm.max_map_count",
-        "mappings", tenants=False, bed={"mapped": -400, "register_every": 50}),
+        "mappings", tenants=False, pairs=1, crowded=True, bed={"mapped": -400, "register_every": 50}),
     Row("register_loop", "registers and unregisters all the time", "register_loop"),
     Row("share_results", "result buffers of 24 MiB, made and freed all the time", "share_results",
         {"bytes": 24 * MIB}),
-    Row("share_results_no_quota", "the same with 1 GiB; no quota", "share_results",
-        {"bytes": 1 << 30}, tenants=False),
+    Row("share_results_no_quota", "the same with 128 MiB; no quota", "share_results",
+        {"bytes": 128 * MIB}, tenants=False, bed={"more": "jobs: {memory: 256 MiB}\n"}),
     Row("share_results_bounds", "result buffers of 0, 1, 2^32 and 2^64 - 1 bytes",
         "share_results_bounds"),
     # Connections.
     Row("hold_connections", "all connections that there are", "hold_connections", tenants=False),
-    Row("hold_places", "all jobs and workers that there may be, then all connections", "hold_places",
-        tenants=False),
+    Row("hold_places", "all jobs and workers that there may be, then all connections", "hold_places"),
     Row("hold_and_restart", "all connections, and the switch is killed and started again",
         "hold_connections", restart=True, tenants=False, alongside=kill_and_start),
     Row("connect_close", "connects and goes", "connect_close"),
