@@ -291,7 +291,8 @@ class Bed:
         rss = fds = 0
         for pid in children_of(self.switch.pid):
             with contextlib.suppress(OSError):
-                rss += int(field_of(pid, "VmRSS")) << 10
+                # Children are copies of it: what they have of their own is seen in the cgroup.
+                rss += int(field_of(pid, "VmRSS")) << 10 if pid == self.switch.pid else 0
                 fds += len(os.listdir(f"/proc/{pid}/fd"))
         return {"rss": rss, "cgroup": self.cgroup.usage(), "fds": fds,
                 "log": self.log_bytes()}

@@ -192,7 +192,7 @@ class Silent(Passing):
     needs_root_to_begin = True
 
     def prepare(self):
-        self.files = fuse.SilentFiles(getattr(fuse, self.options["silent"]))
+        self.files = fuse.SilentFiles(getattr(fuse, self.options["silent"]), f"{self.path}.fuse")
         self.file = self.files.open_file()
 
     def make(self):

@@ -5,7 +5,6 @@ import errno
 import os
 import stat
 import struct
-import tempfile
 
 from peer import LIBC
 
@@ -69,20 +68,21 @@ class Silent:
 
 class SilentFiles:
     """Such a file system and its server, in a mount namespace of the calling process. open_file()
-    gives descriptors; stop() ends all waits. Needs root to be made."""
+    gives descriptors; stop() ends all waits. The mount goes with the process. Needs root to be made.
+    `folder`: where, is made."""
 
-    def __init__(self, silent):
+    def __init__(self, silent, folder):
         self.pid = 0
+        self.folder = folder
         if LIBC.unshare(CLONE_NEWNS) != 0:
             raise OSError(ctypes.get_errno(), "unshare")
         LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
-        self.folder = tempfile.mkdtemp(prefix="ina-siege-fuse-")
+        os.mkdir(folder)
         device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         options = f"fd={device},rootmode=40755,user_id=0,group_id=0,allow_other".encode()
         if LIBC.mount(b"siege", self.folder.encode(), b"fuse", MS_NOSUID | MS_NODEV, options) != 0:
             error = ctypes.get_errno()
             os.close(device)
-            os.rmdir(self.folder)
             raise OSError(error, "mount fuse")
         self.pid = os.fork()
         if self.pid == 0:
@@ -99,6 +99,3 @@ class SilentFiles:
             os.kill(self.pid, 9)
             os.waitpid(self.pid, 0)
             self.pid = 0
-            # The mount goes with the namespace; the folder beneath it is in the first one.
-            LIBC.umount2(self.folder.encode(), 2)
-            os.rmdir(self.folder)

@@ -15,7 +15,7 @@ SAMPLE_S = 0.02
 DRAIN_S = 0.05
 # What may grow beside the quota: connections, buffers of the allocator, page tables.
 SLACK = 24 * MIB
-LOG_BYTES_PER_S = 64 * 1024
+LOG_BYTES, LOG_BYTES_PER_S = 64 * 1024, 32 * 1024
 RATIO_LIMIT = 2
 # Until the conductor answers a newcomer; or a part of the time that the attack lasts.
 ANSWER_LIMIT_MS = 250
@@ -262,9 +262,10 @@ class Play:
             if value > limit:
                 self.problem(f"the switch's {what} grew by {value >> 20} MiB, beyond the quota")
         seconds = sum(one.seconds for one in attacked)
-        result["log_bytes_per_s"] = sum(one.log_bytes for one in attacked) / seconds if seconds else 0
-        if result["log_bytes_per_s"] > LOG_BYTES_PER_S:
-            self.problem(f"the log grows by {result['log_bytes_per_s'] / 1024:.0f} KiB/s")
+        log = sum(one.log_bytes for one in attacked)
+        result["log_bytes"], result["attack_s"] = log, seconds
+        if log > LOG_BYTES + LOG_BYTES_PER_S * seconds:
+            self.problem(f"the log grew by {log >> 10} KiB in {seconds:.1f} s")
         return result
 
     def newcomers(self, attacked):
