@@ -13,7 +13,7 @@ import peer
 from attack import FAILURES, Attack, Holder, close_all
 
 MOST_FAR_ENDS = 400
-BEGIN_S = 3
+BEGIN_S = 8
 # In messages that have no use for descriptors, in those that have, and in what is no message.
 WRONG = ({"type": "explain"}, {"type": "status"}, {"type": "leave"}, b"nonsense", b"[" * 2000,
          {"type": "join"}, {"type": "unregister", "number": 1})

@@ -4,8 +4,9 @@
 //   ina-siege ATTACK SOCKET JOB
 //
 // Reads orders from standard input, a word a line, and answers each with a JSON object: "begin",
-// "end" (stops what "begin" started, and tells what was done), "share FRACTION" (of a core, for the
-// attack `burn`, which harms nobody: it is what the others are compared with). Ends with its input.
+// "end" (stops what "begin" started, and tells what was done), "share NUMBER" (for the attacks
+// `burn` and `work`, which harm nobody, and are what the others are compared with: cores that they
+// use, entries a second that they send). Ends with its input.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -142,6 +144,31 @@ class ByWorker : public Attack {
   std::string socket_;
   std::string job_;
   bool sealed_;
+};
+
+/// Contributes what is right, so many entries a second: what those who flood are compared with.
+class Work : public ByWorker {
+ public:
+  using ByWorker::ByWorker;
+  void set_share(double entries_per_s) override { per_s_ = entries_per_s; }
+  void begin() override {
+    ByWorker::begin();
+    start_ = now_ns();
+    first_ = entries_;
+  }
+
+ protected:
+  void act(RawWorker& worker) override {
+    const double due = per_s_ * static_cast<double>(now_ns() - start_) * 1e-9;
+    const auto done = static_cast<double>(entries_ - first_);
+    if (done >= due) sleep_ns(kMsNs / 10);
+    work(worker, static_cast<uint64_t>(std::clamp(due - done, 0.0, 64.0)));
+  }
+
+ private:
+  double per_s_ = 0;
+  Nanos start_ = 0;
+  uint64_t first_ = 0;
 };
 
 /// Entries of random bytes, and right ones with a field or two that are wrong; read positions and
@@ -325,6 +352,7 @@ class Wake : public ByWorker {
 std::unique_ptr<Attack> make(const std::string& name, const std::string& socket,
                              const std::string& job) {
   if (name == "burn") return std::make_unique<Burn>();
+  if (name == "work") return std::make_unique<Work>(socket, job);
   if (name == "garbage") return std::make_unique<Garbage>(socket, job);
   if (name == "punch") return std::make_unique<Punch>(socket, job);
   if (name == "doorbell") return std::make_unique<Doorbell>(socket, job, 3200);

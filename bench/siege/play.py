@@ -49,6 +49,12 @@ def quantile_by_time(spans, quantile=0.99):
     return None
 
 
+def mean(values):
+    """Of what slices of attack showed; in the first the attacker also began to run."""
+    values = values[1:] or values
+    return sum(values) / len(values)
+
+
 def quantile(values, part):
     values = sorted(values)
     return values[min(len(values) - 1, int(len(values) * part))] if values else None
@@ -64,7 +70,8 @@ class Play:
         self.pairs = pairs
         self.slices = []
         self.problems = []
-        self.shares = []
+        self.shares = []  # of cores that the attacker used
+        self.paces = []  # entries a second that it put into its ring
         self.lost = False
         self.random = random.Random(1)
 
@@ -85,7 +92,8 @@ class Play:
             self.mappings_before = self.bed.mappings()
             self.attacker = (self.bed.attacker(self.row.attack, self.row.options)
                              if self.row.attack else None)
-            self.burner = self.bed.attacker("ring:burn", {}) if self.pairs else None
+            self.burner = (self.bed.attacker(f"ring:{self.row.honest}", {}, "honest")
+                           if self.pairs else None)
             try:
                 self.play_slices()
             except BedError as error:
@@ -116,9 +124,11 @@ class Play:
         peak = dict.fromkeys(self.before, 0)
         log = self.bed.log_bytes()
         cpu = by.cpu_seconds() if by else 0
+        entries = by.did.get("entries", 0) if by else 0
         start = time.monotonic_ns()
         if kind == "honest":
-            by.order(f"share {self.share():.3f}")
+            pace = mean(self.shares) if self.row.honest == "burn" else mean(self.paces)
+            by.order(f"share {pace:.3f}")
         if by:
             by.order("begin", wait_s=0)
         outage = self.meanwhile(kind, peak)
@@ -139,7 +149,9 @@ class Play:
         self.sample(peak)
         end = time.monotonic_ns()
         if kind == "attack":
-            self.shares.append(((by.cpu_seconds() if by else 0) - cpu) / ((end - start) * 1e-9))
+            seconds = (end - start) * 1e-9
+            self.shares.append(((by.cpu_seconds() if by else 0) - cpu) / seconds)
+            self.paces.append((by.did.get("entries", 0) - entries if by else 0) / seconds)
         self.slices.append(Slice(kind, start, end, self.bed.log_bytes() - log, peak, outage))
         time.sleep(DRAIN_S)
 
@@ -157,11 +169,6 @@ class Play:
             self.problem(f"no newcomer was served within {SERVED_S} s")
         if self.bed.sums.count() == first:
             self.problem(f"the victim's sums stopped for {SERVED_S} s")
-
-    def share(self):
-        """Of cores, that the attacker has used; the first time it also began to run."""
-        shares = self.shares[1:] or self.shares
-        return sum(shares) / len(shares)
 
     def meanwhile(self, kind, peak):
         """What else happens in the slice; when the switch was away, if it was."""
@@ -205,7 +212,7 @@ class Play:
         result |= self.times() | self.growth(attacked) | self.newcomers(attacked)
         if text := bed.log_problem(FORGED):
             self.problem(f"the log: {text}")
-        result |= {"cgroup": bed.cgroup.path is not None, "attacker_cores": round(self.share(), 3),
+        result |= {"cgroup": bed.cgroup.path is not None, "attacker_cores": round(mean(self.shares), 3),
                    "attacker": did, "held": not self.problems, "problems": self.problems}
         return result
 

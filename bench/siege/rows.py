@@ -26,6 +26,7 @@ class Row:
     options: dict = dataclasses.field(default_factory=dict)
     tenants: bool = True  # the attacker has a quota
     bed: dict = dataclasses.field(default_factory=dict)  # more arguments of Bed
+    honest: str = "burn"  # what it is compared with: "burn" or "work" of ina-siege
     begin_s: float = 3  # how long the attacker may need to be ready
     quick: bool = True  # played by --quick, too
     crowded: bool = False  # a newcomer may find no room: what is full is the machine's, not a user's
@@ -145,8 +146,9 @@ ROWS = (
         "switch may have 256, and the victim registers memory all the time", "out_of_descriptors",
         bed={"nofile": 256, "register_every": 50}),
     Row("kept_descriptors", "jobs that come and go, and descriptors of each that stay",
-        "kept_descriptors", {"jobs": 300}, pairs=2),
-    Row("kept_mappings", "the same with mappings", "kept_mappings", {"jobs": 300}, pairs=2),
+        "kept_descriptors", {"jobs": 300}, pairs=2, begin_s=9),
+    Row("kept_mappings", "the same with mappings", "kept_mappings", {"jobs": 300}, pairs=2,
+        begin_s=9),
     # Memory.
     Row("sparse", "63 registered memories of 64 MiB without pages", "sparse"),
     Row("beyond_end", "the same, with as many pages beyond their ends", "beyond_end"),
@@ -193,9 +195,9 @@ ROWS = (
     Row("admin_calls", "32 calls of an administrator at once", alongside=administer),
     # Rings.
     Row("ring_garbage", "entries of random bytes, and right ones with wrong fields, in the own ring",
-        "ring:garbage"),
+        "ring:garbage", honest="work"),
     Row("ring_wake", "a sleep flag that has the switch call all the time, calls unread, and the "
-        "lane's eventfd rung", "ring:wake"),
+        "lane's eventfd rung", "ring:wake", honest="work"),
     Row("doorbell_waiters", "409,600 waiters on the own doorbell", "ring:doorbell"),
 )
 assert len({row.name for row in ROWS}) == len(ROWS)
