@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tables of docs/{evaluation,performance,reliability}.md from the benchmarks' JSON files.
+"""Writes tables of docs/{evaluation,performance,reliability,security}.md from the benchmarks' JSON files.
 
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,straggler-sim,straggler,wire}.json. --check writes nothing and fails where a table
+docs/figures/{jct,siege,straggler-sim,straggler,wire}.json. --check writes nothing and fails where a table
 is not what its file says.
 """
 
@@ -203,6 +203,23 @@ def wire(rows):
                   "Where their frames cross our switch, too"], lines)
 
 
+# Attacks of a local user.
+
+def siege(attacks):
+    def number(value, form="{:.1f}"):
+        return "" if value is None else form.format(value)
+    rows = []
+    for row in attacks:
+        grown = max(row["switch_rss_growth_bytes"], row.get("cgroup_growth_bytes") or 0)
+        rows.append([f"`{row['name']}`", row["what"], number(row["victim_p99_ms_before"]),
+                     number(row["victim_p99_ms"]), number(row["answer_p99_ms_before"]),
+                     number(row["answer_p99_ms"]), f"{grown / 2**20:.1f}",
+                     f"{row['log_bytes'] / 1024 / row['attack_s']:.0f}",
+                     "held" if row["held"] else "**not held**"])
+    return table(["Row", "What is tried", "Sum, before", "Sum, attacked", "Answer, before",
+                  "Answer, attacked", "Memory", "Log", ""], rows)
+
+
 def evaluation():
     jct = load("jct")["points"]
     help_ = load("straggler-sim")["points"]
@@ -226,6 +243,10 @@ def reliability():
     return {"help, live": live_help(load("straggler")["points"])}
 
 
+def security():
+    return {"siege": siege(load("siege")["attacks"])}
+
+
 def performance():
     return {"wire": wire(load("wire")["rows"])}
 
@@ -235,7 +256,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     for document, tables in (("evaluation", evaluation()), ("performance", performance()),
-                             ("reliability", reliability())):
+                             ("reliability", reliability()), ("security", security())):
         path = ROOT / f"docs/{document}.md"
         old = path.read_text("utf-8")
         new = old

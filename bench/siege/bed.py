@@ -1,0 +1,427 @@
+"""ina-switchd under siege: the switch, in a memory cgroup and as a user of its own; a job of another
+user, whose sums are checked and timed; a newcomer who joins now and then; the attackers. What
+scripts/bench_siege.py and tests/e2e/siege_test.py share.
+
+Every party has a user of its own. `resources()` says what the switch and its children hold.
+"""
+
+import array
+import contextlib
+import json
+import os
+import pathlib
+import re
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SWITCH_UID, NEWCOMER_UID, VICTIM_UID, ATTACKER_UID = 64530, 64531, 64532, 64533
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 1 << 20
+MEMORY_MAX = 768 * MIB
+QUOTA = 32 * MIB
+DEADLINE_S = 30
+VICTIM = "victim"
+RESERVED = "reserved"
+SUM_ELEMENTS = 16384
+
+CONFIG = """\
+log: {{file: "{log}"}}
+control: {{socket: "{socket}", mode: 0666, rejoin_timeout: 20 s{control}}}
+{tenants}{more}"""
+TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 8, workers_max: 16, slots_ceiling: 2048, '
+           'memory: {quota} MiB}}\n').format(uid=ATTACKER_UID, quota=QUOTA // MIB)
+
+# A record of the log: time, level, text. Values of foreign origin stand between quotes.
+RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d [a-z]+ \S")
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ufeff]")
+QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
+
+
+class BedError(Exception):
+    """The bed itself does not work; says why."""
+
+
+class Cgroup:
+    """One for the switch, with a limit to its memory; version 1 or 2, whichever has the controller.
+    `path` None: none can be made, `reason` says why."""
+
+    def __init__(self):
+        self.path = None
+        self.reason = ""
+        name = f"ina-siege-{os.getpid()}"
+        for root, limit, usage in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                    "memory.usage_in_bytes"),
+                                   ("/sys/fs/cgroup", "memory.max", "memory.current")):
+            path = pathlib.Path(root) / name
+            try:
+                path.mkdir()
+                (path / limit).write_text(str(MEMORY_MAX))
+                self.path, self.usage_file = path, path / usage
+                return
+            except OSError as error:
+                self.reason = f"no memory cgroup: {error}"
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+
+    def usage(self):
+        """Without the cache of files, such as the log: the kernel takes that back."""
+        if not self.path:
+            return None
+        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        cache = int(stat["cache"] if "cache" in stat else stat["file"]) - int(stat["shmem"])
+        return int(self.usage_file.read_text()) - cache
+
+    def remove(self):
+        if not self.path:
+            return
+        deadline = time.monotonic() + 5
+        while self.path.exists() and time.monotonic() < deadline:
+            try:
+                self.path.rmdir()
+            except OSError:
+                time.sleep(0.05)
+
+
+def children_of(pid):
+    found = [pid]
+    for one in found:
+        with contextlib.suppress(OSError):
+            for task in pathlib.Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def field_of(pid, name):
+    match = re.search(rf"^{name}:\s+(\S+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+    return match[1] if match else "0"
+
+
+def cpu_seconds(pid):
+    """Of a process and its children that live."""
+    total = 0
+    for one in children_of(pid):
+        with contextlib.suppress(OSError, IndexError):
+            text = pathlib.Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()
+            total += int(text[11]) + int(text[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+class Worker:
+    """A process that takes orders: ina-siege or attacker.py."""
+
+    def __init__(self, command, folder, name, **options):
+        self.log = open(folder / f"{name}.err", "ab")
+        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, cwd="/",
+                                        stdout=subprocess.PIPE, stderr=self.log,
+                                        start_new_session=True, **options)
+        self.did = {}
+        self.lost = False
+        self.waits = 0
+
+    def order(self, text, wait_s=DEADLINE_S):
+        """False: it does not answer any more, which may be the switch's fault."""
+        if self.lost:
+            return False
+        try:
+            self.process.stdin.write(f"{text}\n".encode())
+            self.process.stdin.flush()
+        except OSError:
+            self.lost = True
+            return False
+        self.waits += 1
+        return wait_s == 0 or self.answered(wait_s)
+
+    def answered(self, wait_s=DEADLINE_S):
+        """Takes in all answers that are still to come."""
+        deadline = time.monotonic() + wait_s
+        while self.waits:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                return False
+            line = self.process.stdout.readline()
+            if not line:
+                self.lost = True
+                return False
+            self.did = json.loads(line)
+            self.waits -= 1
+        return True
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.process.pid)
+
+    def stop(self):
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(3)
+        # What it has started, too: a file system's server must go before those who wait for it.
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+
+class Sums:
+    """What a victim's log shows (victim.cc)."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def count(self):
+        with open(self.path, "rb") as file:
+            head = file.read(8)
+        return int.from_bytes(head, sys.byteorder) if len(head) == 8 else 0
+
+    def since(self, first):
+        """(start, end) of each sum from that number on."""
+        count = self.count()
+        with open(self.path, "rb") as file:
+            file.seek(8 + 16 * first)
+            data = array.array("q", file.read(16 * max(0, count - first)))
+        return list(zip(data[::2], data[1::2]))
+
+
+class Bed:
+    def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
+                 register_every=0):
+        """`nofile`: the switch's RLIMIT_NOFILE; `mapped`: so many mappings the switch has beside its
+        own; `register_every`: the victim registers memory after so many sums."""
+        self.build = pathlib.Path(build)
+        self.nofile = nofile
+        self.mapped = mapped
+        self.register_every = register_every
+        self.switch = None
+        self.newcomer = None
+        self.victims = []
+        self.workers = []
+        self.pid_before = None
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ina-siege-"))
+        self.folder.chmod(0o755)
+        os.chown(self.folder, SWITCH_UID, SWITCH_UID)
+        self.socket = self.folder / "switch.sock"
+        self.log_path = self.folder / "log"
+        self.config = self.folder / "switchd.yaml"
+        self.config.write_text(CONFIG.format(log=self.log_path, socket=self.socket, more=more,
+                                             control=control and f", {control}",
+                                             tenants=TENANTS if tenants else ""))
+        self.cgroup = Cgroup()
+
+    # The switch.
+
+    def start_switch(self):
+        load = ""
+        if self.mapped:
+            load = (f"env LD_PRELOAD={self.build}/bench/libina-siege-mapped.so "
+                    f"INA_SIEGE_MAPPED={self.mapped} ")
+        join = f"echo $$ >{self.cgroup.path}/cgroup.procs && " if self.cgroup.path else ""
+        command = (f"{join}exec setpriv --reuid {SWITCH_UID} --regid {SWITCH_UID} --clear-groups "
+                   f"{load}{self.build}/switchd/ina-switchd --config {self.config}")
+
+        def limit():
+            if self.nofile:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.nofile, self.nofile))
+        self.log_start = self.log_bytes()
+        with open(self.folder / "switch.err", "ab") as errors:
+            self.switch = subprocess.Popen(["sh", "-c", command], stdin=subprocess.DEVNULL,
+                                           stdout=errors, stderr=errors, cwd="/",
+                                           preexec_fn=limit, start_new_session=True)
+        self.wait("ina-switchd to serve", lambda: " serving" in self.log_text(self.log_start))
+
+    def wait(self, what, condition, wait_s=DEADLINE_S):
+        deadline = time.monotonic() + wait_s
+        while not condition():
+            if self.switch.poll() is not None:
+                raise BedError(f"ina-switchd ended with {self.switch.returncode} while the bed "
+                               f"waited for {what}:\n{self.switch_errors()}")
+            if time.monotonic() > deadline:
+                raise BedError(f"waited {wait_s} s in vain for {what}")
+            time.sleep(0.01)
+
+    def switch_errors(self):
+        return ((self.folder / "switch.err").read_text(errors="replace") +
+                self.log_text(max(0, self.log_bytes() - 3000)))
+
+    def kill_switch(self):
+        """SIGKILL; false: it does not go."""
+        self.switch.kill()
+        try:
+            self.switch.wait(5)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def restart_switch(self):
+        """Kills it and starts it again; false if that cannot be done."""
+        if not self.kill_switch():
+            return False
+        try:
+            self.start_switch()
+        except BedError as error:
+            print(error, file=sys.stderr)
+            return False
+        return True
+
+    def run_switch_tool(self, *arguments, text=None, timeout_s=DEADLINE_S):
+        """inactl, as root."""
+        return subprocess.run([self.build / "cli/inactl", *map(str, arguments)], input=text, cwd="/",
+                              capture_output=True, text=True, timeout=timeout_s, check=False)
+
+    def status(self):
+        """The switch's own; nothing: it gives none."""
+        try:
+            done = self.run_switch_tool("status", "--json", "--socket", self.socket, timeout_s=10)
+        except subprocess.TimeoutExpired:
+            return None
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def alive(self):
+        """It runs, is not stuck in the kernel, and answers."""
+        return (self.switch.poll() is None and field_of(self.switch.pid, "State") != "D" and
+                self.status() is not None)
+
+    def resources(self):
+        """Of the switch and its children."""
+        rss = fds = 0
+        for pid in children_of(self.switch.pid):
+            with contextlib.suppress(OSError):
+                # Children are copies of it: what they have of their own is seen in the cgroup.
+                rss += int(field_of(pid, "VmRSS")) << 10 if pid == self.switch.pid else 0
+                fds += len(os.listdir(f"/proc/{pid}/fd"))
+        return {"rss": rss, "cgroup": self.cgroup.usage(), "fds": fds,
+                "log": self.log_bytes()}
+
+    def mappings(self):
+        try:
+            with open(f"/proc/{self.switch.pid}/maps", "rb") as maps:
+                return sum(1 for _ in maps)
+        except OSError:
+            return 0
+
+    # Its log.
+
+    def log_bytes(self):
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def log_text(self, start=0):
+        if not self.log_path.exists():
+            return ""
+        with open(self.log_path, "rb") as file:
+            file.seek(start)
+            return file.read().decode("utf-8", "replace")
+
+    def log_problem(self, forged):
+        """What is wrong with the log; empty if nothing. `forged`: the key that attackers try to put
+        into it."""
+        for line in self.log_text().split("\n")[:-1]:
+            if not RECORD.match(line):
+                return f"no record: {line[:200]!r}"
+            if CONTROL_CHARACTERS.search(line):
+                return f"a control character: {line[:200]!r}"
+            if forged in QUOTED.sub("", line):
+                return f"forged: {line[:200]!r}"
+        return ""
+
+    # The others.
+
+    def start_victims(self):
+        self.sums = Sums(self.folder / "sums-0")
+        for rank in range(2):
+            log = self.folder / f"sums-{rank}"
+            log.touch()
+            os.chown(log, VICTIM_UID, VICTIM_UID)
+            self.victims.append(subprocess.Popen(
+                [self.build / "bench/ina-siege-victim", f"shm:{self.socket}", VICTIM, str(rank), "2",
+                 str(SUM_ELEMENTS), log, str(self.register_every)], stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
+                user=VICTIM_UID, group=VICTIM_UID, extra_groups=[]))
+        self.wait("the victim's sums", lambda: self.sums.count() > 50)
+
+    def start_newcomer(self):
+        self.newcomer_log = self.folder / "newcomer"
+        self.newcomer_log.touch()
+        os.chown(self.newcomer_log, NEWCOMER_UID, NEWCOMER_UID)
+        self.newcomer = Worker([sys.executable, HERE / "newcomer.py", NEWCOMER_UID, self.socket,
+                                self.newcomer_log], self.folder, "newcomer")
+        self.wait("the newcomer", lambda: "join" in self.newcomer_log.read_text())
+
+    def newcomer_joined_after(self, time_ns):
+        return any(kind == "join" and start > time_ns
+                   for kind, start, _, _ in self.newcomer_lines())
+
+    def newcomer_lines(self):
+        """(kind, start, end, text) of each."""
+        lines = []
+        for line in self.newcomer_log.read_text("utf-8").split("\n")[:-1]:
+            kind, start, end, *text = line.split(" ", 3)
+            lines.append((kind, int(start), int(end), " ".join(text)))
+        return lines
+
+    def attacker(self, name, options, job="attack", uid=ATTACKER_UID):
+        """`name`: an attack of attacker.py, or "ring:" and one of ina-siege."""
+        if name.startswith("ring:"):
+            ids = {"user": uid, "group": uid, "extra_groups": []}
+            command = [self.build / "bench/ina-siege", name.removeprefix("ring:"), self.socket, job]
+        else:
+            ids = {}
+            command = [sys.executable, HERE / "attacker.py", uid, name, self.socket, job,
+                       json.dumps(options)]
+        worker = Worker(command, self.folder, f"attacker-{len(self.workers)}", **ids)
+        self.workers.append(worker)
+        return worker
+
+    def attackers_end(self):
+        for worker in self.workers:
+            worker.stop()
+        self.workers = []
+
+    def attacker_errors(self):
+        return "".join(path.read_text(errors="replace")[-2000:]
+                       for path in sorted(self.folder.glob("*.err")) if "attacker" in path.name)
+
+    def victims_end(self):
+        """What is wrong with the victim's job; empty if nothing."""
+        problem = ""
+        self.victims[0].terminate()
+        for victim in self.victims:
+            try:
+                text = victim.communicate(timeout=DEADLINE_S)[0]
+            except subprocess.TimeoutExpired:
+                victim.kill()
+                text = "no end: " + victim.communicate()[0]
+            if victim.returncode != 0 or not text.startswith("INA_OK"):
+                problem = problem or text.strip()
+        return problem
+
+    def close(self):
+        for victim in self.victims:
+            if victim.poll() is None:
+                victim.kill()
+                victim.communicate()
+        self.attackers_end()
+        if self.newcomer:
+            self.newcomer.stop()
+        if self.switch and self.switch.poll() is None:
+            self.switch.terminate()
+            try:
+                self.switch.wait(5)
+            except subprocess.TimeoutExpired:
+                self.kill_switch()
+        # Children that a killed switch has left behind.
+        if self.switch:
+            with contextlib.suppress(OSError):
+                os.killpg(self.switch.pid, signal.SIGKILL)
+        self.cgroup.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()

@@ -1,0 +1,286 @@
+"""Attacks by passed descriptors: what is slow, or never done, to close, or to look at."""
+
+import contextlib
+import mmap
+import os
+import select
+import socket
+import threading
+import time
+
+import fuse
+import peer
+from attack import FAILURES, Attack, Holder, close_all
+
+MOST_FAR_ENDS = 400
+BEGIN_S = 8
+# In messages that have no use for descriptors, in those that have, and in what is no message.
+WRONG = ({"type": "explain"}, {"type": "status"}, {"type": "leave"}, b"nonsense", b"[" * 2000,
+         {"type": "join"}, {"type": "unregister", "number": 1})
+RIGHT = ({"type": "register", "number": 5, "bytes": 4096}, {"type": "attach"})
+
+
+class Passing(Holder):
+    """Passes descriptors that make() gives, in the ways that option `ways` names."""
+
+    def make(self):
+        """A descriptor of the caller's."""
+        raise NotImplementedError
+
+    def begin(self):
+        self.worker = None
+
+    def step(self):
+        for way in self.options["ways"]:
+            with self.trying("messages"):
+                getattr(self, way)()
+
+    def passed(self, one, message, count=1):
+        fds = [self.make() for _ in range(count)]
+        passed = False
+        try:
+            one.send(message, fds)
+            self.count("descriptors", count)
+            passed = True
+        finally:
+            self.forget(fds, passed)
+
+    def forget(self, fds, passed):
+        """Closes our own. `passed`: the switch has them, too."""
+        del passed
+        close_all(fds)
+
+    def fresh(self):
+        one = self.connect()
+        if one is None:
+            raise OSError("no room for a connection")
+        return one
+
+    def wrong(self):
+        for message in WRONG:
+            one = self.fresh()
+            self.passed(one, message)
+            self.drop(one)
+
+    def right(self):
+        if self.worker is None or self.worker not in self.held:
+            self.worker = self.run_job()
+        if self.worker is None:
+            raise OSError("no job")
+        try:
+            self.passed(self.worker, RIGHT[0])
+            self.worker.hear("registered")
+        except FAILURES:
+            self.drop(self.worker)
+            self.worker = None
+            raise
+        # A place that is never attached with what is asked for.
+        one, _ = peer.join(self.path, self.name())
+        self.held.append(one)
+        self.passed(one, RIGHT[1])
+        self.drop(one)
+
+    def unread(self):
+        """Left in the queue of a connection that closes: more than is read in a turn."""
+        one = self.fresh()
+        one.socket.settimeout(0.05)
+        for _ in range(24):
+            with contextlib.suppress(OSError):
+                self.passed(one, {"type": "explain"})
+        self.drop(one)
+
+    def many(self):
+        one = self.fresh()
+        self.passed(one, {"type": "explain"}, 253)
+        self.drop(one)
+
+
+class Linger(Passing):
+    """TCP sockets that linger with what nobody reads."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.far_ends = []
+
+    def make(self):
+        near, far = peer.linger_socket()
+        self.far_ends.append(far)
+        # The oldest may go now: it has been slow long enough.
+        if len(self.far_ends) > MOST_FAR_ENDS:
+            self.far_ends.pop(0).close()
+        return near.detach()
+
+    def forget(self, fds, passed):
+        if not passed:
+            for fd in fds:
+                peer.do_not_linger(fd)
+            return super().forget(fds, passed)
+        # Who closes last waits, and that may be us.
+        threading.Thread(target=close_all, args=(fds,), daemon=True).start()
+
+    def end(self):
+        for far in self.far_ends:
+            far.close()
+        self.far_ends = []
+        super().end()
+
+
+class SlowToClose(Passing):
+    """What takes the kernel long to take apart: much memory, many watchers."""
+
+    BYTES = 256 << 20
+    WATCHED = 2000
+
+    def begin(self):
+        super().begin()
+        self.sockets = [socket.socketpair() for _ in range(self.WATCHED // 2)]
+
+    def make(self):
+        if self.did.get("descriptors", 0) % 2:
+            return peer.memory_file(self.options.get("bytes", self.BYTES))
+        watcher = select.epoll()
+        for pair in self.sockets:
+            for one in pair:
+                watcher.register(one)
+        return os.dup(watcher.fileno())
+
+    def end(self):
+        for pair in self.sockets:
+            for one in pair:
+                one.close()
+        self.sockets = []
+        super().end()
+
+
+class Cycles(Passing):
+    """Sockets in the queues of each other, and in their own: only the kernel's collector frees
+    them."""
+
+    def make(self):
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with left, right:
+            for _ in range(4):
+                socket.send_fds(left, [b"x"], [left.fileno(), right.fileno()])
+            one = self.held[-1] if self.held else None
+            if one is not None:
+                socket.send_fds(left, [b"x"], [one.socket.fileno()])
+            return os.dup(right.fileno())
+
+
+class OwnDescriptors(Holder):
+    """Gives the switch back what it has handed out, as if it were a worker's."""
+
+    def step(self):
+        with self.trying("rounds"):
+            one, joined = peer.run_job(self.path, self.name())
+            self.held.append(one)
+            for number, fd in enumerate([*one.fds, one.socket.fileno()], 1):
+                one.send({"type": "register", "number": number, "bytes": os.fstat(fd).st_size or 1},
+                         [fd])
+                one.hear("registered")
+            other, joined = peer.join(self.path, self.name())
+            self.held.append(other)
+            other.send({"type": "attach"}, [other.fds[joined["lanes"] > 0]])
+            other.receive()
+        while self.held:
+            self.held.pop().close()
+
+
+class Silent(Passing):
+    """Files on a file system that does not answer: option `silent`, the kind of request."""
+
+    needs_root_to_begin = True
+
+    def prepare(self):
+        self.files = fuse.SilentFiles(getattr(fuse, self.options["silent"]), f"{self.path}.fuse")
+        self.file = self.files.open_file()
+
+    def make(self):
+        return self.file
+
+    def forget(self, fds, passed):
+        """Closing it would hold us up, too."""
+
+    def step(self):
+        super().step()
+        super(Passing, self).step()
+
+    def stop(self):
+        self.files.stop()
+
+
+class OutOfDescriptors(Holder):
+    """Has as many descriptors of the switch's as it gets: connections, jobs and their workers, and
+    what lies in queues."""
+
+    def begin(self):
+        for _ in range(24):
+            if self.run_job(window_bytes=4096) is None:
+                break
+        for _ in range(self.options.get("connections", 1500)):
+            one = self.connect(0.05)
+            if one is None:
+                break
+            with contextlib.suppress(OSError):
+                one.send({"type": "explain"}, [0] * 253)
+
+    def step(self):
+        one = self.connect(0.05)
+        if one is None:
+            return super().step()
+        with self.trying("messages"):
+            one.send({"type": "status"}, [0] * 100)
+
+
+class KeptDescriptors(Attack):
+    """Jobs that come and go, whose descriptors stay."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.kept = []
+
+    def begin(self):
+        until = time.monotonic() + BEGIN_S
+        for _ in range(self.options["jobs"]):
+            if not self.one_job() or time.monotonic() > until:
+                break
+
+    def step(self):
+        super().step()
+        self.one_job()
+
+    def one_job(self):
+        """False: refused."""
+        with self.trying("jobs"):
+            one, _ = peer.run_job(self.path, self.name(), window_bytes=0)
+            self.keep(one.fds)
+            one.fds = []
+            self.most("jobs_kept", self.did.get("jobs", 0))
+            peer.leave(one)
+            return True
+        return False
+
+    def keep(self, fds):
+        self.kept += fds
+
+    def end(self):
+        close_all(self.kept)
+        self.kept = []
+
+
+class KeptMappings(KeptDescriptors):
+    """The same, mapped and closed."""
+
+    def keep(self, fds):
+        for fd in fds[:2]:
+            self.kept.append(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        close_all(fds)
+
+    def end(self):
+        self.kept = []
+
+
+ATTACKS = {"linger": Linger, "slow_to_close": SlowToClose, "cycles": Cycles, "silent": Silent,
+           "own_descriptors": OwnDescriptors, "out_of_descriptors": OutOfDescriptors,
+           "kept_descriptors": KeptDescriptors,
+           "kept_mappings": KeptMappings}

@@ -1,0 +1,189 @@
+"""Attacks by memory: what the switch maps, and is made to fill or to keep."""
+
+import os
+import time
+
+import peer
+from attack import Holder
+
+MIB = 1 << 20
+
+
+class Registering(Holder):
+    """A job that registers memory as make() gives it, as much as is taken."""
+
+    BYTES = 64 * MIB
+
+    def make(self):
+        raise NotImplementedError
+
+    def begin(self):
+        self.next = 1
+        self.worker = self.run_job()
+
+    def step(self):
+        if self.worker is None or self.next > 63:
+            return super().step()
+        with self.trying("tried"):
+            fd = self.make()
+            try:
+                status = peer.register(self.worker, self.next, fd, self.BYTES)
+            finally:
+                os.close(fd)
+            self.next += 1
+            self.count("taken" if status == 0 else "refused")
+
+
+class Sparse(Registering):
+    """Memory files without pages: whoever maps them whole makes the pages."""
+
+    def make(self):
+        return peer.memory_file(self.BYTES, populate=False)
+
+
+class BeyondEnd(Registering):
+    """As many pages as the file has bytes, all of them beyond its end."""
+
+    def make(self):
+        fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, self.BYTES)
+        peer.fallocate(fd, self.BYTES, self.BYTES)
+        peer.fcntl.fcntl(fd, peer.F_ADD_SEALS, peer.SEALS)
+        return fd
+
+
+class SparseRegions(Holder):
+    """The same with worker regions, of jobs with the largest windows."""
+
+    def step(self):
+        with self.trying("jobs"):
+            one, joined = peer.join(self.path, self.name(), window_bytes=0)
+            self.held.append(one)
+            fd = peer.memory_file(peer.worker_region_bytes(joined), populate=False)
+            try:
+                one.send({"type": "attach"}, [fd])
+                one.hear("ready")
+            finally:
+                os.close(fd)
+        super().step()
+
+
+class Full(Registering):
+    """Honest memory, as much as is taken: more than the tenant may have."""
+
+    BYTES = 8 * MIB
+
+    def make(self):
+        return peer.memory_file(self.BYTES)
+
+
+class Mappings(Holder):
+    """Small memories of many workers, until something is full. What is taken stays: it is slow to
+    get."""
+
+    WORKERS = 64
+    FULL_S = 12
+
+    def begin(self):
+        if self.held:
+            return
+        fd = peer.memory_file(peer.PAGE)
+        until = time.monotonic() + self.FULL_S
+        try:
+            while time.monotonic() < until and self.fill_job(self.name(), fd, until):
+                pass
+        finally:
+            os.close(fd)
+
+    def fill_job(self, name, fd, until):
+        """False: no more is taken."""
+        for rank in range(self.WORKERS):
+            if time.monotonic() > until or self.did.get("refused", 0) > 1000:
+                return False
+            with self.trying("workers"):
+                one, joined = peer.join(self.path, name, rank, self.WORKERS, window_bytes=4096)
+                self.held.append(one)
+                # Before it is attached no lane hears of them, which is faster.
+                for first in range(1, 64, 7):
+                    for number in range(first, first + 7):
+                        one.send({"type": "register", "number": number, "bytes": peer.PAGE}, [fd])
+                    for _ in range(7):
+                        status = one.hear("registered")["status"]
+                        self.count("taken" if status == 0 else "refused")
+                peer.attach(one, joined, wait=False)
+                continue
+            return False
+        return True
+
+    def step(self):
+        """What uses mappings now: a job that comes and goes."""
+        super().step()
+        with self.trying("jobs"):
+            one, _ = peer.run_job(self.path, self.name())
+            one.close()
+
+    def end(self):
+        """All stays."""
+
+
+class RegisterLoop(Holder):
+    """Registers and gives back, each of which all lanes hear of."""
+
+    def begin(self):
+        self.fd = peer.memory_file(peer.PAGE)
+        self.worker = self.run_job()
+
+    def step(self):
+        if self.worker is None:
+            return super().step()
+        with self.trying("rounds"):
+            for _ in range(8):
+                peer.register(self.worker, 1, self.fd, peer.PAGE)
+                self.worker.send({"type": "unregister", "number": 1})
+
+    def end(self):
+        os.close(self.fd)
+        super().end()
+
+
+class ShareResults(Holder):
+    """Result buffers as large as they may be, again and again: the switch has to make them."""
+
+    def begin(self):
+        self.worker = self.run_job()
+
+    def step(self):
+        if self.worker is None:
+            return super().step()
+        with self.trying("asked"):
+            self.worker.send({"type": "share_results", "bytes": self.options["bytes"]})
+            said = self.worker.hear("results")
+            self.count("made" if said["status"] == 0 else "refused")
+            self.worker.drop_fds()
+            if said["status"] == 0 and said.get("first_unit") is not None:
+                self.worker.send({"type": "free_results", "first_unit": said["first_unit"]})
+
+
+class ShareResultsBounds(Holder):
+    """Sizes that no buffer has."""
+
+    SIZES = (0, 1, 255, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 256, 2**64 - 255, 2**64 - 1)
+
+    def step(self):
+        for size in self.SIZES:
+            one = self.run_job()
+            if one is None:
+                continue
+            with self.trying("asked"):
+                one.send({"type": "share_results", "bytes": size})
+                said = one.hear("results")
+                self.count("made" if said["status"] == 0 else "refused")
+                text = said.get("text", "")
+                if "cannot map" in text or "cannot size" in text:
+                    self.broken.append(f"share_results of {size} bytes got as far as: {text}")
+            self.drop(one)
+
+
+ATTACKS = {"sparse": Sparse, "beyond_end": BeyondEnd, "sparse_regions": SparseRegions,
+           "full": Full, "mappings": Mappings, "register_loop": RegisterLoop,
+           "share_results": ShareResults, "share_results_bounds": ShareResultsBounds}

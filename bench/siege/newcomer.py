@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""A user who asks ina-switchd for a job every now and then, and how long that takes.
+
+    newcomer.py UID SOCKET FILE
+
+Every ASK_S it asks what its job waits for, which the conductor answers; every JOIN_S it makes a job
+of one worker, waits until that runs, and leaves. FILE gets a line each: kind ("answer", "join",
+"failed"), beginning and end (CLOCK_MONOTONIC, ns), and for "failed" why. Ends with its input.
+"""
+
+import os
+import select
+import sys
+import time
+
+import attack
+import peer
+from attacker import become
+
+ASK_S = 0.02
+JOIN_S = 0.12
+DEADLINE_S = 10
+
+
+def connected(path):
+    """A connection that the switch has heard on; it is in no job."""
+    one = peer.Peer(path, DEADLINE_S)
+    one.ask({"type": "explain"})
+    return one
+
+
+def main():
+    uid, path, file = sys.argv[1:]
+    become(int(uid))
+    asker = None
+    number = 0
+    join_at = time.monotonic()
+    with open(file, "a", buffering=1, encoding="utf-8") as log:
+        while not select.select([0], [], [], ASK_S)[0]:
+            joining = time.monotonic() >= join_at
+            start = time.monotonic_ns()
+            try:
+                if joining:
+                    number += 1
+                    one, _ = peer.run_job(path, f"newcomer-{os.getpid()}-{number}")
+                    end = time.monotonic_ns()
+                    peer.leave(one)
+                    join_at = time.monotonic() + JOIN_S
+                elif asker is None:
+                    asker = connected(path)
+                    continue
+                else:
+                    asker.ask({"type": "explain"})
+                    end = time.monotonic_ns()
+                print("join" if joining else "answer", start, end, file=log)
+            except attack.FAILURES as error:
+                # One that is closed because it says nothing for long is no failure of the switch.
+                if asker is None or joining:
+                    print("failed", start, time.monotonic_ns(), repr(error)[:200], file=log)
+                    join_at = time.monotonic() + JOIN_S
+                asker = None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The control connection of ina-switchd by hand, as docs/protocol.md has it: whatever an attacker
+wants said, with whatever descriptors."""
+
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import socket
+import struct
+
+TIMEOUT_S = 3
+MESSAGE_BYTES = 256 * 1024
+PAGE = mmap.PAGESIZE
+F_ADD_SEALS = 1033
+SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 1, 2, 4, 16
+SEALS = SEAL_SEAL | SEAL_SHRINK | SEAL_GROW | SEAL_FUTURE_WRITE
+FALLOC_FL_KEEP_SIZE = 1
+LINGER_S = 30
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Closed(Exception):
+    """The switch has closed the connection."""
+
+
+class Refused(Exception):
+    """The switch has said no; the text is its own."""
+
+
+def fallocate(fd, offset, length, mode=FALLOC_FL_KEEP_SIZE):
+    """fallocate(2), with any mode."""
+    if LIBC.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(length)) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+class Peer:
+    """One connection. Descriptors that the switch sends are kept in `fds` until close()."""
+
+    def __init__(self, path, timeout_s=TIMEOUT_S):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(timeout_s)
+        self.fds = []
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
+
+    def send(self, message, fds=()):
+        data = message if isinstance(message, bytes) else json.dumps(message).encode()
+        if fds:
+            socket.send_fds(self.socket, [data], list(fds))
+        else:
+            self.socket.send(data)
+
+    def receive(self):
+        data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_BYTES, 253)
+        self.fds += fds
+        if not data:
+            raise Closed
+        return json.loads(data)
+
+    def ask(self, message, fds=()):
+        self.send(message, fds)
+        return self.receive()
+
+    def hear(self, kind):
+        """The next message of that type; Refused if there is a refusal, or the end of the job, before
+        it."""
+        while True:
+            said = self.receive()
+            if said["type"] == kind:
+                return said
+            if said["type"] in ("refused", "abort"):
+                raise Refused(said.get("text", ""))
+
+    def close(self, keep_fds=False):
+        self.socket.close()
+        if not keep_fds:
+            self.drop_fds()
+
+    def drop_fds(self):
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+def join_request(job, rank=0, world=1, **more):
+    return {"type": "join", "version": 1, "library": "siege", "job": job, "rank": rank,
+            "world_size": world, "window_bytes": 64 << 10, "transport": "shm"} | more
+
+
+def join(path, job, rank=0, world=1, **more):
+    """A connection that has joined: peer, what the switch said."""
+    peer = Peer(path)
+    try:
+        peer.send(join_request(job, rank, world, **more))
+        return peer, peer.hear("joined")
+    except BaseException:
+        peer.close()
+        raise
+
+
+def worker_region_bytes(joined):
+    """io/shm/layout.h, WorkerLayout."""
+    def pages(size):
+        return (size + PAGE - 1) // PAGE * PAGE
+    depth = joined["lanes"] * joined["shm"]["tx_depth"]
+    return pages(pages(pages(64 + 64 * joined["lanes"]) + depth * 64) +
+                 depth * joined["slot_bytes"])
+
+
+def memory_file(size, populate=True, seals=SEALS):
+    """A memfd as the switch wants it from workers, or not."""
+    fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        if populate:
+            fallocate(fd, 0, size)
+        fcntl.fcntl(fd, F_ADD_SEALS, seals)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def attach(peer, joined, wait=True):
+    """Gives the switch a worker region; returns when the job runs, or at once."""
+    fd = memory_file(worker_region_bytes(joined))
+    try:
+        peer.send({"type": "attach"}, [fd])
+    finally:
+        os.close(fd)
+    if wait:
+        peer.hear("ready")
+
+
+def run_job(path, job, **more):
+    """A job of one worker that runs."""
+    peer, joined = join(path, job, **more)
+    try:
+        attach(peer, joined)
+    except BaseException:
+        peer.close()
+        raise
+    return peer, joined
+
+
+def leave(peer, keep_fds=False):
+    peer.send({"type": "leave"})
+    peer.hear("left")
+    peer.close(keep_fds)
+
+
+def register(peer, number, fd, size):
+    """The switch's status for it."""
+    peer.send({"type": "register", "number": number, "bytes": size}, [fd])
+    return peer.hear("registered")["status"]
+
+
+def linger_socket():
+    """A TCP connection whose close takes as long as SO_LINGER says, and the other end, whose close
+    ends that."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near = socket.socket()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+        near.connect(listener.getsockname())
+        far, _ = listener.accept()
+    near.setblocking(False)
+    try:
+        while near.send(b"x" * 65536):
+            pass
+    except BlockingIOError:
+        pass
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
+    return near, far
+
+
+def do_not_linger(fd):
+    with socket.socket(fileno=os.dup(fd)) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,0 +1,203 @@
+"""The rows of ./dev bench siege: what a local user tries, and what it must not reach."""
+
+import contextlib
+import dataclasses
+import subprocess
+import typing
+
+from bed import DEADLINE_S, MIB, NEWCOMER_UID, RESERVED, VICTIM
+
+WAYS = ("wrong", "right", "unread", "many")
+
+
+COME_BACK_S = 10
+
+
+def max_map_count():
+    with open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
+        return int(file.read())
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    what: str  # for docs/security.md
+    attack: str = ""  # of attacker.py; "ring:..." of ina-siege; empty: `alongside` is all of it
+    options: dict = dataclasses.field(default_factory=dict)
+    tenants: bool = True  # the attacker has a quota
+    bed: dict = dataclasses.field(default_factory=dict)  # more arguments of Bed
+    honest: str = "burn"  # what it is compared with: "burn" or "work" of ina-siege
+    begin_s: float = 3  # how long the attacker may need to be ready
+    quick: bool = True  # played by --quick, too
+    crowded: bool = False  # a newcomer may find no room: what is full is the machine's, not a user's
+    pairs: int = 0  # slices of attack, if others than the benchmark's
+    restart: bool = False  # the switch is killed and started again in the midst of it
+    # Runs once in each attack, from root's hands; gives what is wrong with what it saw.
+    alongside: typing.Callable = lambda bed: []
+
+
+# ---- what root and others do meanwhile
+
+def administer(bed):
+    """Many calls at once, while the attacker knocks at the administrators' socket."""
+    calls = [subprocess.Popen([bed.build / "cli/inactl", "tenants", "--json", "--admin",
+                               f"unix:{bed.socket}.admin"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, cwd="/") for _ in range(32)]
+    problems = []
+    for call in calls:
+        try:
+            error = call.communicate(timeout=DEADLINE_S)[1]
+        except subprocess.TimeoutExpired:
+            call.kill()
+            call.communicate()
+            error = "no answer"
+        if call.returncode != 0:
+            problems.append(f"a call of an administrator failed: {error.strip()}")
+    return problems
+
+
+HOSTILE_NAMES = ("x\ntouch {mark}\n", "'; touch {mark}; '", "$(touch {mark})", "`touch {mark}`",
+                 '"; touch {mark}; "', "x; touch {mark} #", "\\'; touch {mark} #", "-n\n${{IFS}}")
+
+
+def create_jobs(bed):
+    """eval "$(inactl create NAME)", as administration.md has it, with names that users chose."""
+    problems = []
+    for number, text in enumerate(HOSTILE_NAMES):
+        mark = bed.folder / f"mark-{number}"
+        name = text.format(mark=mark)
+        done = bed.run_switch_tool("create", "--admin", f"unix:{bed.socket}.admin", "--workers", 1,
+                                   "--window", "64KiB", "--ttl", "1s", "--", name)
+        if done.returncode != 0:
+            continue  # refused: nothing to be evaluated, and nothing may be printed
+        told = subprocess.run(["sh", "-c", 'eval "$1"; printf %s "$INA_JOB"', "sh", done.stdout],
+                              capture_output=True, text=True, cwd="/", check=False).stdout
+        if mark.exists():
+            problems.append(f"inactl create {name!r}: eval runs a command that is in the name")
+        elif told != name:
+            problems.append(f"inactl create {name!r}: eval sets INA_JOB to {told!r}")
+    return problems
+
+
+def come_later(bed):
+    """Root, and another user, make the job that the attacker has made first."""
+    problems = []
+    for uid in (0, NEWCOMER_UID):
+        other = bed.attacker("squat", {"name": "default", "rank": 0}, uid=uid)
+        other.order("begin")
+        other.order("end")
+        if not other.did.get("jobs"):
+            problems.append(f"uid {uid} cannot make a job 'default' of its own: "
+                            f"{other.did.get('jobs_failure')}")
+        for text in other.did.get("broken", []):
+            problems.append(f"uid {uid}: {text}")
+        other.stop()
+    return problems
+
+
+def reserve(bed):
+    """A job with a ticket, for those who guess."""
+    bed.run_switch_tool("create", "--admin", f"unix:{bed.socket}.admin", "--workers", 2, RESERVED)
+    return []
+
+
+def kill_and_start(bed):
+    """With the victims' job in the state file; they must come back."""
+    first = bed.sums.count()
+    if not bed.kill_switch():
+        return ["the switch does not go by SIGKILL"]
+    try:
+        bed.start_switch()
+    except Exception as error:  # whatever it is, the row says so
+        return [f"the switch does not start again: {str(error)[:500]}"]
+    with contextlib.suppress(Exception):
+        bed.wait("the victim to come back", lambda: bed.sums.count() > first + 20, COME_BACK_S)
+        return []
+    return ["the victim's job does not come back"]
+
+
+def linger(ways, name, what, **more):
+    return Row(name, what, "linger", {"ways": ways}, **more)
+
+
+ROWS = (
+    # Descriptors.
+    linger(["wrong"], "linger_wrong_message", "TCP sockets that linger 30 s with unsent data when "
+           "they are closed, in messages that carry no descriptors"),
+    linger(["right"], "linger_right_message", "the same as a worker region and as registered memory"),
+    linger(["unread"], "linger_unread", "the same, left in the queue of a connection that closes"),
+    linger(["many"], "linger_253", "253 of them in a message"),
+    linger(WAYS, "linger_few_descriptors", "all of these; the switch may have 256 descriptors",
+           bed={"nofile": 256}),
+    Row("slow_to_close", "descriptors that take the kernel long to close: 256 MiB of memory, epoll "
+        "with 2,000 watchers", "slow_to_close", {"ways": ["wrong", "right"]}),
+    Row("cycles", "sockets that lie in the queues of each other and in their own", "cycles",
+        {"ways": WAYS}),
+    Row("own_descriptors", "the switch's own memory, eventfds and sockets, as if they were the "
+        "worker's", "own_descriptors"),
+    Row("fuse_flush", "files of a FUSE file system that never answers FLUSH, which closing waits for",
+        "silent", {"ways": WAYS, "silent": "FLUSH"}),
+    Row("fuse_getattr", "the same, and GETATTR, which looking at a file waits for", "silent",
+        {"ways": WAYS, "silent": "GETATTR"}),
+    Row("fuse_statfs", "the same, and STATFS", "silent", {"ways": WAYS, "silent": "STATFS"}),
+    Row("fuse_restart", "FLUSH again; the switch is killed and started again on its state file",
+        "silent", {"ways": WAYS, "silent": "FLUSH"}, restart=True, alongside=kill_and_start),
+    Row("out_of_descriptors", "all descriptors: connections, jobs, and what lies in queues; the "
+        "switch may have 256, and the victim registers memory all the time", "out_of_descriptors",
+        bed={"nofile": 256, "register_every": 50}),
+    Row("kept_descriptors", "jobs that come and go, and descriptors of each that stay",
+        "kept_descriptors", {"jobs": 300}, pairs=2, begin_s=9),
+    Row("kept_mappings", "the same with mappings", "kept_mappings", {"jobs": 300}, pairs=2,
+        begin_s=9),
+    # Memory.
+    Row("sparse", "63 registered memories of 64 MiB without pages", "sparse"),
+    Row("beyond_end", "the same, with as many pages beyond their ends", "beyond_end"),
+    Row("sparse_regions", "worker regions without pages", "sparse_regions"),
+    Row("full", "memory with pages, more than the quota", "full"),
+    Row("punch", "holes punched in ring, payload rows and registered memory while the switch reads "
+        "them, pages moved, 4,000 mappings of each page", "ring:punch"),
+    Row("mappings", "63 registered memories of as many workers as there may be; no quota, as the "
+        "configuration comes", "mappings", tenants=False, pairs=1, begin_s=15, quick=False),
+    Row("mappings_reached", "the same while the switch has 400 mappings left of vm.max_map_count",
+        "mappings", tenants=False, pairs=1, crowded=True, bed={"mapped": -400, "register_every": 50}),
+    Row("register_loop", "registers and unregisters all the time", "register_loop"),
+    Row("share_results", "result buffers of 24 MiB, made and freed all the time", "share_results",
+        {"bytes": 24 * MIB}),
+    Row("share_results_no_quota", "the same with 128 MiB; no quota", "share_results",
+        {"bytes": 128 * MIB}, tenants=False, bed={"more": "jobs: {memory: 256 MiB}\n"}),
+    Row("share_results_bounds", "result buffers of 0, 1, 2^32 and 2^64 - 1 bytes",
+        "share_results_bounds"),
+    # Connections.
+    Row("hold_connections", "all connections that there are", "hold_connections", tenants=False),
+    Row("hold_places", "all jobs and workers that there may be, then all connections", "hold_places"),
+    Row("hold_and_restart", "all connections, and the switch is killed and started again",
+        "hold_connections", restart=True, tenants=False, alongside=kill_and_start),
+    Row("connect_close", "connects and goes", "connect_close"),
+    Row("nonsense", "thousands of connections that say nonsense", "nonsense"),
+    Row("unread_status", "status answers that nobody reads; the switch may have 256 descriptors",
+        "unread_status", bed={"nofile": 256}),
+    Row("status_flood", "asks for the status as fast as it goes", "status_flood"),
+    Row("garbage", "each control message with fields of wrong types, deep nesting, huge numbers",
+        "garbage"),
+    Row("join_die", "workers that die at every stage of joining", "join_die"),
+    Row("disagree", "own workers that disagree about world size and rank", "disagree"),
+    Row("abort_flood", "own jobs that end with long reasons", "abort_flood"),
+    # Names, logs, tickets.
+    Row("log_flood", "30 KiB refused over and over", "log_flood"),
+    Row("log_forgery", "names, reasons and types with newlines, quotes and escapes", "log_forgery"),
+    Row("squat", "job `default`, made before root and another user make it", "squat",
+        {"name": "default", "rank": 1}, alongside=come_later),
+    Row("tickets", "guessed tickets", "tickets", {"reserved": RESERVED}, alongside=reserve),
+    Row("forged_rejoin", "others' jobs, by guessed ids and keys", "forged_rejoin",
+        {"victim": VICTIM}),
+    Row("inactl_create", "job names with shell commands, for administrators who write `eval "
+        "\"$(inactl create NAME)\"`", alongside=create_jobs),
+    Row("admin_calls", "32 calls of an administrator at once", alongside=administer),
+    # Rings.
+    Row("ring_garbage", "entries of random bytes, and right ones with wrong fields, in the own ring",
+        "ring:garbage", honest="work"),
+    Row("ring_wake", "a sleep flag that has the switch call all the time, calls unread, and the "
+        "lane's eventfd rung", "ring:wake", honest="work"),
+    Row("doorbell_waiters", "409,600 waiters on the own doorbell", "ring:doorbell"),
+)
+assert len({row.name for row in ROWS}) == len(ROWS)

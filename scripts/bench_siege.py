@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""What a local user who may write to the control socket can do to the switch and to others' jobs.
+
+    bench_siege.py --build FOLDER [--quick] [--only NAME,...] [--pairs N] [--json FILE]
+
+Each row is an attack (bench/siege/rows.py): ina-switchd starts, as a user of its own and in a cgroup
+that gives it 768 MiB; a job of two workers of another user sums all the time and checks every
+element; a third user asks the switch for a job every now and then; the attacker, with a quota of 32
+MiB, does what the row says, in slices of some tenths of a second. Beside each slice lies one in which
+a process of the attacker's computes and does nothing else, as much of the cores as the attack took:
+that is what anybody may, and `before` in the names of the figures.
+
+A row is held if all sums were right and the job went on; the switch lives, is not stuck in the
+kernel, and answers; its memory grew by no more than the quota and 24 MiB; the p99 of the victim's
+sums, by time, is at most twice that before; nobody else was refused, or had to wait for a
+quarter of a second, or twice what honest work costs; the
+log has one record a line, none forged, and grew by no more than 64 KiB and 32 KiB a second; and the
+attack itself did not get what it wanted. Needs root. Fails if a row is not held. --json writes {"meta", "attacks": [a row
+for each], "all_held"}.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import bench_allreduce
+from bench_allreduce import BenchError
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests/net"), str(ROOT / "bench/siege")]
+import rows  # noqa: E402
+from bed import MEMORY_MAX, QUOTA, BedError  # noqa: E402
+from namespaces import require_root  # noqa: E402
+from play import Play  # noqa: E402
+
+PAIRS, SLICE_S = 4, 0.4
+QUICK_PAIRS, QUICK_SLICE_S = 1, 0.15
+
+
+def cell(value, form="{:.2f}"):
+    return "-" if value is None else form.format(value)
+
+
+def show(row, seconds):
+    print(f"  {row['name']:<24}{'held' if row['held'] else 'NOT HELD':<10}"
+          f"{cell(row['victim_p99_ms_before']):>9}{cell(row['victim_p99_ms']):>9}"
+          f"{row['switch_rss_growth_bytes'] / 2**20:>8.1f}"
+          f"{cell(row.get('cgroup_growth_bytes'), '{:.0f}'):>12}"
+          f"{row['switch_descriptors']:>6}{row['log_bytes'] / 1024:>8.1f}"
+          f"{cell(row['join_max_ms']):>9}{cell(row['answer_p99_ms']):>9}{seconds:>6.1f}", flush=True)
+    for problem in row["problems"]:
+        print(f"      {problem}", flush=True)
+
+
+def chosen(names, quick):
+    if not names:
+        return [row for row in rows.ROWS if row.quick or not quick]
+    unknown = set(names) - {row.name for row in rows.ROWS}
+    if unknown:
+        raise BenchError(f"no row is called {', '.join(sorted(unknown))}; there are: "
+                         f"{', '.join(row.name for row in rows.ROWS)}")
+    return [row for row in rows.ROWS if row.name in names]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default="", help="names of rows, with commas")
+    parser.add_argument("--pairs", type=int, help=f"slices of attack of a row ({PAIRS})")
+    parser.add_argument("--quick", action="store_true", help="one short slice of attack a row")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    require_root()
+    pairs = options.pairs or (QUICK_PAIRS if options.quick else PAIRS)
+    slice_s = QUICK_SLICE_S if options.quick else SLICE_S
+    meta = bench_allreduce.metadata("siege", quota_bytes=QUOTA, memory_max_bytes=MEMORY_MAX,
+                                    max_map_count=rows.max_map_count(), pairs=pairs,
+                                    slice_s=slice_s,
+                                    before="beside a process of the attacker's that computes as much "
+                                           "as the attack did")
+    print(f"  {'attack':<24}{'':<10}{'p99 ms':>9}{'attacked':>9}{'rss MiB':>8}{'cgroup B':>12}"
+          f"{'fds':>6}{'log KiB':>8}{'join ms':>9}{'answer':>9}{'s':>6}")
+    done = []
+    for row in chosen([name for name in options.only.split(",") if name],
+                      options.quick):
+        start = time.monotonic()
+        done.append(Play(row, options.build.resolve(), slice_s, pairs).run())
+        show(done[-1], time.monotonic() - start)
+        # After each: what was found is not lost with what comes.
+        held = all(one["held"] for one in done)
+        if options.json:
+            options.json.write_text(json.dumps({"meta": meta, "attacks": done, "all_held": held},
+                                               indent=1) + "\n")
+    broken = [one["name"] for one in done if not one["held"]]
+    print(f"{len(done)} attacks, {len(done) - len(broken)} held" +
+          (f"; not held: {', '.join(broken)}" if broken else ""))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (BenchError, BedError, RuntimeError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"bench siege: {error}")
