@@ -24,10 +24,11 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 
-// What gRPC may take, however many administrators there are: a thread for each call, and two calls
-// at a time on each connection. Those on this host have a server of their own, so that nobody
-// elsewhere is in their way. More calls than the conductor's queue holds are told to come again.
-constexpr int kMaxCallsPerConnection = 2;
+// What gRPC may take, however many administrators there are: a thread for each call. Those on this
+// host have a server of their own, so that nobody elsewhere is in their way; nor does anybody
+// elsewhere fill the conductor's queue. Calls that do not fit into that are told to come again.
+constexpr int kMaxCallsPerConnection = 8;
+constexpr int kMaxAsking = static_cast<int>(Queue::kMaxWaiting) / 2;
 constexpr int kSpareThreads = 4;
 constexpr int kMaxDrainers = 4;
 constexpr size_t kMemoryBytes = size_t{64} << 20;
@@ -145,9 +146,20 @@ void fill(const json& from, v1::StatusResponse& status) {
 
 // ---- the service
 
+/// One of `count` things as long as it exists.
+struct Counted {
+  explicit Counted(std::atomic<int>& counter) : count(counter), before(count.fetch_add(1)) {}
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --count; }
+  std::atomic<int>& count;
+  const int before;
+};
+
 class Service final : public v1::Administration::Service {
  public:
-  explicit Service(Queue& queue) : queue_(queue) {}
+  /// `max_asking`: calls that wait for the conductor at a time.
+  Service(Queue& queue, int max_asking) : queue_(queue), max_asking_(max_asking) {}
 
   /// Connections that gRPC did not accept itself, by what it calls them.
   void know(int fd, const std::string& who) {
@@ -203,11 +215,7 @@ class Service final : public v1::Administration::Service {
 
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      grpc::ServerWriter<v1::DrainProgress>* writer) override {
-    struct Counted {
-      std::atomic<int>& count;
-      const int before = count.fetch_add(1);
-      ~Counted() { --count; }
-    } const drainers{drainers_};
+    const Counted drainers(drainers_);
     if (drainers.before >= kMaxDrainers)
       return {grpc::StatusCode::UNAVAILABLE,
               std::to_string(kMaxDrainers) + " others wait for the switch to be drained already"};
@@ -260,6 +268,12 @@ class Service final : public v1::Administration::Service {
   Answer ask(const grpc::ServerContext& context, Request request) {
     // A deadline that is not set is far away.
     const Nanos timeout_ns = std::clamp<Nanos>(left_ns(context.deadline()), 0, kMostNs);
+    const Counted asking(asking_);
+    if (asking.before >= max_asking_)
+      return tl::unexpected(Error{Error::Code::kBusy, "the switch is busy: it has " +
+                                                          std::to_string(asking.before) +
+                                                          " requests of administrators elsewhere "
+                                                          "to answer already; try again"});
     return queue_.ask(std::move(request), who(context), timeout_ns);
   }
   grpc::Status done(const grpc::ServerContext& context, Request request) {
@@ -283,6 +297,8 @@ class Service final : public v1::Administration::Service {
   }
 
   Queue& queue_;
+  const int max_asking_;
+  std::atomic<int> asking_ = 0;
   std::atomic<int> drainers_ = 0;
   std::mutex mutex_;  ///< what follows
   std::map<std::string, std::string> unix_peers_;
@@ -300,12 +316,13 @@ class GrpcServer final : public Server {
  private:
   /// One way in, with its own threads.
   struct Way {
-    explicit Way(Queue& queue) : service(queue) {}
+    Way(Queue& queue, int max_asking) : service(queue, max_asking) {}
     ~Way() {
       listener.reset();
       service.stop();
       if (server) server->Shutdown(system_clock::now());
     }
+    /// Begins to serve what the listener accepts. `with`: for TLS; nullptr: for unix sockets.
     Result<void> start(size_t connections, const std::shared_ptr<grpc::ServerCredentials>& with);
 
     Service service;
@@ -336,7 +353,6 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const ServerConfig&
   return grpc::SslServerCredentials(options);
 }
 
-/// Begins to serve what the listener accepts, which is not started yet.
 Result<void> GrpcServer::Way::start(size_t connections,
                                     const std::shared_ptr<grpc::ServerCredentials>& with) {
   grpc::ResourceQuota quota("ina-admin");
@@ -350,13 +366,17 @@ Result<void> GrpcServer::Way::start(size_t connections,
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, with);
+  if (with)
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, with);
   builder.RegisterService(&service);
   server = builder.BuildAndStart();
   if (!server) return fail(INA_ERR_INVALID, "gRPC does not start");
   listener->start([this](int fd, const std::string& who) {
-    service.know(fd, who);
+    if (!acceptor) {
+      service.know(fd, who);
+      return grpc::AddInsecureChannelFromFd(server.get(), fd);
+    }
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
@@ -373,9 +393,9 @@ Result<void> GrpcServer::open_unix(const ServerConfig& config) {
   }
   auto listener = Listener::open_unix(config.socket, group);
   if (!listener) return tl::unexpected(listener.error());
-  unix_.emplace(queue_);
+  unix_.emplace(queue_, static_cast<int>(Queue::kMaxWaiting));
   unix_->listener.emplace(std::move(*listener));
-  return unix_->start(Listener::kMaxUnix, grpc::InsecureServerCredentials());
+  return unix_->start(Listener::kMaxUnix, nullptr);
 }
 
 Result<void> GrpcServer::open_tcp(const ServerConfig& config) {
@@ -383,7 +403,7 @@ Result<void> GrpcServer::open_tcp(const ServerConfig& config) {
   if (!secured) return tl::unexpected(secured.error());
   auto listener = Listener::open_tcp(config.listen);
   if (!listener) return tl::unexpected(listener.error());
-  tcp_.emplace(queue_);
+  tcp_.emplace(queue_, kMaxAsking);
   tcp_->listener.emplace(std::move(*listener));
   return tcp_->start(Listener::kMaxTcp, *secured);
 }

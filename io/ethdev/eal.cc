@@ -17,6 +17,7 @@
 #include <mutex>
 #include <utility>
 
+#include "io/ethdev/eal_log.h"
 #include "io/ethdev/poll_gate.h"
 
 namespace ina::io {
@@ -64,8 +65,9 @@ ssize_t write_log(void*, const char* text, size_t bytes) {
       to.line += c;
       continue;
     }
-    if (level == EalLogLevel::kError) to.add_error(to.line);
-    if (to.log && level <= to.level) to.log(level, to.line);
+    const EalLogLevel proper = proper_level(level, to.line);
+    if (proper == EalLogLevel::kError) to.add_error(to.line);
+    if (to.log && proper <= to.level) to.log(proper, to.line);
     to.line.clear();
   }
   return static_cast<ssize_t>(bytes);

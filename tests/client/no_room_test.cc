@@ -193,7 +193,7 @@ TEST(Malformed, AnswersToAJoinAreErrors) {
        {std::pair{"joined", joined}, {"joined", refused}, {"ready", waiting}})
     for (const auto& [field, value] : sample.items())
       for (const Json& wrong : kWrong) {
-        if (wrong.type() == value.type()) continue;
+        if (wrong.type() == value.type() || (wrong == 5 && value.is_number())) continue;
         Json message = sample;
         message[field] = wrong;
         proxy.replace(replaced, message);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "io/ethdev/eal_log.h"
+
 namespace ina::io {
 namespace {
 
@@ -105,6 +107,15 @@ TEST(Eal, StartsOnceAndLeavesNothing) {
   const auto again = Eal::start(config);
   ASSERT_FALSE(again);
   EXPECT_NE(again.error().text.find("once"), std::string::npos);
+}
+
+TEST(EalLog, WhatIsNoErrorIsNotCalledOne) {
+  EXPECT_EQ(proper_level(EalLogLevel::kError,
+                         "qdisc_create_multiq(): Could not add multiq qdisc (2): No such file"),
+            EalLogLevel::kInfo);
+  EXPECT_EQ(proper_level(EalLogLevel::kError, "eth_dev_tap_create(): tapx: cannot open"),
+            EalLogLevel::kError);
+  EXPECT_EQ(proper_level(EalLogLevel::kWarning, "something"), EalLogLevel::kWarning);
 }
 
 }  // namespace

@@ -41,6 +41,11 @@ class Peer {
     EXPECT_TRUE(connection_.send(message));
     return hear();
   }
+  /// The same where the other end may have closed the connection already, after a last word.
+  control::Json ask_if_open(const control::Json& message) const {
+    auto answer = connection_.ask(message, kPeerTimeoutNs);
+    return answer && *answer ? (*answer)->body : control::Json();
+  }
   /// Asks what must be refused; the reason.
   std::string refusal(const control::Json& message) const {
     const control::Json answer = ask(message);

@@ -72,16 +72,11 @@ class ConnectionsTest : public testing::Test {
   }
   /// It has a place: the switch answers it.
   bool is_served(const Peer& peer) {
-    return peer.ask({{"type", "explain"}}).value("type", "") == "explain";
+    return peer.ask_if_open({{"type", "explain"}}).value("type", "") == "explain";
   }
   /// Takes a place that nobody takes away again: in a job of its own. False: it got none.
   bool holds_a_place(const Peer& peer, const std::string& job) {
-    return peer.ask(frame_join("", "", 0, job)).value("type", "") == "joined";
-  }
-  /// Waits until the switch has closed it, with nothing read.
-  static void await_end(const Peer& peer) {
-    pollfd end{peer.fd(), POLLRDHUP, 0};
-    ASSERT_EQ(::poll(&end, 1, 10'000), 1);
+    return peer.ask_if_open(frame_join("", "", 0, job)).value("type", "") == "joined";
   }
   void save_job(uid_t uid, uint32_t workers, const std::string& ticket = "") {
     auto state = StateFile::open(folder_ / "switch.sock.state");
