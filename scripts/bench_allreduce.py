@@ -169,7 +169,7 @@ class Switch:
             [self.build / "cli/inactl", "status", "-j", "--socket", self.socket],
             capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise BenchError(done.stderr.strip())
+            raise BenchError((done.stderr or done.stdout).strip())
         return json.loads(done.stdout)
 
     def absorbed_bytes(self):

@@ -212,7 +212,7 @@ TEST_F(DaemonTest, InactlShowsWhyNothingHappens) {
   EXPECT_EQ(json.wait(), 0);
   Process nobody({"/bin/sh", "-c", std::string(INACTL) + " status --socket /no/switch.sock 2>&1"});
   EXPECT_THAT(nobody.output(), HasSubstr("/no/switch.sock"));
-  EXPECT_EQ(nobody.wait(), 1);
+  EXPECT_EQ(nobody.wait(), 3);
 }
 
 TEST_F(DaemonTest, MemifWorkerAndShmWorkerAreOneJob) {

@@ -115,9 +115,10 @@ typedef struct ina_config {
   const char* url;    /* "shm:/run/ina/switch.sock", "dpdk:10.0.0.1?control=..."; NULL: INA_URL */
   const char*
       job; /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
-  int32_t rank; /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID */
+  int32_t rank;          /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK,
+                            PMI_RANK, SLURM_PROCID */
   int32_t world_size;    /* 1..64; -1: from INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE,
-                            SLURM_NTASKS */
+                            PMI_SIZE, SLURM_NTASKS */
   int64_t timeout_us;    /* for joining, and the default of operations; 0: INA_TIMEOUT_US or 30 s */
   uint64_t window_bytes; /* how far a rank may run ahead; 0: what the switch grants */
   ina_idle idle;
