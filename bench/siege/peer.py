@@ -67,8 +67,8 @@ class Peer:
         return self.receive()
 
     def hear(self, kind):
-        """The next message of that type; Refused if there is a refusal, or the end of the job, before
-        it."""
+        """The next message of that type; Refused if there is a refusal before it, or the end of
+        the job."""
         while True:
             said = self.receive()
             if said["type"] == kind:
