@@ -39,7 +39,7 @@ TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 8, workers_max: 16, slo
 
 # A record of the log: time, level, text. Values of foreign origin stand between quotes.
 RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d [a-z]+ \S")
-CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ufeff]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
@@ -199,6 +199,7 @@ class Bed:
         self.register_every = register_every
         self.switch = None
         self.newcomer = None
+        self.trouble = ""
         self.victims = []
         self.workers = []
         self.pid_before = None
@@ -275,11 +276,13 @@ class Bed:
                               timeout=timeout_s, check=False)
 
     def status(self):
-        """The switch's own; nothing: it gives none."""
+        """The switch's own; nothing: it gives none, and `trouble` says what inactl said."""
         try:
             done = self.run_switch_tool("status", "--json", "--socket", self.socket, timeout_s=10)
         except subprocess.TimeoutExpired:
+            self.trouble = "inactl status has no answer within 10 s"
             return None
+        self.trouble = done.stderr.strip()
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def alive(self):

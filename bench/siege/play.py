@@ -196,9 +196,9 @@ class Play:
         bed = self.bed
         alive = bed.alive()
         if not alive:
-            self.problem("the switch is gone, or does not answer" +
-                         (f": {bed.switch_errors()[-300:]}" if bed.switch.poll() is not None else
-                          ""))
+            gone = bed.switch.poll() is not None
+            self.problem("the switch is gone, or does not answer: " +
+                         (bed.switch_errors() if gone else bed.trouble)[-300:])
         time.sleep(DRAIN_S)
         trouble = bed.victims_end() if alive else "the switch is gone"
         if trouble:
