@@ -3,20 +3,21 @@
 
     bench_siege.py --build FOLDER [--quick] [--only NAME,...] [--pairs N] [--json FILE]
 
-Each row is an attack (bench/siege/rows.py): ina-switchd starts, as a user of its own and in a cgroup
-that gives it 768 MiB; a job of two workers of another user sums all the time and checks every
-element; a third user asks the switch for a job every now and then; the attacker, with a quota of 32
-MiB, does what the row says, in slices of some tenths of a second. Beside each slice lies one in which
-a process of the attacker's computes and does nothing else, as much of the cores as the attack took:
-that is what anybody may, and `before` in the names of the figures.
+Each row is an attack (bench/siege/rows.py): ina-switchd starts, as a user of its own and in a
+cgroup that gives it 768 MiB; a job of two workers of another user sums all the time and checks
+every element; a third user asks the switch for a job every now and then; the attacker, with a quota
+of 32 MiB, does what the row says, in slices of some tenths of a second. Beside each slice lies one
+in which a process of the attacker's computes and does nothing else, as much of the cores as the
+attack took (or, beside floods of a ring, sends as many right entries): that is what anybody may,
+and `before` in the names of the figures.
 
 A row is held if all sums were right and the job went on; the switch lives, is not stuck in the
 kernel, and answers; its memory grew by no more than the quota and 24 MiB; the p99 of the victim's
-sums, by time, is at most twice that before; nobody else was refused, or had to wait for a
-quarter of a second, or twice what honest work costs; the
-log has one record a line, none forged, and grew by no more than 64 KiB and 32 KiB a second; and the
-attack itself did not get what it wanted. Needs root. Fails if a row is not held. --json writes {"meta", "attacks": [a row
-for each], "all_held"}.
+sums, by time, is at most twice that before; nobody else was refused, or had to wait for a quarter
+of a second, or twice what honest work costs; the log has one record a line, none forged, and grew
+by no more than 64 KiB and 32 KiB a second; and the attack itself did not get what it wanted. With
+--quick there is one short slice, and times are shown, but not judged. Needs root. Fails if a row is
+not held. --json writes {"meta", "attacks": [a row for each], "all_held"}.
 """
 
 import argparse
@@ -50,7 +51,8 @@ def show(row, seconds):
           f"{row['switch_rss_growth_bytes'] / 2**20:>8.1f}"
           f"{cell(row.get('cgroup_growth_bytes'), '{:.0f}'):>12}"
           f"{row['switch_descriptors']:>6}{row['log_bytes'] / 1024:>8.1f}"
-          f"{cell(row['join_max_ms']):>9}{cell(row['answer_p99_ms']):>9}{seconds:>6.1f}", flush=True)
+          f"{cell(row['join_max_ms']):>9}{cell(row['answer_p99_ms']):>9}{seconds:>6.1f}",
+          flush=True)
     for problem in row["problems"]:
         print(f"      {problem}", flush=True)
 
@@ -79,8 +81,8 @@ def main():
     meta = bench_allreduce.metadata("siege", quota_bytes=QUOTA, memory_max_bytes=MEMORY_MAX,
                                     max_map_count=rows.max_map_count(), pairs=pairs,
                                     slice_s=slice_s,
-                                    before="beside a process of the attacker's that computes as much "
-                                           "as the attack did")
+                                    before="beside a process of the attacker's that computes as "
+                                           "much as the attack did")
     print(f"  {'attack':<24}{'':<10}{'p99 ms':>9}{'attacked':>9}{'rss MiB':>8}{'cgroup B':>12}"
           f"{'fds':>6}{'log KiB':>8}{'join ms':>9}{'answer':>9}{'s':>6}")
     done = []

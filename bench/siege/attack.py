@@ -12,8 +12,9 @@ FAILURES = (OSError, Closed, Refused, ValueError, KeyError)
 
 
 class Attack:
-    """begin(), then step() again and again, then end(); several times. What is counted in `did` is
-    in the benchmark's JSON; a text in `broken` says that the attack has reached what it must not."""
+    """begin(), then step() again and again, then end(); several times. What is counted in `did`
+    is in the benchmark's JSON; a text in `broken` says what the attack has reached that it must
+    not."""
 
     needs_root_to_begin = False
 

@@ -1,6 +1,6 @@
-"""ina-switchd under siege: the switch, in a memory cgroup and as a user of its own; a job of another
-user, whose sums are checked and timed; a newcomer who joins now and then; the attackers. What
-scripts/bench_siege.py and tests/e2e/siege_test.py share.
+"""ina-switchd under siege: the switch, in a memory cgroup and as a user of its own; a job of
+another user, whose sums are checked and timed; a newcomer who joins now and then; the attackers.
+What scripts/bench_siege.py and tests/e2e/siege_test.py share.
 
 Every party has a user of its own. `resources()` says what the switch and its children hold.
 """
@@ -39,7 +39,7 @@ TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 8, workers_max: 16, slo
 
 # A record of the log: time, level, text. Values of foreign origin stand between quotes.
 RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d [a-z]+ \S")
-CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ufeff]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
@@ -191,14 +191,15 @@ class Sums:
 class Bed:
     def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
                  register_every=0):
-        """`nofile`: the switch's RLIMIT_NOFILE; `mapped`: so many mappings the switch has beside its
-        own; `register_every`: the victim registers memory after so many sums."""
+        """`nofile`: the switch's RLIMIT_NOFILE; `mapped`: so many mappings the switch has beside
+        its own; `register_every`: the victim registers memory after so many sums."""
         self.build = pathlib.Path(build)
         self.nofile = nofile
         self.mapped = mapped
         self.register_every = register_every
         self.switch = None
         self.newcomer = None
+        self.trouble = ""
         self.victims = []
         self.workers = []
         self.pid_before = None
@@ -268,17 +269,20 @@ class Bed:
             return False
         return True
 
-    def run_switch_tool(self, *arguments, text=None, timeout_s=DEADLINE_S):
+    def run_switch_tool(self, *arguments, timeout_s=DEADLINE_S):
         """inactl, as root."""
-        return subprocess.run([self.build / "cli/inactl", *map(str, arguments)], input=text, cwd="/",
-                              capture_output=True, text=True, timeout=timeout_s, check=False)
+        return subprocess.run([self.build / "cli/inactl", *map(str, arguments)], cwd="/",
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=timeout_s, check=False)
 
     def status(self):
-        """The switch's own; nothing: it gives none."""
+        """The switch's own; nothing: it gives none, and `trouble` says what inactl said."""
         try:
             done = self.run_switch_tool("status", "--json", "--socket", self.socket, timeout_s=10)
         except subprocess.TimeoutExpired:
+            self.trouble = "inactl status has no answer within 10 s"
             return None
+        self.trouble = done.stderr.strip()
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def alive(self):
@@ -337,8 +341,8 @@ class Bed:
             log.touch()
             os.chown(log, VICTIM_UID, VICTIM_UID)
             self.victims.append(subprocess.Popen(
-                [self.build / "bench/ina-siege-victim", f"shm:{self.socket}", VICTIM, str(rank), "2",
-                 str(SUM_ELEMENTS), log, str(self.register_every)], stdin=subprocess.DEVNULL,
+                [self.build / "bench/ina-siege-victim", f"shm:{self.socket}", VICTIM, str(rank),
+                 "2", str(SUM_ELEMENTS), log, str(self.register_every)], stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
                 user=VICTIM_UID, group=VICTIM_UID, extra_groups=[]))
         self.wait("the victim's sums", lambda: self.sums.count() > 50)

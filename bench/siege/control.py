@@ -1,6 +1,7 @@
 """Attacks by what is said on control connections, and by how many there are."""
 
 import json
+import os
 import random
 
 import peer
@@ -134,9 +135,9 @@ class Garbage(Attack):
             return [self.value(depth + 1) for _ in range(self.random.randrange(4))]
         if pick == 1 and depth < 3:
             return {self.random.choice(FIELDS): self.value(depth + 1) for _ in range(3)}
-        return self.random.choice([None, True, -1, 0, 1, 2, 63, 64, 65, 2**31, 2**32, 2**63, 2**64 - 1,
-                                   2**64, -2**63, 1e308, 1.5, "", "shm", "frame", "x" * 200, "\0",
-                                   "\ud800", self.job, [0] * 6])
+        return self.random.choice([None, True, -1, 0, 1, 2, 63, 64, 65, 2**31, 2**32, 2**63,
+                                   2**64 - 1, 2**64, -2**63, 1e308, 1.5, "", "shm", "frame",
+                                   "x" * 200, "\0", "\ud800", self.job, [0] * 6])
 
     def message(self):
         kind = self.random.randrange(12)
@@ -167,7 +168,7 @@ class Garbage(Attack):
                 if self.random.randrange(2):
                     fd = peer.memory_file(4096)
                     one.send({"type": "register", "number": 1, "bytes": 4096}, [fd])
-                    peer.os.close(fd)
+                    os.close(fd)
                 for _ in range(10):
                     one.send(self.message())
                     self.count("messages")
@@ -228,8 +229,8 @@ class Tickets(Attack):
         with self.trying("connections"):
             one = Peer(self.path)
             for _ in range(20):
-                ticket = self.random.choice([f"{self.random.getrandbits(128):032x}", "0" * 32, "", 7,
-                                             "f" * 31])
+                ticket = self.random.choice([f"{self.random.getrandbits(128):032x}", "0" * 32, "",
+                                             7, "f" * 31])
                 said = one.ask(peer.join_request(self.options["reserved"], ticket=ticket))
                 self.count("guesses")
                 if said["type"] == "joined":

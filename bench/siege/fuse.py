@@ -10,8 +10,8 @@ from peer import LIBC
 
 CLONE_NEWNS = 0x20000
 MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 2, 4, 0x4000, 0x40000
-LOOKUP, FORGET, GETATTR, OPEN, STATFS, RELEASE, FLUSH, INIT, DESTROY = 1, 2, 3, 14, 17, 18, 25, 26, 38
-BATCH_FORGET = 42
+LOOKUP, FORGET, GETATTR, OPEN, STATFS = 1, 2, 3, 14, 17
+RELEASE, FLUSH, INIT, DESTROY, BATCH_FORGET = 18, 25, 26, 38, 42
 IN_HEADER = struct.Struct("IIQQIIII")
 OUT_HEADER = struct.Struct("IiQ")
 REQUEST_BYTES = 1 << 17
@@ -23,11 +23,12 @@ LONG_S = 1 << 20
 def attributes(node):
     """struct fuse_attr"""
     mode = stat.S_IFDIR | 0o755 if node == ROOT_NODE else stat.S_IFREG | OWNERLESS
-    return struct.pack("QQQQQQIIIIIIIIII", node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+    return struct.pack("QQQQQQIIIIIIIIII", node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096,
+                       0)
 
 
 class Silent:
-    """Answers requests but for those of kind `silent`, of which it counts how many there were."""
+    """Answers requests but for those of kind `silent`."""
 
     def __init__(self, device, silent):
         self.device = device
@@ -45,7 +46,8 @@ class Silent:
             if kind in (FORGET, BATCH_FORGET) or kind == self.silent and node != ROOT_NODE:
                 continue
             status, body = self.answer(kind, node)
-            os.write(self.device, OUT_HEADER.pack(OUT_HEADER.size + len(body), status, unique) + body)
+            size = OUT_HEADER.size + len(body)
+            os.write(self.device, OUT_HEADER.pack(size, status, unique) + body)
 
     def answer(self, kind, node):
         if kind == INIT:
@@ -54,7 +56,8 @@ class Silent:
         if kind == LOOKUP:
             # Attributes that are good for ever, unless it is they that nobody is to get.
             valid = 0 if self.silent == GETATTR else LONG_S
-            return 0, struct.pack("QQQQII", NAME_NODE, 0, LONG_S, valid, 0, 0) + attributes(NAME_NODE)
+            head = struct.pack("QQQQII", NAME_NODE, 0, LONG_S, valid, 0, 0)
+            return 0, head + attributes(NAME_NODE)
         if kind == GETATTR:
             return 0, struct.pack("QII", LONG_S, 0, 0) + attributes(node)
         if kind == OPEN:
@@ -68,8 +71,8 @@ class Silent:
 
 class SilentFiles:
     """Such a file system and its server, in a mount namespace of the calling process. open_file()
-    gives descriptors; stop() ends all waits. The mount goes with the process. Needs root to be made.
-    `folder`: where, is made."""
+    gives descriptors; stop() ends all waits. The mount goes with the process. Needs root to be
+    made. `folder`: where; it is made."""
 
     def __init__(self, silent, folder):
         self.pid = 0

@@ -56,7 +56,7 @@ class Attack {
   virtual void set_share(double) {}
 };
 
-/// Computes, as anybody may.
+/// Computes, as anybody may: in bursts, as the attacks do.
 class Burn : public Attack {
  public:
   void set_share(double share) override { share_ = share; }
@@ -77,13 +77,13 @@ class Burn : public Attack {
 
  private:
   void spin(double part) {
-    constexpr Nanos kPeriodNs = 10 * kMsNs;
+    constexpr Nanos kPeriodNs = 200 * kMsNs;
     while (!stop_) {
       const Nanos start = now_ns();
       const auto busy = static_cast<Nanos>(part * kPeriodNs);
-      while (now_ns() - start < busy) {
+      while (!stop_ && now_ns() - start < busy) {
       }
-      if (busy < kPeriodNs) sleep_ns(kPeriodNs - busy);
+      while (!stop_ && now_ns() - start < kPeriodNs) sleep_ns(kMsNs);
     }
   }
   double share_ = 0;

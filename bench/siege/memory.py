@@ -1,5 +1,6 @@
 """Attacks by memory: what the switch maps, and is made to fill or to keep."""
 
+import fcntl
 import os
 import time
 
@@ -48,7 +49,7 @@ class BeyondEnd(Registering):
         fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, self.BYTES)
         peer.fallocate(fd, self.BYTES, self.BYTES)
-        peer.fcntl.fcntl(fd, peer.F_ADD_SEALS, peer.SEALS)
+        fcntl.fcntl(fd, peer.F_ADD_SEALS, peer.SEALS)
         return fd
 
 

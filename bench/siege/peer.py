@@ -8,6 +8,7 @@ import mmap
 import os
 import socket
 import struct
+import time
 
 TIMEOUT_S = 3
 MESSAGE_BYTES = 256 * 1024
@@ -42,11 +43,17 @@ class Peer:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(timeout_s)
         self.fds = []
-        try:
-            self.socket.connect(str(path))
-        except OSError:
-            self.socket.close()
-            raise
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.socket.connect(str(path))
+                return
+            except OSError as error:
+                # A backlog that is full is worth waiting for, as libina does.
+                if not isinstance(error, BlockingIOError) or time.monotonic() > until:
+                    self.socket.close()
+                    raise
+                time.sleep(0.002)
 
     def send(self, message, fds=()):
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
@@ -67,8 +74,8 @@ class Peer:
         return self.receive()
 
     def hear(self, kind):
-        """The next message of that type; Refused if there is a refusal, or the end of the job, before
-        it."""
+        """The next message of that type; Refused if there is a refusal before it, or the end of
+        the job."""
         while True:
             said = self.receive()
             if said["type"] == kind:

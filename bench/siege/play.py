@@ -38,8 +38,8 @@ class Slice:
 
 
 def quantile_by_time(spans, quantile=0.99):
-    """At this part of all moments of `spans` the one that goes on takes no longer than this, in ms: a
-    long pause counts for as long as it is, not as one of thousands."""
+    """At this part of all moments of `spans` the one that goes on takes no longer than this, in ms:
+    a long pause counts for as long as it is, not as one of thousands."""
     lengths = sorted((end - start for start, end in spans), reverse=True)
     beyond = sum(lengths) * (1 - quantile)
     for length in lengths:
@@ -196,9 +196,9 @@ class Play:
         bed = self.bed
         alive = bed.alive()
         if not alive:
-            self.problem("the switch is gone, or does not answer" +
-                         (f": {bed.switch_errors()[-300:]}" if bed.switch.poll() is not None else
-                          ""))
+            gone = bed.switch.poll() is not None
+            self.problem("the switch is gone, or does not answer: " +
+                         (bed.switch_errors() if gone else bed.trouble)[-300:])
         time.sleep(DRAIN_S)
         trouble = bed.victims_end() if alive else "the switch is gone"
         if trouble:
@@ -212,8 +212,11 @@ class Play:
         result |= self.times() | self.growth(attacked) | self.newcomers(attacked)
         if text := bed.log_problem(FORGED):
             self.problem(f"the log: {text}")
-        result |= {"cgroup": bed.cgroup.path is not None, "attacker_cores": round(mean(self.shares), 3),
-                   "attacker": did, "held": not self.problems, "problems": self.problems}
+        result |= {"cgroup": bed.cgroup.path is not None,
+                   "attacker_cores": round(mean(self.shares), 3), "attacker": did,
+                   "held": not self.problems, "problems": self.problems}
+        if not bed.cgroup.path:
+            result["cgroup_reason"] = bed.cgroup.reason
         return result
 
     def times(self):
@@ -257,7 +260,8 @@ class Play:
         def most(what):
             return max((one.peak.get(what, 0) for one in attacked), default=0)
         rss = max(0, most("rss") - self.before["rss"])
-        result = {"switch_rss_growth_bytes": rss, "quota_bytes": QUOTA if self.row.tenants else None,
+        result = {"switch_rss_growth_bytes": rss,
+                  "quota_bytes": QUOTA if self.row.tenants else None,
                   "switch_descriptors": most("fds"), "switch_mappings": most("mappings"),
                   "switch_mappings_before": self.mappings_before}
         limit = QUOTA + SLACK if self.row.tenants else MEMORY_MAX

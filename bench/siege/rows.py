@@ -29,7 +29,7 @@ class Row:
     honest: str = "burn"  # what it is compared with: "burn" or "work" of ina-siege
     begin_s: float = 3  # how long the attacker may need to be ready
     quick: bool = True  # played by --quick, too
-    crowded: bool = False  # a newcomer may find no room: what is full is the machine's, not a user's
+    crowded: bool = False  # a newcomer may find no room: what is full is no user's share
     pairs: int = 0  # slices of attack, if others than the benchmark's
     restart: bool = False  # the switch is killed and started again in the midst of it
     # Runs once in each attack, from root's hands; gives what is wrong with what it saw.
@@ -124,7 +124,8 @@ ROWS = (
     # Descriptors.
     linger(["wrong"], "linger_wrong_message", "TCP sockets that linger 30 s with unsent data when "
            "they are closed, in messages that carry no descriptors"),
-    linger(["right"], "linger_right_message", "the same as a worker region and as registered memory"),
+    linger(["right"], "linger_right_message",
+           "the same as a worker region and as registered memory"),
     linger(["unread"], "linger_unread", "the same, left in the queue of a connection that closes"),
     linger(["many"], "linger_253", "253 of them in a message"),
     linger(WAYS, "linger_few_descriptors", "all of these; the switch may have 256 descriptors",
@@ -135,11 +136,11 @@ ROWS = (
         {"ways": WAYS}),
     Row("own_descriptors", "the switch's own memory, eventfds and sockets, as if they were the "
         "worker's", "own_descriptors"),
-    Row("fuse_flush", "files of a FUSE file system that never answers FLUSH, which closing waits for",
-        "silent", {"ways": WAYS, "silent": "FLUSH"}),
-    Row("fuse_getattr", "the same, and GETATTR, which looking at a file waits for", "silent",
+    Row("fuse_flush", "files of a FUSE file system that never answers FLUSH, for which closing "
+        "waits", "silent", {"ways": WAYS, "silent": "FLUSH"}),
+    Row("fuse_getattr", "the same with GETATTR, for which looking at a file waits", "silent",
         {"ways": WAYS, "silent": "GETATTR"}),
-    Row("fuse_statfs", "the same, and STATFS", "silent", {"ways": WAYS, "silent": "STATFS"}),
+    Row("fuse_statfs", "the same with STATFS", "silent", {"ways": WAYS, "silent": "STATFS"}),
     Row("fuse_restart", "FLUSH again; the switch is killed and started again on its state file",
         "silent", {"ways": WAYS, "silent": "FLUSH"}, restart=True, alongside=kill_and_start),
     Row("out_of_descriptors", "all descriptors: connections, jobs, and what lies in queues; the "
@@ -159,7 +160,8 @@ ROWS = (
     Row("mappings", "63 registered memories of as many workers as there may be; no quota, as the "
         "configuration comes", "mappings", tenants=False, pairs=1, begin_s=15, quick=False),
     Row("mappings_reached", "the same while the switch has 400 mappings left of vm.max_map_count",
-        "mappings", tenants=False, pairs=1, crowded=True, bed={"mapped": -400, "register_every": 50}),
+        "mappings", tenants=False, pairs=1, crowded=True,
+        bed={"mapped": -400, "register_every": 50}),
     Row("register_loop", "registers and unregisters all the time", "register_loop"),
     Row("share_results", "result buffers of 24 MiB, made and freed all the time", "share_results",
         {"bytes": 24 * MIB}),
@@ -169,7 +171,8 @@ ROWS = (
         "share_results_bounds"),
     # Connections.
     Row("hold_connections", "all connections that there are", "hold_connections", tenants=False),
-    Row("hold_places", "all jobs and workers that there may be, then all connections", "hold_places"),
+    Row("hold_places", "all jobs and workers that there may be, then all connections",
+        "hold_places"),
     Row("hold_and_restart", "all connections, and the switch is killed and started again",
         "hold_connections", restart=True, tenants=False, alongside=kill_and_start),
     Row("connect_close", "connects and goes", "connect_close"),
@@ -194,8 +197,8 @@ ROWS = (
         "\"$(inactl create NAME)\"`", alongside=create_jobs),
     Row("admin_calls", "32 calls of an administrator at once", alongside=administer),
     # Rings.
-    Row("ring_garbage", "entries of random bytes, and right ones with wrong fields, in the own ring",
-        "ring:garbage", honest="work"),
+    Row("ring_garbage", "entries of random bytes, and right ones with wrong fields, in the own "
+        "ring", "ring:garbage", honest="work"),
     Row("ring_wake", "a sleep flag that has the switch call all the time, calls unread, and the "
         "lane's eventfd rung", "ring:wake", honest="work"),
     Row("doorbell_waiters", "409,600 waiters on the own doorbell", "ring:doorbell"),

@@ -1,5 +1,5 @@
-"""Everything that a local user is known to try against ina-switchd, once each: a job of another user
-goes on with right sums, others are served, the switch lives, and its memory is bounded.
+"""Everything that a local user is known to try against ina-switchd, once each: a job of another
+user goes on with right sums, others are served, the switch lives, and its memory is bounded.
 
     siege_test.py BUILD_FOLDER
 
