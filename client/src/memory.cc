@@ -245,6 +245,10 @@ void Context::on_results(control::Received& received) {
   SharedAnswer answer;
   const auto status = static_cast<ina_status>(body.value("status", 0));
   if (status != INA_OK) answer.error = error_of(body);
+  if (status == INA_OK && received.lost_descriptors)
+    answer.error = {INA_ERR_NO_MEMORY,
+                    "this process has no descriptor left for the result buffer: close some, or "
+                    "raise its limit of open files (ulimit -n)"};
   if (status == INA_OK && received.fds.size() == 1) {
     answer.first_unit = body.at("first_unit").get<uint32_t>();
     answer.bytes = body.at("bytes").get<uint64_t>();
@@ -361,9 +365,11 @@ Result<void> Context::free_memory(void* data) {
   if (shared->first_unit) {
     transport_->set_result_buffer(*shared->first_unit, {});
     engine_->keep_results({shared->mapping.data(), shared->mapping.size()});
-    send_control({{"type", "free_results"}, {"first_unit", *shared->first_unit}});
   }
+  const auto first_unit = shared->first_unit;
+  // Before the switch hears of it, which looks whether anybody still has the memory.
   shared_.erase(shared);
+  if (first_unit) send_control({{"type", "free_results"}, {"first_unit", *first_unit}});
   return {};
 }
 
