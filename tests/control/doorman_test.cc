@@ -152,12 +152,10 @@ TEST_F(DoormanTest, MessagesKeepTheirOrder) {
 
 TEST_F(DoormanTest, ASocketThatLingersHoldsNobodyUp) {
   test::LingeringSocket socket;
-  Fd lingering = socket.descriptor();
-  ASSERT_TRUE(lingering);
   Pair ends = pair();
-  ASSERT_TRUE(ends.theirs.send({{"type", "attach"}}, {lingering.get()}));
+  ASSERT_TRUE(ends.theirs.send({{"type", "attach"}}, {socket.fd()}));
   ends.theirs.close();
-  lingering.reset();  // the last descriptor is in the message now
+  socket.let_go();  // the last descriptor is in the message now
   const Nanos begun = now_ns();
   EXPECT_THAT(ask(ends.ours).text, HasSubstr("is no memory file"));
   ends.ours.close();
@@ -167,14 +165,12 @@ TEST_F(DoormanTest, ASocketThatLingersHoldsNobodyUp) {
 TEST_F(DoormanTest, ConnectionsWithOneAreClosedAtOnceHoweverTheyEnd) {
   test::LingeringSocket one;
   test::LingeringSocket two;
-  Fd unread = one.descriptor();
-  Fd unaccepted = two.descriptor();
   Pair ends = pair();
-  ASSERT_TRUE(ends.theirs.send({{"type", "leave"}}, {unread.get()}));
+  ASSERT_TRUE(ends.theirs.send({{"type", "leave"}}, {one.fd()}));
   Connection waits = connect();
-  ASSERT_TRUE(waits.send({{"type", "leave"}}, {unaccepted.get()}));
-  unread.reset();
-  unaccepted.reset();
+  ASSERT_TRUE(waits.send({{"type", "leave"}}, {two.fd()}));
+  one.let_go();
+  two.let_go();
   waits.close();
   const Nanos begun = now_ns();
   ends.ours.close();

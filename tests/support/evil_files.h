@@ -60,12 +60,22 @@ class LingeringSocket {
     while (::send(ours_.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
     }
   }
-  /// The only one.
-  Fd descriptor() { return std::move(ours_); }
+  /// Its end ends what waits.
+  ~LingeringSocket() {
+    theirs_.reset();
+    if (closing_.joinable()) closing_.join();
+  }
+  int fd() const { return ours_.get(); }
+  /// Closes it, here; whoever has got it has the last one. Should he be done already, this is the
+  /// last, and it is not this thread that waits.
+  void let_go() {
+    closing_ = std::thread([last = std::move(ours_)]() mutable { last.reset(); });
+  }
 
  private:
   Fd ours_;
   Fd theirs_;
+  std::thread closing_;
 };
 
 /// A FUSE file system that answers everything but FLUSH. Root may mount one.

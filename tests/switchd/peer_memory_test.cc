@@ -67,15 +67,13 @@ TEST(Descriptors, ASocketThatLingersHoldsNobodyUpInWhateverMessageItComes) {
     for (const bool joined : {false, true}) {
       SCOPED_TRACE(std::string(type) + (joined ? " in a job" : ""));
       test::LingeringSocket socket;
-      Fd lingering = socket.descriptor();
       const control::Connection connection = connect(sw);
       if (joined) {
         ASSERT_EQ(join(connection, type)["type"], "joined");
       }
       const Nanos begun = now_ns();
-      ASSERT_TRUE(
-          connection.send({{"type", type}, {"number", 1}, {"bytes", 4096}}, {lingering.get()}));
-      lingering.reset();
+      ASSERT_TRUE(connection.send({{"type", type}, {"number", 1}, {"bytes", 4096}}, {socket.fd()}));
+      socket.let_go();
       const Json answer = hear(connection);
       ASSERT_TRUE(answer.is_object());
       EXPECT_TRUE(answer["type"] == "refused" || answer["status"] != INA_OK) << answer;
@@ -88,12 +86,11 @@ TEST(Descriptors, ASocketThatLingersHoldsNobodyUpInWhateverMessageItComes) {
 TEST(Descriptors, OneThatIsNeverReadHoldsNobodyUp) {
   const TestSwitch sw;
   test::LingeringSocket socket;
-  Fd lingering = socket.descriptor();
   control::Connection connection = connect(sw);
   // The first message has the connection closed; the second is still in it then.
   ASSERT_TRUE(connection.send({{"type", "leave"}}, {0}));
-  (void)connection.send({{"type", "leave"}}, {lingering.get()});
-  lingering.reset();
+  (void)connection.send({{"type", "leave"}}, {socket.fd()});
+  socket.let_go();
   const Nanos begun = now_ns();
   EXPECT_EQ(hear(connection)["type"], "refused");
   connection.close();
@@ -104,11 +101,10 @@ TEST(Descriptors, OneThatIsNeverReadHoldsNobodyUp) {
 TEST(Descriptors, TheSwitchStopsWhileTheyWait) {
   TestSwitch sw;
   test::LingeringSocket socket;
-  Fd lingering = socket.descriptor();
   control::Connection connection = connect(sw);
   ASSERT_EQ(join(connection, "job")["type"], "joined");
-  ASSERT_TRUE(connection.send({{"type", "attach"}}, {lingering.get()}));
-  lingering.reset();
+  ASSERT_TRUE(connection.send({{"type", "attach"}}, {socket.fd()}));
+  socket.let_go();
   const Nanos begun = now_ns();
   sw.stop();
   EXPECT_LT(now_ns() - begun, kAtOnceNs);
