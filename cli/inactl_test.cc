@@ -134,6 +134,8 @@ TEST(FormatStatus, ShowsSharedSlotsAndTheirCounters) {
   EXPECT_THAT(text, HasSubstr("aggregator: policy esa (fallback: workers), 4,096 slots"));
   EXPECT_THAT(text, HasSubstr("  1,234 preemptions, 5 reminders\n"));
   EXPECT_THAT(text, HasSubstr("memory of jobs 1.0 MiB of 1.0 GiB\n"));
+  status["aggregator"]["memory_held_bytes"] = 1u << 19;
+  EXPECT_THAT(format_status(status), HasSubstr("1.0 GiB, 512.0 KiB held after their end\n"));
   EXPECT_THAT(line_with(text, "infer"), HasSubstr("77 of 16..4,096"));
 }
 

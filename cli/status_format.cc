@@ -183,10 +183,13 @@ std::string aggregator_text(const Json& status) {
       shared += fmt::format("{}{} {}", shared.empty() ? "  " : ", ",
                             with_separators(number(aggregator, key)), what);
   if (!shared.empty()) out += shared + "\n";
-  if (child(aggregator, "memory_bytes").is_number())
-    out += fmt::format("  memory of jobs {} of {}\n",
+  if (child(aggregator, "memory_bytes").is_number()) {
+    const uint64_t held = number(aggregator, "memory_held_bytes");
+    out += fmt::format("  memory of jobs {} of {}{}\n",
                        format_bytes(number(aggregator, "memory_used_bytes")),
-                       format_bytes(number(aggregator, "memory_bytes")));
+                       format_bytes(number(aggregator, "memory_bytes")),
+                       held == 0 ? "" : ", " + format_bytes(held) + " held after their end");
+  }
   return out;
 }
 

@@ -28,6 +28,11 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
       return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no status");
     return std::move(received.body["status"]);
   }
+  if (received.lost_descriptors)
+    return fail(INA_ERR_NO_MEMORY,
+                "this process has no descriptor left for the status of the "
+                "switch at " +
+                    path + ": close some, or raise ulimit -n");
   // The status may be larger than a message, so it comes as a memory file.
   struct stat status {};
   if (received.fds.size() != 1 || ::fstat(received.fds[0].get(), &status) != 0)

@@ -1,7 +1,9 @@
 #include "control/socket.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "control/doorman.h"
 #include "control/fields.h"
 
 namespace ina::control {
@@ -42,6 +45,17 @@ constexpr Nanos kTcpAttemptNs = 500'000'000;
 void pause_ms(long ms) {
   const timespec pause{0, ms * 1'000'000};
   ::nanosleep(&pause, nullptr);
+}
+
+tl::unexpected<Error> closed() {
+  return fail(INA_ERR_SWITCH_LOST, "the control connection was closed by the other side");
+}
+
+Result<void> parse(const std::string& text, ssize_t bytes, int flags, Json& body) {
+  body = Json::parse(text.data(), text.data() + bytes, nullptr, false);
+  if ((flags & MSG_TRUNC) == 0 && body.is_object()) return {};
+  return fail(INA_ERR_INVALID, "a control message is not one JSON object of at most " +
+                                   std::to_string(kMaxMessageBytes) + " bytes");
 }
 
 void wait_for(int fd, short events, Nanos left) {
@@ -166,10 +180,34 @@ Result<void> Connection::send(const Json& body, const std::vector<int>& fds) con
   do {
     sent = ::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
-  if (sent < 0)
-    return fail(INA_ERR_SWITCH_LOST,
-                std::string("cannot send on the control socket: ") + std::strerror(errno));
-  return {};
+  if (sent >= 0) return {};
+  // Descriptors on their way are limited by the kernel, per user (ETOOMANYREFS).
+  const bool descriptors = !fds.empty() && (errno == ETOOMANYREFS || errno == ENOMEM ||
+                                            errno == ENOBUFS || errno == EMFILE);
+  return fail(descriptors ? INA_ERR_NO_MEMORY : INA_ERR_SWITCH_LOST,
+              std::string("cannot send ") + (descriptors ? "descriptors " : "") +
+                  "on the control socket: " + std::strerror(errno));
+}
+
+Connection& Connection::operator=(Connection&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  fd_ = std::move(other.fd_);
+  hears_switch_ = other.hears_switch_;
+  accepted_ = other.accepted_;
+  doorman_ = other.doorman_;
+  stream_ = std::move(other.stream_);
+  return *this;
+}
+
+void Connection::close() {
+  if (fd_ && doorman_) doorman_->close(std::move(fd_));
+  fd_.reset();
+}
+
+int Connection::unread() const {
+  int bytes = 0;
+  return ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 Json no_room_message(const std::string& text) {
@@ -192,6 +230,7 @@ Result<std::optional<Received>> Connection::ask(const Json& body, Nanos timeout_
 Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
   const Nanos deadline = now_ns() + timeout_ns;
   if (stream_) return receive_stream(deadline);
+  if (accepted_) return receive_accepted(deadline);
   std::string text(kMaxMessageBytes, '\0');
   for (bool reset = false;;) {
     iovec part{text.data(), text.size()};
@@ -213,16 +252,45 @@ Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
           received.fds.emplace_back(fd);
         }
       }
-      received.body = Json::parse(text.data(), text.data() + got, nullptr, false);
-      if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !received.body.is_object())
-        return fail(INA_ERR_INVALID, "a control message is not one JSON object of at most " +
-                                         std::to_string(kMaxMessageBytes) + " bytes");
+      received.lost_descriptors = (header.msg_flags & MSG_CTRUNC) != 0;
+      if (auto parsed = parse(text, got, header.msg_flags, received.body); !parsed)
+        return tl::unexpected(parsed.error());
       return checked(std::move(received));
     }
     // The other end closed with something of ours unread. What it said before is still there.
     if (got < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
-    if (got == 0 || (errno != EAGAIN && errno != EINTR))
-      return fail(INA_ERR_SWITCH_LOST, "the control connection was closed by the other side");
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return closed();
+    const Nanos left = deadline - now_ns();
+    if (left <= 0) return std::optional<Received>();
+    wait_for(fd_.get(), POLLIN, left);
+  }
+}
+
+/// A message with descriptors is left where it is: to discard them is to close them.
+Result<std::optional<Received>> Connection::receive_accepted(Nanos deadline) const {
+  std::string text;
+  for (bool reset = false;;) {
+    char first = 0;
+    iovec part{&first, 1};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    // Without room for descriptors the kernel says that there were some.
+    ssize_t got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_PEEK);
+    const bool carries = got >= 0 && (header.msg_flags & MSG_CTRUNC) != 0;
+    if (got > 0 || carries) {
+      text.resize(kMaxMessageBytes);
+      part = {text.data(), text.size()};
+      got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | (carries ? MSG_PEEK : 0));
+      if (got < 0) return closed();
+      Received received;
+      received.carries_descriptors = carries;
+      if (auto parsed = parse(text, got, header.msg_flags, received.body); !parsed)
+        return tl::unexpected(parsed.error());
+      return std::optional<Received>(std::move(received));
+    }
+    if (got < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return closed();
     const Nanos left = deadline - now_ns();
     if (left <= 0) return std::optional<Received>();
     wait_for(fd_.get(), POLLIN, left);
@@ -338,7 +406,14 @@ uint16_t Listener::port() const {
 }
 
 Listener::~Listener() {
-  if (fd_ && !path_.empty()) ::unlink(path_.c_str());
+  if (!fd_ || path_.empty()) return;
+  ::unlink(path_.c_str());
+  // Whoever waits to be accepted may have sent descriptors already.
+  if (!doorman_) return;
+  for (;;) {
+    const auto waiting = accept();
+    if (!waiting || !*waiting) return;
+  }
 }
 
 Result<std::optional<Connection>> Listener::accept() const {
@@ -348,7 +423,7 @@ Result<std::optional<Connection>> Listener::accept() const {
     return std::optional<Connection>(
         Connection(std::move(fd), kSwitchLimits, tls_ ? tls_->accept() : nullptr));
   }
-  if (fd) return std::optional<Connection>(Connection(std::move(fd)));
+  if (fd) return std::optional<Connection>(Connection(std::move(fd), true, doorman_));
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     return fail(INA_ERR_NO_MEMORY, std::string("cannot accept: ") + std::strerror(errno));
   return std::optional<Connection>();

@@ -30,7 +30,14 @@ inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 struct Received {
   Json body;
   std::vector<Fd> fds;
+  /// Descriptors came beside it for which this process had no room.
+  bool lost_descriptors = false;
+  /// Of an accepted connection, which takes none: the message carries descriptors and was only
+  /// looked at. It is still the next one there, for a Doorman; nothing else may be received before.
+  bool carries_descriptors = false;
 };
+
+class Doorman;
 
 /// Who is at the other end, by the kernel's word.
 struct PeerCredentials {
@@ -59,11 +66,17 @@ bool is_no_room(const Json& answer);
 class Connection {
  public:
   Connection() = default;
-  /// Of a unix socket.
-  explicit Connection(Fd fd) : fd_(std::move(fd)) {}
+  /// Of a unix socket. `accepted`: from a stranger, see Received::carries_descriptors; `doorman`:
+  /// closes it then, and outlives it.
+  explicit Connection(Fd fd, bool accepted = false, Doorman* doorman = nullptr)
+      : fd_(std::move(fd)), accepted_(accepted), doorman_(doorman) {}
   /// Of a TCP socket.
   Connection(Fd fd, StreamLimits limits, std::unique_ptr<TlsSession> tls = nullptr)
       : fd_(std::move(fd)), stream_(std::make_unique<Stream>(limits, std::move(tls))) {}
+
+  Connection(Connection&& other) noexcept = default;
+  Connection& operator=(Connection&& other) noexcept;
+  ~Connection() { close(); }
 
   /// Connects to `path`, or to "tcp:HOST:PORT" or "tls:HOST:PORT", waiting for a switch that is
   /// just starting. One attempt is made whatever `timeout_ns`; over TCP it may take 500 ms, and a
@@ -73,8 +86,8 @@ class Connection {
                                  const TlsClient& tls = {});
 
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
-  /// over TCP only when much waits for it, until then receive() sends the rest. Descriptors do not
-  /// pass over TCP.
+  /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
+  /// when much waits for it, until then receive() sends the rest. Descriptors do not pass over TCP.
   Result<void> send(const Json& body, const std::vector<int>& fds = {}) const;
   /// Receives one message, waiting at most `timeout_ns` (0: not at all). Nothing if none came in
   /// time; error INA_ERR_SWITCH_LOST at end of file, INA_ERR_INVALID for a message that is no JSON
@@ -98,9 +111,12 @@ class Connection {
   /// in time.
   Result<std::optional<Received>> ask(const Json& body, Nanos timeout_ns) const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
-  void close() { fd_.reset(); }
+  void close();
+  /// Bytes that the peer has not read yet, give or take; unix sockets only.
+  int unread() const;
 
  private:
+  Result<std::optional<Received>> receive_accepted(Nanos deadline) const;
   static Result<Connection> open_tcp(const std::string& address, Nanos timeout_ns,
                                      const TlsClient& tls);
   static Result<std::unique_ptr<TlsSession>> shake_hands(int fd, const std::string& address,
@@ -110,6 +126,8 @@ class Connection {
   Result<std::optional<Received>> checked(Received received) const;
 
   Fd fd_;
+  bool accepted_ = false;
+  Doorman* doorman_ = nullptr;
   std::unique_ptr<Stream> stream_;  ///< TCP only
   bool hears_switch_ = false;       ///< made by open(): what it receives is checked
 };
@@ -131,6 +149,9 @@ class Listener {
   ~Listener();
   /// Of TCP: has the connections that come from now on encrypted. nullptr: not.
   void set_tls(std::shared_ptr<const TlsAcceptor> tls) { tls_ = std::move(tls); }
+  /// Of a path: who closes the connections that come from now on, and those that still wait when
+  /// this is destroyed.
+  void set_doorman(Doorman* doorman) { doorman_ = doorman; }
   /// Nothing if no connection waits; an error if one does but cannot be taken, because descriptors
   /// or memory have run out.
   Result<std::optional<Connection>> accept() const;
@@ -145,6 +166,7 @@ class Listener {
   std::string path_;    ///< empty: TCP
   Nanos dead_peer_ns_;  ///< TCP only
   std::shared_ptr<const TlsAcceptor> tls_;
+  Doorman* doorman_ = nullptr;
 };
 
 }  // namespace ina::control

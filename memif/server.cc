@@ -45,8 +45,10 @@ uint64_t packet_memory_bytes(const ServerConfig& config) {
   return 32 * kMiB + config.interfaces * (4 * kMiB + kBuffers * (config.mtu + 2048));
 }
 
-Server::Server(ServerConfig config)
-    : config_(std::move(config)), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Server::Server(ServerConfig config, control::Doorman* doorman)
+    : config_(std::move(config)),
+      doorman_(doorman),
+      event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Server::~Server() = default;
 
@@ -85,6 +87,7 @@ Result<void> Server::open() {
   auto listener = control::Listener::open(config_.socket, config_.mode.value_or(0600));
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
+  listener_->set_doorman(doorman_);
   return {};
 }
 
@@ -151,6 +154,7 @@ void Server::turn(Nanos timeout_ns) {
     one.session.reset();
   }
   std::erase_if(connected_, [](const Connected& one) { return !one.session; });
+  doorman_->turn();
   if (ready(1)) accept_workers();
   if (!ready(0)) return;
   uint64_t rung = 0;

@@ -11,6 +11,7 @@
 
 #include "common/fd.h"
 #include "common/idle.h"
+#include "control/doorman.h"
 #include "control/socket.h"
 #include "io/ethdev/ethdev_port.h"
 #include "memif/relay.h"
@@ -35,7 +36,8 @@ uint64_t packet_memory_bytes(const ServerConfig& config);
 
 class Server final : private Interfaces {
  public:
-  explicit Server(ServerConfig config);
+  /// `doorman`: closes the workers' connections, and outlives the server.
+  Server(ServerConfig config, control::Doorman* doorman);
   ~Server() override;
 
   /// Makes the interfaces, then the control socket. DPDK runs.
@@ -69,6 +71,7 @@ class Server final : private Interfaces {
   void ring();
 
   ServerConfig config_;
+  control::Doorman* doorman_;
   Fd event_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> report_wanted_{false};

@@ -54,6 +54,10 @@ bool Session::read(const control::Connection& from, Handle&& handle) {
     if (!received && received.error().status == INA_ERR_INVALID) (void)refuse(received.error());
     if (!received) return false;
     if (!*received) return true;
+    if ((*received)->carries_descriptors) {
+      (void)refuse({INA_ERR_INVALID, "ina-memif takes no descriptors"});
+      return false;
+    }
     if (!handle(**received)) return false;
   }
   return true;

@@ -142,7 +142,7 @@ bool SharedAdmission::reserve(const Grant& grant, uint32_t kept) {
 }
 
 tl::expected<void, std::string> MemoryBudget::take(uint64_t bytes) {
-  const uint64_t free = total_ - used_;
+  const uint64_t free = total_ > used_ ? total_ - used_ : 0;
   if (bytes > free)
     return tl::unexpected("it needs " + std::to_string(bytes) + " bytes of memory, " +
                           std::to_string(free) + " of " + std::to_string(total_) +
@@ -199,7 +199,8 @@ Admission::Tenant& Admission::tenant_of(const std::string& name) {
 
 void Admission::drop_if_unused(const std::string& name) {
   const auto found = tenants_.find(name);
-  if (found != tenants_.end() && !found->second.listed && found->second.jobs == 0)
+  if (found != tenants_.end() && !found->second.listed && found->second.jobs == 0 &&
+      found->second.memory_held_bytes == 0)
     tenants_.erase(found);
 }
 
@@ -345,6 +346,26 @@ void Admission::give_back_memory(const std::string& name, Grant& grant, uint64_t
   grant.memory_bytes -= bytes;
 }
 
+void Admission::keep_memory(const std::string& name, uint64_t bytes) {
+  Tenant& tenant = tenant_of(name);
+  memory_.keep(bytes);
+  tenant.memory_bytes += bytes;
+  tenant.memory_held_bytes += bytes;
+}
+
+void Admission::give_back_kept(const std::string& name, uint64_t bytes) {
+  Tenant& tenant = tenant_of(name);
+  memory_.give_back(bytes);
+  tenant.memory_bytes -= bytes;
+  tenant.memory_held_bytes -= bytes;
+  drop_if_unused(name);
+}
+
+bool Admission::within(const std::string& name) const {
+  const uint64_t most = quota(name).memory_bytes;
+  return memory_.used() <= memory_.total() && (most == 0 || use(name).memory_bytes <= most);
+}
+
 void Admission::release(const std::string& name, uint32_t workers, const Grant& grant) {
   Tenant& tenant = tenant_of(name);
   memory_.give_back(grant.memory_bytes);
@@ -374,8 +395,12 @@ TenantUse Admission::use(const std::string& name) const {
   const auto found = tenants_.find(name);
   if (found == tenants_.end()) return {};
   const Tenant& tenant = found->second;
-  return {tenant.jobs, tenant.workers, tenant.floors_per_lane * config_.lanes,
-          tenant.ceilings_per_lane * config_.lanes, tenant.memory_bytes};
+  return {tenant.jobs,
+          tenant.workers,
+          tenant.floors_per_lane * config_.lanes,
+          tenant.ceilings_per_lane * config_.lanes,
+          tenant.memory_bytes,
+          tenant.memory_held_bytes};
 }
 
 std::vector<std::string> Admission::tenants() const {

@@ -113,6 +113,8 @@ class MemoryBudget {
   /// Error: a sentence with what the job needs, what is free and the shortfall.
   tl::expected<void, std::string> take(uint64_t bytes);
   void give_back(uint64_t bytes) { used_ -= bytes; }
+  /// Takes what exists anyway, and may be more than there is.
+  void keep(uint64_t bytes) { used_ += bytes; }
 
   uint64_t total() const { return total_; }
   uint64_t used() const { return used_; }
@@ -140,6 +142,7 @@ struct TenantUse {
   uint32_t slots_floor = 0;    ///< sum of the jobs' floors, or of their pools
   uint64_t slots_ceiling = 0;  ///< sum of the jobs' ceilings, or of their pools
   uint64_t memory_bytes = 0;
+  uint64_t memory_held_bytes = 0;  ///< of these, of jobs and places that are no more
 };
 
 /// A job that asks for a place.
@@ -182,6 +185,12 @@ class Admission {
   tl::expected<void, std::string> take_memory(const std::string& tenant, Grant& grant,
                                               uint64_t bytes);
   void give_back_memory(const std::string& tenant, Grant& grant, uint64_t bytes);
+  /// Memory for which no job is charged any more, but which its processes still have. It may exceed
+  /// every limit, and what is asked for then is refused.
+  void keep_memory(const std::string& tenant, uint64_t bytes);
+  void give_back_kept(const std::string& tenant, uint64_t bytes);
+  /// Neither the tenant nor all together have more memory than they may.
+  bool within(const std::string& tenant) const;
   /// The job has ended: all that it was granted is free again.
   void release(const std::string& tenant, uint32_t workers, const Grant& grant);
 
@@ -207,6 +216,7 @@ class Admission {
     uint32_t floors_per_lane = 0;    ///< or pools
     uint64_t ceilings_per_lane = 0;  ///< or pools
     uint64_t memory_bytes = 0;
+    uint64_t memory_held_bytes = 0;
 
     /// Of what is kept for it, what no job has yet.
     uint32_t kept_per_lane() const {

@@ -13,6 +13,9 @@ namespace {
 
 using io::shm::kMaxRegions;
 
+/// Of all result buffers of a job.
+constexpr uint64_t kMostBytes = uint64_t{wire::kMaxTargetUnits} * wire::kTargetUnitBytes;
+
 /// First unit of a gap for `units`, of buffers that are sorted; nothing if there is none.
 template <class Buffers>
 std::optional<uint32_t> find_gap(const Buffers& buffers, uint64_t units) {
@@ -29,36 +32,33 @@ std::optional<uint32_t> find_gap(const Buffers& buffers, uint64_t units) {
 
 // ---- registered memory
 
-/// A worker's own memory file. Registered before `attach` (a worker that comes back) it reaches the
-/// lanes with the worker.
-void Conductor::on_register(Client& client, control::Received& received) {
-  if (!client.job) return;  // the job has ended meanwhile
+void Conductor::answer_register(Client& client, const Json& body, ina_status status,
+                                const std::string& text) {
+  Json answer = {{"type", "registered"}, {"number", body.value("number", 0u)}, {"status", status}};
+  if (status != INA_OK) answer["text"] = text;
+  send(client, answer);
+}
+
+/// A worker's own memory file is mapped, or cannot be. Registered before `attach` (a worker that
+/// comes back) it reaches the lanes with the worker.
+void Conductor::on_registered(Client& client, const Json& body, Result<io::shm::Region>& region) {
   Job& job = *client.job;
-  const auto number = received.body.at("number").get<uint32_t>();
-  const auto bytes = received.body.at("bytes").get<uint64_t>();
-  Job::Worker& worker = job.members[value(client.rank)];
-  const auto answer = [&](ina_status status, const std::string& text) {
-    Json body = {{"type", "registered"}, {"number", number}, {"status", status}};
-    if (status != INA_OK) body["text"] = text;
-    send(client, body);
-  };
-  if (!worker.session || number == 0 || number >= kMaxRegions ||
-      worker.session->registered[number] || received.fds.size() != 1 || bytes == 0)
-    return answer(INA_ERR_INVALID,
-                  fmt::format("memory is registered over the shm port with one descriptor and an "
-                              "unused number in 1..{}",
-                              kMaxRegions - 1));
-  auto memory = io::shm::map_peer_region(received.fds[0], bytes, "registered memory");
-  if (!memory) return answer(memory.error().status, memory.error().text);
-  worker.session->registered[number] = std::move(*memory);
+  Job::Worker& worker = job.at(client.rank);
+  const auto number = body.at("number").get<uint32_t>();
+  if (!region) {
+    worker.registered.erase(number);
+    return answer_register(client, body, region.error().status, region.error().text);
+  }
+  Mapping& memory = worker.session->registered[number];
+  memory = std::move(region->map);
   if (worker.attached && job.state != Job::State::kRejoining)
     on_lanes(LaneCommand::Kind::kSetRegistered, [&](LaneCommand& command, uint32_t) {
       command.job = job.index;
       command.rank = client.rank;
       command.number = number;
-      command.memory = {worker.session->registered[number].data(), bytes};
+      command.memory = {memory.data(), memory.size()};
     });
-  answer(INA_OK, "");
+  answer_register(client, body, INA_OK, "");
 }
 
 void Conductor::on_unregister(Client& client, const Json& body) {
@@ -73,7 +73,8 @@ void Conductor::on_unregister(Client& client, const Json& body) {
     command.number = number;
   });
   // No lane has it any more.
-  worker.session->registered[number].reset();
+  mapper_.discard(std::move(worker.session->registered[number]));
+  worker.registered.erase(number);
 }
 
 // ---- result buffers
@@ -83,6 +84,7 @@ void Conductor::on_share_results(Client& client, const Json& body) {
   if (!client.job || client.job->state == Job::State::kRejoining) return;
   Job& job = *client.job;
   job.members[value(client.rank)].wants_results = body.at("bytes").get<uint64_t>();
+  if (job.making) return;  // one after the other
   if (std::ranges::all_of(
           job.members, [](const Job::Worker& worker) { return worker.wants_results.has_value(); }))
     share_results(job);
@@ -101,17 +103,17 @@ void Conductor::share_results(Job& job) {
     everyone_shares_memory = everyone_shares_memory && member.takes_buffers;
   }
   for (Job::Worker& member : job.members) member.wants_results.reset();
-  const auto tell_all = [&](const Json& body, const std::vector<int>& fds = {}) {
-    for (Job::Worker& member : job.members)
-      if (member.client) send(*member.client, body, fds);
-  };
   const auto refuse_all = [&](ina_status status, const std::string& text) {
-    tell_all({{"type", "results"}, {"status", status}, {"text", text}});
+    tell_results(job, {{"status", status}, {"text", text}});
   };
+  if (wanted == 0 || wanted > kMostBytes)
+    return refuse_all(INA_ERR_INVALID, fmt::format("a result buffer of {} bytes cannot be: it may "
+                                                   "have 1 to {} bytes",
+                                                   wanted, kMostBytes));
   // Where the switch cannot write a worker's memory, and where a fragment is no whole number of
   // units, everyone takes memory of its own and results are copied.
   if (!everyone_shares_memory || config_.slot_bytes % (4 * wire::kTargetUnitBytes) != 0)
-    return tell_all({{"type", "results"}, {"status", INA_OK}, {"first_unit", nullptr}});
+    return tell_results(job, {{"status", INA_OK}, {"first_unit", nullptr}});
 
   const uint64_t units = (wanted + wire::kTargetUnitBytes - 1) / wire::kTargetUnitBytes;
   const auto first = find_gap(job.result_buffers, units);
@@ -119,31 +121,60 @@ void Conductor::share_results(Job& job) {
     return refuse_all(
         INA_ERR_REFUSED,
         fmt::format("a job may have {} result buffers and {} MiB of them together; free some",
-                    aggregator::kMaxResultBuffers,
-                    uint64_t{wire::kMaxTargetUnits} * wire::kTargetUnitBytes >> 20));
-  Job::ResultBuffer buffer{{}, *first, static_cast<uint32_t>(units)};
-  if (auto taken = admission_.take_memory(job.owner(), job.grant, buffer.bytes()); !taken)
-    return refuse_all(INA_ERR_REFUSED, taken.error());
-  auto region = io::shm::make_region("ina-shared-results", buffer.bytes());
+                    aggregator::kMaxResultBuffers, kMostBytes >> 20));
+  Job::ResultBuffer buffer{{}, *first, static_cast<uint32_t>(units), {}, 0};
+  auto share = handles_.take(job.owner(), {1, 1}, mapper_.leaving());
+  if (!share) return refuse_all(share.error().status, share.error().text);
+  buffer.share = std::move(*share);
+  if (auto taken = charge(job, buffer.bytes()); !taken)
+    return refuse_all(taken.error().status, taken.error().text);
+  const uint64_t token = ++last_token_;
+  making_[token] = value(job.id);
+  mapper_.make(token, "ina-shared-results", buffer.bytes());
+  job.making.emplace(std::move(buffer));
+}
+
+/// For which a result buffer is being made; nullptr: it has ended.
+Conductor::Job* Conductor::making(uint64_t token) {
+  const auto found = making_.extract(token);
+  if (!found) return nullptr;
+  const auto job = std::ranges::find_if(
+      jobs_, [&](const auto& one) { return one && value(one->id) == found.mapped(); });
+  return job == jobs_.end() || !(*job)->making ? nullptr : job->get();
+}
+
+void Conductor::on_results_made(Job& job, Result<io::shm::Region>& region) {
+  Job::ResultBuffer buffer = std::move(*job.making);
+  job.making.reset();
   if (!region) {
     admission_.give_back_memory(job.owner(), job.grant, buffer.bytes());
-    return refuse_all(region.error().status, region.error().text);
+    tell_results(job, {{"status", region.error().status}, {"text", region.error().text}});
+  } else {
+    buffer.region = std::move(*region);
+    on_lanes(LaneCommand::Kind::kAddResultBuffer, [&](LaneCommand& command, uint32_t) {
+      command.job = job.index;
+      command.result_buffer = {buffer.first_unit, buffer.units, buffer.region.map.data()};
+    });
+    tell_results(job,
+                 {{"status", INA_OK}, {"first_unit", buffer.first_unit}, {"bytes", buffer.bytes()}},
+                 {buffer.region.fd.get()});
+    logging::info("result buffer made", job.owner())("job", job.name)("id", value(job.id))(
+        "bytes", buffer.bytes())("first_unit", buffer.first_unit);
+    job.result_buffers.insert(std::ranges::upper_bound(job.result_buffers, buffer.first_unit, {},
+                                                       &Job::ResultBuffer::first_unit),
+                              std::move(buffer));
   }
-  buffer.region = std::move(*region);
-  on_lanes(LaneCommand::Kind::kAddResultBuffer, [&](LaneCommand& command, uint32_t) {
-    command.job = job.index;
-    command.result_buffer = {buffer.first_unit, buffer.units, buffer.region.map.data()};
-  });
-  tell_all({{"type", "results"},
-            {"status", INA_OK},
-            {"first_unit", buffer.first_unit},
-            {"bytes", buffer.bytes()}},
-           {buffer.region.fd.get()});
-  logging::info("result buffer made", job.owner())("job", job.name)("id", value(job.id))(
-      "bytes", buffer.bytes())("first_unit", buffer.first_unit);
-  job.result_buffers.insert(std::ranges::upper_bound(job.result_buffers, buffer.first_unit, {},
-                                                     &Job::ResultBuffer::first_unit),
-                            std::move(buffer));
+  // Others may have asked for the next one meanwhile.
+  if (std::ranges::all_of(
+          job.members, [](const Job::Worker& worker) { return worker.wants_results.has_value(); }))
+    share_results(job);
+}
+
+void Conductor::tell_results(Job& job, const Json& body, const std::vector<int>& fds) {
+  Json message = body;
+  message["type"] = "results";
+  for (Job::Worker& member : job.members)
+    if (member.client) send(*member.client, message, fds);
 }
 
 /// Collective, too; not answered. A buffer that only some have freed stays.
@@ -161,6 +192,7 @@ void Conductor::on_free_results(Client& client, const Json& body) {
     command.result_buffer.first_unit = first_unit;
   });
   admission_.give_back_memory(job.owner(), job.grant, buffer->bytes());
+  hold(job.owner(), std::move(buffer->region));
   job.result_buffers.erase(buffer);
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "logging/record.h"
 
@@ -19,6 +20,8 @@ namespace {
 constexpr int kMessagesPerTurn = 16;
 // Connections that say nothing are looked for this often.
 constexpr Nanos kSilentNs = 50'000'000;
+// How long until the doorman is told again what it had no room for.
+constexpr Nanos kAgainNs = 10'000'000;
 
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
   scheduler::AdmissionConfig admission;
@@ -35,6 +38,13 @@ scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_
   return admission;
 }
 
+HandleCount handle_count(const ConductorConfig& config) {
+  HandleCount count = Handles::of_this_process(config.max_connections);
+  if (config.mappings != 0) count.mappings = config.mappings;
+  if (config.descriptors != 0) count.descriptors = config.descriptors;
+  return count;
+}
+
 }  // namespace
 
 uint64_t random_u64() {
@@ -44,11 +54,14 @@ uint64_t random_u64() {
   return value;
 }
 
-Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes)
+Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes,
+                     control::Doorman* doorman)
     : config_(std::move(config)),
       state_(std::move(state)),
       lanes_(std::move(lanes)),
       admission_(admission_config(config_, lanes_.size())),
+      handles_(handle_count(config_), config_.handles_share_percent),
+      doorman_(doorman),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -65,10 +78,13 @@ Result<void> Conductor::open() {
   auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
+  listener_->set_doorman(doorman_);
+  if (doorman_)
+    if (auto watched = watch(doorman_->fd()); !watched) return watched;
   if (!config_.listen.empty())
     if (auto opened = open_tcp(); !opened) return opened;
   for (const int fd :
-       {stop_event_.get(), reload_event_.get(), lane_event_.get(), admin_.event_fd()})
+       {stop_event_.get(), reload_event_.get(), lane_event_.get(), admin_.event_fd(), mapper_.fd()})
     if (auto watched = watch(fd); !watched) return watched;
   for (const int fd : listening())
     if (auto watched = watch(fd); !watched) return watched;
@@ -140,6 +156,7 @@ int Conductor::turn_ms(Nanos now) const {
   Nanos until = now + 1'000'000'000;
   if (accept_again_ != 0) until = std::min(until, accept_again_);
   if (!paused_.empty()) until = std::min(until, paused_.begin()->first);
+  if (doorman_ && doorman_->waiting() != 0) until = std::min<Nanos>(until, now + kAgainNs);
   for (const auto& job : jobs_) {
     if (!job) continue;
     if (job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
@@ -172,12 +189,19 @@ void Conductor::run() {
         uint64_t value;
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
         (void)administer(admin::Reload{}, "SIGHUP");
+      } else if (fd == mapper_.fd()) {
+        on_mapped();
+      } else if (doorman_ && fd == doorman_->fd()) {
+        on_doorman();
       } else if (fd == listener_->fd()) {
         accept_clients(*listener_);
       } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
         accept_clients(*tcp_listener_);
       } else if (const auto client = clients_.find(fd); client != clients_.end()) {
-        serve_client(*client->second);
+        if (client->second->token == 0)
+          serve_client(*client->second);
+        else
+          to_close_.insert(fd);  // it is not read from, so this is its end
       } else if (farewells_.contains(fd)) {
         serve_farewell(fd);
       }
@@ -186,6 +210,7 @@ void Conductor::run() {
       if (const auto client = clients_.find(fd); client != clients_.end())
         serve_client(*client->second);
     const Nanos now = now_ns();
+    look_after_memory(now);
     resume_paused(now);
     end_farewells(now);
     if (now - looked_for_silent_ >= kSilentNs) {
@@ -245,11 +270,17 @@ void Conductor::read_client(Client& client) {
     }
     if (!*received) return;
     try {
-      handle(client, **received);
+      if ((*received)->carries_descriptors)
+        on_descriptors(client, std::move((*received)->body));
+      else
+        handle(client, **received);
     } catch (const Json::exception& e) {
       refuse(client, INA_ERR_INVALID, std::string("malformed control message: ") + e.what());
+      if ((*received)->carries_descriptors) to_close_.insert(client.connection.fd());
+    } catch (const std::bad_alloc&) {
+      refuse(client, INA_ERR_NO_MEMORY, "the switch is out of memory: try again");
     }
-    if (to_close_.contains(client.connection.fd())) return;
+    if (client.token != 0 || to_close_.contains(client.connection.fd())) return;
   }
   if (client.connection.buffered()) unread_.insert(client.connection.fd());
 }
@@ -276,8 +307,10 @@ void Conductor::handle(Client& client, control::Received& received) {
     return handle_server(client, received, type);
   if (type == "join") return on_join(client, received.body);
   if (type == "rejoin") return on_rejoin(client, received.body);
-  if (type == "attach") return on_attach(client, received);
-  if (type == "register") return on_register(client, received);
+  if (type == "attach") return on_attach(client);
+  if (type == "register")
+    return answer_register(client, received.body, INA_ERR_INVALID,
+                           "memory is registered over the shm port with one descriptor");
   if (type == "unregister") return on_unregister(client, received.body);
   if (type == "share_results") return on_share_results(client, received.body);
   if (type == "free_results") return on_free_results(client, received.body);
@@ -366,6 +399,7 @@ void Conductor::close_client(int fd) {
   const std::unique_ptr<Client> client = std::move(found->second);
   clients_.erase(found);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  asking_.erase(client->token);
   unread_.erase(fd);
   if (client->paused_until != 0) paused_.erase({client->paused_until, fd});
   if (client->job && client->role == Client::Role::kFallback)
@@ -376,8 +410,10 @@ void Conductor::close_client(int fd) {
 }
 
 void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
-  if (auto sent = client.connection.send(body, fds); !sent)
-    to_close_.insert(client.connection.fd());
+  const auto sent = client.connection.send(body, fds);
+  if (!sent && sent.error().status == INA_ERR_NO_MEMORY)
+    return refuse(client, INA_ERR_NO_MEMORY, "the switch " + sent.error().text);
+  if (!sent) to_close_.insert(client.connection.fd());
   watch_output(client);
 }
 
@@ -434,9 +470,11 @@ Result<Conductor::Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRe
   auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
   if (auto taken = take_resources(*job, std::move(request), window_bytes); !taken)
     return refused(taken.error().status, taken.error().text);
-  if (auto results = make_results(*job); !results) {
+  auto made = take_handles(*job);
+  if (made) made = make_results(*job);
+  if (!made) {
     give_back_resources(*job);
-    return tl::unexpected(results.error());
+    return refused(made.error().status, made.error().text);
   }
   add_to_lanes(*job, Seq{});
   logging::info("job admitted", job->owner())("job", job->name)("id", value(job->id))(
@@ -520,7 +558,7 @@ void Conductor::worker_gone(Client& client) {
         command.job = job.index;
         command.rank = client.rank;
       });
-    worker = Job::Worker{};
+    drop_worker(job, client.rank);
     return tell_missing(job);
   }
   // If it said goodbye and did not wait for the others, they need nothing more from it.
@@ -554,6 +592,12 @@ void Conductor::remove_job(Job& job) {
            [&](LaneCommand& command, uint32_t) { command.job = job.index; });
   forget(job);
   give_back_resources(job);
+  // What its workers still have is charged on.
+  drop_worker(job, kFallbackRank);
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    drop_worker(job, Rank{static_cast<uint8_t>(rank)});
+  for (Job::ResultBuffer& buffer : job.result_buffers) hold(job.owner(), std::move(buffer.region));
+  hold(job.owner(), std::move(job.results));
   jobs_[job.index].reset();
 }
 

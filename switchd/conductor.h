@@ -13,11 +13,15 @@
 
 #include "admin/requests.h"
 #include "aggregator/fallback.h"
+#include "control/doorman.h"
 #include "control/socket.h"
 #include "control/tls_server.h"
 #include "control/tokens.h"
 #include "scheduler/admission.h"
+#include "switchd/handles.h"
+#include "switchd/held_memory.h"
 #include "switchd/lane.h"
+#include "switchd/mapper.h"
 #include "switchd/state_file.h"
 #include "switchd/work_budget.h"
 
@@ -62,6 +66,10 @@ struct ConductorConfig {
   uint32_t slots_ceiling = 0;  ///< 0: all
   uint8_t priority_max = 255;
   uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
+  /// Mappings and descriptors for all jobs together; 0: what the process's limits let it have.
+  uint64_t mappings = 0;
+  uint64_t descriptors = 0;
+  uint32_t handles_share_percent = 50;  ///< of them, what one tenant or user may have
   std::vector<scheduler::TenantQuota> tenants;
   scheduler::TenantQuota other_tenants;  ///< of each that is not in `tenants`
   int64_t rto_min_us = 2'000;
@@ -85,8 +93,10 @@ struct ConductorConfig {
 class Conductor {
  public:
   /// `state`: opened before anything else was. `lanes`: their threads must run before run() is
-  /// called and until it has returned.
-  Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes);
+  /// called and until it has returned. `doorman`: outlives the conductor; without one nobody can
+  /// join over shared memory.
+  Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes,
+            control::Doorman* doorman = nullptr);
   ~Conductor();
 
   /// Opens the control socket, and holds the places of the jobs that ran when the last switch
@@ -180,13 +190,40 @@ class Conductor {
   void fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
   aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
   void add_rules(const Job& job, Json& joined) const;
-  void on_attach(Client& client, control::Received& received);
+  void on_attach(Client& client);
+  void attach_worker(Client& client);
+
+  // Descriptors that workers send, in descriptors.cc.
+  bool doorman_busy() const;
+  std::string no_descriptors_text(const Client& client, const std::string& type) const;
+  void on_descriptors(Client& client, Json body);
+  Client* asking(uint64_t token);
+  Json resume(Client& client);
+  void on_doorman();
+  void on_memory_file(Client& client, control::Doorman::Answer& answer);
+  void on_mapped();
+  void on_region(Client& client, Result<io::shm::Region>& region);
+
+  // Whom memory is charged to, in memory.cc.
+  Result<void> charge(Job& job, uint64_t bytes);
+  Result<void> take_handles(Job& job);
+  Result<void> make_session(Job& job, Rank rank);
+  void drop_worker(Job& job, Rank rank);
+  void hold(const std::string& owner, io::shm::Region region);
+  void credit_held(size_t most);
+  void look_after_memory(Nanos now);
+
   // Memory that workers bring and results that they share, in buffers.cc.
-  void on_register(Client& client, control::Received& received);
+  void on_registered(Client& client, const Json& body, Result<io::shm::Region>& region);
+  void answer_register(Client& client, const Json& body, ina_status status,
+                       const std::string& text);
   void on_unregister(Client& client, const Json& body);
   void on_share_results(Client& client, const Json& body);
   void on_free_results(Client& client, const Json& body);
   void share_results(Job& job);
+  Job* making(uint64_t token);
+  void on_results_made(Job& job, Result<io::shm::Region>& region);
+  void tell_results(Job& job, const Json& body, const std::vector<int>& fds = {});
 
   void on_leave(Client& client);
   void on_abort(Client& client, const Json& body);
@@ -194,6 +231,7 @@ class Conductor {
   static std::string mismatch_text(const Job& job, const std::string& sides);
   void on_explain(Client& client);
   void on_status(Client& client);
+  std::string unread_status_text(const Client& client);
   void on_lane_events();
   void call_idle_workers();
 
@@ -238,7 +276,7 @@ class Conductor {
   void on_serve(Client& client, const Json& body);
   void offer_jobs();
   void on_join_fallback(Client& client, const Json& body);
-  void on_attach_fallback(Client& client, control::Received& received);
+  void attach_fallback(Client& client);
   void fallback_gone(Client& client);
   void release_fallback(Job& job);
   bool has_fallback(const Job& job) const;
@@ -267,6 +305,14 @@ class Conductor {
   std::vector<LaneLink*> lanes_;
   bool lanes_run_ = false;  ///< commands posted before would be waited for without end
   scheduler::Admission admission_;
+  Handles handles_;
+  Mapper mapper_;
+  HeldMemory held_{mapper_};
+  Nanos look_again_ = 0;  ///< at the memory that is held
+  control::Doorman* doorman_;
+  uint64_t last_token_ = 0;
+  std::map<uint64_t, int> asking_;       ///< clients for which the doorman or the mapper works
+  std::map<uint64_t, uint32_t> making_;  ///< jobs for which the mapper makes a result buffer, by id
   Fd epoll_;
   Fd stop_event_;
   Fd reload_event_;

@@ -45,6 +45,10 @@ struct Conductor::Client {
   std::string account;           ///< owner() of the job that it joined, also when that has ended
   State state = State::kNew;
   Role role = Role::kWorker;
+  bool tells_status = false;  ///< a status was sent that it may not have read yet
+  uint64_t token =
+      0;       ///< the doorman or the mapper works for it, and nothing is read from it; or 0
+  Json asked;  ///< then: what it asked for
   bool wants_job = false;  ///< kServer: it asked for the next job and none was there
   Job* job = nullptr;      ///< nullptr in kNew and kEnded
   Rank rank{};
@@ -72,6 +76,8 @@ struct Conductor::Job {
   struct Worker {
     Client* client = nullptr;
     std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
+    Handles::Share share;                             ///< of the session
+    std::map<uint32_t, Handles::Share> registered;    ///< of registered memory, by number
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
     bool takes_buffers = false;
@@ -87,6 +93,7 @@ struct Conductor::Job {
     io::shm::Region region;
     uint32_t first_unit = 0;
     uint32_t units = 0;
+    Handles::Share share;
     Bitmap freed = 0;  ///< workers that need it no more
     uint64_t bytes() const { return uint64_t{units} * wire::kTargetUnitBytes; }
   };
@@ -107,7 +114,9 @@ struct Conductor::Job {
   std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;
+  Handles::Share share;                      ///< of the job itself
   std::vector<ResultBuffer> result_buffers;  ///< by first unit
+  std::optional<ResultBuffer> making;        ///< one that is being made: nothing but its place
   /// In kRejoining: how many requests for one the worker that is furthest had answered.
   uint64_t buffers_shared = 0;
   /// Made by an administrator: whoever shows this may join. Else empty.
@@ -123,6 +132,13 @@ struct Conductor::Job {
 
   /// To whose account it goes.
   std::string owner() const { return tenant.empty() ? fmt::format("uid:{}", uid) : tenant; }
+  Worker& at(Rank rank) { return rank == kFallbackRank ? fallback : members[value(rank)]; }
+  /// Where `client` has its place; nullptr: it has none.
+  static Worker* of(const Client& client) {
+    if (!client.job) return nullptr;
+    Worker& worker = client.job->at(client.rank);
+    return worker.client == &client ? &worker : nullptr;
+  }
   Bitmap bits(auto&& has) const {
     Bitmap bits = 0;
     for (uint32_t rank = 0; rank < workers; ++rank)
@@ -142,12 +158,13 @@ std::vector<std::unique_ptr<LaneCommand>> Conductor::on_lanes(LaneCommand::Kind 
                                                               Prepare&& prepare) {
   assert(lanes_run_);
   std::vector<std::unique_ptr<LaneCommand>> commands;
+  // All of them before the first is posted: a lane must not work on one that memory ran out after.
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     commands.push_back(std::make_unique<LaneCommand>());
     commands.back()->kind = kind;
     prepare(*commands.back(), lane);
-    lanes_[lane]->post(*commands.back());
   }
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane]->post(*commands[lane]);
   for (auto& command : commands)
     for (int polls = 0; !command->done.load(std::memory_order_acquire); ++polls) {
       if (polls < 100)

@@ -138,7 +138,9 @@ void Conductor::accept_clients(const control::Listener& listener) {
   std::optional<Places> places;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const Nanos now = now_ns();
-    auto accepted = listener.accept();
+    Result<std::optional<control::Connection>> accepted =
+        fail(INA_ERR_NO_MEMORY, "too many connections wait to be closed");
+    if (!doorman_busy()) accepted = listener.accept();
     if (!accepted) {
       logging::warn("no connection accepted", "accept")("ms", kAcceptPauseNs / 1'000'000)(
           "text", accepted.error().text);

@@ -31,7 +31,7 @@ void Conductor::handle_server(Client& client, control::Received& received,
   if (type == "serve") return on_serve(client, body);
   if (type == "join_fallback") return on_join_fallback(client, body);
   if (type == "attach" && client.role == Client::Role::kFallback && client.job)
-    return on_attach_fallback(client, received);
+    return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
   if (type == "next_job" && client.role == Client::Role::kServer) {
     client.wants_job = true;
     return offer_jobs();
@@ -99,8 +99,6 @@ void Conductor::on_join_fallback(Client& client, const Json& body) {
     return refuse(client, INA_ERR_RANK_TAKEN,
                   fmt::format("job '{}' has a fallback server (pid {})", job.name,
                               job.fallback.client->peer.pid));
-  auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
-  if (!session) return refuse(client, session.error().status, session.error().text);
   // What its predecessor held is lost, so whatever the switch and the workers hold of it belongs to
   // an epoch that has passed.
   const bool successor = job.instance != 0;
@@ -111,9 +109,10 @@ void Conductor::on_join_fallback(Client& client, const Json& body) {
     for (const auto& command : on_lanes(LaneCommand::Kind::kProgress,
                                         [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
       start = std::max(start, command->results_end);
-  job.fallback = {};
+  drop_worker(job, kFallbackRank);
+  if (auto made = make_session(job, kFallbackRank); !made)
+    return refuse(client, made.error().status, made.error().text);
   job.fallback.client = &client;
-  job.fallback.session = std::move(*session);
   client.role = Client::Role::kFallback;
   client.job = &job;
   client.rank = kFallbackRank;
@@ -145,16 +144,9 @@ Result<uint32_t> Conductor::next_epoch(const Job& job) const {
   return state_.epoch_after(job.epoch);
 }
 
-void Conductor::on_attach_fallback(Client& client, control::Received& received) {
-  if (client.state != Client::State::kJoined)
-    return refuse(client, INA_ERR_INVALID, "attach without join");
+/// Its region is there.
+void Conductor::attach_fallback(Client& client) {
   Job& job = *client.job;
-  if (received.fds.size() != 1)
-    return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
-  auto region = io::shm::map_peer_region(received.fds[0], io::shm::WorkerLayout(job.geometry).bytes,
-                                         "fallback server's region");
-  if (!region) return refuse(client, region.error().status, region.error().text);
-  job.fallback.session->worker_region = std::move(*region);
   const bool successor = job.instance != 0;
   if (successor) {
     const auto epoch = next_epoch(job);
@@ -195,7 +187,7 @@ void Conductor::fallback_gone(Client& client) {
       command.job = job.index;
       command.rank = kFallbackRank;
     });
-  job.fallback = {};
+  drop_worker(job, kFallbackRank);
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) tell_missing(job);
 }
 

@@ -177,9 +177,8 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
   add_rules(job, reply);
   std::vector<int> fds;
   if (transport.shm) {
-    auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
-    if (!session) return refuse(client, session.error().status, session.error().text);
-    worker.session = std::move(*session);
+    if (auto made = make_session(job, rank); !made)
+      return refuse(client, made.error().status, made.error().text);
     worker.takes_buffers = transport.takes_buffers;
     reply["shm"] = {{"layout", io::shm::kLayoutVersion},
                     {"tx_depth", job.geometry.tx_depth},
@@ -216,24 +215,23 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
   send(client, reply, fds);
 }
 
-void Conductor::on_attach(Client& client, control::Received& received) {
+/// Without a descriptor: on an Ethernet port.
+void Conductor::on_attach(Client& client) {
   if (client.state != Client::State::kJoined)
     return refuse(client, INA_ERR_INVALID, "attach without join");
+  if (client.job->at(client.rank).session)
+    return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
+  attach_worker(client);
+}
+
+/// Its region is there, if it needs one.
+void Conductor::attach_worker(Client& client) {
   Job& job = *client.job;
-  Job::Worker& worker = job.members[value(client.rank)];
-  if (worker.session) {
-    if (received.fds.size() != 1)
-      return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
-    auto region = io::shm::map_peer_region(
-        received.fds[0], io::shm::WorkerLayout(job.geometry).bytes, "worker region");
-    if (!region) return refuse(client, region.error().status, region.error().text);
-    worker.session->worker_region = std::move(*region);
-  }
   const bool rejoining = job.state == Job::State::kRejoining;
   if (!rejoining)
     if (auto attached = attach_to_lanes(job, client.rank); !attached)
       return refuse(client, attached.error().status, attached.error().text);
-  worker.attached = true;
+  job.at(client.rank).attached = true;
   client.state = Client::State::kAttached;
   on_gathered(job);
 }
@@ -254,7 +252,7 @@ void Conductor::on_gathered(Job& job) {
 }
 
 Result<void> Conductor::attach_to_lanes(Job& job, Rank rank) {
-  const Job::Worker& worker = rank == kFallbackRank ? job.fallback : job.members[value(rank)];
+  const Job::Worker& worker = job.at(rank);
   const auto commands =
       on_lanes(worker.session ? LaneCommand::Kind::kAttachShm : LaneCommand::Kind::kAttachFrame,
                [&](LaneCommand& command, uint32_t) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <new>
 #include <vector>
 
 #include "aggregator/serve.h"
@@ -360,15 +361,27 @@ class Lane {
 
   /// One worker at each port has its job's results sent to the group of all.
   static void cover(JobMembers& members) {
-    std::vector<const FramePort*> ports;
-    for (Member& member : members.member) {
+    for (size_t i = 0; i < members.member.size(); ++i) {
+      Member& member = members.member[i];
       if (!member.multicast) continue;
-      member.covered = std::ranges::find(ports, member.port) != ports.end();
-      ports.push_back(member.port);
+      const auto before = std::span(members.member).first(i);
+      member.covered = std::ranges::any_of(before, [&](const Member& other) {
+        return other.multicast && other.port == member.port;
+      });
     }
   }
 
+  /// Commands bring the memory that they need; should one find none after all, it alone fails.
   void execute(LaneCommand& command) {
+    try {
+      carry_out(command);
+    } catch (const std::bad_alloc&) {
+      command.error.assign("no memory");  // short enough to need none
+    }
+    command.done.store(true, std::memory_order_release);
+  }
+
+  void carry_out(LaneCommand& command) {
     using Kind = LaneCommand::Kind;
     switch (command.kind) {
       case Kind::kAddJob:
@@ -444,7 +457,6 @@ class Lane {
         stopped_ = true;
         break;
     }
-    command.done.store(true, std::memory_order_release);
   }
 
   void attach(LaneCommand& command, FramePort* port, const Result<io::EndpointIndex>& endpoint) {

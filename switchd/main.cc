@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,6 +20,7 @@
 #endif
 #include "common/command_line.h"
 #include "config/config.h"
+#include "control/doorman.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
 #include "logging/file_sink.h"
@@ -266,8 +268,20 @@ Result<std::nullptr_t> start_admin(const config::Config& config, admin::Queue&) 
 }
 #endif
 
+/// As many descriptors as the switch may have.
+void raise_file_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 /// Everything between a valid configuration and the end; errors are whole sentences.
 Result<void> serve(const config::Config& config, const std::shared_ptr<logging::FileSink>& log) {
+  // Before there is a thread, a lock or a descriptor that it could have a copy of.
+  raise_file_limit();
+  auto doorman = control::Doorman::start();
+  if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
@@ -319,7 +333,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
 
   ConductorConfig conducted = conductor_config(config, *ports);
   if (log) conducted.reopen_log = [log] { return log->reopen(); };
-  Conductor conductor(std::move(conducted), std::move(*state), raw_links);
+  Conductor conductor(std::move(conducted), std::move(*state), raw_links, doorman->get());
   if (auto opened = conductor.open(); !opened) return opened;
   auto administration = start_admin(config, conductor.admin());
   if (!administration) return tl::unexpected(administration.error());
@@ -330,6 +344,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGHUP, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGIO, SIG_IGN);  // of leases: io::shm::Watch
 
   uint32_t next = 0;
   unsigned lcore = 0;

@@ -68,6 +68,10 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
   if (free == jobs_.end()) return drop("switch.max_jobs is smaller than it was");
   auto job = make_job(saved, static_cast<size_t>(free - jobs_.begin()));
   if (auto taken = retake_resources(*job, saved); !taken) return drop(taken.error().text);
+  if (auto taken = take_handles(*job); !taken) {
+    give_back_resources(*job);
+    return drop(taken.error().text);
+  }
   const auto epoch = state_.epoch_after(saved.epoch);
   auto results = make_results(*job);
   if (!epoch || !results) {
@@ -138,7 +142,7 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
     // A worker that holds the key and starts over: its old connection is about to be closed.
     part(*before);
     to_close_.insert(before->connection.fd());
-    worker = Job::Worker{};
+    drop_worker(job, Rank{static_cast<uint8_t>(rank)});
   }
   job.start = std::max(job.start, Seq{results_end});
   job.buffers_shared = std::max(job.buffers_shared, buffers_shared);

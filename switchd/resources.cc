@@ -2,6 +2,7 @@
 // told of it.
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "switchd/conductor_state.h"
 
@@ -101,14 +102,18 @@ Result<void> Conductor::take_memory(Job& job) {
                    (seen_words * sizeof(Bitmap) + ring * sizeof(uint64_t) + parked_words) * lanes;
   if (config_.home == Home::kSpill)
     bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
-  if (auto taken = admission_.take_memory(job.owner(), job.grant, bytes); !taken) {
-    give_back_resources(job);
-    return fail(INA_ERR_REFUSED, taken.error());
+  auto taken = charge(job, bytes);
+  try {
+    if (taken) {
+      job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
+      job.placed.assign(lanes, std::vector<uint64_t>(ring));
+      job.parked.assign(lanes, std::vector<uint8_t>(parked_words));
+    }
+  } catch (const std::bad_alloc&) {
+    taken = fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
   }
-  job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
-  job.placed.assign(lanes, std::vector<uint64_t>(ring));
-  job.parked.assign(lanes, std::vector<uint8_t>(parked_words));
-  return {};
+  if (!taken) give_back_resources(job);
+  return taken;
 }
 
 void Conductor::give_back_resources(Job& job) {

@@ -22,15 +22,41 @@ void Conductor::on_status(Client& client) {
     status["tenants"] = std::move(tenants);
     return send(client, {{"type", "status"}, {"status", std::move(status)}});
   }
+  if (const std::string text = unread_status_text(client); !text.empty())
+    return refuse(client, INA_ERR_REFUSED, text);
   const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
   const Fd file(::memfd_create("ina-status", MFD_CLOEXEC));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return refuse(client, INA_ERR_NO_MEMORY, "cannot make a memory file for the status");
+  client.tells_status = true;
   send(client, {{"type", "status"}}, {file.get()});
 }
 
+/// Why a user gets no further status; empty if he does. Descriptors on their way are limited in
+/// number, for all whom the switch tells something.
+std::string Conductor::unread_status_text(const Client& client) {
+  constexpr uint32_t kMostUnread = 16;
+  uint32_t unread = 0;
+  for (auto& [fd, other] : clients_) {
+    if (!other->tells_status || other->peer.uid != client.peer.uid) continue;
+    other->tells_status = other->connection.unread() != 0;
+    if (other->tells_status && other.get() == &client)
+      return "the answer to the last status was not read yet";
+    unread += other->tells_status;
+  }
+  if (unread < kMostUnread) return {};
+  return fmt::format("{} answers to status were not read yet by uid {}", unread, client.peer.uid);
+}
+
 Conductor::Json Conductor::status_json() {
-  const auto snapshots = on_lanes(LaneCommand::Kind::kSnapshot, [](LaneCommand&, uint32_t) {});
+  credit_held(held_.count());
+  const auto snapshots =
+      on_lanes(LaneCommand::Kind::kSnapshot, [this](LaneCommand& command, uint32_t) {
+        // Here and not in the lane.
+        command.snapshot.jobs.reserve(jobs_.size());
+        command.snapshot.ports.reserve(1 + config_.frame_ports.size());
+        command.snapshot.frame_ports.reserve(config_.frame_ports.size());
+      });
   const auto drops_json = [](const DropCounters& drops) {
     Json json = Json::object();
     for (size_t i = 0; i < kDropReasons; ++i)
@@ -172,6 +198,11 @@ Conductor::Json Conductor::status_json() {
             {"slots_reserved", admission_.slots_reserved()},
             {"memory_bytes", admission_.memory().total()},
             {"memory_used_bytes", admission_.memory().used()},
+            {"memory_held_bytes", held_.bytes()},
+            {"mappings", handles_.total().mappings},
+            {"mappings_used", handles_.used().mappings},
+            {"descriptors", handles_.total().descriptors},
+            {"descriptors_used", handles_.used().descriptors},
             {"slots_used", total.slots_used},
             {"slots_used_peak", total.slots_used_peak},
             {"packets", total.packets},
@@ -210,6 +241,9 @@ Conductor::Json Conductor::tenants_json() const {
                        {"slots_floor", use.slots_floor},
                        {"slots_ceiling", use.slots_ceiling},
                        {"memory_bytes", use.memory_bytes},
+                       {"memory_held_bytes", use.memory_held_bytes},
+                       {"mappings", handles_.used_by(name).mappings},
+                       {"descriptors", handles_.used_by(name).descriptors},
                        {"quota",
                         {{"slots_floor", quota.slots_floor},
                          {"slots_ceiling", quota.slots_ceiling},

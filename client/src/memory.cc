@@ -11,6 +11,7 @@
 #include "client/src/context.h"
 #include "client/src/control_text.h"
 #include "common/clock.h"
+#include "common/sealed_memory.h"
 #include "io/shm/layout.h"
 #include "io/shm/region.h"
 
@@ -21,7 +22,6 @@ namespace {
 using control::Json;
 
 constexpr size_t kHugePageBytes = 2 << 20;
-constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
 
 tl::unexpected<Error> system_error(const std::string& what) {
   return fail(INA_ERR_NO_MEMORY, what + ": " + std::strerror(errno));
@@ -77,7 +77,10 @@ Result<void*> Context::allocate(size_t bytes) {
   memory.mapping = Mapping(static_cast<std::byte*>(address), bytes);
   // Where the system lets shared memory have huge pages, both sides save most of their TLB misses.
   ::madvise(address, bytes, MADV_HUGEPAGE);
-  ::madvise(address, bytes, MADV_POPULATE_WRITE);
+  if (!populate(memory.mapping.data(), bytes, true))
+    return system_error("no memory for " + std::to_string(bytes) + " bytes");
+  if (::fcntl(memory.file.get(), F_ADD_SEALS, kRegionSeals) != 0)
+    return system_error("cannot seal shared memory");
   memory.data = memory.mapping.data();
   return adopt(std::move(memory));
 }
@@ -105,12 +108,8 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
     registered_.push_back(std::move(memory));
     return registered_.back().data;
   }
-  const int seals = ::fcntl(memory.file.get(), F_GET_SEALS);
-  if (seals < 0 || ((seals & kFixedSize) != kFixedSize &&
-                    ::fcntl(memory.file.get(), F_ADD_SEALS, kFixedSize) != 0))
-    return fail(INA_ERR_INVALID,
-                "the descriptor is no memfd whose size can be sealed (memfd_create with "
-                "MFD_ALLOW_SEALING): the switch must be able to rely on it");
+  if (auto sealed = io::shm::populate_and_seal(memory.file.get(), memory.bytes); !sealed)
+    return tl::unexpected(sealed.error());
   const std::lock_guard one_at_a_time(sharing_mutex_);
   std::byte* const data = memory.data;
   const int file = memory.file.get();
@@ -246,6 +245,10 @@ void Context::on_results(control::Received& received) {
   SharedAnswer answer;
   const auto status = static_cast<ina_status>(body.value("status", 0));
   if (status != INA_OK) answer.error = error_of(body);
+  if (status == INA_OK && received.lost_descriptors)
+    answer.error = {INA_ERR_NO_MEMORY,
+                    "this process has no descriptor left for the result buffer: close some, or "
+                    "raise its limit of open files (ulimit -n)"};
   if (status == INA_OK && received.fds.size() == 1) {
     answer.first_unit = body.at("first_unit").get<uint32_t>();
     answer.bytes = body.at("bytes").get<uint64_t>();
@@ -362,9 +365,11 @@ Result<void> Context::free_memory(void* data) {
   if (shared->first_unit) {
     transport_->set_result_buffer(*shared->first_unit, {});
     engine_->keep_results({shared->mapping.data(), shared->mapping.size()});
-    send_control({{"type", "free_results"}, {"first_unit", *shared->first_unit}});
   }
+  const auto first_unit = shared->first_unit;
+  // Before the switch hears of it, which looks whether anybody still has the memory.
   shared_.erase(shared);
+  if (first_unit) send_control({{"type", "free_results"}, {"first_unit", *first_unit}});
   return {};
 }
 

@@ -16,6 +16,11 @@ Result<std::unique_ptr<ShmTransport>> join_shm(control::Received& joined, BulkCo
       body.at("lanes").get<uint32_t>(),      shm.at("tx_depth").get<uint32_t>(),
       shm.at("rx_depth").get<uint32_t>(),    body.at("slot_bytes").get<uint32_t>(),
       shm.at("result_rows").get<uint32_t>(), shm.at("side_rows").get<uint32_t>()};
+  if (joined.lost_descriptors)
+    return fail(INA_ERR_NO_MEMORY, "this process has no room for the " +
+                                       std::to_string(2 + geometry.lanes) +
+                                       " descriptors of the switch: close some, or raise its limit "
+                                       "of open files (ulimit -n)");
   if (geometry.lanes == 0 || joined.fds.size() != 2 + geometry.lanes)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
   std::vector<Fd> events(std::make_move_iterator(joined.fds.begin() + 2),

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <climits>
 #include <ctime>
 
 #include "wire/types.h"
@@ -20,8 +19,9 @@ inline void futex_wait(const std::atomic<uint32_t>* word, uint32_t expected, Nan
   ::syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 
+/// Wakes one: a doorbell has one owner, and others who wait on it must not cost the waker more.
 inline void futex_wake(const std::atomic<uint32_t>* word) {
-  ::syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 }  // namespace ina::io::shm

@@ -1,18 +1,12 @@
 #include "io/shm/region.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include <cerrno>
 #include <cstring>
 
-// Linux 5.1; older headers lack it.
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
+#include "common/sealed_memory.h"
 
 namespace ina::io::shm {
 
@@ -22,51 +16,92 @@ tl::unexpected<Error> system_error(const std::string& what) {
   return fail(INA_ERR_NO_MEMORY, what + ": " + std::strerror(errno));
 }
 
+/// The same file by another description, which has a mode of its own.
+Fd open_again(int fd, int flags) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return Fd(::open(path.c_str(), flags | O_CLOEXEC));
+}
+
+/// Maps `bytes` of a file for writing and makes all pages.
+Result<Mapping> map_writable(int fd, size_t bytes, const std::string& name) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED)
+    return system_error("cannot map " + std::to_string(bytes) + " bytes of " + name);
+  Mapping map(static_cast<std::byte*>(address), bytes);
+  // A forked child must not keep writing into rings that its parent uses.
+  ::madvise(address, bytes, MADV_DONTFORK);
+  if (!populate(map.data(), bytes, true))
+    return system_error("no memory for " + std::to_string(bytes) + " bytes of " + name);
+  return map;
+}
+
 }  // namespace
 
 Result<Region> make_region(const char* name, size_t bytes) {
-  Region region;
-  region.fd = Fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!region.fd) return system_error(std::string("cannot create shared memory ") + name);
-  if (::ftruncate(region.fd.get(), static_cast<off_t>(bytes)) != 0)
+  const Fd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return system_error(std::string("cannot create shared memory ") + name);
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     return system_error("cannot size shared memory " + std::string(name) + " to " +
                         std::to_string(bytes) + " bytes");
-  void* address =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, region.fd.get(), 0);
-  if (address == MAP_FAILED)
-    return system_error("cannot map " + std::to_string(bytes) + " bytes of shared memory " + name);
-  region.map = Mapping(static_cast<std::byte*>(address), bytes);
-  // A forked child must not keep writing into rings that its parent uses.
-  ::madvise(address, bytes, MADV_DONTFORK);
-  if (::fcntl(region.fd.get(), F_ADD_SEALS,
-              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
+  auto map = map_writable(file.get(), bytes, std::string("shared memory ") + name);
+  if (!map) return tl::unexpected(map.error());
+  if (::fcntl(file.get(), F_ADD_SEALS, kRegionSeals | F_SEAL_SEAL) != 0)
     return system_error("cannot seal shared memory " + std::string(name) +
                         " (needs Linux 5.1 or later)");
+  // Descriptions that memfd_create made are not counted by the file, so that nobody could tell
+  // whether a peer keeps one: they get another.
+  Region region{open_again(file.get(), O_RDONLY), std::move(*map)};
+  if (!region.fd)
+    return system_error("cannot open shared memory " + std::string(name) +
+                        " for reading (is /proc mounted?)");
   return region;
 }
 
 Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what) {
   const std::string name(what);
-  struct statfs fs {};
-  if (::fstatfs(fd.get(), &fs) != 0) return system_error("cannot examine the " + name);
-  if (fs.f_type == HUGETLBFS_MAGIC)
-    return fail(INA_ERR_REFUSED, "the " + name +
-                                     " is a hugetlb file: refused, because a hole in it would "
-                                     "fault the reader; use an ordinary memfd");
-  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
-    return fail(INA_ERR_REFUSED,
-                "the " + name + " is not a memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW");
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return system_error("cannot examine the " + name);
-  if (static_cast<size_t>(status.st_size) != bytes)
-    return fail(INA_ERR_REFUSED, "the " + name + " has " + std::to_string(status.st_size) +
+  uint64_t actual = 0;
+  if (const char* problem = problem_of_region(fd.get(), actual))
+    return fail(INA_ERR_REFUSED, "the " + name + " " + problem);
+  if (actual != bytes || bytes == 0)
+    return fail(INA_ERR_REFUSED, "the " + name + " has " + std::to_string(actual) +
                                      " bytes, agreed were " + std::to_string(bytes));
-  void* address = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  void* address = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED)
     return system_error("cannot map " + std::to_string(bytes) + " bytes of the " + name);
+  Mapping map(static_cast<std::byte*>(address), bytes);
   ::madvise(address, bytes, MADV_DONTFORK);
-  return Mapping(static_cast<std::byte*>(address), bytes);
+  if (!populate(map.data(), bytes, false))
+    return system_error("no page tables for " + std::to_string(bytes) + " bytes of the " + name);
+  return map;
+}
+
+Result<void> populate_and_seal(int fd, size_t bytes) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return fail(INA_ERR_INVALID, "the descriptor is no memfd");
+  // What is sealed already cannot be written here any more; whoever did that has made the pages.
+  if ((seals & F_SEAL_FUTURE_WRITE) == 0)
+    if (auto map = map_writable(fd, bytes, "the memfd"); !map) return tl::unexpected(map.error());
+  if ((seals & kRegionSeals) != kRegionSeals && ::fcntl(fd, F_ADD_SEALS, kRegionSeals) != 0)
+    return fail(INA_ERR_INVALID,
+                "the descriptor is no memfd that can be sealed (memfd_create with "
+                "MFD_ALLOW_SEALING): the switch must be able to rely on it");
+  uint64_t actual = 0;
+  if (const char* problem = problem_of_region(fd, actual))
+    return fail(INA_ERR_INVALID, std::string("the memfd ") + problem);
+  return {};
+}
+
+Result<Watch> Watch::open(const Fd& region) {
+  Fd fd = open_again(region.get(), O_RDWR);
+  if (!fd) return system_error("cannot watch shared memory");
+  return Watch(std::move(fd));
+}
+
+/// A write lease is given only on the one description that there is. Mappings hold theirs.
+bool Watch::alone() const {
+  if (::fcntl(fd_.get(), F_SETLEASE, F_WRLCK) != 0) return errno != EAGAIN;
+  ::fcntl(fd_.get(), F_SETLEASE, F_UNLCK);
+  return true;
 }
 
 }  // namespace ina::io::shm

@@ -6,18 +6,37 @@
 
 namespace ina::io::shm {
 
+/// Memory that its maker writes and peers read.
 struct Region {
-  Fd fd;
+  Fd fd;  ///< read-only, and the only one that may be handed out: see Watch
   Mapping map;
 };
 
-/// Makes an anonymous memory file of `bytes`, maps it read-write and touches every page, seals its
-/// size, and forbids further writable mappings. `name` is seen in /proc/PID/maps.
+/// Makes an anonymous memory file of `bytes`, maps it read-write and makes every page, then seals
+/// it (kRegionSeals). `name` is seen in /proc/PID/maps.
 Result<Region> make_region(const char* name, size_t bytes);
 
-/// Maps a peer's region read-only after checking that it cannot fault the reader: an ordinary memfd
-/// (no hugetlb, whose holes raise SIGBUS), sealed against shrinking and growing, of exactly
-/// `bytes`. Pages are populated here, not on the packet path.
+/// Maps a peer's region of exactly `bytes` read-only, after checking that it cannot fault the
+/// reader (problem_of_region()). Page tables are made here, not on the packet path.
 Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what);
+
+/// Makes all pages of a memory file that is its maker's alone, and seals it as peers want it.
+Result<void> populate_and_seal(int fd, size_t bytes);
+
+/// Says whether peers still have memory that was handed out.
+class Watch {
+ public:
+  Watch() = default;
+  /// Of a region's descriptor. Its own descriptor of the region must be closed before alone().
+  static Result<Watch> open(const Fd& region);
+  /// Nobody else has a descriptor or a mapping of the memory, nor is one on its way.
+  bool alone() const;
+  int fd() const { return fd_.get(); }
+  Fd take() { return std::move(fd_); }
+
+ private:
+  explicit Watch(Fd fd) : fd_(std::move(fd)) {}
+  Fd fd_;
+};
 
 }  // namespace ina::io::shm

@@ -25,6 +25,7 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geo
   auto region = make_region("ina-switch", SwitchLayout(geometry).bytes);
   if (!region) return tl::unexpected(region.error());
   session->switch_region = std::move(*region);
+  session->side_used_at.assign(geometry.lanes, std::vector<uint64_t>(geometry.side_rows));
   for (uint32_t lane = 0; lane < geometry.lanes; ++lane) {
     Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event)
@@ -71,7 +72,8 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   endpoint.results_bytes = size_t{g.result_rows} * g.slot_bytes;
   endpoint.switch_base = base;
   endpoint.side = base + ours.side + size_t{lane_} * g.side_rows * g.slot_bytes;
-  endpoint.side_used_at.resize(g.side_rows);
+  endpoint.side_used_at = session.side_used_at[lane_];
+  std::ranges::fill(endpoint.side_used_at, 0);
   endpoint.lane_sleeping = at<SleepFlag>(base, ours.sleeping) + lane_;
   endpoint.worker_sleeping = at<SleepFlag>(peer, worker.sleeping);
   endpoint.doorbell = at<SleepFlag>(base, ours.doorbell);

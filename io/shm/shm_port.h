@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct WorkerSession {
   std::vector<Fd>
       wake_events;  ///< eventfd per lane, written by the worker; the switch never reads it
   const std::byte* results = nullptr;  ///< result region of the job
+  /// By lane, for the lane: by side row the entry of the receive ring that used it.
+  std::vector<std::vector<uint64_t>> side_used_at;
   /// Packets wait for a worker that nobody drives: set by lanes, reset by the conductor before it
   /// sends the worker word.
   std::atomic<bool> call_wanted{false};
@@ -86,9 +89,9 @@ class ShmPort {
     const std::byte* results = nullptr;
     size_t results_bytes = 0;
     const std::byte* switch_base = nullptr;
-    std::byte* side = nullptr;           ///< our rows, of slot_bytes
-    uint64_t side_index = 0;             ///< rows used so far
-    std::vector<uint64_t> side_used_at;  ///< by row: the entry of the receive ring that used it
+    std::byte* side = nullptr;         ///< our rows, of slot_bytes
+    uint64_t side_index = 0;           ///< rows used so far
+    std::span<uint64_t> side_used_at;  ///< WorkerSession::side_used_at
     // Sleeping.
     SleepFlag* lane_sleeping = nullptr;
     const SleepFlag* worker_sleeping = nullptr;

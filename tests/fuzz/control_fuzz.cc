@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "common/sealed_memory.h"
 #include "tests/fuzz/check.h"
 #include "tests/support/switch_fixture.h"
 
@@ -44,8 +45,9 @@ void send_raw(int socket, std::string_view text, int descriptor) {
 
 Fd worker_region() {
   Fd file(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  INA_FUZZ_CHECK(file && ::ftruncate(file.get(), 1 << 20) == 0);
-  ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+  const std::string zeros(1 << 20, '\0');
+  INA_FUZZ_CHECK(file && ::write(file.get(), zeros.data(), zeros.size()) == 1 << 20);
+  ::fcntl(file.get(), F_ADD_SEALS, kRegionSeals);
   return file;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/src/shm_transport.h"
+#include "common/sealed_memory.h"
 
 namespace ina {
 namespace {
@@ -209,7 +210,7 @@ TEST_F(ShmPortTest, APositionThatCannotBeIsAFullRing) {
   std::memcpy(lie.data() + layout.rx_read, &far, sizeof(far));
   Fd file(::memfd_create("lie", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::write(file.get(), lie.data(), lie.size()), static_cast<ssize_t>(lie.size()));
-  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, kRegionSeals), 0);
   port_->detach(endpoint_);
   auto mapped = io::shm::map_peer_region(file, layout.bytes, "worker region");
   ASSERT_TRUE(mapped) << mapped.error().text;

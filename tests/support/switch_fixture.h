@@ -54,6 +54,9 @@ class TestSwitch {
     config.slots_per_job = options.slots_per_job;
     config.max_jobs = options.max_jobs;
     config.rejoin_timeout_ns = options.rejoin_timeout_ns;
+    auto doorman = control::Doorman::start();
+    ASSERT_TRUE(doorman) << doorman.error().text;
+    doorman_ = std::move(*doorman);
     auto state = switchd::StateFile::open(state_path());
     ASSERT_TRUE(state) << state.error().text;
     if (options.conductor) options.conductor(config);
@@ -81,7 +84,8 @@ class TestSwitch {
           std::make_unique<switchd::Lane<>>(lane, std::as_writable_bytes(std::span(rows_.back())),
                                             *links_.back(), std::move(frame_ports)));
     }
-    conductor_ = std::make_unique<switchd::Conductor>(config, std::move(*state), links);
+    conductor_ =
+        std::make_unique<switchd::Conductor>(config, std::move(*state), links, doorman_.get());
     const auto opened = conductor_->open();
     EXPECT_TRUE(opened) << opened.error().text;
     // As the daemon does: the lanes run from here on.
@@ -105,6 +109,7 @@ class TestSwitch {
     }
     for (auto& thread : threads_) thread.join();
     conductor_.reset();  // lets go of the state file
+    doorman_.reset();
     threads_.clear();
     lanes_.clear();
     frame_ports_.clear();
@@ -123,6 +128,7 @@ class TestSwitch {
     return "tls:127.0.0.1:" + std::to_string(conductor_->tcp_port());
   }
   switchd::Conductor& conductor() const { return *conductor_; }
+  const control::Doorman& doorman() const { return *doorman_; }
   control::Json status() const {
     auto status = control::query_status(socket_path(), 5'000'000'000);
     EXPECT_TRUE(status) << status.error().text;
@@ -142,6 +148,7 @@ class TestSwitch {
   std::deque<switchd::NoFramePort> frame_ports_;  ///< so that the lanes have as many as the config
   std::vector<std::unique_ptr<switchd::Lane<>>> lanes_;
   std::vector<std::thread> threads_;
+  std::unique_ptr<control::Doorman> doorman_;
   std::unique_ptr<switchd::Conductor> conductor_;
   std::thread conductor_thread_;
 };

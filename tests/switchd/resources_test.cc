@@ -270,7 +270,12 @@ TEST(Tenants, ARestartedSwitchKeepsWhatItPromised) {
   sw.start();
   const Json after = sw.status();
   ASSERT_EQ(after["jobs"].size(), 2u);
-  EXPECT_EQ(after["tenants"], before["tenants"]);
+  const auto promised = [](Json tenants) {
+    for (Json& tenant : tenants)
+      for (const char* present : {"mappings", "descriptors"}) tenant.erase(present);
+    return tenants;
+  };
+  EXPECT_EQ(promised(after["tenants"]), promised(before["tenants"]));
   EXPECT_EQ(after["jobs"][0]["slots_floor"], 20);
   EXPECT_EQ(after["jobs"][0]["slots_ceiling"], 30);
   EXPECT_EQ(after["jobs"][0]["priority_max"], 9);

@@ -1,0 +1,88 @@
+// Memory files of peers: what must be true of one before it may be mapped and read. Nothing but
+// system calls, so that a process that was just forked may use it, too.
+#pragma once
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+// Linux 5.1; older headers lack it.
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+// Linux 5.14.
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace ina {
+
+/// What a memory file must be sealed with before a reader relies on it: its size cannot change, and
+/// no page can be taken out of it. Mappings that exist stay writable.
+inline constexpr int kRegionSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+
+/// What is wrong with a peer's memory file, as the end of "the ... region "; nullptr if nothing is,
+/// and `bytes` is its size then. Of a file that is no memory file only the seals are asked for,
+/// which never waits, whatever file system the file is on.
+inline const char* problem_of_region(int fd, uint64_t& bytes) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return "is no memory file (memfd_create)";
+  struct statfs fs {};
+  struct stat status {};
+  if (::fstatfs(fd, &fs) != 0 || ::fstat(fd, &status) != 0) return "cannot be examined";
+  if (fs.f_type == HUGETLBFS_MAGIC)
+    return "is a hugetlb file, of which a hole would fault the reader: use an ordinary memfd";
+  if ((seals & kRegionSeals) != kRegionSeals)
+    return "is not sealed with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE";
+  bytes = static_cast<uint64_t>(status.st_size);
+  // A hole would be filled by the reader's own fault, on its account. Blocks beyond the end of the
+  // file make up for none.
+  if (::lseek(fd, 0, SEEK_HOLE) != status.st_size)
+    return "has holes: write to all of it before it is sealed";
+  return nullptr;
+}
+
+/// Makes the page tables of a mapping, piece by piece so that other threads get at the address
+/// space between. `write`: and the pages, where there are none. False: `errno` says why.
+inline bool populate(std::byte* data, size_t bytes, bool write) {
+  constexpr size_t kPieceBytes = size_t{4} << 20;
+  constexpr size_t kPageBytes = 4096;
+  for (size_t at = 0; at < bytes; at += kPieceBytes) {
+    const size_t piece = bytes - at < kPieceBytes ? bytes - at : kPieceBytes;
+    int done = 0;
+    do {
+      done = ::madvise(data + at, piece, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    } while (done != 0 && (errno == EINTR || errno == EAGAIN));
+    if (done == 0) continue;
+    if (errno != EINVAL) return false;
+    // An older kernel: by hand. An atomic or changes nothing, even if somebody writes meanwhile.
+    for (size_t page = at; page < at + piece; page += kPageBytes) {
+      auto* byte = reinterpret_cast<unsigned char*>(data + page);
+      if (write)
+        __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);
+      else
+        (void)__atomic_load_n(byte, __ATOMIC_RELAXED);
+    }
+  }
+  return true;
+}
+
+/// Gives a mapping back piece by piece, for the same reason.
+inline void unmap_in_pieces(std::byte* data, size_t bytes) {
+  constexpr size_t kPieceBytes = size_t{64} << 20;
+  while (bytes != 0) {
+    const size_t piece = bytes % kPieceBytes != 0 ? bytes % kPieceBytes : kPieceBytes;
+    bytes -= piece;
+    ::munmap(data + bytes, piece);
+  }
+}
+
+}  // namespace ina

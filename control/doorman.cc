@@ -1,0 +1,158 @@
+// The switch's side: control/doorman_process.cc has the other.
+#include "control/doorman.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "control/doorman_protocol.h"
+
+namespace ina::control {
+
+namespace {
+
+using doorman::Kind;
+using doorman::Reply;
+using doorman::Request;
+
+/// Before Linux 6.9 whoever closes a unix socket also closes what others have left in the queues of
+/// sockets that nobody can reach any more.
+bool kernel_collects_on_close() {
+  utsname name{};
+  int major = 0;
+  int minor = 0;
+  if (::uname(&name) != 0 || std::sscanf(name.release, "%d.%d", &major, &minor) != 2) return true;
+  return major < 6 || (major == 6 && minor < 9);
+}
+
+/// Whether closing the socket would close others' descriptors. It is shut down, so that no more
+/// can come.
+bool holds_descriptors(int socket) {
+  static const bool always = kernel_collects_on_close();
+  if (always) return true;
+  char path[48];
+  std::snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", socket);
+  const Fd info(::open(path, O_RDONLY | O_CLOEXEC));
+  char text[512] = {};
+  if (!info || ::read(info.get(), text, sizeof(text) - 1) <= 0) return true;
+  const char* line = std::strstr(text, "scm_fds:");
+  return !line || std::strtoul(line + 8, nullptr, 10) != 0;
+}
+
+uid_t user_of(int connection) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return static_cast<uid_t>(-1);
+  return credentials.uid;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Doorman>> Doorman::start() {
+  const auto failed = [] {
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot start the process that takes descriptors "
+                                               "from workers: ") +
+                                       std::strerror(errno));
+  };
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return failed();
+  Fd ours(ends[0]);
+  Fd theirs(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return failed();
+  if (child == 0) {
+    // Once more, so that it is nobody's child to be waited for.
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) doorman::serve(theirs.get());
+    ::_exit(grandchild > 0 ? 0 : 1);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  Request hello;  // its token is the process's number
+  ssize_t got = 0;
+  if (status == 0) {
+    theirs.reset();
+    do {
+      got = ::recv(ours.get(), &hello, sizeof(hello), 0);
+    } while (got < 0 && errno == EINTR);
+  }
+  if (got != sizeof(hello)) return failed();
+  return std::unique_ptr<Doorman>(new Doorman(std::move(ours), static_cast<pid_t>(hello.token)));
+}
+
+Doorman::~Doorman() {
+  constexpr int kPatienceMs = 100;
+  for (turn(); alive_ && waiting() != 0; turn()) {
+    pollfd room{socket_.get(), POLLOUT, 0};
+    if (::poll(&room, 1, kPatienceMs) <= 0) break;
+  }
+  // Better left to the end of the process than closed here.
+  for (Fd& connection : waiting_) (void)connection.release();
+}
+
+/// False: not now, or it is gone.
+bool Doorman::send(uint8_t kind, uid_t user, uint64_t token, int connection) {
+  if (!alive_) return false;
+  Request request{static_cast<Kind>(kind), user, token};
+  if (doorman::send_message(socket_.get(), request, connection, MSG_DONTWAIT) > 0) return true;
+  if (errno == EPIPE || errno == ECONNRESET) alive_ = false;
+  return false;
+}
+
+Result<void> Doorman::ask(int connection, uid_t user, uint64_t token) {
+  if (send(static_cast<uint8_t>(Kind::kAsk), user, token, connection)) return {};
+  if (alive_)
+    return fail(INA_ERR_REFUSED, "too many descriptors are being received at once: try again");
+  return fail(
+      INA_ERR_REFUSED,
+      "the switch takes no descriptors, because its process for that (ina-doorman) is gone: "
+      "start the switch again");
+}
+
+void Doorman::close(Fd connection) {
+  ::shutdown(connection.get(), SHUT_RDWR);
+  if (!holds_descriptors(connection.get())) return;
+  // In turn, and not at all if nobody is left who may close it.
+  if (!waiting_.empty() || !hand_over(connection)) waiting_.push_back(std::move(connection));
+}
+
+/// True: it is closed here, so that the doorman's is the last descriptor of it.
+bool Doorman::hand_over(Fd& connection) {
+  if (unconfirmed_ != 0 ||
+      !send(static_cast<uint8_t>(Kind::kBury), user_of(connection.get()), 0, connection.get()))
+    return false;
+  connection.reset();
+  if (!send(static_cast<uint8_t>(Kind::kClosed), 0, 0, -1)) ++unconfirmed_;
+  return true;
+}
+
+void Doorman::turn() {
+  while (unconfirmed_ != 0 && send(static_cast<uint8_t>(Kind::kClosed), 0, 0, -1)) --unconfirmed_;
+  while (!waiting_.empty() && hand_over(waiting_.front())) waiting_.pop_front();
+}
+
+std::optional<Doorman::Answer> Doorman::next() {
+  Reply reply;
+  doorman::Envelope<1> envelope(&reply, sizeof(reply));
+  const ssize_t got = ::recvmsg(socket_.get(), &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  Answer answer;
+  envelope.each([&](int fd) { answer.file = Fd(fd); });
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) alive_ = false;
+  if (got != sizeof(reply)) return std::nullopt;
+  answer.token = reply.token;
+  answer.status = static_cast<ina_status>(reply.status);
+  answer.text.assign(reply.text, ::strnlen(reply.text, sizeof(reply.text)));
+  if (answer.status == INA_OK && !answer.file) {
+    answer.status = INA_ERR_NO_MEMORY;
+    answer.text = "the switch has no descriptor left for the memory";
+  }
+  return answer;
+}
+
+}  // namespace ina::control

@@ -1,0 +1,74 @@
+// Takes descriptors from strangers, so that no process that matters ever holds one.
+//
+// Whoever closes the last descriptor of a file does what the file wants done then: a TCP socket
+// with SO_LINGER waits, a file on a FUSE mount asks a server that may never answer, and the process
+// cannot even be killed meanwhile. That holds for descriptors in a message that nobody has read,
+// too. So a switch does not receive descriptors, and does not close a connection in which some
+// wait: it passes the connection to the doorman, a small process that has one child do it, and to
+// which it does not matter if that child hangs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/fd.h"
+#include "common/result.h"
+
+namespace ina::control {
+
+class Doorman {
+ public:
+  // What a user's hanging children may be, and those of all.
+  static constexpr int kChildrenPerUser = 4;
+  static constexpr int kChildren = 64;
+
+  /// What came of ask().
+  struct Answer {
+    uint64_t token = 0;
+    ina_status status = INA_OK;
+    std::string text;  ///< why not
+    Fd file;           ///< the memory file: sealed and without holes (common/sealed_memory.h)
+  };
+
+  /// Makes the process. To be called first of all: it is a copy of this one, without any of its
+  /// descriptors.
+  static Result<std::unique_ptr<Doorman>> start();
+  /// The doorman ends by itself, some time later.
+  ~Doorman();
+
+  /// Has the next message of a unix connection received, which carries descriptors and must carry
+  /// one memory file. Nothing may be received there until the answer with `token` has come. Error:
+  /// it cannot be asked.
+  Result<void> ask(int connection, uid_t user, uint64_t token);
+  /// Closes a unix connection, whatever waits in it. Nobody may have a copy of the descriptor.
+  void close(Fd connection);
+
+  /// Readable when there is an answer.
+  int fd() const { return socket_.get(); }
+  std::optional<Answer> next();
+  /// Hands over what could not be handed over before. From time to time.
+  void turn();
+  /// What waits for turn().
+  size_t waiting() const { return waiting_.size() + unconfirmed_; }
+  /// False: it is gone, what should not be. Descriptors are refused from then on.
+  bool alive() const { return alive_; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  Doorman(Fd socket, pid_t pid) : socket_(std::move(socket)), pid_(pid) {}
+  bool hand_over(Fd& connection);
+  bool send(uint8_t kind, uid_t user, uint64_t token, int connection);
+
+  Fd socket_;
+  pid_t pid_ = 0;
+  bool alive_ = true;
+  uint32_t unconfirmed_ = 0;  ///< handed over, but the doorman does not know yet that we closed it
+  std::deque<Fd> waiting_;
+};
+
+}  // namespace ina::control

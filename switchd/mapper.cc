@@ -1,0 +1,110 @@
+#include "switchd/mapper.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <new>
+#include <utility>
+
+#include "common/sealed_memory.h"
+
+namespace ina::switchd {
+
+Mapper::Mapper() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  // Signals are for the thread that runs the conductor.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Mapper::~Mapper() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wanted_.notify_one();
+  thread_.join();
+}
+
+void Mapper::map(uint64_t token, Fd file, size_t bytes, const char* what) {
+  post({Task::Kind::kMap, token, what, bytes, std::move(file), {}});
+}
+
+void Mapper::make(uint64_t token, const char* name, size_t bytes) {
+  post({Task::Kind::kMake, token, name, bytes, {}, {}});
+}
+
+void Mapper::discard(Mapping map, Fd file) {
+  if (!map && !file) return;
+  leaving_.fetch_add(map ? 1 : 0, std::memory_order_relaxed);
+  post({Task::Kind::kDiscard, 0, "", 0, std::move(file), std::move(map)});
+}
+
+void Mapper::post(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wanted_.notify_one();
+}
+
+void Mapper::run() {
+  ::pthread_setname_np(::pthread_self(), "ina-mapper");
+  for (;;) {
+    Task task;
+    {
+      std::unique_lock lock(mutex_);
+      wanted_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    carry_out(task);
+  }
+}
+
+void Mapper::carry_out(Task& task) {
+  if (task.kind == Task::Kind::kDiscard) {
+    const bool mapped = static_cast<bool>(task.map);
+    const size_t bytes = task.map.size();
+    if (mapped) unmap_in_pieces(task.map.release(), bytes);
+    task.file.reset();
+    leaving_.fetch_sub(mapped ? 1 : 0, std::memory_order_relaxed);
+    return;
+  }
+  Done done{task.token, fail(INA_ERR_NO_MEMORY, "out of memory")};
+  try {
+    if (task.kind == Task::Kind::kMake) {
+      done.region = io::shm::make_region(task.name, task.bytes);
+    } else if (auto map = io::shm::map_peer_region(task.file, task.bytes, task.name)) {
+      done.region = io::shm::Region{{}, std::move(*map)};
+    } else {
+      done.region = tl::unexpected(map.error());
+    }
+  } catch (const std::bad_alloc&) {
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    done_.push_back(std::move(done));
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof(one));
+}
+
+std::optional<Mapper::Done> Mapper::next() {
+  const std::lock_guard lock(mutex_);
+  if (done_.empty()) {
+    uint64_t value = 0;
+    [[maybe_unused]] const ssize_t got = ::read(event_.get(), &value, sizeof(value));
+    return std::nullopt;
+  }
+  std::optional<Done> first(std::move(done_.front()));
+  done_.pop_front();
+  return first;
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,275 @@
+// The doorman against descriptors whose closing takes long, or for ever: whoever asks it goes on.
+#include "control/doorman.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/clock.h"
+#include "common/sealed_memory.h"
+#include "control/doorman_protocol.h"
+#include "control/socket.h"
+#include "tests/support/evil_files.h"
+#include "tests/support/temp_dir.h"
+
+namespace ina {
+namespace {
+
+using control::Connection;
+using control::Doorman;
+using control::Json;
+using testing::HasSubstr;
+
+constexpr Nanos kTimeoutNs = 10'000'000'000;
+/// What nobody may be held up for: a test of an operation that would take for ever.
+constexpr Nanos kAtOnceNs = 4'000'000'000;
+
+/// A listening socket with a doorman, and who connects to it.
+class DoormanTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto doorman = Doorman::start();
+    ASSERT_TRUE(doorman) << doorman.error().text;
+    doorman_ = std::move(*doorman);
+    auto listener = control::Listener::open(folder_ / "socket", 0600);
+    ASSERT_TRUE(listener) << listener.error().text;
+    listener_.emplace(std::move(*listener));
+    listener_->set_doorman(doorman_.get());
+  }
+
+  struct Pair {
+    Connection theirs;
+    Connection ours;
+  };
+  Connection connect() {
+    auto opened = Connection::open(folder_ / "socket", kTimeoutNs);
+    EXPECT_TRUE(opened);
+    return opened ? std::move(*opened) : Connection();
+  }
+  Pair pair() {
+    Pair pair{connect(), {}};
+    auto accepted = listener_->accept();
+    EXPECT_TRUE(accepted && *accepted);
+    if (accepted && *accepted) pair.ours = std::move(**accepted);
+    return pair;
+  }
+  /// What the doorman makes of a message with these descriptors.
+  Doorman::Answer ask(const std::vector<int>& fds, uid_t user = 1) {
+    Pair ends = pair();
+    EXPECT_TRUE(ends.theirs.send({{"type", "attach"}}, fds));
+    return ask(ends.ours, user);
+  }
+  Doorman::Answer ask(Connection& connection, uid_t user = 1) {
+    const auto seen = connection.receive(kTimeoutNs);
+    EXPECT_TRUE(seen && *seen && (*seen)->carries_descriptors);
+    const uint64_t token = ++token_;
+    const auto asked = doorman_->ask(connection.fd(), user, token);
+    EXPECT_TRUE(asked) << asked.error().text;
+    Doorman::Answer answer = await();
+    EXPECT_EQ(answer.token, token);
+    return answer;
+  }
+  Doorman::Answer await() {
+    pollfd waiter{doorman_->fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&waiter, 1, static_cast<int>(kTimeoutNs / 1'000'000)), 1) << "no answer";
+    auto answer = doorman_->next();
+    EXPECT_TRUE(answer);
+    return answer ? std::move(*answer) : Doorman::Answer{};
+  }
+  /// Processes that the doorman has, at first or in the end.
+  size_t children() const {
+    const std::string pid = std::to_string(doorman_->pid());
+    std::ifstream file("/proc/" + pid + "/task/" + pid + "/children");
+    size_t count = 0;
+    for (std::string child; file >> child;) ++count;
+    return count;
+  }
+
+  const test::TempDir folder_;
+  std::unique_ptr<Doorman> doorman_;
+  std::optional<control::Listener> listener_;
+  uint64_t token_ = 0;
+};
+
+TEST_F(DoormanTest, PassesOnAMemoryFile) {
+  const Fd file = test::sealed_file(8192);
+  const Doorman::Answer answer = ask({file.get()});
+  EXPECT_EQ(answer.status, INA_OK) << answer.text;
+  struct stat theirs {};
+  struct stat ours {};
+  ASSERT_EQ(::fstat(file.get(), &theirs), 0);
+  ASSERT_EQ(::fstat(answer.file.get(), &ours), 0);
+  EXPECT_EQ(theirs.st_ino, ours.st_ino);
+}
+
+TEST_F(DoormanTest, RefusesWhatIsNone) {
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const Fd file = test::sealed_file(8192);
+  EXPECT_THAT(ask({null.get()}).text, HasSubstr("is no memory file"));
+  EXPECT_THAT(ask({file.get(), file.get()}).text, HasSubstr("must carry one descriptor"));
+  EXPECT_THAT(ask(std::vector<int>(80, null.get())).text, HasSubstr("must carry one"));
+  const Fd sparse(::memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(sparse.get(), 8192), 0);
+  ASSERT_EQ(::fcntl(sparse.get(), F_ADD_SEALS, kRegionSeals), 0);
+  const Doorman::Answer answer = ask({sparse.get()});
+  EXPECT_THAT(answer.text, HasSubstr("the memory file has holes"));
+  EXPECT_EQ(answer.status, INA_ERR_REFUSED);
+  EXPECT_FALSE(answer.file);
+}
+
+TEST_F(DoormanTest, MessagesKeepTheirOrder) {
+  const Fd file = test::sealed_file(4096);
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "first"}}));
+  ASSERT_TRUE(ends.theirs.send({{"type", "second"}}, {file.get()}));
+  ASSERT_TRUE(ends.theirs.send({{"type", "third"}}));
+  auto first = ends.ours.receive(kTimeoutNs);
+  ASSERT_TRUE(first && *first);
+  EXPECT_EQ((*first)->body["type"], "first");
+  EXPECT_FALSE((*first)->carries_descriptors);
+  auto second = ends.ours.receive(kTimeoutNs);
+  ASSERT_TRUE(second && *second);
+  EXPECT_EQ((*second)->body["type"], "second");
+  EXPECT_TRUE((*second)->fds.empty()) << "a descriptor came into this process";
+  EXPECT_EQ(ask(ends.ours).status, INA_OK);
+  auto third = ends.ours.receive(kTimeoutNs);
+  ASSERT_TRUE(third && *third);
+  EXPECT_EQ((*third)->body["type"], "third");
+}
+
+// ---- descriptors whose closing takes for ever
+
+TEST_F(DoormanTest, ASocketThatLingersHoldsNobodyUp) {
+  test::LingeringSocket socket;
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "attach"}}, {socket.fd()}));
+  ends.theirs.close();
+  socket.let_go();  // the last descriptor is in the message now
+  const Nanos begun = now_ns();
+  EXPECT_THAT(ask(ends.ours).text, HasSubstr("is no memory file"));
+  ends.ours.close();
+  EXPECT_LT(now_ns() - begun, kAtOnceNs);
+}
+
+TEST_F(DoormanTest, ConnectionsWithOneAreClosedAtOnceHoweverTheyEnd) {
+  test::LingeringSocket one;
+  test::LingeringSocket two;
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "leave"}}, {one.fd()}));
+  Connection waits = connect();
+  ASSERT_TRUE(waits.send({{"type", "leave"}}, {two.fd()}));
+  one.let_go();
+  two.let_go();
+  waits.close();
+  const Nanos begun = now_ns();
+  ends.ours.close();
+  EXPECT_FALSE(ends.theirs.receive(kTimeoutNs)) << "the peer is not told";
+  listener_.reset();
+  doorman_.reset();
+  EXPECT_LT(now_ns() - begun, kAtOnceNs);
+}
+
+TEST_F(DoormanTest, AFileSystemThatNeverAnswersHoldsOneChildUpAndNoOtherUser) {
+  test::SilentFuse fuse;
+  if (!fuse.mounted()) GTEST_SKIP() << "no FUSE mount here: " << fuse.problem();
+  const auto evil = [&] { return fuse.descriptor(); };
+  for (int i = 0; i < Doorman::kChildrenPerUser; ++i) {
+    Fd file = evil();
+    ASSERT_TRUE(file);
+    Pair ends = pair();
+    ASSERT_TRUE(ends.theirs.send({{"type", "attach"}}, {file.get()}));
+    ends.theirs.close();
+    fuse.keep(std::move(file));
+    EXPECT_THAT(ask(ends.ours, 7).text, HasSubstr("is no memory file"));
+  }
+  // They hang, each in a process of its own.
+  EXPECT_EQ(children(), static_cast<size_t>(Doorman::kChildrenPerUser));
+  const Fd good = test::sealed_file(4096);
+  EXPECT_EQ(ask({good.get()}, 8).status, INA_OK) << "another user";
+  const Doorman::Answer same = ask({good.get()}, 7);
+  EXPECT_EQ(same.status, INA_ERR_REFUSED);
+  EXPECT_THAT(same.text, HasSubstr("cannot be closed"));
+}
+
+// ---- who has no room for descriptors, or sends none
+
+TEST_F(DoormanTest, DescriptorsThatFindNoRoomAreMissedAndTheMessageIsNot) {
+  Pair ends = pair();
+  ASSERT_TRUE(ends.ours.send({{"type", "joined"}}, {0, 0}));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 128;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Fd> fill;
+  for (int fd; (fd = ::dup(0)) >= 0;) fill.emplace_back(fd);
+  const auto received = ends.theirs.receive(kTimeoutNs);
+  fill.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(received && *received) << received.error().text;
+  EXPECT_EQ((*received)->body["type"], "joined");
+  EXPECT_TRUE((*received)->lost_descriptors);
+}
+
+// ---- without a doorman
+
+TEST_F(DoormanTest, ADeadOneIsNoticedAndNamed) {
+  ASSERT_EQ(::kill(doorman_->pid(), SIGKILL), 0);
+  const Fd file = test::sealed_file(4096);
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "attach"}}, {file.get()}));
+  pollfd waiter{doorman_->fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&waiter, 1, 10'000), 1);
+  EXPECT_FALSE(doorman_->next());
+  EXPECT_FALSE(doorman_->alive());
+  const auto asked = doorman_->ask(ends.ours.fd(), 1, 1);
+  ASSERT_FALSE(asked);
+  EXPECT_THAT(asked.error().text, HasSubstr("ina-doorman"));
+  ends.ours.close();  // it is kept, and does not wait
+  EXPECT_EQ(doorman_->waiting(), 1u);
+}
+
+TEST_F(DoormanTest, ManyRequestsAtOnceAreAllAnswered) {
+  const Fd file = test::sealed_file(4096);
+  std::vector<Pair> pairs;
+  constexpr uint64_t kRequests = 60;
+  for (uint64_t i = 0; i < kRequests; ++i) {
+    pairs.push_back(pair());
+    ASSERT_TRUE(pairs.back().theirs.send({{"type", "attach"}}, {file.get()}));
+    ASSERT_TRUE(doorman_->ask(pairs.back().ours.fd(), static_cast<uid_t>(i % 3), i));
+  }
+  std::vector<bool> answered(kRequests);
+  for (uint64_t i = 0; i < kRequests; ++i) {
+    const Doorman::Answer answer = await();
+    ASSERT_LT(answer.token, kRequests);
+    EXPECT_EQ(answer.status, INA_OK) << answer.text;
+    answered[answer.token] = true;
+  }
+  EXPECT_EQ(std::ranges::count(answered, true), static_cast<ptrdiff_t>(kRequests));
+}
+
+TEST_F(DoormanTest, EndsWithItsSwitch) {
+  const pid_t pid = doorman_->pid();
+  doorman_.reset();
+  for (int i = 0; i < 1'000 && ::kill(pid, 0) == 0; ++i) ::usleep(10'000);
+  // Where nobody takes in orphans it stays as a zombie.
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::string line;
+  while (std::getline(status, line) && !line.starts_with("State:")) {
+  }
+  EXPECT_TRUE(line.empty() || line.find('Z') != std::string::npos) << line;
+}
+
+}  // namespace
+}  // namespace ina
