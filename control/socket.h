@@ -66,11 +66,12 @@ class Connection {
       : fd_(std::move(fd)), stream_(std::make_unique<Stream>(limits, std::move(tls))) {}
 
   /// Connects to `path`, or to "tcp:HOST:PORT" or "tls:HOST:PORT", waiting for a switch that is
-  /// just starting. One attempt is made whatever `timeout_ns`; over TCP it may take 500 ms, and a
-  /// handshake as much again. The error names the path and says what to do; INA_ERR_REFUSED: the
-  /// two ends do not agree about TLS. `tls`: for "tls:".
+  /// busy, and at most `absent_ns` for one that is not there: it may be just starting. One attempt
+  /// is made whatever `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
+  /// path that is no socket is an error at once. The error names the path and says what to do;
+  /// INA_ERR_REFUSED: the two ends do not agree about TLS. `tls`: for "tls:".
   static Result<Connection> open(const std::string& path, Nanos timeout_ns,
-                                 const TlsClient& tls = {});
+                                 const TlsClient& tls = {}, Nanos absent_ns = INT64_MAX);
 
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
   /// over TCP only when much waits for it, until then receive() sends the rest. Descriptors do not
@@ -102,7 +103,7 @@ class Connection {
 
  private:
   static Result<Connection> open_tcp(const std::string& address, Nanos timeout_ns,
-                                     const TlsClient& tls);
+                                     const TlsClient& tls, Nanos absent_ns);
   static Result<std::unique_ptr<TlsSession>> shake_hands(int fd, const std::string& address,
                                                          Nanos deadline, TlsClient tls);
   Result<std::optional<Received>> receive_stream(Nanos deadline) const;
