@@ -79,42 +79,65 @@ std::string PeerCredentials::source() const {
          std::to_string(ip >> 8 & 255) + "." + std::to_string(ip & 255);
 }
 
-Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns,
-                                    const TlsClient& tls) {
-  if (is_remote(path)) return open_tcp(path, timeout_ns, tls);
+namespace {
+
+/// There is something at `path` that nobody can connect to, now or later.
+bool is_no_socket(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode);
+}
+
+/// Why nobody answers at a path, and what to do.
+std::string absent_text(const std::string& path, int error) {
+  const std::string start = "; start one there: `ina-switchd --config FILE --socket " + path +
+                            "`, or say where it is: the path must be its control.socket";
+  if (is_no_socket(path)) return "it is not a socket" + start;
+  if (error == ENOENT || error == ENOTDIR) return "there is no such file" + start;
+  if (error == ECONNREFUSED) return "nobody serves it, as its switch has ended" + start;
+  if (error == EACCES)
+    return std::string(std::strerror(error)) + "; see control.mode in the switch's configuration";
+  if (error == EPROTOTYPE)
+    return "it is the socket of another program, such as admin.socket; the switch's "
+           "control.socket is wanted";
+  if (error == EAGAIN) return "it takes no more connections at present, as too many wait";
+  return std::strerror(error);
+}
+
+}  // namespace
+
+Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns, const TlsClient& tls,
+                                    Nanos absent_ns) {
+  if (is_remote(path)) return open_tcp(path, timeout_ns, tls, absent_ns);
   auto address = address_of(path);
   if (!address) return tl::unexpected(address.error());
   Fd fd = new_socket();
   if (!fd)
     return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
-  const Nanos deadline = now_ns() + timeout_ns;
+  const Nanos begun = now_ns();
   // A backlog that is full (EAGAIN) and a switch that is just starting are worth waiting for.
   for (;;) {
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0)
       return as_client(Connection(std::move(fd)));
     const int error = errno;
-    const bool retry =
-        error == EAGAIN || error == EINTR || error == ENOENT || error == ECONNREFUSED;
-    if (!retry || now_ns() >= deadline) {
-      std::string hint;
-      if (error == ENOENT || error == ECONNREFUSED)
-        hint = "; is ina-switchd running, and is this its control.socket?";
-      else if (error == EACCES)
-        hint = "; see control.mode in the switch's configuration";
+    const bool absent = (error == ENOENT || error == ECONNREFUSED) && !is_no_socket(path);
+    const bool busy = error == EAGAIN || error == EINTR;
+    const Nanos most = absent ? std::min(timeout_ns, absent_ns) : timeout_ns;
+    if ((!absent && !busy) || now_ns() - begun >= most)
       return fail(INA_ERR_NO_SWITCH,
-                  "no switch at socket " + path + ": " + std::strerror(error) + hint);
-    }
+                  "no switch at socket " + path + ": " + absent_text(path, error));
     pause_ms(2);
   }
 }
 
 Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_ns,
-                                        const TlsClient& tls) {
-  const Nanos deadline = now_ns() + timeout_ns;
+                                        const TlsClient& tls, Nanos absent_ns) {
+  const Nanos begun = now_ns();
+  const Nanos deadline = begun + timeout_ns;
+  const Nanos give_up = begun + std::min(timeout_ns, absent_ns);
   const auto address = tcp_address(text);
   if (!address) return tl::unexpected(address.error());
   for (std::string why;;) {
-    auto fd = connect_tcp(*address, std::max(kTcpAttemptNs, deadline - now_ns()), why);
+    auto fd = connect_tcp(*address, std::max(kTcpAttemptNs, give_up - now_ns()), why);
     if (!fd) return tl::unexpected(fd.error());
     if (*fd && is_tls(text)) {
       const Nanos until = std::max(deadline, now_ns() + kTcpAttemptNs);
@@ -123,7 +146,7 @@ Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_n
       return as_client(Connection(std::move(*fd), kWorkerLimits, std::move(*session)));
     }
     if (*fd) return as_client(Connection(std::move(*fd), kWorkerLimits));
-    if (now_ns() >= deadline) return fail(INA_ERR_NO_SWITCH, "no switch at " + text + ": " + why);
+    if (now_ns() >= give_up) return fail(INA_ERR_NO_SWITCH, "no switch at " + text + ": " + why);
     pause_ms(20);
   }
 }

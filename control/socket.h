@@ -79,11 +79,12 @@ class Connection {
   ~Connection() { close(); }
 
   /// Connects to `path`, or to "tcp:HOST:PORT" or "tls:HOST:PORT", waiting for a switch that is
-  /// just starting. One attempt is made whatever `timeout_ns`; over TCP it may take 500 ms, and a
-  /// handshake as much again. The error names the path and says what to do; INA_ERR_REFUSED: the
-  /// two ends do not agree about TLS. `tls`: for "tls:".
+  /// busy, and at most `absent_ns` for one that is not there: it may be just starting. One attempt
+  /// is made whatever `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
+  /// path that is no socket is an error at once. The error names the path and says what to do;
+  /// INA_ERR_REFUSED: the two ends do not agree about TLS. `tls`: for "tls:".
   static Result<Connection> open(const std::string& path, Nanos timeout_ns,
-                                 const TlsClient& tls = {});
+                                 const TlsClient& tls = {}, Nanos absent_ns = INT64_MAX);
 
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
@@ -118,7 +119,7 @@ class Connection {
  private:
   Result<std::optional<Received>> receive_accepted(Nanos deadline) const;
   static Result<Connection> open_tcp(const std::string& address, Nanos timeout_ns,
-                                     const TlsClient& tls);
+                                     const TlsClient& tls, Nanos absent_ns);
   static Result<std::unique_ptr<TlsSession>> shake_hands(int fd, const std::string& address,
                                                          Nanos deadline, TlsClient tls);
   Result<std::optional<Received>> receive_stream(Nanos deadline) const;

@@ -103,7 +103,14 @@ Result<Fd> connect_tcp(const sockaddr_in& address, Nanos timeout_ns, std::string
   if (error == 0 && is_connected_to_itself(fd.get())) error = ECONNREFUSED;
   if (error == 0) return fd;
   why = std::strerror(error);
-  if (error == ECONNREFUSED) why += "; is ina-switchd running, and is this its control.listen?";
+  if (error == ECONNREFUSED)
+    why +=
+        "; start one on that host: `ina-switchd --config FILE` with control.listen set to this "
+        "address";
+  else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+    why +=
+        "; is this the address of the switch's host (its control.listen), and does no firewall "
+        "keep connections away?";
   return Fd();
 }
 

@@ -228,6 +228,7 @@ void Conductor::run() {
       }
     end_overdue_rejoins(now);
     end_overdue_reservations(now);
+    tell_dropped(now);
     logging::report_omitted(now);
     if (accept_again_ != 0 && now >= accept_again_) {
       bool watched = true;
@@ -644,10 +645,11 @@ std::string Conductor::waiting_text(Job& job) {
   const std::string gone =
       has_fallback(job) ? "" : "; the fallback server (ina-psd) is gone and must be started again";
   const auto oldest = oldest_waiting(job);
-  if (!oldest) return "the switch holds no incomplete fragment of the job" + gone;
+  const std::string arrivals = gone + arrivals_text(job);
+  if (!oldest) return "the switch holds no incomplete fragment of the job" + arrivals;
   return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),
                      ranks_text(oldest->missing)) +
-         gone;
+         arrivals;
 }
 
 void Conductor::on_lane_events() {

@@ -282,6 +282,14 @@ class Conductor {
   bool has_fallback(const Job& job) const;
   Result<uint32_t> next_epoch(const Job& job) const;
 
+  // Why workers on Ethernet ports are not heard, in dropped.cc.
+  struct Arrivals;
+  std::vector<Arrivals> arrivals_of(Job& job);
+  std::string drop_cause(const Job& job, uint32_t rank, const PortDrops& drops) const;
+  std::string drop_text(const Job& job, uint32_t rank, const Arrivals& arrivals) const;
+  std::string arrivals_text(Job& job);
+  void tell_dropped(Nanos now);
+
   void on_gathered(Job& job);
   void worker_gone(Client& client);
   void tell_missing(Job& job);

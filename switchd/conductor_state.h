@@ -85,6 +85,7 @@ struct Conductor::Job {
     bool multicast = false;
     bool parks = false;
     bool attached = false;
+    uint64_t drops_told = 0;  ///< frames that it knows were dropped
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
   };
@@ -125,7 +126,9 @@ struct Conductor::Job {
                              ///< longer than one of them is there
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
-  Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
+  Nanos next_look = 0;        ///< when to look again which workers' frames are dropped; 0: not yet
+  Nanos look_pause = 0;
+  Seq start;  ///< in kRejoining: no worker needs a fragment before it any more
   std::vector<Worker> members;
   Worker fallback;       ///< a fallback server's place; home dedicated only
   bool offered = false;  ///< the fallback server that is connected was told of it
@@ -151,6 +154,13 @@ struct Conductor::Job {
   Bitmap members_present() const {
     return bits([](const Worker& worker) { return worker.client != nullptr; });
   }
+};
+
+/// What the lanes saw of a worker's frames.
+struct Conductor::Arrivals {
+  bool heard = false;
+  uint64_t dropped = 0;
+  std::optional<PortDrops> most;  ///< of these, those with one fate of which there are most
 };
 
 template <class Prepare>

@@ -18,6 +18,7 @@
 #include "common/fd.h"
 #include "common/idle.h"
 #include "common/spsc_ring.h"
+#include "io/ethdev/drop_witness.h"
 #include "io/ethdev/ethdev_counters.h"
 #include "io/shm/shm_port.h"
 #include "switchd/forwarding.h"
@@ -55,6 +56,12 @@ struct LaneSnapshot {
   std::optional<BridgeSnapshot> bridge;
 };
 
+/// Frames of a job that an Ethernet port dropped.
+struct PortDrops {
+  uint32_t port = 0;  ///< in config order
+  io::DroppedFrames frames;
+};
+
 /// A request of the conductor. Lives on the conductor's side until `done`.
 struct LaneCommand {
   enum class Kind : uint8_t {
@@ -70,6 +77,7 @@ struct LaneCommand {
     kProgress,
     kOldestWaiting,
     kFindStation,
+    kArrivals,
     kSnapshot,
     kStop,
   };
@@ -94,6 +102,8 @@ struct LaneCommand {
   Seq results_end;  // kProgress
   std::optional<aggregator::Waiting> waiting;
   std::optional<bridge::PortIndex> station_port;
+  Bitmap heard = 0;                // kArrivals: ranks at Ethernet ports of whom a frame came in
+  std::vector<PortDrops> dropped;  // kArrivals
   LaneSnapshot snapshot;
 
   std::atomic<bool> done{false};
@@ -170,6 +180,10 @@ struct NoFramePort {
     return fail(INA_ERR_UNSUPPORTED, "this build has no Ethernet ports");
   }
   void unbind(io::EndpointIndex) {}
+  void expect(JobId, uint64_t) {}
+  void forget(JobId) {}
+  std::span<const io::DroppedFrames> dropped(JobId) const { return {}; }
+  bool heard(io::EndpointIndex) const { return false; }
   const io::EthdevCounters& ethdev_counters() const { return ethdev_counters_; }
   wire::Address address() const { return {}; }
   bool link_up() { return false; }
@@ -390,6 +404,7 @@ class Lane {
         break;
       case Kind::kRemoveJob:
         for (uint32_t rank = 0; rank <= kMaxWorkers; ++rank) detach(command.job, rank);
+        for (FramePort* port : frame_ports_) port->forget(jobs_[command.job].id);
         aggregator_.remove_job(command.job);
         jobs_[command.job] = JobMembers{};
         break;
@@ -398,6 +413,7 @@ class Lane {
         break;
       case Kind::kAttachFrame: {
         FramePort* port = frame_ports_[command.frame_port];
+        for (FramePort* any : frame_ports_) any->expect(command.spec.id, command.job_key);
         attach(command, port,
                port->bind(command.address, command.spec.id, command.job_key, command.job,
                           command.rank, command.tag_keys));
@@ -435,6 +451,9 @@ class Lane {
           command.station_port =
               forwarding_->bridge().table().find(command.address.mac, command.vlan, now_ns());
         break;
+      case Kind::kArrivals:
+        say_arrivals(command);
+        break;
       case Kind::kSnapshot:
         command.snapshot.lane = counters_;
         command.snapshot.aggregator = aggregator_.counters();
@@ -457,6 +476,19 @@ class Lane {
         stopped_ = true;
         break;
     }
+  }
+
+  /// Which frames of a job came in and which did not, for those who miss them.
+  void say_arrivals(LaneCommand& command) const {
+    const JobMembers& members = jobs_[command.job];
+    for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) {
+      const Member& member = members.member[rank];
+      if (member.bound && member.port && member.port->heard(member.endpoint))
+        command.heard |= Bitmap{1} << rank;
+    }
+    for (uint32_t port = 0; port < frame_ports_.size(); ++port)
+      for (const io::DroppedFrames& frames : frame_ports_[port]->dropped(members.id))
+        if (frames.count != 0) command.dropped.push_back({port, frames});
   }
 
   void attach(LaneCommand& command, FramePort* port, const Result<io::EndpointIndex>& endpoint) {

@@ -27,6 +27,7 @@
 #include "logging/record.h"
 #include "switchd/conductor.h"
 #include "switchd/lane.h"
+#include "switchd/preflight.h"
 
 namespace ina::switchd {
 namespace {
@@ -276,6 +277,29 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
+/// Finds what would make the start fail before anything is opened.
+Result<void> look_ahead(const config::Config& config) {
+  std::string problems;
+  for (const Finding& finding : preflight(config, Machine::here()).findings) {
+    if (!finding.fatal)
+      logging::warn("start")("check", finding.check)("text", finding.text);
+    else
+      problems += (problems.empty() ? "" : "; ") + finding.text;
+  }
+  if (problems.empty()) return {};
+  return fail(INA_ERR_INVALID, problems);
+}
+
+/// `--check`: one line a finding, then what was not looked at. The exit status of the program.
+int check_only(const config::Config& config, const std::string& name) {
+  const Preflight result = preflight(config, Machine::here());
+  for (const Finding& finding : result.findings)
+    fmt::print(stderr, "{}: {}{}\n", name, finding.fatal ? "" : "warning: ", finding.text);
+  if (result.may_start()) fmt::print("{}: ok\n", name);
+  for (const std::string& text : result.not_checked) fmt::print("not checked: {}\n", text);
+  return result.may_start() ? 0 : kExitStart;
+}
+
 /// Everything between a valid configuration and the end; errors are whole sentences.
 Result<void> serve(const config::Config& config, const std::shared_ptr<logging::FileSink>& log) {
   // Before there is a thread, a lock or a descriptor that it could have a copy of.
@@ -283,6 +307,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   auto doorman = control::Doorman::start();
   if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
+  if (auto ready = look_ahead(config); !ready) return ready;
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
   if (!state) return tl::unexpected(state.error());
@@ -386,7 +411,9 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   app.add_option("-c,--config", config_file, "configuration file (YAML); without it, the defaults");
   app.add_option("--socket", socket, "control socket, instead of control.socket of the file");
-  app.add_flag("--check", check, "only check the configuration: exit 0 or 2");
+  app.add_flag("--check", check,
+               "only check: exit 0; 2 if the configuration is wrong; 1 if this machine keeps the "
+               "switch from starting with it");
   app.add_flag("--print-config", sample, "print a commented configuration with all defaults");
   app.add_flag("--print-manual", manual, "print the manual page of the configuration (roff)");
   if (const auto status = command_line::parse(app, argc, argv)) return *status;
@@ -402,10 +429,7 @@ int run(int argc, char** argv) {
     return kExitConfig;
   }
   if (!socket.empty()) config->control.socket = socket;
-  if (check) {
-    fmt::print("{}: ok\n", config_file.empty() ? "defaults" : config_file);
-    return 0;
-  }
+  if (check) return check_only(*config, config_file.empty() ? "defaults" : config_file);
   const auto log = set_up_log(config->log);
   if (!log) {
     fmt::print(stderr, "ina-switchd: {}\n", log.error().text);

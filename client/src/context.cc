@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/src/control_text.h"
+#include "client/src/listener.h"
 #include "client/src/shm_join.h"
 #include "common/clock.h"
 #include "control/client.h"
@@ -57,6 +58,8 @@ void unregister_context(Context* context) {
 // Between requests to join a switch that has no room, doubling.
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
+// How long a switch that is not there is waited for, unless somebody said how long.
+constexpr Nanos kAbsentNs = 500'000'000;
 // How long a worker that gave up waits for the switch to say for whom it waited.
 constexpr Nanos kExplainNs = 1'000'000'000;
 // How long the background thread leaves a fresh operation to a caller who is about to wait for it.
@@ -141,6 +144,8 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
 
 Result<void> Context::open(const Url& url, Nanos deadline) {
   control_path_ = url.path;
+  if (url.scheme == "memif")
+    if (auto served = await_listener(url.path, absent_ns()); !served) return served;
   if (url.scheme != "shm") {
     auto opened = open_frame_transport(url, deadline - now_ns());
     if (!opened) return tl::unexpected(opened.error());
@@ -213,8 +218,12 @@ Result<control::Received> Context::ask_to_join(Nanos deadline) {
   Json join = join_message("join");
   join["window_bytes"] = settings_.window_bytes;
   for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
-    auto connection = control::Connection::open(control_path_, deadline - now_ns(), tls_);
-    if (!connection) return tl::unexpected(connection.error());
+    // Nobody asked to wait for a switch to start: then there is none, and its user wants to know.
+    auto connection =
+        control::Connection::open(control_path_, deadline - now_ns(), tls_, absent_ns());
+    if (!connection)
+      return fail(connection.error().status,
+                  connection.error().text + absent_hint(connection.error().status));
     control_ = std::move(*connection);
     auto reply = control_.ask(join, deadline - now_ns());
     if (!reply) return tl::unexpected(reply.error());
@@ -225,6 +234,18 @@ Result<control::Received> Context::ask_to_join(Nanos deadline) {
       return std::move(**reply);
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
   }
+}
+
+/// How long a switch that is not there is waited for.
+Nanos Context::absent_ns() const {
+  return settings_.waits_for_switch ? INT64_MAX : kAbsentNs;
+}
+
+/// What is to be added to the text of an error with `status`.
+std::string Context::absent_hint(ina_status status) const {
+  if (status != INA_ERR_NO_SWITCH || settings_.waits_for_switch) return {};
+  return "; INA_TIMEOUT_US (or ina_config.timeout_us) would have this wait for a switch that is "
+         "about to start";
 }
 
 Json Context::join_message(const char* type) const {
@@ -263,11 +284,18 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined
 
 Result<void> Context::attach_frames(const Json& joined) {
   const EngineConfig& config = engine_->config();
-  if (config.slot_bytes > frames_->max_slot_bytes())
-    return fail(INA_ERR_INVALID, "fragments of the switch's " + std::to_string(config.slot_bytes) +
-                                     "-byte slots do not fit the frames of " + settings_.url +
-                                     ", which carry " + std::to_string(frames_->max_slot_bytes()) +
-                                     " bytes: raise mtu");
+  if (config.slot_bytes > frames_->max_slot_bytes()) {
+    constexpr auto kAround = static_cast<uint32_t>(wire::kFrameHeaderBytes - wire::kEthernetBytes);
+    return fail(INA_ERR_INVALID,
+                "fragments of the switch's " + std::to_string(config.slot_bytes) +
+                    "-byte slots do not fit the frames of " + settings_.url + ", which carry " +
+                    std::to_string(frames_->max_slot_bytes()) +
+                    " bytes: raise the mtu between this worker and the switch from " +
+                    std::to_string(frames_->max_slot_bytes() + kAround) + " to " +
+                    std::to_string(config.slot_bytes + kAround) +
+                    " bytes ('ip link set dev INTERFACE mtu ...', on all of the way), or lower the "
+                    "switch's aggregator.slot_bytes");
+  }
   const auto address = [](const Json& of) {
     return wire::Address{of.at("mac").get<wire::MacAddress>(), of.at("ip").get<uint32_t>(),
                          of.at("udp_port").get<uint16_t>()};
@@ -514,6 +542,7 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
   {
     const std::lock_guard state(state_mutex_);
     giving_up_ = true;
+    text += trouble_text(text);  // for the other ranks, too
   }
   if (const std::string away = away_text(); !away.empty()) text += "; " + away;
   if (send_control({{"type", "abort"}, {"text", text}})) {
@@ -542,6 +571,16 @@ std::string Context::describe(const Operation& operation) const {
          std::to_string(operation.fragments) + " fragments complete";
 }
 
+/// Under state_mutex_. What is known of this worker's frames beyond what `said` says of them.
+std::string Context::trouble_text(const std::string& said) const {
+  std::string text;
+  if (!dropped_text_.empty() && said.find("the switch dropped") == std::string::npos)
+    text = "; " + dropped_text_;
+  const std::string own = frames_ ? frames_->trouble() : "";
+  if (!own.empty() && said.find(own) == std::string::npos) text += "; " + own;
+  return text;
+}
+
 std::string Context::explain() {
   if (std::string away = away_text(); !away.empty()) return away;
   std::unique_lock state(state_mutex_);
@@ -551,7 +590,7 @@ std::string Context::explain() {
   cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
                [&] { return !explanation_.empty() || failed_.load() != INA_OK; });
   sleepers_.fetch_sub(1);
-  if (!explanation_.empty()) return explanation_;
+  if (!explanation_.empty()) return explanation_ + trouble_text(explanation_);
   return failure_text_.empty() ? "the switch does not answer" : failure_text_;
 }
 
@@ -671,6 +710,7 @@ void Context::on_control(control::Received& received) {
   {
     const std::lock_guard state(state_mutex_);
     if (type == "explain") explanation_ = error_of(body).text;
+    if (type == "dropped") dropped_text_ = error_of(body).text;
     if (type == "left") left_ = true;
   }
   cv_.notify_all();
@@ -687,11 +727,13 @@ bool Context::send_control(const Json& message, const std::vector<int>& descript
 
 void Context::end_by_switch(const Json& message) {
   bool giving_up = false;
+  Error error = error_of(message);
   {
     const std::lock_guard state(state_mutex_);
     giving_up = giving_up_;
+    if (error.status == INA_ERR_ABORTED || error.status == INA_ERR_TIMEOUT)
+      error.text += trouble_text(error.text);
   }
-  const Error error = error_of(message);
   end(giving_up && error.status == INA_ERR_ABORTED ? INA_ERR_TIMEOUT : error.status, error.text);
 }
 

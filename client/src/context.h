@@ -92,6 +92,9 @@ class Context {
   explicit Context(const Settings& settings);
 
   Result<void> open(const Url& url, Nanos deadline);
+  std::string trouble_text(const std::string& said) const;
+  Nanos absent_ns() const;
+  std::string absent_hint(ina_status status) const;
   control::Json join_message(const char* type) const;
   Result<control::Received> ask_to_join(Nanos deadline);
   /// Makes the transport that `joined` describes and tells the switch.
@@ -196,6 +199,7 @@ class Context {
   std::condition_variable cv_;
   std::string last_error_;
   std::string explanation_;
+  std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
   std::string failure_text_;
   bool left_ = false;
   bool giving_up_ = false;

@@ -33,6 +33,8 @@ class FrameTransport : public Transport {
   virtual uint32_t max_slot_bytes() const = 0;
   /// Whether it can receive what is sent to a multicast group.
   virtual bool takes_groups() const { return false; }
+  /// What this end could not send, in words; empty: nothing. From any thread.
+  virtual std::string trouble() const { return {}; }
   /// Receives what the switch sends to `group`, too, until reopen(). Called before bind(), and only
   /// if takes_groups().
   virtual Result<void> join_group(const wire::Address&) { return {}; }

@@ -90,6 +90,17 @@ Result<uint32_t> source_towards(uint32_t ip) {
   return ntohl(own.sin_addr.s_addr);
 }
 
+std::optional<uint32_t> mtu_towards(uint32_t ip) {
+  const Fd probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in to = socket_address(ip, 9);  // nothing is sent
+  int mtu = 0;
+  socklen_t bytes = sizeof mtu;
+  if (!probe || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 ||
+      ::getsockopt(probe.get(), IPPROTO_IP, IP_MTU, &mtu, &bytes) != 0 || mtu <= 0)
+    return std::nullopt;
+  return static_cast<uint32_t>(mtu);
+}
+
 sockaddr_in socket_address(uint32_t ip, uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

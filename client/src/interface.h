@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ Result<Interface> interface_named(const std::string& name);
 Result<Interface> interface_with(uint32_t ip);
 /// The own address from which the kernel would send to `ip`.
 Result<uint32_t> source_towards(uint32_t ip);
+/// MTU of the way to `ip`, as far as the kernel knows it; nothing if it does not.
+std::optional<uint32_t> mtu_towards(uint32_t ip);
 
 sockaddr_in socket_address(uint32_t ip, uint16_t port);
 /// "10.0.0.2"

@@ -191,6 +191,7 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   settings.rank = static_cast<uint32_t>(*rank);
   settings.world_size = static_cast<uint32_t>(*world);
   settings.timeout_ns = *timeout_us * 1000;
+  settings.waits_for_switch = c.timeout_us != 0 || first_of(environment, {"INA_TIMEOUT_US"});
   settings.rejoin_timeout_ns = *rejoin_us * 1000;
   settings.window_bytes = static_cast<uint64_t>(*window);
   settings.coalesce_bytes = static_cast<size_t>(*coalesce);

@@ -17,6 +17,7 @@ struct Settings {
   uint32_t rank = 0;
   uint32_t world_size = 1;
   Nanos timeout_ns = 0;
+  bool waits_for_switch = false;  ///< somebody said for how long: also for a switch to start
   Nanos rejoin_timeout_ns = 0;
   uint64_t window_bytes = 0;  ///< 0: what the switch grants
   IdleMode idle = IdleMode::kAuto;

@@ -29,6 +29,8 @@ constexpr size_t kLeastRxDatagrams = 8;
 // in the cache when it does, and the first of its frames be on the way.
 constexpr size_t kMaxMessageBytes = 17 << 10;
 constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
+// Of the MTU, what is not payload.
+constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
 
 std::string system_error() {
   return std::strerror(errno);
@@ -78,13 +80,12 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   if (!ip) return prefixed(ip.error());
   const auto interface = interface_with(*ip);
   if (!interface) return prefixed(interface.error());
-  constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
-  if (interface->mtu <= kAround)
-    return prefixed({INA_ERR_INVALID, "an MTU of " + std::to_string(interface->mtu) +
-                                          " leaves no room for a fragment"});
-  std::unique_ptr<UdpTransport> transport(new UdpTransport(url, {interface->mac, *ip, 0},
-                                                           interface->mtu - kAround,
-                                                           gso == "auto" && cuts_up(*interface)));
+  const uint32_t mtu = std::min(interface->mtu, mtu_towards(*towards).value_or(UINT32_MAX));
+  if (mtu <= kAround)
+    return prefixed(
+        {INA_ERR_INVALID, "an MTU of " + std::to_string(mtu) + " leaves no room for a fragment"});
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(
+      url, {interface->mac, *ip, 0}, mtu - kAround, gso == "auto" && cuts_up(*interface)));
   if (auto opened = transport->open_socket(); !opened) return prefixed(opened.error());
   return transport;
 }
@@ -146,6 +147,7 @@ void UdpTransport::bind(const FrameBinding& binding) {
   binding_ = binding;
   filter_strangers(socket_.get(), binding);
   datagram_bytes_ = wire::kInaHeaderBytes + binding.slot_bytes;
+  needed_mtu_.store(binding.slot_bytes + kAround, std::memory_order_relaxed);
   // One byte more shows that a datagram was longer.
   const size_t stride = (datagram_bytes_ + 1 + 63) / 64 * 64;
   tx_ina_headers_.resize(kBurst);
@@ -192,6 +194,7 @@ size_t UdpTransport::tx_burst(std::span<const TxPacket> packets) {
       segment_ = false;
       break;
     } else if (errno != EINTR) {
+      if (errno == EMSGSIZE) too_long_.fetch_add(1, std::memory_order_relaxed);
       ++sent;  // as lost as on the wire: it is asked for later
     }
   }
@@ -307,6 +310,14 @@ bool UdpTransport::accept(const mmsghdr& received, const std::byte* bytes, RxPac
   packet = {
       .message = frame->message, .payload = frame->payload, .payload_bytes = frame->payload_bytes};
   return true;
+}
+
+std::string UdpTransport::trouble() const {
+  const uint64_t refused = too_long_.load(std::memory_order_relaxed);
+  if (refused == 0) return {};
+  return "the kernel refused " + std::to_string(refused) +
+         " messages as longer than the MTU on the way to " + url_.path +
+         ", of which the slots need " + std::to_string(needed_mtu_.load(std::memory_order_relaxed));
 }
 
 void UdpTransport::wait(Nanos timeout_ns) {

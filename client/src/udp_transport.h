@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -47,6 +48,7 @@ class UdpTransport final : public FrameTransport {
   /// Nobody but who polls the socket sees that a datagram has come.
   Nanos idle_poll_ns() const override { return 2'000'000; }
   TransportCounters counters() const override { return counters_; }
+  std::string trouble() const override;
 
  private:
   static constexpr size_t kBurst = 64;
@@ -67,6 +69,8 @@ class UdpTransport final : public FrameTransport {
   FrameBinding binding_;
   bool bound_ = false;
   TransportCounters counters_;
+  std::atomic<uint32_t> needed_mtu_{0};
+  std::atomic<uint64_t> too_long_{0};  ///< messages that the kernel refused as too long for the way
 
   /// What one sendmsg() gets: datagrams to one UDP port, all of the same length, but the last may
   /// be shorter.

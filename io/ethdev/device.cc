@@ -9,13 +9,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <string_view>
 #include <thread>
 
 #include "io/ethdev/device_arguments.h"
+#include "io/ethdev/device_limits.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/interrupt_thread.h"
 #include "io/ethdev/memif_socket.h"
@@ -26,21 +26,11 @@ namespace ina::io {
 namespace {
 
 constexpr uint32_t kEthernetHeaderBytes = 14;
-constexpr uint32_t kMaxMtu = 16000;
-constexpr uint32_t kMempoolCache = 64;
+constexpr uint32_t kMempoolCache = kPoolCacheFrames;
 /// Over its queues a device spreads what no rule steers. The hash knows nothing of lanes.
 constexpr uint64_t kSpreadBy = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
 
-constexpr uint32_t kXdpRing = 2048;  // buffers in the driver's fill or completion ring
 constexpr std::chrono::milliseconds kXdpQueueRelease{50};
-
-/// Of the drivers that state another, or none, or a wrong one (DPDK 22.11).
-uint32_t max_mtu(std::string_view driver) {
-  // A frame and its headers fill a page, 256 bytes of which the kernel leaves free.
-  if (driver == "net_af_xdp") return 3498;
-  if (driver == "net_tap") return 1500;
-  return kMaxMtu;
-}
 
 tl::unexpected<Error> fail_device(const std::string& name, const std::string& what, int error) {
   const std::string said = take_eal_errors();
@@ -59,19 +49,32 @@ bool copies_on_tx(std::string_view driver, const rte_device* device) {
   return !zero_copy && (driver == "net_memif" || driver == "net_af_packet" || driver == "net_tap");
 }
 
-/// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), whatever
-/// the mtu is.
 uint32_t ring_frame_bytes(std::string_view driver, const rte_device* device) {
   const rte_devargs* const arguments = rte_dev_devargs(device);
   if (driver != "net_af_packet" || arguments == nullptr || arguments->args == nullptr) return 0;
-  constexpr std::string_view kKey = "framesz=";
-  const std::string_view text = arguments->args;
-  const size_t at = text.find(kKey);
-  uint32_t bytes = 0;
-  if (at != std::string_view::npos)
-    std::from_chars(text.data() + at + kKey.size(), text.data() + text.size(), bytes);
-  constexpr uint32_t kMaxBytes = 1 << 15;  // buffers count their bytes in 16 bits
-  return std::min(bytes, kMaxBytes);
+  // As Device::attach() was given them: behind the name.
+  return packet_ring_frame_bytes("," + std::string(arguments->args));
+}
+
+std::string mtu_text(const std::string& device, uint32_t mtu) {
+  return "Device " + device.substr(0, device.find(',')) +
+         ": by this driver it takes no mtu above " + std::to_string(max_mtu(device)) + ", " +
+         std::to_string(mtu) + " is asked for.";
+}
+
+/// The kernel refuses an XDP program where frames may not fit a page, by an error that says
+/// nothing. What `error` says is replaced if the interface's MTU explains it.
+Error of_large_mtu(const std::string& device, const Error& error) {
+  if (!device.starts_with("net_af_xdp") || error.status != INA_ERR_INTERNAL) return error;
+  const std::string interface(device_argument(device, "iface"));
+  const uint32_t mtu = mtu_of_interface(interface).value_or(0);
+  if (mtu <= kMaxXdpMtu) return error;
+  return {INA_ERR_INVALID,
+          "Interface " + interface + " has an MTU of " + std::to_string(mtu) +
+              ", and AF_XDP takes " + std::to_string(kMaxXdpMtu) +
+              " at most, because its frames lie in pages of the kernel: 'ip link set dev " +
+              interface + " mtu " + std::to_string(kMaxXdpMtu) +
+              "' with slots of up to 2 KiB, or use AF_PACKET. (" + error.text + ")"};
 }
 
 rte_mempool* make_pool(const char* kind, uint16_t port_id, uint16_t lanes, uint32_t buffers,
@@ -94,10 +97,13 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
   take_eal_errors();  // of something else
   std::unique_ptr<Device> device(new Device);
   const std::vector<DriverSocket> before = sockets_like(config.device);
-  if (auto done = device->attach(config); !done) return tl::unexpected(done.error());
+  if (config.mtu > max_mtu(config.device))
+    return fail(INA_ERR_INVALID, mtu_text(config.device, config.mtu));
+  if (auto done = device->attach(config); !done)
+    return tl::unexpected(of_large_mtu(config.device, done.error()));
   auto done = device->configure(config);
   device->socket_ = added_socket(before, sockets_like(config.device));
-  if (!done) return tl::unexpected(done.error());
+  if (!done) return tl::unexpected(of_large_mtu(config.device, done.error()));
   return device;
 }
 
@@ -160,10 +166,7 @@ Result<void> Device::configure(const DeviceConfig& config) {
     interface_ = interface;
   }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
-  if (config.mtu > max_mtu(driver))
-    return fail(INA_ERR_INVALID, "Device " + name_ + ": by this driver it takes no mtu above " +
-                                     std::to_string(max_mtu(driver)) + ", " +
-                                     std::to_string(config.mtu) + " is asked for.");
+  if (config.mtu > max_mtu(driver)) return fail(INA_ERR_INVALID, mtu_text(name_, config.mtu));
 
   rte_eth_conf conf{};
   // memif states 1518 bytes but takes any frame, so a virtual device is not asked.
@@ -224,21 +227,27 @@ Result<void> Device::configure(const DeviceConfig& config) {
 }
 
 Result<void> Device::make_xdp_pool(const DeviceConfig& config) {
-  const uint32_t spare = config.lanes * (4 * kMaxBurst + 2 * kMempoolCache);
-  const uint32_t in_rings = (config.lanes - 1u) * config.ring_frames;
-  // To be received into, to be sent, sent and not yet given back: the driver looks for the last
-  // only when it sends, so there must be enough for all of them.
-  const uint32_t buffers =
-      queues_ * (2 * kXdpRing + rx_descriptors_) + spare + 2 * in_rings + config.lent_buffers;
-  // One for both directions: what is sent from another the driver copies into it first.
-  rx_pool_ = tx_pool_ = make_page_pool("ina_xdp" + std::to_string(port_id_), buffers);
+  // What is sent from another pool the driver copies into this one first.
+  rx_pool_ = tx_pool_ =
+      make_page_pool("ina_xdp" + std::to_string(port_id_), plan_xdp_buffers(buffer_need(config)));
   return rx_pool_ != nullptr ? Result<void>() : no_buffers();
+}
+
+BufferNeed Device::buffer_need(const DeviceConfig& config) const {
+  return {.frame_bytes = frame_bytes_,
+          .queues = queues_,
+          .lanes = config.lanes,
+          .rx_descriptors = rx_descriptors_,
+          .tx_descriptors = tx_descriptors_,
+          .ring_frames = config.ring_frames,
+          .lent_buffers = config.lent_buffers,
+          .sends_from_outside = sends_from_outside_};
 }
 
 tl::unexpected<Error> Device::no_buffers() const {
   return fail_device(name_,
-                     "no memory for its packet buffers; give DPDK more memory or the device fewer "
-                     "descriptors",
+                     "no memory for its packet buffers; give DPDK more memory (eal.memory of a "
+                     "switch) or the device fewer descriptors",
                      rte_errno);
 }
 
@@ -282,20 +291,11 @@ Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev
 }
 
 Result<void> Device::make_pools(const DeviceConfig& config, uint32_t min_rx_bytes) {
-  // Buffers: what the device may hold; what bursts hold, and the pool's caches; what lies in rings
-  // between lanes. Should all of these be full at once, the device drops what comes then.
-  const uint32_t spare = config.lanes * (2 * kMaxBurst + 2 * kMempoolCache);
-  const uint32_t in_rings = (config.lanes - 1u) * config.ring_frames;
-  const uint32_t rx_buffers = queues_ * rx_descriptors_ + spare + in_rings + config.lent_buffers;
-  const uint32_t tx_buffers =
-      queues_ * tx_descriptors_ + spare + (config.lanes - queues_) * config.ring_frames;
-  // NICs know buffer sizes in steps of 1 KiB, and the FCS may be among what they write.
-  const uint32_t whole_frame = (frame_bytes_ + 2 * kVlanTagBytes + 4 + 1023) / 1024 * 1024;
-  rx_pool_ =
-      make_pool("rx", port_id_, config.lanes, rx_buffers, std::max(whole_frame, min_rx_bytes));
-  // A chained frame has two buffers if no other frame shares its payload.
-  tx_pool_ = sends_from_outside_ ? make_pool("tx", port_id_, config.lanes, 2 * tx_buffers, 128)
-                                 : make_pool("tx", port_id_, config.lanes, tx_buffers, whole_frame);
+  BufferNeed need = buffer_need(config);
+  need.min_rx_bytes = min_rx_bytes;
+  const BufferPools pools = plan_buffers(need);
+  rx_pool_ = make_pool("rx", port_id_, config.lanes, pools.rx_buffers, pools.rx_bytes);
+  tx_pool_ = make_pool("tx", port_id_, config.lanes, pools.tx_buffers, pools.tx_bytes);
   return rx_pool_ != nullptr && tx_pool_ != nullptr ? Result<void>() : no_buffers();
 }
 

@@ -9,6 +9,7 @@
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "io/ethdev/buffer_budget.h"
 #include "io/ethdev/driver_socket.h"
 #include "io/ethdev/poll_gate.h"
 #include "io/ethdev/steering.h"
@@ -39,7 +40,7 @@ struct DeviceConfig {
 class Device {
  public:
   /// Packets of one call of rx() or tx().
-  static constexpr uint16_t kMaxBurst = 64;
+  static constexpr uint16_t kMaxBurst = kBurstFrames;
   static constexpr uint32_t kVlanTagBytes = 4;
 
   static Result<std::unique_ptr<Device>> open(const DeviceConfig& config);
@@ -105,6 +106,7 @@ class Device {
                        rte_eth_conf& conf);
   Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
   Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
+  BufferNeed buffer_need(const DeviceConfig& config) const;
   Result<void> make_xdp_pool(const DeviceConfig& config);
   tl::unexpected<Error> no_buffers() const;
   Result<void> set_up_queues();

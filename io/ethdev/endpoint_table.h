@@ -19,6 +19,8 @@ struct Endpoint {
   Rank rank{};
   std::optional<wire::TagKeys> tag_keys{};  ///< its frames and those to it carry tags
   bool bound = false;
+  /// A frame of its worker was taken. Written through find(), whose result is const otherwise.
+  mutable bool heard = false;
 };
 
 /// Fixed capacity, open addressing at a load of at most one half. Used by one thread.

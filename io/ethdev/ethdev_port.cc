@@ -356,6 +356,7 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
     }
     reason = DropReason::kUdpChecksum;
   }
+  note_drop(bytes_of(buffer), reason);
   if (reason == DropReason::kNotIna && buffer->data_len >= wire::kEthernetBytes &&
       !guard_.allows(bytes_of(buffer)))
     reason = DropReason::kForeignSource;
@@ -403,12 +404,21 @@ bool EthdevPort::parse(std::span<const std::byte> frame, wire::Frame& parsed,
   return true;
 }
 
+/// A worker may want to know why it is not heard. To any UDP port: a wrong one may be the reason.
+void EthdevPort::note_drop(std::span<const std::byte> frame, DropReason reason) {
+  if (const auto parsed = wire::parse_unchecked(frame, 0, 0))
+    witness_.note(parsed->envelope, parsed->message.rank, reason);
+}
+
 /// The frame is its worker's.
 bool EthdevPort::accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet) {
   if (const auto invalid = wire::validate(frame.message, frame.payload_bytes, config_.slot_bytes)) {
     counters_.drops.add(*invalid);
+    witness_.note(frame.envelope, endpoint.rank, *invalid);
     return false;
   }
+  if (!endpoint.heard) [[unlikely]]
+    endpoint.heard = true;
   packet = {.message = frame.message,
             .payload = frame.payload,
             .payload_bytes = frame.payload_bytes,
@@ -435,9 +445,10 @@ size_t EthdevPort::accept_tagged(std::span<RxPacket> burst) {
   size_t filled = 0;
   for (size_t i = 0; i < tagged_count_; ++i) {
     const auto& [frame, endpoint] = tagged_[i];
-    if (!wire::tag_matches(frame, {endpoint->tag_keys->frame, hashes[i]}))
+    if (!wire::tag_matches(frame, {endpoint->tag_keys->frame, hashes[i]})) {
       counters_.drops.add(DropReason::kBadTag);
-    else if (accept(frame, *endpoint, burst[filled]))
+      witness_.note(frame.envelope, endpoint->rank, DropReason::kBadTag);
+    } else if (accept(frame, *endpoint, burst[filled]))
       ++filled;
   }
   tagged_count_ = 0;

@@ -16,6 +16,7 @@
 #include "bridge/source_guard.h"
 #include "common/result.h"
 #include "io/ethdev/device.h"
+#include "io/ethdev/drop_witness.h"
 #include "io/ethdev/endpoint_table.h"
 #include "io/ethdev/ethdev_counters.h"
 #include "io/ethdev/frame_ring.h"
@@ -79,6 +80,13 @@ class alignas(64) EthdevPort {
                              JobIndex job, Rank rank,
                              const std::optional<wire::TagKeys>& tag_keys = {});
   void unbind(EndpointIndex endpoint);
+
+  /// Has the port remember what it drops of a job whose workers may be bound at other ports.
+  void expect(JobId job, uint64_t job_key) { witness_.expect(job, job_key); }
+  void forget(JobId job) { witness_.forget(job); }
+  std::span<const DroppedFrames> dropped(JobId job) const { return witness_.dropped(job); }
+  /// Whether a frame of the worker was ever taken.
+  bool heard(EndpointIndex endpoint) const { return endpoints_[endpoint].heard; }
 
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
@@ -146,6 +154,7 @@ class alignas(64) EthdevPort {
   bool take(size_t place, RxPacket& packet);
   bool parse(std::span<const std::byte> frame, wire::Frame& parsed, const Endpoint*& endpoint,
              DropReason& reason) const;
+  void note_drop(std::span<const std::byte> frame, DropReason reason);
   bool accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet);
   size_t accept_tagged(std::span<RxPacket> burst);
   bool answer(size_t place, const SwitchAddress& as, DropReason& reason);
@@ -170,6 +179,7 @@ class alignas(64) EthdevPort {
   Nanos next_answer_ =
       0;  ///< to what neighbours ask; it may be ahead of time by what may come at once
   EndpointTable endpoints_;
+  DropWitness witness_;
   PortCounters counters_;
   EthdevCounters ethdev_counters_;
 

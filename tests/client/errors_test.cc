@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -80,6 +81,72 @@ TEST(Errors, NoSwitchNamesTheSocketWithinTheTimeout) {
   EXPECT_EQ(outcome.status, INA_ERR_NO_SWITCH);
   EXPECT_THAT(outcome.text, HasSubstr("/nonexistent/switch.sock"));
   EXPECT_LT(now_ns() - before, 10'000'000'000);
+}
+
+/// Joins with what nobody set, but the URL; for how long it tried.
+std::pair<Outcome, Nanos> join_unasked(const std::string& url) {
+  ::unsetenv("INA_TIMEOUT_US");
+  Worker worker;
+  const Nanos before = now_ns();
+  const Outcome outcome = worker.join(url, 0, 2, "job", 0);
+  return {outcome, now_ns() - before};
+}
+
+TEST(Errors, WithoutASwitchTheErrorComesWithinASecondAndSaysHowToStartOne) {
+  const test::TempDir folder;
+  const std::string nobody = folder / "nobody.sock";
+  {
+    auto listener = control::listen_unix(nobody, 0600, SOCK_SEQPACKET, "control.socket");
+    ASSERT_TRUE(listener);
+  }  // its path stays
+  const std::string file = folder / "file";
+  std::ofstream(file) << "text";
+  const auto free_port = [] {
+    return control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000)->port();
+  };
+  const std::string start = "`ina-switchd --config ";
+  const struct {
+    std::string url, text, start;
+  } cases[] = {
+      {"shm:" + (folder / "absent.sock"), "there is no such file", start},
+      {"shm:" + (folder / "no/folder/at.all"), "there is no such file", start},
+      {"shm:" + nobody, "nobody serves it", start},
+      {"shm:" + file, "it is not a socket", start},
+      {"shm:" + (folder / ""), "it is not a socket", start},
+      {"udp:127.0.0.1?control=tcp:127.0.0.1:" + std::to_string(free_port()), "Connection refused",
+       start},
+      {"udp:127.0.0.1?control=" + (folder / "absent.sock"), "there is no such file", start},
+      {"memif:" + nobody + "?ip=10.0.0.1", "nobody serves the memif socket", "ina-memif"},
+  };
+  for (const auto& [url, text, how] : cases) {
+    SCOPED_TRACE(url);
+    const auto [outcome, took] = join_unasked(url);
+    EXPECT_EQ(outcome.status, INA_ERR_NO_SWITCH);
+    EXPECT_THAT(outcome.text, HasSubstr(text));
+    EXPECT_THAT(outcome.text, HasSubstr(how));
+    EXPECT_THAT(outcome.text, HasSubstr("INA_TIMEOUT_US"));
+    // One that was waited for in vain would have taken 30.
+    EXPECT_LT(took, 5'000'000'000);
+  }
+}
+
+TEST(Errors, WhoSaysForHowLongWaitsForASwitchToStart) {
+  const test::TempDir folder;
+  std::unique_ptr<TestSwitch> sw;
+  std::thread late([&] {
+    ::usleep(1'000'000);
+    sw = std::make_unique<TestSwitch>(test::SwitchOptions{}, folder / "");
+  });
+  for (const char* variable : {"", "20000000"}) {
+    if (*variable != 0) ::setenv("INA_TIMEOUT_US", variable, 1);
+    Worker worker;
+    const auto outcome = worker.join("shm:" + (folder / "switch.sock"), 0, 1, "job",
+                                     *variable != 0 ? 0 : 20'000'000);
+    EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+    EXPECT_EQ(worker.leave().status, INA_OK);
+    if (late.joinable()) late.join();
+  }
+  ::unsetenv("INA_TIMEOUT_US");
 }
 
 TEST(Errors, UnknownUrlSaysWhatIsKnown) {

@@ -101,6 +101,41 @@ class EthdevPortTest : public ::testing::Test {
   wire::Address own_;
 };
 
+TEST_F(EthdevPortTest, RemembersWhoseFramesItDroppedAndWhy) {
+  const auto sent_by = [](uint32_t worker, const wire::Envelope& as) {
+    wire::Message m = message(wire::Type::kGrad, 0, kElements);
+    m.rank = Rank(static_cast<uint8_t>(worker));
+    m.bitmap = bit_of(m.rank);
+    return encode(as, m, bytes_of(gradient(worker, 0)));
+  };
+  wire::Envelope elsewhere = envelope(kWorkers[1], kSwitch);
+  elsewhere.source.udp_port ^= 1;
+  wire::Envelope wrong_port = envelope(kWorkers[2], kSwitch);
+  wrong_port.destination.udp_port = 9;
+  wire::Envelope stranger = elsewhere;
+  stranger.job_key ^= 1;
+  open({grad(0, 0), sent_by(1, elsewhere), sent_by(1, elsewhere), sent_by(2, wrong_port),
+        sent_by(1, stranger)});
+  port_->expect(kJob, kJobKey);
+  const EndpointIndex first = bind(0);
+  const EndpointIndex second = bind(1);
+  bind(2);
+  EXPECT_FALSE(port_->heard(first));
+  receive_all();
+  EXPECT_TRUE(port_->heard(first));
+  EXPECT_FALSE(port_->heard(second));
+  const auto dropped = port_->dropped(kJob);
+  EXPECT_EQ(dropped[0].reason, DropReason::kUnknownSource);
+  EXPECT_EQ(dropped[0].rank, Rank{1});
+  EXPECT_EQ(dropped[0].count, 2u);
+  EXPECT_EQ(dropped[0].source.udp_port, elsewhere.source.udp_port);
+  EXPECT_EQ(dropped[1].reason, DropReason::kNotIna);
+  EXPECT_EQ(dropped[1].rank, Rank{2});
+  EXPECT_EQ(dropped[1].destination.udp_port, 9);
+  EXPECT_EQ(dropped[2].count, 0u);
+  EXPECT_EQ(drops(DropReason::kUnknownSource), 3u);
+}
+
 TEST_F(EthdevPortTest, SumsOfThreeWorkersGoToAllThree) {
   constexpr uint32_t kFragments = 50;
   std::vector<Bytes> in;

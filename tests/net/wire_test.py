@@ -39,9 +39,9 @@ class BedTest(unittest.TestCase):
         return bed
 
     def start(self, bed, program, number, job, rank, world, *arguments, control=None, transport=None,
-              name_port=True, **environment):
+              name_port=True, url=None, **environment):
         """A worker on host `number`."""
-        url = bed.url(transport or self.transport, number, control, name_port)
+        url = url or bed.url(transport or self.transport, number, control, name_port)
         return bed.hosts[number].start(program, url, job, rank, world, *arguments,
                                        stdout=subprocess.PIPE, text=True,
                                        env=os.environ | environment)
@@ -282,6 +282,45 @@ class OverUdp(EveryTransport, BedTest):
         self.comes_back(self.bed(2, more), more)
 
 
+    def drop(self, bed, cause, *reasons, **options):
+        """Rank 0's frames are dropped: both ranks are told the `cause`, and only for these reasons."""
+        workers = [self.start(bed, LOAD_WORKER, rank, "dropped", rank, 2, 5_000, 1,
+                              INA_TIMEOUT_US="4000000", **(options if rank == 0 else {}))
+                   for rank in range(2)]
+        texts = [self.expect(worker, "INA_ERR_") for worker in workers]
+        for text in texts:
+            self.assertIn("of rank 0 on port ", text)
+            self.assertRegex(text, f": ({'|'.join(reasons)}): ")
+            self.assertIn(cause, text)
+            self.assertNotIn("of rank 1 on port ", text)
+        self.assertIn('worker not heard job="dropped"', bed.log())
+
+    def test_a_worker_that_names_a_wrong_port_learns_so(self):
+        bed = self.bed(2)
+        url = bed.url("udp", 1)  # the port of host 1
+        self.drop(bed, "they come in by port port0, but it joined for port port1: say port=port0",
+                  "unknown_source", url=url)
+
+    def test_a_worker_whose_address_is_translated_learns_so(self):
+        bed = self.bed(2)
+        host = bed.hosts[0]
+        try:
+            host.run("nft", "add table ip t; add chain ip t out { type nat hook postrouting priority "
+                     "100; }; add rule ip t out udp dport 7584 snat to 10.77.0.99")
+        except (RuntimeError, FileNotFoundError):
+            self.skipTest("this kernel translates no addresses")
+        self.drop(bed, "they come from 10.77.0.99:", "unknown_source")
+
+    def test_messages_longer_than_the_way_takes_are_named(self):
+        bed = self.bed(2, "aggregator: {slots: 512, slot_bytes: 1024}\n")
+        workers = [self.worker(bed, rank, 2, 20_000, -1, INA_TIMEOUT_US="4000000")
+                   for rank in range(2)]
+        self.await_results(bed, 50)
+        bed.hosts[0].run("ip", "link", "set", "eth0", "mtu", "1000")
+        texts = [self.expect(worker, "INA_ERR_") for worker in workers]
+        self.assertRegex("".join(texts), r"the kernel refused \d+ messages as longer than the MTU")
+
+
 class OverAfPacket(EveryTransport, BedTest):
     transport = "af_packet"
 
@@ -365,6 +404,11 @@ class OverAfXdp(EveryTransport, BedTest):
         bed = self.bed(1, mtu=9000, driver="af_packet")
         text = self.expect(self.worker(bed, 0, 1, 10, 1), "INA_ERR_INVALID")
         self.assertIn("takes no mtu above 3498", text)
+        # Its own frames would fit, but the kernel has the interface take longer ones, too.
+        url = bed.url("af_xdp", 0) + "&mtu=1500"
+        text = self.expect(self.start(bed, LOAD_WORKER, 0, "wire", 0, 1, 10, 1, url=url),
+                           "INA_ERR_INVALID")
+        self.assertIn("Interface eth0 has an MTU of 9000, and AF_XDP takes 3498 at most", text)
 
 
 class OverSeveral(BedTest):

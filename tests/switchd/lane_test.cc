@@ -29,7 +29,13 @@ struct BusyPort : NoFramePort {
     return io::EndpointIndex{0};
   }
   void unbind(io::EndpointIndex) {}
+  void expect(JobId job, uint64_t key) { witness.expect(job, key); }
+  void forget(JobId job) { witness.forget(job); }
+  std::span<const io::DroppedFrames> dropped(JobId job) const { return witness.dropped(job); }
+  bool heard(io::EndpointIndex) const { return has_heard; }
 
+  io::DropWitness witness;
+  bool has_heard = false;
   io::RxPacket next;
   uint64_t taken = 0;
   uint64_t sent = 0;
@@ -70,6 +76,7 @@ class LaneTest : public ::testing::Test {
       attach.job = index;
       attach.rank = Rank{static_cast<uint8_t>(rank)};
       attach.frame_port = port;
+      attach.spec.id = JobId{index + 1u};
       run({&attach});
     }
   }
@@ -136,6 +143,37 @@ TEST_F(LaneTest, APortThatHasMuchSentTakesLittle) {
   const uint64_t taken = loud_.taken;
   lane_.poll_once();
   EXPECT_EQ(loud_.taken - taken, kBurst);
+}
+
+TEST_F(LaneTest, SaysWhoseFramesCameInAndWhoseWereDroppedAtWhichPort) {
+  add_job(0, 2, 0);
+  add_job(1, 2, 1);
+  loud_.has_heard = true;
+  wire::Envelope envelope;
+  envelope.job = JobId{1};
+  envelope.source.ip = 7;
+  plain_.witness.note(envelope, Rank{1}, DropReason::kUnknownSource);  // the job is at the other
+  const auto ask = [&](aggregator::JobIndex job) {
+    auto command = std::make_unique<LaneCommand>();
+    command->kind = LaneCommand::Kind::kArrivals;
+    command->job = job;
+    run({command.get()});
+    return command;
+  };
+  const auto first = ask(0);
+  EXPECT_EQ(first->heard, Bitmap{0b11});
+  ASSERT_EQ(first->dropped.size(), 1u);
+  EXPECT_EQ(first->dropped[0].port, 1u);
+  EXPECT_EQ(first->dropped[0].frames.rank, Rank{1});
+  EXPECT_EQ(first->dropped[0].frames.source.ip, 7u);
+  const auto second = ask(1);
+  EXPECT_EQ(second->heard, Bitmap{0});
+  EXPECT_TRUE(second->dropped.empty());
+  LaneCommand remove;
+  remove.kind = LaneCommand::Kind::kRemoveJob;
+  remove.job = 0;
+  run({&remove});
+  EXPECT_TRUE(plain_.witness.dropped(JobId{1}).empty());
 }
 
 }  // namespace

@@ -119,7 +119,8 @@ typedef struct ina_config {
                             PMI_RANK, SLURM_PROCID */
   int32_t world_size;    /* 1..64; -1: from INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE,
                             PMI_SIZE, SLURM_NTASKS */
-  int64_t timeout_us;    /* for joining, and the default of operations; 0: INA_TIMEOUT_US or 30 s */
+  int64_t timeout_us;    /* for joining, and the default of operations; 0: INA_TIMEOUT_US or 30 s. A
+                            switch that is not there is waited for only if one of them is set */
   uint64_t window_bytes; /* how far a rank may run ahead; 0: what the switch grants */
   ina_idle idle;
   int32_t

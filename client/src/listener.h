@@ -1,0 +1,16 @@
+// Whether anybody serves a unix socket, learnt without a connection.
+#pragma once
+
+#include <string>
+
+#include "common/result.h"
+#include "wire/types.h"
+
+namespace ina::client {
+
+/// Waits up to `most` until somebody listens at `path`, the socket of a memif port.
+/// INA_ERR_NO_SWITCH with a sentence if nobody does. With INT64_MAX it is not looked at all: the
+/// driver waits itself.
+Result<void> await_listener(const std::string& path, Nanos most);
+
+}  // namespace ina::client

@@ -1,0 +1,47 @@
+// What DPDK's drivers can do, where they say nothing about it, or something wrong (DPDK 22.11).
+// Without DPDK's headers.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "io/ethdev/device_arguments.h"
+
+namespace ina::io {
+
+inline constexpr uint32_t kMaxMtu = 16000;
+
+/// Of AF_XDP: a frame and its headers fill a page, 256 bytes of which the kernel leaves free.
+inline constexpr uint32_t kMaxXdpMtu = 3498;
+/// The driver of TAP sends nothing longer and cannot be told otherwise.
+inline constexpr uint32_t kMaxTapMtu = 1500;
+
+constexpr uint32_t max_mtu(std::string_view driver) {
+  if (driver.starts_with("net_af_xdp")) return kMaxXdpMtu;
+  if (driver.starts_with("net_tap")) return kMaxTapMtu;
+  return kMaxMtu;
+}
+
+/// MTU of an interface of the kernel; nothing if there is none of that name.
+std::optional<uint32_t> mtu_of_interface(const std::string& interface);
+
+/// A number among a device's arguments; `otherwise` if there is none.
+inline uint32_t device_number(std::string_view device, std::string_view key, uint32_t otherwise) {
+  const std::string_view text = device_argument(device, key);
+  uint32_t number = otherwise;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+/// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), whatever
+/// the mtu is. 0: none is named.
+inline uint32_t packet_ring_frame_bytes(std::string_view device) {
+  constexpr uint32_t kMaxBytes = 1 << 15;  // buffers count their bytes in 16 bits
+  const uint32_t bytes = device_number(device, "framesz", 0);
+  return bytes < kMaxBytes ? bytes : kMaxBytes;
+}
+
+}  // namespace ina::io

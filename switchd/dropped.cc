@@ -1,0 +1,148 @@
+// Why the frames of a worker on an Ethernet port do not arrive: what the lanes saw of them, put
+// into words for the worker. See docs/protocol.md, `dropped`.
+#include <algorithm>
+
+#include "logging/record.h"
+#include "switchd/conductor_state.h"
+
+namespace ina::switchd {
+
+namespace {
+
+// When the lanes are asked about a job's workers: soon after it began, then ever more rarely.
+constexpr Nanos kFirstLookNs = 1'000'000'000;
+constexpr Nanos kRarestLookNs = 60'000'000'000;
+
+std::string text_of(const wire::Address& address) {
+  return fmt::format("{}.{}.{}.{}:{}", address.ip >> 24, address.ip >> 16 & 255,
+                     address.ip >> 8 & 255, address.ip & 255, address.udp_port);
+}
+
+std::string text_of(const wire::MacAddress& mac) {
+  std::string text;
+  for (const uint8_t byte : mac) text += fmt::format("{}{:02x}", text.empty() ? "" : ":", byte);
+  return text;
+}
+
+}  // namespace
+
+/// What the lanes saw of the workers' frames, by rank.
+std::vector<Conductor::Arrivals> Conductor::arrivals_of(Job& job) {
+  std::vector<Arrivals> arrivals(job.workers);
+  if (std::ranges::none_of(job.members,
+                           [](const auto& member) { return member.address.has_value(); }))
+    return arrivals;
+  const auto commands = on_lanes(LaneCommand::Kind::kArrivals,
+                                 [&](LaneCommand& command, uint32_t) { command.job = job.index; });
+  for (const auto& command : commands) {
+    for (uint32_t rank = 0; rank < job.workers; ++rank)
+      if (command->heard >> rank & 1) arrivals[rank].heard = true;
+    for (const PortDrops& drops : command->dropped) {
+      const uint32_t rank = value(drops.frames.rank);
+      if (rank >= job.workers || !job.members[rank].address) continue;
+      Arrivals& of = arrivals[rank];
+      of.dropped += drops.frames.count;
+      if (of.most && of.most->frames.count >= drops.frames.count) continue;
+      of.most = drops;
+    }
+  }
+  return arrivals;
+}
+
+/// What is wrong with frames that a worker sends.
+std::string Conductor::drop_cause(const Job& job, uint32_t rank, const PortDrops& drops) const {
+  const Job::Worker& worker = job.members[rank];
+  const io::DroppedFrames& frames = drops.frames;
+  const auto& port = config_.frame_ports[drops.port];
+  const auto& joined_port = config_.frame_ports[worker.frame_port];
+  const wire::Address& joined = *worker.address;
+  const wire::Address& from = frames.source;
+  if (frames.reason == DropReason::kUnknownSource && drops.port != worker.frame_port)
+    return fmt::format("they come in by port {}, but it joined for port {}: say port={} in its URL",
+                       port.name, joined_port.name, port.name);
+  if (frames.reason == DropReason::kUnknownSource && from.ip != joined.ip)
+    return fmt::format(
+        "they come from {}, but it joined as {}: say ip= in its URL if its host has several "
+        "addresses; addresses must not be translated between it and the switch",
+        text_of(from), text_of(joined));
+  if (frames.reason == DropReason::kUnknownSource && from.udp_port != joined.udp_port)
+    return fmt::format(
+        "they come from {}, but it joined as {}: UDP ports must not be translated between it and "
+        "the switch",
+        text_of(from), text_of(joined));
+  if (frames.reason == DropReason::kUnknownSource)
+    return fmt::format(
+        "they come from MAC address {}, but it joined with {}: no router may be "
+        "between it and the switch",
+        text_of(from.mac), text_of(joined.mac));
+  if (frames.reason == DropReason::kBadTag)
+    return "something between it and the switch changes frames or addresses";
+  if (frames.reason == DropReason::kNotIna)
+    return fmt::format("they are sent to {}, and this port takes them at {}",
+                       text_of(frames.destination), text_of(port.address));
+  return std::string(describe(frames.reason));
+}
+
+std::string Conductor::drop_text(const Job& job, uint32_t rank, const Arrivals& arrivals) const {
+  const PortDrops& most = *arrivals.most;
+  return fmt::format("the switch dropped {} frames of rank {} on port {}: {}: {}", arrivals.dropped,
+                     rank, config_.frame_ports[most.port].name, name(most.frames.reason),
+                     drop_cause(job, rank, most));
+}
+
+/// For whoever waits for the job: whose frames do not arrive. Empty, or begins with "; ".
+std::string Conductor::arrivals_text(Job& job) {
+  if (job.state != Job::State::kRunning) return {};
+  std::string text;
+  const auto arrivals = arrivals_of(job);
+  Bitmap silent = 0;
+  for (uint32_t rank = 0; rank < job.workers; ++rank) {
+    if (!job.members[rank].address) continue;
+    if (arrivals[rank].most)
+      text += "; " + drop_text(job, rank, arrivals[rank]);
+    else if (!arrivals[rank].heard)
+      silent |= Bitmap{1} << rank;
+  }
+  for (const uint32_t rank : ranks_of(silent)) {
+    const auto& port = config_.frame_ports[job.members[rank].frame_port];
+    text += fmt::format(
+        "; no frame of rank {} has come in by port {}: if it has sent some, a firewall may drop "
+        "UDP "
+        "datagrams to {}, or an MTU on the way is below {}",
+        rank, port.name, text_of(port.address),
+        config_.slot_bytes + wire::kFrameHeaderBytes - wire::kEthernetBytes);
+  }
+  // One message holds it all.
+  constexpr size_t kMostBytes = 2048;
+  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + " ...";
+  return text;
+}
+
+/// Tells workers whose frames do not arrive, each time that more have been dropped meanwhile.
+void Conductor::tell_dropped(Nanos now) {
+  for (auto& job : jobs_) {
+    if (!job || job->state != Job::State::kRunning) continue;
+    if (job->next_look == 0) job->next_look = now + (job->look_pause = kFirstLookNs);
+    if (now < job->next_look) continue;
+    job->look_pause = std::min(2 * job->look_pause, kRarestLookNs);
+    job->next_look = now + job->look_pause;
+    const auto arrivals = arrivals_of(*job);
+    for (uint32_t rank = 0; rank < job->workers; ++rank) {
+      Job::Worker& member = job->members[rank];
+      if (arrivals[rank].dropped == member.drops_told || !arrivals[rank].most || !member.client)
+        continue;
+      member.drops_told = arrivals[rank].dropped;
+      const std::string text = drop_text(*job, rank, arrivals[rank]);
+      logging::warn("worker not heard", job->owner())("job", job->name)("id", value(job->id))(
+          "rank", rank)("text", text);
+      const PortDrops& most = *arrivals[rank].most;
+      send(*member.client, {{"type", "dropped"},
+                            {"reason", std::string(name(most.frames.reason))},
+                            {"count", arrivals[rank].dropped},
+                            {"port", config_.frame_ports[most.port].name},
+                            {"text", text}});
+    }
+  }
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,203 @@
+#include "switchd/preflight.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+
+#include <algorithm>
+
+#include "aggregator/aggregator.h"
+#include "control/tls_server.h"
+#include "control/tokens.h"
+#include "switchd/preflight_checks.h"
+#include "switchd/state_file.h"
+
+namespace ina::switchd {
+
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+std::string mib(uint64_t bytes) {
+  return fmt::format("{} MiB", (bytes + kMiB - 1) / kMiB);
+}
+
+// ---- sockets and files
+
+void check_control_socket(const Asked& asked, Report& report) {
+  report.problem(socket_problem(asked.config.control.socket, SOCK_SEQPACKET, "control.socket"));
+}
+
+void check_state(const Asked& asked, Report& report) {
+  const auto usable = StateFile::check(asked.config.control.state_path());
+  if (!usable) report.problem(usable.error().text);
+}
+
+void check_control_listen(const Asked& asked, Report& report) {
+  const config::ControlConfig& control = asked.config.control;
+  if (control.listen.empty()) return;
+  const bool certificates =
+      !control.tls_certificate.empty() && control.tls_require_client_certificate;
+  if (control.token_file.empty() && !certificates && !control.allow_anonymous)
+    report.problem("control.listen would let anybody in who reaches " + control.listen +
+                   ": set control.token_file, or control.allow_anonymous: true if that is meant");
+  report.problem(listen_problem(control.listen, "control.listen"));
+}
+
+void check_tokens(const Asked& asked, Report& report) {
+  const config::ControlConfig& control = asked.config.control;
+  if (control.listen.empty() || control.token_file.empty()) return;
+  if (const auto tokens = control::TokenTable::load(control.token_file); !tokens)
+    report.problem(tokens.error().text);
+}
+
+void check_tls(const Asked& asked, Report& report) {
+  const config::ControlConfig& control = asked.config.control;
+  if (control.listen.empty() || control.tls_certificate.empty()) return;
+  const auto loaded =
+      control::load_tls_acceptor({control.tls_certificate, control.tls_key, control.tls_client_ca},
+                                 control.tls_require_client_certificate);
+  if (!loaded) return report.problem(loaded.error().text);
+  report.not_checked(
+      "whether the names in control.tls_certificate are those in the URLs of the workers");
+}
+
+void check_admin_socket(const Asked& asked, Report& report) {
+  if (!asked.config.admin.enabled) return;
+  const std::string path = asked.config.admin_socket_path();
+  if (path == asked.config.control.socket)
+    return report.problem("admin.socket and control.socket are the same path, " + path);
+  report.problem(socket_problem(path, SOCK_STREAM, "admin.socket"));
+}
+
+void check_admin_group(const Asked& asked, Report& report) {
+  const config::AdminConfig& admin = asked.config.admin;
+  if (admin.enabled && !admin.group.empty() && ::getgrnam(admin.group.c_str()) == nullptr)
+    report.problem("admin.group: this machine has no group '" + admin.group + "'");
+}
+
+void check_admin_listen(const Asked& asked, Report& report) {
+  const config::AdminConfig& admin = asked.config.admin;
+  if (!admin.enabled || admin.listen.empty()) return;
+  report.problem(listen_problem(admin.listen, "admin.listen"));
+  const auto pem = control::read_tls_files({admin.certificate, admin.key, admin.client_ca},
+                                           control::kAdminTlsNames);
+  if (!pem) report.problem(pem.error().text);
+}
+
+void check_log(const Asked& asked, Report& report) {
+  report.problem(log_problem(asked.config.log.file));
+}
+
+// ---- processors and memory
+
+void check_cpus(const Asked& asked, Report& report) {
+  const std::vector<uint32_t>& here = asked.machine.cpus;
+  for (const uint32_t cpu : asked.config.eal.cpus)
+    if (!std::ranges::binary_search(here, cpu))
+      report.problem(
+          fmt::format("eal.cpus: CPU {} does not exist or is not allowed to this process ({})", cpu,
+                      fmt::join(here, ",")));
+  const size_t wanted = asked.config.switchd.lcores;
+  const std::vector<uint32_t>& named = asked.config.eal.cpus;
+  if (!named.empty() && named.size() < wanted)
+    report.warning(
+        fmt::format("eal.cpus names {} CPUs for switch.lcores: {}, so the packet loops "
+                    "share them and are not pinned",
+                    named.size(), wanted));
+}
+
+uint64_t row_bytes(const config::Config& config) {
+  aggregator::Shape shape;
+  shape.lanes = config.switchd.lcores;
+  shape.slots = config.aggregator.slots / shape.lanes;
+  shape.slot_bytes = config.aggregator.slot_bytes;
+  shape.max_jobs = config.switchd.max_jobs;
+  shape.burst = config.switchd.burst;
+  return aggregator::Aggregator::row_memory_bytes(shape) * shape.lanes;
+}
+
+bool takes_hugepages(const Asked& asked) {
+  const config::EalConfig& eal = asked.config.eal;
+  return eal.huge != config::Huge::kNo && asked.machine.free_hugepage_bytes >= eal.memory_bytes;
+}
+
+void check_memory(const Asked& asked, Report& report) {
+  const config::Config& config = asked.config;
+  const uint64_t eal = config.eal.memory_bytes;
+  const uint64_t huge = asked.machine.free_hugepage_bytes;
+  if (config.eal.huge == config::Huge::kYes && huge < eal)
+    report.problem(
+        fmt::format("eal.huge: yes asks for {} of hugepages (eal.memory), but {} are free: raise "
+                    "/proc/sys/vm/nr_hugepages, or set eal.huge: auto",
+                    mib(eal), mib(huge)));
+  const bool hugepages = takes_hugepages(asked);
+  const uint64_t rows = row_bytes(config);
+  const uint64_t need =
+      rows + (hugepages ? 0 : std::min(needed_eal_memory(config, false).least, eal));
+  // Rows take hugepages that are left.
+  if (need > asked.machine.free_bytes + (hugepages ? huge - eal : 0))
+    report.problem(fmt::format(
+        "the switch needs {} of memory at once, {} of them for value rows (aggregator.slots x "
+        "aggregator.slot_bytes), and {} are free: lower aggregator.slots",
+        mib(need), mib(rows), mib(asked.machine.free_bytes)));
+}
+
+void check_eal_memory(const Asked& asked, Report& report) {
+  const EalMemory need = needed_eal_memory(asked.config, takes_hugepages(asked));
+  const uint64_t given = asked.config.eal.memory_bytes;
+  const auto text = [&](const char* how) {
+    return fmt::format(
+        "eal.memory: {} {} for the packet buffers of the Ethernet ports: set eal.memory: {} MiB, "
+        "or "
+        "lower rx_descriptors, tx_descriptors or mtu of the ports",
+        mib(given), how, (need.enough + kMiB - 1) / kMiB);
+  };
+  if (given < need.least)
+    report.problem(text("are not enough"));
+  else if (given < need.enough)
+    report.warning(text("may not be enough"));
+}
+
+void check_ports(const Asked& asked, Report& report) {
+  for (const config::PortConfig& port : asked.config.ports)
+    if (port.type == config::PortType::kEthdev) check_port(asked, port, report);
+  if (!asked.config.eal.extra_args.empty()) report.not_checked("whether DPDK takes eal.extra_args");
+}
+
+struct Check {
+  const char* name;
+  void (*run)(const Asked&, Report&);
+};
+
+constexpr Check kChecks[] = {
+    {"control.socket", check_control_socket},
+    {"control.state", check_state},
+    {"control.listen", check_control_listen},
+    {"control.token_file", check_tokens},
+    {"control.tls_certificate", check_tls},
+    {"admin.socket", check_admin_socket},
+    {"admin.group", check_admin_group},
+    {"admin.listen", check_admin_listen},
+    {"log.file", check_log},
+    {"eal.cpus", check_cpus},
+    {"memory", check_memory},
+    {"eal.memory", check_eal_memory},
+    {"ports", check_ports},
+};
+
+}  // namespace
+
+bool Preflight::may_start() const {
+  return std::ranges::none_of(findings, &Finding::fatal);
+}
+
+Preflight preflight(const config::Config& config, const Machine& machine) {
+  Preflight result;
+  for (const Check& check : kChecks) {
+    Report report(check.name, result);
+    check.run({config, machine}, report);
+  }
+  return result;
+}
+
+}  // namespace ina::switchd

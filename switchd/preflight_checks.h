@@ -1,0 +1,42 @@
+// The parts of switchd/preflight.cc: for its files only.
+#pragma once
+
+#include <sys/socket.h>
+
+#include "switchd/preflight.h"
+
+namespace ina::switchd {
+
+/// What a check gets.
+struct Asked {
+  const config::Config& config;
+  const Machine& machine;
+};
+
+/// Where a check puts what it finds.
+class Report {
+ public:
+  Report(const char* check, Preflight& to) : check_(check), to_(to) {}
+  /// The switch would not start. An empty text is none.
+  void problem(const std::string& text) { add(text, true); }
+  /// It starts, and something will not work.
+  void warning(const std::string& text) { add(text, false); }
+  void not_checked(const std::string& text) { to_.not_checked.push_back(text); }
+
+ private:
+  void add(const std::string& text, bool fatal) {
+    if (!text.empty()) to_.findings.push_back({check_, text, fatal});
+  }
+  const char* check_;
+  Preflight& to_;
+};
+
+/// Each returns why not, empty if nothing speaks against it.
+std::string socket_problem(const std::string& path, int type, const std::string& setting);
+std::string listen_problem(const std::string& listen, const std::string& setting);
+std::string log_problem(const std::string& path);
+
+/// An Ethernet port: what its device is made from, and whether frames fit.
+void check_port(const Asked& asked, const config::PortConfig& port, Report& report);
+
+}  // namespace ina::switchd

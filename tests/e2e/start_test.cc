@@ -1,0 +1,183 @@
+// Starting ina-switchd: what `--check` promises the start keeps, for every configuration that the
+// project ships or shows; and a switch that is killed at any moment comes back with what it had.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "control/client.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
+
+namespace ina {
+namespace {
+
+using control::Json;
+using test::Process;
+using test::TempDir;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr Nanos kDeadlineNs = 20'000'000'000;
+
+std::string text_of(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+struct Shown {
+  std::string where;
+  std::string text;
+};
+
+/// The files in conf/, and the yaml blocks of the documents.
+std::vector<Shown> configurations() {
+  std::vector<Shown> found;
+  for (const auto& entry : fs::directory_iterator(SOURCE_DIR "/conf"))
+    if (entry.path().extension() == ".yaml") found.push_back({entry.path(), text_of(entry.path())});
+  for (const auto& entry : fs::directory_iterator(SOURCE_DIR "/docs")) {
+    if (entry.path().extension() != ".md") continue;
+    std::istringstream lines(text_of(entry.path()));
+    std::string block;
+    bool inside = false;
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (line == "```yaml") {
+        inside = true;
+      } else if (inside && line.starts_with("```")) {
+        found.push_back({entry.path().string() + " #" + std::to_string(++number), block});
+        inside = false;
+        block.clear();
+      } else if (inside) {
+        block += line + "\n";
+      }
+    }
+  }
+  return found;
+}
+
+struct Ended {
+  int status = 0;
+  std::string output;
+};
+
+class StartTest : public testing::Test {
+ protected:
+  std::string socket() const { return dir_ / "switch.sock"; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_ / name) << text;
+    return dir_ / name;
+  }
+  static Ended shell(const std::string& command) {
+    Process process({"/bin/sh", "-c", command + " 2>&1"});
+    Ended ended;
+    ended.output = process.output();
+    ended.status = process.wait();
+    return ended;
+  }
+  Ended check(const std::string& file) const {
+    return shell(std::string(INA_SWITCHD) + " --check --config " + file + " --socket " + socket());
+  }
+  /// A daemon with its log beside it.
+  Process start(const std::string& file) const {
+    return Process({"/bin/sh", "-c",
+                    std::string("exec ") + INA_SWITCHD + " --config " + file + " --socket " +
+                        socket() + " 2>" + (dir_ / "log")});
+  }
+  std::string log() const { return text_of(dir_ / "log"); }
+
+  TempDir dir_;
+};
+
+TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
+  int started = 0;
+  int whole = 0;
+  for (const Shown& shown : configurations()) {
+    SCOPED_TRACE(shown.where);
+    const std::string file = write("switchd.yaml", shown.text);
+    const Ended checked = check(file);
+    ASSERT_TRUE(checked.status >= 0 && checked.status <= 2) << checked.output;
+    if (checked.status == 2) {
+      // Documents show parts, too.
+      EXPECT_THAT(shown.where, HasSubstr("/docs/")) << checked.output;
+      continue;
+    }
+    ++whole;
+    Process daemon = start(file);
+    if (checked.status == 0) {
+      EXPECT_THAT(checked.output, HasSubstr("ok"));
+      EXPECT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+      daemon.kill(SIGTERM);
+      EXPECT_EQ(daemon.wait(), 0) << log();
+      ++started;
+      continue;
+    }
+    // The same sentences.
+    EXPECT_EQ(daemon.wait(), 1) << log();
+    std::istringstream lines(checked.output);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with(file + ": ") && !line.starts_with(file + ": warning: "))
+        EXPECT_THAT(log(), HasSubstr(line.substr(file.size() + 2)));
+  }
+  EXPECT_GE(started, 2);
+  EXPECT_GE(whole, 5);
+}
+
+TEST_F(StartTest, ACheckLeavesARunningSwitchAndItsStateAlone) {
+  const std::string file = write("switchd.yaml", "eal: {huge: no}\n");
+  Process daemon = start(file);
+  ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+  const std::string state = text_of(socket() + ".state");
+  const Ended checked = check(file);
+  EXPECT_EQ(checked.status, 1);
+  EXPECT_THAT(checked.output, HasSubstr("another switch already listens on " + socket()));
+  EXPECT_THAT(checked.output, HasSubstr("another switch uses the state file"));
+  EXPECT_EQ(text_of(socket() + ".state"), state);
+  EXPECT_TRUE(control::query_status(socket(), kDeadlineNs));
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0);
+  EXPECT_EQ(check(file).status, 0);
+  EXPECT_EQ(text_of(socket() + ".state"), state);
+}
+
+#ifdef INA_HAVE_ADMIN
+TEST_F(StartTest, KilledAtAnyMomentItComesBackAndServes) {
+  const std::string file = write("switchd.yaml",
+                                 "eal: {huge: no}\n"
+                                 "aggregator: {slots: 4096, slot_bytes: 1024}\n"
+                                 "static: {slots_per_job: 64}\n");
+  std::mt19937 random(20261122);
+  std::unique_ptr<Process> daemon;
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    daemon = std::make_unique<Process>(start(file));
+    ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+    // Jobs are made; of some nobody comes, some run and end, some run on until the switch is back.
+    const std::string name = "job-" + std::to_string(round) + "-";
+    Process users({"/bin/sh", "-c",
+                   "export INA_SOCKET=" + socket() + "; for i in 1 2 3 4; do eval \"$(" + INACTL +
+                       " create " + name + "$i --workers 1 --ttl 5m)\" && case $i in 1|3) " +
+                       LOAD_WORKER + " shm:" + socket() +
+                       " \"$INA_JOB\" 0 1 5000 50 2 ;; esac; "
+                       "done 2>&1"});
+    ::usleep(static_cast<useconds_t>(random() % 500'000));
+    daemon->kill(SIGKILL);
+    daemon->wait();
+    daemon = std::make_unique<Process>(start(file));
+    ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+    const Ended fresh = shell(std::string(LOAD_WORKER) + " shm:" + socket() + " fresh 0 1 5000 3");
+    EXPECT_THAT(fresh.output, testing::StartsWith("INA_OK")) << log();
+    users.output();  // until the last of them has ended
+    users.wait();
+    daemon->kill(SIGKILL);
+    daemon->wait();
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace ina
