@@ -29,6 +29,7 @@ import time
 
 import bench_allreduce
 from bench_allreduce import BenchError
+from outputs import result_file
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/net"), str(ROOT / "bench/siege")]
@@ -73,7 +74,7 @@ def main():
     parser.add_argument("--only", default="", help="names of rows, with commas")
     parser.add_argument("--pairs", type=int, help=f"slices of attack of a row ({PAIRS})")
     parser.add_argument("--quick", action="store_true", help="one short slice of attack a row")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
     require_root()
     pairs = options.pairs or (QUICK_PAIRS if options.quick else PAIRS)

@@ -119,7 +119,7 @@ TEST_F(InactlAdminTest, CreateSaysWhyNotAndByHowMuch) {
   ran("create b --workers 2 --tenant vision");
   EXPECT_THAT(complaint("create c --workers 2 --tenant vision"),
               HasSubstr("tenant 'vision' has 2 of 2 jobs: short by 1"));
-  EXPECT_THAT(complaint("create a --workers 2"), HasSubstr("there is a job 'a' already"));
+  EXPECT_THAT(complaint("create a --workers 2 --tenant vision"), HasSubstr("already"));
   EXPECT_THAT(ran("tenants"), HasSubstr("vision  2 of 2        4         128            128"));
   EXPECT_EQ(Json::parse(ran("tenants -j"))[0]["workers"], 4);
   const Json made = Json::parse(ran("create c --workers 3 --priority-max 9 --ttl 2h -j"));
