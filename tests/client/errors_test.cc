@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -78,7 +79,7 @@ TEST(Errors, NoSwitchNamesTheSocketWithinTheTimeout) {
   const auto outcome = worker.join("shm:/nonexistent/switch.sock", 0, 2, "job", 300'000);
   EXPECT_EQ(outcome.status, INA_ERR_NO_SWITCH);
   EXPECT_THAT(outcome.text, HasSubstr("/nonexistent/switch.sock"));
-  EXPECT_LT(now_ns() - before, 2'000'000'000);
+  EXPECT_LT(now_ns() - before, 10'000'000'000);
 }
 
 TEST(Errors, UnknownUrlSaysWhatIsKnown) {
@@ -204,13 +205,29 @@ TEST(Errors, AfterAMismatchTheContextSaysSoAndTheJobCanBeJoinedAgain) {
   for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
+void wait_for(const std::atomic<bool>& flag) {
+  while (!flag) ::usleep(1000);
+}
+
+/// Until the switch holds a contribution; false if none comes.
+bool await_contribution(const TestSwitch& sw) {
+  for (const Nanos end = now_ns() + 60'000'000'000; now_ns() < end; ::usleep(1000))
+    if (sw.status()["aggregator"]["slots_used"] != 0) return true;
+  return false;
+}
+
 TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
   TestSwitch sw;
-  const auto outcomes = on_ranks(sw, 3, [](Worker& worker, int rank) -> Outcome {
-    if (rank != 1)
-      return worker.sum(100'000, INA_FLOAT32, INA_SUM, rank == 0 ? 200'000 : 9'000'000);
-    ::usleep(1'000'000);  // never joins in
-    return worker.sum(100'000);
+  std::atomic<bool> gave_up{false};
+  const auto outcomes = on_ranks(sw, 3, [&](Worker& worker, int rank) -> Outcome {
+    if (rank == 1) wait_for(gave_up);  // joins in too late
+    if (rank == 0) {
+      EXPECT_TRUE(await_contribution(sw)) << "of rank 2";
+    }
+    const Outcome outcome =
+        worker.sum(100'000, INA_FLOAT32, INA_SUM, rank == 0 ? 200'000 : 60'000'000);
+    if (rank == 0) gave_up = true;
+    return outcome;
   });
   EXPECT_EQ(outcomes[0].status, INA_ERR_TIMEOUT);
   EXPECT_EQ(outcomes[1].status, INA_ERR_ABORTED);
@@ -224,16 +241,19 @@ TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
 
 TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
   TestSwitch sw;
-  const auto outcomes = on_ranks(sw, 2, [](Worker& worker, int rank) -> Outcome {
+  std::atomic<bool> timed_out{false};
+  const auto outcomes = on_ranks(sw, 2, [&](Worker& worker, int rank) -> Outcome {
     std::vector<int32_t> data(1000, 1);
-    if (rank == 1) ::usleep(300'000);
+    if (rank == 1) wait_for(timed_out);
     ina_request* request = nullptr;
     int status = ina_allreduce_async(worker.context_, data.data(), data.data(), data.size(),
                                      INA_INT32, INA_SUM, &request);
     if (status != INA_OK) return {status, ina_last_error(worker.context_)};
     if (rank == 0) {
+      EXPECT_TRUE(await_contribution(sw));
       EXPECT_EQ(ina_wait(request, 20'000), INA_ERR_TIMEOUT);
       EXPECT_THAT(ina_last_error(worker.context_), HasSubstr("waits for rank 1"));
+      timed_out = true;
     }
     status = ina_wait(request, 0);
     EXPECT_EQ(data[999], 2);
@@ -245,20 +265,25 @@ TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
 TEST(Errors, FreeingARequestThatCannotCompleteEndsTheJobInTime) {
   TestSwitch sw;
   Worker first;
+  std::atomic<bool> freed{false};
   std::thread silent([&] {
     Worker worker;
     EXPECT_EQ(worker.join(sw.url(), 1, 2).status, INA_OK);
-    ::usleep(1'500'000);  // a stopped process: alive, but it sends nothing
+    wait_for(freed);  // a stopped process: alive, but it sends nothing
     EXPECT_EQ(worker.sum(1000).status, INA_ERR_ABORTED);
   });
-  ASSERT_EQ(first.join(sw.url(), 0, 2, "job", 500'000).status, INA_OK);
+  // The time-out is that of joining, too: the other must be there.
+  while (sw.status()["jobs"].empty()) ::usleep(1000);
+  EXPECT_EQ(first.join(sw.url(), 0, 2, "job", 2'000'000).status, INA_OK);
   std::vector<float> data(1000);
   ina_request* request = nullptr;
-  ASSERT_EQ(ina_allreduce_async(first.context_, data.data(), data.data(), data.size(), INA_FLOAT32,
+  EXPECT_EQ(ina_allreduce_async(first.context_, data.data(), data.data(), data.size(), INA_FLOAT32,
                                 INA_SUM, &request),
             INA_OK);
+  EXPECT_TRUE(await_contribution(sw));
   EXPECT_EQ(ina_request_free(request), INA_ERR_TIMEOUT);
   EXPECT_THAT(ina_last_error(first.context_), HasSubstr("waits for rank 1"));
+  freed = true;
   silent.join();
 }
 
@@ -282,18 +307,15 @@ TEST(Errors, LeavingWithoutTheOthersIsALostPeerNamingTheRank) {
 
 TEST(Errors, SwitchThatGoesAwayEndsEveryWait) {
   auto sw = std::make_unique<TestSwitch>();
+  std::atomic<bool> stopped{false};
   std::thread stopper([&] {
-    while (sw->status()["jobs"].empty() || sw->status()["jobs"][0]["state"] != "running")
-      ::usleep(1000);
-    ::usleep(50'000);
+    EXPECT_TRUE(await_contribution(*sw)) << "rank 0 waits";
     sw->stop();
+    stopped = true;
   });
-  const auto outcomes = on_ranks(*sw, 2, [](Worker& worker, int rank) -> Outcome {
-    if (rank == 1) {
-      ::usleep(500'000);
-      return worker.sum(10);
-    }
-    return worker.sum(10'000);
+  const auto outcomes = on_ranks(*sw, 2, [&](Worker& worker, int rank) -> Outcome {
+    if (rank == 1) wait_for(stopped);
+    return worker.sum(rank == 1 ? 10 : 10'000);
   });
   stopper.join();
   for (const auto& outcome : outcomes) {

@@ -6,6 +6,7 @@
 #include <barrier>
 #include <cstdio>
 #include <fstream>
+#include <latch>
 #include <string>
 #include <thread>
 
@@ -285,18 +286,17 @@ TEST(Memory, DifferentSizesAreTold) {
 
 TEST(Memory, ARankThatDoesNotAskEndsTheWait) {
   const TestSwitch sw;
+  std::latch told(2);
   on_ranks(
       sw,
       [&](ina_context* context, int rank) {
-        if (rank == 2) {
-          ::usleep(1'500'000);
-          return;
-        }
+        if (rank == 2) return told.wait();
         void* memory = nullptr;
         const int status = ina_alloc_result(context, 1'024, &memory);
         EXPECT_TRUE(status == INA_ERR_TIMEOUT || status == INA_ERR_ABORTED) << status;
+        told.count_down();
       },
-      INA_NUMERIC_NATIVE, 500'000);
+      INA_NUMERIC_NATIVE, 2'000'000);
 }
 
 TEST(Memory, ReproducibleSumsCannotGoThere) {

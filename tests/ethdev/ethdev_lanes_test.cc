@@ -1,5 +1,7 @@
 // A port that several lanes share, on the pcap driver with one or more queue pairs.
+#define ALLOW_INTERNAL_API  // rte_mempool_event_callback_register
 #include <gtest/gtest.h>
+#include <rte_mempool.h>
 
 #include <algorithm>
 #include <array>
@@ -318,6 +320,19 @@ TEST_F(EthdevLanesTest, LanesRunAtTheSameTime) {
   EXPECT_EQ(total().tx_packets + total().drops[DropReason::kTxFull], kFrames - lost);
 }
 
+/// Buffers that were missing from pools when these went; how many pools that were.
+struct GonePools {
+  static void note(rte_mempool_event event, rte_mempool* pool, void* self) {
+    if (event != RTE_MEMPOOL_EVENT_DESTROY) return;
+    ++static_cast<GonePools*>(self)->count;
+    static_cast<GonePools*>(self)->missing += rte_mempool_in_use_count(pool);
+  }
+  GonePools() { EXPECT_EQ(rte_mempool_event_callback_register(note, this), 0); }
+  ~GonePools() { rte_mempool_event_callback_unregister(note, this); }
+  size_t count = 0;
+  size_t missing = 0;
+};
+
 TEST_F(EthdevLanesTest, FramesLeftInRingsAreFreedWithThePort) {
   for (int round = 0; round < 2; ++round) {
     std::vector<Bytes> in;
@@ -327,8 +342,15 @@ TEST_F(EthdevLanesTest, FramesLeftInRingsAreFreedWithThePort) {
     for (uint32_t i = 0; i < 10; ++i)
       lanes_[1]->tx(worker_, result(1), std::as_bytes(std::span(rows_[1])));
     lanes_[1]->tx_flush();
+    EXPECT_GT(ethdev_total().handed_over, 0u) << "lane 0 received for the others";
+    EXPECT_EQ(lanes_[1]->ethdev_counters().delivered, 0u) << "which took nothing";
+    EXPECT_EQ(lanes_[1]->ethdev_counters().tx_handed_over, 10u);
+    EXPECT_EQ(lanes_[1]->counters().tx_packets, 0u);
     if (round == 1) std::ranges::reverse(lanes_);
+    GonePools gone;
     while (!lanes_.empty()) lanes_.pop_back();
+    EXPECT_GT(gone.count, 0u);
+    EXPECT_EQ(gone.missing, 0u);
   }
 }
 

@@ -57,14 +57,25 @@ TEST(Neighbour, LeavesOtherIcmpAlone) {
 }
 
 TEST(Neighbour, SurvivesEveryLength) {
-  const Bytes arp = arp_request(kWorkers[0], kSwitch.ip);
-  const Bytes ping = echo(kWorkers[0], kSwitch, 8, 1);
-  for (const Bytes* whole : {&arp, &ping})
-    for (size_t bytes = 0; bytes < whole->size(); ++bytes) {
-      Bytes frame(whole->begin(), whole->begin() + static_cast<ptrdiff_t>(bytes));
-      addressed_ip(frame);  // the sanitizers watch
-      answer_in_place(frame, kSwitch);
+  constexpr size_t kHeadersBytes = 42;  // of either
+  for (const Bytes& whole :
+       {arp_request(kWorkers[0], kSwitch.ip), echo(kWorkers[0], kSwitch, 8, 1)}) {
+    Bytes answer = whole;
+    ASSERT_TRUE(answer_in_place(answer, kSwitch));
+    for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+      SCOPED_TRACE(testing::Message() << bytes << " bytes of " << whole.size());
+      const auto beginning = [&](const Bytes& frame) {
+        return Bytes(frame.begin(), frame.begin() + static_cast<ptrdiff_t>(bytes));
+      };
+      // A block of its own of just that size, so that AddressSanitizer sees what is read behind it.
+      Bytes frame = beginning(whole);
+      const uint32_t meant = addressed_ip(frame);
+      EXPECT_TRUE(meant == 0 || meant == kSwitch.ip);
+      const bool answers = bytes >= kHeadersBytes;
+      EXPECT_EQ(answer_in_place(frame, kSwitch), answers);
+      EXPECT_EQ(frame, beginning(answers ? answer : whole));
     }
+  }
 }
 
 TEST(Neighbour, KnowsWhoIsMeant) {
