@@ -108,7 +108,8 @@ HWY_INLINE hn::Vec<D> with_one_nan(D, hn::Vec<D> v) {
 }
 
 // A data type names its accumulator, widens a vector of elements at `from` and narrows one to
-// `to`, adding to `overflow` the lanes in which a finite accumulator did not fit.
+// `to`, adding to `overflow` the lanes whose results of operation O say that numbers were too
+// large.
 
 template <class T>
 struct Native {
@@ -119,7 +120,7 @@ struct Native {
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
     return access.load(d, from);
   }
-  template <class D, class Access>
+  template <class O, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to, hn::Mask<D>&) {
     access.store(d, with_one_nan(d, v), to);
   }
@@ -133,7 +134,7 @@ struct Int8 {
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
     return hn::PromoteTo(d, access.load(hn::Rebind<int8_t, D>(), from));
   }
-  template <class D, class Access>
+  template <class O, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     const auto above = hn::Gt(v, hn::Set(d, 127));
@@ -165,10 +166,14 @@ struct BFloat16 {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, half)));
   }
   // Not Highway's DemoteTo, which truncates, nor AVX512_BF16, which flushes denormals.
-  template <class D, class Access>
+  template <class O, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
-    overflow = hn::Or(overflow, rounds_to_inf(d, v, 0x1.FFp127f));
+    constexpr float kLimit = 0x1.FFp127f;
+    // The accumulator has no greater range than what is added, so that a sum of finite numbers may
+    // be infinite already. It does not remember whether one of them was.
+    overflow = hn::Or(overflow, O::kLeavesRange ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
+                                                : rounds_to_inf(d, v, kLimit));
     const hn::Rebind<uint32_t, D> bits;
     const hn::Rebind<int32_t, D> signed_bits;
     const hn::Rebind<uint16_t, D> narrow_d;
@@ -207,7 +212,7 @@ struct Float16 {
 #endif
   }
 
-  template <class D, class Access>
+  template <class O, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     overflow = hn::Or(overflow, rounds_to_inf(d, v, 65520.0f));
@@ -242,7 +247,11 @@ struct Float16 {
 
 // --------------------------------------------------------------------------- operations
 
+// kLeavesRange: a result may be larger than all that it is made of.
+
 struct Sum {
+  static constexpr bool kLeavesRange = true;
+
   template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
     return hn::Add(a, b);
@@ -263,6 +272,8 @@ HWY_INLINE V pick(V a, V b, M a_wins, V equal) {
 }
 
 struct Min {
+  static constexpr bool kLeavesRange = false;
+
   template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
     return pick(a, b, hn::Lt(a, b), hn::Or(a, b));
@@ -274,6 +285,8 @@ struct Min {
 };
 
 struct Max {
+  static constexpr bool kLeavesRange = false;
+
   template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
     return pick(a, b, hn::Gt(a, b), hn::And(a, b));
@@ -320,7 +333,7 @@ void add(std::byte* row, const std::byte* payload, size_t count) {
   });
 }
 
-template <class W, class F>
+template <class W, class O, class F>
 bool finish(std::byte* result, const std::byte* row, size_t count, uint32_t divisor) {
   using T = typename W::Accumulator;
   const hn::ScalableTag<T> d;
@@ -328,7 +341,7 @@ bool finish(std::byte* result, const std::byte* row, size_t count, uint32_t divi
   auto overflow = hn::FirstN(d, 0);
   for_each_vector(d, count, [=, &overflow](auto access, size_t i) HWY_ATTR {
     const auto sum = access.load(d, row + i * sizeof(T));
-    W::narrow(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
+    W::template narrow<O>(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
   });
   return !hn::AllFalse(d, overflow);
 }
@@ -343,7 +356,7 @@ bool add_finish(std::byte* result, const std::byte* row, const std::byte* payloa
   for_each_vector<Access>(d, count, [=, &overflow](auto access, size_t i) HWY_ATTR {
     const auto more = W::widen(d, access, payload + i * W::kWireBytes);
     const auto sum = O::apply(d, access.load(d, row + i * sizeof(T)), more);
-    W::narrow(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
+    W::template narrow<O>(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
   });
   return !hn::AllFalse(d, overflow);
 }
@@ -363,8 +376,8 @@ bool add_finish_stream(std::byte* result, const std::byte* row, const std::byte*
 
 template <class W, class O, class F>
 constexpr Kernels kTable = {
-    load<W>,      add<W, O>,           add<Native<typename W::Accumulator>, O>,
-    finish<W, F>, add_finish<W, O, F>, add_finish_stream<W, O, F>};
+    load<W>,         add<W, O>,           add<Native<typename W::Accumulator>, O>,
+    finish<W, O, F>, add_finish<W, O, F>, add_finish_stream<W, O, F>};
 
 template <class W>
 const Kernels* of_integer(Op op) {

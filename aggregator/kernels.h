@@ -21,7 +21,8 @@ struct Kernels {
   /// row[i] = op(row[i], other[i]), both rows of accumulators: merging partial sums.
   void (*merge)(std::byte* row, const std::byte* other, size_t count);
   /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if
-  /// an int8 saturated or a 16-bit float became Inf though its accumulator was finite.
+  /// an int8 saturated, a float16 became Inf though its accumulator was finite, or a bfloat16 of a
+  /// sum or avg is Inf (docs/protocol.md, "Numeric semantics").
   bool (*finish)(std::byte* result, const std::byte* row, size_t count, uint32_t divisor);
   /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.
   bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,

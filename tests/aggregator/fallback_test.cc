@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -243,6 +244,29 @@ TEST_F(FallbackTest, RawPartMayBeTheFirst) {
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(static_cast<int8_t>(said[0].payload[0]), 127) << "added in 32 bits, saturated once";
   EXPECT_EQ(said[0].message.flags, wire::kFlagOverflow | wire::kFlagSplit);
+}
+
+// A partial sum that left the range before it came, and one that does so here.
+TEST_F(FallbackTest, SumsOfBFloat16OverflowInTheirParts) {
+  const float large = 2e38f, infinite = std::numeric_limits<float>::infinity();
+  for (const Op op : {Op::kSum, Op::kAvg})
+    for (const float part : {large, infinite}) {
+      start();
+      Message message = with_values(Type::kPart, 0, 0, 1);
+      message.dtype = DType::kBFloat16;
+      message.op = op;
+      message.bitmap = 0b110;
+      hear(message, &part);
+      message.bitmap = 0b001;
+      hear(message, &large);
+      const std::vector<Said> said = output();
+      ASSERT_EQ(said.size(), 1u);
+      uint16_t result;
+      std::memcpy(&result, said[0].payload.data(), 2);
+      EXPECT_EQ(result, 0x7f80) << int(op) << " " << part;
+      EXPECT_EQ(said[0].message.flags, wire::kFlagOverflow | wire::kFlagSplit)
+          << int(op) << " " << part;
+    }
 }
 
 TEST_F(FallbackTest, MeanIsDividedByTheWorkers) {

@@ -109,7 +109,10 @@ bool reference_finish(DType dtype, Op op, std::byte* result, size_t i, A sum, ui
       const auto [exponent_bits, mantissa_bits] = format_of(dtype);
       const uint16_t bits = encode(static_cast<float>(sum), exponent_bits, mantissa_bits);
       write(result, i, bits);
-      return std::isfinite(sum) && std::isinf(decode(bits, exponent_bits, mantissa_bits));
+      // A sum of bfloat16 leaves the range in the accumulator already.
+      const bool counts =
+          std::isfinite(sum) || (dtype == DType::kBFloat16 && (op == Op::kSum || op == Op::kAvg));
+      return counts && std::isinf(decode(bits, exponent_bits, mantissa_bits));
     }
     write(result, i, std::isnan(sum) ? std::numeric_limits<A>::quiet_NaN() : sum);
     return false;
@@ -495,7 +498,9 @@ TEST_P(TargetTest, EverySixteenBitFloatSurvivesLoadAndFinish) {
       for (uint32_t i = 0; i < 1024; ++i) payload[i] = static_cast<uint16_t>(first + i);
       Row row;
       sum.load(row.bytes, reinterpret_cast<const std::byte*>(payload), 1024);
-      EXPECT_FALSE(sum.finish(reinterpret_cast<std::byte*>(result), row.bytes, 1024, 1));
+      const bool has_inf = first == 0x7c00 || first == 0xfc00;  // 0x7f80, 0xff80
+      EXPECT_EQ(sum.finish(reinterpret_cast<std::byte*>(result), row.bytes, 1024, 1),
+                dtype == DType::kBFloat16 && has_inf);
       for (uint32_t i = 0; i < 1024; ++i) {
         const float value = decode(payload[i], exponent_bits, mantissa_bits);
         ASSERT_TRUE(same_in_row(read<float>(row.bytes, i), value)) << "0x" << std::hex << first + i;
@@ -578,7 +583,8 @@ TEST_P(TargetTest, OverflowStartsWhereRoundingReachesInf) {
       {DType::kBFloat16, 0x7f7f7fff, 0x7f7f, false},
       {DType::kBFloat16, 0x7f7f8000, 0x7f80, true},
       {DType::kBFloat16, 0xff7fffff, 0xff80, true},
-      {DType::kBFloat16, 0x7f800000, 0x7f80, false},
+      {DType::kBFloat16, 0x7f800000, 0x7f80, true},  // made by finite numbers, perhaps
+      {DType::kBFloat16, 0xff800000, 0xff80, true},
       {DType::kBFloat16, 0x7f800001, 0x7fc0, false},  // truncation would give Inf
       {DType::kBFloat16, 0xff80ffff, 0x7fc0, false},
       {DType::kBFloat16, 0x7fffffff, 0x7fc0, false},  // rounding the bits would give -0
@@ -637,6 +643,60 @@ TEST_P(TargetTest, Int8SaturatesOnceAtTheEnd) {
   EXPECT_FALSE(sum.add_finish(reinterpret_cast<std::byte*>(&result), row.bytes,
                               reinterpret_cast<const std::byte*>(&low), 1, 1));
   EXPECT_EQ(result, 126);
+}
+
+// float32 accumulators have no more range than bfloat16: they are infinite before anything is
+// rounded.
+TEST_P(TargetTest, SumsOfBFloat16OverflowInTheAccumulatorToo) {
+  constexpr uint16_t kLarge = 0x7f16, kMinusLarge = 0xff16;  // 2e38 and a bit less
+  constexpr uint16_t kInf = 0x7f80, kMinusInf = 0xff80, kNan = 0x7fc0, kOne = 0x3f80;
+  struct Golden {
+    Op op;
+    uint16_t a, b, result;
+    bool overflow;
+  };
+  const Golden goldens[] = {
+      {Op::kSum, kLarge, kLarge, kInf, true},
+      {Op::kSum, kMinusLarge, kMinusLarge, kMinusInf, true},
+      {Op::kSum, kLarge, kMinusLarge, 0, false},
+      {Op::kAvg, kLarge, kLarge, kInf, true},
+      {Op::kAvg, kMinusLarge, kMinusLarge, kMinusInf, true},
+      {Op::kAvg, kLarge, kOne, 0x7e96, false},
+      {Op::kSum, kInf, kOne, kInf, true},  // an accumulator does not remember
+      {Op::kSum, kInf, kMinusInf, kNan, false},
+      {Op::kSum, kInf, kNan, kNan, false},
+      {Op::kMin, kLarge, kLarge, kLarge, false},
+      {Op::kMax, kInf, kOne, kInf, false},  // was infinite before
+      {Op::kMin, kMinusInf, kOne, kMinusInf, false},
+  };
+  for (const Golden& golden : goldens) {
+    SCOPED_TRACE(testing::Message()
+                 << op_name(golden.op) << std::hex << " " << golden.a << " " << golden.b);
+    const uint32_t divisor = golden.op == Op::kAvg ? 2 : 1;
+    bool overflow = !golden.overflow;
+    EXPECT_EQ(reduce(DType::kBFloat16, golden.op, golden.a, golden.b, divisor, &overflow),
+              golden.result);
+    EXPECT_EQ(overflow, golden.overflow);
+    // The last contribution, and a partial sum.
+    const Kernels& kernel = kernels(DType::kBFloat16, golden.op);
+    Row row{}, part{};
+    alignas(64) uint16_t result = 0;
+    std::byte* const to = reinterpret_cast<std::byte*>(&result);
+    const std::byte* const last = reinterpret_cast<const std::byte*>(&golden.b);
+    kernel.load(row.bytes, reinterpret_cast<const std::byte*>(&golden.a), 1);
+    EXPECT_EQ(kernel.add_finish(to, row.bytes, last, 1, divisor), golden.overflow);
+    EXPECT_EQ(result, golden.result);
+    EXPECT_EQ(kernel.add_finish_stream(to, row.bytes, last, 1, divisor), golden.overflow);
+    kernel.load(part.bytes, last, 1);
+    kernel.merge(row.bytes, part.bytes, 1);
+    EXPECT_EQ(kernel.finish(to, row.bytes, 1, divisor), golden.overflow);
+  }
+  // What is finite at last fits: of float16 all sums do until they are rounded.
+  bool overflow = true;
+  EXPECT_EQ(reduce<uint16_t>(DType::kFloat16, Op::kSum, 0x7c00, 0x3c00, 1, &overflow), 0x7c00);
+  EXPECT_FALSE(overflow) << "an infinite contribution";
+  EXPECT_EQ(reduce<uint16_t>(DType::kFloat16, Op::kSum, 0x7bff, 0x7bff, 1, &overflow), 0x7c00);
+  EXPECT_TRUE(overflow);
 }
 
 template <class T>

@@ -178,6 +178,34 @@ TEST(AllReduce, OverflowIsReportedAndCleared) {
   });
 }
 
+TEST(AllReduce, OverflowOfSixteenBitFloatsIsReported) {
+  struct Case {
+    ina_dtype dtype;
+    ina_op op;
+    uint16_t each, result;
+    bool overflowed;
+  };
+  const Case cases[] = {
+      {INA_BFLOAT16, INA_SUM, 0x7f16, 0x7f80, true},  // 2e38: too large for float32, too
+      {INA_BFLOAT16, INA_AVG, 0x7f16, 0x7f80, true},  // summed before it is divided
+      {INA_BFLOAT16, INA_SUM, 0x7e16, 0x7e96, false},
+      {INA_BFLOAT16, INA_MAX, 0x7f16, 0x7f16, false},
+      {INA_FLOAT16, INA_SUM, 0x7bff, 0x7c00, true},
+      {INA_FLOAT16, INA_AVG, 0x7bff, 0x7bff, false},
+  };
+  TestSwitch sw;
+  on_ranks(sw, 2, [&](Context& context, int) {
+    for (const Case& c : cases) {
+      std::vector<uint16_t> data(3000, c.each);
+      ASSERT_EQ(
+          ina_allreduce(context.get(), data.data(), data.data(), data.size(), c.dtype, c.op, 0),
+          INA_OK);
+      EXPECT_EQ(data[2999], c.result) << c.dtype << " " << c.op;
+      EXPECT_EQ(context.overflowed(true), c.overflowed) << c.dtype << " " << c.op;
+    }
+  });
+}
+
 #ifndef __SANITIZE_THREAD__  // oneTBB as packaged is not built for it
 TEST(AllReduce, CopiesOfLargeTensorsMayBeSharedByThreads) {
   TestSwitch sw({.slot_bytes = 8192, .slots_per_job = 256});

@@ -265,7 +265,8 @@ typedef struct ina_hints {
 INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
 /* Whether a result so far saturated (int8), or became Inf from finite values (float16, bfloat16;
- * with INA_NUMERIC_REPRODUCIBLE float32 too). Returns 1 or 0, or a negative status; `clear`
+ * with INA_NUMERIC_REPRODUCIBLE float32 too). With INA_NUMERIC_NATIVE an Inf in a sum or average of
+ * bfloat16 counts also where a rank contributed an Inf. Returns 1 or 0, or a negative status; `clear`
  * non-zero resets the flag. */
 INA_API int ina_overflowed(ina_context* context, int clear);
 
