@@ -51,8 +51,9 @@ def failed_cases(report):
 class Runner:
     """Runs tests, several at a time, and ends those that run when it is told to stop."""
 
-    def __init__(self, logs, timeout_multiplier):
-        self.logs = logs
+    def __init__(self, folder, timeout_multiplier):
+        self.folder = folder
+        self.logs = folder / "repeat"
         self.timeout_multiplier = timeout_multiplier
         self.stopping = False
         self._running = set()
@@ -73,7 +74,7 @@ class Runner:
                 if self.stopping:
                     return None
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                           env=environment, cwd=test["workdir"],
+                                           env=environment, cwd=test["workdir"] or self.folder,
                                            start_new_session=True)
                 self._running.add(process)
             try:
@@ -177,15 +178,15 @@ def main(arguments):
 
     described = json.loads((options.folder / "meson-info/intro-tests.json").read_text())
     tests = list(select(described, options.suite, options.no_suite, options.test))
-    logs = options.folder.resolve() / "repeat"
-    logs.mkdir(exist_ok=True)
-    for old in logs.iterdir():
+    runner = Runner(options.folder.resolve(), options.timeout_multiplier)
+    runner.logs.mkdir(exist_ok=True)
+    for old in runner.logs.iterdir():
         old.unlink()
     busy = [subprocess.Popen([sys.executable, "-c", BUSY])
             for _ in range(2 * (os.cpu_count() or 1) if options.load else 0)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        failures, rounds = repeat(Runner(logs, options.timeout_multiplier), tests, options)
+        failures, rounds = repeat(runner, tests, options)
     finally:
         for process in busy:
             process.kill()
@@ -196,7 +197,7 @@ def main(arguments):
     for name, times in failures.items():
         print(f"  {name}: {len(times)} times")
         for number, what in times:
-            print(f"    round {number}: {what}; {logs / f'{number}-{name}.log'}")
+            print(f"    round {number}: {what}; {runner.logs / f'{number}-{name}.log'}")
     return 1 if failures or not sum(rounds) else 0
 
 

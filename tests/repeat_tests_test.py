@@ -110,6 +110,10 @@ class RepeatTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("1 skipped", output)
 
+    def test_programs_run_in_the_build_folder(self):
+        self.add("here", "import pathlib, sys; sys.exit(not pathlib.Path('meson-info').is_dir())")
+        self.assertEqual(self.repeat("--rounds", 1)[0], 0)
+
     def test_nothing_selected_is_a_failure(self):
         self.add("steady")
         self.assertEqual(self.repeat("--rounds", 1, "--suite", "net")[0], 1)
