@@ -64,6 +64,8 @@ class Attack:
 class Holder(Attack):
     """Holds connections, and lets them go at the end."""
 
+    job_options = {}  # of run_jobs()
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.held = []
@@ -90,6 +92,18 @@ class Holder(Attack):
             self.held.append(one)
             return one
         return None
+
+    def run_jobs(self, most, seconds):
+        """So many jobs, or until one is refused for good; insists."""
+        until = time.monotonic() + seconds
+        for _ in range(most):
+            with self.trying("jobs"):
+                left = max(0, until - time.monotonic())
+                one, _ = peer.patiently(lambda: peer.run_job(self.path, self.name(),
+                                                             **self.job_options), left)
+                self.held.append(one)
+                continue
+            return
 
     def drop(self, one):
         self.held.remove(one)

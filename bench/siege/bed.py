@@ -26,6 +26,7 @@ MIB = 1 << 20
 MEMORY_MAX = 768 * MIB
 QUOTA = 32 * MIB
 DEADLINE_S = 30
+STUCK_S = 5
 VICTIM = "victim"
 RESERVED = "reserved"
 SUM_ELEMENTS = 16384
@@ -287,8 +288,13 @@ class Bed:
 
     def alive(self):
         """It runs, is not stuck in the kernel, and answers."""
-        return (self.switch.poll() is None and field_of(self.switch.pid, "State") != "D" and
-                self.status() is not None)
+        until = time.monotonic() + STUCK_S
+        while self.switch.poll() is None and field_of(self.switch.pid, "State") == "D":
+            if time.monotonic() > until:
+                self.trouble = "it is stuck in the kernel"
+                return False
+            time.sleep(0.01)
+        return self.switch.poll() is None and self.status() is not None
 
     def resources(self):
         """Of the switch and its children."""

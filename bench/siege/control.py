@@ -32,8 +32,9 @@ class HoldConnections(Holder):
     """All connections that there are."""
 
     def begin(self):
-        while len(self.held) < 4000 and self.connect(0.05):
-            pass
+        for _ in range(4000):
+            if self.connect(0.05) is None:
+                break
 
     def step(self):
         if self.connect(0.05) is None:
@@ -43,10 +44,10 @@ class HoldConnections(Holder):
 class HoldAndSpeak(HoldConnections):
     """All places: jobs of one worker that run, then whole connections."""
 
+    job_options = {"window_bytes": 0}
+
     def begin(self):
-        for _ in range(200):
-            if self.run_job(window_bytes=0) is None:
-                break
+        self.run_jobs(200, 2)
         super().begin()
 
 

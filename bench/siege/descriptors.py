@@ -213,10 +213,10 @@ class OutOfDescriptors(Holder):
     """Has as many descriptors of the switch's as it gets: connections, jobs and their workers, and
     what lies in queues."""
 
+    job_options = {"window_bytes": 4096}
+
     def begin(self):
-        for _ in range(24):
-            if self.run_job(window_bytes=4096) is None:
-                break
+        self.run_jobs(24, 1)
         for _ in range(self.options.get("connections", 1500)):
             one = self.connect(0.05)
             if one is None:
@@ -233,26 +233,29 @@ class OutOfDescriptors(Holder):
 
 
 class KeptDescriptors(Attack):
-    """Jobs that come and go, whose descriptors stay."""
+    """Jobs that come and go, whose descriptors stay, to the end of the row."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.kept = []
 
     def begin(self):
+        if self.kept:
+            return
         until = time.monotonic() + BEGIN_S
         for _ in range(self.options["jobs"]):
-            if not self.one_job() or time.monotonic() > until:
+            if not self.one_job(max(0, until - time.monotonic())):
                 break
 
     def step(self):
         super().step()
-        self.one_job()
+        self.one_job(0)
 
-    def one_job(self):
+    def one_job(self, wait_s):
         """False: refused."""
         with self.trying("jobs"):
-            one, _ = peer.run_job(self.path, self.name(), window_bytes=0)
+            one, _ = peer.patiently(lambda: peer.run_job(self.path, self.name(), window_bytes=0),
+                                    wait_s)
             self.keep(one.fds)
             one.fds = []
             self.most("jobs_kept", self.did.get("jobs", 0))
@@ -263,10 +266,6 @@ class KeptDescriptors(Attack):
     def keep(self, fds):
         self.kept += fds
 
-    def end(self):
-        close_all(self.kept)
-        self.kept = []
-
 
 class KeptMappings(KeptDescriptors):
     """The same, mapped and closed."""
@@ -275,9 +274,6 @@ class KeptMappings(KeptDescriptors):
         for fd in fds[:2]:
             self.kept.append(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
         close_all(fds)
-
-    def end(self):
-        self.kept = []
 
 
 ATTACKS = {"linger": Linger, "slow_to_close": SlowToClose, "cycles": Cycles, "silent": Silent,

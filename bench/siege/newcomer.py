@@ -42,12 +42,13 @@ def main():
             try:
                 if joining:
                     number += 1
-                    one, _ = peer.run_job(path, f"newcomer-{os.getpid()}-{number}")
+                    one, _ = peer.patiently(
+                        lambda: peer.run_job(path, f"newcomer-{os.getpid()}-{number}"), DEADLINE_S)
                     end = time.monotonic_ns()
                     peer.leave(one)
                     join_at = time.monotonic() + JOIN_S
                 elif asker is None:
-                    asker = connected(path)
+                    asker = peer.patiently(lambda: connected(path), DEADLINE_S)
                     continue
                 else:
                     asker.ask({"type": "explain"})

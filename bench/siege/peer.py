@@ -27,7 +27,29 @@ class Closed(Exception):
 
 
 class Refused(Exception):
-    """The switch has said no; the text is its own."""
+    """The switch has said no; the text is its own. `for_now`: time may change that."""
+
+    def __init__(self, said):
+        super().__init__(said.get("text", ""))
+        self.for_now = said.get("retry", False)
+
+
+def worth_another_try(error):
+    """As libina has it: a connection that is closed at once has found no room, either."""
+    return (error.for_now if isinstance(error, Refused) else
+            isinstance(error, (Closed, ConnectionError, BlockingIOError)))
+
+
+def patiently(what, wait_s):
+    """What `what` gives, which is tried again while it finds no room."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            return what()
+        except (OSError, Closed, Refused) as error:
+            if not worth_another_try(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 def fallocate(fd, offset, length, mode=FALLOC_FL_KEEP_SIZE):
@@ -81,7 +103,7 @@ class Peer:
             if said["type"] == kind:
                 return said
             if said["type"] in ("refused", "abort"):
-                raise Refused(said.get("text", ""))
+                raise Refused(said)
 
     def close(self, keep_fds=False):
         self.socket.close()
