@@ -43,8 +43,8 @@ ABLATIONS = {
     "esa, decay by time": {"policy": "esa", "decay": "time"},
     "esa, no residual": {"policy": "esa", "no-residual": True},
     "esa, near-full bonus": {"policy": "esa", "near-full-bonus": True},
-    "esa, two choices": {"policy": "esa", "two-choice": True},
-    "esa+window, two choices": {"policy": "esa", "two-choice": True, "aggregator-window": True},
+    "esa, two ways": {"policy": "esa", "ways": 2},
+    "esa+window, two ways": {"policy": "esa", "ways": 2, "aggregator-window": True},
     "esa+window, no priorities": {"policy": "esa", "no-priorities": True,
                                   "aggregator-window": True},
 }

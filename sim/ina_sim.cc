@@ -205,7 +205,8 @@ int run(int argc, char** argv) {
                                                 {"time", scheduler::Decay::kTime},
                                                 {"none", scheduler::Decay::kNone}}));
   app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
-  app.add_flag("--two-choice", spec.policy.two_choice, "two slots to choose from");
+  app.add_option("--ways", spec.policy.ways, "fcfs, esa: slots that a fragment may choose from")
+      ->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_flag("--no-residual", no_residual, "esa: late contributions wait for a time-out");
   app.add_flag("--no-priorities", no_priorities, "esa: all fragments are as urgent");
   app.add_flag("--aggregator-window", spec.aggregator_window, "A2TP's second window");

@@ -440,9 +440,9 @@ TEST(Config, ThePoolsSizeMattersToPolicyStaticOnly) {
 
 TEST(Config, EveryKeyReachesItsField) {
   const Config config = load(R"(
-aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa}
+aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa, ways: 8}
 static: {slots_per_job: 1024}
-esa: {residual: false, decay: time, decay_half_life: 3 ms, near_full_bonus: true, two_choice: true}
+esa: {residual: false, decay: time, decay_half_life: 3 ms, near_full_bonus: true}
 fallback: {home: spill}
 recovery: {rto_min: 5 ms, rto_max: 1 s}
 congestion: {ecn: false, aggregator_window: true}
