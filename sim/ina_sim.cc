@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "sim/cluster.h"
+#include "sim/workload.h"
 #include "sim_commit.h"
 
 namespace ina::sim {
@@ -26,6 +26,7 @@ struct Trace {
   double scale = 8;
   double plain_mb = 0;
   std::vector<std::string> models = {"resnet50"};
+  std::string file;  ///< instead of all of these but `scale`
 };
 
 /// Jobs of the models in turn, in an order and at times that the seed decides.
@@ -36,7 +37,7 @@ std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
   for (uint32_t i = 0; i < trace.jobs; ++i) {
     JobPlan job;
     job.model = trace.plain_mb > 0 ? make_plain(static_cast<uint64_t>(trace.plain_mb * 1e6))
-                                   : make_model(trace.models[i % trace.models.size()], trace.scale);
+                                   : model_of(trace.models[i % trace.models.size()], trace.scale);
     job.workers = trace.workers;
     job.iterations = trace.iterations;
     if (trace.most_iterations > trace.iterations)
@@ -186,12 +187,14 @@ int run(int argc, char** argv) {
   ClusterSpec spec;
   Trace trace;
   spec.policy.kind = scheduler::PolicyKind::kEsa;
-  spec.fabric.link.ecn_bytes = 200'000;
-  spec.fabric.link.queue_bytes = 1'000'000;
+  RackSpec rack;
+  rack.link.ecn_bytes = 200'000;
+  rack.link.queue_bytes = 1'000'000;
+  size_t racks = 1;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
   double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
-  std::string json_file, csv_file;
+  std::string json_file, csv_file, topology_file;
   const auto among = [](const auto& names) {
     return CLI::CheckedTransformer(names, CLI::ignore_case);
   };
@@ -230,11 +233,13 @@ int run(int argc, char** argv) {
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
   app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(CLI::PositiveNumber);
   app.add_option("--delay-us", delay_us, "of a link, one way")->check(CLI::NonNegativeNumber);
-  app.add_option("--racks", spec.fabric.racks, "1, or 2: half of each job's workers in the second");
-  app.add_option("--uplink-gbps", uplink_gbps, "of the second rack")->check(CLI::PositiveNumber);
-  app.add_option("--queue-bytes", spec.fabric.link.queue_bytes, "of a port");
-  app.add_option("--ecn-bytes", spec.fabric.link.ecn_bytes, "marks from here on; 0: never");
-  app.add_option("--loss", spec.fabric.link.loss, "probability per frame and link")
+  app.add_option("--racks", racks, "how many; each job's workers are shared out evenly");
+  app.add_option("--uplink-gbps", uplink_gbps, "of each rack but the first")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--topology", topology_file, "racks from this file (sim/README.md)");
+  app.add_option("--queue-bytes", rack.link.queue_bytes, "of a port");
+  app.add_option("--ecn-bytes", rack.link.ecn_bytes, "marks from here on; 0: never");
+  app.add_option("--loss", rack.link.loss, "probability per frame and link")
       ->check(CLI::Range(0.0, 0.99));
   app.add_option("--rto-ms", rto_ms, "smallest time-out")->check(CLI::PositiveNumber);
   app.add_option("--jobs", trace.jobs, "how many arrive")->check(CLI::PositiveNumber);
@@ -244,7 +249,10 @@ int run(int argc, char** argv) {
                  "a job has between --iterations and so many, as the seed decides");
   app.add_option("--arrival-ms", trace.arrival_ms, "mean time between arrivals (Poisson)")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--models", trace.models, "in turn: resnet50, vgg16, bert, gnmt, dlrm")
+  app.add_option("--trace", trace.file,
+                 "the jobs, from this file (sim/README.md): instead of --jobs and all about them");
+  app.add_option("--models", trace.models,
+                 "in turn: resnet50, vgg16, bert, gnmt, dlrm, or files of layers (sim/README.md)")
       ->delimiter(',');
   app.add_option("--scale", trace.scale, "divides sizes and computing times of the models")
       ->check(CLI::PositiveNumber);
@@ -278,16 +286,19 @@ int run(int argc, char** argv) {
   spec.policy.residual = !no_residual;
   if (devices) spec.fabric.links = ns3net::Links::kDevices;
   spec.priorities = !no_priorities;
-  spec.fabric.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
-  spec.fabric.link.delay_ns = nanos(delay_us, 1e3);
-  spec.fabric.uplink = spec.fabric.link;
-  spec.fabric.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
+  rack.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
+  rack.link.delay_ns = nanos(delay_us, 1e3);
+  rack.uplink = rack.link;
+  rack.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
+  spec.fabric.racks = topology_file.empty() ? std::vector<RackSpec>(racks, rack)
+                                            : read_topology(topology_file, rack);
   spec.rto_min_ns = nanos(rto_ms, 1e6);
   spec.straggler.period_ns = nanos(period_us, 1e3);
   spec.park_patience_ns = nanos(patience_us, 1e3);
   spec.sample_ns = nanos(sample_us, 1e3);
   spec.limit_ns = nanos(limit_s, 1e9);
-  spec.jobs = make_trace(trace, spec.seed);
+  spec.jobs =
+      trace.file.empty() ? make_trace(trace, spec.seed) : read_trace(trace.file, trace.scale);
 
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = run_cluster(spec, !quiet && isatty(2) ? show_progress : nullptr);
