@@ -154,6 +154,21 @@ void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
 
 /// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
 void Aggregator::look_up(std::span<const io::RxPacket> packets) {
+  switch (tags_.ways()) {
+    case 2:
+      return look_up_in_sets<2>(packets);
+    case 4:
+      return look_up_in_sets<4>(packets);
+    case 8:
+      return look_up_in_sets<8>(packets);
+    default:
+      return look_up_in_sets<1>(packets);
+  }
+}
+
+template <uint32_t kWays>
+void Aggregator::look_up_in_sets(std::span<const io::RxPacket> packets) {
+  [[maybe_unused]] const uint32_t* const tags = tags_.data();
   for (size_t i = 0; i < packets.size(); ++i) {
     const Job& job = jobs_[packets[i].job];
     Lookup& lookup = lookups_[i];
@@ -164,7 +179,15 @@ void Aggregator::look_up(std::span<const io::RxPacket> packets) {
     if (packets[i].message.type != Type::kGrad) continue;
     if (hashed()) {
       lookup.first = hashed_slot(job, lookup.number);
-      lookup.slot = &likely_slot(packets[i].job, lookup.number, lookup.first);
+      uint32_t likely = lookup.first;
+      if constexpr (kWays != 1) {
+        const uint32_t tag = SlotTags::tag_of(packets[i].job, lookup.number);
+        const uint32_t same = SlotTags::matches<kWays>(tags, lookup.first, tag);
+        likely = same != 0
+                     ? (lookup.first & ~(kWays - 1)) + static_cast<uint32_t>(std::countr_zero(same))
+                     : tags_.empty_or(lookup.first);
+      }
+      lookup.slot = &slots_[likely];
       lookup.seen = &seen(job, lookup.number);
       __builtin_prefetch(lookup.seen, 1);
     } else {

@@ -272,9 +272,9 @@ class Aggregator {
   struct Lookup {
     Seq seq;
     uint64_t number = 0;     ///< of the fragment, among those of this lane
-    uint32_t first = 0;      ///< of a GRAD of a job that is present: where its hash puts it,
-    Slot* slot = nullptr;    ///< and where it is, or might go
+    Slot* slot = nullptr;    ///< of a GRAD of a job that is present: where it is, or might go
     Bitmap* seen = nullptr;  ///< with `slot`, unless the policy is static
+    uint32_t first = 0;      ///< likewise: the slot that its hash names
   };
   /// The policy `static`, where the others have their class in scheduler/.
   struct Static {};
@@ -282,6 +282,8 @@ class Aggregator {
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
   void look_up(std::span<const io::RxPacket> packets);
+  template <uint32_t kWays>
+  void look_up_in_sets(std::span<const io::RxPacket> packets);
   template <class Policy>
   void decide(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
   template <class Policy>
@@ -352,10 +354,6 @@ class Aggregator {
   /// Hashed by their number in the lane: hashed_slot() wants them one after another.
   uint32_t hashed_slot(const Job& job, uint64_t number) const {
     return scheduler::hashed_slot(job.spec.id, Seq{number}, shape_.slots);
-  }
-  /// Where the fragment is, most likely, or might go.
-  Slot& likely_slot(JobIndex job, uint64_t number, uint32_t first) {
-    return slots_[has_sets() ? tags_.likely(first, SlotTags::tag_of(job, number)) : first];
   }
   bool holds(const Slot& slot, JobIndex job, Seq seq) const {
     return slot.state != SlotState::kEmpty && slot.seq == seq && slot.job == job;
