@@ -81,11 +81,8 @@ def jct_ablations(points):
     at = [p for p in points if p["home"] == "workers" and
           (p["experiment"] == "slots" and p["rate_gbps"] == 100 or p["experiment"] == "ablations")]
     rows = []
-    for name in ("esa", "esa+window", "esa, no residual", "esa, no priorities", "esa, no decay",
-                 "esa, decay by time", "esa, near-full bonus", "esa, 2 ways",
-                 "esa, 4 ways", "esa, 8 ways", "esa+window, no priorities", "esa+window, 2 ways",
-                 "esa+window, 4 ways", "fcfs", "fcfs, 4 ways", "fcfs+window",
-                 "fcfs+window, 4 ways"):
+    ablations = dict.fromkeys(p["policy"] for p in at if p["experiment"] == "ablations")
+    for name in ("esa", "esa+window", *ablations, "fcfs"):
         own = {p["slots"]: p for p in select(at, policy=name)}
         rows.append([name if "," in name else f"`{name}`",
                      *(ms(own[slots]["avg_jct_s"]) for slots in (16, 64, 256)),
