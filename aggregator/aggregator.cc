@@ -37,6 +37,7 @@ Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
       prefetch_bytes_(size_t{shape.slots} * shape.slot_bytes > kNearBytes ? kPrefetchFarBytes
                                                                           : kPrefetchNearBytes),
       slots_(shape.slots),
+      tags_(shape.slots, hashed() ? shape.policy.ways : 1),
       lookups_(kMaxBurst),
       jobs_(shape.max_jobs) {
   for (const DType dtype : kAllDTypes)
@@ -153,6 +154,21 @@ void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
 
 /// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
 void Aggregator::look_up(std::span<const io::RxPacket> packets) {
+  switch (tags_.ways()) {
+    case 2:
+      return look_up_in_sets<2>(packets);
+    case 4:
+      return look_up_in_sets<4>(packets);
+    case 8:
+      return look_up_in_sets<8>(packets);
+    default:
+      return look_up_in_sets<1>(packets);
+  }
+}
+
+template <uint32_t kWays>
+void Aggregator::look_up_in_sets(std::span<const io::RxPacket> packets) {
+  [[maybe_unused]] const uint32_t* const tags = tags_.data();
   for (size_t i = 0; i < packets.size(); ++i) {
     const Job& job = jobs_[packets[i].job];
     Lookup& lookup = lookups_[i];
@@ -162,7 +178,16 @@ void Aggregator::look_up(std::span<const io::RxPacket> packets) {
     lookup.number = number_of(lookup.seq);
     if (packets[i].message.type != Type::kGrad) continue;
     if (hashed()) {
-      lookup.slot = &hashed_slot(job, lookup.number, 0);
+      lookup.first = hashed_slot(job, lookup.number);
+      uint32_t likely = lookup.first;
+      if constexpr (kWays != 1) {
+        const uint32_t tag = SlotTags::tag_of(packets[i].job, lookup.number);
+        const uint32_t same = SlotTags::matches<kWays>(tags, lookup.first, tag);
+        likely = same != 0
+                     ? (lookup.first & ~(kWays - 1)) + static_cast<uint32_t>(std::countr_zero(same))
+                     : tags_.empty_or(lookup.first);
+      }
+      lookup.slot = &slots_[likely];
       lookup.seen = &seen(job, lookup.number);
       __builtin_prefetch(lookup.seen, 1);
     } else {
@@ -348,34 +373,17 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       return drop(verdict, DropReason::kDuplicate);
     seen_bits |= bit_of(packet.rank);
   }
-  // Most find their fragment where it belongs.
-  if (Slot& first = *lookup.slot;
-      first.state == SlotState::kFilling && first.seq == seq && first.job == packet.job) [[likely]]
-    return join<Policy>(job, first, packet, verdict);
-  Slot* place = nullptr;
-  const bool left_behind = job.spec.park_after != 0 && lookup.number < job.park_next;
-  for (uint32_t choice = 0; choice < choices(); ++choice) {
-    Slot& slot = choice == 0 ? *lookup.slot : hashed_slot(job, lookup.number, choice);
-    if (slot.state != SlotState::kEmpty) {
-      const Job& owner = jobs_[slot.job];
-      if (&owner == &job && slot.seq == seq) return join<Policy>(job, slot, packet, verdict);
-      if (below_floor(owner, slot.seq)) {  // everyone has its result: a zombie
-        if (slot.state == SlotState::kFilling)
-          counters_.contributions_discarded += count(slot.bits);
-        release(slot);
-      }
-    }
-    if (!place) {
-      place = &slot;
-    } else if (place->state != SlotState::kEmpty) {
-      const auto worth = [&](const Slot& s) {
-        return s.state == SlotState::kEmpty
-                   ? 0
-                   : 1 + Policy::worth(s, jobs_[s.job].spec.workers, now, shape_.policy);
-      };
-      if (worth(slot) < worth(*place)) place = &slot;
-    }
+  // Most find their fragment where it was when the burst was looked up.
+  if (holds(*lookup.slot, packet.job, seq)) [[likely]]
+    return join<Policy>(job, *lookup.slot, packet, verdict);
+  Slot* place = lookup.slot;
+  if (has_sets()) {
+    if (Slot* const slot = find_in_set(packet.job, seq, lookup.first))
+      return join<Policy>(job, *slot, packet, verdict);
+    place = &slots_[tags_.empty_or(lookup.first)];
   }
+  if (place->state != SlotState::kEmpty) place = make_room<Policy>(job, lookup, now);
+  const bool left_behind = job.spec.park_after != 0 && lookup.number < job.park_next;
   if (left_behind) return pass_to_parker(job, seq, packet, verdict);
   if (place->state != SlotState::kEmpty) {
     // A last contribution whose others have all gone need not take anybody's slot.
@@ -386,6 +394,38 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
   if (!may_take_empty(job)) return bypass(job, packet, verdict);
   install(job, *place, seq, packet, now);
   add_to<Policy>(job, *place, packet, verdict);
+}
+
+/// A slot that everyone has the result of: a zombie.
+void Aggregator::reap(Slot& slot) {
+  if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
+  release(slot);
+}
+
+/// All slots that the fragment could have are taken: one whose fragment nobody needs any more,
+/// empty now, or else the one that is worth least among those that the job may take.
+template <class Policy>
+Slot* Aggregator::make_room(const Job& job, const Lookup& lookup, Nanos now) {
+  const uint32_t set = tags_.set_of(lookup.first);
+  const uint32_t ways = std::min(tags_.ways(), shape_.slots - set);
+  Slot* place = nullptr;
+  uint64_t least = UINT64_MAX;
+  for (uint32_t i = 0; i < ways; ++i) {
+    Slot& slot = slots_[set + (lookup.first - set + i) % ways];
+    const Job& owner = jobs_[slot.job];
+    if (below_floor(owner, slot.seq)) {
+      reap(slot);
+      return &slot;
+    }
+    uint64_t worth = UINT64_MAX - 1;  // not to be had
+    if (!Policy::kHeldUntilAcknowledged && may_preempt(job, slot))
+      worth = Policy::worth(slot, owner.spec.workers, now, shape_.policy) +
+              (is_entitled(job, slot) ? 0 : uint64_t{1} << 32);
+    if (worth >= least) continue;
+    least = worth;
+    place = &slot;
+  }
+  return place;
 }
 
 /// The slot holds contributions to the same fragment.
@@ -407,8 +447,8 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
       std::max<uint8_t>(1, std::min(packet.message.priority, job.spec.priority_max));
   bool wins = false;
   if (!Policy::kHeldUntilAcknowledged && may_preempt(job, slot)) {
-    const bool entitled = job.held < job.spec.quota.floor && &owner != &job;
-    wins = entitled || Policy::takes_over(slot, priority, owner.spec.workers, now, shape_.policy);
+    wins = is_entitled(job, slot) ||
+           Policy::takes_over(slot, priority, owner.spec.workers, now, shape_.policy);
     if (!wins) Policy::kept(slot, shape_.policy);
   }
   if (!wins) return bypass(job, packet, verdict);
@@ -448,6 +488,7 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
   slot.first_rank = packet.rank;
   slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.priority_max));
   slot.state = SlotState::kFilling;
+  if (has_sets()) tags_.set(index_of(slot), SlotTags::tag_of(packet.job, number_of(seq)));
   count_held(job, true);
   counters_.slots_used_peak = std::max(counters_.slots_used_peak, ++counters_.slots_used);
 }
@@ -614,6 +655,7 @@ void Aggregator::release(Slot& slot) {
     std::swap(slot.row, spare_rows_[next_spare_]);
     next_spare_ = (next_spare_ + 1) % spare_rows_.size();
   }
+  if (has_sets()) tags_.set(index_of(slot), SlotTags::kEmpty);
   const uint32_t row = slot.row;
   slot = Slot{};
   slot.row = row;
@@ -646,17 +688,29 @@ bool Aggregator::may_preempt(const Job& job, const Slot& slot) const {
   return job.held < job.spec.quota.ceiling && owner.held > owner.spec.quota.floor;
 }
 
+/// I4: to a slot of somebody else, whatever its priority.
+bool Aggregator::is_entitled(const Job& job, const Slot& slot) const {
+  return job.held < job.spec.quota.floor && &jobs_[slot.job] != &job;
+}
+
 Slot* Aggregator::find_slot(const Job& job, Seq seq) {
   const uint64_t number = number_of(seq);
   if (!hashed()) {
     Slot& slot = pool_slot(job, number);
     return slot.state != SlotState::kEmpty && slot.seq == seq ? &slot : nullptr;
   }
-  for (uint32_t choice = 0; choice < choices(); ++choice) {
-    Slot& slot = hashed_slot(job, number, choice);
-    if (slot.state != SlotState::kEmpty && &jobs_[slot.job] == &job && slot.seq == seq)
+  return find_in_set(index_of(job), seq, hashed_slot(job, number));
+}
+
+/// The slot that holds a fragment, where any of a set may.
+Slot* Aggregator::find_in_set(JobIndex job, Seq seq, uint32_t first) {
+  if (!has_sets()) return holds(slots_[first], job, seq) ? &slots_[first] : nullptr;
+  const uint32_t set = tags_.set_of(first);
+  uint32_t left = tags_.matches(first, SlotTags::tag_of(job, number_of(seq)));
+  for (; left != 0; left &= left - 1)
+    if (Slot& slot = slots_[set + static_cast<uint32_t>(std::countr_zero(left))];
+        holds(slot, job, seq))
       return &slot;
-  }
   return nullptr;
 }
 

@@ -14,6 +14,7 @@
 #include "aggregator/fallback.h"
 #include "aggregator/kernels.h"
 #include "aggregator/slot.h"
+#include "aggregator/slot_tags.h"
 #include "io/port.h"
 #include "scheduler/policy.h"
 #include "scheduler/static_pool.h"
@@ -271,8 +272,9 @@ class Aggregator {
   struct Lookup {
     Seq seq;
     uint64_t number = 0;     ///< of the fragment, among those of this lane
-    Slot* slot = nullptr;    ///< of a GRAD of a job that is present: its (first) slot
+    Slot* slot = nullptr;    ///< of a GRAD of a job that is present: where it is, or might go
     Bitmap* seen = nullptr;  ///< with `slot`, unless the policy is static
+    uint32_t first = 0;      ///< likewise: the slot that its hash names
   };
   /// The policy `static`, where the others have their class in scheduler/.
   struct Static {};
@@ -280,6 +282,8 @@ class Aggregator {
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
   void look_up(std::span<const io::RxPacket> packets);
+  template <uint32_t kWays>
+  void look_up_in_sets(std::span<const io::RxPacket> packets);
   template <class Policy>
   void decide(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
   template <class Policy>
@@ -297,6 +301,9 @@ class Aggregator {
   template <class Policy>
   void on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet, Nanos now,
                       Verdict& verdict);
+  template <class Policy>
+  Slot* make_room(const Job& job, const Lookup& lookup, Nanos now);
+  void reap(Slot& slot);
   template <class Policy>
   void join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
   template <class Policy>
@@ -319,6 +326,7 @@ class Aggregator {
   void count_held(Job& job, bool more);
   bool may_take_empty(const Job& job) const;
   bool may_preempt(const Job& job, const Slot& slot) const;
+  bool is_entitled(const Job& job, const Slot& slot) const;
   void sweep(JobIndex index);
 
   // parking.cc
@@ -335,7 +343,8 @@ class Aggregator {
   void drop(Verdict& verdict, DropReason reason);
 
   bool hashed() const { return shape_.policy.kind != scheduler::PolicyKind::kStatic; }
-  uint32_t choices() const { return shape_.policy.two_choice ? 2 : 1; }
+  /// Whether a fragment may choose between slots.
+  bool has_sets() const { return tags_.ways() > 1; }
   /// The number of a fragment among those of this lane; each lane has every lanes-th of a job.
   uint64_t number_of(Seq seq) const { return lanes_.quotient(seq.value); }
   bool in_lane(Seq seq) const { return lanes_.remainder(seq.value) == shape_.lane; }
@@ -343,10 +352,16 @@ class Aggregator {
     return slots_[job.spec.pool.first_slot + job.pool_slots.remainder(number)];
   }
   /// Hashed by their number in the lane: hashed_slot() wants them one after another.
-  Slot& hashed_slot(const Job& job, uint64_t number, uint32_t choice) {
-    return slots_[scheduler::hashed_slot(job.spec.id, Seq{number}, shape_.slots, choice)];
+  uint32_t hashed_slot(const Job& job, uint64_t number) const {
+    return scheduler::hashed_slot(job.spec.id, Seq{number}, shape_.slots);
+  }
+  bool holds(const Slot& slot, JobIndex job, Seq seq) const {
+    return slot.state != SlotState::kEmpty && slot.seq == seq && slot.job == job;
   }
   Slot* find_slot(const Job& job, Seq seq);
+  Slot* find_in_set(JobIndex job, Seq seq, uint32_t first);
+  JobIndex index_of(const Job& job) const { return static_cast<JobIndex>(&job - jobs_.data()); }
+  uint32_t index_of(const Slot& slot) const { return static_cast<uint32_t>(&slot - slots_.data()); }
   Bitmap gone_to_fallback(const Job& job, Seq seq, Rank rank) const;
   bool below_floor(const Job& job, Seq seq) const {
     return seq + 2 * uint64_t{job.spec.window} < job.top_end;
@@ -389,6 +404,7 @@ class Aggregator {
   std::byte* rows_;
   uint32_t prefetch_bytes_;
   std::vector<Slot> slots_;
+  SlotTags tags_;                     ///< of `slots_`; kept where fragments have a choice
   std::vector<Lookup> lookups_;       ///< of the burst at hand
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
   uint32_t next_spare_ = 0;

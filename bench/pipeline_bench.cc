@@ -271,7 +271,7 @@ void add_row(const Options& options, const LoadConfig& config) {
       pair("dtype", std::string(ina::name(config.dtype))) +
       pair("policy", bench::name(config.policy)) + pair("slots_in", bench::name(config.slots_in)) +
       pair("packets_in", bench::name(config.packets_in)) + pair("jobs", config.jobs) +
-      pair("worst_case", config.worst_case);
+      pair("ways", config.ways) + pair("worst_case", config.worst_case);
   add(options, name, iterations_for(config), measure, config);
 }
 
@@ -291,6 +291,12 @@ void add_rows(const Options& options) {
   for (const PolicyKind policy : {PolicyKind::kStatic, PolicyKind::kFcfs})
     vary([&](LoadConfig& c) { c.policy = policy; });
   for (const uint32_t jobs : {8, 64}) vary([&](LoadConfig& c) { c.jobs = jobs; });
+  for (const uint32_t ways : {2, 4, 8}) vary([&](LoadConfig& c) { c.ways = ways; });
+  for (const uint32_t jobs : {8, 64})
+    vary([&](LoadConfig& c) {
+      c.jobs = jobs;
+      c.ways = 4;
+    });
   vary([&](LoadConfig& c) { c.packets_in = Place::kL2; });
   vary([&](LoadConfig& c) { c.packets_in = Place::kDram; });
   vary([&](LoadConfig& c) { c.slots_in = Place::kL3; });

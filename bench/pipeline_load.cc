@@ -247,6 +247,7 @@ aggregator::Shape Load::shape() const {
   shape.lanes = config_.lanes;
   shape.lane = config_.lane;
   shape.policy.kind = config_.policy;
+  shape.policy.ways = config_.ways;
   return shape;
 }
 
@@ -254,7 +255,7 @@ void Load::choose_ids() {
   // Where a fragment falls among 2^32 - 1 slots. All jobs move on by the same distance each round,
   // so what keeps apart in one does in all.
   const auto place = [&](JobId id, uint32_t fragment) {
-    return scheduler::hashed_slot(id, Seq{fragment}, UINT32_MAX, 0);
+    return scheduler::hashed_slot(id, Seq{fragment}, UINT32_MAX);
   };
   const uint64_t apart = (uint64_t{1} << 32) / slots_ + 4;
   const auto keeps_apart = [&](JobId id) {
@@ -401,7 +402,7 @@ Load::Times Load::run_path(uint64_t rounds, Send send) {
 uint32_t Load::slot_of(uint32_t job, uint64_t seq) const {
   return is(PolicyKind::kStatic)
              ? aggregator_.spec(static_cast<JobIndex>(job)).pool.slot_of(Seq{seq})
-             : scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, slots_, 0);
+             : scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, slots_);
 }
 
 std::byte* Load::result_row(uint32_t job, uint64_t seq) const {

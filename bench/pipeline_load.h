@@ -37,6 +37,7 @@ struct LoadConfig {
   uint32_t jobs = 1;  ///< 2 in the worst case
   bool worst_case = false;
   uint32_t slots = 0;  ///< 0: as many as fill slots_in
+  uint32_t ways = 1;   ///< slots to choose from; not in the worst case
   uint32_t lanes = 1;
   uint32_t lane = 0;
 

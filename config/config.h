@@ -75,6 +75,7 @@ struct AggregatorConfig {
   uint32_t slots = 4096;
   uint32_t slot_bytes = 1024;
   Policy policy = Policy::kStatic;
+  uint32_t ways = 1;
   bool operator==(const AggregatorConfig&) const = default;
 };
 
@@ -90,7 +91,6 @@ struct EsaConfig {
   Decay decay = Decay::kPreemption;
   int64_t decay_half_life_us = 1000;
   bool near_full_bonus = false;
-  bool two_choice = false;
   bool operator==(const EsaConfig&) const = default;
 };
 

@@ -543,6 +543,15 @@ std::vector<Key> make_keys() {
     choice("aggregator", "policy", kPolicyNames,
            "How jobs get slots. static: each has a pool of its own. fcfs: who comes first keeps a slot until the fragment is done. esa: the more urgent fragment takes a slot from the less urgent.",
            INA_AT(config->aggregator.policy)),
+    with_check(
+        number("aggregator", "ways", "slots", 1, 8,
+               "Slots side by side that a fragment has to choose from, under fcfs and esa. 1 is what hardware has.",
+               INA_AT(config->aggregator.ways)),
+        ", a power of two",
+        [](const Target& t) -> std::string {
+          const uint32_t ways = t.config->aggregator.ways;
+          return std::has_single_bit(ways) ? "" : fmt::format("{} is not 1, 2, 4 or 8", ways);
+        }),
 
     with_check(
         number("static", "slots_per_job", "slots", 2, 1 << 24,
@@ -566,9 +575,6 @@ std::vector<Key> make_keys() {
     boolean("esa", "near_full_bonus",
             "Whether a fragment that lacks few workers is harder to preempt.",
             INA_AT(config->esa.near_full_bonus)),
-    boolean("esa", "two_choice",
-            "Whether a fragment may take either of two slots.",
-            INA_AT(config->esa.two_choice)),
 
     choice("fallback", "home", kHomeNames,
            "Where it runs. workers: each worker for its share of the fragments; dedicated: a server of its own, ina-psd; spill: in the switch's memory.",

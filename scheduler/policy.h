@@ -20,6 +20,8 @@ enum class Decay : uint8_t {
   kNone,
 };
 
+inline constexpr uint32_t kMaxWays = 8;
+
 struct PolicyOptions {
   PolicyKind kind = PolicyKind::kStatic;
   /// The switch knows of each fragment whose contributions have gone to the fallback, so that the
@@ -29,7 +31,8 @@ struct PolicyOptions {
   Decay decay = Decay::kPreemption;
   Nanos decay_half_life_ns = 1'000'000;
   bool near_full_bonus = false;  ///< three quarters full: counts twice its priority
-  bool two_choice = false;       ///< each fragment has two slots to choose from
+  /// Slots that a fragment has to choose from, side by side: 1, 2, 4 or 8. Hardware has one.
+  uint32_t ways = 1;
 };
 
 /// A job's share of one lane's slots. Guaranteed: up to `floor` of them. Never more than `ceiling`.
@@ -38,14 +41,12 @@ struct Quota {
   uint32_t ceiling = UINT32_MAX;
 };
 
-/// Slot index of a fragment, of `slots`. Multiplication by the golden ratio spreads a window of
-/// consecutive fragments evenly, so that a job hardly collides with itself; `choice` 0 or 1.
-constexpr uint32_t hashed_slot(JobId job, Seq seq, uint32_t slots, uint32_t choice) {
+/// The slot where a fragment belongs, of `slots`. Multiplication by the golden ratio spreads a
+/// window of consecutive fragments evenly, so that a job hardly collides with itself.
+constexpr uint32_t hashed_slot(JobId job, Seq seq, uint32_t slots) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
-  constexpr uint64_t kSecond = 0xd6e8feb86659fd93;
   const uint64_t salt = (value(job) + uint64_t{1}) * 0xbf58476d1ce4e5b9;
-  const uint64_t mixed = choice == 0 ? seq.value * kGolden + salt : (seq.value ^ salt) * kSecond;
-  return static_cast<uint32_t>((mixed >> 32) * slots >> 32);
+  return static_cast<uint32_t>(((seq.value * kGolden + salt) >> 32) * slots >> 32);
 }
 
 }  // namespace ina::scheduler

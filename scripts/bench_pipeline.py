@@ -34,7 +34,8 @@ COLUMNS = [
     # title, key, format
     ("payload", "payload_bytes", "d"), ("fan-in", "fan_in", "d"), ("dtype", "dtype", "s"),
     ("policy", "policy", "s"), ("slots", "slots_in", "s"), ("packets", "packets_in", "s"),
-    ("jobs", "jobs", "d"), ("worst", "worst_case", "s"), ("ns/pkt", "ns_per_packet", ".1f"),
+    ("jobs", "jobs", "d"), ("ways", "ways", "d"), ("worst", "worst_case", "s"),
+    ("ns/pkt", "ns_per_packet", ".1f"),
     ("no sends", "ns_per_packet_without_results", ".1f"), ("ns/result", "ns_per_result", ".1f"),
     ("Mpps", "mpps", ".1f"), ("Gbit/s", "gbit_per_s", ".0f"), ("floor ns", "floor_ns", ".1f"),
     ("ratio", "ratio_to_floor", ".2f"), ("spread", "spread", ".2f"),

@@ -81,9 +81,8 @@ def jct_ablations(points):
     at = [p for p in points if p["home"] == "workers" and
           (p["experiment"] == "slots" and p["rate_gbps"] == 100 or p["experiment"] == "ablations")]
     rows = []
-    for name in ("esa", "esa+window", "esa, no residual", "esa, no priorities", "esa, no decay",
-                 "esa, decay by time", "esa, near-full bonus", "esa, two choices",
-                 "esa+window, two choices", "esa+window, no priorities", "fcfs"):
+    ablations = dict.fromkeys(p["policy"] for p in at if p["experiment"] == "ablations")
+    for name in ("esa", "esa+window", *ablations, "fcfs"):
         own = {p["slots"]: p for p in select(at, policy=name)}
         rows.append([name if "," in name else f"`{name}`",
                      *(ms(own[slots]["avg_jct_s"]) for slots in (16, 64, 256)),

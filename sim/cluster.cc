@@ -205,6 +205,21 @@ class Cluster final : public Endpoint, public WorkerListener {
   Outcome outcome_;
 };
 
+constexpr size_t kMaxRacks = 64;
+
+/// A job's ranks are shared out in their order.
+uint32_t rack_of(const FabricSpec& fabric, uint32_t rank, uint32_t workers) {
+  uint64_t all = 0;
+  for (const RackSpec& rack : fabric.racks) all += rack.share;
+  uint64_t before = 0;
+  uint32_t rack = 0;
+  for (; rack + 1 < fabric.racks.size(); ++rack) {
+    before += fabric.racks[rack].share;
+    if (rank < workers * before / all) break;
+  }
+  return rack;
+}
+
 void require(bool holds, const std::string& otherwise) {
   if (!holds) throw std::invalid_argument(otherwise);
 }
@@ -219,8 +234,14 @@ ClusterSpec checked(ClusterSpec spec) {
   require(spec.fragment_bytes <= 8192, "a fragment has at most 8192 bytes in a frame");
   require(spec.window > 0, "the window must be at least one fragment");
   require(spec.in_switch <= spec.window, "no more can be in the switch than in the window");
-  require(spec.fabric.racks == 1 || spec.fabric.racks == 2, "there are one or two racks");
-  require(spec.fabric.link.loss < 1 && spec.fabric.uplink.loss < 1, "a link must not lose all");
+  require(!spec.fabric.racks.empty() && spec.fabric.racks.size() <= kMaxRacks,
+          fmt::format("there are 1 to {} racks, not {}", kMaxRacks, spec.fabric.racks.size()));
+  uint64_t shares = 0;
+  for (const RackSpec& rack : spec.fabric.racks) {
+    require(rack.link.loss < 1 && rack.uplink.loss < 1, "a link must not lose all");
+    shares += rack.share;
+  }
+  require(shares > 0, "no rack has a share of the workers");
   require(spec.help == Help::kOff || spec.policy.kind != scheduler::PolicyKind::kStatic,
           "straggler help needs the policy esa or fcfs");
   require(spec.straggler.factor >= 1, "a straggler is not faster than others");
@@ -229,6 +250,9 @@ ClusterSpec checked(ClusterSpec spec) {
     require(job.workers >= 1 && job.workers <= kMaxWorkers,
             fmt::format("a job has 1 to {} workers, not {}", kMaxWorkers, job.workers));
     require(job.iterations > 0, "a job has at least one iteration");
+    require(!job.rack || *job.rack < spec.fabric.racks.size(),
+            fmt::format("there is no rack {}, but {} of them, from 0", job.rack.value_or(0),
+                        spec.fabric.racks.size()));
   }
   if (spec.static_pools == 0) spec.static_pools = static_cast<uint32_t>(spec.jobs.size());
   require(spec.policy.kind != scheduler::PolicyKind::kStatic || spec.slots / spec.static_pools >= 2,
@@ -296,7 +320,7 @@ void Cluster::make_job(uint32_t index) {
   worker.seed = spec_.seed * 1'000'003 + index;
   for (uint32_t rank = 0; rank < job.plan.workers; ++rank) {
     engine.rank = Rank{static_cast<uint8_t>(rank)};
-    worker.rack = spec_.fabric.racks == 2 && rank >= job.plan.workers / 2 ? 1 : 0;
+    worker.rack = job.plan.rack.value_or(rack_of(spec_.fabric, rank, job.plan.workers));
     worker.link_slower =
         spec_.straggler.pattern == Pattern::kLink && rank == 0 ? 1 / spec_.straggler.factor : 1;
     job.workers.push_back(std::make_unique<Worker>(fabric_, worker, index, *this));
@@ -463,7 +487,7 @@ void Cluster::sum_up() {
     if (job->finished != 0 && checked != expected)
       violated(fmt::format("{} sums of {} were checked", checked, expected));
   }
-  count_link(fabric_.uplink_counters());
+  for (uint32_t rack = 1; rack < fabric_.racks(); ++rack) count_link(fabric_.uplink_counters(rack));
   outcome_.fallback_bytes =
       (counters.part_bytes + counters.bypassed_bytes) * spec_.fabric.wire_factor;
   outcome_.wire_bytes = fabric_.wire_bytes_sent();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct JobPlan {
   uint32_t workers = 8;
   uint32_t iterations = 1;
   Nanos arrival = 0;
+  std::optional<uint32_t> rack{};  ///< of all its workers; none: they are shared out
 };
 
 struct ClusterSpec {

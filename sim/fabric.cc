@@ -38,12 +38,13 @@ struct Fabric::Station final : ns3net::Host {
   void on_timer(uint64_t argument) override { endpoint->on_timer(argument); }
 };
 
-/// The second rack's switch.
+/// The switch of a rack but the first.
 struct Fabric::Forwarder final : ns3net::Host {
   explicit Forwarder(Fabric& owner) : fabric(owner) {}
   Fabric& fabric;
+  ns3net::Node node = 0;
   void on_frame(ns3net::Bytes frame, bool marked) override {
-    fabric.forward(std::move(frame), marked);
+    fabric.forward(node, std::move(frame), marked);
   }
   void on_timer(uint64_t) override {}
 };
@@ -61,24 +62,31 @@ uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower) {
   nodes_.push_back(network_.add_node(*station));
   stations_.push_back(std::move(station));
   racks_.push_back(rack);
-  ns3net::LinkSpec link = spec_.link;
+  ns3net::LinkSpec link = spec_.racks[rack].link;
   link.rate_bps = static_cast<uint64_t>(static_cast<double>(link.rate_bps) * slower);
   rates_.push_back(link.rate_bps);
-  if (host == 0) {
-    if (spec_.racks == 2) {
-      forwarder_ = std::make_unique<Forwarder>(*this);
-      second_switch_ = network_.add_node(*forwarder_);
-      network_.connect(nodes_[0], second_switch_, spec_.uplink);
-    }
-  } else {
-    network_.connect(rack == 0 ? nodes_[0] : second_switch_, nodes_[host], link);
-  }
+  if (host == 0)
+    connect_racks();
+  else
+    network_.connect(switch_of(rack), nodes_[host], link);
   return host;
 }
 
+void Fabric::connect_racks() {
+  for (size_t rack = 1; rack < spec_.racks.size(); ++rack) {
+    forwarders_.push_back(std::make_unique<Forwarder>(*this));
+    forwarders_.back()->node = network_.add_node(*forwarders_.back());
+    network_.connect(nodes_[0], forwarders_.back()->node, spec_.racks[rack].uplink);
+  }
+}
+
+ns3net::Node Fabric::switch_of(uint32_t rack) const {
+  return rack == 0 ? nodes_[0] : forwarders_[rack - 1]->node;
+}
+
 ns3net::Node Fabric::next_hop(uint32_t from, uint32_t to) const {
-  if (from == 0) return racks_[to] == 0 ? nodes_[to] : second_switch_;
-  return racks_[from] == 0 ? nodes_[0] : second_switch_;
+  if (from != 0) return switch_of(racks_[from]);
+  return racks_[to] == 0 ? nodes_[to] : switch_of(racks_[to]);
 }
 
 void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
@@ -96,12 +104,12 @@ void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
   }
 }
 
-void Fabric::forward(std::vector<std::byte> frame, bool marked) {
+void Fabric::forward(ns3net::Node from, std::vector<std::byte> frame, bool marked) {
   uint32_t ip = 0;
   for (size_t i = 0; i < 4; ++i)
     ip = ip << 8 | std::to_integer<uint32_t>(frame[kDestinationAt + i]);
   const uint32_t length = wire_bytes(frame.size() - wire::kFrameHeaderBytes);
-  if (network_.send(second_switch_, nodes_[host_of(ip)], std::move(frame), length, marked)) {
+  if (network_.send(from, nodes_[host_of(ip)], std::move(frame), length, marked)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
   }
@@ -135,10 +143,9 @@ std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::counters(uint32_t 
   return {network_.counters(nodes_[host], near), network_.counters(near, nodes_[host])};
 }
 
-std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::uplink_counters() const {
-  if (!forwarder_) return {};
-  return {network_.counters(second_switch_, nodes_[0]),
-          network_.counters(nodes_[0], second_switch_)};
+std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::uplink_counters(uint32_t rack) const {
+  const ns3net::Node far = switch_of(rack);
+  return {network_.counters(far, nodes_[0]), network_.counters(nodes_[0], far)};
 }
 
 }  // namespace ina::sim

@@ -1,4 +1,4 @@
-// The network of a simulated cluster: hosts at one switch, or in two racks, over ns-3's links. What
+// The network of a simulated cluster: racks of hosts around one switch, over ns-3's links. What
 // travels is encoded and parsed by the wire codec. Values may be thinned out: a frame then carries
 // fewer values than its length on the wire says, so that large models take little memory and time.
 #pragma once
@@ -12,10 +12,15 @@
 
 namespace ina::sim {
 
-struct FabricSpec {
+struct RackSpec {
   ns3net::LinkSpec link;    ///< of each host
-  ns3net::LinkSpec uplink;  ///< between the second rack and the switch
-  uint32_t racks = 1;       ///< 1 or 2; in the second one a switch that only forwards
+  ns3net::LinkSpec uplink;  ///< to the aggregating switch; the first rack's hosts are there
+  uint32_t share = 1;       ///< of each job's workers, beside the other racks' shares
+};
+
+struct FabricSpec {
+  /// The first has the aggregating switch, each of the others a switch that only forwards.
+  std::vector<RackSpec> racks = {RackSpec{}};
   /// Bytes on the wire for each byte of a payload.
   uint32_t wire_factor = 1;
   ns3net::Links links = ns3net::Links::kComputed;
@@ -59,8 +64,9 @@ class Fabric final : public io::sim::Network {
   }
   /// To (first) and from the switch, of a host's link.
   std::pair<ns3net::LinkCounters, ns3net::LinkCounters> counters(uint32_t host) const;
-  /// Of the uplink, to and from the switch; zeros where there is one rack.
-  std::pair<ns3net::LinkCounters, ns3net::LinkCounters> uplink_counters() const;
+  /// Of the uplink of a rack but the first, to and from the aggregating switch.
+  std::pair<ns3net::LinkCounters, ns3net::LinkCounters> uplink_counters(uint32_t rack) const;
+  uint32_t racks() const { return static_cast<uint32_t>(spec_.racks.size()); }
   uint64_t wire_bytes_sent() const { return wire_bytes_sent_; }  ///< over all links
   uint64_t frames_sent() const { return frames_sent_; }
   uint64_t events() const { return network_.events(); }
@@ -70,14 +76,15 @@ class Fabric final : public io::sim::Network {
   struct Station;
   struct Forwarder;
 
+  ns3net::Node switch_of(uint32_t rack) const;
   ns3net::Node next_hop(uint32_t from, uint32_t to) const;
-  void forward(std::vector<std::byte> frame, bool marked);
+  void connect_racks();
+  void forward(ns3net::Node from, std::vector<std::byte> frame, bool marked);
   void deliver(uint32_t host, std::vector<std::byte> frame, bool marked);
 
   FabricSpec spec_;
   ns3net::Network network_;
-  std::unique_ptr<Forwarder> forwarder_;
-  ns3net::Node second_switch_ = 0;
+  std::vector<std::unique_ptr<Forwarder>> forwarders_;  ///< of the racks but the first
   std::vector<std::unique_ptr<Station>> stations_;
   std::vector<ns3net::Node> nodes_;  ///< by host
   std::vector<uint32_t> racks_;      ///< by host

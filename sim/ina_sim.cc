@@ -13,7 +13,7 @@
 
 #include "common/command_line.h"
 #include "common/output_file.h"
-#include "sim/cluster.h"
+#include "sim/workload.h"
 #include "sim_commit.h"
 
 namespace ina::sim {
@@ -28,6 +28,7 @@ struct Trace {
   double scale = 8;
   double plain_mb = 0;
   std::vector<std::string> models = {"resnet50"};
+  std::string file;  ///< instead of all of these but `scale`
 };
 
 /// Jobs of the models in turn, in an order and at times that the seed decides.
@@ -38,7 +39,7 @@ std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
   for (uint32_t i = 0; i < trace.jobs; ++i) {
     JobPlan job;
     job.model = trace.plain_mb > 0 ? make_plain(static_cast<uint64_t>(trace.plain_mb * 1e6))
-                                   : make_model(trace.models[i % trace.models.size()], trace.scale);
+                                   : model_of(trace.models[i % trace.models.size()], trace.scale);
     job.workers = trace.workers;
     job.iterations = trace.iterations;
     if (trace.most_iterations > trace.iterations)
@@ -168,10 +169,12 @@ int fail_to_write(const Error& error) {
 CLI::Validator known_model() {
   return CLI::Validator(
       [](const std::string& name) {
+        if (is_model_file(name)) return std::string();
         const std::vector<std::string> names = model_names();
         return std::ranges::find(names, name) != names.end()
                    ? std::string()
-                   : fmt::format("'{}' is none of {}", name, fmt::join(names, ", "));
+                   : fmt::format("'{}' is none of {}, nor a file such as own.yaml", name,
+                                 fmt::join(names, ", "));
       },
       "");
 }
@@ -191,12 +194,14 @@ int run(int argc, char** argv) {
   ClusterSpec spec;
   Trace trace;
   spec.policy.kind = scheduler::PolicyKind::kEsa;
-  spec.fabric.link.ecn_bytes = 200'000;
-  spec.fabric.link.queue_bytes = 1'000'000;
+  RackSpec rack;
+  rack.link.ecn_bytes = 200'000;
+  rack.link.queue_bytes = 1'000'000;
+  size_t racks = 1;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
   double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
-  std::string json_file, csv_file;
+  std::string json_file, csv_file, topology_file;
   app.add_option("--seed", spec.seed, "decides arrivals, jitter and losses");
   command_line::add_choice(app, "--policy", spec.policy.kind,
                            {{"static", scheduler::PolicyKind::kStatic},
@@ -209,7 +214,8 @@ int run(int argc, char** argv) {
                             {"none", scheduler::Decay::kNone}},
                            "esa: what lowers the priority of a slot");
   app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
-  app.add_flag("--two-choice", spec.policy.two_choice, "two slots to choose from");
+  app.add_option("--ways", spec.policy.ways, "fcfs, esa: slots that a fragment may choose from")
+      ->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_flag("--no-residual", no_residual, "esa: late contributions wait for a time-out");
   app.add_flag("--no-priorities", no_priorities, "esa: all fragments are as urgent");
   app.add_flag("--aggregator-window", spec.aggregator_window, "A2TP's second window");
@@ -235,12 +241,14 @@ int run(int argc, char** argv) {
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
   app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(command_line::positive());
   app.add_option("--delay-us", delay_us, "of a link, one way")->check(command_line::at_least(0.0));
-  app.add_option("--racks", spec.fabric.racks, "1, or 2: half of each job's workers in the second");
-  app.add_option("--uplink-gbps", uplink_gbps, "of the second rack")
+  app.add_option("--racks", racks, "how many; each job's workers are shared out evenly")
+      ->check(command_line::between(1, 64));
+  app.add_option("--uplink-gbps", uplink_gbps, "of each rack but the first")
       ->check(command_line::positive());
-  app.add_option("--queue-bytes", spec.fabric.link.queue_bytes, "of a port");
-  app.add_option("--ecn-bytes", spec.fabric.link.ecn_bytes, "marks from here on; 0: never");
-  app.add_option("--loss", spec.fabric.link.loss, "probability per frame and link")
+  app.add_option("--topology", topology_file, "racks from this file (sim/README.md)");
+  app.add_option("--queue-bytes", rack.link.queue_bytes, "of a port");
+  app.add_option("--ecn-bytes", rack.link.ecn_bytes, "marks from here on; 0: never");
+  app.add_option("--loss", rack.link.loss, "probability per frame and link")
       ->check(command_line::between(0.0, 0.99));
   app.add_option("--rto-ms", rto_ms, "smallest time-out")->check(command_line::positive());
   app.add_option("--jobs", trace.jobs, "how many arrive")->check(command_line::positive());
@@ -250,8 +258,11 @@ int run(int argc, char** argv) {
                  "a job has between --iterations and so many, as the seed decides");
   app.add_option("--arrival-ms", trace.arrival_ms, "mean time between arrivals (Poisson)")
       ->check(command_line::at_least(0.0));
+  app.add_option("--trace", trace.file,
+                 "the jobs, from this file (sim/README.md): instead of --jobs and all about them");
   app.add_option("--models", trace.models,
-                 "in turn, with commas: resnet50, vgg16, bert, gnmt, dlrm")
+                 "in turn, with commas: resnet50, vgg16, bert, gnmt, dlrm, or files of layers "
+                 "(sim/README.md)")
       ->delimiter(',')
       ->check(known_model());
   app.add_option("--scale", trace.scale, "divides sizes and computing times of the models")
@@ -286,16 +297,19 @@ int run(int argc, char** argv) {
   spec.policy.residual = !no_residual;
   if (devices) spec.fabric.links = ns3net::Links::kDevices;
   spec.priorities = !no_priorities;
-  spec.fabric.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
-  spec.fabric.link.delay_ns = nanos(delay_us, 1e3);
-  spec.fabric.uplink = spec.fabric.link;
-  spec.fabric.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
+  rack.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
+  rack.link.delay_ns = nanos(delay_us, 1e3);
+  rack.uplink = rack.link;
+  rack.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
+  spec.fabric.racks = topology_file.empty() ? std::vector<RackSpec>(racks, rack)
+                                            : read_topology(topology_file, rack);
   spec.rto_min_ns = nanos(rto_ms, 1e6);
   spec.straggler.period_ns = nanos(period_us, 1e3);
   spec.park_patience_ns = nanos(patience_us, 1e3);
   spec.sample_ns = nanos(sample_us, 1e3);
   spec.limit_ns = nanos(limit_s, 1e9);
-  spec.jobs = make_trace(trace, spec.seed);
+  spec.jobs =
+      trace.file.empty() ? make_trace(trace, spec.seed) : read_trace(trace.file, trace.scale);
   // Now, and not when hours of work have no place to go.
   auto json_output = OutputFile::open(json_file);
   if (!json_output) return fail_to_write(json_output.error());

@@ -342,7 +342,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
     lane.shape.policy.decay = static_cast<scheduler::Decay>(config.esa.decay);
     lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
     lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
-    lane.shape.policy.two_choice = config.esa.two_choice;
+    lane.shape.policy.ways = config.aggregator.ways;
     lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * (kMaxWorkers + 1), 65535);
     auto memory =
         row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());

@@ -249,77 +249,8 @@ TEST_F(PolicyTest, PriorityZeroIsNobodysWhoAsks) {
   expect_part(grad(other, 0, 1, 5, 0).emission[0], job, 0, 0b1, {1});
 }
 
-// ---- esa: where
-
-/// The slots that a fragment may choose from.
-struct Choice {
-  uint64_t seq = 0;
-  uint32_t first = 0, second = 0;
-};
-Choice choice_of(uint32_t job, uint64_t seq, uint32_t slots) {
-  return {seq, scheduler::hashed_slot(JobId{100 + job}, Seq{seq}, slots, 0),
-          scheduler::hashed_slot(JobId{100 + job}, Seq{seq}, slots, 1)};
-}
-
-TEST_F(PolicyTest, TwoChoicesTakeTheEmptySlotThenTheLesser) {
-  const uint32_t slots = 2;
-  scheduler::PolicyOptions policy{.kind = PolicyKind::kEsa, .decay = Decay::kNone};
-  policy.two_choice = true;
-  start(slots, policy);
-  const JobIndex job = add_job(2);
-  // Among the window's fragments two of the same first slot, the second of which has a choice.
-  std::optional<Choice> one, two;
-  for (uint64_t a = 0; a < kWindow && !two; ++a)
-    for (uint64_t b = 0; b < kWindow && !two; ++b) {
-      one = choice_of(job, a, slots);
-      const Choice other = choice_of(job, b, slots);
-      if (a != b && one->first == other.first && other.first != other.second) two = other;
-    }
-  ASSERT_TRUE(two) << "the hash has changed: another window";
-  expect_held(grad(job, 0, one->seq, 1, 20));
-  expect_held(grad(job, 0, two->seq, 2, 20));
-  EXPECT_EQ(counters().slots_used, 2u) << "the second choice was empty";
-  expect_result(grad(job, 1, two->seq, 20).emission[0], two->seq, {22});
-  expect_result(grad(job, 1, one->seq, 10).emission[0], one->seq, {11});
-
-  // Both taken by another job: the less urgent one goes.
-  start(slots, policy);
-  const JobIndex mine = add_job(2);
-  const JobIndex others = add_job(2);
-  std::optional<uint64_t> in_first, in_second;
-  for (uint64_t seq = 0; seq < kWindow; ++seq) {
-    const Choice c = choice_of(others, seq, slots);
-    if (c.first == two->first && !in_first)
-      in_first = seq;
-    else if (c.first == two->second && !in_second)
-      in_second = seq;
-  }
-  ASSERT_TRUE(in_first && in_second) << "the hash has changed: another window";
-  grad(others, 0, *in_first, 1, 9);
-  grad(others, 0, *in_second, 2, 5);
-  ASSERT_EQ(counters().slots_used, 2u);
-  expect_part(grad(mine, 0, two->seq, 7, 6).emission[0], others, *in_second, 0b1, {2});
-  expect_result(grad(mine, 1, two->seq, 70, 1).emission[0], two->seq, {77});
-}
-
-TEST_F(PolicyTest, ResultAndRemindFindTheSecondChoice) {
-  const uint32_t slots = 2;
-  scheduler::PolicyOptions policy{.kind = PolicyKind::kEsa, .decay = Decay::kNone};
-  policy.two_choice = true;
-  start(slots, policy);
-  const JobIndex job = add_job(2);
-  for (uint64_t seq = 0; seq < kWindow; ++seq) {
-    if (counters().slots_used == 2) break;
-    grad(job, 0, seq, static_cast<int32_t>(seq), 10);
-  }
-  ASSERT_EQ(counters().slots_used, 2u);
-  uint64_t flushed = 0;
-  for (uint64_t seq = 0; seq < kWindow; ++seq)
-    flushed +=
-        say({.type = Type::kRemind, .job = job, .rank = static_cast<uint32_t>(seq % 2), .seq = seq})
-            .emissions;
-  EXPECT_EQ(flushed, 2u);
-  EXPECT_EQ(counters().slots_used, 0u);
+uint32_t slot_of(uint32_t job, uint64_t seq, uint32_t slots) {
+  return scheduler::hashed_slot(JobId{100 + job}, Seq{seq}, slots);
 }
 
 /// Sequence numbers of the window in slots of their own.
@@ -327,7 +258,7 @@ std::vector<uint64_t> apart(uint32_t job, uint32_t slots, size_t wanted) {
   std::vector<uint64_t> seqs;
   std::vector<bool> used(slots);
   for (uint64_t seq = 0; seq < kWindow && seqs.size() < wanted; ++seq) {
-    const uint32_t slot = choice_of(job, seq, slots).first;
+    const uint32_t slot = slot_of(job, seq, slots);
     if (used[slot]) continue;
     used[slot] = true;
     seqs.push_back(seq);
@@ -385,7 +316,7 @@ TEST_F(PolicyTest, AboveItsFloorAJobIsLikeAnyOther) {
   ASSERT_EQ(aggregator_->job_counters(job).slots_held, 2u);
   // A fragment of another job that meets one of these.
   uint64_t seq = 0;
-  while (choice_of(1, seq, 64).first != choice_of(job, seqs[0], 64).first) ++seq;
+  while (slot_of(1, seq, 64) != slot_of(job, seqs[0], 64)) ++seq;
   const JobIndex other = add_job(2, {}, 255, Home::kWorkers, Seq{seq});
   expect_part(grad(other, 0, seq, 5, 11).emission[0], job, seqs[0], 0b1, {1});
   EXPECT_EQ(aggregator_->job_counters(job).slots_held, 1u);
@@ -412,7 +343,7 @@ TEST_F(PolicyTest, EmptySlotsAreKeptForJobsBelowTheirFloors) {
   expect_bypass(grad(other, 0, seqs[1], 1));  // the other slot is empty, but spoken for
   EXPECT_EQ(counters().slots_used, 1u);
   uint64_t seq = 0;
-  while (choice_of(guarded, seq, 2).first != choice_of(other, seqs[1], 2).first) ++seq;
+  while (slot_of(guarded, seq, 2) != slot_of(other, seqs[1], 2)) ++seq;
   ASSERT_LT(seq, kWindow) << "the hash has changed: another window";
   expect_held(grad(guarded, 0, seq, 1, 1));
   EXPECT_EQ(aggregator_->job_counters(guarded).slots_held, 1u);

@@ -110,6 +110,7 @@ const BadCase kBadCases[] = {
     {"jobs_memory", "jobs: {memory: 1 KiB}", "1:16: jobs.memory: 1 KiB is not in 1 MiB..1 TiB"},
     {"pool_odd", "static: {slots_per_job: 7}",
      "1:25: static.slots_per_job: 7 is odd; the pool is used in two equal halves"},
+    {"ways", "aggregator: {ways: 3}", "1:20: aggregator.ways: 3 is not 1, 2, 4 or 8"},
     {"pool_small", "static: {slots_per_job: 1}", "1:25: static.slots_per_job: 1 is not in 2..2^24"},
     {"lcores", "switch: {lcores: 65}", "1:18: switch.lcores: 65 is not in 1..64"},
     {"burst", "switch: {burst: 513}", "1:17: switch.burst: 513 is not in 1..512"},
@@ -440,9 +441,9 @@ TEST(Config, ThePoolsSizeMattersToPolicyStaticOnly) {
 
 TEST(Config, EveryKeyReachesItsField) {
   const Config config = load(R"(
-aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa}
+aggregator: {slots: 16777216, slot_bytes: 8KiB, policy: esa, ways: 8}
 static: {slots_per_job: 1024}
-esa: {residual: false, decay: time, decay_half_life: 3 ms, near_full_bonus: true, two_choice: true}
+esa: {residual: false, decay: time, decay_half_life: 3 ms, near_full_bonus: true}
 fallback: {home: spill}
 recovery: {rto_min: 5 ms, rto_max: 1 s}
 congestion: {ecn: false, aggregator_window: true}
@@ -484,9 +485,9 @@ ports:
 log: {level: critical, file: /var/log/ina.log}
 )");
   Config expected;
-  expected.aggregator = {1 << 24, 8192, Policy::kEsa};
+  expected.aggregator = {1 << 24, 8192, Policy::kEsa, 8};
   expected.static_pools = {1024};
-  expected.esa = {false, Decay::kTime, 3000, true, true};
+  expected.esa = {false, Decay::kTime, 3000, true};
   expected.fallback = {Home::kSpill};
   expected.recovery = {5000, 1'000'000};
   expected.congestion = {false, true};

@@ -52,7 +52,7 @@ class Run {
     shape_.policy.decay = static_cast<scheduler::Decay>(input.below(3));
     const uint8_t options = input.byte();
     shape_.policy.near_full_bonus = options & 1;
-    shape_.policy.two_choice = options & 2;
+    shape_.policy.ways = options & 2 ? 2u << options / 64 % 3 : 1u;
     home_ = static_cast<Home>(options / 4 % 3);
     shape_.lanes = 1 + options / 16 % 2;
     shape_.lane = options / 32 % shape_.lanes;

@@ -99,7 +99,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   s.policy.residual = dice.chance(0.8);
   s.policy.decay = static_cast<scheduler::Decay>(dice.chance(0.6) ? 0 : dice.upto(2));
   s.policy.near_full_bonus = dice.chance(0.2);
-  s.policy.two_choice = dice.chance(0.25);
+  s.policy.ways = std::max<uint32_t>(1, uint32_t{1} << dice.upto(6) >> 3);  // mostly 1
   s.home = dice.chance(0.4) ? Home::kWorkers : static_cast<Home>(dice.upto(2));
   if (restrictions.home == "workers") s.home = Home::kWorkers;
   if (restrictions.home == "dedicated") s.home = Home::kDedicated;
@@ -206,10 +206,10 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
 std::string describe(const Scenario& s) {
   static constexpr const char* kPolicies[] = {"static", "fcfs", "esa"};
   std::string text = fmt::format(
-      "seed={} policy={}{}{} home={} slots={} lanes={} loss={:.3f} burst={:.3f} dup={:.2f} "
+      "seed={} policy={}{} ways={} home={} slots={} lanes={} loss={:.3f} burst={:.3f} dup={:.2f} "
       "reorder={:.2f} corrupt={:.2f} spike={:.3f} events={} jobs=",
       s.seed, kPolicies[static_cast<size_t>(s.policy.kind)], s.policy.residual ? "" : "-residual",
-      s.policy.two_choice ? "+two_choice" : "", name(s.home), s.slots, s.lanes, s.faults.loss,
+      s.policy.ways, name(s.home), s.slots, s.lanes, s.faults.loss,
       s.faults.burst, s.faults.duplicate, s.faults.reorder, s.faults.corrupt, s.faults.spike,
       s.events.size());
   for (size_t i = 0; i < s.jobs.size(); ++i)

@@ -18,7 +18,7 @@ ClusterSpec one_job(uint64_t bytes, uint32_t iterations = 1) {
   spec.slots = 4096;
   spec.jitter = 0;
   spec.policy.kind = scheduler::PolicyKind::kEsa;
-  spec.fabric.link.ecn_bytes = 200'000;
+  spec.fabric.racks[0].link.ecn_bytes = 200'000;
   spec.jobs.push_back({make_plain(bytes), 8, iterations, 0});
   return spec;
 }
@@ -47,7 +47,7 @@ void expect_correct(const Outcome& outcome) {
 TEST(Cluster, AloneItTakesBytesOverBandwidth) {
   for (const uint64_t gbps : {10, 25, 100}) {
     ClusterSpec spec = one_job(16'000'000);
-    spec.fabric.link.rate_bps = gbps * 1'000'000'000;
+    spec.fabric.racks[0].link.rate_bps = gbps * 1'000'000'000;
     // Each fragment of 8192 bytes has 138 around it.
     const double ideal = 16e6 * 8 * (8192 + 138) / 8192 / (static_cast<double>(gbps) * 1e9);
     EXPECT_NEAR(seconds(spec) / ideal, 1, 0.02) << gbps << " Gb/s";
@@ -153,7 +153,7 @@ TEST(Cluster, StaticJobsWaitForAPool) {
 TEST(Cluster, LossIsRecovered) {
   for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill}) {
     ClusterSpec spec = one_job(4'000'000, 2);
-    spec.fabric.link.loss = 0.001;
+    spec.fabric.racks[0].link.loss = 0.001;
     spec.home = home;
     const Outcome outcome = run_cluster(spec);
     expect_correct(outcome);
@@ -168,11 +168,11 @@ TEST(Cluster, MarksReachTheWorkers) {
   spec.policy.kind = scheduler::PolicyKind::kFcfs;
   spec.slots = 1;
   spec.home = Home::kDedicated;
-  spec.fabric.link.queue_bytes = 3'000'000;
+  spec.fabric.racks[0].link.queue_bytes = 3'000'000;
   const Outcome marked = run_cluster(spec);
   expect_correct(marked);
   EXPECT_GT(marked.marks, 0u);
-  spec.fabric.link.ecn_bytes = 0;
+  spec.fabric.racks[0].link.ecn_bytes = 0;
   const Outcome unmarked = run_cluster(spec);
   expect_correct(unmarked);
   EXPECT_LT(marked.queue_drops, unmarked.queue_drops);
@@ -180,11 +180,11 @@ TEST(Cluster, MarksReachTheWorkers) {
 
 TEST(Cluster, TwoRacksShareTheUplink) {
   ClusterSpec spec = one_job(16'000'000);
-  spec.fabric.racks = 2;
-  spec.fabric.uplink.rate_bps = 400'000'000'000;
+  spec.fabric.racks.push_back(spec.fabric.racks[0]);
+  spec.fabric.racks[1].uplink.rate_bps = 400'000'000'000;
   const double wide = seconds(spec);
-  spec.fabric.uplink.rate_bps = 200'000'000'000;  // four workers at 100 Gb/s are behind it
-  spec.fabric.uplink.queue_bytes = 100'000'000;
+  spec.fabric.racks[1].uplink.rate_bps = 200'000'000'000;  // four workers at 100 Gb/s are behind it
+  spec.fabric.racks[1].uplink.queue_bytes = 100'000'000;
   EXPECT_NEAR(seconds(spec) / wide, 2, 0.1);
 }
 

@@ -4,15 +4,32 @@
     ina_sim_test.py PROGRAM
 """
 
+import contextlib
 import csv
 import io
 import json
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop()
 SMALL = ["--plain-mb", "1", "--iterations", "2", "--workers", "4"]
+
+
+@contextlib.contextmanager
+def written(text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "given.yaml"
+        path.write_text(text)
+        yield path
+
+
+def answer(*arguments):
+    done = run(*map(str, arguments), "--quiet", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def run(*arguments):
@@ -46,12 +63,85 @@ class InaSim(unittest.TestCase):
         self.assertEqual(answer("5"), answer("5"))
         self.assertNotEqual(answer("5")["jobs"], answer("6")["jobs"])
 
+    def test_a_model_of_ones_own(self):
+        table = ("name: own\niteration_ms: 3\nlayers:\n"
+                 "  - {name: a, parameters: 1000, flops: 1}\n"
+                 "  - {name: b, parameters: 500, flops: 2, repeat: 2}\n")
+        with written(table) as path:
+            result = answer("--models", path, "--scale", "1", "--iterations", "2", "--jitter", "0")
+        job = result["jobs"][0]
+        self.assertEqual(job["model"], "own")
+        # The next forward pass waits for the sums of the first layers, which are a few packets.
+        self.assertAlmostEqual(job["iteration_s"], 3e-3, delta=0.1e-3)
+        self.assertEqual(result["sums_checked"], 8 * 2 * 3)
+
+    def test_times_may_stand_with_the_layers(self):
+        with written("name: own\nlayers: [{name: a, parameters: 8, forward_ms: 1, "
+                     "backward_ms: 4}]") as path:
+            result = answer("--models", path, "--scale", "1", "--jitter", "0")
+        self.assertAlmostEqual(result["jobs"][0]["iteration_s"], 5e-3, delta=0.1e-3)
+
+    def test_a_trace_says_who_comes_when(self):
+        with written("- {model: dlrm, workers: 4, iterations: 2, arrival_ms: 6.4}\n"
+                     "- {model: resnet50, workers: 2}\n") as path:
+            result = answer("--trace", path, "--scale", "64")
+        self.assertEqual([job["model"] for job in result["jobs"]], ["dlrm", "resnet50"])
+        self.assertEqual([job["iterations"] for job in result["jobs"]], [2, 1])
+        self.assertAlmostEqual(result["jobs"][0]["arrival_s"], 1e-4, delta=1e-9)
+
+    def test_a_topology_says_where(self):
+        def seconds(topology, *more):
+            with written(topology) as path:
+                return answer("--topology", path, *SMALL, *more)["avg_jct_s"]
+        even = seconds("racks: [{}, {uplink_gbps: 400}]")
+        self.assertAlmostEqual(seconds("racks: [{}, {rate_gbps: 25, uplink_gbps: 400}]") / even, 4,
+                               delta=0.4)
+        self.assertAlmostEqual(seconds("racks: [{}, {uplink_gbps: 50}]") / even, 4, delta=0.4)
+        # Nobody is in the slow rack.
+        self.assertAlmostEqual(seconds("racks: [{}, {rate_gbps: 1, share: 0}]") / even, 1,
+                               delta=0.1)
+
+    def test_the_examples_run(self):
+        examples = pathlib.Path(__file__).parents[2] / "conf" / "sim"
+        result = answer("--trace", examples / "trace.yaml", "--topology",
+                        examples / "topology.yaml", "--scale", "1024")
+        self.assertEqual([job["model"] for job in result["jobs"]],
+                         ["gpt2", "resnet50", "gpt2", "vgg16"])
+
+    def test_complaints_about_files(self):
+        layer = "{name: a, parameters: 1, flops: 1}"
+        for option, text, words in (
+                ("--models", "name: x", ":1:1: a model has no 'layers'"),
+                ("--models", f"name: x\nlayers: [{layer}]", ":2:10: a layer has no 'forward_ms'"),
+                ("--models", f"name: x\niteration_ms: -1\nlayers: [{layer}]",
+                 ":2:15: iteration_ms must be a number from 0"),
+                ("--models", "name: x\nname: y\nlayers: []", ":2:1: name comes twice"),
+                ("--models", "name: x\nlayers: []", ":2:9: there must be a list of layers"),
+                ("--models", "name: x\niteration_ms: 1\nlayers: [{name: a, parameters: 1, "
+                 "flops: 0}]", ":2:15: no layer has any flops"),
+                ("--models", "name: [x", ":1:"),
+                ("--trace", "- {model: alexnet}", ":1:11: there is no model 'alexnet'"),
+                ("--trace", "- {model: gone.yaml}", "cannot read"),
+                ("--trace", "- {model: dlrm, workers: 2.5}", "workers must be a whole number"),
+                ("--trace", "- {model: dlrm, rack: 1}", "there is no rack 1, but 1 of them"),
+                ("--topology", "racks: [{uplink_gbps: 1}]", "a rack has no key 'uplink_gbps'"),
+                ("--topology", "racks: [{share: 0}]", "no rack has a share of the workers")):
+            with self.subTest(text), written(text) as path:
+                done = run(option, path, "--scale", "1024")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(words, done.stderr)
+                if option != "--topology" and "rack" not in words:
+                    self.assertIn(str(path.parent), done.stderr)
+        done = run("--trace", "/nonexistent/trace.yaml")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot read /nonexistent/trace.yaml", done.stderr)
+
     def test_complaints(self):
         for arguments, words in (
                 (["--models", "alexnet"], "there is no model 'alexnet'; there are resnet50"),
                 (["--policy", "lifo"], "lifo"),
                 (["--workers", "65"], "a job has 1 to 64 workers, not 65"),
-                (["--racks", "3"], "there are one or two racks"),
+                (["--racks", "65"], "there are 1 to 64 racks, not 65"),
                 (["--loss", "2"], "--loss"),
                 (["--in-switch", "600"], "no more can be in the switch than in the window"),
                 (["--policy", "static", "--help-straggler", "leader"],
