@@ -1,0 +1,73 @@
+// What the other end said before it closed the connection is heard, whatever became of what it was
+// asked.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include "control/socket.h"
+#include "tests/support/temp_dir.h"
+
+namespace ina::control {
+namespace {
+
+constexpr Nanos kTimeoutNs = 10'000'000'000;
+
+class Ask : public testing::Test {
+ protected:
+  void connect(const std::string& address, const Listener& listener) {
+    auto opened = Connection::open(address, kTimeoutNs);
+    ASSERT_TRUE(opened) << opened.error().text;
+    client_ = std::move(*opened);
+    pollfd waiting{listener.fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&waiting, 1, 10'000), 1);
+    auto accepted = listener.accept();
+    ASSERT_TRUE(accepted && *accepted);
+    server_ = std::move(**accepted);
+  }
+  /// The server refuses, and closes with something of the client's unread, or nothing.
+  void refuse() {
+    ASSERT_TRUE(server_.send(no_room_message("no room")));
+    server_.close();
+  }
+  void expect_reason() {
+    const auto answer = client_.ask({{"type", "status"}}, kTimeoutNs);
+    ASSERT_TRUE(answer) << answer.error().text;
+    ASSERT_TRUE(*answer);
+    EXPECT_EQ((*answer)->body["text"], "no room");
+    EXPECT_TRUE(is_no_room((*answer)->body));
+  }
+
+  test::TempDir folder_;
+  Connection client_;
+  Connection server_;
+};
+
+TEST_F(Ask, HearsTheReasonOnAUnixSocketThatIsClosed) {
+  const auto listener = Listener::open(folder_ / "socket", 0600);
+  ASSERT_TRUE(listener);
+  connect(folder_ / "socket", *listener);
+  refuse();
+  expect_reason();
+}
+
+TEST_F(Ask, HearsTheReasonAfterAReset) {
+  const auto listener = Listener::open(folder_ / "socket", 0600);
+  ASSERT_TRUE(listener);
+  connect(folder_ / "socket", *listener);
+  ASSERT_TRUE(client_.send({{"type", "unread"}}));
+  refuse();
+  const auto heard = client_.receive(kTimeoutNs);
+  ASSERT_TRUE(heard) << heard.error().text;
+  ASSERT_TRUE(*heard);
+  EXPECT_EQ((*heard)->body["text"], "no room");
+}
+
+TEST_F(Ask, HearsTheReasonOverTcp) {
+  const auto listener = Listener::open_tcp("127.0.0.1:0", kTimeoutNs);
+  ASSERT_TRUE(listener);
+  connect("tcp:127.0.0.1:" + std::to_string(listener->port()), *listener);
+  refuse();
+  expect_reason();
+}
+
+}  // namespace
+}  // namespace ina::control
