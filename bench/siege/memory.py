@@ -84,13 +84,12 @@ class Mappings(Holder):
     get."""
 
     WORKERS = 64
-    FULL_S = 12
 
     def begin(self):
         if self.held:
             return
         fd = peer.memory_file(peer.PAGE)
-        until = time.monotonic() + self.FULL_S
+        until = time.monotonic() + self.options["seconds"]
         try:
             while time.monotonic() < until and self.fill_job(self.name(), fd, until):
                 pass
