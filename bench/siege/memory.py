@@ -113,6 +113,8 @@ class Mappings(Holder):
                     for _ in range(7):
                         status = one.hear("registered")["status"]
                         self.count("taken" if status == 0 else "refused")
+                    if time.monotonic() > until:
+                        return False
                 peer.attach(one, joined, wait=False)
                 continue
             return False

@@ -161,7 +161,7 @@ ROWS = (
         "configuration comes", "mappings", {"seconds": 12}, tenants=False, pairs=1, begin_s=15,
         quick=False),
     Row("mappings_reached", "the same while the switch has 400 mappings left of vm.max_map_count",
-        "mappings", {"seconds": 2.5}, tenants=False, pairs=1, crowded=True,
+        "mappings", {"seconds": 2.5}, tenants=False, pairs=1, crowded=True, begin_s=12,
         bed={"mapped": -400, "register_every": 50}),
     Row("register_loop", "registers and unregisters all the time", "register_loop"),
     Row("share_results", "result buffers of 24 MiB, made and freed all the time", "share_results",
