@@ -84,13 +84,12 @@ class Mappings(Holder):
     get."""
 
     WORKERS = 64
-    FULL_S = 12
 
     def begin(self):
         if self.held:
             return
         fd = peer.memory_file(peer.PAGE)
-        until = time.monotonic() + self.FULL_S
+        until = time.monotonic() + self.options["seconds"]
         try:
             while time.monotonic() < until and self.fill_job(self.name(), fd, until):
                 pass
@@ -114,6 +113,8 @@ class Mappings(Holder):
                     for _ in range(7):
                         status = one.hear("registered")["status"]
                         self.count("taken" if status == 0 else "refused")
+                    if time.monotonic() > until:
+                        return False
                 peer.attach(one, joined, wait=False)
                 continue
             return False

@@ -141,13 +141,18 @@ def worker_region_bytes(joined):
                  depth * joined["slot_bytes"])
 
 
+def write_pages(fd, size):
+    """So that none is a hole: fallocate() alone leaves pages that nobody has written to."""
+    mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE).close()
+
+
 def memory_file(size, populate=True, seals=SEALS):
     """A memfd as the switch wants it from workers, or not."""
     fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, size)
         if populate:
-            fallocate(fd, 0, size)
+            write_pages(fd, size)
         fcntl.fcntl(fd, F_ADD_SEALS, seals)
     except BaseException:
         os.close(fd)

@@ -158,9 +158,10 @@ ROWS = (
     Row("punch", "holes punched in ring, payload rows and registered memory while the switch reads "
         "them, pages moved, 4,000 mappings of each page", "ring:punch"),
     Row("mappings", "63 registered memories of as many workers as there may be; no quota, as the "
-        "configuration comes", "mappings", tenants=False, pairs=1, begin_s=15, quick=False),
+        "configuration comes", "mappings", {"seconds": 12}, tenants=False, pairs=1, begin_s=15,
+        quick=False),
     Row("mappings_reached", "the same while the switch has 400 mappings left of vm.max_map_count",
-        "mappings", tenants=False, pairs=1, crowded=True,
+        "mappings", {"seconds": 2.5}, tenants=False, pairs=1, crowded=True, begin_s=12,
         bed={"mapped": -400, "register_every": 50}),
     Row("register_loop", "registers and unregisters all the time", "register_loop"),
     Row("share_results", "result buffers of 24 MiB, made and freed all the time", "share_results",
