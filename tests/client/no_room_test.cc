@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <thread>
 
@@ -141,10 +142,11 @@ class Proxy {
     std::optional<control::Connection> server;
     while (!stop.stop_requested()) {
       if (!worker_) {
-        auto accepted = listener_.accept();
-        if (accepted && *accepted) {
+        // Not listener_.accept(): a switch leaves descriptors where they are.
+        if (Fd accepted(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            accepted) {
           const std::lock_guard lock(mutex_);
-          worker_ = std::move(**accepted);
+          worker_.emplace(std::move(accepted));
           server = std::move(*control::Connection::open(to_, kTimeoutNs));
         }
       } else if (!pass(*worker_, *server, false) || !pass(*server, *worker_, true)) {

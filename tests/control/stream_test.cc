@@ -162,7 +162,7 @@ TEST_F(TcpTest, AStatusLargerThanAnySocketArrivesWhole) {
 }
 
 TEST_F(TcpTest, APeerThatDoesNotReadIsGivenUpAndNeverWaitedFor) {
-  const Json message = {{"x", std::string(1000, 'x')}};
+  const Json message = {{"type", "status"}, {"x", std::string(1000, 'x')}};
   EXPECT_GT(fill(message), 100);
   // What was accepted still comes, in order and whole.
   std::thread rest([&] {

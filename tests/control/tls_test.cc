@@ -453,7 +453,7 @@ TEST_F(TlsTest, OneThreadMaySendWhileAnotherReceives) {
     for (int i = 0; i < kMessages; ++i) {
       const Json heard = body(ends.sw.receive(kTimeoutNs));
       ASSERT_EQ(heard["n"], i);
-      ASSERT_TRUE(ends.sw.send({{"n", i}}));
+      ASSERT_TRUE(ends.sw.send({{"type", "wake"}, {"n", i}}));
     }
   });
   std::thread receiver([&] {
