@@ -2,12 +2,9 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <linux/capability.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -20,6 +17,7 @@
 #include <fstream>
 
 #include "common/fd.h"
+#include "common/receive_queues.h"
 #include "io/ethdev/device_limits.h"
 #include "switchd/preflight_checks.h"
 
@@ -144,18 +142,6 @@ uint64_t capabilities() {
   return UINT64_MAX;
 }
 
-uint32_t receive_queues(const std::string& interface) {
-  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ethtool_channels channels{};
-  channels.cmd = ETHTOOL_GCHANNELS;
-  ifreq request{};
-  interface.copy(request.ifr_name, IFNAMSIZ - 1);
-  request.ifr_data = reinterpret_cast<char*>(&channels);
-  // Who does not tell has one.
-  if (!any || ::ioctl(any.get(), SIOCETHTOOL, &request) != 0) return 1;
-  return std::max(channels.rx_count + channels.combined_count, 1u);
-}
-
 std::optional<std::string> pci_driver(const std::string& address) {
   const std::string full = address.find(':') == address.rfind(':') ? "0000:" + address : address;
   const fs::path device = fs::path("/sys/bus/pci/devices") / full;
@@ -181,7 +167,7 @@ Machine Machine::here() {
   machine.network_admin = has(CAP_NET_ADMIN);
   machine.bpf = has(CAP_BPF) || has(CAP_SYS_ADMIN);
   machine.mtu_of = io::mtu_of_interface;
-  machine.receive_queues_of = receive_queues;
+  machine.receive_queues_of = ina::receive_queues_of;
   machine.pci_driver_of = pci_driver;
   return machine;
 }

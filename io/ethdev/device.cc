@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "common/receive_queues.h"
 #include "io/ethdev/device_arguments.h"
 #include "io/ethdev/device_limits.h"
 #include "io/ethdev/eal.h"
@@ -138,7 +139,7 @@ Result<std::string> Device::with_xdp_program(const std::string& device) {
   if (!device.starts_with("net_af_xdp") || !device_argument(device, "xdp_prog").empty())
     return device;
   const std::string interface(device_argument(device, "iface"));
-  if (const uint32_t queues = rx_queues_of(interface); queues != 1)
+  if (const uint32_t queues = receive_queues_of(interface); queues != 1)
     return fail(INA_ERR_INVALID, "Device " + name_ + ": interface " + interface + " has " +
                                      std::to_string(queues) +
                                      " receive queues, and what comes in by others than the first "

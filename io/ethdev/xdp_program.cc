@@ -3,10 +3,7 @@
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
 #include <net/if.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -142,18 +139,6 @@ BpfMessages::BpfMessages()
 
 BpfMessages::~BpfMessages() {
   ::libbpf_set_print(before_);
-}
-
-uint32_t rx_queues_of(const std::string& interface) {
-  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ethtool_channels channels{};
-  channels.cmd = ETHTOOL_GCHANNELS;
-  ifreq request{};
-  interface.copy(request.ifr_name, IFNAMSIZ - 1);
-  request.ifr_data = reinterpret_cast<char*>(&channels);
-  // Who does not tell has one.
-  if (!any || ::ioctl(any.get(), SIOCETHTOOL, &request) != 0) return 1;
-  return std::max(channels.rx_count + channels.combined_count, 1u);
 }
 
 }  // namespace ina::io

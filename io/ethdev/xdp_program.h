@@ -57,7 +57,4 @@ class BpfMessages {
   const libbpf_print_fn_t before_;
 };
 
-/// Receive queues of an interface of the kernel, as `ethtool -l` shows them; at least 1.
-uint32_t rx_queues_of(const std::string& interface);
-
 }  // namespace ina::io

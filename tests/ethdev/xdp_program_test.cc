@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "common/receive_queues.h"
+
 namespace ina::io {
 namespace {
 
@@ -82,10 +84,10 @@ TEST_F(Xdp, ProgramsOfOthersStay) {
 }
 
 TEST_F(Xdp, QueuesAreCounted) {
-  EXPECT_EQ(rx_queues_of("near"), 2u);
+  EXPECT_EQ(receive_queues_of("near"), 2u);
   ASSERT_EQ(run("ethtool -L near rx 1"), 0);
-  EXPECT_EQ(rx_queues_of("near"), 1u);
-  EXPECT_EQ(rx_queues_of("lo"), 1u) << "it does not tell";
+  EXPECT_EQ(receive_queues_of("near"), 1u);
+  EXPECT_EQ(receive_queues_of("lo"), 1u) << "it does not tell";
 }
 
 }  // namespace
