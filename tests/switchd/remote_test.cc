@@ -331,7 +331,8 @@ TEST_F(RemoteTest, AStatusLargerThanTheSocketComesAsItIsRead) {
   TestSwitch sw(options([](switchd::ConductorConfig& config) {
     config.frame_ports.assign(kPorts, {std::string(60, 'p'), {}});
   }));
-  const auto status = control::query_status(sw.tcp_address(), 3 * kTimeoutNs, kRed);
+  // Megabytes of JSON take a sanitizer long.
+  const auto status = control::query_status(sw.tcp_address(), 12 * kTimeoutNs, kRed);
   ASSERT_TRUE(status) << status.error().text;
   EXPECT_EQ((*status)["ports"].size(), 1 + kPorts);
 }
