@@ -45,6 +45,16 @@ HandleCount handle_count(const ConductorConfig& config) {
   return count;
 }
 
+/// What cannot be for want of descriptors is not promised.
+ConductorConfig within_limits(ConductorConfig config) {
+  const uint32_t most = Handles::connections_of_this_process(config.max_connections);
+  if (most < config.max_connections)
+    logging::warn("fewer connections")("control.max_connections", config.max_connections)(
+        "possible", most)("text", "the limit of open files (LimitNOFILE) allows no more");
+  config.max_connections = most;
+  return config;
+}
+
 }  // namespace
 
 uint64_t random_u64() {
@@ -56,7 +66,7 @@ uint64_t random_u64() {
 
 Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLink*> lanes,
                      control::Doorman* doorman)
-    : config_(std::move(config)),
+    : config_(within_limits(std::move(config))),
       state_(std::move(state)),
       lanes_(std::move(lanes)),
       admission_(admission_config(config_, lanes_.size())),

@@ -26,6 +26,14 @@ std::string problem(const std::string& owner, const char* what, const char* limi
   return {};
 }
 
+/// Without those that the switch has itself, and that come and go with a message.
+uint64_t descriptors_for_peers() {
+  constexpr uint64_t kReserved = 128;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  return files.rlim_cur - std::min<uint64_t>(files.rlim_cur / 2, kReserved);
+}
+
 }  // namespace
 
 Result<Handles::Share> Handles::take(const std::string& owner, HandleCount count,
@@ -67,15 +75,15 @@ HandleCount Handles::used_by(const std::string& owner) const {
 
 HandleCount Handles::of_this_process(uint64_t connections) {
   constexpr uint64_t kMostReserve = 8'192;  // mappings of libraries, DPDK, heaps and stacks
-  constexpr uint64_t kReservedDescriptors = 128;
   uint64_t mappings = 65'530;
   std::ifstream("/proc/sys/vm/max_map_count") >> mappings;
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  uint64_t descriptors = files.rlim_cur;
   mappings -= std::min(mappings / 4, kMostReserve);
-  descriptors -= std::min(descriptors / 4, kReservedDescriptors);
+  const uint64_t descriptors = descriptors_for_peers();
   return {mappings, descriptors - std::min(descriptors / 2, connections)};
+}
+
+uint32_t Handles::connections_of_this_process(uint32_t wanted) {
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, descriptors_for_peers() / 2));
 }
 
 }  // namespace ina::switchd

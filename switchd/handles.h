@@ -65,6 +65,8 @@ class Handles {
   /// What this process may have for workers, of its limits (vm.max_map_count, RLIMIT_NOFILE):
   /// without a reserve for itself, and without descriptors for `connections`.
   static HandleCount of_this_process(uint64_t connections);
+  /// How many connections it may have of `wanted`: at most half of its descriptors are for them.
+  static uint32_t connections_of_this_process(uint32_t wanted);
 
  private:
   void give_back(const std::string& owner, HandleCount count);

@@ -2,8 +2,10 @@
 // see it on the control socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "io/shm/layout.h"
+#include "switchd/handles.h"
 #include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
 
@@ -280,6 +282,21 @@ TEST(Tenants, ARestartedSwitchKeepsWhatItPromised) {
   EXPECT_EQ(after["jobs"][0]["slots_ceiling"], 30);
   EXPECT_EQ(after["jobs"][0]["priority_max"], 9);
   EXPECT_EQ(after["aggregator"]["slots_reserved"], 40);
+}
+
+TEST(Handles, ConnectionsHaveNoMoreThanHalfOfTheDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const uint32_t connections = switchd::Handles::connections_of_this_process(1024);
+  const auto rest = switchd::Handles::of_this_process(connections).descriptors;
+  EXPECT_EQ(switchd::Handles::connections_of_this_process(10), 10u);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GT(connections, 16u);
+  EXPECT_GE(rest, connections);
+  EXPECT_LE(connections + rest, 128u) << "the switch needs some itself";
 }
 
 }  // namespace
