@@ -298,13 +298,17 @@ class Bed:
 
     def resources(self):
         """Of the switch and its children."""
-        rss = fds = 0
+        rss = shared = fds = 0
         for pid in children_of(self.switch.pid):
             with contextlib.suppress(OSError):
                 # Children are copies of it: what they have of their own is seen in the cgroup.
-                rss += int(field_of(pid, "VmRSS")) << 10 if pid == self.switch.pid else 0
+                if pid == self.switch.pid:
+                    # Shared pages may be peers' own, which it maps: those that it made are in its
+                    # cgroup, too, and where there is none all count.
+                    shared = int(field_of(pid, "RssShmem")) << 10
+                    rss = (int(field_of(pid, "VmRSS")) << 10) - (shared if self.cgroup.path else 0)
                 fds += len(os.listdir(f"/proc/{pid}/fd"))
-        return {"rss": rss, "cgroup": self.cgroup.usage(), "fds": fds,
+        return {"rss": rss, "shared": shared, "cgroup": self.cgroup.usage(), "fds": fds,
                 "log": self.log_bytes()}
 
     def mappings(self):

@@ -261,6 +261,7 @@ class Play:
             return max((one.peak.get(what, 0) for one in attacked), default=0)
         rss = max(0, most("rss") - self.before["rss"])
         result = {"switch_rss_growth_bytes": rss,
+                  "switch_shared_growth_bytes": max(0, most("shared") - self.before["shared"]),
                   "quota_bytes": QUOTA if self.row.tenants else None,
                   "switch_descriptors": most("fds"), "switch_mappings": most("mappings"),
                   "switch_mappings_before": self.mappings_before}
