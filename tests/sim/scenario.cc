@@ -209,9 +209,8 @@ std::string describe(const Scenario& s) {
       "seed={} policy={}{} ways={} home={} slots={} lanes={} loss={:.3f} burst={:.3f} dup={:.2f} "
       "reorder={:.2f} corrupt={:.2f} spike={:.3f} events={} jobs=",
       s.seed, kPolicies[static_cast<size_t>(s.policy.kind)], s.policy.residual ? "" : "-residual",
-      s.policy.ways, name(s.home), s.slots, s.lanes, s.faults.loss,
-      s.faults.burst, s.faults.duplicate, s.faults.reorder, s.faults.corrupt, s.faults.spike,
-      s.events.size());
+      s.policy.ways, name(s.home), s.slots, s.lanes, s.faults.loss, s.faults.burst,
+      s.faults.duplicate, s.faults.reorder, s.faults.corrupt, s.faults.spike, s.events.size());
   for (size_t i = 0; i < s.jobs.size(); ++i)
     text += fmt::format("{}{}x{}w", i ? "," : "", s.jobs[i].workers, s.jobs[i].window);
   return text;

@@ -210,10 +210,10 @@ INA_API int ina_barrier(ina_context* context, int64_t timeout_us);
 INA_API int ina_alloc(ina_context* context, size_t bytes, void** memory);
 
 /* The same for the caller's own memory: a memfd that is mapped at `memory` as a whole (`bytes` is
- * its size). It must allow sealing. The library makes all its pages and seals it with F_SEAL_SHRINK,
- * F_SEAL_GROW and F_SEAL_FUTURE_WRITE: mappings that exist stay writable, but from then on it cannot
- * be mapped for writing, written to or punched. It may be closed and stays mapped; ina_free ends the
- * registration, before the caller unmaps it. */
+ * its size). It must allow sealing. The library makes all its pages and seals it with
+ * F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE: mappings that exist stay writable, but from
+ * then on it cannot be mapped for writing, written to or punched. It may be closed and stays
+ * mapped; ina_free ends the registration, before the caller unmaps it. */
 INA_API int ina_register(ina_context* context, int memfd, void* memory, size_t bytes);
 
 /* A result buffer, which the switch writes once for all workers of the job on its host: where
@@ -270,8 +270,8 @@ INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
 /* Whether a result so far saturated (int8), or became Inf from finite values (float16, bfloat16;
  * with INA_NUMERIC_REPRODUCIBLE float32 too). With INA_NUMERIC_NATIVE an Inf in a sum or average of
- * bfloat16 counts also where a rank contributed an Inf. Returns 1 or 0, or a negative status; `clear`
- * non-zero resets the flag. */
+ * bfloat16 counts also where a rank contributed an Inf. Returns 1 or 0, or a negative status;
+ * `clear` non-zero resets the flag. */
 INA_API int ina_overflowed(ina_context* context, int clear);
 
 /* Text of the last error of this context (or, with NULL, of this thread's last failed call without
