@@ -131,8 +131,7 @@ void Aggregator::sweep(JobIndex index) {
   for (uint32_t i = first; i < last; ++i) {
     Slot& slot = slots_[i];
     if (slot.state == SlotState::kEmpty || slot.job != index) continue;
-    if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
-    release(slot);
+    reap(slot);
   }
 }
 
@@ -396,7 +395,8 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
   add_to<Policy>(job, *place, packet, verdict);
 }
 
-/// A slot that everyone has the result of: a zombie.
+/// Empties a slot whose sum nobody needs: a zombie's, of which everyone has the result, or that of
+/// a job that ends.
 void Aggregator::reap(Slot& slot) {
   if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
   release(slot);
@@ -775,18 +775,14 @@ void Aggregator::give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::O
   std::byte* result = result_place(job, seq, packet.message.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
   advance(job, seq);
-  if (Slot* slot = find_slot(job, seq)) {
-    if (slot->state == SlotState::kFilling) counters_.contributions_discarded += count(slot->bits);
-    release(*slot);
-  }
+  if (Slot* slot = find_slot(job, seq)) reap(*slot);
   if (hashed()) {
     seen(job, number_of(seq)) = job.full;  // contributions that are still under way come too late
     if (job.spec.parked_at) unpark(job, number_of(seq));
   } else if (Slot& slot = pool_slot(job, number_of(seq));
              slot.state == SlotState::kEmpty || slot.seq < seq) {
     // Contributions that are still under way find the fragment answered.
-    if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
-    release(slot);
+    reap(slot);
     slot.seq = seq;
     slot.bits = job.full;
     slot.job = packet.job;
