@@ -75,7 +75,7 @@ struct AggregatorConfig {
   uint32_t slots = 4096;
   uint32_t slot_bytes = 1024;
   Policy policy = Policy::kStatic;
-  uint32_t ways = 1;
+  uint32_t ways = 4;
   bool operator==(const AggregatorConfig&) const = default;
 };
 
@@ -108,7 +108,7 @@ struct RecoveryConfig {
 
 struct CongestionConfig {
   bool ecn = true;
-  bool aggregator_window = false;
+  bool aggregator_window = true;
   bool operator==(const CongestionConfig&) const = default;
 };
 

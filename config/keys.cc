@@ -591,7 +591,7 @@ std::vector<Key> make_keys() {
             "Mark messages to workers that lag behind, so that they send less.",
             INA_AT(config->congestion.ecn)),
     boolean("congestion", "aggregator_window",
-            "Whether workers keep a second window, that shrinks when their fragments meet no free slots.",
+            "Whether workers keep a second window, that shrinks when their fragments meet no free slots, and have over a network no more under way than some round trips deliver. Policies fcfs and esa.",
             INA_AT(config->congestion.aggregator_window)),
 
     choice("straggler", "help", kHelpNames,

@@ -32,7 +32,7 @@ struct PolicyOptions {
   Nanos decay_half_life_ns = 1'000'000;
   bool near_full_bonus = false;  ///< three quarters full: counts twice its priority
   /// Slots that a fragment has to choose from, side by side: 1, 2, 4 or 8. Hardware has one.
-  uint32_t ways = 1;
+  uint32_t ways = 4;
 };
 
 /// A job's share of one lane's slots. Guaranteed: up to `floor` of them. Never more than `ceiling`.

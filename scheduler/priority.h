@@ -21,9 +21,10 @@ struct Hints {
   uint64_t remaining_iterations = 0;
 };
 
-/// Eight steps to a factor of two: 255 at a score of 1/ms and above, 1 at 2^-32 of that.
+/// Six steps to a factor of two: 255 at a score of 1/us and above, 1 at that of a job that has two
+/// months to go.
 inline uint8_t quantise_priority(double score_per_s) {
-  const double steps = 255 + 8 * std::log2(score_per_s / 1000.0);
+  const double steps = 255 + 6 * std::log2(score_per_s / 1e6);
   return static_cast<uint8_t>(std::fmin(255.0, std::fmax(1.0, steps)));
 }
 
@@ -68,7 +69,7 @@ class PriorityMeter {
     double remaining_s = std::fmax(seconds(now - first_), kLeastExpectedSeconds);
     if (hints_.remaining_iterations != 0 && iteration_s_ > 0)
       remaining_s = static_cast<double>(hints_.remaining_iterations) * iteration_s_;
-    remaining_s = std::fmax(remaining_s, 1e-3);
+    remaining_s = std::fmax(remaining_s, 1e-6);
     double ratio = 1;
     if (communication_s_ > 0 && computation_s_ > 0)
       ratio = std::fmin(16.0, std::fmax(1.0 / 16, communication_s_ / computation_s_));

@@ -307,6 +307,7 @@ void Cluster::make_job(uint32_t index) {
   engine.home = spec_.home;
   engine.priority_max = spec_.priorities ? 255 : 1;
   engine.aggregator_window = spec_.aggregator_window;
+  engine.window_cap = spec_.window_cap && spec_.aggregator_window && spec_.help == Help::kOff;
   engine.lossy_link = true;
   engine.rto_min_ns = spec_.rto_min_ns;
   engine.rto_max_ns = spec_.rto_max_ns;

@@ -30,7 +30,8 @@ struct ClusterSpec {
   uint32_t value_bytes = 64;       ///< of these, that are really there; divides fragment_bytes
   scheduler::PolicyOptions policy;
   bool priorities = true;
-  bool aggregator_window = false;
+  bool aggregator_window = true;
+  bool window_cap = true;  ///< not with help for stragglers
   Home home = Home::kWorkers;
   uint32_t window = 512;      ///< W
   uint32_t in_switch = 0;     ///< 0: W

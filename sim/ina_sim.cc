@@ -218,7 +218,9 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_flag("--no-residual", no_residual, "esa: late contributions wait for a time-out");
   app.add_flag("--no-priorities", no_priorities, "esa: all fragments are as urgent");
-  app.add_flag("--aggregator-window", spec.aggregator_window, "A2TP's second window");
+  app.add_flag("--aggregator-window,!--no-aggregator-window", spec.aggregator_window,
+               "A2TP's second window, and the cap by the rate of delivery");
+  app.add_flag("--window-cap,!--no-window-cap", spec.window_cap, "the cap");
   app.add_option("--slots", spec.slots, "of the array");
   app.add_option("--static-pools", spec.static_pools, "static: jobs that fit (0: all)");
   command_line::add_choice(

@@ -76,7 +76,7 @@ struct ConductorConfig {
   int64_t rto_max_us = 200'000;
   bool tags = false;  ///< frames carry tags
   bool ecn = true;
-  bool aggregator_window = false;
+  bool aggregator_window = true;
   IdleMode idle = IdleMode::kAuto;
   bool has_shm = true;
   std::string shm_name = "shm0";

@@ -37,7 +37,9 @@ Engine::Engine(const EngineConfig& config)
                                               : std::min(config.window, config.in_switch),
                 .first = config.lossy_link ? Windows::kFirstOnLossyLink : config.first_window,
                 .congestion = config.congestion_window,
-                .aggregators = config.aggregator_window,
+                .aggregators = config.aggregator_window && !config.fixed_slots,
+                .first_aggregators = config.lossy_link ? Windows::kFirstAggregators : 0,
+                .capped = config.window_cap && !config.fixed_slots,
                 .paced = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
@@ -577,6 +579,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   adjust_windows(message, seq, fragment.parked);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
   if (!fragment.parked) --in_flight_;
+  windows_.delivered(now, in_flight_ == 0, rtt_);
 
   fragment.state = State::kDone;
   fragment.operation = nullptr;

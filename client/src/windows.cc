@@ -5,6 +5,10 @@ namespace ina::client {
 namespace {
 
 constexpr uint64_t kMinAggregatorFragments = 8;
+// The cap: a round trip holds waiting for other workers and for links, so that the shortest one is
+// exceeded often, but not by much more than this where nothing waits for long.
+constexpr uint64_t kCapRoundTrips = 4;
+constexpr uint64_t kMinCapFragments = 16;
 // New fragments leave so much faster than a window a round trip that pacing is not what limits, as
 // in RFC 9002, section 7.7; in slow start the next window is twice as large.
 constexpr Nanos kPaceGainPercent = 125;
@@ -27,11 +31,26 @@ void RoundTrip::sample(Nanos rtt, Nanos now) {
   smoothed_ += (rtt - smoothed_) / 8;
 }
 
+bool DeliveryRate::delivered(Nanos now, bool idle, Nanos shortest_round_trip) {
+  if (results_++ == 0) began_ = now;
+  const Nanos span = now - began_;
+  const bool ended = span > 0 && span >= kIntervalRoundTrips * shortest_round_trip;
+  if (ended)
+    per_ns_[next_++ % kIntervals] = static_cast<double>(results_ - 1) / static_cast<double>(span);
+  if (ended || idle) results_ = 0;
+  return ended;
+}
+
+uint64_t DeliveryRate::results_in(Nanos time) const {
+  return static_cast<uint64_t>(*std::ranges::max_element(per_ns_) * static_cast<double>(time));
+}
+
 Windows::Windows(const WindowConfig& config)
     : config_(config),
       most_(config.most * kUnit),
       congestion_(config.first != 0 ? std::min(most_, config.first * kUnit) : most_),
-      aggregators_(most_),
+      aggregators_(config.first_aggregators != 0 ? std::min(most_, config.first_aggregators * kUnit)
+                                                 : most_),
       eager_(config.first != 0 ? kUnit : 0) {}
 
 /// A loss need not mean congestion, unless round trips say so, too, as in TCP Veno (Fu and Liew,
@@ -48,9 +67,16 @@ void Windows::congested(Seq seq, Seq next, uint64_t least) {
 }
 
 void Windows::split(Seq seq, Seq next) {
+  contended_ = true;
   if (seq < aggregator_recovery_) return;
   aggregators_ = std::max(std::min(kMinAggregatorFragments * kUnit, most_), aggregators_ / 4 * 3);
   aggregator_recovery_ = next;
+}
+
+void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
+  if (!config_.capped || !rtt.known()) return;
+  if (rate_.delivered(now, idle, rtt.shortest()))
+    cap_ = std::max(kMinCapFragments, rate_.results_in(kCapRoundTrips * rtt.shortest())) * kUnit;
 }
 
 /// A window's worth would meet a queue as one burst, as operations begin with all of it: so many

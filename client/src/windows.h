@@ -1,9 +1,10 @@
 // How much may be in the network at once, and when it leaves: round trips (RFC 6298), the windows
-// for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP, EuroSys'23), and
-// pacing. Pure, as the engine that asks it.
+// for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP, EuroSys'23), the cap by
+// the rate of delivery, and pacing. Pure, as the engine that asks it.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "wire/types.h"
@@ -36,6 +37,24 @@ class RoundTrip {
   Nanos sampled_at_ = 0;
 };
 
+/// How fast results come while something is under way: the best of the last intervals.
+class DeliveryRate {
+ public:
+  /// A result came. `idle`: nothing else is under way. Whether an interval has ended.
+  bool delivered(Nanos now, bool idle, Nanos shortest_round_trip);
+  /// Results that come in a time so long. At least one interval has ended.
+  uint64_t results_in(Nanos time) const;
+
+ private:
+  static constexpr Nanos kIntervalRoundTrips = 2;
+  static constexpr size_t kIntervals = 8;
+
+  Nanos began_ = 0;
+  uint64_t results_ = 0;  ///< of the interval, its first one included; 0: none has begun
+  std::array<double, kIntervals> per_ns_{};
+  size_t next_ = 0;
+};
+
 struct WindowConfig {
   uint32_t most = 1;  ///< fragments
   /// That for congestion begins with so many fragments, and doubles each round trip until the first
@@ -43,7 +62,14 @@ struct WindowConfig {
   uint32_t first = 0;
   bool congestion = true;    ///< the window for congestion
   bool aggregators = false;  ///< the one for aggregators
-  bool paced = false;        ///< what the windows let out is spread over the round trip
+  /// That one begins with so many fragments, and grows by a quarter each round trip until the first
+  /// fragment was split. 0: with all.
+  uint32_t first_aggregators = 0;
+  /// From then on until that window is as large as may be again, no more is under way than a few
+  /// times the results that come in the shortest round trip: what exceeds that waits in queues or
+  /// in slots, where it is in others' way.
+  bool capped = false;
+  bool paced = false;  ///< what the windows let out is spread over the round trip
 };
 
 /// At most one reduction per window: not for fragments below what was `next` to be sent at the last
@@ -52,12 +78,13 @@ class Windows {
  public:
   /// What to begin with where little is known: little for any network.
   static constexpr uint32_t kFirstOnLossyLink = 32;
+  static constexpr uint32_t kFirstAggregators = 16;
 
   explicit Windows(const WindowConfig& config);
 
   /// Fragments that may be in the switch at once.
   uint32_t fragments() const {
-    uint64_t window = most_;
+    uint64_t window = contended_ ? std::min(most_, cap_) : most_;
     if (config_.congestion) window = std::min(window, congestion_);
     if (config_.aggregators) window = std::min(window, aggregators_);
     return std::max(1u, static_cast<uint32_t>(window / kUnit));
@@ -70,13 +97,17 @@ class Windows {
       congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
   }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
+  /// A result came. `idle`: nothing else is under way.
+  void delivered(Nanos now, bool idle, const RoundTrip& rtt);
   /// From now on by an eighth each round trip, no longer twice.
   void go_slower() { eager_ = std::min(eager_, kUnit / 8); }
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
   void whole() {
-    if (aggregators_ < most_)
-      aggregators_ = std::min(most_, aggregators_ + kUnit * kUnit / aggregators_);
+    if (aggregators_ == most_) return;
+    const uint64_t step = contended_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
+    aggregators_ = std::min(most_, aggregators_ + step);
+    if (aggregators_ == most_) contended_ = false;
   }
 
   /// New fragments that leave together.
@@ -89,7 +120,8 @@ class Windows {
   Nanos paced_until() const { return paced_until_; }
 
  private:
-  static constexpr uint64_t kUnit = 256;  ///< a fragment, in the windows' fixed point
+  /// A fragment, in the windows' fixed point: one of W must still add something.
+  static constexpr uint64_t kUnit = 1 << 20;
   static constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
   /// New fragments leave in so many parts of a window, each at its time.
   static constexpr uint32_t kPacedParts = 8;
@@ -100,6 +132,9 @@ class Windows {
   uint64_t most_;
   uint64_t congestion_;
   uint64_t aggregators_;
+  bool contended_ = false;  ///< a fragment was split since the window was as large as may be
+  uint64_t cap_ = UINT64_MAX;
+  DeliveryRate rate_;
   /// What each result adds while nothing was lost or marked yet, in slow start a fragment.
   uint64_t eager_;
   Seq congestion_recovery_;

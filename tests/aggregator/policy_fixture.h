@@ -54,7 +54,7 @@ class PolicyTest : public testing::Test {
     std::vector<uint8_t> parked_at = std::vector<uint8_t>(JobSpec::seen_words(kWindow, 1));
   };
 
-  /// `slots` 1: all fragments collide.
+  /// One way, so that it is plain who meets whom; `slots` 1: all fragments collide.
   void start(uint32_t slots, scheduler::PolicyOptions policy = {.kind = PolicyKind::kEsa}) {
     shape_ = Shape{};
     shape_.slots = slots;
@@ -62,6 +62,7 @@ class PolicyTest : public testing::Test {
     shape_.max_jobs = 4;
     shape_.burst = kBurst;
     shape_.policy = policy;
+    shape_.policy.ways = 1;
     rows_.assign(Aggregator::row_memory_bytes(shape_) / sizeof(Line), {});
     aggregator_ = std::make_unique<Aggregator>(shape_, std::as_writable_bytes(std::span(rows_)));
     jobs_.clear();

@@ -60,6 +60,23 @@ TEST(Windows, GrowByOneARoundTripAfterAMark) {
   EXPECT_EQ(windows.fragments(), 100u);
 }
 
+TEST(Windows, GrowHoweverLargeTheyAre) {
+  Windows windows({.most = 8000, .aggregators = true});
+  windows.marked(Seq{10}, Seq{8000});
+  windows.split(Seq{10}, Seq{8000});
+  EXPECT_EQ(windows.fragments(), 4000u);
+  for (int i = 0; i < 40'000; ++i) {
+    windows.unmarked();
+    windows.whole();
+  }
+  EXPECT_NEAR(windows.fragments(), 4010, 2);
+  for (int i = 0; i < 100'000'000; ++i) {
+    windows.unmarked();
+    windows.whole();
+  }
+  EXPECT_EQ(windows.fragments(), 8000u);
+}
+
 TEST(Windows, DoubleInSlowStart) {
   Windows windows({.most = 1000, .first = 32, .paced = true});
   for (int i = 0; i < 32; ++i) windows.unmarked();
@@ -103,6 +120,79 @@ TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
   EXPECT_EQ(on.fragments(), 8u);
   for (int i = 0; i < 10'000; ++i) on.whole();
   EXPECT_EQ(on.fragments(), 100u);
+}
+
+TEST(Windows, ThatForAggregatorsMayBeginSmall) {
+  Windows windows({.most = 100, .aggregators = true, .first_aggregators = 16});
+  EXPECT_EQ(windows.fragments(), 16u);
+  EXPECT_EQ(Windows({.most = 5, .aggregators = true, .first_aggregators = 16}).fragments(), 5u);
+  for (int i = 0; i < 16; ++i) windows.whole();
+  EXPECT_EQ(windows.fragments(), 20u);
+  windows.split(Seq{10}, Seq{40});
+  EXPECT_EQ(windows.fragments(), 15u);
+  for (int i = 0; i < 15; ++i) windows.whole();
+  EXPECT_NEAR(windows.fragments(), 16, 1);
+}
+
+/// Windows whose fragments have met others in the array. The cap is what limits them.
+Windows contended() {
+  Windows windows({.most = 10'000, .aggregators = true, .capped = true});
+  windows.split(Seq{1}, Seq{100});
+  return windows;
+}
+
+/// `count` results, one each `apart`.
+Nanos deliver(Windows& windows, int count, Nanos apart, Nanos now, const RoundTrip& rtt) {
+  for (int i = 0; i < count; ++i) windows.delivered(now += apart, false, rtt);
+  return now;
+}
+
+TEST(Windows, NoMoreIsUnderWayThanAFewRoundTripsDeliver) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows = contended();
+  deliver(windows, 201, 2 * kUs, 0, rtt);
+  EXPECT_NEAR(windows.fragments(), 4 * 50, 2);  // 50 results come in the shortest round trip
+}
+
+TEST(Windows, TheCapHoldsFromASplitUntilTheWindowHasRecovered) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows({.most = 1000, .aggregators = true, .capped = true});
+  deliver(windows, 201, 2 * kUs, 0, rtt);
+  EXPECT_EQ(windows.fragments(), 1000u);
+  windows.split(Seq{1}, Seq{100});
+  EXPECT_NEAR(windows.fragments(), 200, 2);
+  for (int i = 0; i < 1000 * 1000; ++i) windows.whole();
+  EXPECT_EQ(windows.fragments(), 1000u);
+}
+
+TEST(Windows, TheCapIsNeverBelowSixteen) {
+  Windows windows = contended();
+  deliver(windows, 10, 1000 * kUs, 0, round_trips(100 * kUs, 400 * kUs));
+  EXPECT_EQ(windows.fragments(), 16u);
+}
+
+TEST(Windows, TheCapFollowsTheBestOfTheLastIntervals) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows = contended();
+  Nanos now = deliver(windows, 201, 2 * kUs, 0, rtt);
+  now = deliver(windows, 20, 50 * kUs, now, rtt);  // others' turn
+  EXPECT_NEAR(windows.fragments(), 200, 2);
+  now = deliver(windows, 100, 50 * kUs, now, rtt);
+  EXPECT_EQ(windows.fragments(), 16u);
+  deliver(windows, 400, kUs, now, rtt);
+  EXPECT_NEAR(windows.fragments(), 400, 4);
+}
+
+TEST(Windows, IdleTimeIsNoRate) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows = contended();
+  Nanos now = 0;
+  for (int operations = 0; operations < 100; ++operations) {  // of five fragments, seldom
+    now += 10'000 * kUs;
+    now = deliver(windows, 4, 2 * kUs, now, rtt);
+    windows.delivered(now += 2 * kUs, true, rtt);
+  }
+  EXPECT_GT(windows.fragments(), 1000u);
 }
 
 TEST(Windows, SpreadAWindowOverTheRoundTrip) {

@@ -224,6 +224,7 @@ void World::start_job(Job& job) {
     config.aggregator_window = job.config.aggregator_window;
     config.lossy_link = job.config.lossy_link;
     config.in_switch = job.config.in_switch;
+    config.window_cap = config.lossy_link && config.aggregator_window && config.in_switch == 0;
     config.park_room = job.config.park_room;
     config.rto_min_ns = scenario_.rto_min_ns;
     config.rto_max_ns = 5 * kMs;
