@@ -1,31 +1,35 @@
 #!/usr/bin/env python3
-"""Two jobs on a small array: compares the allocation policies by the jobs' completion times.
+"""Jobs that share a small array over a network: compares the allocation policies by the jobs'
+completion times, on real processes.
 
-    bench_contention.py --build FOLDER [--slots 8,32,...] [--repetitions N] [--quick] [--json FILE]
+    bench_contention.py --build FOLDER [--jobs 3] [--rate-mbit 100] [--rounds N] [--quick]
+                        [--json FILE]
 
-For each number of slots, and in turn for each policy (A B C A B C, so that what else the machine
-does meets all alike), starts a fresh ina-switchd in a temporary folder and the workers of two jobs,
-real processes over the shm port, that begin at the same moment: `heavy` spends most of its time in
-communication, `light` most of it computing, which is a sleep here. Workers check every element of
-every sum. Reports medians over the repetitions: completion times, what the aggregators did, and how
-often workers had to ask for results.
+Each worker is a process on a host of its own: a network namespace, joined to the switch by a veth
+pair that tbf shapes both ways (tests/net/namespaces.py). The links, not the processor, are what
+limits: the share of the time in which the processor was idle stands beside each figure. The
+fallback is at the workers (fallback.home: workers). A job computes (sleeps), then sums its layers'
+gradients, and waits for all; at a job's rate alone on its links communication takes the stated
+share of computation. Workers check every element of every sum.
 
---json writes {"meta", "workload", "policies": [a row for each policy and number of slots],
-"esa_speedup_vs_fcfs": geometric mean over the slots, "esa_speedup_vs_fcfs_by_slots"}; a speedup is
-the ratio of average completion times, above 1 where esa is faster.
+The numbers of slots are multiples of the bandwidth-delay product of one link: of its rate and the
+time that one fragment's sum takes on an idle network. In each round all settings take turns: esa as
+shipped, and fcfs with four ways and one, with A2TP's window and without, each with a window of 512
+fragments and one as large as the bandwidth-delay product, and static. A speedup is the ratio of
+average completion times in the same round, median over the rounds, of fcfs at the setting that is
+best for it at that number of slots, to esa; above 1 esa is faster.
+
+--json writes {"meta", "workload", "points": [{"home", "slots", "policy", "setting", "avg_jct_s",
+"cpu_idle", ...}], "speedups": [...], "best_speedup", "worst_speedup"}.
 """
 
 import argparse
 import json
-import math
-import os
 import pathlib
 import select
-import shlex
 import signal
-import socket
+import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,77 +38,85 @@ import bench_allreduce
 from bench_allreduce import BenchError
 from outputs import result_file
 
-POLICIES = ["static", "fcfs", "esa"]
-SLOTS = [8, 32, 128, 512, 2048]
-QUICK_SLOTS = [8, 128, 2048]
-REPETITIONS = 5
-QUICK_REPETITIONS = 3
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
+from namespaces import NetworkTestBed, require_root  # noqa: E402
 
-SLOT_BYTES = 1024
-WINDOW_BYTES = 256 << 10
-JOBS = {
-    "heavy": {"ranks": 2, "layers": 4, "layer_bytes": 256 << 10, "compute_us": 1000,
-              "iterations": 200},
-    "light": {"ranks": 2, "layers": 4, "layer_bytes": 64 << 10, "compute_us": 8000,
-              "iterations": 60},
-}
-QUICK_ITERATIONS_DIVISOR = 2
+RATE_MBIT = 100
+SLOT_BYTES = 1344
+FRAME_BYTES = 1344 + 40 + 42 + 24  # with the protocol's and the network's headers, and the gap
+WINDOW = 512  # fragments
+RANKS = 2
+LAYERS = 4
+LAYER_BYTES = 128 << 10
+# Of each job: communication / computation, and iterations, so that all take about as long.
+JOBS = [(1.0, 16), (0.5, 12), (1.0, 16), (0.2, 5)]
+MULTIPLES = (0.5, 1, 2, 4, 8)  # of the bandwidth-delay product
+ROUNDS = 10
+QUEUE_MS = 20  # of a link, before it drops
 
-# Each policy gets the same windows and time-outs. The static pools are as large as two jobs can
-# have them.
-CONFIG = """\
-aggregator:
-  slot_bytes: {slot_bytes}
-  slots: {slots}
-  policy: {policy}
-static:
-  slots_per_job: {slots_per_job}
-jobs:
-  window_bytes: {window_bytes}
-recovery:
-  rto_min: 2 ms
-control:
-  socket: "{socket}"
-ports:
-  - name: shm0
-    type: shm
-log:
-  level: warning
-"""
+# Name, aggregator.policy, aggregator.ways, congestion.aggregator_window, window: as large as may
+# be, or as the bandwidth-delay product.
+SETTINGS = [
+    ("esa", "esa", 4, True, "large"),
+    ("fcfs, as esa", "fcfs", 4, True, "large"),
+    ("fcfs, 4 ways", "fcfs", 4, False, "large"),
+    ("fcfs", "fcfs", 1, False, "large"),
+    ("fcfs+window", "fcfs", 1, True, "large"),
+    ("fcfs, small window", "fcfs", 1, False, "small"),
+    ("fcfs, 4 ways, small window", "fcfs", 4, False, "small"),
+    ("static", "static", 1, False, "large"),
+]
+QUICK = {"settings": ("esa", "fcfs", "fcfs, as esa"), "multiples": (1,), "rounds": 2}
 
-SAMPLE_INTERVAL_S = 0.02
-START_DEADLINE_S = 20
+START_DEADLINE_S = 30
 RUN_DEADLINE_S = 120
 # Between the word to start and the start: long enough for all workers to have heard it.
-LEAD_NS = 20_000_000
+LEAD_NS = 50_000_000
 
 
-class Refused(Exception):
-    """A job was not admitted."""
+class Bed(NetworkTestBed):
+    """Links of one rate both ways. The switch's frames pass the kernel's queue, too."""
+
+    def __init__(self, hosts, rate_mbit):
+        super().__init__(hosts=hosts)
+        limit = rate_mbit * 125 * QUEUE_MS
+        shape = ("root", "tbf", "rate", f"{rate_mbit}mbit", "burst", 8 * 1514, "limit", limit)
+        for host in self.hosts:
+            host.run("tc", "qdisc", "add", "dev", host.interface, *shape)
+            self.switch.run("tc", "qdisc", "add", "dev", self.port(host.number), *shape)
+
+    def device(self, number, frames=512):
+        return super().device(number, frames) + ",qdisc_bypass=0"
+
+    def dropped(self):
+        """Frames that found a link's queue full, since the bed was made."""
+        found = 0
+        for namespace, links in [(self.switch, [self.port(h.number) for h in self.hosts])] + \
+                [(host, [host.interface]) for host in self.hosts]:
+            for link in links:
+                rows = json.loads(namespace.run("tc", "-s", "-j", "qdisc", "show", "dev", link))
+                found += rows[0]["drops"]
+        return found
 
 
-class Switch(bench_allreduce.Switch):
-    """Asked often, while it is measured."""
-
-    def status(self):
-        """What `inactl status -j` prints, asked for directly: samples must cost little."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(START_DEADLINE_S)
-            connection.connect(str(self.socket))
-            connection.send(b'{"type": "status"}')
-            _, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
-        with os.fdopen(descriptors[0], "rb") as content:
-            content.seek(0)
-            return json.load(content)
+def config_of(setting, slots, jobs, bdp):
+    _, policy, ways, window, size = setting
+    fragments = WINDOW if size == "large" else max(4, round(bdp))
+    return (f"aggregator: {{policy: {policy}, ways: {ways}, slot_bytes: {SLOT_BYTES}, "
+            f"slots: {slots}}}\n"
+            f"static: {{slots_per_job: {max(2, slots // jobs // 2 * 2)}}}\n"
+            f"congestion: {{aggregator_window: {str(window).lower()}}}\n"
+            f"jobs: {{window_bytes: {max(fragments * SLOT_BYTES, 1 << 14)}}}\n"
+            "recovery: {rto_min: 20 ms}\n"
+            "switch: {idle: backoff}\n")
 
 
 class Worker:
-    """A running ina-contention."""
+    """A running ina-contention on a host."""
 
-    def __init__(self, command):
+    def __init__(self, host, command):
         self.command = command
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+        self.process = host.start(*command, stdin=-1, stdout=-1, stderr=-1, text=True)
 
     def line(self, deadline):
         """The next line it says."""
@@ -112,13 +124,14 @@ class Worker:
         if not select.select([self.process.stdout], [], [], left)[0]:
             raise BenchError(f"nothing heard from: {shlex.join(self.command)}")
         line = self.process.stdout.readline()
-        if line:
-            return line
-        text = self.process.stderr.read().strip()
-        if "INA_ERR_REFUSED" in text:
-            raise Refused(text)
-        raise BenchError(f"{shlex.join(self.command)} ended with status {self.process.wait()}: "
-                         f"{text}")
+        if not line:
+            raise BenchError(f"{shlex.join(self.command)} ended with status "
+                             f"{self.process.wait()}: {self.process.stderr.read().strip()}")
+        return line
+
+    def say(self, text):
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
 
     def end(self):
         if self.process.poll() is None:
@@ -126,191 +139,187 @@ class Worker:
         self.process.communicate()
 
 
-def worker_commands(build, switch, iterations_divisor):
-    commands = []
-    for name, job in JOBS.items():
-        for rank in range(job["ranks"]):
-            commands.append((name, [
-                str(build / "bench/ina-contention"), "--url", f"shm:{switch.socket}",
-                "--job", name, "--rank", str(rank), "--ranks", str(job["ranks"]),
-                "--layers", str(job["layers"]), "--layer-bytes", str(job["layer_bytes"]),
-                "--compute-us", str(job["compute_us"]),
-                "--iterations", str(job["iterations"] // iterations_divisor)]))
-    return commands
+def cpu_times():
+    """Idle and all time of all cores, in ticks."""
+    fields = list(map(int, pathlib.Path("/proc/stat").read_text("utf-8").split("\n")[0].split()[1:9]))
+    return fields[3] + fields[4], sum(fields)
 
 
-def run_jobs(build, switch, iterations_divisor):
-    """One run of both jobs: the workers' reports by job, and samples of the status."""
-    workers = []
-    samples = []
-    try:
-        for name, command in worker_commands(build, switch, iterations_divisor):
-            workers.append((name, Worker(command)))
-        deadline = time.monotonic() + START_DEADLINE_S
-        for _, worker in workers:
-            worker.line(deadline)
-        start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + LEAD_NS
-        for _, worker in workers:
-            worker.process.stdin.write(f"{start_ns}\n")
-            worker.process.stdin.flush()
-        time.sleep(LEAD_NS * 1e-9)
-        deadline = time.monotonic() + RUN_DEADLINE_S
-        while any(worker.process.poll() is None for _, worker in workers):
-            if time.monotonic() > deadline:
-                raise BenchError(f"no end within {RUN_DEADLINE_S} s; the switch says: "
-                                 + json.dumps(switch.status()))
-            samples.append(switch.status())
-            time.sleep(SAMPLE_INTERVAL_S)
-        reports = {name: [] for name in JOBS}
-        for name, worker in workers:
-            reports[name].append(json.loads(worker.line(deadline)))
-        return reports, samples
-    finally:
-        for _, worker in workers:
-            worker.end()
+class Network:
+    """Hosts, links, and a switch for each turn."""
 
+    def __init__(self, build, jobs, rate_mbit, folder):
+        self.build = build
+        self.jobs = jobs
+        self.rate_mbit = rate_mbit
+        self.folder = folder
+        self.bed = Bed(jobs * RANKS, rate_mbit)
 
-def measure(build, policy, slots, iterations_divisor):
-    """One repetition: a flat dictionary of numbers, or why a job was refused."""
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        switch = Switch(build, pathlib.Path(folder), CONFIG, slot_bytes=SLOT_BYTES, slots=slots,
-                        policy=policy, slots_per_job=max(2, slots // 4 * 2),
-                        window_bytes=WINDOW_BYTES)
+    def command(self, job, rank, ratio, iterations, layer_bytes=LAYER_BYTES):
+        number = job * RANKS + rank
+        alone_s = LAYERS * layer_bytes / SLOT_BYTES * FRAME_BYTES * 8 / (self.rate_mbit * 1e6)
+        return self.bed.hosts[number], [
+            str(self.build / "bench/ina-contention"), "--url", self.bed.url("udp", number),
+            "--job", f"job{job}", "--rank", str(rank), "--ranks", str(RANKS),
+            "--layers", str(LAYERS), "--layer-bytes", str(layer_bytes),
+            "--compute-us", str(round(alone_s / ratio * 1e6)) if ratio else "0",
+            "--iterations", str(iterations)]
+
+    def run(self, commands):
+        """The workers' reports, in the order of the commands."""
+        workers = []
         try:
-            switch.wait_until_ready()
-            try:
-                reports, samples = run_jobs(build, switch, iterations_divisor)
-            except Refused as refusal:
-                return {"refused": str(refusal)}
-            after = switch.status()["aggregator"]
+            for host, command in commands:
+                workers.append(Worker(host, command))
+            deadline = time.monotonic() + START_DEADLINE_S
+            for worker in workers:
+                worker.line(deadline)
+            start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + LEAD_NS
+            for worker in workers:
+                worker.say(f"{start_ns}\n")
+            deadline = time.monotonic() + RUN_DEADLINE_S
+            return [json.loads(worker.line(deadline)) for worker in workers]
         finally:
-            switch.stop()
-    jct_s = {name: max(r["seconds"] for r in of_job) for name, of_job in reports.items()}
-    everybody = [report for of_job in reports.values() for report in of_job]
-    # Slots are contended only while both jobs run.
-    both = [s["aggregator"]["slots_used"] for s in samples if len(s["jobs"]) == len(JOBS)]
-    results = after["results"] + after["fallback_results"]
-    expected = sum(
-        math.ceil(job["layer_bytes"] / SLOT_BYTES) * job["layers"]
-        * (job["iterations"] // iterations_divisor) + 1  # and the barrier
-        for job in JOBS.values())
-    if results < expected:
-        raise BenchError(f"{policy}, {slots} slots: {results} results, but the jobs' sums have "
-                         f"{expected} fragments")
-    found = {
-        "avg_jct_s": statistics.mean(jct_s.values()),
-        "jct_s": jct_s,
-        "preemptions": after["preemptions"],
-        "bypassed": after["bypassed"],
-        "parts": after["parts"],
-        "fallback_bytes": after["part_bytes"] + after["bypassed_bytes"],
-        "fallback_result_share": after["fallback_results"] / results,
-        "slot_utilisation": statistics.mean(both) / slots if both else 0.0,
-        "slot_utilisation_peak": after["slots_used_peak"] / slots,
-        "queries": sum(r["queries"] for r in everybody),
-        "resent": sum(r["fragments_resent"] for r in everybody),
-        "reminders": after["reminders"],
-        "sleeps": sum(r["sleeps"] for r in everybody),
-        "drops": sum(after["drops"].values()),
-        "preempted_of": {},
-        "bypassed_of": {},
-    }
-    # A job's own counters go when it ends; the last sample has nearly all.
-    for sample in samples:
-        for job in sample["jobs"]:
-            found["preempted_of"][job["name"]] = job["preempted"]
-            found["bypassed_of"][job["name"]] = job["bypassed"]
-    return found
+            for worker in workers:
+                worker.end()
+
+    def serve(self, config):
+        self.bed.start_switch(self.build / "switchd/ina-switchd", self.folder, config)
+
+    def round_trip_s(self):
+        """Of one fragment's sum, on an idle network."""
+        self.serve(config_of(SETTINGS[1], 1024, 1, 64))
+        try:
+            iterations = 400
+            reports = self.run([self.command(0, rank, 0, iterations, 1024)
+                                for rank in range(RANKS)])
+            # Four layers of one fragment each are one after another on a link.
+            wire_s = (LAYERS - 1) * 1100 * 8 / (self.rate_mbit * 1e6)
+            return max(r["seconds"] for r in reports) / iterations - wire_s
+        finally:
+            self.bed.stop_switch()
+
+    def measure(self, setting, slots, bdp, divisor):
+        """One turn: a flat dictionary of numbers."""
+        jobs = [(ratio, max(2, iterations // divisor)) for ratio, iterations in JOBS[:self.jobs]]
+        dropped = self.bed.dropped()
+        self.serve(config_of(setting, slots, self.jobs, bdp))
+        try:
+            idle, all_ = cpu_times()
+            reports = self.run([self.command(job, rank, *jobs[job])
+                                for job in range(self.jobs) for rank in range(RANKS)])
+            idle, all_ = (now - before for now, before in zip(cpu_times(), (idle, all_)))
+            after = self.bed.status(self.build / "cli/inactl")["aggregator"]
+        finally:
+            self.bed.stop_switch()
+        took = [max(r["seconds"] for r in reports[job * RANKS:(job + 1) * RANKS])
+                for job in range(self.jobs)]
+        results = after["results"] + after["fallback_results"]
+        fragments = LAYERS * -(-LAYER_BYTES // SLOT_BYTES)
+        expected = sum(fragments * iterations for _, iterations in jobs)
+        if results < expected:
+            raise BenchError(f"{setting[0]}, {slots} slots: {results} results, but the jobs' sums "
+                             f"have {expected} fragments")
+        return {"avg_jct_s": statistics.mean(took), "jct_s": took,
+                "cpu_idle": idle / max(1, all_), "preemptions": after["preemptions"],
+                "fallback_result_share": after["fallback_results"] / results,
+                "slots_used_peak": after["slots_used_peak"],
+                "link_drops": self.bed.dropped() - dropped,
+                "queries": sum(r["queries"] for r in reports)}
 
 
-def combine(values):
-    """Medians of numbers, key by key."""
-    if isinstance(values[0], dict):
-        return {key: combine([value[key] for value in values if key in value])
-                for key in values[0]}
-    return statistics.median(values)
+def combine(name, policy, slots, multiple, turns):
+    """A point: medians over the rounds."""
+    point = {"home": "workers", "slots": slots, "bdp_multiple": multiple, "policy": policy,
+             "setting": name}
+    point |= {key: statistics.median(turn[key] for turn in turns)
+              for key in turns[0] if key != "jct_s"}
+    return point | {"avg_jct_s_by_round": [turn["avg_jct_s"] for turn in turns]}
 
 
-def row_of(policy, slots, runs):
-    for run in runs:
-        if "refused" in run:
-            return {"policy": policy, "slots": slots, "refused": run["refused"]}
-    averages = [run["avg_jct_s"] for run in runs]
-    return {"policy": policy, "slots": slots, **combine(runs),
-            "avg_jct_best_s": min(averages), "avg_jct_worst_s": max(averages),
-            "repetitions": len(runs), "samples": runs}
+def speedup(points):
+    """Of the points of one number of slots."""
+    esa = next(p for p in points if p["policy"] == "esa")["avg_jct_s_by_round"]
+
+    def to_esa(policy):
+        found = {p["setting"]: [a / b for a, b in zip(p["avg_jct_s_by_round"], esa)]
+                 for p in points if p["policy"] == policy}
+        name = min(found, key=lambda key: statistics.median(found[key]), default=None)
+        return name, sorted(found.get(name, []))
+    name, by_round = to_esa("fcfs")
+    _, to_static = to_esa("static")
+    return {"home": "workers", "slots": points[0]["slots"], "fcfs_setting": name,
+            "esa_vs_fcfs_best": statistics.median(by_round), "least": by_round[0],
+            "most": by_round[-1],
+            "esa_vs_static": statistics.median(to_static) if to_static else None}
 
 
-HEADER = ("slots  policy  avg JCT s    best   worst  heavy s  light s  preempted  bypassed  "
-          "fallback MB  of results  slots used  (peak)  queries  reminders")
+HEADER = (f"{'slots':>5} {'x BDP':>5}  {'setting':<27}{'avg JCT s':>9} {'CPU idle':>9} "
+          f"{'fallback':>9} {'drops':>6} {'queries':>8}")
 
 
-def print_row(row):
-    if "refused" in row:
-        print(f"{row['slots']:5d}  {row['policy']:>6}  refused: {row['refused']}", flush=True)
-        return
-    print(f"{row['slots']:5d}  {row['policy']:>6}  {row['avg_jct_s']:9.3f}  "
-          f"{row['avg_jct_best_s']:6.3f}  {row['avg_jct_worst_s']:6.3f}  "
-          f"{row['jct_s']['heavy']:7.3f}  {row['jct_s']['light']:7.3f}  "
-          f"{row['preemptions']:9.0f}  {row['bypassed']:8.0f}  "
-          f"{row['fallback_bytes'] / 1e6:11.1f}  {100 * row['fallback_result_share']:8.1f} %  "
-          f"{100 * row['slot_utilisation']:8.1f} %  {100 * row['slot_utilisation_peak']:4.0f} %  "
-          f"{row['queries']:7.0f}  {row['reminders']:9.0f}", flush=True)
+def print_point(p):
+    print(f"{p['slots']:5d} {p['bdp_multiple']:5g}  {p['setting']:<27}{p['avg_jct_s']:9.3f} "
+          f"{p['cpu_idle']:9.0%} {p['fallback_result_share']:9.1%} {p['link_drops']:6.0f} "
+          f"{p['queries']:8.0f}", flush=True)
 
 
-def speedups(rows):
-    """By slots: how many times fcfs takes as long as esa."""
-    by_policy = {(row["policy"], row["slots"]): row.get("avg_jct_s") for row in rows}
-    found = {}
-    for policy, slots in by_policy:
-        fcfs, esa = by_policy.get(("fcfs", slots)), by_policy.get(("esa", slots))
-        if policy == "esa" and fcfs and esa:
-            found[slots] = fcfs / esa
-    return found
+def sweep(network, options):
+    """The points, and the bandwidth-delay product in fragments."""
+    settings = [s for s in SETTINGS if not options.quick or s[0] in QUICK["settings"]]
+    multiples = QUICK["multiples"] if options.quick else MULTIPLES
+    rounds = options.rounds or (QUICK["rounds"] if options.quick else ROUNDS)
+    round_trip_s = network.round_trip_s()
+    bdp = options.rate_mbit * 1e6 / 8 * round_trip_s / FRAME_BYTES
+    print(f"one fragment's sum takes {round_trip_s * 1e6:.0f} us, so that {bdp:.1f} fragments are "
+          f"under way\n\n{HEADER}")
+    points = []
+    for multiple in multiples:
+        slots = max(4, round(multiple * bdp / 4) * 4)
+        turns = {setting: [] for setting in settings}
+        for _ in range(rounds):
+            for setting in settings:
+                turns[setting].append(network.measure(setting, slots, bdp,
+                                                      4 if options.quick else 1))
+        for setting in settings:
+            points.append(combine(setting[0], setting[1], slots, multiple, turns[setting]))
+            print_point(points[-1])
+    return points, round_trip_s, bdp
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--slots", help="numbers of slots to sweep, e.g. 8,128")
-    parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--repetitions", type=int)
+    parser.add_argument("--jobs", type=int, default=3, choices=range(2, len(JOBS) + 1))
+    parser.add_argument("--rate-mbit", type=int, default=RATE_MBIT)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer of all, below a minute")
     parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
-    sweep = QUICK_SLOTS if options.quick else SLOTS
-    if options.slots:
-        sweep = [int(slots) for slots in options.slots.split(",")]
-    repetitions = options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS)
-    divisor = QUICK_ITERATIONS_DIVISOR if options.quick else 1
-    policies = options.policies.split(",")
-    build = options.build.resolve()
+    require_root()
     meta = bench_allreduce.metadata("contention")
-
-    rows = []
-    print(HEADER)
-    for slots in sweep:
-        runs = {policy: [] for policy in policies}
-        for _ in range(repetitions):
-            for policy in policies:
-                runs[policy].append(measure(build, policy, slots, divisor))
-        for policy in policies:
-            rows.append(row_of(policy, slots, runs[policy]))
-            print_row(rows[-1])
-    by_slots = speedups(rows)
-    overall = statistics.geometric_mean(by_slots.values()) if by_slots else None
-    for slots, speedup in by_slots.items():
-        print(f"esa over fcfs, {slots} slots: {speedup:.2f} x")
-    if overall:
-        print(f"esa over fcfs, geometric mean: {overall:.2f} x")
+    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
+        network = Network(options.build.resolve(), options.jobs, options.rate_mbit,
+                          pathlib.Path(folder))
+        with network.bed:
+            points, round_trip_s, bdp = sweep(network, options)
+    speedups = [speedup([p for p in points if p["slots"] == slots])
+                for slots in dict.fromkeys(p["slots"] for p in points)]
+    print("\nhow many times shorter with esa than with fcfs at its best")
+    for row in speedups:
+        static = "" if row["esa_vs_static"] is None else f"; static {row['esa_vs_static']:.2f}"
+        print(f"{row['slots']:5d} slots: {row['esa_vs_fcfs_best']:.2f} ({row['least']:.2f} .. "
+              f"{row['most']:.2f}), {row['fcfs_setting']}{static}")
+    result = {"meta": meta,
+              "workload": {"jobs": JOBS[:options.jobs], "ranks": RANKS, "layers": LAYERS,
+                           "layer_bytes": LAYER_BYTES, "slot_bytes": SLOT_BYTES,
+                           "rate_mbit": options.rate_mbit, "round_trip_s": round_trip_s,
+                           "bdp_fragments": bdp},
+              "points": points, "speedups": speedups,
+              "best_speedup": max(row["esa_vs_fcfs_best"] for row in speedups),
+              "worst_speedup": min(row["esa_vs_fcfs_best"] for row in speedups)}
     if options.json:
-        workload = {"slot_bytes": SLOT_BYTES, "window_bytes": WINDOW_BYTES,
-                    "jobs": {name: {**job, "iterations": job["iterations"] // divisor}
-                             for name, job in JOBS.items()}}
-        options.json.write_text(json.dumps(
-            {"meta": meta, "workload": workload, "policies": rows,
-             "esa_speedup_vs_fcfs": overall, "esa_speedup_vs_fcfs_by_slots": by_slots},
-            indent=1) + "\n")
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
@@ -318,6 +327,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         sys.exit(main())
-    except BenchError as error:
-        print(f"bench_contention: {error}", file=sys.stderr)
-        sys.exit(1)
+    except (BenchError, RuntimeError) as error:
+        sys.exit(f"bench_contention: {error}")

@@ -3,16 +3,17 @@
 
     bench_jct.py --build FOLDER [--quick] [--json FILE]
 
-ina-sim trains jobs that arrive at random (docs/evaluation.md says how). Each experiment varies one
-thing: the number of slots, with either home of the fallback; the number of jobs; the mix of
-models; the links' rate; two racks; loss. Links, windows and time-outs are the same for all
-policies. `static` gets the best of three ways to cut the array into pools; `fcfs` and `esa` are run
-with and without A2TP's second window.
+ina-sim trains jobs that arrive at random (docs/evaluation.md says how). A point is a cluster and its
+load. At each point esa as it is shipped meets the others at their own best: `static` over three ways
+to cut the array and all windows, `fcfs` over one and four ways, with and without A2TP's window and
+the cap that comes with it, over windows of 4 to 512 fragments. The first seed picks each one's best
+settings, all seeds judge them. An array that is never full is the bound.
 
---json writes {"meta", "workload", "points": [{"experiment", "policy", "home", "slots", "jobs", ...,
-"avg_jct_s", "p99_jct_s", ...}], "speedups": [...], "best_speedup_vs_fcfs", ...}. A speedup is the
-ratio of average completion times at one point, above 1 where esa is faster;
-`best_speedup_vs_fcfs` is of the better of esa's two variants to the better of fcfs's.
+--json writes {"meta", "workload", "points", "speedups", "headlines", "ablations",
+"best_speedup_vs_fcfs_best", "median_speedup_vs_fcfs_best", "worst_vs_best_other",
+"points_worse_than_1_02", ...}. A speedup is another's average completion time to esa's, above 1
+where esa is faster, with a 95 % confidence interval over seeds; "vs_best_other" is esa's to the best
+of the others, above 1 where esa is slower.
 """
 
 import statistics
@@ -23,84 +24,141 @@ import simulations
 HEAVY = "vgg16,bert,gnmt"
 LIGHT = "resnet50,dlrm"
 MIXED = "vgg16,resnet50,bert,dlrm,gnmt,resnet50,vgg16,resnet50"
+GPT2 = "conf/sim/gpt2-small.yaml"
+MIXES = {HEAVY: "communication-heavy", LIGHT: "compute-heavy", MIXED: "mixed", GPT2: "GPT-2"}
 
-# What all runs have in common unless an experiment varies it.
+# What all runs have in common unless a point varies it.
 BASE = {"models": MIXED, "jobs": 8, "workers": 8, "scale": 64, "iterations": 2,
         "most-iterations": 8, "arrival-ms": 1, "rate-gbps": 100, "delay-us": 1, "window": 512,
-        "rto-ms": 1, "jitter": 0.02, "home": "workers", "slots": 64, "sample-us": 50}
+        "rto-ms": 1, "jitter": 0.02, "home": "workers", "slots": 64, "sample-us": 200}
 QUICK_BASE = BASE | {"scale": 256, "most-iterations": 4, "arrival-ms": 0.25}
 
-POLICIES = {
-    "static": {"policy": "static"},
-    "fcfs": {"policy": "fcfs"},
-    "fcfs+window": {"policy": "fcfs", "aggregator-window": True},
-    "esa": {"policy": "esa"},
-    "esa+window": {"policy": "esa", "aggregator-window": True},
-}
-ABLATIONS = {
-    "esa, no priorities": {"policy": "esa", "no-priorities": True},
-    "esa, no decay": {"policy": "esa", "decay": "none"},
-    "esa, decay by time": {"policy": "esa", "decay": "time"},
-    "esa, no residual": {"policy": "esa", "no-residual": True},
-    "esa, near-full bonus": {"policy": "esa", "near-full-bonus": True},
-    "esa, 2 ways": {"policy": "esa", "ways": 2},
-    "esa, 4 ways": {"policy": "esa", "ways": 4},
-    "esa, 8 ways": {"policy": "esa", "ways": 8},
-    "esa+window, 2 ways": {"policy": "esa", "ways": 2, "aggregator-window": True},
-    "esa+window, 4 ways": {"policy": "esa", "ways": 4, "aggregator-window": True},
-    "fcfs, 4 ways": {"policy": "fcfs", "ways": 4},
-    "fcfs+window, 4 ways": {"policy": "fcfs", "ways": 4, "aggregator-window": True},
-    "esa+window, no priorities": {"policy": "esa", "no-priorities": True,
-                                  "aggregator-window": True},
-}
 SLOTS = (16, 32, 64, 128, 256, 1024, 4096)
+AMPLE_SLOTS = 65536
+WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512)
+ADAPTIVE_WINDOWS = (32, 128, 512)  # A2TP's finds its own
+SEEDS = range(1, 6)
+P99_SEEDS = range(1, 26)  # of eight jobs each
+
+# Without A2TP's window and its cap, as all policies were before.
+PLAIN = {"no-aggregator-window": True}
+ABLATIONS = {
+    "esa": {},
+    "esa, 1 way": {"ways": 1},
+    "esa, 2 ways": {"ways": 2},
+    "esa, 8 ways": {"ways": 8},
+    "esa, no window": PLAIN,
+    "esa, window without cap": {"no-window-cap": True},
+    "esa, 1 way, no window": PLAIN | {"ways": 1},
+    "esa, no priorities": {"no-priorities": True},
+    "esa, no decay": {"decay": "none"},
+    "esa, decay by time": {"decay": "time"},
+    "esa, no residual": {"no-residual": True},
+    "esa, near-full bonus": {"near-full-bonus": True},
+    "fcfs, 4 ways, window": {"policy": "fcfs"},
+    "fcfs, 1 way, window": {"policy": "fcfs", "ways": 1},
+    "fcfs, 1 way, no window": PLAIN | {"policy": "fcfs", "ways": 1},
+}
+# Where ESA has most to do: few slots, with either home, and slower links.
+HEADLINES = (("slots", {"slots": 16, "home": "dedicated"}), ("slots", {"slots": 16}),
+             ("slots, 25", {"slots": 16, "rate-gbps": 25, "arrival-ms": 4}))
 
 
 def experiments(quick):
-    """(name, what it varies, policies)"""
+    """(name, what it varies)"""
+    homes = ("workers", "dedicated")
     if quick:
-        return [("slots", {"slots": slots, "home": home}, POLICIES)
-                for home in ("workers", "dedicated") for slots in (32, 256)]
-    found = [("slots", {"slots": slots, "home": home}, POLICIES)
-             for home in ("workers", "dedicated") for slots in SLOTS]
-    found += [("slots, 25", {"slots": slots, "rate-gbps": 25, "arrival-ms": 4}, POLICIES)
+        return [("slots", {"slots": slots, "home": home}) for home in homes for slots in (16, 64)]
+    found = [("slots", {"slots": slots, "home": home}) for home in homes for slots in SLOTS]
+    found += [("slots, 25", {"slots": slots, "rate-gbps": 25, "arrival-ms": 4})
               for slots in (16, 64, 256)]
-    found += [("ablations", {"slots": slots}, ABLATIONS) for slots in (16, 64, 256)]
-    found += [("jobs", {"jobs": jobs}, POLICIES) for jobs in (2, 4, 8, 16)]
-    found += [("mix", {"models": models, "mix": mix}, POLICIES)
-              for mix, models in (("communication-heavy", HEAVY), ("mixed", MIXED),
-                                  ("compute-heavy", LIGHT))]
-    found += [("rate", {"rate-gbps": rate, "arrival-ms": 100 / rate}, POLICIES)
-              for rate in (10, 25, 100)]
-    found += [("workers", {"workers": workers, "jobs": 64 // workers}, POLICIES)
-              for workers in (8, 16, 32)]
-    found += [("racks", {"racks": 2, "uplink-gbps": 200}, POLICIES),
-              ("loss", {"loss": 0.0001}, POLICIES),
-              ("spill", {"home": "spill"}, POLICIES)]
+    found += [("jobs", {"jobs": jobs}) for jobs in (2, 4, 16)]
+    found += [("mix", {"models": models, "slots": slots, "home": home})
+              for models in (HEAVY, LIGHT) for home in homes for slots in (16, 64)]
+    found += [("rate", {"rate-gbps": 10, "arrival-ms": 10, "slots": slots}) for slots in (16, 64)]
+    found += [("workers", {"workers": workers, "jobs": 64 // workers}) for workers in (16, 32)]
+    found += [("delay", {"delay-us": delay}) for delay in (5, 20)]
+    found += [("racks", {"racks": 2, "uplink-gbps": 200, "slots": slots}) for slots in (16, 64)]
+    found += [("loss", {"loss": 0.0001, "slots": slots}) for slots in (16, 64)]
+    found += [("spill", {"home": "spill", "slots": slots}) for slots in (16, 64)]
+    found += [("GPT-2", {"models": GPT2, "slots": slots, "home": home})
+              for home in homes for slots in (16, 64)]
+    found += [("GPT-2", {"models": GPT2, "slots": 16, "rate-gbps": 25, "arrival-ms": 4})]
     return found
 
 
-def variants(policy, options):
-    """`static` may cut the array into fewer pools than there are jobs; others then wait."""
-    if policy != "static":
-        return [options]
+def static_settings(options):
+    """Fewer pools than jobs make some wait. A window is half a pool at most."""
     jobs = options["jobs"]
-    return [options | {"static-pools": pools}
-            for pools in sorted({jobs, max(1, jobs // 2), max(1, jobs // 4)})
-            if options["slots"] >= 2 * pools]
+    found = []
+    for pools in sorted({jobs, max(1, jobs // 2), max(1, jobs // 4)}):
+        most = min(512, options["slots"] // pools // 2)
+        found += [{"policy": "static", "static-pools": pools, "window": window}
+                  for window in sorted({w for w in WINDOWS if w < most} | {most})[-2:] if most >= 1]
+    return found
 
 
-def point(experiment, policy, varied, options, runs):
-    jcts = [job["jct_s"] for run in runs for job in run["jobs"]]
+def fcfs_settings(quick):
+    windows, adaptive = ((8, 32, 512), (512,)) if quick else (WINDOWS, ADAPTIVE_WINDOWS)
+    return [{"policy": "fcfs", "ways": ways, "window": window} | own
+            for ways in (1, 4)
+            for own, some in ((PLAIN, windows), ({}, adaptive)) for window in some]
+
+
+def kind(setting):
+    """The name of a setting among the points: which policy, and whether with A2TP's window."""
+    adaptive = setting["policy"] == "fcfs" and "no-aggregator-window" not in setting
+    return setting["policy"] + ("+window" if adaptive else "")
+
+
+class Runs:
+    """Results by options; what has run is not run again."""
+
+    def __init__(self, program):
+        self.program = program
+        self.results = {}
+
+    @staticmethod
+    def key(options):
+        return tuple(sorted(options.items()))
+
+    def run(self, wanted):
+        new = {self.key(options): options for options in wanted}
+        new = {key: options for key, options in new.items() if key not in self.results}
+        self.results |= zip(new, simulations.run_all(self.program, list(new.values())))
+
+    def of(self, options, seeds):
+        return [self.results[self.key(options | {"seed": seed})] for seed in seeds]
+
+    def avg_jct_s(self, options, seeds):
+        return statistics.mean(run["avg_jct_s"] for run in self.of(options, seeds))
+
+
+def interval(values):
+    """Mean and half of the 95 % confidence interval (Student's t)."""
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 2.0)
+    half = t * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return statistics.mean(values), half
+
+
+def p99(runs):
+    jcts = sorted(job["jct_s"] for run in runs for job in run["jobs"])
+    return jcts[-(len(jcts) // 100) - 1]
+
+
+def point(experiment, policy, options, runs):
     fragments = sum(run["fragments"] for run in runs)
     return {
         "experiment": experiment, "policy": policy, "home": options["home"],
         "slots": options["slots"], "jobs": options["jobs"], "workers": options["workers"],
-        "rate_gbps": options["rate-gbps"], "mix": varied.get("mix", "mixed"),
-        "static_pools": options.get("static-pools"),
+        "rate_gbps": options["rate-gbps"], "delay_us": options["delay-us"],
+        "mix": MIXES[options["models"]], "racks": options.get("racks", 1),
+        "static_pools": options.get("static-pools"), "window": options["window"],
+        "ways": options.get("ways", 4) if policy != "static" else None,
+        "aggregator_window": policy != "static" and "no-aggregator-window" not in options,
         "avg_jct_s": statistics.mean(run["avg_jct_s"] for run in runs),
         "avg_jct_s_by_seed": [run["avg_jct_s"] for run in runs],
-        "p99_jct_s": sorted(jcts)[-(len(jcts) // 100) - 1],
+        "p99_jct_s": p99(runs),
         "avg_iteration_s": statistics.mean(run["avg_iteration_s"] for run in runs),
         "gradient_gbps": statistics.mean(run["gradient_gbps"] for run in runs),
         "slots_used_mean": statistics.mean(run["slots_used_mean"] for run in runs),
@@ -113,101 +171,174 @@ def point(experiment, policy, varied, options, runs):
     }
 
 
-def timeline(run, most=300):
-    """(time, slots used, jobs), thinned out."""
-    samples = run.get("slot_samples", [])
-    return samples[::max(1, -(-len(samples) // most))]
+def add_timelines(runs, judged, most=300):
+    """(time, slots used, jobs) of the first seed, thinned out, where plots show them."""
+    shown = [(points[name], options | {"seed": 1, "sample-us": 50})
+             for chosen, points in judged for name, options in chosen.items()
+             if points[name]["experiment"] == "slots" and points[name]["slots"] in (64, 256)
+             and name in ("fcfs", "fcfs+window", "esa")]
+    runs.run([options for _, options in shown])
+    for p, options in shown:
+        samples = runs.results[runs.key(options)]["slot_samples"]
+        p["slot_timeline"] = samples[::max(1, -(-len(samples) // most))]
 
 
-def speedups(points):
-    """At each point of the experiments, esa to fcfs."""
-    rows = []
-    groups = {}
-    for p in points:
-        key = (p["experiment"], p["home"], p["slots"], p["jobs"], p["workers"], p["rate_gbps"],
-               p["mix"])
-        groups.setdefault(key, {})[p["policy"]] = p
-    for key, by_policy in groups.items():
-        if not {"fcfs", "fcfs+window", "esa", "esa+window"} <= by_policy.keys():
-            continue
-        jct = {policy: p["avg_jct_s"] for policy, p in by_policy.items()}
-        rows.append(dict(zip(("experiment", "home", "slots", "jobs", "workers", "rate_gbps", "mix"),
-                             key)) | {
-            "esa_vs_fcfs": jct["fcfs"] / jct["esa"],
-            "window_esa_vs_window_fcfs": jct["fcfs+window"] / jct["esa+window"],
-            "best_esa_vs_best_fcfs": min(jct["fcfs"], jct["fcfs+window"]) /
-                                     min(jct["esa"], jct["esa+window"]),
-            "best_esa_vs_static": jct["static"] / min(jct["esa"], jct["esa+window"])
-                                  if "static" in jct else None,
-        })
-    return rows
+class Comparison:
+    """One point: the settings of each policy that may be its best, and the judgement."""
+
+    def __init__(self, experiment, varied, base, quick):
+        self.experiment = experiment
+        self.options = base | varied
+        self.esa = self.options | {"policy": "esa"}
+        self.bound = self.esa | {"slots": AMPLE_SLOTS}
+        self.others = [self.options | own
+                       for own in static_settings(self.options) + fcfs_settings(quick)]
+
+    def first(self, seed):
+        return [options | {"seed": seed} for options in (self.esa, self.bound, *self.others)]
+
+    def finalists(self, runs, seed):
+        """The best of each kind; fcfs of four ways counts as a kind of its own."""
+        kinds = {}
+        for options in self.others:
+            kinds.setdefault((kind(options), options.get("ways")), []).append(options)
+        return [min(of_kind, key=lambda options: runs.avg_jct_s(options, (seed,)))
+                for of_kind in kinds.values()]
+
+    def judged(self, runs, seeds):
+        """Points of esa, of the bound and of the best of each kind, and their ratios."""
+        best = {}
+        for options in self.finalists(runs, seeds[0]):
+            name = kind(options)
+            if name not in best or (runs.avg_jct_s(options, seeds) <
+                                    runs.avg_jct_s(best[name], seeds)):
+                best[name] = options
+        chosen = {"esa": self.esa, "bound": self.bound} | best
+        points = {name: point(self.experiment, name, options, runs.of(options, seeds))
+                  for name, options in chosen.items()}
+        return chosen, points
 
 
-def best_homes(points):
-    """Each policy with its own best home and window, by slots."""
-    rows = []
-    slots = [p for p in points if p["experiment"] == "slots"]
-    for number in sorted({p["slots"] for p in slots}):
-        best = {policy: min(p["avg_jct_s"] for p in slots
-                            if p["slots"] == number and p["policy"].startswith(policy))
-                for policy in ("fcfs", "esa")}
-        rows.append({"slots": number, "speedup": best["fcfs"] / best["esa"]})
-    return rows
+def ratios(points):
+    """Of one point: each other's completion time to esa's, seed by seed."""
+    esa = points["esa"]["avg_jct_s_by_seed"]
+
+    def to_esa(names):
+        name = min(names, key=lambda n: points[n]["avg_jct_s"])
+        by_seed = [a / b for a, b in zip(points[name]["avg_jct_s_by_seed"], esa)]
+        mean = points[name]["avg_jct_s"] / points["esa"]["avg_jct_s"]
+        return name, mean, interval(by_seed)[1]
+
+    others = [name for name in points if name not in ("esa", "bound")]
+    fcfs, fcfs_ratio, fcfs_half = to_esa([name for name in others if name.startswith("fcfs")])
+    other, other_ratio, other_half = to_esa(others)
+    same = {key: points["esa"][key] for key in
+            ("experiment", "home", "slots", "jobs", "workers", "rate_gbps", "delay_us", "mix",
+             "racks")}
+    return same | {
+        "fcfs": fcfs, "fcfs_ways": points[fcfs]["ways"], "fcfs_window": points[fcfs]["window"],
+        "esa_vs_fcfs_best": fcfs_ratio, "esa_vs_fcfs_best_half_interval": fcfs_half,
+        "other": other, "vs_best_other": 1 / other_ratio,
+        "vs_best_other_half_interval": other_half,
+        "esa_vs_bound": points["bound"]["avg_jct_s"] / points["esa"]["avg_jct_s"],
+        "esa_vs_static": (points["static"]["avg_jct_s"] / points["esa"]["avg_jct_s"]
+                          if "static" in points else None),
+    }
+
+
+def headline_settings(comparison, chosen):
+    """(how, options, seeds) of runs that look at one point more closely."""
+    for name, options in chosen.items():
+        yield "p99", name, options, P99_SEEDS
+        yield "scale 16", name, options | {"scale": 16, "arrival-ms": 4 * options["arrival-ms"]}, \
+            range(1, 4)
+        yield "devices", name, options | {"devices": True}, range(1, 4)
+
+
+def headline(rows):
+    """The table of one headline point: how -> policy -> figures."""
+    found = {}
+    for how, name, own in rows:
+        found.setdefault(how, {})[name] = {
+            "avg_jct_s": statistics.mean(run["avg_jct_s"] for run in own),
+            "p99_jct_s": p99(own), "jobs": sum(len(run["jobs"]) for run in own)}
+    return found
+
+
+def show(speedups):
+    print(f"{'experiment':10} {'home':10} {'slots':>5} {'jobs':>4} {'Gb/s':>5} {'mix':20} "
+          f"{'fcfs/esa':>9} {'+-':>5} {'fcfs best with':22} {'esa/best other':>14} {'bound/esa':>9}")
+    for row in speedups:
+        setting = f"{row['fcfs'].removeprefix('fcfs') or 'plain'}, {row['fcfs_ways']} w, " \
+                  f"W {row['fcfs_window']}"
+        print(f"{row['experiment']:10} {row['home']:10} {row['slots']:>5} {row['jobs']:>4} "
+              f"{row['rate_gbps']:>5} {row['mix']:20} {row['esa_vs_fcfs_best']:>9.3f} "
+              f"{row['esa_vs_fcfs_best_half_interval']:>5.3f} {setting:22} "
+              f"{row['vs_best_other']:>14.3f} {row['esa_vs_bound']:>9.3f}")
+
+
+def summary(speedups, points):
+    to_fcfs = [row["esa_vs_fcfs_best"] for row in speedups]
+    worst = max(row["vs_best_other"] for row in speedups)
+    workers = [row["esa_vs_fcfs_best"] for row in speedups if row["home"] == "workers"]
+    return {
+        "best_speedup_vs_fcfs_best": max(to_fcfs),
+        "median_speedup_vs_fcfs_best": statistics.median(to_fcfs),
+        "worst_speedup_vs_fcfs_best": min(to_fcfs),
+        "worst_vs_best_other": worst,
+        "points_worse_than_1_02": sum(row["vs_best_other"] > 1.02 for row in speedups),
+        "best_speedup_vs_fcfs": max(to_fcfs),
+        "best_speedup_vs_fcfs_home_workers": max(workers),
+        "worst_speedup_vs_fcfs": min(to_fcfs),
+        "median_esa_vs_bound": statistics.median(row["esa_vs_bound"] for row in speedups),
+    }
+
+
+def ablations(runs, base, seeds):
+    """esa with one thing taken away or changed at the headline points, and fcfs with all but esa."""
+    cells = [(name, base | varied | {"policy": "esa"} | own)
+             for _, varied in HEADLINES for name, own in ABLATIONS.items()]
+    runs.run([options | {"seed": seed} for _, options in cells for seed in seeds])
+    return [point("ablations", name, options, runs.of(options, seeds)) for name, options in cells]
 
 
 def main():
     args = simulations.parse_arguments(__doc__.splitlines()[0])
     started = time.monotonic()
     base = QUICK_BASE if args.quick else BASE
-    seeds = range(1, 2 if args.quick else 4)
+    seeds = range(1, 3) if args.quick else SEEDS
+    runs = Runs(f"{args.build}/sim/ina-sim")
+    comparisons = [Comparison(experiment, varied, base, args.quick)
+                   for experiment, varied in experiments(args.quick)]
+    runs.run([options for c in comparisons for options in c.first(seeds[0])])
+    runs.run([options | {"seed": seed} for c in comparisons for seed in seeds
+              for options in (c.esa, c.bound, *c.finalists(runs, seeds[0]))])
+    judged = [c.judged(runs, seeds) for c in comparisons]
+    speedups = [ratios(points) for _, points in judged]
 
-    cells = []  # (experiment, policy, varied, options)
-    for experiment, varied, policies in experiments(args.quick):
-        for policy, own in policies.items():
-            options = base | {k: v for k, v in varied.items() if k != "mix"} | own
-            cells += [(experiment, policy, varied, each) for each in variants(policy, options)]
-    runs = [cell[3] | {"seed": seed} for cell in cells for seed in seeds]
-    results = simulations.run_all(f"{args.build}/sim/ina-sim", runs)
+    headlines, ablated = [], []
+    if not args.quick:
+        for (experiment, varied) in HEADLINES:
+            at = next(i for i, c in enumerate(comparisons)
+                      if c.experiment == experiment and c.options == base | varied)
+            cells = list(headline_settings(comparisons[at], judged[at][0]))
+            runs.run([options | {"seed": seed} for _, _, options, some in cells for seed in some])
+            headlines.append(varied | {"experiment": experiment, "by": headline(
+                [(how, name, runs.of(options, some)) for how, name, options, some in cells])})
+        ablated = ablations(runs, base, seeds)
 
-    points = {}
-    for i, (experiment, policy, varied, options) in enumerate(cells):
-        own = results[i * len(seeds):(i + 1) * len(seeds)]
-        p = point(experiment, policy, varied, options, own)
-        key = (experiment, policy, tuple(sorted(varied.items())))
-        if experiment == "slots" and options["slots"] in (64, 256) and policy != "static":
-            p["slot_timeline"] = timeline(own[0])
-        if key not in points or p["avg_jct_s"] < points[key]["avg_jct_s"]:
-            points[key] = p
-    points = list(points.values())
-
-    print(f"{'experiment':10} {'policy':26} {'home':10} {'slots':>5} {'jobs':>4} {'Gb/s':>5} "
-          f"{'JCT ms':>8} {'p99 ms':>8} {'used':>6} {'fallback':>8} {'drops':>7}")
-    for p in points:
-        print(f"{p['experiment']:10} {p['policy']:26} {p['home']:10} {p['slots']:>5} "
-              f"{p['jobs']:>4} {p['rate_gbps']:>5} {p['avg_jct_s'] * 1e3:>8.2f} "
-              f"{p['p99_jct_s'] * 1e3:>8.2f} {p['slots_used_mean']:>6.1f} {p['by_fallback']:>8.1%} "
-              f"{p['queue_drops']:>7}")
-    ratios = speedups(points)
-    print("\nhow many times shorter with esa: plain, both with window, best to best; to static")
-    for row in ratios:
-        print(f"{row['experiment']:10} {row['home']:10} {row['slots']:>5} slots {row['jobs']:>2} "
-              f"jobs {row['rate_gbps']:>4} Gb/s {row['mix']:20} {row['esa_vs_fcfs']:>6.2f} "
-              f"{row['window_esa_vs_window_fcfs']:>6.2f} {row['best_esa_vs_best_fcfs']:>6.2f} "
-              f"{row['best_esa_vs_static']:>6.2f}")
+    add_timelines(runs, judged)
+    points = [p for _, of_point in judged for p in of_point.values()]
+    show(speedups)
     result = {
-        "meta": simulations.meta("jct", started, results),
+        "meta": simulations.meta("jct", started, list(runs.results.values())),
         "workload": base | {"seeds": list(seeds)},
-        "points": points,
-        "speedups": ratios,
-        "speedup_best_homes": best_homes(points),
-        "best_speedup_vs_fcfs": max(row["best_esa_vs_best_fcfs"] for row in ratios),
-        "best_speedup_vs_fcfs_home_workers": max(
-            row["best_esa_vs_best_fcfs"] for row in ratios if row["home"] == "workers"),
-        "worst_speedup_vs_fcfs": min(row["best_esa_vs_best_fcfs"] for row in ratios),
-    }
-    print(f"\nbest {result['best_speedup_vs_fcfs']:.2f}, with the fallback at the workers "
-          f"{result['best_speedup_vs_fcfs_home_workers']:.2f}, worst "
-          f"{result['worst_speedup_vs_fcfs']:.2f}; {result['meta']['wall_s']} s")
+        "points": points, "speedups": speedups, "headlines": headlines, "ablations": ablated,
+    } | summary(speedups, points)
+    print(f"\nagainst fcfs at its best: best {result['best_speedup_vs_fcfs_best']:.2f}, median "
+          f"{result['median_speedup_vs_fcfs_best']:.3f}; against the best other: worst "
+          f"{result['worst_vs_best_other']:.3f}, {result['points_worse_than_1_02']} of "
+          f"{len(speedups)} points worse than 1.02; {result['meta']['wall_s']} s")
     simulations.write(args.json, result)
     return 0
 

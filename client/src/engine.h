@@ -43,8 +43,8 @@ struct EngineConfig {
   /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
   bool congestion_window = true;
   bool aggregator_window = true;
-  /// A cap by the rate of delivery, for links where what waits in queues or slots is in others' way.
-  /// Not where stragglers get help: those ahead of them shall run ahead.
+  /// A cap by the rate of delivery, for links where what waits in queues or slots is in others'
+  /// way. Not where stragglers get help: those ahead of them shall run ahead.
   bool window_cap = false;
   /// A network that loses what is too much for it lies between worker and switch: the congestion
   /// window begins small, what it lets out is spread over the round trip, and a fragment that
