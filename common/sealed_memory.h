@@ -51,12 +51,15 @@ inline const char* problem_of_region(int fd, uint64_t& bytes) {
 }
 
 /// Makes the page tables of a mapping, piece by piece so that other threads get at the address
-/// space between. `write`: and the pages, where there are none. False: `errno` says why.
-inline bool populate(std::byte* data, size_t bytes, bool write) {
-  constexpr size_t kPieceBytes = size_t{4} << 20;
+/// space between; `between` is called there. `write`: and the pages, where there are none. False:
+/// `errno` says why.
+template <class Between>
+bool populate(std::byte* data, size_t bytes, bool write, const Between& between) {
+  constexpr size_t kPieceBytes = size_t{512} << 10;
   constexpr size_t kPageBytes = 4096;
   for (size_t at = 0; at < bytes; at += kPieceBytes) {
     const size_t piece = bytes - at < kPieceBytes ? bytes - at : kPieceBytes;
+    if (at != 0) between();
     int done = 0;
     do {
       done = ::madvise(data + at, piece, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -73,6 +76,10 @@ inline bool populate(std::byte* data, size_t bytes, bool write) {
     }
   }
   return true;
+}
+
+inline bool populate(std::byte* data, size_t bytes, bool write) {
+  return populate(data, bytes, write, [] {});
 }
 
 /// Gives a mapping back piece by piece, for the same reason.

@@ -22,6 +22,9 @@ constexpr int kMessagesPerTurn = 16;
 constexpr Nanos kSilentNs = 50'000'000;
 // How long until the doorman is told again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
+// A worker is called so often at once, and so often in the long run.
+constexpr Nanos kCallNs = 1'000'000;
+constexpr Nanos kMostCallsNs = 64 * kCallNs;
 
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
   scheduler::AdmissionConfig admission;
@@ -165,6 +168,7 @@ void Conductor::reload() {
 int Conductor::turn_ms(Nanos now) const {
   Nanos until = now + 1'000'000'000;
   if (accept_again_ != 0) until = std::min(until, accept_again_);
+  if (call_again_ != 0) until = std::min(until, call_again_);
   if (!paused_.empty()) until = std::min(until, paused_.begin()->first);
   if (doorman_ && doorman_->waiting() != 0) until = std::min<Nanos>(until, now + kAgainNs);
   for (const auto& job : jobs_) {
@@ -190,7 +194,7 @@ void Conductor::run() {
         uint64_t value;
         [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
         on_lane_events();
-        call_idle_workers();
+        call_idle_workers(now_ns());
       } else if (fd == admin_.event_fd()) {
         admin_.serve([this](const admin::Request& request, const std::string& who) {
           return administer(request, who);
@@ -222,6 +226,7 @@ void Conductor::run() {
     const Nanos now = now_ns();
     look_after_memory(now);
     resume_paused(now);
+    if (call_again_ != 0 && now >= call_again_) call_idle_workers(now);
     end_farewells(now);
     if (now - looked_for_silent_ >= kSilentNs) {
       looked_for_silent_ = now;
@@ -674,14 +679,25 @@ void Conductor::on_lane_events() {
   }
 }
 
-/// Packets wait for workers whose users compute: somebody must take them in.
-void Conductor::call_idle_workers() {
+/// Packets wait for workers whose users compute: somebody must take them in. One that falls idle
+/// again and again is called less often then. Lanes leave `call_wanted` alone while it is set, so
+/// that nothing is lost, and nobody is woken.
+void Conductor::call_idle_workers(Nanos now) {
+  call_again_ = 0;
   for (auto& job : jobs_) {
     if (!job) continue;
-    for (Job::Worker& member : job->members)
-      if (member.client && member.session &&
-          member.session->call_wanted.exchange(false, std::memory_order_acq_rel))
-        send(*member.client, {{"type", "wake"}});
+    for (Job::Worker& member : job->members) {
+      if (!member.client || !member.session ||
+          !member.session->call_wanted.load(std::memory_order_acquire))
+        continue;
+      if (const Nanos over = member.calls.at(now) - kMostCallsNs; over > 0) {
+        call_again_ = call_again_ == 0 ? now + over : std::min(call_again_, now + over);
+        continue;
+      }
+      member.calls.add(kCallNs, now);
+      member.session->call_wanted.exchange(false, std::memory_order_acq_rel);
+      send(*member.client, {{"type", "wake"}});
+    }
   }
 }
 

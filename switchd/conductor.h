@@ -158,6 +158,7 @@ class Conductor {
   void refuse_for_now(Client& client, const std::string& text);
   void close_silent(Nanos now);
   void serve_client(Client& client);
+  void charge_time(const Client& client, Nanos spent);
   void pause(Client& client, Nanos until);
   void resume_paused(Nanos now);
   void say_farewell(control::Connection connection);
@@ -233,7 +234,7 @@ class Conductor {
   void on_status(Client& client);
   std::string unread_status_text(const Client& client);
   void on_lane_events();
-  void call_idle_workers();
+  void call_idle_workers(Nanos now);
 
   // Jobs that outlive the process, in rejoin.cc.
   void restore_jobs();
@@ -339,6 +340,7 @@ class Conductor {
   std::map<int, Farewell> farewells_;
   WorkBudget budget_;
   Nanos looked_for_silent_ = 0;
+  Nanos call_again_ = 0;    ///< when workers are called that have been called too often; 0: none
   Nanos accept_again_ = 0;  ///< when the listeners are watched again; 0: they are
   Nanos started_;
 };

@@ -8,6 +8,7 @@
 #include <cassert>
 
 #include "common/clock.h"
+#include "common/debt.h"
 #include "switchd/conductor.h"
 #include "wire/text.h"
 
@@ -86,6 +87,7 @@ struct Conductor::Job {
     bool parks = false;
     bool attached = false;
     uint64_t drops_told = 0;  ///< frames that it knows were dropped
+    Debt calls;               ///< for which it was woken
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
   };

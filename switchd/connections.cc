@@ -215,7 +215,12 @@ void Conductor::serve_client(Client& client) {
   if (const Nanos free_at = budget_.free_at(client.peer.key(), begin); free_at > begin)
     return pause(client, std::min(free_at, begin + kLongestPauseNs));
   read_client(client);
-  budget_.charge(client.peer.key(), now_ns() - begin, begin);
+  charge_time(client, now_ns() - begin);
+}
+
+/// Of the conductor, or of a thread that works for it.
+void Conductor::charge_time(const Client& client, Nanos spent) {
+  if (!is_trusted(client.peer)) budget_.charge(client.peer.key(), spent, now_ns());
 }
 
 void Conductor::pause(Client& client, Nanos until) {

@@ -135,9 +135,12 @@ void Conductor::on_memory_file(Client& client, control::Doorman::Answer& answer)
   mapper_.map(client.token, std::move(answer.file), bytes, "registered memory");
 }
 
+/// The mapper's time is its users', as the conductor's own is: they are heard again when they have
+/// paid for it.
 void Conductor::on_mapped() {
   while (auto done = mapper_.next()) {
     if (Client* client = asking(done->token)) {
+      charge_time(*client, done->spent);
       try {
         on_region(*client, done->region);
       } catch (const std::exception& e) {
@@ -145,6 +148,8 @@ void Conductor::on_mapped() {
         refuse(*client, INA_ERR_NO_MEMORY, std::string("the switch failed: ") + e.what());
       }
     } else if (Job* job = making(done->token)) {
+      for (Job::Worker& member : job->members)
+        if (member.client) charge_time(*member.client, done->spent / job->workers);
       on_results_made(*job, done->region);
     }
     if (done->region) mapper_.discard(std::move(done->region->map), std::move(done->region->fd));

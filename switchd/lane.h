@@ -220,6 +220,7 @@ class Lane {
     if (config.bridge) forwarding_.emplace(*config.bridge, frame_ports_);
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
+    event.data.u32 = io::shm::ShmPort::kNobody;
     ::epoll_ctl(shm_.epoll_fd(), EPOLL_CTL_ADD, link_.wake_fd(), &event);
   }
 
@@ -524,9 +525,12 @@ class Lane {
         const timespec pause{0, timeout_ns};
         ::nanosleep(&pause, nullptr);
       } else {
+        timeout_ns = std::min(timeout_ns, shm_.listen(now_ns()));
         epoll_event events[8];
-        ::epoll_wait(shm_.epoll_fd(), events, 8,
-                     static_cast<int>(std::max<Nanos>(1, timeout_ns / 1'000'000)));
+        const int count =
+            ::epoll_wait(shm_.epoll_fd(), events, 8,
+                         static_cast<int>(std::max<Nanos>(1, timeout_ns / 1'000'000)));
+        shm_.rung(std::span(events).first(static_cast<size_t>(std::max(0, count))), now_ns());
       }
     }
     shm_.end_sleep();

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "io/shm/region.h"
+#include "wire/types.h"
 
 namespace ina::switchd {
 
@@ -20,6 +21,7 @@ class Mapper {
   struct Done {
     uint64_t token = 0;
     Result<io::shm::Region> region;  ///< of map(): without descriptor
+    Nanos spent = 0;                 ///< of the mapper's own time
   };
 
   Mapper();

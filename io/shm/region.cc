@@ -23,27 +23,28 @@ Fd open_again(int fd, int flags) {
 }
 
 /// Maps `bytes` of a file for writing and makes all pages.
-Result<Mapping> map_writable(int fd, size_t bytes, const std::string& name) {
+Result<Mapping> map_writable(int fd, size_t bytes, const std::string& name,
+                             const std::function<void()>& between) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED)
     return system_error("cannot map " + std::to_string(bytes) + " bytes of " + name);
   Mapping map(static_cast<std::byte*>(address), bytes);
   // A forked child must not keep writing into rings that its parent uses.
   ::madvise(address, bytes, MADV_DONTFORK);
-  if (!populate(map.data(), bytes, true))
+  if (!populate(map.data(), bytes, true, between))
     return system_error("no memory for " + std::to_string(bytes) + " bytes of " + name);
   return map;
 }
 
 }  // namespace
 
-Result<Region> make_region(const char* name, size_t bytes) {
+Result<Region> make_region(const char* name, size_t bytes, const std::function<void()>& between) {
   const Fd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return system_error(std::string("cannot create shared memory ") + name);
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     return system_error("cannot size shared memory " + std::string(name) + " to " +
                         std::to_string(bytes) + " bytes");
-  auto map = map_writable(file.get(), bytes, std::string("shared memory ") + name);
+  auto map = map_writable(file.get(), bytes, std::string("shared memory ") + name, between);
   if (!map) return tl::unexpected(map.error());
   if (::fcntl(file.get(), F_ADD_SEALS, kRegionSeals | F_SEAL_SEAL) != 0)
     return system_error("cannot seal shared memory " + std::string(name) +
@@ -57,7 +58,8 @@ Result<Region> make_region(const char* name, size_t bytes) {
   return region;
 }
 
-Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what) {
+Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what,
+                                const std::function<void()>& between) {
   const std::string name(what);
   uint64_t actual = 0;
   if (const char* problem = problem_of_region(fd.get(), actual))
@@ -70,7 +72,7 @@ Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what) {
     return system_error("cannot map " + std::to_string(bytes) + " bytes of the " + name);
   Mapping map(static_cast<std::byte*>(address), bytes);
   ::madvise(address, bytes, MADV_DONTFORK);
-  if (!populate(map.data(), bytes, false))
+  if (!populate(map.data(), bytes, false, between))
     return system_error("no page tables for " + std::to_string(bytes) + " bytes of the " + name);
   return map;
 }
@@ -80,7 +82,8 @@ Result<void> populate_and_seal(int fd, size_t bytes) {
   if (seals < 0) return fail(INA_ERR_INVALID, "the descriptor is no memfd");
   // What is sealed already cannot be written here any more; whoever did that has made the pages.
   if ((seals & F_SEAL_FUTURE_WRITE) == 0)
-    if (auto map = map_writable(fd, bytes, "the memfd"); !map) return tl::unexpected(map.error());
+    if (auto map = map_writable(fd, bytes, "the memfd", [] {}); !map)
+      return tl::unexpected(map.error());
   if ((seals & kRegionSeals) != kRegionSeals && ::fcntl(fd, F_ADD_SEALS, kRegionSeals) != 0)
     return fail(INA_ERR_INVALID,
                 "the descriptor is no memfd that can be sealed (memfd_create with "

@@ -1,6 +1,8 @@
 // Making, sealing, checking and mapping the memory of the shm port.
 #pragma once
 
+#include <functional>
+
 #include "common/fd.h"
 #include "common/result.h"
 
@@ -13,12 +15,16 @@ struct Region {
 };
 
 /// Makes an anonymous memory file of `bytes`, maps it read-write and makes every page, then seals
-/// it (kRegionSeals). `name` is seen in /proc/PID/maps.
-Result<Region> make_region(const char* name, size_t bytes);
+/// it (kRegionSeals). `name` is seen in /proc/PID/maps. Between pieces of the work, of a fraction
+/// of a millisecond each, `between` is called.
+Result<Region> make_region(
+    const char* name, size_t bytes, const std::function<void()>& between = [] {});
 
 /// Maps a peer's region of exactly `bytes` read-only, after checking that it cannot fault the
-/// reader (problem_of_region()). Page tables are made here, not on the packet path.
-Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what);
+/// reader (problem_of_region()). Page tables are made here, not on the packet path, and `between`
+/// is called likewise.
+Result<Mapping> map_peer_region(
+    const Fd& fd, size_t bytes, const char* what, const std::function<void()>& between = [] {});
 
 /// Makes all pages of a memory file that is its maker's alone, and seals it as peers want it.
 Result<void> populate_and_seal(int fd, size_t bytes);

@@ -15,6 +15,11 @@ static_assert(SwitchPort<ShmPort>);
 
 namespace {
 constexpr uint32_t kDescriptorsAhead = 8;
+// A worker may ring so often at once without need, as happens where it and the lane cross each
+// other, and so often in the long run.
+constexpr Nanos kEmptyRingNs = 1'000'000;
+constexpr Nanos kMostEmptyRingsNs = 64 * kEmptyRingNs;
+constexpr Nanos kMutedPollNs = 1'000'000;
 }  // namespace
 
 Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geometry,
@@ -79,13 +84,11 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   endpoint.doorbell = at<SleepFlag>(base, ours.doorbell);
   endpoint.call_wanted = &session.call_wanted;
   endpoint.wake_event = session.wake_events[lane_].get();
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;  // edge-triggered and never read: a peer cannot block us on it
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, endpoint.wake_event, &event) != 0)
+  const auto index = static_cast<EndpointIndex>(free - endpoints_.begin());
+  if (!watch(index))
     return fail(INA_ERR_NO_MEMORY,
                 std::string("cannot watch a worker's eventfd: ") + std::strerror(errno));
   endpoint.active = true;
-  const auto index = static_cast<EndpointIndex>(free - endpoints_.begin());
   active_.push_back(index);
   return index;
 }
@@ -94,6 +97,7 @@ void ShmPort::detach(EndpointIndex index) {
   Endpoint& endpoint = endpoints_[index];
   if (!endpoint.active) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.wake_event, nullptr);
+  muted_ -= endpoint.muted ? 1 : 0;
   // The worker may sleep in wait for a packet that will not come now.
   endpoint.doorbell->value.fetch_add(1, std::memory_order_release);
   futex_wake(&endpoint.doorbell->value);
@@ -270,6 +274,41 @@ void ShmPort::tx_flush() {
     }
   }
   written_.clear();
+}
+
+bool ShmPort::watch(EndpointIndex index) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;  // edge-triggered and never read: a peer cannot block us on it
+  event.data.u32 = index;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, endpoints_[index].wake_event, &event) == 0;
+}
+
+Nanos ShmPort::listen(Nanos now) {
+  if (muted_ == 0) return INT64_MAX;
+  for (const EndpointIndex index : active_) {
+    Endpoint& endpoint = endpoints_[index];
+    if (!endpoint.muted || endpoint.empty_rings.at(now) > kMostEmptyRingsNs / 2) continue;
+    if (!watch(index)) continue;  // no memory now: it goes on being looked at
+    endpoint.muted = false;
+    --muted_;
+  }
+  return muted_ == 0 ? INT64_MAX : kMutedPollNs;
+}
+
+void ShmPort::rung(std::span<const epoll_event> events, Nanos now) {
+  for (const epoll_event& event : events) {
+    if (event.data.u32 == kNobody) continue;
+    const auto index = static_cast<EndpointIndex>(event.data.u32);
+    Endpoint& endpoint = endpoints_[index];
+    const bool sent = has_packet(endpoint) || endpoint.tx_index != endpoint.tx_index_at_ring;
+    endpoint.tx_index_at_ring = endpoint.tx_index;
+    if (sent) continue;
+    endpoint.empty_rings.add(kEmptyRingNs, now);
+    if (endpoint.empty_rings.at(now) <= kMostEmptyRingsNs) continue;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.wake_event, nullptr);
+    endpoint.muted = true;
+    ++muted_;
+  }
 }
 
 bool ShmPort::prepare_sleep() {

@@ -1,6 +1,8 @@
 // The switch's side of the same-host port, one object per lane.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <array>
 #include <atomic>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/debt.h"
 #include "io/port.h"
 #include "io/shm/layout.h"
 #include "io/shm/region.h"
@@ -61,8 +64,15 @@ class ShmPort {
   bool take_calls() { return std::exchange(calls_wanted_, false); }
   const PortCounters& counters() const { return counters_; }
 
-  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps.
+  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps. Whoever adds
+  /// others to it gives their events `kNobody`.
   int epoll_fd() const { return epoll_.get(); }
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  /// To be called before a sleep: how long it may be. One who rings and rings and has nothing to
+  /// send is not heard for a time, but looked at once a millisecond.
+  Nanos listen(Nanos now);
+  /// To be called with what has ended the sleep.
+  void rung(std::span<const epoll_event> events, Nanos now);
   /// Tells the workers to ring. False: packets have come meanwhile, do not sleep.
   bool prepare_sleep();
   void end_sleep();
@@ -99,12 +109,16 @@ class ShmPort {
     std::atomic<bool>* call_wanted = nullptr;
     uint32_t called_in = kAwake;  ///< idle period in which the worker was called
     int wake_event = -1;
+    uint64_t tx_index_at_ring = 0;
+    Debt empty_rings;
+    bool muted = false;  ///< nobody listens to its wake_event
     /// Where payloads may lie; 0: the worker region.
     std::array<std::span<const std::byte>, kMaxRegions> memory;
   };
 
   size_t take(Endpoint& endpoint, std::span<RxPacket> burst);
   bool has_packet(const Endpoint& endpoint) const;
+  bool watch(EndpointIndex index);
   void look_at_reader(Endpoint& endpoint);
   std::byte* next_side_row(Endpoint& endpoint);
   bool side_rows_wait(Endpoint& endpoint, uint64_t payloads);
@@ -117,6 +131,7 @@ class ShmPort {
   size_t next_ = 0;                    ///< where polling goes on
   std::vector<EndpointIndex> written_;
   bool calls_wanted_ = false;
+  uint32_t muted_ = 0;  ///< endpoints
   PortCounters counters_;
 };
 

@@ -4,10 +4,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "client/src/shm_transport.h"
@@ -294,6 +297,84 @@ TEST_F(ShmPortTest, TheWorkerDropsDescriptorsThatPointOutOfTheirRegion) {
   for (size_t i = 0; i < std::size(offsets); ++i) ring[i].payload_offset = offsets[i];
   EXPECT_TRUE(receive(8).empty());
   EXPECT_EQ(transport_->counters().dropped, std::size(offsets));
+}
+
+// ---- rings
+
+class ShmPortRings : public ShmPortTest {
+ protected:
+  static constexpr Nanos kMs = 1'000'000;
+
+  void SetUp() override { open({1, 8, 8, kSlotBytes, 4, 8}); }
+  void ring() {
+    const uint64_t one = 1;
+    ASSERT_EQ(::write(session_->wake_events[0].get(), &one, sizeof(one)),
+              static_cast<ssize_t>(sizeof(one)));
+  }
+  /// Whether a sleeper is woken, who then says so to the port.
+  bool heard(Nanos now) {
+    epoll_event events[8];
+    const int count = ::epoll_wait(port_->epoll_fd(), events, 8, 0);
+    port_->rung(std::span(events).first(static_cast<size_t>(std::max(0, count))), now);
+    return count > 0;
+  }
+  int heard_of(int rings, Nanos now) {
+    int count = 0;
+    for (int i = 0; i < rings; ++i) {
+      ring();
+      count += heard(now) ? 1 : 0;
+    }
+    return count;
+  }
+};
+
+TEST_F(ShmPortRings, WithoutPacketsAreHeardSoOftenAndThenLookedAt) {
+  EXPECT_EQ(port_->listen(0), INT64_MAX);
+  const int at_once = heard_of(10'000, 0);
+  EXPECT_GT(at_once, 32);
+  EXPECT_LT(at_once, 100);
+  EXPECT_EQ(port_->listen(1 * kMs), 1 * kMs) << "its packets must not wait for others' rings";
+  EXPECT_EQ(heard_of(100, 1 * kMs), 0);
+  // In the long run so many a second, however many there are.
+  int in_a_second = 0;
+  for (Nanos now = 0; now < 1000 * kMs; now += kMs) {
+    port_->listen(now);
+    in_a_second += heard_of(20, now);
+  }
+  EXPECT_GT(in_a_second, 500);
+  EXPECT_LT(in_a_second, 1100);
+  // Silence is rewarded.
+  EXPECT_EQ(port_->listen(2000 * kMs), INT64_MAX);
+  ring();
+  EXPECT_TRUE(heard(2000 * kMs));
+}
+
+TEST_F(ShmPortRings, WithPacketsAreAlwaysHeard) {
+  client::TxPacket packet;
+  packet.message.type = wire::Type::kQuery;
+  std::vector<io::RxPacket> burst(8);
+  for (uint32_t i = 0; i < 1'000; ++i) {
+    ASSERT_EQ(transport_->tx_burst({&packet, 1}), 1u);
+    // Before or after the lane has taken what they are for.
+    if (i % 2 == 0) ring();
+    const bool before = heard(0);
+    ASSERT_EQ(port_->rx_burst(burst), 1u);
+    port_->rx_release();
+    if (i % 2 != 0) ring();
+    const bool after = heard(0);
+    EXPECT_TRUE(i % 2 == 0 ? before : after) << i;
+    ASSERT_EQ(port_->listen(0), INT64_MAX);
+  }
+}
+
+TEST_F(ShmPortRings, OneThatIsNotHeardLeavesNothingBehind) {
+  heard_of(1'000, 0);
+  ASSERT_NE(port_->listen(0), INT64_MAX);
+  port_->detach(endpoint_);
+  EXPECT_EQ(port_->listen(0), INT64_MAX);
+  ASSERT_TRUE(port_->attach(*session_, 0, Rank{1}));
+  ring();
+  EXPECT_TRUE(heard(0));
 }
 
 }  // namespace

@@ -61,6 +61,37 @@ TEST(Wake, AnIdleWorkerIsCalledOncePerIdlePeriod) {
   EXPECT_TRUE(idle.hear(20'000'000).is_null());
 }
 
+// One that falls idle without end has the switch call it all the time; the last call comes all the
+// same.
+TEST(Wake, AWorkerIsCalledSoOftenAndTheLastCallIsNotLost) {
+  TestSwitch sw;
+  RawWorker idle(sw.socket_path(), "job", 0, 1);
+  ASSERT_TRUE(idle.hear_until("ready"));
+  const auto epoch = idle.joined["epoch"].get<uint32_t>();
+  client::RxPacket packets[8];
+  const Nanos start = now_ns();
+  uint64_t calls = 0;
+  constexpr uint32_t kPeriods = 4'000;
+  for (uint32_t seq = 0; seq < kPeriods; ++seq) {
+    const client::TxPacket packet = barrier(0, seq, epoch);
+    idle.transport->set_idle(true);
+    ASSERT_EQ(idle.transport->tx_burst({&packet, 1}), 1u);
+    while (idle.transport->rx_burst(packets) == 0) ::sched_yield();
+    idle.transport->rx_release();
+    idle.transport->set_idle(false);
+    while (idle.hear(0)["type"] == "wake") ++calls;
+  }
+  const auto ms = static_cast<uint64_t>((now_ns() - start) / 1'000'000);
+  EXPECT_LE(calls, 100 + ms) << "of " << kPeriods << " periods in " << ms << " ms";
+  // The end of it: nothing to be read, then one more packet.
+  while (idle.hear(100'000'000)["type"] == "wake") {
+  }
+  const client::TxPacket packet = barrier(0, kPeriods, epoch);
+  idle.transport->set_idle(true);
+  ASSERT_EQ(idle.transport->tx_burst({&packet, 1}), 1u);
+  EXPECT_EQ(idle.hear()["type"], "wake");
+}
+
 // A worker that misses a result asks its home, whose user computes: both the question and the poll
 // that follows must be answered by that worker's background thread.
 TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {

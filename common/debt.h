@@ -1,0 +1,21 @@
+// How often somebody may have something done, without a clock of its own.
+#pragma once
+
+#include <algorithm>
+
+#include "wire/types.h"
+
+namespace ina {
+
+/// What was spent on somebody, and time has not paid off yet. Whoever asks decides how much is too
+/// much.
+class Debt {
+ public:
+  void add(Nanos cost, Nanos now) { paid_at_ = std::max(paid_at_, now) + cost; }
+  Nanos at(Nanos now) const { return std::max<Nanos>(0, paid_at_ - now); }
+
+ private:
+  Nanos paid_at_ = 0;
+};
+
+}  // namespace ina
