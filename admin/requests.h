@@ -50,7 +50,7 @@ struct KickWorker {
 /// No new jobs from now on; those that there are go on. Answer: as GetDrain.
 struct Drain {};
 struct Undrain {};
-/// Answer: draining, jobs (names of those that there are).
+/// Answer: draining, jobs (name and owner of those that there are).
 struct GetDrain {};
 /// Answer: what `inactl status --json` prints.
 struct GetStatus {};

@@ -229,7 +229,12 @@ class Service final : public v1::Administration::Service {
       const bool last = drained || !draining || system_clock::now() >= until;
       if (*answer != told || last) {
         v1::DrainProgress progress;
-        for (const json& name : answer->at("jobs")) progress.add_jobs(name.get<std::string>());
+        for (const json& job : answer->at("jobs")) {
+          v1::OwnedJob& left = *progress.add_left();
+          left.set_name(job.value("name", ""));
+          left.set_owner(job.value("owner", ""));
+          progress.add_jobs(left.name());
+        }
         progress.set_draining(draining);
         progress.set_drained(drained);
         if (!writer->Write(progress)) return grpc::Status::CANCELLED;

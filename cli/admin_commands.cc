@@ -226,17 +226,22 @@ int kick(const Options& options, Client& client) {
 }
 
 void print_progress(const v1::DrainProgress& progress, bool json) {
+  nlohmann::json jobs = nlohmann::json::array();
+  std::vector<std::string> names;  // as `inactl abort` takes them
+  for (const v1::OwnedJob& job : progress.left()) {
+    jobs.push_back({{"name", job.name()}, {"owner", job.owner()}});
+    names.push_back(fmt::format("{}/{}", job.owner(), job.name()));
+  }
   if (json)
     fmt::print("{}\n", nlohmann::json{{"draining", progress.draining()},
                                       {"drained", progress.drained()},
-                                      {"jobs", progress.jobs()}}
+                                      {"jobs", jobs}}
                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   else if (progress.drained())
     fmt::print("drained: no job is left, and none is let in\n");
   else
-    fmt::print("{} {} left: {}\n", progress.jobs_size(),
-               progress.jobs_size() == 1 ? "job is" : "jobs are",
-               printable(fmt::format("{}", fmt::join(progress.jobs(), ", "))));
+    fmt::print("{} {} left: {}\n", names.size(), names.size() == 1 ? "job is" : "jobs are",
+               printable(fmt::format("{}", fmt::join(names, ", "))));
   std::fflush(stdout);
 }
 

@@ -36,8 +36,8 @@ Json sample() {
       "slots_used": 5, "slots_used_peak": 64, "absorbed": 2000, "absorbed_bytes": 1048576,
       "results": 500, "drops": {"duplicate": 1500}},
     "jobs": [
-      {"name": "train", "id": 1, "epoch": 7, "world_size": 4, "joined": [0, 1], "missing": [2, 3],
-       "state": "joining", "window": 512},
+      {"name": "train", "owner": "uid:1000", "id": 1, "epoch": 7, "world_size": 4,
+       "joined": [0, 1], "missing": [2, 3], "state": "joining", "window": 512},
       {"name": "infer", "id": 2, "epoch": 8, "world_size": 4, "joined": [0, 1, 2, 3],
        "missing": [], "state": "running", "window": 512, "waiting_for": [3],
        "oldest_fragment": 17, "oldest_operation": "allreduce sum float32"},
@@ -113,7 +113,10 @@ TEST(FormatStatus, ShowsDropsThatHappenedWithTheirMeaning) {
 
 TEST(FormatStatus, SaysWhatEachJobWaitsFor) {
   const std::string text = format_status(sample());
-  EXPECT_THAT(text, HasSubstr("job train: waiting for ranks 2, 3 to join\n"));
+  EXPECT_THAT(text, HasSubstr("job uid:1000/train: waiting for ranks 2, 3 to join\n"));
+  const std::string first = line_with(text, "uid:1000  ");
+  EXPECT_THAT(first, HasSubstr("train"));
+  EXPECT_EQ(line_with(text, "OWNER").find("OWNER"), first.find("uid:1000")) << text;
   EXPECT_THAT(text, HasSubstr("job infer: fragment 17 waits for rank 3 (allreduce sum float32)\n"));
   EXPECT_THAT(text, HasSubstr("job rest: idle: no fragment is incomplete\n"));
   EXPECT_THAT(text, HasSubstr("job back: the switch was restarted: waiting for ranks 0, 2 to come "
@@ -189,7 +192,7 @@ TEST(FormatStatus, NamesCannotDriveTheTerminal) {
       "c\xc3\xa9";
   const std::string text = format_status(status);
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(text, HasSubstr("job a?[2J?b?c\xc3\xa9: "));
+  EXPECT_THAT(text, HasSubstr("job uid:1000/a?[2J?b?c\xc3\xa9: "));
 }
 
 std::string shell_output(const std::string& script) {

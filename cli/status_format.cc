@@ -259,15 +259,18 @@ std::string slots_text(const Json& job) {
 }
 
 std::string jobs_text(const Json& status) {
-  Table table({"JOB", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
-              {true, false, false, true, false, false, true});
+  Table table({"JOB", "OWNER", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
+              {true, true, false, false, true, false, false, true});
   std::string waiting;
   for (const Json& job : child(status, "jobs")) {
-    table.add({text(job, "name"), std::to_string(number(job, "id")),
+    table.add({text(job, "name"), text(job, "owner"), std::to_string(number(job, "id")),
                std::to_string(number(job, "epoch")), text(job, "state"),
                fmt::format("{} of {}", ranks(job, "joined").size(), number(job, "world_size")),
                with_separators(number(job, "window")), slots_text(job)});
-    waiting += fmt::format("job {}: {}\n", text(job, "name"), waiting_text(job));
+    // As `inactl abort` and `kick` take it: several may have one name.
+    const std::string owner =
+        child(job, "owner").is_string() ? text(job, "owner") + "/" : std::string();
+    waiting += fmt::format("job {}{}: {}\n", owner, text(job, "name"), waiting_text(job));
   }
   if (table.empty()) return "\nno job: no worker has joined\n";
   return fmt::format("\n{}\n{}", table.str(), waiting);

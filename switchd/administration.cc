@@ -187,10 +187,10 @@ admin::Answer Conductor::carry_out(const admin::Undrain&, const std::string& who
 }
 
 admin::Answer Conductor::carry_out(const admin::GetDrain&, const std::string&) {
-  Json names = Json::array();
+  Json left = Json::array();
   for (const auto& job : jobs_)
-    if (job) names.push_back(job->name);
-  return Json{{"draining", draining_}, {"jobs", names}};
+    if (job) left.push_back({{"name", job->name}, {"owner", job->owner()}});
+  return Json{{"draining", draining_}, {"jobs", left}};
 }
 
 // ---- the rest

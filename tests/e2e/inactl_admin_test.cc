@@ -133,7 +133,11 @@ TEST_F(InactlAdminTest, DrainWaitsForTheLastJobAndAbortEndsIt) {
   start();
   ran("create a --workers 1");
   ran("create b --workers 1");
-  EXPECT_EQ(ran("drain"), "2 jobs are left: a, b\n");
+  const std::string owner = "uid:" + std::to_string(::getuid());
+  EXPECT_EQ(ran("drain"), "2 jobs are left: " + owner + "/a, " + owner + "/b\n");
+  EXPECT_EQ(Json::parse(ran("drain -j"))["jobs"],
+            (Json{{{"name", "a"}, {"owner", owner}}, {{"name", "b"}, {"owner", owner}}}));
+  EXPECT_THAT(ran("status"), HasSubstr("job " + owner + "/a: "));
   EXPECT_THAT(complaint("drain --wait 1s", 4), HasSubstr("not drained after 1 s"));
   EXPECT_THAT(complaint("create c --workers 1"), HasSubstr("the switch is drained"));
   Process drain({"/bin/sh", "-c", "INA_SOCKET=" + socket() + " " + INACTL + " drain --wait 30s"});

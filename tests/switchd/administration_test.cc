@@ -385,7 +385,8 @@ TEST_F(AdministrationTest, ADrainedSwitchTakesNoNewJobUntilItIsUndrained) {
   const std::string ticket = create(sw);
   const Json drained = *ask(sw, admin::Drain{});
   EXPECT_EQ(drained["draining"], true);
-  EXPECT_THAT(drained["jobs"], ElementsAre("job"));
+  const Json job = {{"name", "job"}, {"owner", sw.status()["jobs"][0]["owner"]}};
+  EXPECT_THAT(drained["jobs"], ElementsAre(job));
   EXPECT_EQ(sw.status()["draining"], true);
   EXPECT_THAT(Peer(sw.tcp_address()).refusal(frame_join("token", kRed, 0, "new")),
               HasSubstr("the switch is drained and takes no new job, such as 'new'"));
@@ -395,7 +396,7 @@ TEST_F(AdministrationTest, ADrainedSwitchTakesNoNewJobUntilItIsUndrained) {
     test::RawWorker first(sw.socket_path(), "job", 0, 2, {{"ticket", ticket}});
     test::RawWorker second(sw.socket_path(), "job", 1, 2, {{"ticket", ticket}});
     ASSERT_TRUE(first.hear_until("ready") && second.hear_until("ready"));
-    EXPECT_THAT((*ask(sw, admin::GetDrain{}))["jobs"], ElementsAre("job"));
+    EXPECT_THAT((*ask(sw, admin::GetDrain{}))["jobs"], ElementsAre(job));
     for (test::RawWorker* worker : {&first, &second})
       EXPECT_TRUE(worker->control.send({{"type", "leave"}}));
     ASSERT_TRUE(first.hear_until("left"));
