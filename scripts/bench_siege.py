@@ -8,8 +8,13 @@ cgroup that gives it 768 MiB; a job of two workers of another user sums all the 
 every element; a third user asks the switch for a job every now and then; the attacker, with a quota
 of 32 MiB, does what the row says, in slices of some tenths of a second. Beside each slice lies one
 in which a process of the attacker's computes and does nothing else, as much of the cores as the
-attack took (or, beside floods of a ring, sends as many right entries): that is what anybody may,
-and `before` in the names of the figures.
+attack took (beside floods of a ring it sends as many right entries, and computes the rest): that is
+what anybody may, and `before` in the names of the figures.
+
+Two rows are controls, whose p99 is shown and not judged: a process that computes beside a victim
+that is alone before, and a worker that sends right entries as fast as they are taken.
+`victim_p99_to_busy_loop` is a row's p99 in parts of the first control's, and `switch_cores` what
+the switch itself used.
 
 A row is held if all sums were right and the job went on; the switch lives, is not stuck in the
 kernel, and answers; its memory grew by no more than the quota and 24 MiB; the p99 of the victim's
@@ -52,7 +57,8 @@ def show(row, seconds):
           f"{row['switch_rss_growth_bytes'] / 2**20:>8.1f}"
           f"{cell(row.get('cgroup_growth_bytes'), '{:.0f}'):>12}"
           f"{row['switch_descriptors']:>6}{row['log_bytes'] / 1024:>8.1f}"
-          f"{cell(row['join_max_ms']):>9}{cell(row['answer_p99_ms']):>9}{seconds:>6.1f}",
+          f"{cell(row['join_max_ms']):>9}{cell(row['answer_p99_ms']):>9}"
+          f"{cell(row.get('switch_cores')):>8}{seconds:>6.1f}",
           flush=True)
     for problem in row["problems"]:
         print(f"      {problem}", flush=True)
@@ -66,6 +72,13 @@ def chosen(names, quick):
         raise BenchError(f"no row is called {', '.join(sorted(unknown))}; there are: "
                          f"{', '.join(row.name for row in rows.ROWS)}")
     return [row for row in rows.ROWS if row.name in names]
+
+
+def compare_with_busy_loop(done):
+    """What of the last row's p99 is more than any process on the same cores costs the victim."""
+    loop = next((row for row in done if row["name"] == rows.BUSY_LOOP), None)
+    if loop and loop["victim_p99_ms"] and done[-1]["victim_p99_ms"]:
+        done[-1]["victim_p99_to_busy_loop"] = done[-1]["victim_p99_ms"] / loop["victim_p99_ms"]
 
 
 def main():
@@ -85,12 +98,13 @@ def main():
                                     before="beside a process of the attacker's that computes as "
                                            "much as the attack did")
     print(f"  {'attack':<24}{'':<10}{'p99 ms':>9}{'attacked':>9}{'rss MiB':>8}{'cgroup B':>12}"
-          f"{'fds':>6}{'log KiB':>8}{'join ms':>9}{'answer':>9}{'s':>6}")
+          f"{'fds':>6}{'log KiB':>8}{'join ms':>9}{'answer':>9}{'switch':>8}{'s':>6}")
     done = []
     for row in chosen([name for name in options.only.split(",") if name],
                       options.quick):
         start = time.monotonic()
         done.append(Play(row, options.build.resolve(), slice_s, pairs).run())
+        compare_with_busy_loop(done)
         show(done[-1], time.monotonic() - start)
         # After each: what was found is not lost with what comes.
         held = all(one["held"] for one in done)

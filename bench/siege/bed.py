@@ -311,6 +311,9 @@ class Bed:
         return {"rss": rss, "shared": shared, "cgroup": self.cgroup.usage(), "fds": fds,
                 "log": self.log_bytes()}
 
+    def switch_cpu_seconds(self):
+        return cpu_seconds(self.switch.pid)
+
     def mappings(self):
         try:
             with open(f"/proc/{self.switch.pid}/maps", "rb") as maps:

@@ -4,9 +4,10 @@
 //   ina-siege ATTACK SOCKET JOB
 //
 // Reads orders from standard input, a word a line, and answers each with a JSON object: "begin",
-// "end" (stops what "begin" started, and tells what was done), "share NUMBER" (for the attacks
-// `burn` and `work`, which harm nobody, and are what the others are compared with: cores that they
-// use, entries a second that they send). Ends with its input.
+// "end" (stops what "begin" started, and tells what was done), "share CORES ENTRIES" (for the
+// attacks `burn` and `work`, which harm nobody, and are what the others are compared with: cores
+// that they use, and entries a second that `work` sends; without it one core, and as many as are
+// taken). Ends with its input.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -23,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "bench/siege/raw_worker.h"
@@ -53,13 +55,13 @@ class Attack {
   virtual void step() = 0;
   virtual void end() {}
   virtual Json did() { return Json::object(); }
-  virtual void set_share(double) {}
+  virtual void set_share(double /*cores*/, double /*entries_per_s*/) {}
 };
 
 /// Computes, as anybody may: in bursts, as the attacks do.
 class Burn : public Attack {
  public:
-  void set_share(double share) override { share_ = share; }
+  void set_share(double cores, double) override { share_ = cores; }
   void begin() override {
     const auto threads = static_cast<size_t>(std::ceil(share_));
     stop_ = false;
@@ -86,7 +88,7 @@ class Burn : public Attack {
       while (!stop_ && now_ns() - start < kPeriodNs) sleep_ns(kMsNs);
     }
   }
-  double share_ = 0;
+  double share_ = 1;
   std::atomic<bool> stop_ = false;
   std::vector<std::thread> threads_;
 };
@@ -146,28 +148,42 @@ class ByWorker : public Attack {
   bool sealed_;
 };
 
-/// Contributes what is right, so many entries a second: what those who flood are compared with.
+Nanos cpu_ns() {
+  timespec spent{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return Nanos{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
+}
+
+/// Contributes what is right, so many entries a second, and computes what is left of its share of
+/// the cores: what those who flood are compared with.
 class Work : public ByWorker {
  public:
   using ByWorker::ByWorker;
-  void set_share(double entries_per_s) override { per_s_ = entries_per_s; }
+  void set_share(double cores, double entries_per_s) override {
+    cores_ = cores;
+    per_s_ = entries_per_s;
+  }
   void begin() override {
     ByWorker::begin();
     start_ = now_ns();
+    spent_ = cpu_ns();
     first_ = entries_;
   }
 
  protected:
   void act(RawWorker& worker) override {
-    const double due = per_s_ * static_cast<double>(now_ns() - start_) * 1e-9;
-    const auto done = static_cast<double>(entries_ - first_);
-    if (done >= due) sleep_ns(kMsNs / 10);
-    work(worker, static_cast<uint64_t>(std::clamp(due - done, 0.0, 64.0)));
+    const auto passed = static_cast<double>(now_ns() - start_);
+    const double due = per_s_ * passed * 1e-9 - static_cast<double>(entries_ - first_);
+    const auto spent = static_cast<double>(cpu_ns() - spent_);
+    if (due < 1 && spent >= cores_ * passed) sleep_ns(kMsNs / 10);
+    work(worker, static_cast<uint64_t>(std::clamp(due, 0.0, 64.0)));
   }
 
  private:
-  double per_s_ = 0;
+  double cores_ = 0;
+  double per_s_ = 1e12;  // as many as are taken
   Nanos start_ = 0;
+  Nanos spent_ = 0;
   uint64_t first_ = 0;
 };
 
@@ -349,6 +365,25 @@ class Wake : public ByWorker {
   uint32_t period_ = 0;
 };
 
+/// Rings a lane that has nothing to do, and sends nothing.
+class Ring : public ByWorker {
+ public:
+  using ByWorker::ByWorker;
+  Json did() override {
+    Json did = ByWorker::did();
+    did["rings"] = rings_;
+    return did;
+  }
+
+ protected:
+  void act(RawWorker& worker) override {
+    for (int i = 0; i < 256; ++i, ++rings_) worker.ring(true);
+  }
+
+ private:
+  uint64_t rings_ = 0;
+};
+
 std::unique_ptr<Attack> make(const std::string& name, const std::string& socket,
                              const std::string& job) {
   if (name == "burn") return std::make_unique<Burn>();
@@ -358,6 +393,7 @@ std::unique_ptr<Attack> make(const std::string& name, const std::string& socket,
   if (name == "doorbell") return std::make_unique<Doorbell>(socket, job, 3200);
   if (name == "doorbell_few") return std::make_unique<Doorbell>(socket, job, 200);
   if (name == "wake") return std::make_unique<Wake>(socket, job);
+  if (name == "ring") return std::make_unique<Ring>(socket, job);
   throw std::invalid_argument("no attack is called " + name);
 }
 
@@ -392,7 +428,9 @@ int run(const std::string& name, const std::string& socket, const std::string& j
       attack->end();
       attacking = false;
     } else if (order.starts_with("share ")) {
-      attack->set_share(std::stod(order.substr(6)));
+      double cores = 0, entries_per_s = 0;
+      std::istringstream(order.substr(6)) >> cores >> entries_per_s;
+      attack->set_share(cores, entries_per_s);
     }
     std::cout << attack->did() << std::endl;
   }

@@ -72,6 +72,7 @@ class Play:
         self.problems = []
         self.shares = []  # of cores that the attacker used
         self.paces = []  # entries a second that it put into its ring
+        self.of_switch = {kind: [] for kind in KINDS}  # cores that the switch used
         self.lost = False
         self.random = random.Random(1)
 
@@ -93,7 +94,7 @@ class Play:
             self.attacker = (self.bed.attacker(self.row.attack, self.row.options)
                              if self.row.attack else None)
             self.burner = (self.bed.attacker(f"ring:{self.row.honest}", {}, "honest")
-                           if self.pairs else None)
+                           if self.pairs and self.row.honest else None)
             try:
                 self.play_slices()
             except BedError as error:
@@ -124,11 +125,11 @@ class Play:
         peak = dict.fromkeys(self.before, 0)
         log = self.bed.log_bytes()
         cpu = by.cpu_seconds() if by else 0
+        switch_cpu = self.bed.switch_cpu_seconds()
         entries = by.did.get("entries", 0) if by else 0
         start = time.monotonic_ns()
-        if kind == "honest":
-            pace = mean(self.shares) if self.row.honest == "burn" else mean(self.paces)
-            by.order(f"share {pace:.3f}")
+        if kind == "honest" and by:
+            by.order(f"share {mean(self.shares):.3f} {mean(self.paces):.0f}")
         if by:
             by.order("begin", wait_s=0)
         outage = self.meanwhile(kind, peak)
@@ -148,8 +149,9 @@ class Play:
                          f"{self.bed.attacker_errors()[-300:]}")
         self.sample(peak)
         end = time.monotonic_ns()
+        seconds = (end - start) * 1e-9
+        self.of_switch[kind].append((self.bed.switch_cpu_seconds() - switch_cpu) / seconds)
         if kind == "attack":
-            seconds = (end - start) * 1e-9
             self.shares.append(((by.cpu_seconds() if by else 0) - cpu) / seconds)
             self.paces.append((by.did.get("entries", 0) - entries if by else 0) / seconds)
         self.slices.append(Slice(kind, start, end, self.bed.log_bytes() - log, peak, outage))
@@ -214,6 +216,7 @@ class Play:
             self.problem(f"the log: {text}")
         result |= {"cgroup": bed.cgroup.path is not None,
                    "attacker_cores": round(mean(self.shares), 3), "attacker": did,
+                   **self.switch_cores(), "control": self.row.control,
                    "held": not self.problems, "problems": self.problems}
         if not bed.cgroup.path:
             result["cgroup_reason"] = bed.cgroup.reason
@@ -247,7 +250,7 @@ class Play:
         after, before = result["victim_p99_ms"], result["victim_p99_ms_before"]
         if after and before:
             result["victim_p99_ratio"] = after / before
-            if self.pairs > 1 and after > RATIO_LIMIT * before:
+            if self.pairs > 1 and after > RATIO_LIMIT * before and not self.row.control:
                 self.problem(f"the victim's p99 is {after / before:.1f} times its value before")
         outages = {kind: [one.outage for one in self.slices if one.outage and one.kind == kind]
                    for kind in KINDS}
@@ -255,6 +258,13 @@ class Play:
             for kind, spans in outages.items():
                 result[f"victim_away_ms{key[kind]}"] = quantile_by_time(spans, 1)
         return result
+
+    def switch_cores(self):
+        if self.row.restart:  # it begins anew in the midst of an attack
+            return {}
+        key = {"attack": "", "honest": "_before"}
+        return {f"switch_cores{key[kind]}": round(mean(cores), 3)
+                for kind, cores in self.of_switch.items() if cores}
 
     def growth(self, attacked):
         def most(what):

@@ -11,6 +11,7 @@ WAYS = ("wrong", "right", "unread", "many")
 
 
 COME_BACK_S = 10
+BUSY_LOOP = "control_busy_loop"
 
 
 def max_map_count():
@@ -26,7 +27,9 @@ class Row:
     options: dict = dataclasses.field(default_factory=dict)
     tenants: bool = True  # the attacker has a quota
     bed: dict = dataclasses.field(default_factory=dict)  # more arguments of Bed
-    honest: str = "burn"  # what it is compared with: "burn" or "work" of ina-siege
+    # What it is compared with: "burn" or "work" of ina-siege; empty: nobody is beside the victim.
+    honest: str = "burn"
+    control: bool = False  # harms nobody; shows what others' part in the same machine costs
     begin_s: float = 3  # how long the attacker may need to be ready
     quick: bool = True  # played by --quick, too
     crowded: bool = False  # a newcomer may find no room: what is full is no user's share
@@ -121,6 +124,11 @@ def linger(ways, name, what, **more):
 
 
 ROWS = (
+    # What anybody may do, and what no switch can prevent.
+    Row(BUSY_LOOP, "nothing: a process that computes, beside the victim alone",
+        "ring:burn", honest="", control=True),
+    Row("control_full_rate", "nothing: a worker that sends right entries as fast as they are "
+        "taken; before, a process that computes as much", "ring:work", control=True),
     # Descriptors.
     linger(["wrong"], "linger_wrong_message", "TCP sockets that linger 30 s with unsent data when "
            "they are closed, in messages that carry no descriptors"),
@@ -202,6 +210,7 @@ ROWS = (
         "ring", "ring:garbage", honest="work"),
     Row("ring_wake", "a sleep flag that has the switch call all the time, calls unread, and the "
         "lane's eventfd rung", "ring:wake", honest="work"),
+    Row("ring_empty", "the lane's eventfd rung all the time, with nothing to be sent", "ring:ring"),
     Row("doorbell_waiters", "409,600 waiters on the own doorbell", "ring:doorbell"),
 )
 assert len({row.name for row in ROWS}) == len(ROWS)
