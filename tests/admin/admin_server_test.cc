@@ -210,6 +210,9 @@ TEST_F(AdminServerTest, DrainTellsHowItGoesUntilNothingIsLeft) {
   EXPECT_TRUE(progress.draining());
   EXPECT_FALSE(progress.drained());
   EXPECT_THAT(progress.jobs(), ElementsAre("job", "other"));
+  ASSERT_EQ(progress.left_size(), 2);
+  EXPECT_EQ(progress.left(1).name(), "other");
+  EXPECT_EQ(progress.left(1).owner(), sw_.status()["jobs"][1]["owner"]);
   EXPECT_EQ(create(made, job_request("late")).error_code(), Code::UNAVAILABLE);
   for (const char* name : {"job", "other"}) {
     v1::AbortJobRequest abort;
@@ -321,6 +324,10 @@ TEST_F(AdminServerTest, ConnectionsThatSayNothingOrNonsenseHoldNobodyUp) {
   }
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(status_of(*stub()).ok());
   EXPECT_TRUE(sw_.status().contains("jobs")) << "the switch goes on";
+  // Whoever is one too many is closed at once.
+  while (silent.size() < 2 * Listener::kMaxUnix) silent.push_back(connect());
+  char byte;
+  EXPECT_EQ(::recv(silent.back().get(), &byte, 1, 0), 0);
 }
 
 TEST_F(AdminServerTest, ManyAtOnceAreAllAnswered) {
@@ -378,12 +385,14 @@ TEST_F(AdminServerTest, StrangersOverTcpTakeNoPlaceOfAnybodyElse) {
   config.socket = folder_ / "admin";
   start(config);
   const auto own = authority_.issue("operator");
-  const auto connect = [&] {
+  const auto connect = [&](uint32_t from = INADDR_LOOPBACK) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(from);
+    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(server_->tcp_port());
-    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     return fd;
   };
@@ -394,6 +403,9 @@ TEST_F(AdminServerTest, StrangersOverTcpTakeNoPlaceOfAnybodyElse) {
   char byte;
   EXPECT_EQ(::recv(one_too_many.get(), &byte, 1, 0), 0);
   EXPECT_EQ(::recv(strangers.back().get(), &byte, 1, MSG_DONTWAIT), -1);
+  while (strangers.size() < Listener::kMaxTcp) strangers.push_back(connect(INADDR_LOOPBACK + 1));
+  const Fd of_a_third_address = connect(INADDR_LOOPBACK + 2);
+  EXPECT_EQ(::recv(of_a_third_address.get(), &byte, 1, 0), 0) << "all places are taken";
   EXPECT_TRUE(status_of(*stub()).ok()) << "the unix socket has places of its own";
   EXPECT_FALSE(status_of(*stub(authority_.file(), own)).ok());
   strangers.clear();

@@ -128,6 +128,15 @@ TEST_F(DoormanTest, RefusesWhatIsNone) {
   EXPECT_FALSE(answer.file);
 }
 
+TEST_F(DoormanTest, RefusesWhatIsNotSealed) {
+  const Fd file(::memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const std::string bytes(4096, 'x');
+  ASSERT_EQ(::write(file.get(), bytes.data(), bytes.size()), 4096);
+  const Doorman::Answer answer = ask({file.get()});
+  EXPECT_THAT(answer.text, HasSubstr("is not sealed"));
+  EXPECT_FALSE(answer.file);
+}
+
 TEST_F(DoormanTest, MessagesKeepTheirOrder) {
   const Fd file = test::sealed_file(4096);
   Pair ends = pair();
@@ -178,6 +187,16 @@ TEST_F(DoormanTest, ConnectionsWithOneAreClosedAtOnceHoweverTheyEnd) {
   listener_.reset();
   doorman_.reset();
   EXPECT_LT(now_ns() - begun, kAtOnceNs);
+}
+
+TEST_F(DoormanTest, ThePeerLearnsAtOnceThatItsConnectionIsClosed) {
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "leave"}}, {0}));
+  ASSERT_EQ(::kill(doorman_->pid(), SIGSTOP), 0);  // so that nobody closes it now
+  ends.ours.close();
+  const auto end = ends.theirs.receive(kTimeoutNs);
+  EXPECT_EQ(::kill(doorman_->pid(), SIGCONT), 0);
+  EXPECT_FALSE(end);
 }
 
 TEST_F(DoormanTest, AFileSystemThatNeverAnswersHoldsOneChildUpAndNoOtherUser) {

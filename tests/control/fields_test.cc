@@ -67,8 +67,9 @@ TEST(Fields, InsideOfObjectsAreLookedAtToo) {
         R"({"type": "joined", "address": {"mac": [1, 2, 3]}})",
         R"({"type": "joined", "address": {"udp_port": 65536}})",
         R"({"type": "joined", "tag": {"key": [1]}})",
-        R"({"type": "joined", "tag": {"algorithm": 1}})",
-        R"({"type": "waiting", "missing": [1, "2"]})", R"({"type": "joined", "priority_max": 256})",
+        R"({"type": "joined", "tag": {"algorithm": 1}})", R"({"type": "refused", "status": 2})",
+        R"({"type": "refused", "status": -1001})", R"({"type": "waiting", "missing": [1, "2"]})",
+        R"({"type": "joined", "priority_max": 256})",
         R"({"type": "joined", "rto_max_us": 9223372036854775807})"})
     EXPECT_NE(problem_of_answer(Json::parse(text)), "") << text;
 }

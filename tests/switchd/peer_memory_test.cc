@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "common/clock.h"
+#include "tests/support/as_user.h"
+#include "tests/support/control_peer.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
@@ -81,6 +84,30 @@ TEST(Descriptors, ASocketThatLingersHoldsNobodyUpInWhateverMessageItComes) {
       EXPECT_LT(now_ns() - begun, kAtOnceNs);
     }
   }
+}
+
+TEST(Descriptors, ComeInTwoMessagesAndAtTheirTimeOnly) {
+  const TestSwitch sw({.conductor = [](switchd::ConductorConfig& config) {
+    config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
+  }});
+  const Fd file = test::sealed_file(4096);
+  const auto refusal = [&](const control::Connection& connection, const char* type) {
+    EXPECT_TRUE(connection.send({{"type", type}, {"number", 1}, {"bytes", 4096}}, {file.get()}));
+    const Json answer = hear(connection);
+    EXPECT_EQ(answer["type"], "refused") << answer;
+    return answer.value("text", "");
+  };
+  EXPECT_THAT(refusal(connect(sw), "attach"), HasSubstr("there is no job for them"));
+  RawWorker explains(sw.socket_path(), "a", 0, 1);
+  ASSERT_TRUE(explains.hear_until("ready"));
+  EXPECT_THAT(refusal(explains.control, "explain"), HasSubstr("which it may not"));
+  RawWorker twice(sw.socket_path(), "b", 0, 1);
+  ASSERT_TRUE(twice.hear_until("ready"));
+  EXPECT_THAT(refusal(twice.control, "attach"), HasSubstr("comes at the wrong time"));
+  const control::Connection frames = connect(sw);
+  ASSERT_TRUE(frames.send(test::frame_join("", "", 0, "c")));
+  ASSERT_EQ(hear(frames)["type"], "joined");
+  EXPECT_THAT(refusal(frames, "attach"), HasSubstr("over another port than shm"));
 }
 
 TEST(Descriptors, OneThatIsNeverReadHoldsNobodyUp) {
@@ -332,6 +359,59 @@ TEST(ResultBuffers, SeveralAskedForAtOnceComeOneAfterTheOther) {
     EXPECT_EQ(answer["status"], INA_OK) << answer;
     EXPECT_EQ(answer["first_unit"], 16 * i);
   }
+  // The second is asked for while the first is made.
+  constexpr int kBytes = 16 << 20;
+  for (int i = 0; i < 2; ++i)
+    ASSERT_TRUE(worker.control.send({{"type", "share_results"}, {"bytes", kBytes}}));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(worker.hear()["first_unit"], 48 + i * (kBytes / 256));
+}
+
+TEST(ResultBuffers, TheTimeToMakeThemIsTheirUsers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "being another user takes root";
+  constexpr uid_t kAlice = 12345, kBob = 12346;
+  const test::TempDir folder;
+  ::chmod((folder / "").c_str(), 0755);
+  const TestSwitch sw({.conductor =
+                           [](switchd::ConductorConfig& config) {
+                             config.socket_mode = 0666;
+                             config.work = {.burst_ns = 200'000'000, .one_in = 1'000'000};
+                           }},
+                      folder / "");
+  const auto connect_as = [&](uid_t uid) {
+    control::Connection connection;
+    test::as_user(uid, [&] { connection = connect(sw); });
+    return connection;
+  };
+  const control::Connection alice = connect_as(kAlice);
+  ASSERT_TRUE(alice.send({{"type", "join"},
+                          {"version", control::kControlVersion},
+                          {"job", "job"},
+                          {"rank", 0},
+                          {"world_size", 1},
+                          {"transport", "shm"}}));
+  auto joined = alice.receive(kTimeoutNs);
+  ASSERT_TRUE(joined && *joined);
+  client::BulkCopier copier{1, 1};
+  const auto transport = client::join_shm(**joined, copier);
+  ASSERT_TRUE(transport) << transport.error().text;
+  ASSERT_TRUE(alice.send({{"type", "attach"}}, {(*transport)->region_fd()}));
+  while (hear(alice)["type"] != "ready") {
+  }
+  bool waits = false;
+  for (int i = 0; i < 100 && !waits; ++i) {
+    ASSERT_TRUE(alice.send({{"type", "share_results"}, {"bytes", 64 << 20}}));
+    const auto made = alice.receive(2'000'000'000);
+    ASSERT_TRUE(made);
+    waits = !*made;
+    if (waits) break;
+    ASSERT_EQ((*made)->body["status"], INA_OK) << (*made)->body;
+    ASSERT_TRUE(alice.send({{"type", "free_results"}, {"first_unit", 0}}));
+  }
+  EXPECT_TRUE(waits) << "6 GiB were made at once";
+  EXPECT_THAT(hear(connect_as(kAlice)).value("text", ""), HasSubstr("keeps the switch busier"));
+  const control::Connection bob = connect_as(kBob);
+  ASSERT_TRUE(bob.send({{"type", "explain"}}));
+  EXPECT_EQ(hear(bob)["type"], "explain");
 }
 
 // What is made when the job has ended is given back.

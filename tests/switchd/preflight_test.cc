@@ -47,6 +47,7 @@ class PreflightTest : public testing::Test {
     machine_.pci_driver_of = [](const std::string& address) -> std::optional<std::string> {
       if (address == "0000:01:00.0") return "vfio-pci";
       if (address == "0000:01:00.1") return "ixgbe";
+      if (address == "0000:01:00.2") return "";
       return std::nullopt;
     };
   }
@@ -94,6 +95,11 @@ TEST_F(PreflightTest, SeesAnotherSwitchAtTheSocketOrSomethingElse) {
   }
   write("switch.sock", "text");
   EXPECT_THAT(found(), ElementsAre(problem("control.socket", "exists and is not a socket")));
+}
+
+TEST_F(PreflightTest, SeesOneSocketForTwo) {
+  config_.admin.socket = config_.control.socket;
+  EXPECT_THAT(found(), ElementsAre(problem("admin.socket", "are the same path")));
 }
 
 TEST_F(PreflightTest, SeesAFolderThatIsMissing) {
@@ -196,6 +202,8 @@ TEST_F(PreflightTest, SaysHowMuchMemoryOfDpdkPortsNeed) {
 TEST_F(PreflightTest, SeesWhatIsWrongWithAnInterface) {
   add_port("net_af_packet0,iface=none");
   EXPECT_THAT(found(), ElementsAre(problem("ports", "port net1: there is no interface none")));
+  config_.ports.back().device = "net_af_packet0";
+  EXPECT_THAT(found(), ElementsAre(problem("ports", "its device names no interface")));
   config_.ports.pop_back();
   add_jumbo_port();
   EXPECT_THAT(found(), IsEmpty());
@@ -224,6 +232,9 @@ TEST_F(PreflightTest, SeesWhatAfXdpAndTapCannotDo) {
   config_.ports.back().device = "net_af_xdp0,iface=jumbo";
   EXPECT_THAT(found(), ElementsAre(warning("ports", "has an MTU of 9000")));
   config_.ports.back().device = "net_tap0,iface=ina0";
+  machine_.network_admin = false;
+  EXPECT_THAT(found(), testing::Contains(problem("ports", "TAP needs root, or CAP_NET_ADMIN")));
+  machine_.network_admin = true;
   config_.aggregator.slot_bytes = 8192;
   config_.ports.back().mtu_bytes = 8292;
   EXPECT_THAT(found(), testing::Contains(
@@ -237,6 +248,8 @@ TEST_F(PreflightTest, SeesPciDevicesAndFilesThatAreNotThere) {
   EXPECT_THAT(found(), IsEmpty());
   config_.ports.back().device = "0000:01:00.1";
   EXPECT_THAT(found(), ElementsAre(problem("ports", "used by the kernel's driver ixgbe")));
+  config_.ports.back().device = "0000:01:00.2";
+  EXPECT_THAT(found(), ElementsAre(problem("ports", "0000:01:00.2 has no driver")));
   config_.ports.back().device = "0000:09:00.0";
   EXPECT_THAT(found(), ElementsAre(problem("ports", "there is no PCI device 0000:09:00.0")));
   config_.ports.back().device =

@@ -1,0 +1,193 @@
+// What a worker on an Ethernet port is told of its frames that were dropped, by a conductor whose
+// lane says what a test has it say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "switchd/conductor.h"
+#include "tests/support/control_peer.h"
+#include "tests/support/temp_dir.h"
+
+namespace ina {
+namespace {
+
+using control::Json;
+using io::DroppedFrames;
+using switchd::Conductor;
+using switchd::Lane;
+using switchd::LaneCommand;
+using switchd::LaneLink;
+using test::Peer;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint32_t kSlotBytes = 1024;
+const wire::Address kJoined{{2, 0, 0, 0, 0, 1}, 0x7f000001, 9000};
+const wire::Address kPort{{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584};
+
+/// Has dropped what a test has put there before the switch began.
+struct FakePort : switchd::NoFramePort {
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank rank,
+                                 const std::optional<wire::TagKeys>&) {
+    return io::EndpointIndex{value(rank)};
+  }
+  std::span<const DroppedFrames> dropped(JobId) const { return frames; }
+  bool heard(io::EndpointIndex endpoint) const { return endpoint != silent; }
+  std::vector<DroppedFrames> frames;
+  std::optional<io::EndpointIndex> silent;
+};
+
+DroppedFrames dropped(DropReason reason, const wire::Address& source, uint32_t rank = 0,
+                      uint64_t count = 3) {
+  return {reason, Rank{static_cast<uint8_t>(rank)}, source, kPort, count};
+}
+
+class DroppedTest : public testing::Test {
+ protected:
+  ~DroppedTest() override { stop(); }
+
+  /// A job whose two workers joined for the first of the two ports.
+  void start() {
+    switchd::ConductorConfig config;
+    config.socket_path = folder_ / "switch.sock";
+    config.slots = 64;
+    config.slot_bytes = kSlotBytes;
+    config.slots_per_job = 32;
+    config.listen = "127.0.0.1:0";
+    config.allow_anonymous = true;
+    config.frame_ports = {{"eth0", kPort}, {"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000002, 7584}}};
+    auto state = switchd::StateFile::open(folder_ / "state");
+    ASSERT_TRUE(state);
+    switchd::LaneConfig lane;
+    lane.shape = {.slots = 64, .slot_bytes = kSlotBytes, .max_jobs = config.max_jobs, .lanes = 1};
+    rows_.resize(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
+    lane_ = std::make_unique<Lane<FakePort>>(lane, std::as_writable_bytes(std::span(rows_)), link_,
+                                             std::vector<FakePort*>{&ports_[0], &ports_[1]});
+    conductor_ = std::make_unique<Conductor>(config, std::move(*state), std::vector{&link_});
+    const auto opened = conductor_->open();
+    ASSERT_TRUE(opened) << opened.error().text;
+    threads_.emplace_back([this] { lane_->run(); });
+    threads_.emplace_back([this] { conductor_->run(); });
+    for (int rank = 0; rank < 2; ++rank) {
+      workers_.emplace_back("tcp:127.0.0.1:" + std::to_string(conductor_->tcp_port()));
+      Json join = test::frame_join("", "", rank);
+      join["port"] = "eth0";
+      const Json joined = workers_.back().ask(join);
+      ASSERT_EQ(joined["type"], "joined") << joined;
+    }
+    Json heard[2];
+    for (int rank = 0; rank < 2; ++rank) heard[rank] = workers_[rank].ask({{"type", "attach"}});
+    for (int rank = 0; rank < 2; ++rank) {
+      while (heard[rank]["type"] == "waiting") heard[rank] = workers_[rank].hear();
+      ASSERT_EQ(heard[rank]["type"], "ready") << heard[rank];
+    }
+  }
+  void stop() {
+    if (!conductor_) return;
+    conductor_->stop();
+    threads_[1].join();
+    LaneCommand command;
+    command.kind = LaneCommand::Kind::kStop;
+    link_.post(command);
+    threads_[0].join();
+    conductor_.reset();
+  }
+  /// What the workers' timeouts would say.
+  std::string explained() {
+    Json answer = workers_[1].ask({{"type", "explain"}});
+    while (answer.value("type", "explain") != "explain") answer = workers_[1].hear();
+    return answer.value("text", "");
+  }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  test::TempDir folder_;
+  std::vector<Line> rows_;
+  FakePort ports_[2];
+  LaneLink link_;
+  std::unique_ptr<Lane<FakePort>> lane_;
+  std::unique_ptr<Conductor> conductor_;
+  std::vector<std::thread> threads_;
+  std::deque<Peer> workers_;
+};
+
+struct Case {
+  DropReason reason;
+  uint32_t port;
+  wire::Address source;
+  const char* cause;
+};
+
+class DroppedFor : public DroppedTest, public testing::WithParamInterface<Case> {};
+
+TEST_P(DroppedFor, IsSaidToWhoeverWaits) {
+  ports_[GetParam().port].frames = {dropped(GetParam().reason, GetParam().source)};
+  ASSERT_NO_FATAL_FAILURE(start());
+  const std::string text = explained();
+  EXPECT_THAT(text, HasSubstr("the switch dropped 3 frames of rank 0 on port eth" +
+                              std::to_string(GetParam().port) + ": " +
+                              std::string(name(GetParam().reason)) + ": " + GetParam().cause));
+  EXPECT_THAT(text, Not(HasSubstr("rank 1")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Causes, DroppedFor,
+    testing::Values(
+        Case{DropReason::kUnknownSource, 1, kJoined,
+             "they come in by port eth1, but it joined for port eth0: say port=eth1 in its URL"},
+        Case{DropReason::kUnknownSource,
+             0,
+             {kJoined.mac, 0x0a000007, 9000},
+             "they come from 10.0.0.7:9000, but it joined as 127.0.0.1:9000: say ip= in its URL"},
+        Case{DropReason::kUnknownSource,
+             0,
+             {kJoined.mac, kJoined.ip, 9001},
+             "they come from 127.0.0.1:9001, but it joined as 127.0.0.1:9000: UDP ports must not"},
+        Case{DropReason::kUnknownSource,
+             0,
+             {{2, 0, 0, 0, 0, 7}, kJoined.ip, 9000},
+             "they come from MAC address 02:00:00:00:00:07, but it joined with 02:00:00:00:00:01"},
+        Case{DropReason::kBadTag, 0, kJoined,
+             "something between it and the switch changes frames or addresses"},
+        Case{DropReason::kNotIna, 1, kJoined,
+             "they are sent to 10.0.0.1:7584, and this port takes them at 10.0.0.2:7584"},
+        Case{DropReason::kStaleEpoch, 0, kJoined, describe(DropReason::kStaleEpoch).data()}));
+
+TEST_F(DroppedTest, TheMostFrequentCauseIsNamedAndAllAreCounted) {
+  ports_[0].frames = {dropped(DropReason::kBadTag, kJoined, 0, 5),
+                      dropped(DropReason::kStaleEpoch, kJoined, 0, 1),
+                      dropped(DropReason::kBadTag, kJoined, 40, 9)};  // the job has no rank 40
+  ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_THAT(explained(), HasSubstr("dropped 6 frames of rank 0 on port eth0: bad_tag: "));
+  EXPECT_THAT(explained(), Not(HasSubstr("rank 40")));
+}
+
+TEST_F(DroppedTest, AWorkerOfWhomNothingCameInIsNamed) {
+  ports_[0].silent = io::EndpointIndex{1};
+  ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_THAT(explained(), HasSubstr("no frame of rank 1 has come in by port eth0: if it has sent "
+                                     "some, a firewall may drop UDP datagrams to 10.0.0.1:7584"));
+  EXPECT_THAT(explained(), Not(HasSubstr("no frame of rank 0")));
+}
+
+TEST_F(DroppedTest, TheWorkerItselfIsTold) {
+  ports_[1].frames = {dropped(DropReason::kUnknownSource, kJoined)};
+  ASSERT_NO_FATAL_FAILURE(start());
+  const Json told = workers_[0].hear();
+  EXPECT_EQ(told["type"], "dropped") << told;
+  EXPECT_EQ(told["reason"], "unknown_source");
+  EXPECT_EQ(told["count"], 3);
+  EXPECT_EQ(told["port"], "eth1");
+  EXPECT_THAT(told.value("text", ""), HasSubstr("say port=eth1"));
+  // The other is not, nor anybody twice.
+  for (const Peer& worker : workers_)
+    EXPECT_EQ(worker.ask({{"type", "explain"}})["type"], "explain");
+}
+
+}  // namespace
+}  // namespace ina
