@@ -1,9 +1,9 @@
-// Packet I/O as the switch's datapath sees it. A packet is a message and a read-only view of its
-// payload, which need not lie in an mbuf: on the shm port it lies in the worker's own memory.
+// The interface between a packet loop and its ports. A packet is a message and a read-only view of
+// its payload. The payload need not lie in an mbuf: on the shm port it lies in the worker's memory.
 //
-// Ports are used through templates (Datapath<Ports...>), so that no call on the packet path is
-// virtual. A port belongs to one lcore; nothing in it is shared with another but what its own
-// documentation names.
+// A lane calls its ports through templates (switchd::Lane<FramePort>, aggregator::serve), so no
+// call on the packet path is virtual. A port object belongs to one lane. Lanes share nothing of a
+// port except what the port's own documentation names.
 #pragma once
 
 #include <concepts>
@@ -15,9 +15,9 @@
 
 namespace ina::io {
 
-/// Index of a job in the lcore's job table (aggregator::Aggregator), given out by the conductor.
+/// Index of a job in the lane's job table (aggregator::Aggregator); the conductor gives it out.
 using JobIndex = uint16_t;
-/// Index of a worker's endpoint within its port, given out by the port when a worker is bound.
+/// Index of a worker's endpoint within its port; the port gives it out when the worker is bound.
 using EndpointIndex = uint16_t;
 
 /// A packet received. Job and rank come from the binding made at admission, never from the packet.
@@ -29,7 +29,8 @@ struct RxPacket {
   Rank rank{};
 };
 
-/// What every port counts; read by the conductor through relaxed copies.
+/// What every port counts. Its lane alone reads and writes it; the conductor gets a copy in the
+/// lane's answer to a kSnapshot command (switchd/lane.h).
 struct PortCounters {
   uint64_t rx_packets = 0;
   uint64_t rx_bytes = 0;  ///< payload

@@ -74,7 +74,7 @@ std::string_view name(DropReason reason);
 /// One line that says what the reason means.
 std::string_view describe(DropReason reason);
 
-/// Drops by reason. Written by one thread; others read it through relaxed copies.
+/// Drops by reason. One thread owns the object; other threads get a copy from that thread.
 struct DropCounters {
   std::array<uint64_t, kDropReasons> count{};
   void add(DropReason reason) { ++count[static_cast<size_t>(reason)]; }

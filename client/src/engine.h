@@ -266,7 +266,6 @@ class Engine {
   void describe_parked(const Parker::Held& held, TxPacket& packet);
   void parked_sent(size_t count);
   size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
-  void place(Operation& operation);
   void finish_operations(Nanos now);
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);

@@ -1,4 +1,4 @@
--- Wireshark dissector for INA frames (docs/protocol.md), UDP ports 7584-7599.
+-- Wireshark dissector for INA frames (docs/protocol.md), UDP ports 7584-7647: a lane each.
 --
 --   wireshark -X lua_script:tools/wireshark/ina.lua capture.pcap
 --   tshark -X lua_script:tools/wireshark/ina.lua -r capture.pcap -Y 'ina.type == 1 && ina.seq == 7'
@@ -9,7 +9,7 @@ local ina = Proto("ina", "In-Network Aggregation")
 
 local HEADER_BYTES = 72
 local VERSION = 1
-local FIRST_PORT, LAST_PORT = 7584, 7599
+local FIRST_PORT, LAST_PORT = 7584, 7647
 local MAX_WORKERS = 64
 
 local TYPES = {
