@@ -1,4 +1,4 @@
-// libina for C++20: ownership, spans and exceptions over the C ABI (ina.h has the semantics).
+// libina for C++20: ownership, spans and exceptions over the C ABI. ina.h has the semantics.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace ina {
 
-/// Thrown by every call of this header that fails; what() is the library's full text.
+/// Every failing call of this header throws this exception; what() is the library's full text.
 class Exception : public std::runtime_error {
  public:
   Exception(int status, const std::string& text)
@@ -77,7 +77,7 @@ class Request {
   }
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
-  /// Waits, because the library still owns the buffers; errors are seen by the next call.
+  /// Waits, because the library still owns the buffers. The next call reports errors.
   ~Request() { finish(); }
 
   /// timeout 0: the context's default. A time-out throws and leaves the operation running.
@@ -105,7 +105,7 @@ class Request {
   ina_context* context_;
 };
 
-/// Memory of a context (ina_alloc, ina_alloc_result). Must go before its context does.
+/// Memory of a context (ina_alloc, ina_alloc_result). Destroy it before its context.
 template <class T>
 class Buffer {
  public:
@@ -131,11 +131,11 @@ class Buffer {
   size_t count_;
 };
 
-/// One worker's membership in a job. The destructor leaves the job. Sums of floats are the same
-/// bits in every run if config.numeric is INA_NUMERIC_REPRODUCIBLE (ina.h says what that means).
+/// One worker's membership in a job. The destructor leaves the job. With config.numeric
+/// INA_NUMERIC_REPRODUCIBLE, sums of floats have the same bits in every run (see ina_numeric).
 class Context {
  public:
-  /// `config` as from ina_config_init; default: everything from the environment.
+  /// `config`: initialised by ina_config_init. Without it all settings come from the environment.
   explicit Context(const ina_config& config) { init(&config); }
   Context() { init(nullptr); }
 
@@ -173,14 +173,14 @@ class Context {
     return allreduce_async<T>(std::span<const T>(data), data, op);
   }
 
-  /// Memory from which the switch adds without a copy in between.
+  /// Memory that the switch reads without a copy in between.
   template <class T>
   [[nodiscard]] Buffer<T> alloc(size_t count) {
     void* memory = nullptr;
     detail::check(ina_alloc(context_.get(), count * sizeof(T), &memory), context_.get());
     return {context_.get(), static_cast<T*>(memory), count};
   }
-  /// Read-only memory that the switch writes for all ranks, which must all ask for it. Give its
+  /// Read-only memory that the switch writes for all ranks. All ranks must ask for it. Give its
   /// parts as `recv` to allreduce_into().
   template <class T>
   [[nodiscard]] Buffer<const T> alloc_result(size_t count) {
@@ -188,7 +188,7 @@ class Context {
     detail::check(ina_alloc_result(context_.get(), count * sizeof(T), &memory), context_.get());
     return {context_.get(), static_cast<const T*>(memory), count};
   }
-  /// allreduce() whose result the switch writes to its place in a result buffer.
+  /// An allreduce(); the switch writes its result to `recv`, a part of a result buffer.
   template <class T>
   void allreduce_into(std::span<const T> recv, std::span<const T> send, ina_op op = INA_SUM,
                       std::chrono::microseconds timeout = {}) {
@@ -198,13 +198,12 @@ class Context {
   void barrier(std::chrono::microseconds timeout = {}) {
     detail::check(ina_barrier(context_.get(), detail::count_us(timeout)), context_.get());
   }
-  /// Leaves the job and reports what went wrong, which the destructor cannot.
+  /// Leaves the job and reports errors, which the destructor cannot do.
   void finalize(std::chrono::microseconds timeout = {}) {
     const int status = ina_finalize(context_.release(), detail::count_us(timeout));
     detail::check(status, nullptr);
   }
-  /// What is known of the job's progress, for the operations started afterwards (ina_set_hints);
-  /// struct_size is filled in.
+  /// Hints for the operations started afterwards (ina_set_hints). The call fills in struct_size.
   void set_hints(ina_hints hints) {
     hints.struct_size = sizeof hints;
     detail::check(ina_set_hints(context_.get(), &hints), context_.get());
@@ -237,8 +236,8 @@ class Context {
   std::unique_ptr<ina_context, Deleter> context_;
 };
 
-/// Fuses the small all-reduces that are started while it lives (ina_group_start). end() tells
-/// errors, the destructor does not; wait for the requests after either.
+/// Fuses the small all-reduces that are started during its lifetime (ina_group_start). end()
+/// reports errors, the destructor does not. Wait for the requests after either.
 class Group {
  public:
   explicit Group(Context& context) : context_(context.get()) {
