@@ -1,5 +1,6 @@
-// Where administrators connect: a unix socket, for whom the kernel says who may, and a TCP socket,
-// for whom gRPC asks for a certificate. Accepts them, and counts them: gRPC would take any number.
+// The listening sockets for administrators: a unix socket, where the kernel names the user, and a
+// TCP socket, where gRPC asks for a certificate. The listener accepts and counts connections,
+// because gRPC would take any number.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// What an administrator may ask of a running switch, and the queue by which other threads hand it
-// to the conductor. Knows nothing of gRPC, which is admin/'s.
+// The requests of administrators to a running switch, and the queue by which other threads hand
+// them to the conductor. Nothing here depends on gRPC.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,5 @@
-// The gRPC server of administrators (ina_admin.proto): over a unix socket, for whom the kernel
-// vouches, and over TCP, for whom a certificate does. Its threads ask the conductor and wait; the
-// conductor never waits for them.
+// The gRPC server of administrators (ina_admin.proto), over a unix socket and over TCP with
+// certificates. Its threads ask the conductor and wait. The conductor never waits for them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// One shard of the aggregator array: the slots of one lane, and what happens to each packet that
-// reaches them. Pure: it sends nothing itself but says, per packet, what became of it and
-// what is to be sent. One thread uses a shard; nothing is shared with other shards.
+// One shard of the aggregator array: the slots of one lane, and the fate of each packet that
+// reaches them. Pure: the shard sends nothing itself. It returns, for each packet, a verdict and
+// the messages to send. One thread uses a shard, and shards share nothing.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // Division by a number that is fixed when a job or a lane is set up. Windows and lanes are mostly
-// powers of two, and dividing by those with a shift is many times faster than in general.
+// powers of two, and a shift divides by these many times faster than a division.
 #pragma once
 
 #include <bit>

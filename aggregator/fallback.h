@@ -1,10 +1,10 @@
-// The fallback aggregator (ATP's and ESA's parameter server), as a pure state machine with three
+// The fallback aggregator (the parameter server of ATP and ESA), as a pure state machine with three
 // homes: sharded over a job's workers, in a server of its own, or in the switch's DRAM. It adds the
-// partial sums that had to leave the switch, and finds out from the workers what became of a
-// fragment whose result somebody misses. docs/reliability.md explains the protocol rule by rule.
+// partial sums that had to leave the switch. It asks the workers about a fragment whose result one
+// of them misses. docs/reliability.md explains the protocol rule by rule.
 //
-// It has no timers: workers ask (QUERY), and it answers with a result, or asks them all how they
-// stand (POLL). A worker that it has bound takes this fragment's result from nobody else.
+// It has no timers. Workers ask (QUERY), and it answers with a result, or asks all of them how they
+// stand (POLL). A worker that it has bound takes this fragment's result from no other source.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // Reduction kernels: the arithmetic on one fragment. Highway, dispatched at run time.
 //
-// Rows hold accumulators (accumulator_of(dtype)); payloads hold the wire's data type,
+// Rows hold accumulators (accumulator_of(dtype)). Payloads hold the wire's data type,
 // little-endian, and may be unaligned. Counts are elements. Nothing here allocates or fails.
 #pragma once
 

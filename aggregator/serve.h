@@ -1,5 +1,5 @@
-// One turn of a port: take a burst, decide it, carry the verdicts out. Shared by the daemon's lanes
-// and the simulated switch, so that both are the same switch.
+// One turn of a port: take a burst, decide it, carry the verdicts out. The daemon's lanes and the
+// simulated switch share this code, so that both are the same switch.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// An aggregator slot: the metadata of one fragment being summed, one cache line. Its value row of
-// accumulators lies apart, so that looking a slot up does not drag values into the cache.
+// An aggregator slot: the metadata of one fragment under summation, in one cache line. The value
+// row of accumulators lies apart, so that a look-up does not pull values into the cache.
 #pragma once
 
 #include "wire/message.h"

@@ -1,5 +1,5 @@
-// Which fragment each slot holds, side by side: one comparison tells in which of a fragment's
-// choices it is, or which of them is empty, where the slots themselves are a cache line each.
+// The fragment of each slot, as tags side by side. One comparison finds a fragment among its
+// choices, or an empty choice. The slots themselves are a cache line each.
 #pragma once
 
 #include <emmintrin.h>

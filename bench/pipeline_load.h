@@ -2,10 +2,10 @@
 //
 // Order of the packets: a round is a window of all jobs, first all fragments from rank 0 of each
 // job, then from rank 1, and so on. A row is touched again only after all others of the round, so
-// that what is said of the place of the slots holds for each packet. Job ids are chosen so that no
-// two fragments of a round share a slot. In the worst case two jobs share all slots instead, and
-// the priority rises with each pass over them, so that each packet preempts what the other job's
-// left.
+// that the stated place of the slots (cache or memory) holds for each packet. Job ids are chosen so
+// that no two fragments of a round share a slot. In the worst case two jobs share all slots
+// instead. The priority rises with each pass over them, so that each packet preempts the other
+// job's sum.
 #pragma once
 
 #include <atomic>

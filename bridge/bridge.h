@@ -1,7 +1,9 @@
-// The learning switch for all that is not for the switch itself: where does a frame go?
+// The learning switch for all frames that are not for the switch itself. It decides to which ports
+// a frame goes.
 //
-// Decides by the two MAC addresses and the VLAN of the tag alone (IEEE 802.1Q without spanning
-// tree, each VLAN learning for itself). Moves and changes no frame; see switchd/forwarding.h.
+// It decides by the two MAC addresses and the VLAN of the tag alone (IEEE 802.1Q without spanning
+// tree; each VLAN learns for itself). It neither moves nor changes frames; see
+// switchd/forwarding.h.
 #pragma once
 
 #include <array>

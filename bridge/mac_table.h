@@ -1,10 +1,10 @@
-// Which port a MAC address was last seen at, in each VLAN for itself: fixed memory,
+// The port at which each MAC address was last seen, separately for each VLAN. Fixed memory,
 // set-associative.
 //
 // An address may lie in the eight entries of one set, so that each look-up reads two cache lines. A
-// set that is full refuses newcomers rather than evict: somebody who makes addresses up must not
-// drive out hosts that are there. For the same reason no port gets more than half of the table. The
-// hash is seeded, so that nobody can choose addresses that meet in one set.
+// full set refuses newcomers and evicts nothing: made-up addresses must not drive out hosts that
+// are there. For the same reason no port gets more than half of the table. The hash is seeded, so
+// that nobody can choose addresses that meet in one set.
 #pragma once
 
 #include <array>

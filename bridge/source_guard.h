@@ -1,4 +1,4 @@
-// Who may send frames in whose name: an address of the switch is nobody else's, and where a port
+// The rules for source addresses of frames. No host may use an address of the switch. Where a port
 // has a list of hosts, only these may send there, each from its own addresses.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What all commands of inactl have in common: where the switch is, how they speak, and how they
-// end.
+// Code that all commands of inactl share: the address of the switch, the output format, and the
+// exit status.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Text that a shell evaluates.
+// Quoting of text for evaluation by a shell.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Command lines, the same in every program: options whose values have names, numbers within bounds,
-// and one exit status and one sentence for whatever is wrong.
+// and one exit status and one sentence for every error.
 #pragma once
 
 #include <CLI/CLI.hpp>

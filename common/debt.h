@@ -1,4 +1,4 @@
-// How often somebody may have something done, without a clock of its own.
+// Limits on how often one source may have work done. Knows no clock: time is a parameter.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a polling loop spends its time when there is nothing to do.
+// The idle strategy of a polling loop: spin, yield or sleep.
 #pragma once
 
 #include <sched.h>

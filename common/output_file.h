@@ -1,4 +1,4 @@
-// A file for a result that comes at the end of long work.
+// A file for a result that is ready only at the end of long work.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// How many receive queues a network interface of the kernel's has.
+// The number of receive queues of a network interface of the kernel.
 #pragma once
 
 #include <linux/ethtool.h>

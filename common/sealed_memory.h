@@ -1,5 +1,5 @@
-// Memory files of peers: what must be true of one before it may be mapped and read. Nothing but
-// system calls, so that a process that was just forked may use it, too.
+// Conditions that a peer's memory file must meet before it may be mapped and read. The code makes
+// nothing but system calls, so that a freshly forked process may use it, too.
 #pragma once
 
 #include <fcntl.h>

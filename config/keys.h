@@ -1,5 +1,5 @@
-// The table of configuration keys: the only place that knows what a key is called, what it may be
-// and what it means. Loading, the sample and the manual page all read it.
+// The table of configuration keys: the only place with a key's name, range and meaning. Loading,
+// the sample and the manual page all read it.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// A YAML text as a tree that keeps what yaml-cpp's own Node loses: duplicate keys, places of keys,
-// and whether anchors or aliases were used.
+// A YAML text as a tree that keeps three facts which yaml-cpp's own Node loses: duplicate keys, the
+// places of keys, and the use of anchors or aliases.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What anybody may ask a running switch over its control connection.
+// Questions that every client may ask a running switch over its control connection.
 #pragma once
 
 #include "control/socket.h"

@@ -1,11 +1,11 @@
-// Takes descriptors from strangers, so that no process that matters ever holds one.
+// The doorman takes descriptors from strangers, so that no important process ever holds one.
 //
-// Whoever closes the last descriptor of a file does what the file wants done then: a TCP socket
-// with SO_LINGER waits, a file on a FUSE mount asks a server that may never answer, and the process
-// cannot even be killed meanwhile. That holds for descriptors in a message that nobody has read,
-// too. So a switch does not receive descriptors, and does not close a connection in which some
-// wait: it passes the connection to the doorman, a small process that has one child do it, and to
-// which it does not matter if that child hangs.
+// A process that closes the last descriptor of a file triggers the file's own action. A TCP socket
+// with SO_LINGER waits. A file on a FUSE mount asks a server that may never answer, and the process
+// cannot even be killed meanwhile. The same holds for descriptors in a message that nobody has
+// read. So a switch does not receive descriptors, and does not close a connection in which some
+// wait. It passes the connection to the doorman, a small process. One child of the doorman does the
+// work, and the doorman does not mind if that child hangs.
 #pragma once
 
 #include <sys/types.h>

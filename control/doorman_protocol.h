@@ -1,4 +1,4 @@
-// What a switch and its doorman say to each other; for these two only.
+// The messages between a switch and its doorman; for these two only.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// What a switch may say: the fields of its messages and their types. A client checks each message
-// before it reads any of it, so that no reader meets a value of another type.
+// The fields of a switch's messages and their types. A client checks each message before it reads
+// any of it, so that no reader meets a value of another type.
 #pragma once
 
 #include <nlohmann/json.hpp>

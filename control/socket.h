@@ -1,5 +1,5 @@
-// The control connection: one JSON object a message, over a SEQPACKET unix socket, with file
-// descriptors beside it, or over TCP, without. docs/protocol.md lists the messages.
+// The control connection: one JSON object a message. Over a SEQPACKET unix socket, file descriptors
+// travel beside it; over TCP there are none. docs/protocol.md lists the messages.
 #pragma once
 
 #include <sys/types.h>

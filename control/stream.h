@@ -1,6 +1,6 @@
-// Control messages on a byte stream (TCP, or TLS over it): each is its length, 4 bytes
-// little-endian, and the JSON text. What came or went half-way is kept here, so that no peer,
-// however slow, holds anybody up.
+// Control messages on a byte stream (TCP, or TLS over it): the length in 4 bytes, little-endian,
+// and the JSON text. A stream keeps messages that have come or gone half-way, so that no slow peer
+// holds the process up.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// TCP sockets as the control connection needs them: made, resolved, and watched for dead hosts.
+// TCP sockets for the control connection: making, resolving, and watching for dead hosts.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-// TLS on the control connection, as the rest of it sees TLS. What does the work is OpenSSL's, in a
-// library of its own (tls_openssl.cc), which the switch links and libina loads when a URL asks.
+// TLS on the control connection, as an interface. The implementation uses OpenSSL and is a library
+// of its own (tls_openssl.cc). The switch links it; libina loads it when a URL asks for it.
 #pragma once
 
 #include <memory>

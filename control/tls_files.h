@@ -1,5 +1,5 @@
-// Certificates and keys from PEM files, checked when they are read, so that what is wrong with them
-// is said by name and not by a handshake that fails.
+// Certificates and keys from PEM files. They are checked when they are read, so that an error names
+// the file, instead of a handshake that fails.
 #pragma once
 
 #include <string>

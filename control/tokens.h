@@ -1,4 +1,4 @@
-// Tokens: what a worker that joins over TCP shows in place of the peer credentials that a unix
+// Tokens: the proof of a worker that joins over TCP, in place of the peer credentials that a unix
 // socket has.
 #pragma once
 

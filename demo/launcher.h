@@ -1,4 +1,4 @@
-// Starts the switch and the workers, follows the training, and ends every process whatever happens.
+// Starts the switch and the workers, follows the training, and ends every process in every case.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What a run of the demo found, as lines, tables and JSON.
+// The findings of a run of the demo, as lines, tables and JSON.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A value as it stands in the log: within quotes, on one line, and never longer than a bound,
-// whatever bytes it has.
+// The form of a value in the log: within quotes, on one line, and never longer than a bound, for
+// any bytes.
 #pragma once
 
 #include <cstddef>

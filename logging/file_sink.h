@@ -1,4 +1,5 @@
-// The log's file: appended to, and opened again when an operator has moved it away.
+// The log's file. Records are appended to it, and it is opened again after an operator has moved it
+// away.
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>

@@ -1,4 +1,4 @@
-// How often somebody may make this process write to its log. Knows no clock.
+// The limit on records that one source may cause in the log. Knows no clock.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // A line of the log. Its event and the names of its values are literals, and every value is quoted
-// and escaped (logging/escape.h), so that no text of foreign origin can be anything but a value.
-// Nothing else in the programs calls spdlog to write; scripts/check_logs.sh sees to that.
+// and escaped (logging/escape.h). So a text of foreign origin can only be a value. No other code
+// writes to spdlog; scripts/check_logs.sh checks that.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// The packets of one worker between a frame port of the bridge and the switch's shm port: what
-// comes in frames goes into the send ring, what lies in the receive ring goes out in frames.
-// Neither side's protocol is looked at but for what keeps the rings safe.
+// The packets of one worker between a frame port of the bridge and the switch's shm port. Frames go
+// into the send ring, and descriptors of the receive ring go out as frames. The relay checks only
+// the parts of the protocol that keep the rings safe.
 #pragma once
 
 #include <array>

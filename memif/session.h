@@ -1,5 +1,5 @@
-// The control messages of one worker: the bridge is the switch to it, and a worker on the shm port
-// to the switch. docs/memif.md says what passes and what does not.
+// The control messages of one worker. To the worker the bridge is the switch, and to the switch it
+// is a worker on the shm port. docs/memif.md says which messages pass.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A fallback server's connection to its switch: learns of jobs and serves each.
+// A fallback server's connection to its switch: it learns of jobs and serves each.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Admission of jobs to the slots: what a job may use is fixed when it is created, and a job that
-// does not fit is refused with the numbers. Used by the conductor only.
+// Admission of jobs to the slots. A job's limits are fixed when it is created. A job that does not
+// fit is refused, and the error gives the numbers. Only the conductor uses this.
 #pragma once
 
 #include <cstdint>

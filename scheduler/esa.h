@@ -1,7 +1,7 @@
-// The `esa` policy: preemptive allocation with priorities (ESA, arXiv 2201.06398; what its abstract
-// does not say is reconstructed). A fragment of higher priority takes the slot; what the victim had
-// summed leaves for the fallback. A slot that keeps others out loses priority, so that fragments
-// whose last contributions are late cannot hold it for ever.
+// The `esa` policy: preemptive allocation with priorities (ESA, arXiv 2201.06398, reconstructed
+// where its abstract is silent). A fragment of higher priority takes the slot, and the victim's
+// partial sum leaves for the fallback. A slot that keeps others out loses priority, so that
+// fragments whose last contributions are late cannot hold it for ever.
 #pragma once
 
 #include <algorithm>

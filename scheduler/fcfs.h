@@ -1,6 +1,6 @@
-// The `fcfs` policy: ATP's allocation (NSDI'21, section 3.2). Whoever comes first keeps the slot;
-// others pass by to the fallback. The sum goes to the fallback too, and only the result that comes
-// back from there, its acknowledgement, frees the slot.
+// The `fcfs` policy: ATP's allocation (NSDI'21, section 3.2). The first fragment keeps the slot,
+// and others go to the fallback. The complete sum goes to the fallback, too. Only the result that
+// comes back from there, its acknowledgement, frees the slot.
 #pragma once
 
 #include "aggregator/slot.h"

@@ -1,6 +1,6 @@
-// Which contributions get a slot when fragments outnumber slots. A policy is one small file beside
-// this one (esa.h, fcfs.h; static_pool.h for reserved pools); docs/policies.md shows how to add
-// one.
+// The choice of contributions that get a slot when fragments outnumber slots. A policy is one small
+// file beside this one (esa.h, fcfs.h; static_pool.h for reserved pools). docs/policies.md shows
+// how to add one.
 #pragma once
 
 #include "wire/types.h"

@@ -1,5 +1,5 @@
-// A cluster that trains: jobs that arrive, their workers, the aggregating switch and the fallback,
-// all of them the product's own objects, on ns-3's links.
+// A cluster that trains: arriving jobs, their workers, the aggregating switch and the fallback. All
+// of them are the product's own objects, on ns-3's links.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// The network of a simulated cluster: racks of hosts around one switch, over ns-3's links. What
-// travels is encoded and parsed by the wire codec. Values may be thinned out: a frame then carries
-// fewer values than its length on the wire says, so that large models take little memory and time.
+// The network of a simulated cluster: racks of hosts around one switch, over ns-3's links. The wire
+// codec encodes and parses every message. Values may be thinned out: a frame then carries fewer
+// values than its length on the wire says, so that large models take little memory and time.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,6 @@
-// Training workloads: what each block of a published model has of parameters, and how long it
-// computes. Sizes are computed from the architectures; times are an iteration's, from a stated
-// throughput, split over the blocks by their floating-point operations.
+// Training workloads: the parameters and the computing time of each block of a published model.
+// Sizes are computed from the architectures. The time of an iteration follows from a stated
+// throughput, and is split over the blocks by their floating-point operations.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Workers that are slow now and then: how long work takes that starts at some time.
+// Workers that are slow at times: the duration of work that starts at a given time.
 #pragma once
 
 #include <random>

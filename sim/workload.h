@@ -1,7 +1,7 @@
 // Workloads of the user's own, from YAML files: layer tables of models, arrivals of jobs, and
 // racks. sim/README.md has the formats, conf/sim an example of each.
 //
-// All throw std::invalid_argument with FILE:LINE:COLUMN and what is wrong there.
+// All throw std::invalid_argument with FILE:LINE:COLUMN and the error there.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The control plane: admits workers over the control socket, tells the lanes what to serve, and
-// tells the workers what went wrong. One thread, which may block and allocate; it never touches the
-// lanes' state but through their command rings.
+// The control plane: it admits workers over the control socket, tells the lanes which jobs to
+// serve, and tells the workers about errors. One thread, which may block and allocate. It reaches
+// the lanes' state through their command rings only.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What the conductor knows of its workers and jobs; for the conductor's own files only.
+// The conductor's state of its workers and jobs; for the conductor's own files only.
 #pragma once
 
 #include <fmt/format.h>

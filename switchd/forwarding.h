@@ -1,5 +1,5 @@
-// Carries out what the bridge decides: takes the frames that a port received for others, and hands
-// them to the ports where they belong.
+// Carries out the bridge's decisions: it takes the frames that a port received for others, and
+// hands them to their ports.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Mappings and descriptors: the kernel gives a process so many of each, and a switch without one
-// can do nothing for anybody. So they are a budget, in total and for each owner.
+// Budgets for mappings and descriptors, in total and for each owner. The kernel limits both for a
+// process, and a switch that has run out of them can serve nobody.
 #pragma once
 
 #include <cstdint>

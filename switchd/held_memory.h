@@ -1,5 +1,5 @@
-// Memory that the switch has given up and a worker has not: a descriptor or a mapping keeps its
-// pages, long after the job has ended. It is charged for as long as it exists.
+// Memory that the switch has given up and a worker has not. A descriptor or a mapping keeps its
+// pages, long after the job has ended. The owner is charged for as long as the memory exists.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // One lane of the datapath: a shard of the aggregator array and the thread that polls its share of
-// the ports. The conductor (switchd/conductor.h) sends commands and gets events through rings; the
-// lane's own state is touched by its thread alone.
+// the ports. The conductor (switchd/conductor.h) sends commands and gets events through rings. Only
+// the lane's own thread touches the lane's state.
 #pragma once
 
 #include <sys/epoll.h>

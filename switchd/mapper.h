@@ -1,6 +1,6 @@
-// Work on memory that takes time in proportion to what a worker asks for: mapping what it
-// registers, making result buffers, giving back. One thread of the switch does it, so that the
-// conductor waits for none of it.
+// Work on memory that takes time in proportion to a worker's request: mapping registered memory,
+// making result buffers, giving memory back. One thread of the switch does it, so that the
+// conductor never waits for it.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// What would keep a switch with this configuration from starting on this machine, found without
+// Obstacles to a start of a switch with this configuration on this machine. They are found without
 // opening a device, counting a start or leaving anything behind. `ina-switchd --check` shows all of
-// it, and a start that it would spoil ends with the same sentences.
+// them, and a start that they would spoil ends with the same sentences.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// What the switch must still know after it was killed: how often it has started, and the jobs that
-// run. One JSON file, replaced as a whole and synced to disk whenever it changes, which is when a
-// job starts or ends and never on the packet path.
+// The switch's memory across restarts: how often it has started, and the running jobs. One JSON
+// file, replaced as a whole and synced to disk on every change. It changes when a job starts or
+// ends, and never on the packet path.
 //
-// Epochs. A job's epoch is boot counter << 12 | number within the boot, and never goes back: the
+// Epochs. A job's epoch is boot counter << 12 | number within the boot, and never goes back. The
 // boot counter is on disk before any port opens, and so is each epoch before it is used.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How much of one thread's time somebody may take. Knows no clock.
+// The limit on one thread's time that one source may take. Knows no clock.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Why a packet was dropped. One entry gives the enumerator, the counter and the name users see.
+// The reasons for dropping a packet. One entry gives the enumerator, the counter and the name that
+// users see.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
-// A protocol message in host form: what the aggregator and the client engine read and write.
+// A protocol message in host form, as the aggregator and the client engine read and write it.
 //
-// Transports differ in how they carry it. Ethernet frames encode it little-endian behind an
-// envelope that names the job (wire/frame.h); the shm port copies it into a ring descriptor, where
-// the connection itself names job and worker (io/shm/layout.h).
+// Transports carry it in different ways. Ethernet frames encode it little-endian behind an envelope
+// that names the job (wire/frame.h). The shm port copies it into a ring descriptor, where the
+// connection itself names job and worker (io/shm/layout.h).
 #pragma once
 
 #include <array>

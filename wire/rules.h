@@ -1,7 +1,7 @@
-// The rules of the protocol that a fault search can prove to be needed. Production code calls
-// rule(), which is constant there. Where INA_RULE_KNOBS is defined (the fault simulator's build of
-// the same sources) a rule can be switched off, and the simulator must then find a violation:
-// docs/reliability.md lists what each rule is for and what happens without it.
+// The rules of the protocol whose need a fault search can prove. Production code calls rule(),
+// which is constant there. The fault simulator builds the same sources with INA_RULE_KNOBS. There a
+// rule can be switched off, and the simulator must then find a violation. docs/reliability.md lists
+// the purpose of each rule and the effect of its absence.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SipHash-2-4 with 64-bit output (Aumasson and Bernstein, "SipHash: a fast short-input PRF",
-// Indocrypt 2012): what nobody without the key can tell from a random number.
+// Indocrypt 2012). Without the key nobody can tell it from a random number.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How ranks and operations are put to a person, the same in every program.
+// Ranks and operations as text for a person, the same in every program.
 #pragma once
 
 #include <bit>

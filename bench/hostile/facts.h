@@ -1,4 +1,4 @@
-// What an attacker knows: everything that whoever reads its victim's link can know, keys included.
+// The attacker's knowledge: all facts that a reader of its victim's link can learn, keys included.
 #pragma once
 
 #include <map>

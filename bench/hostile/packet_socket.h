@@ -1,4 +1,4 @@
-// Sends frames as they are from an interface of the kernel, many with one system call.
+// Sends frames unchanged from an interface of the kernel, many with one system call.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// What the harness needs of a library whose all-reduce it measures. One file for each library
-// implements it; everything that the clock sees besides the library's call is the harness's.
+// The interface between the harness and a library whose all-reduce it measures. One file implements
+// it for each library. Everything else within the measured time is the harness's.
 #pragma once
 
 #include <cstddef>

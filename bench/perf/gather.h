@@ -1,7 +1,7 @@
-// How ranks of ina-perf exchange what they measured.
+// The exchange of measurements between the ranks of ina-perf.
 //
-// Forked ranks share a mapping made before the fork, so that what is said about the sums does not
-// travel through the sums. Ranks started by a launcher have nothing but the all-reduce itself.
+// Forked ranks share a mapping that was made before the fork, so that reports about the sums do not
+// travel through the sums. Ranks that a launcher starts have nothing but the all-reduce itself.
 #pragma once
 
 #include <atomic>

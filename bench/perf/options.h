@@ -1,4 +1,4 @@
-// What ina-perf is asked to measure.
+// The options of ina-perf.
 #pragma once
 
 #include <cstdint>

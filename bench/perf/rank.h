@@ -1,4 +1,4 @@
-// What one rank of ina-perf does.
+// The work of one rank of ina-perf.
 #pragma once
 
 #include "bench/perf/gather.h"

@@ -1,4 +1,4 @@
-// A worker that keeps to nothing: the only one of its job, with its rings in its own hands.
+// A worker that keeps no rules: the only worker of its job, with direct access to its rings.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// When a worker is slow, and how much: what becomes of a piece of work that takes so long on a
-// worker whom nothing disturbs. Decided by time and a seed alone, so that it is the same with and
-// without straggler help.
+// When a worker is slow, and how much: the duration of a piece of work that takes a given time on
+// an undisturbed worker. Time and a seed alone decide it, so that it is the same with and without
+// straggler help.
 #pragma once
 
 #include <cstdint>

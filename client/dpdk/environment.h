@@ -1,5 +1,5 @@
-// DPDK in a process that is somebody else's: started once, when the first transport needs it, and
-// never stopped, since it can be started only once. Nothing of it reaches the host's threads.
+// DPDK in a foreign process: started once, when the first transport needs it, and never stopped,
+// since it can be started only once. It leaves the host program's threads alone.
 #pragma once
 
 #include <pthread.h>

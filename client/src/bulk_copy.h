@@ -1,5 +1,5 @@
-// Copies of fragments between the user's buffers and shared memory: by several threads (oneTBB)
-// when there is enough to copy and cores are there, otherwise by the caller.
+// Copies of fragments between the user's buffers and shared memory. Several threads (oneTBB) make
+// large copies if there are cores for them; otherwise the caller does.
 #pragma once
 
 #include <cstddef>

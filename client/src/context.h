@@ -1,13 +1,14 @@
-// One worker's membership in a job: joins over the control socket, drives the engine over a
-// transport, waits, and turns what goes wrong into a status and a text.
+// One worker's membership in a job. A context joins over the control socket, drives the engine over
+// a transport, waits, and turns failures into a status and a text.
 //
-// Threads. Whoever waits drives the engine itself, under mutex_; others that wait meanwhile sleep
-// on cv_. One background thread reads the control socket and drives the engine when operations are
-// under way and nobody waits, or when the switch calls because others ask this worker something.
+// Threads. A thread that waits drives the engine itself, under mutex_. Other waiting threads sleep
+// on cv_ meanwhile. One background thread reads the control socket. It also drives the engine when
+// operations are under way and no thread waits, or when the switch calls because others have a
+// question for this worker.
 //
-// When the control connection breaks, the context is away: nobody drives, callers wait, and the
-// background thread tries to re-join the job until it succeeds or the time for it has passed
-// (rejoin.cc).
+// When the control connection breaks, the context is away: no thread drives the engine, and callers
+// wait. The background thread tries to re-join the job until it succeeds or the time for it has
+// passed (rejoin.cc).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// How what the switch says over the control socket is put to a person.
+// Messages of the switch on the control socket, put into words for a person.
 #pragma once
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// A transport that carries frames (Ethernet/IPv4/UDP) rather than sharing memory with the switch.
-// It is opened in two steps, because the worker tells the switch its address when it joins, and
-// learns only then whom to send to.
+// A transport that carries frames (Ethernet/IPv4/UDP) instead of sharing memory with the switch. It
+// is opened in two steps: the worker tells the switch its own address when it joins, and only then
+// learns the switch's address.
 #pragma once
 
 #include <memory>

@@ -1,13 +1,13 @@
 // Small all-reduces made into one: their tensors are gathered in a scratch buffer, summed by one
 // operation, and scattered when it completes. Elements are reduced one by one, so the results are
-// what each all-reduce by itself gives. Pure; under the context's lock.
+// those of separate all-reduces. Pure; under the context's lock.
 //
 // Tensors are collected in buckets, one data type and operation each. A group has a bucket for each
-// kind, submitted when it is full or the group ends. Without a group, coalescing has one bucket,
-// submitted before anything else than its next tensor is started, or when its caller asks for one
-// of its results. All of this follows from the order of calls, never from time, so ranks that make
-// the same calls fuse the same tensors; ranks that do not are told apart by the signature, which
-// holds the number of tensors and a fingerprint of their sizes.
+// kind, submitted when it is full or the group ends. Without a group, coalescing has one bucket. It
+// is submitted before any other operation than its next tensor starts, or when its caller asks for
+// one of its results. All of this follows from the order of calls, never from time. So ranks that
+// make the same calls fuse the same tensors. The signature tells other ranks apart: it holds the
+// number of tensors and a fingerprint of their sizes.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the kernel knows about its network interfaces and about the way to a switch.
+// The kernel's knowledge of its network interfaces and of the route to a switch.
 #pragma once
 
 #include <netinet/in.h>

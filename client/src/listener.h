@@ -1,4 +1,4 @@
-// Whether anybody serves a unix socket, learnt without a connection.
+// Whether a process serves a unix socket, found out without a connection.
 #pragma once
 
 #include <string>

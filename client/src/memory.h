@@ -1,5 +1,5 @@
-// Memory of a context on the direct path: what the switch reads where it lies, and result buffers
-// that the switch writes for all workers of the job.
+// Memory of a context on the direct path: registered memory that the switch reads in place, and
+// result buffers that the switch writes for all workers of the job.
 #pragma once
 
 #include <cstddef>

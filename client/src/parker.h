@@ -1,7 +1,7 @@
 // Partial sums that a worker keeps for the switch while a straggler is slow (SA-ATP,
-// reconstructed): the switch parks what a slot holds here, sends what comes later after it, and
-// whoever completes the sum gives the result out. Pure memory: the rules of when to take and when
-// to give away are the engine's. docs/reliability.md, "Stragglers".
+// reconstructed). The switch parks a slot's sum here and sends later contributions after it. The
+// worker that completes the sum gives the result out. This is pure memory: the engine has the rules
+// for taking a sum and giving it away. docs/reliability.md, "Stragglers".
 #pragma once
 
 #include <cstdlib>

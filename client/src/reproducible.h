@@ -1,15 +1,15 @@
-// Sums and averages of floats that are the same bits whatever the order of arrival, composed of
-// integer all-reduces (fixed_point.h has the numbers). Pure; under the context's lock.
+// Sums and averages of floats with the same bits for every order of arrival, composed of integer
+// all-reduces (fixed_point.h has the numbers). Pure; under the context's lock.
 //
 // A tensor is cut into chunks. For each, three operations:
 //   E  max, int8: per block of 256 elements the largest exponent, and whether it has a NaN or Inf
 //   V  sum, int32: the values in fixed point, scaled by their block's exponent
 //   S  sum, int32: of the blocks with a NaN or Inf, their classes; skipped if there is none
-// What E has found is the same on all ranks, so they agree on V's scale and S's size. All are
-// submitted at once, held, in the order E0 E1 V0 S0 E2 V1 S1 E3 ..., which is the same on all ranks
-// and keeps a chunk on its way while another's exponents are awaited; each is let go when its input
-// is there. E's size also tells data type and operation apart, so that the switch notices ranks
-// that disagree.
+// The results of E are the same on all ranks, so the ranks agree on V's scale and S's size. All are
+// submitted at once, held, in the order E0 E1 V0 S0 E2 V1 S1 E3 ... This order is the same on all
+// ranks, and keeps one chunk on its way while another one's exponents are awaited. Each is released
+// when its input is there. E's size also tells data type and operation apart, so that the switch
+// notices ranks that disagree.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a worker is told by its caller, the environment and the launcher, resolved to one struct.
+// A worker's settings from its caller, the environment and the launcher, resolved to one struct.
 #pragma once
 
 #include <functional>

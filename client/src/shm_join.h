@@ -1,4 +1,4 @@
-// The switch's answer to who joins over the shm port.
+// The switch's answer to a worker that joins over the shm port.
 #pragma once
 
 #include <memory>

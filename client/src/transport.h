@@ -1,5 +1,5 @@
-// How the client engine reaches the switch. One virtual call moves a burst of packets; an
-// implementation may live in a library of its own, loaded when its URL asks for it.
+// The way of the client engine to the switch. One virtual call moves a burst of packets. An
+// implementation may live in a library of its own, which is loaded when its URL asks for it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Has the kernel drop what strangers send to a worker's UDP socket, before it takes room in the
-// socket's buffer from results, or wakes anybody.
+// A filter by which the kernel drops strangers' packets to a worker's UDP socket, before they take
+// room in the socket's buffer from results, or wake a thread.
 #pragma once
 
 #include "client/src/frame_transport.h"

@@ -3,11 +3,11 @@
 //
 //   udp:10.0.0.1?control=...&ip=10.0.0.2
 //
-//   path      not the address of the switch's Ethernet port (the switch tells that), but any on the
-//             way to it: by it the kernel chooses the worker's own address
+//   path      any address on the way to the switch: by it the kernel chooses the worker's own
+//             address. The switch itself tells the address of its Ethernet port
 //   ip        the worker's own IPv4 address, where the kernel's choice is not the right one
-//   gso       auto: where that works, fragments go to the kernel several at a time, and it or the
-//             NIC cuts them up; off: one at a time
+//   gso       auto: where it works, fragments go to the kernel several at a time, and the kernel or
+//             the NIC cuts them up; off: one at a time
 //   control   the switch's control socket; read by libina, not here
 //   port      name of the switch's port, if it has several; likewise
 //

@@ -1,6 +1,6 @@
-// How much may be in the network at once, and when it leaves: round trips (RFC 6298), the windows
-// for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP, EuroSys'23), the cap by
-// the rate of delivery, and pacing. Pure, as the engine that asks it.
+// The limits on fragments in the network, and the times at which they leave: round trips (RFC
+// 6298), the windows for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP,
+// EuroSys'23), the cap by the rate of delivery, and pacing. Pure, like the engine that uses it.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// How many packet buffers a device needs, and how much memory they take: for the device that makes
-// them, and for whoever wants to know before it does. Without DPDK's headers.
+// The number of packet buffers that a device needs, and their memory: for the device that makes
+// them, and for checks before it does. Without DPDK's headers.
 #pragma once
 
 #include <cstdint>

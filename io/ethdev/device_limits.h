@@ -1,5 +1,5 @@
-// What DPDK's drivers can do, where they say nothing about it, or something wrong (DPDK 22.11).
-// Without DPDK's headers.
+// Limits of DPDK's drivers, where the drivers report none, or wrong ones (DPDK 22.11). Without
+// DPDK's headers.
 #pragma once
 
 #include <charconv>

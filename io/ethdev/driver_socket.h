@@ -1,5 +1,5 @@
-// The sockets by which DPDK's drivers for interfaces of the kernel (AF_PACKET, AF_XDP) receive.
-// The drivers (22.11) do not tell them, and the one for AF_XDP never closes its own.
+// The sockets by which DPDK's drivers for interfaces of the kernel (AF_PACKET, AF_XDP) receive. The
+// drivers (22.11) do not expose them, and the AF_XDP driver never closes its own.
 #pragma once
 
 #include <sys/types.h>

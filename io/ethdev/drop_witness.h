@@ -1,7 +1,6 @@
-// What a port remembers of the frames that it dropped although they carry the id and the key of a
-// job that it knows: where they came from, and why it did not take them. For the workers whose
-// frames they are. Nobody else gets a place in it, so that strangers can neither fill it nor have a
-// worker told anything.
+// A port's record of frames that it dropped although they carry the id and the key of a known job:
+// their sources, and the reasons. The record is for the workers whose frames they are. Other frames
+// get no place in it, so that strangers can neither fill it nor have a worker told anything.
 #pragma once
 
 #include <array>

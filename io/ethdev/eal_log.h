@@ -1,4 +1,4 @@
-// Lines that DPDK's drivers log as more than they are.
+// Log lines of DPDK's drivers whose level is too severe.
 #pragma once
 
 #include <algorithm>

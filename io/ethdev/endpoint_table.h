@@ -1,4 +1,4 @@
-// Which worker a frame comes from: bindings by IP address and UDP port.
+// The worker from which a frame comes: bindings by IP address and UDP port.
 #pragma once
 
 #include <cstdint>

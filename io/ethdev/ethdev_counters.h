@@ -1,4 +1,4 @@
-// What an Ethernet port counts; without DPDK's headers, for those who only show it.
+// The counters of an Ethernet port. Without DPDK's headers, for code that only shows them.
 #pragma once
 
 #include <cstdint>

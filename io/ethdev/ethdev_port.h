@@ -1,9 +1,9 @@
 // A port of the switch on any ethdev device: a NIC, memif, AF_PACKET, a capture file.
 //
 // Each lane has an EthdevPort of its own for the port: its bindings, its counters, and its queue
-// pair of the device if that has enough of them. What a lane receives for another it hands over by
-// a ring, as it does what is not a worker's message to lane 0. A lane without a queue pair receives
-// from these rings alone, and sends by a ring to a lane that has one.
+// pair of the device if that has enough of them. A lane hands frames for another lane over by a
+// ring. In the same way it hands frames that are no worker's messages to lane 0. A lane without a
+// queue pair receives from these rings alone, and sends by a ring to a lane that has one.
 #pragma once
 
 #include <array>

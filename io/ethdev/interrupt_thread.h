@@ -1,4 +1,4 @@
-// DPDK's interrupt thread, in which drivers handle what happens on their control sockets.
+// DPDK's interrupt thread, in which drivers handle events of their control sockets.
 #pragma once
 
 namespace ina::io {

@@ -1,5 +1,5 @@
-// The little that a port answers for its own address, so that plain hosts can reach it: ARP
-// requests and ICMP echo.
+// The answers of a port for its own address, so that plain hosts can reach it: ARP replies and ICMP
+// echo replies.
 #pragma once
 
 #include <cstddef>

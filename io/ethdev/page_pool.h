@@ -1,4 +1,4 @@
-// Packet buffers as AF_XDP needs them.
+// Packet buffers in the form that AF_XDP needs.
 #pragma once
 
 #include <rte_mempool.h>

@@ -1,4 +1,4 @@
-// What the kernel puts into a socket at all, as classic BPF programs.
+// Filters for the frames that the kernel puts into a socket, as classic BPF programs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which lane of a port a frame is for, and how the device is told.
+// The lane of a port for which a frame is, and the flow rules that tell the device.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // The program that decides, in the kernel, which frames of an interface an AF_XDP device gets.
 //
-// DPDK's driver (22.11) has one that takes everything, and leaves it behind when the process is
-// killed. This one takes what it is told, and goes with the process: it is attached by a link. The
-// driver loads it as it would a user's (xdp_prog=).
+// DPDK's driver (22.11) has a program that takes everything, and leaves it behind when the process
+// is killed. This program takes the frames that its map names, and goes with the process: it is
+// attached by a link. The driver loads it as it would load a user's program (xdp_prog=).
 #pragma once
 
 #include <bpf/libbpf.h>

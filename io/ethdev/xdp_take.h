@@ -1,4 +1,4 @@
-// What xdp_program.bpf.c is told by its map; C, since both sides read it.
+// The contents of the map of xdp_program.bpf.c; C, since both sides read it.
 #pragma once
 
 #include <linux/types.h>

@@ -1,5 +1,5 @@
-// The same-host port: memory shared by the switch and one worker, and by the switch and all
-// workers of a job. docs/protocol.md specifies it; both sides include this file.
+// The same-host port: memory that the switch shares with one worker, and with all workers of a job.
+// docs/protocol.md specifies it; both sides include this file.
 //
 // Three regions, each with one writer:
 //   worker region   made by the worker, mapped read-only by the switch: its send ring and payloads,
@@ -8,18 +8,17 @@
 //                   ring, how far the switch has read the send ring, whether the switch sleeps,
 //                   and side rows: payloads for this worker that are not results
 //   result region   made by the switch, one per job, mapped read-only by its workers: the result
-//   ring
+//                   ring
 //
-// and two kinds that come and go while a job runs, so that neither gradient nor result is copied by
-// the worker:
-//   registered memory  a worker's own, mapped read-only by the switch: gradients are added where
-//                      they lie
-//   result buffers     made by the switch, mapped read-only by the job's workers: results are
-//                      written where they are wanted, once for all
+// Two more kinds come and go while a job runs. With them the worker copies neither gradient nor
+// result:
+//   registered memory  a worker's own, mapped read-only by the switch: gradients are added in place
+//   result buffers     made by the switch, mapped read-only by the job's workers: the switch writes
+//                      a result to its final place, once for all workers
 //
 // Rings are per lane. A descriptor is one cache line and says itself whether it is filled: `turn`
-// is the number of times the ring has come round, so that a reader polls the line it will need
-// anyway. Whoever reads the other's memory copies a descriptor before it believes it.
+// is the number of times the ring has come round. So a reader polls the line that it will need
+// anyway. A reader of the other side's memory copies a descriptor before it believes it.
 #pragma once
 
 #include <atomic>

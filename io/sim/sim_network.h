@@ -1,6 +1,5 @@
-// An in-process network for tests: virtual time, seeded faults, real frames. Everything that
-// travels is encoded and parsed by the wire codec, so corruption meets the CRC as it would on a
-// wire.
+// An in-process network for tests: virtual time, seeded faults, real frames. The wire codec encodes
+// and parses every message, so corruption meets the CRC as on a wire.
 #pragma once
 
 #include <cstdint>
