@@ -2,7 +2,8 @@
 """Holds docs/protocol.md to the code: protocol_doc_test.py GOLDEN_PCAP PROTOCOL_MD SOURCE_FOLDER
 
 The worked example must be the first frame that the codec writes; every drop reason, message type and
-value of an enumeration must be there; every header offset must be the one of the codec.
+header offset must be the one of the code; so must the number of lanes, the ports of the Wireshark
+dissector, and the control messages and their fields.
 """
 
 import pathlib
@@ -38,18 +39,21 @@ def section(text, title):
     return re.search(rf'^## {title}\n(.*?)(?=^## |\Z)', text, re.S | re.M).group(1)
 
 
-def main():
-    generator, document, source = sys.argv[1:]
-    text = pathlib.Path(document).read_text(encoding='utf-8')
-
-    def read(name):
-        return pathlib.Path(source, name).read_text(encoding='utf-8')
-
-    wrong = []
-
+def check_frames(text, read, generator):
     if documented_frame(text) != first_frame(generator):
-        wrong.append('the worked example is not what the codec writes')
+        yield 'the worked example is not what the codec writes'
+    offsets = dict(re.findall(r'offsetof\(InaHeader, (\w+)\) == (\d+)', read('wire/frame.cc')))
+    documented = {row[2]: row[0] for row in table_rows(section(text, 'INA header'))
+                  if row[0].isdigit()}
+    if not offsets or documented != offsets:
+        yield f'header offsets are {documented}, in the codec {offsets}'
+    # Where the codec is held to it.
+    tag = re.search(r'the tag of the\nexample below is (0x[0-9a-f]{16})', text)
+    if not tag or tag.group(1) not in read('tests/wire/frame_test.cc'):
+        yield 'the tag of the worked example is not the one in tests/wire/frame_test.cc'
 
+
+def check_names(text, read):
     groups = {}
     for line in read('wire/drop_reason.h').splitlines():
         if heading := re.match(r'\s*/\* (\w+)', line):
@@ -58,27 +62,53 @@ def main():
             groups[entry.group(1)] = group
     documented = {row[0]: row[1] for row in table_rows(section(text, 'Errors'))}
     if not groups:
-        wrong.append('found no drop reasons in wire/drop_reason.h')
+        yield 'found no drop reasons in wire/drop_reason.h'
     for reason, group in groups.items():
         if documented.get(reason) != group:
-            wrong.append(f'drop reason {reason} of group {group} is not in the table')
-
+            yield f'drop reason {reason} of group {group} is not in the table'
     types = re.findall(r'return "([A-Z]+)";', read('wire/message.cc'))
     documented = [(row[0], row[1]) for row in table_rows(section(text, 'Message types'))[2:]]
     if documented != [(str(i), name) for i, name in enumerate(types, start=1)]:
-        wrong.append('the message types are not those of wire/message.cc, in order')
+        yield 'the message types are not those of wire/message.cc, in order'
 
-    offsets = dict(re.findall(r'offsetof\(InaHeader, (\w+)\) == (\d+)', read('wire/frame.cc')))
-    documented = {row[2]: row[0] for row in table_rows(section(text, 'INA header'))
-                  if row[0].isdigit()}
-    if not offsets or documented != offsets:
-        wrong.append(f'header offsets are {documented}, in the codec {offsets}')
 
-    # Where the codec is held to it.
-    tag = re.search(r'the tag of the\nexample below is (0x[0-9a-f]{16})', text)
-    if not tag or tag.group(1) not in read('tests/wire/frame_test.cc'):
-        wrong.append('the tag of the worked example is not the one in tests/wire/frame_test.cc')
+def check_lanes(text, read):
+    lanes = int(re.search(r'"switch", "lcores", "cores", 1, (\d+)', read('config/keys.cc')).group(1))
+    first = int(re.search(r'kDefaultUdpPort = (\d+)', read('wire/frame.h')).group(1))
+    last = first + lanes - 1
+    for title, words in (('Lanes', f'A switch has 1 to {lanes} lanes'),
+                         ('Lanes', f'take {first} to {last}'),
+                         ('Wireshark', f'UDP ports {first} to {last}')):
+        if words not in section(text, title):
+            yield f'section {title} does not say "{words}"'
+    if f'FIRST_PORT, LAST_PORT = {first}, {last}' not in read('tools/wireshark/ina.lua'):
+        yield f'the dissector does not take the ports {first} to {last}'
 
+
+def check_control(text, read, source):
+    switch = '\n'.join(path.read_text(encoding='utf-8')
+                       for path in sorted(pathlib.Path(source, 'switchd').glob('*.cc')))
+    control = section(text, 'Control socket')
+    documented = {row[1] for row in table_rows(control)}
+    named = re.findall(r'\btype [!=]= "(\w+)"|\{"type", "(\w+)"\}', switch)
+    if not named:
+        yield 'found no control messages in switchd/'
+    for message in sorted({known or said for known, said in named} - documented):
+        yield f'the control message {message} is not in the table'
+    for field in re.findall(r'^ +\{"(\w+)",', read('control/fields.cc'), re.M):
+        if f'`{field}`' not in control:
+            yield f'the field {field} of control messages is not in the table'
+
+
+def main():
+    generator, document, source = sys.argv[1:]
+    text = pathlib.Path(document).read_text(encoding='utf-8')
+
+    def read(name):
+        return pathlib.Path(source, name).read_text(encoding='utf-8')
+
+    wrong = [*check_frames(text, read, generator), *check_names(text, read),
+             *check_lanes(text, read), *check_control(text, read, source)]
     print('\n'.join(wrong) or 'docs/protocol.md agrees with the code')
     return 1 if wrong else 0
 
