@@ -27,7 +27,7 @@ constexpr size_t kMaxUnjoined = 64;
 
 // memif takes and gives a frame within a burst: buffers beyond a few bursts are of no use.
 constexpr uint16_t kDescriptors = 256;
-constexpr uint16_t kMaxLanes = 16;
+constexpr uint16_t kMaxLanes = 64;  // switch.lcores
 constexpr uint32_t kHeaderBytesInMtu = wire::kFrameHeaderBytes - wire::kEthernetBytes;
 
 std::string device_of(const ServerConfig& config, uint32_t number) {
