@@ -318,12 +318,14 @@ void Cluster::make_job(uint32_t index) {
   worker.iterations = job.plan.iterations;
   worker.jitter = spec_.jitter;
   worker.straggler = spec_.straggler;
+  if (spec_.straggler_jobs != 0 && index >= spec_.straggler_jobs)
+    worker.straggler.pattern = Pattern::kNone;
   worker.seed = spec_.seed * 1'000'003 + index;
   for (uint32_t rank = 0; rank < job.plan.workers; ++rank) {
     engine.rank = Rank{static_cast<uint8_t>(rank)};
     worker.rack = job.plan.rack.value_or(rack_of(spec_.fabric, rank, job.plan.workers));
     worker.link_slower =
-        spec_.straggler.pattern == Pattern::kLink && rank == 0 ? 1 / spec_.straggler.factor : 1;
+        worker.straggler.pattern == Pattern::kLink && rank == 0 ? 1 / spec_.straggler.factor : 1;
     job.workers.push_back(std::make_unique<Worker>(fabric_, worker, index, *this));
   }
 

@@ -44,6 +44,7 @@ struct ClusterSpec {
   uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: a quarter of the workers
   double jitter = 0.02;
   StragglerSpec straggler;
+  uint32_t straggler_jobs = 0;  ///< of the jobs, the first so many have stragglers; 0: all
   std::vector<JobPlan> jobs;
   Nanos sample_ns = 0;  ///< between looks at the slots; 0: none
   Nanos limit_ns = 600'000'000'000;

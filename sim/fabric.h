@@ -50,6 +50,10 @@ class Fabric final : public io::sim::Network {
 
   Nanos now() const { return network_.now(); }
   void schedule(Nanos at, uint32_t host, uint64_t argument);
+  /// The host's link towards the switch is not always as fast: ns3net::Network::set_pace().
+  void set_uplink_pace(uint32_t host, ns3net::Pace pace) {
+    network_.set_pace(nodes_[host], next_hop(host, 0), std::move(pace));
+  }
   void run(Nanos until) { network_.run(until); }
   void stop() { network_.stop(); }
 

@@ -280,6 +280,14 @@ int run(int argc, char** argv) {
                             {"random", Pattern::kRandom},
                             {"link", Pattern::kLink}},
                            "who is slow, and when");
+  command_line::add_choice(
+      app, "--slow", spec.straggler.slow,
+      {{"producer", Slow::kProducer}, {"uplink", Slow::kUplink}},
+      "what of it: making contributions, or its link to the switch, contributions being ready");
+  app.add_option("--staging", spec.straggler.staging,
+                 "slow producer: fragments made and not sent; 0: all of a gradient");
+  app.add_option("--straggler-jobs", spec.straggler_jobs,
+                 "the first so many jobs have stragglers (0: all)");
   app.add_option("--factor", spec.straggler.factor, "how many times slower a straggler is");
   app.add_option("--period-us", period_us, "rotating: of one rank; random: the mean stop");
   app.add_option("--stopped", spec.straggler.stopped, "random: part of the time")

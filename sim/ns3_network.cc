@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cassert>
 #include <deque>
+#include <stdexcept>
 
 namespace ina::ns3net {
 
@@ -77,6 +78,7 @@ struct Direction {
     uint32_t wire_bytes;
   };
   ns3::DataRate rate;
+  Pace pace;
   ns3::Ptr<ns3::UniformRandomVariable> losses;
   std::deque<Waiting> waiting;
   uint64_t waiting_bytes = 0;
@@ -105,7 +107,8 @@ struct Direction {
   bool launch(Bytes content, uint32_t wire_bytes, bool marked, Nanos now) {
     if (waiting_bytes + wire_bytes > spec.queue_bytes) return false;
     const Nanos begins = std::max(now, wire_free_at);
-    wire_free_at = begins + nanos(rate.CalculateBytesTxTime(wire_bytes));
+    const Nanos wire_ns = nanos(rate.CalculateBytesTxTime(wire_bytes));
+    wire_free_at = pace ? pace(begins, wire_ns) : begins + wire_ns;
     if (begins > now) {
       waiting.push_back({begins, wire_bytes});
       waiting_bytes += wire_bytes;
@@ -234,6 +237,12 @@ void Network::connect(Node a, Node b, const LinkSpec& spec) {
                                   [](Node node, const auto& d) { return node < d->to; }),
                  std::move(direction));
   }
+}
+
+void Network::set_pace(Node from, Node to, Pace pace) {
+  if (impl_->links == Links::kDevices)
+    throw std::invalid_argument("ns-3's own devices (--devices) have links of constant rates only");
+  impl_->direction(from, to).pace = std::move(pace);
 }
 
 bool Network::send(Node from, Node to, Bytes content, uint32_t wire_bytes, bool marked) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct LinkSpec {
   uint64_t ecn_bytes = 0;          ///< what finds more than this queued is marked; 0: never
   double loss = 0;                 ///< probability that a frame is lost on the wire
 };
+
+/// When a frame has left that begins at a time and would take so long at the link's full rate.
+/// Called once a frame, with times that rise.
+using Pace = std::function<Nanos(Nanos begins, Nanos wire_ns)>;
 
 /// What one direction of a link did.
 struct LinkCounters {
@@ -56,6 +61,10 @@ class Network {
   Node add_node(Host& host);
   /// A link in both directions, alike.
   void connect(Node a, Node b, const LinkSpec& spec);
+
+  /// From `from` to `to` the link's rate changes with time. Links::kComputed only; otherwise throws
+  /// std::invalid_argument.
+  void set_pace(Node from, Node to, Pace pace);
 
   /// Sends over the link that `from` and its neighbour `to` have. `content` is what arrives;
   /// `wire_bytes`, at least as many, are what the link carries: preamble, check sequence and gap

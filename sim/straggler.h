@@ -15,11 +15,21 @@ enum class Pattern : uint8_t {
   kRotating,   ///< one rank after the other, a period each
   kShares,     ///< each rank in its own share of the work, whenever it comes to it
   kRandom,     ///< each rank stops now and then
-  kLink,       ///< the link of rank 0 is slow
+  kLink,       ///< the link of rank 0 is slow, both ways
+};
+
+/// What of a straggler is slow.
+enum class Slow : uint8_t {
+  kProducer,  ///< makes its contributions slowly, and computes slowly
+  kUplink,    ///< its link towards the switch; the contributions are ready
 };
 
 struct StragglerSpec {
   Pattern pattern = Pattern::kNone;
+  Slow slow = Slow::kProducer;
+  /// kProducer: fragments that a worker may have made and not sent. With few it stands still
+  /// whenever its window is full (a coupled producer). 0: the whole gradient.
+  uint64_t staging = 4;
   double factor = 4;               ///< how many times slower
   Nanos period_ns = 1'000'000;     ///< kRotating: of one rank; kRandom: the mean stop
   double stopped = 0.05;           ///< kRandom: the part of its time that a worker stands still

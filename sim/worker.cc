@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kBurst = 16;
 // What waits before the wire, at most: a NIC's ring, short so that answers do not wait long.
 constexpr uint64_t kRingFrames = 8;
-// How much of the time in which nothing was sent a worker may make up for.
-constexpr int kCreditFrames = 4;
 constexpr Nanos kPatienceNs = 10'000;
 
 struct PlainCopier {
@@ -45,7 +43,12 @@ Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListe
       random_(spec.seed * 0x9e3779b97f4a7c15 + value(spec.engine.rank)),
       layers_(spec.model->layers.size()),
       frame_ns_(static_cast<Nanos>(fabric.wire_bytes(spec.engine.slot_bytes) * 8e9 /
-                                   static_cast<double>(fabric.rate_bps(host_)))) {}
+                                   static_cast<double>(fabric.rate_bps(host_)))) {
+  if (spec.straggler.slow != Slow::kUplink || pace_.steady()) return;
+  fabric.set_uplink_pace(host_, [this](Nanos begins, Nanos wire_ns) {
+    return pace_.finish(begins, wire_ns, gradients_++);
+  });
+}
 
 void Worker::start() {
   started_ = true;
@@ -90,9 +93,9 @@ void Worker::compute() {
   }
   computing_ = true;
   const Nanos now = fabric_.now();
-  fabric_.schedule(
-      pace_.finish(now, static_cast<Nanos>(static_cast<double>(work) * noise), gradients_), host_,
-      kComputed);
+  const auto work_ns = static_cast<Nanos>(static_cast<double>(work) * noise);
+  fabric_.schedule(makes_slowly() ? pace_.finish(now, work_ns, gradients_) : now + work_ns, host_,
+                   kComputed);
 }
 
 void Worker::computed() {
@@ -136,6 +139,7 @@ void Worker::submit(uint32_t layer) {
   operation.elements = thinned;
   operation.dtype = DType::kInt32;
   operation.listener = this;
+  if (engine_.running() == 0) made_since_ = fabric_.now();
   state.operation = engine_.submit(operation, fabric_.now());
 }
 
@@ -183,16 +187,19 @@ void Worker::arrived() {
 
 /// How many of `packets` may leave now: a slow worker makes its contributions slowly.
 size_t Worker::permitted(std::span<const client::TxPacket> packets) {
-  if (pace_.steady()) return packets.size();
+  if (!makes_slowly()) return packets.size();
   const Nanos now = fabric_.now();
+  const Nanos staged_since = spec_.straggler.staging == 0
+                                 ? made_since_
+                                 : now - static_cast<Nanos>(spec_.straggler.staging) * frame_ns_;
   for (size_t i = 0; i < packets.size(); ++i) {
     if (packets[i].message.type != wire::Type::kGrad) continue;
     if (next_gradient_at_ > now) {
       wake_at(next_gradient_at_);
       return i;
     }
-    next_gradient_at_ = pace_.finish(std::max(next_gradient_at_, now - kCreditFrames * frame_ns_),
-                                     frame_ns_, gradients_++);
+    next_gradient_at_ =
+        pace_.finish(std::max(next_gradient_at_, staged_since), frame_ns_, gradients_++);
   }
   return packets.size();
 }

@@ -63,6 +63,7 @@ class Worker final : public Endpoint, private client::OperationListener {
   void computed();
   void submit(uint32_t layer);
   void pump();
+  bool makes_slowly() const { return !pace_.steady() && spec_.straggler.slow == Slow::kProducer; }
   size_t permitted(std::span<const client::TxPacket> packets);
   void wake_at(Nanos at);
   void watch_deadline();
@@ -92,6 +93,7 @@ class Worker final : public Endpoint, private client::OperationListener {
   // Sending.
   Nanos frame_ns_;              ///< of a whole fragment, at the link's rate
   Nanos next_gradient_at_ = 0;  ///< a slow worker makes its contributions slowly
+  Nanos made_since_ = 0;        ///< what is staged now was made since then
   uint64_t gradients_ = 0;
   Nanos wake_at_ = INT64_MAX;
   Nanos deadline_at_ = INT64_MAX;

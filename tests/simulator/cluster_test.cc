@@ -200,6 +200,41 @@ TEST(Cluster, StragglersSlowDownByTheirFactor) {
   }
 }
 
+TEST(Cluster, SlowUplinksSlowDownWhatIsReady) {
+  ClusterSpec spec = one_job(4'000'000);
+  const double steady = seconds(spec);
+  spec.straggler.slow = Slow::kUplink;
+  spec.straggler.pattern = Pattern::kPermanent;
+  spec.straggler.factor = 3;
+  EXPECT_NEAR(seconds(spec) / steady, 3, 0.15);
+  spec.fabric.links = ns3net::Links::kDevices;
+  EXPECT_THROW(run_cluster(spec), std::invalid_argument);
+}
+
+TEST(Cluster, WhatIsStagedIsSentFasterThanItWasMade) {
+  ClusterSpec spec = one_job(64'000'000);
+  spec.window = 128;
+  const double steady = seconds(spec);
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.period_ns = kMs / 2;
+  const double coupled = seconds(spec);
+  spec.straggler.staging = 0;
+  const double staged = seconds(spec);
+  EXPECT_GT(coupled / steady, 1.5);
+  EXPECT_LT(staged / steady, 1.25) << "each loses its own turns, and no more";
+}
+
+TEST(Cluster, SomeJobsOnlyHaveStragglers) {
+  ClusterSpec spec = one_job(4'000'000);
+  spec.jobs.push_back(spec.jobs[0]);
+  spec.straggler.slow = Slow::kUplink;
+  spec.straggler.pattern = Pattern::kPermanent;
+  spec.straggler_jobs = 1;
+  const Outcome outcome = run_cluster(spec);
+  expect_correct(outcome);
+  EXPECT_GT(outcome.jobs[0].iteration_ns, 3 * outcome.jobs[1].iteration_ns);
+}
+
 TEST(Cluster, HelpOnASlowLinkCostsNothing) {
   ClusterSpec spec = one_job(64'000'000);
   spec.slots = 256;
