@@ -372,6 +372,8 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
       return drop(verdict, DropReason::kDuplicate);
     seen_bits |= bit_of(packet.rank);
   }
+  if (job.spec.park_after != 0) [[unlikely]]
+    job.progress[value(packet.rank)] = std::max(job.progress[value(packet.rank)], seq + 1);
   // Most find their fragment where it was when the burst was looked up.
   if (holds(*lookup.slot, packet.job, seq)) [[likely]]
     return join<Policy>(job, *lookup.slot, packet, verdict);
@@ -382,8 +384,12 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
     place = &slots_[tags_.empty_or(lookup.first)];
   }
   if (place->state != SlotState::kEmpty) place = make_room<Policy>(job, lookup, now);
-  const bool left_behind = job.spec.park_after != 0 && lookup.number < job.park_next;
-  if (left_behind) return pass_to_parker(job, seq, packet, verdict);
+  if (left_behind(job, lookup.number)) [[unlikely]] {
+    if (!Policy::kHeldUntilAcknowledged && place->state == SlotState::kEmpty &&
+        may_take_empty(job) && worth_combining(job, seq))
+      return install_late(job, *place, seq, packet, now, verdict);
+    return pass_to_parker(job, seq, packet, verdict);
+  }
   if (place->state != SlotState::kEmpty) {
     // A last contribution whose others have all gone need not take anybody's slot.
     const Bitmap gone = gone_to_fallback(job, seq, packet.rank);
@@ -434,6 +440,8 @@ void Aggregator::join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict&
   if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
   if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
   if ((slot.bits | slot.base) & bit_of(packet.rank)) return drop(verdict, DropReason::kDuplicate);
+  if (left_behind(job, number_of(slot.seq))) [[unlikely]]
+    return add_late(job, slot, packet, verdict);
   slot.priority = std::max(slot.priority, std::min(packet.message.priority, job.spec.priority_max));
   add_to<Policy>(job, slot, packet, verdict);
 }
@@ -520,7 +528,7 @@ void Aggregator::absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
 void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet,
                                 Verdict& verdict) {
   slot.bits |= bit_of(packet.rank);
-  job.late &= ~bit_of(packet.rank);
+  if (!left_behind(job, number_of(slot.seq))) job.late &= ~bit_of(packet.rank);
   ++counters_.absorbed;
   ++job.counters.absorbed;
   counters_.absorbed_bytes += packet.payload_bytes;
@@ -610,6 +618,8 @@ void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
 void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
   counters_.contributions_moved += count(slot.bits);
   emit_part(slot, verdict);
+  if (const Job& owner = jobs_[slot.job]; left_behind(owner, number_of(slot.seq))) [[unlikely]]
+    follow(owner, slot.seq, verdict.emission[verdict.emissions - 1]);
   // The row must stay until the verdict has been carried out.
   std::swap(slot.row, spare_rows_[next_spare_]);
   next_spare_ = (next_spare_ + 1) % spare_rows_.size();
@@ -809,6 +819,11 @@ void Aggregator::give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::O
   emission.message.origin = origin;
   emission.message.rank = packet.rank;
   emission.message.bitmap = job.full;
+  if ((packet.message.flags & wire::kFlagKept) != 0 && value(packet.rank) < job.spec.workers) {
+    emission.to = Emission::To::kHolders;
+    emission.message.flags &= static_cast<uint16_t>(~wire::kFlagKept);
+    emission.message.bitmap &= ~bit_of(packet.rank);
+  }
   emission.payload = result;
   emission.payload_bytes = packet.payload_bytes;
 }

@@ -260,9 +260,10 @@ class Aggregator {
     Divider result_rows;  ///< 2W
     Seq results_end;
     JobCounters counters;
-    Bitmap out_of_room = 0;  ///< workers whose windows are full (kFlagFull)
-    Bitmap waited_for = 0;   ///< workers that hold others up, and are not late,
-    Nanos waited_since = 0;  ///< since then
+    std::array<Seq, kMaxWorkers> progress;  ///< with help: 1 + the last fragment of each worker
+    Bitmap out_of_room = 0;                 ///< workers whose windows are full (kFlagFull)
+    Bitmap waited_for = 0;                  ///< workers that hold others up, and are not late,
+    Nanos waited_since = 0;                 ///< since then
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
     uint32_t result_buffer_count = 0;
     std::array<ResultBuffer, kMaxResultBuffers> result_buffers;
@@ -334,6 +335,14 @@ class Aggregator {
   static bool awaits_late_only(Job& job, const Slot& slot, Nanos now);
   void park(Job& job, Slot& slot, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
+  bool left_behind(const Job& job, uint64_t number) const {
+    return job.spec.park_after != 0 && number < job.park_next;
+  }
+  bool worth_combining(const Job& job, Seq seq) const;
+  void install_late(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+                    Verdict& verdict);
+  void add_late(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void follow(const Job& job, Seq seq, Emission& part) const;
   void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
   void unpark(Job& job, uint64_t number);
   Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,

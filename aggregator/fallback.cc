@@ -168,6 +168,7 @@ bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payl
     (raw ? kernel.add : kernel.merge)(sum, payload, message.elements);
   }
   entry.bits |= bits;
+  entry.parked |= (message.flags & wire::kFlagParked) != 0;
   entry.congested |= (message.flags & wire::kFlagEcn) != 0;
   return true;
 }
@@ -180,7 +181,9 @@ void Fallback::decide(Entry& entry, uint32_t index) {
       kernels(s.dtype, s.op)
           .finish(row(index), row(index), entry.elements, s.op == Op::kAvg ? config_.workers : 1);
   entry.flags = static_cast<uint16_t>((overflow ? wire::kFlagOverflow : 0) |
-                                      (entry.parts > 1 ? wire::kFlagSplit : 0) |
+                                      (entry.parked      ? wire::kFlagParked
+                                       : entry.parts > 1 ? wire::kFlagSplit
+                                                         : 0) |
                                       (entry.congested ? wire::kFlagEcn : 0));
   entry.decided = true;
   ++counters_.decided;
@@ -243,6 +246,11 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
       break;
   }
   return true;
+}
+
+bool Fallback::result_of(Seq seq, wire::Outgoing& packet) {
+  const Entry* const entry = find(seq);
+  return entry && entry->decided && describe({index_of(seq), kResult, seq}, packet);
 }
 
 size_t Fallback::prepare(std::span<wire::Outgoing> packets) {

@@ -71,6 +71,8 @@ class Fallback {
   /// payloads stay until the next call of any member. The first `count` have been sent: sent().
   size_t prepare(std::span<wire::Outgoing> packets);
   void sent(size_t count);
+  /// The result of a fragment that is decided here, as prepare() gives it out. False: it is not.
+  bool result_of(Seq seq, wire::Outgoing& packet);
   bool has_output() const { return queue_used_ != 0; }
 
   /// The job goes on in another epoch.
@@ -100,6 +102,7 @@ class Fallback {
     bool used = false;
     bool decided = false;
     bool has_sum = false;
+    bool parked = false;     ///< its parts left the array because somebody is slow
     bool congested = false;  ///< one of the parts met congestion: its workers are to hear of it
   };
   struct Queued {

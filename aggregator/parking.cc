@@ -10,6 +10,14 @@ namespace ina::aggregator {
 
 using wire::Type;
 
+namespace {
+
+// How far apart workers may be for their late contributions to wait for each other in a slot: as
+// many slots as that may be taken for each crowd of them.
+constexpr uint64_t kNearFragments = 128;
+
+}  // namespace
+
 void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
   Bitmap& parkers = jobs_[index].spec.parkers;
   parkers = can ? parkers | bit_of(rank) : parkers & ~bit_of(rank);
@@ -71,6 +79,7 @@ void Aggregator::park(Job& job, Slot& slot, Verdict& verdict) {
   ++counters_.parked;
   ++job.counters.parked;
   leave_as_part(slot, verdict);
+  verdict.emission[0].message.flags |= wire::kFlagParked;
   if (parker) {
     Emission& park = verdict.emission[0];
     park.to = Emission::To::kWorker;
@@ -116,16 +125,51 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   return least;
 }
 
+/// Whether somebody who has not contributed yet will soon, so that one message may do for both.
+/// Where the fallback is in the switch, messages cost nothing.
+bool Aggregator::worth_combining(const Job& job, Seq seq) const {
+  if (job.spec.home == Home::kSpill) return false;
+  for (Bitmap left = job.full & ~seen(job, number_of(seq)); left != 0; left &= left - 1) {
+    const Seq at = job.progress[static_cast<size_t>(std::countr_zero(left))];
+    if (at <= seq && seq < at + kNearFragments) return true;
+  }
+  return false;
+}
+
+/// What comes late is put together in an empty slot, which anybody may take.
+void Aggregator::install_late(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+                              Verdict& verdict) {
+  install(job, slot, seq, packet, now);
+  slot.priority = 0;
+  slot.flags |= packet.message.flags & wire::kFlagEcn;
+  absorb(job, slot, packet, verdict);
+  emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+}
+
+/// It follows what is parked as soon as nobody else is near.
+void Aggregator::add_late(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+  const Seq seq = slot.seq;
+  slot.flags |= packet.message.flags & wire::kFlagEcn;
+  absorb(job, slot, packet, verdict);
+  if (!worth_combining(job, seq)) leave_as_part(slot, verdict);
+  if (seen(job, number_of(seq)) != job.full)
+    emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+}
+
+/// To whoever keeps the fragment.
+void Aggregator::follow(const Job& job, Seq seq, Emission& part) const {
+  part.message.flags |= wire::kFlagParked;
+  const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
+  if (at == 0 || (at & JobSpec::kParkedHome) != 0) return;
+  part.to = Emission::To::kWorker;
+  part.worker = Rank{static_cast<uint8_t>(at - 1)};
+  part.message.origin = wire::Origin::kParker;
+}
+
 /// A contribution to a fragment that was parked: it follows the others.
 void Aggregator::pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
   bypass(job, packet, verdict);
-  const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
-  if (at != 0 && (at & JobSpec::kParkedHome) == 0) {
-    Emission& part = verdict.emission[0];
-    part.to = Emission::To::kWorker;
-    part.worker = Rank{static_cast<uint8_t>(at - 1)};
-    part.message.origin = wire::Origin::kParker;
-  }
+  follow(job, seq, verdict.emission[0]);
   // The last one gets its place back with the result: it must not be faster than who keeps the sum.
   if (seen(job, number_of(seq)) != job.full)
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);

@@ -1,5 +1,6 @@
 #include "sim/fabric.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace ina::sim {
@@ -13,6 +14,7 @@ uint32_t host_of(uint32_t ip) {
 constexpr size_t kDestinationAt = wire::kEthernetBytes + 16;  // of the IPv4 header
 constexpr size_t kInaHeaderAt = wire::kFrameHeaderBytes - wire::kInaHeaderBytes;
 constexpr size_t kFlagsAt = kInaHeaderAt + 52;
+constexpr uint64_t kWorked = UINT64_MAX - 1;  // a timer: the next frame has been received
 constexpr size_t kCrcAt = kInaHeaderAt + 60;
 
 /// A marked frame has the protocol's own mark where it arrives.
@@ -31,11 +33,22 @@ struct Fabric::Station final : ns3net::Host {
   uint32_t host = 0;
   Endpoint* endpoint = nullptr;
   std::deque<std::vector<std::byte>> inbox;
+  // Where work takes time: what has arrived and waits for the processor.
+  std::deque<std::vector<std::byte>> backlog;
+  Nanos busy_until = 0;
+  bool working = false;
 
   void on_frame(ns3net::Bytes frame, bool marked) override {
     fabric->deliver(host, std::move(frame), marked);
   }
-  void on_timer(uint64_t argument) override { endpoint->on_timer(argument); }
+  void on_timer(uint64_t argument) override {
+    if (argument != kWorked) return endpoint->on_timer(argument);
+    working = false;
+    inbox.push_back(std::move(backlog.front()));
+    backlog.pop_front();
+    endpoint->arrived();
+    fabric->receive_later(host);
+  }
 };
 
 /// The switch of a rack but the first.
@@ -98,6 +111,7 @@ void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
   if (!payload.empty())
     std::memcpy(&frame[wire::kFrameHeaderBytes], payload.data(), payload.size());
   const uint32_t length = wire_bytes(payload.size());
+  work(from, frame.size());
   if (network_.send(nodes_[from], next_hop(from, to), std::move(frame), length)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
@@ -118,8 +132,29 @@ void Fabric::forward(ns3net::Node from, std::vector<std::byte> frame, bool marke
 void Fabric::deliver(uint32_t host, std::vector<std::byte> frame, bool marked) {
   Station& station = *stations_[host];
   if (marked) mark(frame);
-  station.inbox.push_back(std::move(frame));
-  station.endpoint->arrived();
+  const Charge charge = charge_of(host);
+  if (charge.packet_ns == 0 && charge.byte_ns == 0) {
+    station.inbox.push_back(std::move(frame));
+    return station.endpoint->arrived();
+  }
+  station.backlog.push_back(std::move(frame));
+  receive_later(host);
+}
+
+/// Makes the host's processor busy with a frame; returns when it is done with it.
+Nanos Fabric::work(uint32_t host, size_t frame_bytes) {
+  Station& station = *stations_[host];
+  const size_t payload = (frame_bytes - wire::kFrameHeaderBytes) * spec_.wire_factor;
+  station.busy_until = std::max(station.busy_until, now()) + charge_of(host).of(payload);
+  return station.busy_until;
+}
+
+/// One frame at a time.
+void Fabric::receive_later(uint32_t host) {
+  Station& station = *stations_[host];
+  if (station.working || station.backlog.empty()) return;
+  station.working = true;
+  schedule(work(host, station.backlog.front().size()), host, kWorked);
 }
 
 bool Fabric::receive(uint32_t host, std::vector<std::byte>& frame) {

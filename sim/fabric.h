@@ -18,11 +18,21 @@ struct RackSpec {
   uint32_t share = 1;       ///< of each job's workers, beside the other racks' shares
 };
 
+/// What a machine's processor takes for each frame that it receives or sends.
+struct Charge {
+  double packet_ns = 0;
+  double byte_ns = 0;  ///< of a payload
+  Nanos of(size_t payload_bytes) const {
+    return static_cast<Nanos>(packet_ns + byte_ns * static_cast<double>(payload_bytes));
+  }
+};
+
 struct FabricSpec {
   /// The first has the aggregating switch, each of the others a switch that only forwards.
   std::vector<RackSpec> racks = {RackSpec{}};
   /// Bytes on the wire for each byte of a payload.
   uint32_t wire_factor = 1;
+  Charge switch_charge, host_charge;
   ns3net::Links links = ns3net::Links::kComputed;
   uint64_t seed = 0;
 };
@@ -84,6 +94,11 @@ class Fabric final : public io::sim::Network {
   ns3net::Node next_hop(uint32_t from, uint32_t to) const;
   void connect_racks();
   void forward(ns3net::Node from, std::vector<std::byte> frame, bool marked);
+  Charge charge_of(uint32_t host) const {
+    return host == 0 ? spec_.switch_charge : spec_.host_charge;
+  }
+  Nanos work(uint32_t host, size_t frame_bytes);
+  void receive_later(uint32_t host);
   void deliver(uint32_t host, std::vector<std::byte> frame, bool marked);
 
   FabricSpec spec_;

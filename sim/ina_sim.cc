@@ -243,6 +243,14 @@ int run(int argc, char** argv) {
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
   app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(command_line::positive());
   app.add_option("--delay-us", delay_us, "of a link, one way")->check(command_line::at_least(0.0));
+  const auto add_charge = [&](const std::string& who, Charge& charge) {
+    app.add_option("--" + who + "-packet-ns", charge.packet_ns, "processor time of a frame")
+        ->check(command_line::at_least(0.0));
+    app.add_option("--" + who + "-byte-ns", charge.byte_ns, "and of a byte of its payload")
+        ->check(command_line::at_least(0.0));
+  };
+  add_charge("switch", spec.fabric.switch_charge);
+  add_charge("host", spec.fabric.host_charge);
   app.add_option("--racks", racks, "how many; each job's workers are shared out evenly")
       ->check(command_line::between(1, 64));
   app.add_option("--uplink-gbps", uplink_gbps, "of each rack but the first")

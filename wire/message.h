@@ -43,8 +43,12 @@ enum Flag : uint16_t {
                          ///< DEFER)
   kFlagSplit = 1u << 3,  ///< the fallback put the result together from several parts (RESULT)
   kFlagFull = 1u << 4,   ///< the worker has more to send than its window lets it (GRAD)
+  /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
+  kFlagParked = 1u << 5,
+  kFlagKept = 1u << 6,  ///< the worker that says so has it: it need not come back (RESULT)
 };
-inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull;
+inline constexpr uint16_t kAllFlags =
+    kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull | kFlagParked | kFlagKept;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {

@@ -23,7 +23,8 @@ namespace ina {
   X(kFallbackMemory, "fallback_memory") /* of 2W fragments */                           \
   X(kWideKey, "wide_key")               /* 64-bit sequence numbers inside */            \
   X(kLeaveBarrier, "leave_barrier")     /* a leaver stays until all have all */         \
-  X(kDisjointMerge, "disjoint_merge")   /* overlapping partial sums are not added */
+  X(kDisjointMerge, "disjoint_merge")   /* overlapping partial sums are not added */    \
+  X(kKeptResult, "kept_result")         /* who needs no result back has taken it */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

@@ -24,6 +24,8 @@ constexpr uint64_t kStreamBytes = 8 << 20;
 constexpr Nanos kReorderNs = 100'000;
 // Between questions for a fragment that was overtaken.
 constexpr Nanos kLeastBetweenQuestionsNs = 1'000'000;
+// Of the window: a worker that has run ahead by more than this part of it is one of the first.
+constexpr uint32_t kFarAhead = 4;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
 constexpr size_t kMaxOverdue = 64;
 
@@ -169,13 +171,15 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   }
   prepared_answers_ = count;
   prepared_fallback_ = fallback_ ? fallback_->prepare(packets.subspan(count)) : 0;
+  for (TxPacket& packet : packets.subspan(count, prepared_fallback_)) flag_kept(packet);
   count += prepared_fallback_;
 
   prepared_parked_ = 0;
   while (count < packets.size() && prepared_parked_ < parked_used_) {
     const Seq parked = parked_out_[(parked_head_ + prepared_parked_) % parked_out_.size()];
     if (const Parker::Held* const held = parker_->find(parked); held && held->queued) {
-      describe_parked(*held, packets[count++]);
+      describe_parked(*held, packets[count]);
+      flag_kept(packets[count++]);
       ++prepared_parked_;
     } else if (prepared_parked_ == 0) {
       parked_head_ = (parked_head_ + 1) % parked_out_.size();
@@ -370,12 +374,30 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
           extend(message.seq, low_), message.bitmap, message.instance, message.phase};
       return 0;
     default:
-      if (fallback_)
-        fallback_->on_message(message, packet.payload);
-      else
-        ++counters_.results_ignored;
+      if (fallback_) return on_fallback_message(packet, now, jobs);
+      ++counters_.results_ignored;
       return 0;
   }
+}
+
+/// With straggler help half of all results come from workers: what is decided here is taken at
+/// once, and need not come back over this worker's link.
+size_t Engine::on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const uint64_t decided = fallback_->counters().decided;
+  fallback_->on_message(packet.message, packet.payload);
+  if (!keeps_results() || fallback_->counters().decided == decided || !rule(Rule::kKeptResult))
+    return 0;
+  TxPacket result;
+  if (!fallback_->result_of(extend(packet.message.seq, low_), result)) return 0;
+  return accept_result({result.message, result.payload, result.payload_bytes}, now, jobs);
+}
+
+/// Only what this worker has taken may be kept from it: nobody would tell it again.
+void Engine::flag_kept(TxPacket& packet) {
+  if (packet.message.type != Type::kResult || !keeps_results()) return;
+  const Seq seq = extend(packet.message.seq, low_);
+  const bool taken = seq < low_ || (seq < next_ && fragment(seq).state == State::kDone);
+  if (taken || !rule(Rule::kKeptResult)) packet.message.flags |= wire::kFlagKept;
 }
 
 /// It frees a place in what may be in the switch, nothing else: the result is waited for as before.
@@ -639,13 +661,23 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   }
 }
 
+/// Whether a result's mark is for this worker, of which the fragment was parked or not.
+bool Engine::is_slowed_by(const Message& message, bool parked) const {
+  // What is parked in the switch takes no link but with its result, which comes as fast as its last
+  // contribution: only who sends that can slow it down.
+  if (config_.home == Home::kSpill) return !parked || message.origin != wire::Origin::kFallback;
+  // What workers keep takes links when it leaves the array, too. Those furthest ahead can wait; if
+  // the others did, too, all would wait for them in the end.
+  if (config_.park_room == 0 || (!parked && message.origin != wire::Origin::kParker &&
+                                 (message.flags & wire::kFlagParked) == 0))
+    return true;
+  return next_ - low_ > config_.window / kFarAhead;
+}
+
 void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
-    // What is parked in the switch takes no link but with its result, which comes as fast as its
-    // last contribution: only who sends that can slow it down.
-    if (!parked || config_.home != Home::kSpill || message.origin != wire::Origin::kFallback)
-      windows_.marked(seq, next_);
+    if (is_slowed_by(message, parked)) windows_.marked(seq, next_);
   } else {
     // The array is full: what finds no slot must find room elsewhere.
     if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();

@@ -259,6 +259,14 @@ class Engine {
   void query(Seq seq, TxPacket& packet) const;
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void flag_kept(TxPacket& packet);
+  /// Results that are made here are taken here. Where one gets lost somebody else must ask for it,
+  /// or the switch would never hear of it and refuse what comes W later.
+  bool keeps_results() const {
+    return config_.park_room != 0 && config_.workers > 1 && !config_.results_stay;
+  }
+  bool is_slowed_by(const wire::Message& message, bool parked) const;
   void on_parked(const wire::Message& message, Nanos now);
   void leaves_window(Seq seq, Fragment& fragment, Nanos now);
   void expect_parked(Seq begin, Seq end, Nanos now);

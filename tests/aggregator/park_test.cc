@@ -93,18 +93,53 @@ TEST_F(ParkTest, WhatComesLaterFollows) {
   EXPECT_EQ(late.fate, Fate::kForwarded);
   ASSERT_EQ(late.emissions, 1) << "the last one waits for the result";
   EXPECT_EQ(late.emission[0].to, To::kFallback);
-  EXPECT_EQ(late.emission[0].message.flags, wire::kFlagRaw);
+  EXPECT_EQ(late.emission[0].message.flags, wire::kFlagRaw | wire::kFlagParked);
   EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
   expect_drop(grad(job, 2, 0, 100), DropReason::kDuplicate);
 }
 
-TEST_F(ParkTest, WhoComesLaterButNotLastIsTold) {
+TEST_F(ParkTest, WhoComesLaterIsToldAndWaitsForWhoIsNear) {
   start(16);
   const JobIndex job = add_parking_job(0);
   for (uint64_t seq = 0; seq <= kParkAfter; ++seq) grad(job, 0, seq, 1);
   const Verdict late = grad(job, 1, 0, 2);
-  ASSERT_EQ(late.emissions, 2);
-  expect_parked(late.emission[1], To::kSender, 0);
+  EXPECT_EQ(late.fate, Fate::kAbsorbed);
+  ASSERT_EQ(late.emissions, 1);
+  expect_parked(late.emission[0], To::kSender, 0);
+  const Verdict last = grad(job, 2, 0, 40);
+  ASSERT_EQ(last.emissions, 1) << "the last one waits for the result";
+  expect_part(last.emission[0], job, 0, 0b110, {42});
+  EXPECT_EQ(last.emission[0].message.flags, wire::kFlagParked);
+}
+
+TEST_F(ParkTest, WhatComesLateTogetherGoesToWhoKeepsIt) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  for (uint64_t seq = 0; seq <= kParkAfter; ++seq) grad(job, 0, seq, 1);
+  grad(job, 1, 0, 2);
+  const Verdict last = grad(job, 2, 0, 40);
+  ASSERT_EQ(last.emissions, 1);
+  EXPECT_EQ(last.emission[0].to, To::kWorker);
+  EXPECT_EQ(last.emission[0].worker, Rank{0});
+  EXPECT_EQ(last.emission[0].message.origin, wire::Origin::kParker);
+  EXPECT_EQ(last.emission[0].message.bitmap, 0b110u);
+}
+
+TEST_F(ParkTest, WhoHasMadeAResultIsNotToldOfIt) {
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  grad(job, 2, 0, 100);
+  const Verdict verdict = say({.type = Type::kResult,
+                               .job = job,
+                               .rank = 0,
+                               .values = {103},
+                               .flags = wire::kFlagKept,
+                               .origin = wire::Origin::kParker});
+  ASSERT_EQ(verdict.emissions, 1);
+  EXPECT_EQ(verdict.emission[0].to, To::kHolders);
+  EXPECT_EQ(verdict.emission[0].message.bitmap, 0b110u);
+  EXPECT_EQ(verdict.emission[0].message.flags, 0u);
 }
 
 TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {

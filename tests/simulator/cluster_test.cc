@@ -224,6 +224,17 @@ TEST(Cluster, WhatIsStagedIsSentFasterThanItWasMade) {
   EXPECT_LT(staged / steady, 1.25) << "each loses its own turns, and no more";
 }
 
+TEST(Cluster, WorkTakesTheTimeThatItIsChargedFor) {
+  ClusterSpec spec = one_job(4'000'000);
+  spec.rto_min_ns = 100 * kMs;  // nobody asks for what is merely late
+  const double free = seconds(spec);
+  // Eight contributions in and eight results out of each of 489 fragments, one processor.
+  spec.fabric.switch_charge = {.packet_ns = 500, .byte_ns = 0.0625};
+  EXPECT_NEAR(seconds(spec) / (489 * 16 * (500 + 512) * 1e-9), 1, 0.05);
+  spec.fabric.switch_charge = {.packet_ns = 10};
+  EXPECT_NEAR(seconds(spec) / free, 1, 0.02) << "less than the links take";
+}
+
 TEST(Cluster, SomeJobsOnlyHaveStragglers) {
   ClusterSpec spec = one_job(4'000'000);
   spec.jobs.push_back(spec.jobs[0]);
