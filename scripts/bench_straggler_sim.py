@@ -31,7 +31,7 @@ import time
 import simulations
 
 BASE = {"policy": "esa", "slots": 256, "ways": 4, "workers": 8, "rate-gbps": 100, "delay-us": 1, "rto-ms": 5,
-        "sample-us": 20, "home": "workers", "aggregator-window": True}
+        "sample-us": 20, "home": "workers", "no-aggregator-window": False}
 # No host has time slices that a worker could wait for: a few round trips are patience enough.
 PARKING = {"window": 4096, "in-switch": 64, "patience-us": 20}
 BASELINES = {
@@ -40,7 +40,7 @@ BASELINES = {
 }
 ABLATIONS = {
     # A2TP's window would hold it back: it shrinks with all that is put together outside the array.
-    "switch home": [{"window": 4096, "home": "spill", "aggregator-window": False}],
+    "switch home": [{"window": 4096, "home": "spill", "no-aggregator-window": True}],
 }
 HELP = {
     "leader": [PARKING | {"help-straggler": "leader"}],
@@ -137,7 +137,7 @@ def point(case, help_, options, runs):
     iteration_s = statistics.mean(run["avg_iteration_s"] for run in runs)
     return case | {
         "help": help_, "home": options["home"], "window": options["window"],
-        "aggregator_window": options["aggregator-window"],
+        "aggregator_window": not options["no-aggregator-window"],
         "iteration_s": iteration_s, "iterations_per_s": 1 / iteration_s,
         "iteration_s_by_seed": [run["avg_iteration_s"] for run in runs],
         "slots_used_mean": statistics.mean(run["slots_used_mean"] for run in runs),

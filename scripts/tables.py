@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 POLICIES = ("static", "fcfs", "fcfs+window", "esa", "esa+window")
-WAYS = ("off", "run-ahead", "switch home", "leader", "fallback", "spill")
+WAYS = ("off", "run-ahead", "spill home", "spill home, run-ahead", "leader", "fallback", "spill")
 HELP = ("leader", "fallback", "spill")
 
 
@@ -105,55 +105,61 @@ def jct_use(points):
 
 # Stragglers.
 
-def help_table(rows, **wanted):
+def help_table(head, points, rows):
     lines = []
-    for row in select(rows, **wanted):
-        took = row["iteration_s"]
-        lines.append([row["name"], *(ms(took[way]) for way in WAYS),
-                      *(f"{row['reduction'][way]:.1%}" for way in HELP)])
-    return table(["Stragglers", *WAYS, "saved: leader", *HELP[1:]], lines)
+    for name, wanted in rows:
+        took = {p["help"]: p["iteration_s"] for p in select(points, policy="esa", **wanted)}
+        off = min(took["off"], took["run-ahead"])
+        lines.append([name, *(ms(took[way]) for way in WAYS),
+                      *(f"{1 - took[way] / off:.1%}" for way in HELP)])
+    return table([head, *WAYS[:3], "both", *HELP, "saved: leader", *HELP[1:]], lines)
 
 
-def help_patterns(rows, workload):
-    return help_table(rows, workload=workload, slots=256, policy="esa")
+def help_patterns(points, workload):
+    common = {"workload": workload, "slots": 256, "period_us": 1000}
+    rows = [("none", {"pattern": "none"})]
+    rows += [(f"rotating, {factor}x", {"pattern": "rotating", "factor": factor})
+             for factor in (2, 4, 8)]
+    rows += [("shares, 4x", {"pattern": "shares"}), ("permanent, 4x", {"pattern": "permanent"}),
+             ("random stops, 5 % of the time", {"pattern": "random"}),
+             ("slow link, 4x", {"pattern": "link"})]
+    return help_table(f"Stragglers, `{workload}`", points,
+                      [(name, common | wanted) for name, wanted in rows])
 
 
-def help_slots(rows):
-    lines = []
-    for row in select(rows, **HEADLINE):
-        took = row["iteration_s"]
-        lines.append([f"{row['policy']}, {row['slots']}", *(ms(took[way]) for way in WAYS),
-                      *(f"{row['reduction'][way]:.1%}" for way in HELP)])
-    return table(["Policy and slots", *WAYS, "saved: leader", *HELP[1:]], lines)
+ROTATING = {"workload": "plain", "pattern": "rotating", "factor": 4}
 
 
-HEADLINE = {"workload": "plain", "slow": "uplink", "pattern": "rotating", "factor": 4,
-            "period_us": 1000}
+def help_periods(points):
+    return help_table("Period of one worker", points,
+                      [(f"{us / 1000:g} ms", ROTATING | {"slots": 256, "period_us": us})
+                       for us in (1000, 100, 250, 4000, 16000)])
+
+
+def help_slots(points):
+    return help_table("Slots", points,
+                      [(f"{slots} slots", ROTATING | {"slots": slots, "period_us": 1000})
+                       for slots in (256, 64, 1024, 4096)])
+
+
+def help_other_policies(points):
+    """A sentence, not a table: too few figures."""
+    static = ", ".join(f"{p['slots']} slots {ms(p['iteration_s'])} ms"
+                       for p in select(points, policy="static"))
+    fcfs = {p["help"]: p["iteration_s"] for p in select(points, policy="fcfs")}
+    return (f"`static` pools with a window as large as they allow: {static}. `fcfs`: " +
+            ", ".join(f"{way} {ms(fcfs[way])}" for way in WAYS) + " ms.")
 
 
 def help_takes(points):
-    own = {}
-    for p in select(points, policy="esa", slots=256, **HEADLINE):
-        if p["help"] not in own or p["iteration_s"] < own[p["help"]]["iteration_s"]:
-            own[p["help"]] = p
+    own = {p["help"]: p
+           for p in select(points, policy="esa", slots=256, period_us=1000, **ROTATING)}
     rows = (("slots held, mean", lambda p: f"{p['slots_used_mean']:.0f}"),
             ("slots held, most", lambda p: p["slots_used_peak"]),
             ("fragments parked", lambda p: f"{p['parked']:.0%}"),
-            ("MB to the fallback or a leader", lambda p: f"{p['fallback_bytes'] / 1e6:.0f}"),
+            ("MB to the fallback", lambda p: f"{p['fallback_bytes'] / 1e6:.0f}"),
             ("frames dropped", lambda p: p["queue_drops"]))
     return table(["", *WAYS], [[name, *(cell(own[way]) for way in WAYS)] for name, cell in rows])
-
-
-def help_second_job(rows):
-    """Times of the job with the straggler, and of the one beside it."""
-    ways = ("off", "run-ahead", *HELP)
-    lines = []
-    for policy, slots in dict.fromkeys((row["policy"], row["slots"]) for row in rows):
-        own = {row["help"]: row for row in select(rows, policy=policy, slots=slots)}
-        lines.append([f"{policy}, {slots} slots", ms(own["alone"]["other_s"]),
-                      *(f"{ms(own[way]['straggling_s'])} / {ms(own[way]['other_s'])}"
-                        for way in ways)])
-    return table(["", "B alone", *(f"{way}: A / B" for way in ways)], lines)
 
 
 def live_help(points):
@@ -215,7 +221,7 @@ def siege(attacks):
 
 def evaluation():
     jct = load("jct")["points"]
-    help_ = load("straggler-sim")
+    help_ = load("straggler-sim")["points"]
     return {
         "jct, workers": jct_by_slots(jct, experiment="slots", home="workers"),
         "jct, dedicated": jct_by_slots(jct, experiment="slots", home="dedicated"),
@@ -223,11 +229,12 @@ def evaluation():
         "jct, others": jct_others(jct),
         "jct, ablations": jct_ablations(jct),
         "jct, use": jct_use(jct),
-        "help, plain": help_patterns(help_["patterns"], "plain"),
-        "help, vgg16": help_patterns(help_["patterns"], "vgg16"),
-        "help, slots": help_slots(help_["patterns"]),
-        "help, takes": help_takes(help_["points"]),
-        "help, second job": help_second_job(help_["second_job"]),
+        "help, plain": help_patterns(help_, "plain"),
+        "help, vgg16": help_patterns(help_, "vgg16"),
+        "help, periods": help_periods(help_),
+        "help, slots": help_slots(help_),
+        "help, other policies": help_other_policies(help_),
+        "help, takes": help_takes(help_),
     }
 
 
