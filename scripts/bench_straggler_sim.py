@@ -35,8 +35,9 @@ BASE = {"policy": "esa", "slots": 256, "ways": 4, "workers": 8, "rate-gbps": 100
 # No host has time slices that a worker could wait for: a few round trips are patience enough.
 PARKING = {"window": 4096, "in-switch": 64, "patience-us": 20}
 BASELINES = {
-    "off": [{"window": 512}, {"window": 256}],
-    "run-ahead": [{"window": 4096}, {"window": 1024}],
+    "off": [{"window": 512}, {"window": 256}, {"window": 512, "no-aggregator-window": True}],
+    "run-ahead": [{"window": 4096}, {"window": 1024},
+                  {"window": 1024, "no-aggregator-window": True}],
 }
 ABLATIONS = {
     # A2TP's window would hold it back: it shrinks with all that is put together outside the array.
