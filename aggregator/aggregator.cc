@@ -281,13 +281,16 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
 
 /// What workers and their fallback tell each other.
 void Aggregator::on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
-  switch (packet.message.type) {
+  const Type type = packet.message.type;
+  switch (type) {
     case Type::kQuery:
     case Type::kSent:
     case Type::kNotYet:
     case Type::kHave:
     case Type::kDefer:
       if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+      // There is a result, and it may be that nobody needs it from the switch any more.
+      if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)

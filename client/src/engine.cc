@@ -687,7 +687,7 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   if ((message.flags & wire::kFlagSplit) != 0 && !parked)
     windows_.split(seq, next_);
   else
-    windows_.whole();
+    windows_.whole(seq);
 }
 
 void Engine::finish_operations(Nanos now) {

@@ -67,7 +67,7 @@ void Windows::congested(Seq seq, Seq next, uint64_t least) {
 }
 
 void Windows::split(Seq seq, Seq next) {
-  contended_ = true;
+  contended_ = was_split_ = true;
   if (seq < aggregator_recovery_) return;
   aggregators_ = std::max(std::min(kMinAggregatorFragments * kUnit, most_), aggregators_ / 4 * 3);
   aggregator_recovery_ = next;

@@ -65,9 +65,10 @@ struct WindowConfig {
   /// That one begins with so many fragments, and grows by a quarter each round trip until the first
   /// fragment was split. 0: with all.
   uint32_t first_aggregators = 0;
-  /// From then on until that window is as large as may be again, no more is under way than a few
-  /// times the results that come in the shortest round trip: what exceeds that waits in queues or
-  /// in slots, where it is in others' way.
+  /// From a split until what was sent after it comes whole, no more is under way than a few times
+  /// the results that come in the shortest round trip: what exceeds that waits in queues or in
+  /// slots, where it is in others' way. A worker that is merely slow splits nothing, and caps
+  /// nobody.
   bool capped = false;
   bool paced = false;  ///< what the windows let out is spread over the round trip
 };
@@ -103,11 +104,11 @@ class Windows {
   void go_slower() { eager_ = std::min(eager_, kUnit / 8); }
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
-  void whole() {
+  void whole(Seq seq) {
+    if (seq >= aggregator_recovery_) contended_ = false;
     if (aggregators_ == most_) return;
-    const uint64_t step = contended_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
+    const uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
     aggregators_ = std::min(most_, aggregators_ + step);
-    if (aggregators_ == most_) contended_ = false;
   }
 
   /// New fragments that leave together.
@@ -132,7 +133,8 @@ class Windows {
   uint64_t most_;
   uint64_t congestion_;
   uint64_t aggregators_;
-  bool contended_ = false;  ///< a fragment was split since the window was as large as may be
+  bool was_split_ = false;  ///< ever
+  bool contended_ = false;  ///< a fragment was split within the last window
   uint64_t cap_ = UINT64_MAX;
   DeliveryRate rate_;
   /// What each result adds while nothing was lost or marked yet, in slow start a fragment.

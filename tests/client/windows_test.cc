@@ -67,12 +67,12 @@ TEST(Windows, GrowHoweverLargeTheyAre) {
   EXPECT_EQ(windows.fragments(), 4000u);
   for (int i = 0; i < 40'000; ++i) {
     windows.unmarked();
-    windows.whole();
+    windows.whole(Seq{9000});
   }
   EXPECT_NEAR(windows.fragments(), 4010, 2);
   for (int i = 0; i < 100'000'000; ++i) {
     windows.unmarked();
-    windows.whole();
+    windows.whole(Seq{9000});
   }
   EXPECT_EQ(windows.fragments(), 8000u);
 }
@@ -118,7 +118,7 @@ TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
   EXPECT_EQ(on.fragments(), 75u);
   for (uint64_t seq = 100; seq < 10'000; seq += 100) on.split(Seq{seq}, Seq{seq + 100});
   EXPECT_EQ(on.fragments(), 8u);
-  for (int i = 0; i < 10'000; ++i) on.whole();
+  for (int i = 0; i < 10'000; ++i) on.whole(Seq{20'000});
   EXPECT_EQ(on.fragments(), 100u);
 }
 
@@ -126,11 +126,11 @@ TEST(Windows, ThatForAggregatorsMayBeginSmall) {
   Windows windows({.most = 100, .aggregators = true, .first_aggregators = 16});
   EXPECT_EQ(windows.fragments(), 16u);
   EXPECT_EQ(Windows({.most = 5, .aggregators = true, .first_aggregators = 16}).fragments(), 5u);
-  for (int i = 0; i < 16; ++i) windows.whole();
+  for (int i = 0; i < 16; ++i) windows.whole(Seq{1});
   EXPECT_EQ(windows.fragments(), 20u);
   windows.split(Seq{10}, Seq{40});
   EXPECT_EQ(windows.fragments(), 15u);
-  for (int i = 0; i < 15; ++i) windows.whole();
+  for (int i = 0; i < 15; ++i) windows.whole(Seq{50});
   EXPECT_NEAR(windows.fragments(), 16, 1);
 }
 
@@ -154,15 +154,17 @@ TEST(Windows, NoMoreIsUnderWayThanAFewRoundTripsDeliver) {
   EXPECT_NEAR(windows.fragments(), 4 * 50, 2);  // 50 results come in the shortest round trip
 }
 
-TEST(Windows, TheCapHoldsFromASplitUntilTheWindowHasRecovered) {
+TEST(Windows, TheCapHoldsFromASplitUntilAWindowIsWhole) {
   const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
   Windows windows({.most = 1000, .aggregators = true, .capped = true});
   deliver(windows, 201, 2 * kUs, 0, rtt);
   EXPECT_EQ(windows.fragments(), 1000u);
   windows.split(Seq{1}, Seq{100});
   EXPECT_NEAR(windows.fragments(), 200, 2);
-  for (int i = 0; i < 1000 * 1000; ++i) windows.whole();
-  EXPECT_EQ(windows.fragments(), 1000u);
+  windows.whole(Seq{99});  // sent before the split was known
+  EXPECT_NEAR(windows.fragments(), 200, 2);
+  windows.whole(Seq{100});
+  EXPECT_NEAR(windows.fragments(), 750, 2);
 }
 
 TEST(Windows, TheCapIsNeverBelowSixteen) {
