@@ -34,6 +34,9 @@ int main(int argc, char** argv) {
   app.add_option("--socket", config.socket, "The switch's control socket")
       ->envname("INA_SOCKET")
       ->capture_default_str();
+  app.add_option("--url", config.url,
+                 "An Ethernet port of the switch, as workers name it: "
+                 "udp:ADDRESS?control=SOCKET&port=NAME; without it shared memory");
   ina::command_line::add_choice(app, "--idle", config.idle,
                                 {{"auto", ina::IdleMode::kAuto},
                                  {"spin", ina::IdleMode::kSpin},
