@@ -35,8 +35,7 @@ int main(int argc, char** argv) {
       ->envname("INA_SOCKET")
       ->capture_default_str();
   app.add_option("--url", config.url,
-                 "An Ethernet port of the switch, as workers name it: "
-                 "udp:ADDRESS?control=SOCKET&port=NAME; without it shared memory");
+                 "An Ethernet port instead of shared memory: udp:ADDRESS?control=SOCKET&port=NAME");
   ina::command_line::add_choice(app, "--idle", config.idle,
                                 {{"auto", ina::IdleMode::kAuto},
                                  {"spin", ina::IdleMode::kSpin},
