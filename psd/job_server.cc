@@ -2,6 +2,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
+#include "client/src/frame_join.h"
 #include "client/src/shm_join.h"
 #include "common/clock.h"
 #include "wire/text.h"
@@ -12,6 +15,9 @@ namespace {
 
 using control::Json;
 
+// How long to wait, at most, until what the transport did not take is tried again.
+constexpr Nanos kSendAgainNs = 1'000'000;
+
 Error error_of(const Json& message) {
   return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
           message.value("text", std::string("the switch gave no reason"))};
@@ -19,11 +25,11 @@ Error error_of(const Json& message) {
 
 }  // namespace
 
-Result<std::unique_ptr<JobServer>> JobServer::start(const std::string& socket, uint32_t id,
-                                                    IdleMode idle, Nanos timeout_ns) {
+Result<std::unique_ptr<JobServer>> JobServer::start(const Way& way, uint32_t id, IdleMode idle,
+                                                    Nanos timeout_ns) {
   std::unique_ptr<JobServer> server(new JobServer);
   server->id_ = id;
-  auto joined = server->join(socket, timeout_ns);
+  auto joined = server->join(way, timeout_ns);
   if (!joined && joined.error().status == INA_ERR_ABORTED) return nullptr;
   if (!joined) return tl::unexpected(joined.error());
   server->thread_ = std::thread([raw = server.get(), idle] { raw->run(idle); });
@@ -37,23 +43,41 @@ JobServer::~JobServer() {
   thread_.join();
 }
 
-Result<void> JobServer::join(const std::string& socket, Nanos timeout_ns) {
-  auto connection = control::Connection::open(socket, timeout_ns);
+/// Opens the Ethernet port, if there is to be one: the switch is told its address.
+Result<Json> JobServer::request(const Way& way, Nanos timeout_ns) {
+  Json request = {{"type", "join_fallback"}, {"job_id", id_}};
+  if (!way.url) return request;
+  const auto place = client::frame_place_of(*way.url);
+  if (!place) return tl::unexpected(place.error());
+  auto opened = client::open_frame_transport(*way.url, timeout_ns);
+  if (!opened) return tl::unexpected(opened.error());
+  client::add_frames(request, **opened, *place);
+  frames_ = opened->get();
+  transport_ = std::move(*opened);
+  return request;
+}
+
+Result<void> JobServer::join(const Way& way, Nanos timeout_ns) {
+  const auto message = request(way, timeout_ns);
+  if (!message) return tl::unexpected(message.error());
+  auto connection = control::Connection::open(way.socket, timeout_ns);
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  if (auto sent = control_.send({{"type", "join_fallback"}, {"job_id", id_}}); !sent) return sent;
+  if (auto sent = control_.send(*message); !sent) return sent;
   auto reply = control_.receive(timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply) return fail(INA_ERR_TIMEOUT, "the switch did not answer the request to join a job");
   try {
-    if ((*reply)->body.at("type") != "joined") return tl::unexpected(error_of((*reply)->body));
-    return attach(**reply);
+    const Json& body = (*reply)->body;
+    if (control::is_no_room(body)) return fail(INA_ERR_NO_SWITCH, error_of(body).text);
+    if (body.at("type") != "joined") return tl::unexpected(error_of(body));
+    return attach(**reply, way);
   } catch (const Json::exception& e) {
     return fail(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
   }
 }
 
-Result<void> JobServer::attach(control::Received& joined) {
+Result<void> JobServer::attach(control::Received& joined, const Way& way) {
   const Json& body = joined.body;
   name_ = body.at("job").get<std::string>();
   aggregator::FallbackConfig config;
@@ -68,11 +92,18 @@ Result<void> JobServer::attach(control::Received& joined) {
   config.start = Seq{body.at("start").get<uint64_t>()};
   if (config.workers == 0 || config.workers > kMaxWorkers || config.window == 0)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
+  fallback_.emplace(config);
+  if (!frames_) return attach_shm(joined);
+  if (auto bound = client::bind_frames(body, way.url->text, *frames_); !bound) return bound;
+  return control_.send({{"type", "attach"}});
+}
+
+Result<void> JobServer::attach_shm(control::Received& joined) {
   auto transport = client::join_shm(joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
+  const int region = (*transport)->region_fd();
   transport_ = std::move(*transport);
-  fallback_.emplace(config);
-  return control_.send({{"type", "attach"}}, {transport_->region_fd()});
+  return control_.send({{"type", "attach"}}, {region});
 }
 
 void JobServer::run(IdleMode mode) {
@@ -82,7 +113,8 @@ void JobServer::run(IdleMode mode) {
     if (progress())
       idle.reset();
     else if (idle.idle(now_ns()) == IdleStrategy::Step::kSleep)
-      transport_->wait(idle.sleep_ns());
+      transport_->wait(fallback_->has_output() ? std::min(kSendAgainNs, idle.sleep_ns())
+                                               : idle.sleep_ns());
   }
 }
 

@@ -1,5 +1,5 @@
-// The fallback of one job: the state machine, the shm port over which the switch reaches it, and
-// the thread that drives both.
+// The fallback of one job: the state machine, the port over which the switch reaches it, and the
+// thread that drives both.
 #pragma once
 
 #include <atomic>
@@ -9,17 +9,24 @@
 
 #include "aggregator/fallback.h"
 #include "client/src/bulk_copy.h"
-#include "client/src/shm_transport.h"
+#include "client/src/frame_transport.h"
+#include "client/src/url.h"
 #include "common/idle.h"
 #include "control/socket.h"
 
 namespace ina::psd {
 
+/// How a fallback server reaches its switch.
+struct Way {
+  std::string socket;              ///< of the control connection
+  std::optional<client::Url> url;  ///< of an Ethernet port; none: the shm port
+};
+
 class JobServer {
  public:
-  /// Joins job `id` of the switch at `socket` and begins to serve it. Nothing: the job has ended.
-  static Result<std::unique_ptr<JobServer>> start(const std::string& socket, uint32_t id,
-                                                  IdleMode idle, Nanos timeout_ns);
+  /// Joins job `id` and begins to serve it. Nothing: the job has ended.
+  static Result<std::unique_ptr<JobServer>> start(const Way& way, uint32_t id, IdleMode idle,
+                                                  Nanos timeout_ns);
   ~JobServer();
 
   /// The connection on which the switch says that the job has ended.
@@ -29,8 +36,10 @@ class JobServer {
 
  private:
   JobServer() = default;
-  Result<void> join(const std::string& socket, Nanos timeout_ns);
-  Result<void> attach(control::Received& joined);
+  Result<void> join(const Way& way, Nanos timeout_ns);
+  Result<control::Json> request(const Way& way, Nanos timeout_ns);
+  Result<void> attach(control::Received& joined, const Way& way);
+  Result<void> attach_shm(control::Received& joined);
   void run(IdleMode mode);
   bool progress();
   void report_mismatch();
@@ -39,7 +48,8 @@ class JobServer {
   std::string name_;
   control::Connection control_;
   client::BulkCopier copier_{1, 1};
-  std::unique_ptr<client::ShmTransport> transport_;
+  std::unique_ptr<client::Transport> transport_;
+  client::FrameTransport* frames_ = nullptr;  ///< transport_, if it is such a one
   std::optional<aggregator::Fallback> fallback_;
   bool mismatch_reported_ = false;
   std::atomic<bool> stopping_{false};

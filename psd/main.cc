@@ -34,6 +34,8 @@ int main(int argc, char** argv) {
   app.add_option("--socket", config.socket, "The switch's control socket")
       ->envname("INA_SOCKET")
       ->capture_default_str();
+  app.add_option("--url", config.url,
+                 "An Ethernet port instead of shared memory: udp:ADDRESS?control=SOCKET&port=NAME");
   ina::command_line::add_choice(app, "--idle", config.idle,
                                 {{"auto", ina::IdleMode::kAuto},
                                  {"spin", ina::IdleMode::kSpin},

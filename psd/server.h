@@ -12,6 +12,7 @@ namespace ina::psd {
 
 struct ServerConfig {
   std::string socket;
+  std::string url{};         ///< of an Ethernet port of the switch; empty: the shm port
   control::TlsClient tls{};  ///< for a socket that wants it
   IdleMode idle = IdleMode::kAuto;
 };
@@ -27,12 +28,14 @@ class Server {
   void stop();
 
  private:
+  Result<void> find_way();
   Result<void> serve();
   Result<void> on_message(const control::Json& message);
   Result<void> look_after_jobs();
   bool stopped(int timeout_ms) const;
 
   ServerConfig config_;
+  Way way_;
   Fd stop_event_;
   control::Connection control_;
   std::map<uint32_t, std::unique_ptr<JobServer>> jobs_;  ///< by identifier

@@ -2,13 +2,14 @@
 """Jobs that share a small array over a network: compares the allocation policies by the jobs'
 completion times, on real processes.
 
-    bench_contention.py --build FOLDER [--jobs 3] [--rate-mbit 100] [--rounds N] [--quick]
-                        [--json FILE]
+    bench_contention.py --build FOLDER [--jobs 3] [--rate-mbit 100] [--home workers|dedicated|both]
+                        [--rounds N] [--quick] [--json FILE]
 
 Each worker is a process on a host of its own: a network namespace, joined to the switch by a veth
 pair that tbf shapes both ways (tests/net/namespaces.py). The links, not the processor, are what
 limits: the share of the time in which the processor was idle stands beside each figure. The
-fallback is at the workers (fallback.home: workers). A job computes (sleeps), then sums its layers'
+fallback is at the workers (fallback.home: workers), or in a server for all jobs, ina-psd, on one
+more host with a link of the same rate (fallback.home: dedicated). A job computes (sleeps), then sums its layers'
 gradients, and waits for all; at a job's rate alone on its links communication takes the stated
 share of computation. Workers check every element of every sum.
 
@@ -17,13 +18,14 @@ time that one fragment's sum takes on an idle network. In each round all setting
 shipped, and fcfs with four ways and one, with A2TP's window and without, each with a window of 512
 fragments and one as large as the bandwidth-delay product, and static. A speedup is the ratio of
 average completion times in the same round, median over the rounds, of fcfs at the setting that is
-best for it at that number of slots, to esa; above 1 esa is faster.
+best for it at that number of slots and home, to esa; above 1 esa is faster.
 
 --json writes {"meta", "workload", "points": [{"home", "slots", "policy", "setting", "avg_jct_s",
 "cpu_idle", ...}], "speedups": [...], "best_speedup", "worst_speedup"}.
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
 import select
@@ -67,6 +69,7 @@ SETTINGS = [
     ("static", "static", 1, False, "large"),
 ]
 QUICK = {"settings": ("esa", "fcfs", "fcfs, as esa"), "multiples": (1,), "rounds": 2}
+HOMES = {"workers": ("workers",), "dedicated": ("dedicated",), "both": ("workers", "dedicated")}
 
 START_DEADLINE_S = 30
 RUN_DEADLINE_S = 120
@@ -99,7 +102,7 @@ class Bed(NetworkTestBed):
         return found
 
 
-def config_of(setting, slots, jobs, bdp):
+def config_of(setting, slots, jobs, bdp, home):
     _, policy, ways, window, size = setting
     fragments = WINDOW if size == "large" else max(4, round(bdp))
     return (f"aggregator: {{policy: {policy}, ways: {ways}, slot_bytes: {SLOT_BYTES}, "
@@ -107,6 +110,7 @@ def config_of(setting, slots, jobs, bdp):
             f"static: {{slots_per_job: {max(2, slots // jobs // 2 * 2)}}}\n"
             f"congestion: {{aggregator_window: {str(window).lower()}}}\n"
             f"jobs: {{window_bytes: {max(fragments * SLOT_BYTES, 1 << 14)}}}\n"
+            f"fallback: {{home: {home}}}\n"
             "recovery: {rto_min: 20 ms}\n"
             "switch: {idle: backoff}\n")
 
@@ -146,14 +150,14 @@ def cpu_times():
 
 
 class Network:
-    """Hosts, links, and a switch for each turn."""
+    """Hosts, links, and a switch for each turn. `server`: the last host is a fallback server's."""
 
-    def __init__(self, build, jobs, rate_mbit, folder):
+    def __init__(self, build, jobs, rate_mbit, folder, server):
         self.build = build
         self.jobs = jobs
         self.rate_mbit = rate_mbit
         self.folder = folder
-        self.bed = Bed(jobs * RANKS, rate_mbit)
+        self.bed = Bed(jobs * RANKS + server, rate_mbit)
 
     def command(self, job, rank, ratio, iterations, layer_bytes=LAYER_BYTES):
         number = job * RANKS + rank
@@ -183,42 +187,54 @@ class Network:
             for worker in workers:
                 worker.end()
 
-    def serve(self, config):
+    @contextlib.contextmanager
+    def serving(self, config, home):
+        """A switch with this configuration, and the fallback server if there is to be one."""
         self.bed.start_switch(self.build / "switchd/ina-switchd", self.folder, config)
+        server = None
+        try:
+            if home == "dedicated":
+                server = self.start_server()
+            yield
+        finally:
+            if server:
+                server.terminate()
+                server.wait(START_DEADLINE_S)
+            self.bed.stop_switch()
+
+    def start_server(self):
+        host = self.bed.hosts[-1]
+        with open(self.folder / "psd.log", "w", encoding="utf-8") as log:
+            return host.start(self.build / "psd/ina-psd", "--url",
+                              self.bed.url("udp", host.number), stderr=log)
 
     def round_trip_s(self):
         """Of one fragment's sum, on an idle network."""
-        self.serve(config_of(SETTINGS[1], 1024, 1, 64))
-        try:
+        with self.serving(config_of(SETTINGS[1], 1024, 1, 64, "workers"), "workers"):
             iterations = 400
             reports = self.run([self.command(0, rank, 0, iterations, 1024)
                                 for rank in range(RANKS)])
             # Four layers of one fragment each are one after another on a link.
             wire_s = (LAYERS - 1) * 1100 * 8 / (self.rate_mbit * 1e6)
             return max(r["seconds"] for r in reports) / iterations - wire_s
-        finally:
-            self.bed.stop_switch()
 
-    def measure(self, setting, slots, bdp, divisor):
+    def measure(self, home, setting, slots, bdp, divisor):
         """One turn: a flat dictionary of numbers."""
         jobs = [(ratio, max(2, iterations // divisor)) for ratio, iterations in JOBS[:self.jobs]]
         dropped = self.bed.dropped()
-        self.serve(config_of(setting, slots, self.jobs, bdp))
-        try:
+        with self.serving(config_of(setting, slots, self.jobs, bdp, home), home):
             idle, all_ = cpu_times()
             reports = self.run([self.command(job, rank, *jobs[job])
                                 for job in range(self.jobs) for rank in range(RANKS)])
             idle, all_ = (now - before for now, before in zip(cpu_times(), (idle, all_)))
             after = self.bed.status(self.build / "cli/inactl")["aggregator"]
-        finally:
-            self.bed.stop_switch()
         took = [max(r["seconds"] for r in reports[job * RANKS:(job + 1) * RANKS])
                 for job in range(self.jobs)]
         results = after["results"] + after["fallback_results"]
         fragments = LAYERS * -(-LAYER_BYTES // SLOT_BYTES)
         expected = sum(fragments * iterations for _, iterations in jobs)
         if results < expected:
-            raise BenchError(f"{setting[0]}, {slots} slots: {results} results, but the jobs' sums "
+            raise BenchError(f"{home}, {setting[0]}, {slots} slots: {results} results, but the jobs' sums "
                              f"have {expected} fragments")
         return {"avg_jct_s": statistics.mean(took), "jct_s": took,
                 "cpu_idle": idle / max(1, all_), "preemptions": after["preemptions"],
@@ -228,9 +244,9 @@ class Network:
                 "queries": sum(r["queries"] for r in reports)}
 
 
-def combine(name, policy, slots, multiple, turns):
+def combine(home, name, policy, slots, multiple, turns):
     """A point: medians over the rounds."""
-    point = {"home": "workers", "slots": slots, "bdp_multiple": multiple, "policy": policy,
+    point = {"home": home, "slots": slots, "bdp_multiple": multiple, "policy": policy,
              "setting": name}
     point |= {key: statistics.median(turn[key] for turn in turns)
               for key in turns[0] if key != "jct_s"}
@@ -238,7 +254,7 @@ def combine(name, policy, slots, multiple, turns):
 
 
 def speedup(points):
-    """Of the points of one number of slots."""
+    """Of the points of one home and number of slots."""
     esa = next(p for p in points if p["policy"] == "esa")["avg_jct_s_by_round"]
 
     def to_esa(policy):
@@ -248,18 +264,18 @@ def speedup(points):
         return name, sorted(found.get(name, []))
     name, by_round = to_esa("fcfs")
     _, to_static = to_esa("static")
-    return {"home": "workers", "slots": points[0]["slots"], "fcfs_setting": name,
+    return {"home": points[0]["home"], "slots": points[0]["slots"], "fcfs_setting": name,
             "esa_vs_fcfs_best": statistics.median(by_round), "least": by_round[0],
             "most": by_round[-1],
             "esa_vs_static": statistics.median(to_static) if to_static else None}
 
 
-HEADER = (f"{'slots':>5} {'x BDP':>5}  {'setting':<27}{'avg JCT s':>9} {'CPU idle':>9} "
+HEADER = (f"{'home':<9} {'slots':>5} {'x BDP':>5}  {'setting':<27}{'avg JCT s':>9} {'CPU idle':>9} "
           f"{'fallback':>9} {'drops':>6} {'queries':>8}")
 
 
 def print_point(p):
-    print(f"{p['slots']:5d} {p['bdp_multiple']:5g}  {p['setting']:<27}{p['avg_jct_s']:9.3f} "
+    print(f"{p['home']:<9} {p['slots']:5d} {p['bdp_multiple']:5g}  {p['setting']:<27}{p['avg_jct_s']:9.3f} "
           f"{p['cpu_idle']:9.0%} {p['fallback_result_share']:9.1%} {p['link_drops']:6.0f} "
           f"{p['queries']:8.0f}", flush=True)
 
@@ -276,13 +292,12 @@ def sweep(network, options):
     points = []
     for multiple in multiples:
         slots = max(4, round(multiple * bdp / 4) * 4)
-        turns = {setting: [] for setting in settings}
+        turns = {(home, setting): [] for home in HOMES[options.home] for setting in settings}
         for _ in range(rounds):
-            for setting in settings:
-                turns[setting].append(network.measure(setting, slots, bdp,
-                                                      4 if options.quick else 1))
-        for setting in settings:
-            points.append(combine(setting[0], setting[1], slots, multiple, turns[setting]))
+            for (home, setting), taken in turns.items():
+                taken.append(network.measure(home, setting, slots, bdp, 4 if options.quick else 1))
+        for (home, setting), taken in turns.items():
+            points.append(combine(home, setting[0], setting[1], slots, multiple, taken))
             print_point(points[-1])
     return points, round_trip_s, bdp
 
@@ -292,23 +307,25 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=3, choices=range(2, len(JOBS) + 1))
     parser.add_argument("--rate-mbit", type=int, default=RATE_MBIT)
+    parser.add_argument("--home", choices=HOMES, help="of the fallback (both; --quick: workers)")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer of all, below a minute")
     parser.add_argument("--json", type=result_file)
     options = parser.parse_args()
+    options.home = options.home or ("workers" if options.quick else "both")
     require_root()
     meta = bench_allreduce.metadata("contention")
     with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
         network = Network(options.build.resolve(), options.jobs, options.rate_mbit,
-                          pathlib.Path(folder))
+                          pathlib.Path(folder), "dedicated" in HOMES[options.home])
         with network.bed:
             points, round_trip_s, bdp = sweep(network, options)
-    speedups = [speedup([p for p in points if p["slots"] == slots])
-                for slots in dict.fromkeys(p["slots"] for p in points)]
+    speedups = [speedup([p for p in points if (p["home"], p["slots"]) == place])
+                for place in dict.fromkeys((p["home"], p["slots"]) for p in points)]
     print("\nhow many times shorter with esa than with fcfs at its best")
     for row in speedups:
         static = "" if row["esa_vs_static"] is None else f"; static {row['esa_vs_static']:.2f}"
-        print(f"{row['slots']:5d} slots: {row['esa_vs_fcfs_best']:.2f} ({row['least']:.2f} .. "
+        print(f"{row['home']:<9} {row['slots']:5d} slots: {row['esa_vs_fcfs_best']:.2f} ({row['least']:.2f} .. "
               f"{row['most']:.2f}), {row['fcfs_setting']}{static}")
     result = {"meta": meta,
               "workload": {"jobs": JOBS[:options.jobs], "ranks": RANKS, "layers": LAYERS,

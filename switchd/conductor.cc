@@ -308,7 +308,12 @@ void Conductor::handle(Client& client, control::Received& received) {
       !check_ticket(client, received.body))
     return;
   if (client.peer.remote) {
-    if (type == "serve" || type == "join_fallback" || type == "register")
+    if (type == "serve" || type == "join_fallback")
+      return refuse(client, INA_ERR_UNSUPPORTED,
+                    fmt::format("'{}' needs the switch's unix socket: over TCP nobody may serve as "
+                                "fallback, since that sees every job's contributions",
+                                type));
+    if (type == "register")
       return refuse(
           client, INA_ERR_UNSUPPORTED,
           fmt::format("'{}' needs the switch's unix socket: no descriptors pass over TCP", type));

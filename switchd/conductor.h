@@ -180,6 +180,7 @@ class Conductor {
   SavedJob new_job(const std::string& name, uint32_t workers);
   bool check_version(Client& client, const Json& body);
   std::optional<Transport> transport_of(Client& client, const Json& body);
+  Result<std::vector<int>> place(Job& job, Rank rank, const Transport& transport, Json& joined);
   void answer_join(Client& client, Job& job, Rank rank, const Transport& transport);
 
   Result<void> take_resources(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
@@ -192,6 +193,7 @@ class Conductor {
   aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
   void add_rules(const Job& job, Json& joined) const;
   void on_attach(Client& client);
+  void attach_member(Client& client);
   void attach_worker(Client& client);
 
   // Descriptors that workers send, in descriptors.cc.
@@ -286,9 +288,10 @@ class Conductor {
   // Why workers on Ethernet ports are not heard, in dropped.cc.
   struct Arrivals;
   std::vector<Arrivals> arrivals_of(Job& job);
-  std::string drop_cause(const Job& job, uint32_t rank, const PortDrops& drops) const;
-  std::string drop_text(const Job& job, uint32_t rank, const Arrivals& arrivals) const;
+  std::string drop_cause(Job& job, Rank rank, const PortDrops& drops) const;
+  std::string drop_text(Job& job, Rank rank, const Arrivals& arrivals) const;
   std::string arrivals_text(Job& job);
+  void tell_dropped(Job& job, Rank rank, const Arrivals& arrivals);
   void tell_dropped(Nanos now);
 
   void on_gathered(Job& job);

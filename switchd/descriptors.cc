@@ -165,10 +165,7 @@ void Conductor::on_region(Client& client, Result<io::shm::Region>& region) {
   if (!attaches) return on_registered(client, body, region);
   if (!region) return refuse(client, region.error().status, region.error().text);
   worker->session->worker_region = std::move(region->map);
-  if (client.role == Client::Role::kFallback)
-    attach_fallback(client);
-  else
-    attach_worker(client);
+  attach_member(client);
 }
 
 }  // namespace ina::switchd

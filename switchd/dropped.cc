@@ -26,21 +26,21 @@ std::string text_of(const wire::MacAddress& mac) {
 
 }  // namespace
 
-/// What the lanes saw of the workers' frames, by rank.
+/// What the lanes saw of the workers' frames, by rank, and last of the fallback server's.
 std::vector<Conductor::Arrivals> Conductor::arrivals_of(Job& job) {
-  std::vector<Arrivals> arrivals(job.workers);
-  if (std::ranges::none_of(job.members,
-                           [](const auto& member) { return member.address.has_value(); }))
-    return arrivals;
+  std::vector<Arrivals> arrivals(job.workers + 1);
+  const auto has_address = [](const Job::Worker& member) { return member.address.has_value(); };
+  if (!has_address(job.fallback) && std::ranges::none_of(job.members, has_address)) return arrivals;
   const auto commands = on_lanes(LaneCommand::Kind::kArrivals,
                                  [&](LaneCommand& command, uint32_t) { command.job = job.index; });
   for (const auto& command : commands) {
     for (uint32_t rank = 0; rank < job.workers; ++rank)
       if (command->heard >> rank & 1) arrivals[rank].heard = true;
     for (const PortDrops& drops : command->dropped) {
-      const uint32_t rank = value(drops.frames.rank);
-      if (rank >= job.workers || !job.members[rank].address) continue;
-      Arrivals& of = arrivals[rank];
+      const Rank rank = drops.frames.rank;
+      if (rank != kFallbackRank && value(rank) >= job.workers) continue;
+      if (!has_address(job.at(rank))) continue;
+      Arrivals& of = rank == kFallbackRank ? arrivals.back() : arrivals[value(rank)];
       of.dropped += drops.frames.count;
       if (of.most && of.most->frames.count >= drops.frames.count) continue;
       of.most = drops;
@@ -49,9 +49,9 @@ std::vector<Conductor::Arrivals> Conductor::arrivals_of(Job& job) {
   return arrivals;
 }
 
-/// What is wrong with frames that a worker sends.
-std::string Conductor::drop_cause(const Job& job, uint32_t rank, const PortDrops& drops) const {
-  const Job::Worker& worker = job.members[rank];
+/// What is wrong with frames that a worker or the fallback server sends.
+std::string Conductor::drop_cause(Job& job, Rank rank, const PortDrops& drops) const {
+  const Job::Worker& worker = job.at(rank);
   const io::DroppedFrames& frames = drops.frames;
   const auto& port = config_.frame_ports[drops.port];
   const auto& joined_port = config_.frame_ports[worker.frame_port];
@@ -83,11 +83,12 @@ std::string Conductor::drop_cause(const Job& job, uint32_t rank, const PortDrops
   return std::string(describe(frames.reason));
 }
 
-std::string Conductor::drop_text(const Job& job, uint32_t rank, const Arrivals& arrivals) const {
+std::string Conductor::drop_text(Job& job, Rank rank, const Arrivals& arrivals) const {
   const PortDrops& most = *arrivals.most;
-  return fmt::format("the switch dropped {} frames of rank {} on port {}: {}: {}", arrivals.dropped,
-                     rank, config_.frame_ports[most.port].name, name(most.frames.reason),
-                     drop_cause(job, rank, most));
+  return fmt::format(
+      "the switch dropped {} frames of {} on port {}: {}: {}", arrivals.dropped,
+      rank == kFallbackRank ? missing_text(0, true) : fmt::format("rank {}", value(rank)),
+      config_.frame_ports[most.port].name, name(most.frames.reason), drop_cause(job, rank, most));
 }
 
 /// For whoever waits for the job: whose frames do not arrive. Empty, or begins with "; ".
@@ -99,10 +100,12 @@ std::string Conductor::arrivals_text(Job& job) {
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
     if (!job.members[rank].address) continue;
     if (arrivals[rank].most)
-      text += "; " + drop_text(job, rank, arrivals[rank]);
+      text += "; " + drop_text(job, Rank{static_cast<uint8_t>(rank)}, arrivals[rank]);
     else if (!arrivals[rank].heard)
       silent |= Bitmap{1} << rank;
   }
+  // A fallback server may have nothing to say.
+  if (arrivals.back().most) text += "; " + drop_text(job, kFallbackRank, arrivals.back());
   for (const uint32_t rank : ranks_of(silent)) {
     const auto& port = config_.frame_ports[job.members[rank].frame_port];
     text += fmt::format(
@@ -118,7 +121,23 @@ std::string Conductor::arrivals_text(Job& job) {
   return text;
 }
 
-/// Tells workers whose frames do not arrive, each time that more have been dropped meanwhile.
+/// Tells a worker or the fallback server that its frames do not arrive, each time that more have
+/// been dropped meanwhile.
+void Conductor::tell_dropped(Job& job, Rank rank, const Arrivals& arrivals) {
+  Job::Worker& member = job.at(rank);
+  if (arrivals.dropped == member.drops_told || !arrivals.most || !member.client) return;
+  member.drops_told = arrivals.dropped;
+  const std::string text = drop_text(job, rank, arrivals);
+  logging::warn("worker not heard", job.owner())("job", job.name)("id", value(job.id))(
+      "rank", value(rank))("text", text);
+  const PortDrops& most = *arrivals.most;
+  send(*member.client, {{"type", "dropped"},
+                        {"reason", std::string(name(most.frames.reason))},
+                        {"count", arrivals.dropped},
+                        {"port", config_.frame_ports[most.port].name},
+                        {"text", text}});
+}
+
 void Conductor::tell_dropped(Nanos now) {
   for (auto& job : jobs_) {
     if (!job || job->state != Job::State::kRunning) continue;
@@ -127,21 +146,9 @@ void Conductor::tell_dropped(Nanos now) {
     job->look_pause = std::min(2 * job->look_pause, kRarestLookNs);
     job->next_look = now + job->look_pause;
     const auto arrivals = arrivals_of(*job);
-    for (uint32_t rank = 0; rank < job->workers; ++rank) {
-      Job::Worker& member = job->members[rank];
-      if (arrivals[rank].dropped == member.drops_told || !arrivals[rank].most || !member.client)
-        continue;
-      member.drops_told = arrivals[rank].dropped;
-      const std::string text = drop_text(*job, rank, arrivals[rank]);
-      logging::warn("worker not heard", job->owner())("job", job->name)("id", value(job->id))(
-          "rank", rank)("text", text);
-      const PortDrops& most = *arrivals[rank].most;
-      send(*member.client, {{"type", "dropped"},
-                            {"reason", std::string(name(most.frames.reason))},
-                            {"count", arrivals[rank].dropped},
-                            {"port", config_.frame_ports[most.port].name},
-                            {"text", text}});
-    }
+    for (uint32_t rank = 0; rank < job->workers; ++rank)
+      tell_dropped(*job, Rank{static_cast<uint8_t>(rank)}, arrivals[rank]);
+    tell_dropped(*job, kFallbackRank, arrivals.back());
   }
 }
 

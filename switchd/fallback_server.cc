@@ -1,6 +1,7 @@
 // Fallback servers (ina-psd): one process that serves all jobs of a switch whose fallback has a
 // home of its own. It has one connection on which it asks for jobs, and one more in each job, on
-// which it attaches like a worker. docs/protocol.md, "Control socket", lists the messages.
+// which it attaches like a worker, over the shm port or an Ethernet port. docs/protocol.md,
+// "Control socket", lists the messages.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ void Conductor::handle_server(Client& client, control::Received& received,
   if (type == "serve") return on_serve(client, body);
   if (type == "join_fallback") return on_join_fallback(client, body);
   if (type == "attach" && client.role == Client::Role::kFallback && client.job)
-    return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
+    return on_attach(client);
   if (type == "next_job" && client.role == Client::Role::kServer) {
     client.wants_job = true;
     return offer_jobs();
@@ -99,6 +100,10 @@ void Conductor::on_join_fallback(Client& client, const Json& body) {
     return refuse(client, INA_ERR_RANK_TAKEN,
                   fmt::format("job '{}' has a fallback server (pid {})", job.name,
                               job.fallback.client->peer.pid));
+  std::optional<Transport> transport = Transport{.shm = true};
+  if (body.contains("transport")) transport = transport_of(client, body);
+  if (!transport) return;
+  transport->multicast = false;  // the group's results are the workers'
   // What its predecessor held is lost, so whatever the switch and the workers hold of it belongs to
   // an epoch that has passed.
   const bool successor = job.instance != 0;
@@ -110,33 +115,26 @@ void Conductor::on_join_fallback(Client& client, const Json& body) {
                                         [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
       start = std::max(start, command->results_end);
   drop_worker(job, kFallbackRank);
-  if (auto made = make_session(job, kFallbackRank); !made)
-    return refuse(client, made.error().status, made.error().text);
+  Json reply = {{"type", "joined"},
+                {"job", job.name},
+                {"job_id", value(job.id)},
+                {"job_key", job.key},
+                {"workers", job.workers},
+                {"epoch", *epoch},
+                {"instance", *epoch},
+                {"start", start.value},
+                {"window", job.grant.window},
+                {"slot_bytes", config_.slot_bytes},
+                {"lanes", job.geometry.lanes},
+                {"bind_at_once", config_.fixed_slots()}};
+  const auto fds = place(job, kFallbackRank, *transport, reply);
+  if (!fds) return refuse(client, fds.error().status, fds.error().text);
   job.fallback.client = &client;
   client.role = Client::Role::kFallback;
   client.job = &job;
   client.rank = kFallbackRank;
   client.state = Client::State::kJoined;
-  std::vector<int> fds = {job.fallback.session->switch_region.fd.get(), job.results.fd.get()};
-  for (const Fd& event : job.fallback.session->wake_events) fds.push_back(event.get());
-  send(client,
-       {{"type", "joined"},
-        {"job", job.name},
-        {"workers", job.workers},
-        {"epoch", *epoch},
-        {"instance", *epoch},
-        {"start", start.value},
-        {"window", job.grant.window},
-        {"slot_bytes", config_.slot_bytes},
-        {"lanes", job.geometry.lanes},
-        {"bind_at_once", config_.fixed_slots()},
-        {"shm",
-         {{"layout", io::shm::kLayoutVersion},
-          {"tx_depth", job.geometry.tx_depth},
-          {"rx_depth", job.geometry.rx_depth},
-          {"result_rows", job.geometry.result_rows},
-          {"side_rows", job.geometry.side_rows}}}},
-       fds);
+  send(client, reply, *fds);
 }
 
 /// Epochs count on within a boot of the switch.
@@ -144,7 +142,7 @@ Result<uint32_t> Conductor::next_epoch(const Job& job) const {
   return state_.epoch_after(job.epoch);
 }
 
-/// Its region is there.
+/// Its region is there, if it needs one.
 void Conductor::attach_fallback(Client& client) {
   Job& job = *client.job;
   const bool successor = job.instance != 0;

@@ -161,6 +161,43 @@ void Conductor::on_join(Client& client, const Json& body) {
   answer_join(client, *job, Rank{static_cast<uint8_t>(rank)}, *transport);
 }
 
+/// Gives a worker, or the fallback server, what it takes to reach the switch, and tells it in
+/// `joined`. Returns the descriptors that go with that.
+Result<std::vector<int>> Conductor::place(Job& job, Rank rank, const Transport& transport,
+                                          Json& joined) {
+  Job::Worker& worker = job.at(rank);
+  if (transport.shm) {
+    if (auto made = make_session(job, rank); !made) return tl::unexpected(made.error());
+    worker.takes_buffers = transport.takes_buffers;
+    joined["shm"] = {{"layout", io::shm::kLayoutVersion},
+                     {"tx_depth", job.geometry.tx_depth},
+                     {"rx_depth", job.geometry.rx_depth},
+                     {"result_rows", job.geometry.result_rows},
+                     {"side_rows", job.geometry.side_rows}};
+    std::vector<int> fds = {worker.session->switch_region.fd.get(), job.results.fd.get()};
+    for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
+    return fds;
+  }
+  worker.address = transport.address;
+  worker.frame_port = transport.frame_port;
+  worker.multicast = transport.multicast;
+  const auto json = [](const wire::Address& of) {
+    return Json{{"mac", of.mac}, {"ip", of.ip}, {"udp_port", of.udp_port}};
+  };
+  const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
+  joined["address"] = json(ours);
+  if (worker.multicast) joined["group"] = json(wire::group_of(job.id, ours.udp_port));
+  worker.tag_keys.reset();
+  if (config_.tags) {
+    worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
+    const auto words = [](const wire::SipKey& key) { return std::array{key.k0, key.k1}; };
+    joined["tag"] = {{"algorithm", "siphash"},
+                     {"key", words(worker.tag_keys->frame)},
+                     {"payload_key", words(worker.tag_keys->payload)}};
+  }
+  return std::vector<int>();
+}
+
 /// Gives the worker its place.
 void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport& transport) {
   if (const std::string text = crowded_text(job); !text.empty())
@@ -175,44 +212,15 @@ void Conductor::answer_join(Client& client, Job& job, Rank rank, const Transport
                 {"slot_bytes", config_.slot_bytes},
                 {"lanes", job.geometry.lanes}};
   add_rules(job, reply);
-  std::vector<int> fds;
-  if (transport.shm) {
-    if (auto made = make_session(job, rank); !made)
-      return refuse(client, made.error().status, made.error().text);
-    worker.takes_buffers = transport.takes_buffers;
-    reply["shm"] = {{"layout", io::shm::kLayoutVersion},
-                    {"tx_depth", job.geometry.tx_depth},
-                    {"rx_depth", job.geometry.rx_depth},
-                    {"result_rows", job.geometry.result_rows},
-                    {"side_rows", job.geometry.side_rows}};
-    fds = {worker.session->switch_region.fd.get(), job.results.fd.get()};
-    for (const Fd& event : worker.session->wake_events) fds.push_back(event.get());
-  } else {
-    worker.address = transport.address;
-    worker.frame_port = transport.frame_port;
-    worker.multicast = transport.multicast;
-    const auto json = [](const wire::Address& of) {
-      return Json{{"mac", of.mac}, {"ip", of.ip}, {"udp_port", of.udp_port}};
-    };
-    const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
-    reply["address"] = json(ours);
-    if (worker.multicast) reply["group"] = json(wire::group_of(job.id, ours.udp_port));
-    worker.tag_keys.reset();
-    if (config_.tags) {
-      worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
-      const auto words = [](const wire::SipKey& key) { return std::array{key.k0, key.k1}; };
-      reply["tag"] = {{"algorithm", "siphash"},
-                      {"key", words(worker.tag_keys->frame)},
-                      {"payload_key", words(worker.tag_keys->payload)}};
-    }
-  }
+  const auto fds = place(job, rank, transport, reply);
+  if (!fds) return refuse(client, fds.error().status, fds.error().text);
   worker.client = &client;
   worker.parks = transport.parks;
   client.account = job.owner();
   client.job = &job;
   client.rank = rank;
   client.state = Client::State::kJoined;
-  send(client, reply, fds);
+  send(client, reply, *fds);
 }
 
 /// Without a descriptor: on an Ethernet port.
@@ -221,10 +229,17 @@ void Conductor::on_attach(Client& client) {
     return refuse(client, INA_ERR_INVALID, "attach without join");
   if (client.job->at(client.rank).session)
     return refuse(client, INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
-  attach_worker(client);
+  attach_member(client);
 }
 
 /// Its region is there, if it needs one.
+void Conductor::attach_member(Client& client) {
+  if (client.role == Client::Role::kFallback)
+    attach_fallback(client);
+  else
+    attach_worker(client);
+}
+
 void Conductor::attach_worker(Client& client) {
   Job& job = *client.job;
   const bool rejoining = job.state == Job::State::kRejoining;

@@ -151,10 +151,9 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     if (!opened) return tl::unexpected(opened.error());
     frames_ = opened->get();
     transport_ = std::move(*opened);
-    port_name_ = url.get("port");
-    const auto interface = url.number("id", 0, 0, UINT32_MAX);
-    if (!interface) return tl::unexpected(interface.error());
-    interface_ = static_cast<uint32_t>(*interface);
+    auto place = frame_place_of(url);
+    if (!place) return tl::unexpected(place.error());
+    frame_place_ = std::move(*place);
     control_path_ = url.get("control", control::kDefaultSocket);
   } else if (auto known = url.check_keys({}); !known) {
     return known;
@@ -257,18 +256,14 @@ Json Context::join_message(const char* type) const {
                   {"rank", settings_.rank},
                   {"world_size", settings_.world_size},
                   {"parks", true},
-                  {"transport", frames_ ? "frame" : "shm"}};
+                  {"transport", "shm"}};
   if (!settings_.job_owner.empty()) message["owner"] = settings_.job_owner;
   if (!settings_.ticket.empty())
     message["ticket"] = settings_.ticket;
   else if (control::is_remote(control_path_) && !settings_.token.empty())
     message["token"] = settings_.token;
   if (frames_) {
-    const wire::Address own = frames_->address();
-    message["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
-    message["port"] = port_name_;
-    message["interface"] = interface_;
-    message["tags"] = Json::array({"siphash"});
+    add_frames(message, *frames_, frame_place_);
     message["multicast"] = frames_->takes_groups();
   }
   return message;
@@ -284,43 +279,9 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined
 }
 
 Result<void> Context::attach_frames(const Json& joined) {
-  const EngineConfig& config = engine_->config();
-  if (config.slot_bytes > frames_->max_slot_bytes()) {
-    constexpr auto kAround = static_cast<uint32_t>(wire::kFrameHeaderBytes - wire::kEthernetBytes);
-    return fail(INA_ERR_INVALID,
-                "fragments of the switch's " + std::to_string(config.slot_bytes) +
-                    "-byte slots do not fit the frames of " + settings_.url + ", which carry " +
-                    std::to_string(frames_->max_slot_bytes()) +
-                    " bytes: raise the mtu between this worker and the switch from " +
-                    std::to_string(frames_->max_slot_bytes() + kAround) + " to " +
-                    std::to_string(config.slot_bytes + kAround) +
-                    " bytes ('ip link set dev INTERFACE mtu ...', on all of the way), or lower the "
-                    "switch's aggregator.slot_bytes");
-  }
-  const auto address = [](const Json& of) {
-    return wire::Address{of.at("mac").get<wire::MacAddress>(), of.at("ip").get<uint32_t>(),
-                         of.at("udp_port").get<uint16_t>()};
-  };
   if (joined.contains("group"))
-    if (auto done = frames_->join_group(address(joined.at("group"))); !done) return done;
-  FrameBinding binding;
-  binding.own = frames_->address();
-  binding.switch_address = address(joined.at("address"));
-  binding.job = JobId{joined.at("job_id").get<uint32_t>()};
-  binding.job_key = joined.at("job_key").get<uint64_t>();
-  binding.lanes = static_cast<uint16_t>(config.lanes);
-  binding.slot_bytes = config.slot_bytes;
-  if (const auto tag = joined.find("tag"); tag != joined.end()) {
-    const auto key = [&](const char* name) {
-      const auto words = tag->at(name).get<std::array<uint64_t, 2>>();
-      return wire::SipKey{words[0], words[1]};
-    };
-    if (tag->at("algorithm") != "siphash")
-      return fail(INA_ERR_VERSION, "the switch wants tags of a kind that libina " +
-                                       std::string(ina_version()) + " does not know");
-    binding.tag_keys = {key("key"), key("payload_key")};
-  }
-  frames_->bind(binding);
+    if (auto done = frames_->join_group(address_of(joined.at("group"))); !done) return done;
+  if (auto bound = bind_frames(joined, settings_.url, *frames_); !bound) return bound;
   return control_.send({{"type", "attach"}});
 }
 

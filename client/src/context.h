@@ -21,7 +21,7 @@
 
 #include "client/src/bulk_copy.h"
 #include "client/src/engine.h"
-#include "client/src/frame_transport.h"
+#include "client/src/frame_join.h"
 #include "client/src/fused.h"
 #include "client/src/memory.h"
 #include "client/src/reproducible_engine.h"
@@ -162,8 +162,7 @@ class Context {
   const uint32_t fork_generation_;
   std::string control_path_;
   control::TlsClient tls_;            ///< for a control_path_ that wants it
-  std::string port_name_;             ///< of the switch, wanted with frames
-  uint32_t interface_ = 0;            ///< of memif: its number on its socket
+  FramePlace frame_place_;            ///< likewise
   FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames
   uint32_t job_id_ = 0;
   uint64_t job_key_ = 0;

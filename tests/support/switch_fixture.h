@@ -33,17 +33,19 @@ struct SwitchOptions {
   std::function<void()> on_lane_thread = {};
 };
 
-class TestSwitch {
+/// `FramePort`: the type of its Ethernet ports, of which its lanes have as many as the config.
+template <class FramePort = switchd::NoFramePort>
+class BasicTestSwitch {
  public:
   using Options = SwitchOptions;
 
-  explicit TestSwitch(const Options& options = {}) : TestSwitch(options, "") {}
+  explicit BasicTestSwitch(const Options& options = {}) : BasicTestSwitch(options, "") {}
   /// With its files in `folder`, where they outlive it.
-  TestSwitch(const Options& options, const std::string& folder)
+  BasicTestSwitch(const Options& options, const std::string& folder)
       : options_(options), folder_(folder.empty() ? own_folder_ / "" : folder + "/") {
     start();
   }
-  ~TestSwitch() { stop(); }
+  ~BasicTestSwitch() { stop(); }
 
   void start() {
     const Options& options = options_;
@@ -79,12 +81,12 @@ class TestSwitch {
       rows_.emplace_back(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
       links_.push_back(std::make_unique<switchd::LaneLink>());
       links.push_back(links_.back().get());
-      std::vector<switchd::NoFramePort*> frame_ports;
+      std::vector<FramePort*> frame_ports;
       for (size_t port = 0; port < config.frame_ports.size(); ++port)
         frame_ports.push_back(&frame_ports_.emplace_back());
-      lanes_.push_back(
-          std::make_unique<switchd::Lane<>>(lane, std::as_writable_bytes(std::span(rows_.back())),
-                                            *links_.back(), std::move(frame_ports)));
+      lanes_.push_back(std::make_unique<switchd::Lane<FramePort>>(
+          lane, std::as_writable_bytes(std::span(rows_.back())), *links_.back(),
+          std::move(frame_ports)));
     }
     conductor_ =
         std::make_unique<switchd::Conductor>(config, std::move(*state), links, doorman_.get());
@@ -131,6 +133,8 @@ class TestSwitch {
   }
   switchd::Conductor& conductor() const { return *conductor_; }
   const control::Doorman& doorman() const { return *doorman_; }
+  /// Of the first lane.
+  FramePort& frame_port(size_t port) { return frame_ports_[port]; }
   control::Json status() const {
     auto status = control::query_status(socket_path(), 5'000'000'000);
     EXPECT_TRUE(status) << status.error().text;
@@ -147,12 +151,14 @@ class TestSwitch {
   std::string folder_;  ///< ends in a slash
   std::vector<std::vector<Line>> rows_;
   std::vector<std::unique_ptr<switchd::LaneLink>> links_;
-  std::deque<switchd::NoFramePort> frame_ports_;  ///< so that the lanes have as many as the config
-  std::vector<std::unique_ptr<switchd::Lane<>>> lanes_;
+  std::deque<FramePort> frame_ports_;  ///< lane after lane
+  std::vector<std::unique_ptr<switchd::Lane<FramePort>>> lanes_;
   std::vector<std::thread> threads_;
   std::unique_ptr<control::Doorman> doorman_;
   std::unique_ptr<switchd::Conductor> conductor_;
   std::thread conductor_thread_;
 };
+
+using TestSwitch = BasicTestSwitch<>;
 
 }  // namespace ina::test

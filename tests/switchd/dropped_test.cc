@@ -50,8 +50,8 @@ class DroppedTest : public testing::Test {
  protected:
   ~DroppedTest() override { stop(); }
 
-  /// A job whose two workers joined for the first of the two ports.
-  void start() {
+  /// A job whose two workers, and fallback server, joined for the first of the two ports.
+  void start(Home home = Home::kWorkers) {
     switchd::ConductorConfig config;
     config.socket_path = folder_ / "switch.sock";
     config.slots = 64;
@@ -59,6 +59,7 @@ class DroppedTest : public testing::Test {
     config.slots_per_job = 32;
     config.listen = "127.0.0.1:0";
     config.allow_anonymous = true;
+    config.home = home;
     config.frame_ports = {{"eth0", kPort}, {"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000002, 7584}}};
     auto state = switchd::StateFile::open(folder_ / "state");
     ASSERT_TRUE(state);
@@ -79,12 +80,26 @@ class DroppedTest : public testing::Test {
       const Json joined = workers_.back().ask(join);
       ASSERT_EQ(joined["type"], "joined") << joined;
     }
+    if (home == Home::kDedicated) ASSERT_NO_FATAL_FAILURE(start_server(config.socket_path));
     Json heard[2];
     for (int rank = 0; rank < 2; ++rank) heard[rank] = workers_[rank].ask({{"type", "attach"}});
     for (int rank = 0; rank < 2; ++rank) {
       while (heard[rank]["type"] == "waiting") heard[rank] = workers_[rank].hear();
       ASSERT_EQ(heard[rank]["type"], "ready") << heard[rank];
     }
+  }
+  void start_server(const std::string& socket) {
+    Peer server(socket);
+    ASSERT_EQ(server.ask({{"type", "serve"}, {"version", control::kControlVersion}})["type"],
+              "serving");
+    Json join = {{"type", "join_fallback"},
+                 {"job_id", server.ask({{"type", "next_job"}})["job_id"]},
+                 {"transport", "frame"},
+                 {"port", "eth0"}};
+    join["address"] = {{"mac", {2, 0, 0, 0, 0, 64}}, {"ip", kJoined.ip}, {"udp_port", 9064}};
+    server_.emplace(socket);
+    ASSERT_EQ(server_->ask(join)["type"], "joined");
+    ASSERT_TRUE(server_->send({{"type", "attach"}}));
   }
   void stop() {
     if (!conductor_) return;
@@ -114,6 +129,7 @@ class DroppedTest : public testing::Test {
   std::unique_ptr<Conductor> conductor_;
   std::vector<std::thread> threads_;
   std::deque<Peer> workers_;
+  std::optional<Peer> server_;
 };
 
 struct Case {
@@ -187,6 +203,17 @@ TEST_F(DroppedTest, TheWorkerItselfIsTold) {
   // The other is not, nor anybody twice.
   for (const Peer& worker : workers_)
     EXPECT_EQ(worker.ask({{"type", "explain"}})["type"], "explain");
+}
+
+TEST_F(DroppedTest, TheFallbackServerIsToldAndTheWorkersThatWaitForIt) {
+  ports_[1].frames = {dropped(DropReason::kUnknownSource, kJoined, value(kFallbackRank))};
+  ASSERT_NO_FATAL_FAILURE(start(Home::kDedicated));
+  const char* text =
+      "dropped 3 frames of the fallback server (ina-psd) on port eth1: unknown_source";
+  EXPECT_THAT(explained(), HasSubstr(text));
+  const Json told = server_->hear();
+  EXPECT_EQ(told["type"], "dropped") << told;
+  EXPECT_THAT(told.value("text", ""), HasSubstr(text));
 }
 
 }  // namespace

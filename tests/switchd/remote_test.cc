@@ -153,6 +153,9 @@ TEST_F(RemoteTest, WhatNeedsDescriptorsIsRefused) {
   for (const char* type : {"serve", "join_fallback", "register"})
     EXPECT_THAT(Peer(sw.tcp_address()).refusal({{"type", type}, {"token", kRed}}),
                 HasSubstr(std::string("'") + type + "' needs the switch's unix socket"));
+  // Frames would need none.
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal({{"type", "join_fallback"}, {"token", kRed}}),
+              HasSubstr("over TCP nobody may serve as fallback"));
   const Peer member(sw.tcp_address());
   ASSERT_EQ(member.ask(join_of(kRed))["type"], "joined");
   EXPECT_THAT(member.refusal({{"type", "register"}, {"number", 1}, {"bytes", 4096}}),

@@ -1,0 +1,256 @@
+// A fallback server behind an Ethernet port, by hand: what the switch answers it, whom it takes for
+// the server, and what it refuses. The server itself does that over a network in tests/net.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "tests/support/control_peer.h"
+#include "tests/support/switch_fixture.h"
+
+namespace ina {
+namespace {
+
+using control::Json;
+using test::Peer;
+using testing::HasSubstr;
+
+const wire::Address kPort{{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584};
+const wire::Address kServer{{2, 0, 0, 0, 0, 64}, 0x0a000040, 40000};
+constexpr auto kFallback = static_cast<io::EndpointIndex>(value(kFallbackRank));
+
+/// Knows who is bound.
+struct RecordingPort : switchd::NoFramePort {
+  Result<io::EndpointIndex> bind(const wire::Address& worker, JobId, uint64_t, io::JobIndex,
+                                 Rank rank, const std::optional<wire::TagKeys>& keys) {
+    const std::lock_guard lock(mutex);
+    bound[value(rank)] = worker;
+    tagged = keys.has_value();
+    return static_cast<io::EndpointIndex>(value(rank));
+  }
+  void unbind(io::EndpointIndex endpoint) {
+    const std::lock_guard lock(mutex);
+    bound.erase(endpoint);
+  }
+  std::optional<wire::Address> at(io::EndpointIndex endpoint) {
+    const std::lock_guard lock(mutex);
+    const auto found = bound.find(endpoint);
+    return found == bound.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::mutex mutex;
+  std::map<io::EndpointIndex, wire::Address> bound;
+  bool tagged = false;
+};
+
+using Switch = test::BasicTestSwitch<RecordingPort>;
+
+test::SwitchOptions dedicated(const std::function<void(switchd::ConductorConfig&)>& more = {}) {
+  test::SwitchOptions options;
+  options.conductor = [more](switchd::ConductorConfig& config) {
+    config.policy = "esa";
+    config.home = Home::kDedicated;
+    config.window_bytes = 16 * 1024;
+    config.frame_ports = {{.name = "eth0", .address = kPort, .multicast = true}};
+    if (more) more(config);
+  };
+  return options;
+}
+
+Json joining(const wire::Address& address = kServer) {
+  return {{"transport", "frame"},
+          {"address", {{"mac", address.mac}, {"ip", address.ip}, {"udp_port", address.udp_port}}},
+          {"port", ""},
+          {"interface", 0},
+          {"tags", {"siphash"}},
+          {"multicast", true}};
+}
+
+/// A server that has been told of a job.
+class Server {
+ public:
+  explicit Server(const Switch& sw) : own_(sw.socket_path()), socket_(sw.socket_path()) {
+    const Json serving =
+        own_.ask({{"type", "serve"}, {"version", control::kControlVersion}, {"library", "test"}});
+    EXPECT_EQ(serving["type"], "serving") << serving;
+    const Json job = own_.ask({{"type", "next_job"}});
+    EXPECT_EQ(job["type"], "job") << job;
+    id_ = job["job_id"];
+  }
+  Json request(Json more) const {
+    more.update({{"type", "join_fallback"}, {"job_id", id_}});
+    return more;
+  }
+  std::string refusal(const Json& more) const { return Peer(socket_).refusal(request(more)); }
+  /// Attaches; what the answer to the join was.
+  Json join(const Json& more) {
+    member_.emplace(socket_);
+    Json joined = member_->ask(request(more));
+    EXPECT_EQ(joined["type"], "joined") << joined;
+    return joined;
+  }
+  Peer& member() { return *member_; }
+
+ private:
+  Peer own_;
+  std::string socket_;
+  uint32_t id_ = 0;
+  std::optional<Peer> member_;
+};
+
+/// Both workers of a job, attached.
+struct Workers {
+  explicit Workers(const Switch& sw, const Json& more = Json::object()) {
+    for (int rank = 0; rank < 2; ++rank) {
+      Json join = test::frame_join("", "", rank);
+      join.update(more);
+      peers.emplace_back(sw.socket_path());
+      joined.push_back(peers.back().ask(join));
+      EXPECT_EQ(joined.back()["type"], "joined") << joined.back();
+    }
+    for (const Peer& peer : peers) EXPECT_EQ(peer.ask({{"type", "attach"}})["type"], "waiting");
+  }
+  Workers(const Switch& sw, const std::vector<Json>& before) {
+    for (int rank = 0; rank < 2; ++rank) {
+      Json join = test::frame_join("", "", rank);
+      join.update({{"type", "rejoin"},
+                   {"job_id", before[rank]["job_id"]},
+                   {"job_key", before[rank]["job_key"]},
+                   {"low", 7},
+                   {"next", 7},
+                   {"results_end", 7}});
+      peers.emplace_back(sw.socket_path());
+      joined.push_back(peers.back().ask(join));
+      EXPECT_EQ(joined.back()["type"], "joined") << joined.back();
+    }
+    for (const Peer& peer : peers) EXPECT_EQ(peer.ask({{"type", "attach"}})["type"], "waiting");
+  }
+  void expect(const std::string& type) {
+    for (const Peer& peer : peers) {
+      Json heard = peer.hear();
+      while (heard["type"] == "waiting") heard = peer.hear();
+      EXPECT_EQ(heard["type"], type) << heard;
+    }
+  }
+  std::deque<Peer> peers;
+  std::vector<Json> joined;
+};
+
+void await_unbound(Switch& sw) {
+  for (int i = 0; i < 2000 && sw.frame_port(0).at(kFallback); ++i) ::usleep(5000);
+  EXPECT_FALSE(sw.frame_port(0).at(kFallback));
+}
+
+TEST(FallbackServer, AttachesOverAnEthernetPort) {
+  Switch sw(dedicated());
+  Workers workers(sw);
+  Server server(sw);
+  const Json joined = server.join(joining());
+  EXPECT_EQ(joined["address"]["ip"], kPort.ip);
+  EXPECT_EQ(joined["address"]["udp_port"], kPort.udp_port);
+  EXPECT_EQ(joined["job_key"], workers.joined[0]["job_key"]);
+  EXPECT_EQ(joined["workers"], 2);
+  for (const char* absent : {"shm", "group", "tag"})
+    EXPECT_FALSE(joined.contains(absent)) << absent;
+  // It is not the server before it says that it is there.
+  EXPECT_FALSE(sw.frame_port(0).at(kFallback));
+  EXPECT_TRUE(server.member().send({{"type", "attach"}}));
+  workers.expect("ready");
+  EXPECT_EQ(sw.frame_port(0).at(kFallback), kServer);
+}
+
+TEST(FallbackServer, ASuccessorHasAnotherAddressAndANewEpoch) {
+  Switch sw(dedicated());
+  Workers workers(sw);
+  uint32_t epoch = 0;
+  {
+    Server server(sw);
+    epoch = server.join(joining())["epoch"];
+    EXPECT_TRUE(server.member().send({{"type", "attach"}}));
+    workers.expect("ready");
+  }
+  await_unbound(sw);
+  wire::Address other = kServer;
+  ++other.udp_port;
+  Server server(sw);
+  const Json joined = server.join(joining(other));
+  EXPECT_GT(joined["epoch"], epoch);
+  EXPECT_EQ(joined["instance"], joined["epoch"]);
+  EXPECT_TRUE(server.member().send({{"type", "attach"}}));
+  workers.expect("epoch");
+  EXPECT_EQ(sw.frame_port(0).at(kFallback), other);
+}
+
+TEST(FallbackServer, ComesBackToASwitchThatWasRestarted) {
+  Switch sw(dedicated());
+  std::optional<Workers> workers(sw);
+  std::optional<Server> server(sw);
+  server->join(joining());
+  EXPECT_TRUE(server->member().send({{"type", "attach"}}));
+  workers->expect("ready");
+  sw.stop();
+  const std::vector<Json> before = workers->joined;
+  workers.reset();
+  server.reset();
+  sw.start();
+  workers.emplace(sw, before);
+  server.emplace(sw);
+  EXPECT_EQ(server->join(joining())["start"], 7);
+  EXPECT_TRUE(server->member().send({{"type", "attach"}}));
+  workers->expect("ready");
+  EXPECT_EQ(sw.frame_port(0).at(kFallback), kServer);
+}
+
+TEST(FallbackServer, GetsKeysForTags) {
+  Switch sw(dedicated([](switchd::ConductorConfig& config) { config.tags = true; }));
+  const Workers workers(sw, Json{{"tags", {"siphash"}}});
+  Server server(sw);
+  Json without = joining();
+  without.erase("tags");
+  EXPECT_THAT(server.refusal(without), HasSubstr("security.tag"));
+  const Json joined = server.join(joining());
+  EXPECT_EQ(joined["tag"]["algorithm"], "siphash");
+  EXPECT_EQ(joined["tag"]["payload_key"], workers.joined[0]["tag"]["payload_key"]);
+  EXPECT_NE(joined["tag"]["key"], workers.joined[0]["tag"]["key"]);
+}
+
+TEST(FallbackServer, IsRefusedWhatThePortIsNot) {
+  Switch sw(dedicated());
+  const Workers workers(sw);
+  Server server(sw);
+  Json other = joining();
+  other["port"] = "eth7";
+  EXPECT_THAT(server.refusal(other), HasSubstr("no Ethernet port named 'eth7'; it has: eth0"));
+  other["transport"] = "pigeon";
+  EXPECT_THAT(server.refusal(other), HasSubstr("offers no 'pigeon' transport"));
+  other = joining();
+  other["address"].erase("ip");
+  EXPECT_THAT(server.refusal(other), HasSubstr("malformed control message"));
+  // None of these has its place.
+  server.join(joining());
+  EXPECT_THAT(server.refusal(joining()), HasSubstr("has a fallback server"));
+}
+
+TEST(FallbackServer, OverSharedMemoryItMustBringItsRegion) {
+  Switch sw(dedicated());
+  const Workers workers(sw);
+  Server server(sw);
+  const Json joined = server.join(Json::object());
+  EXPECT_TRUE(joined.contains("shm"));
+  EXPECT_FALSE(joined.contains("address"));
+  EXPECT_THAT(server.member().refusal({{"type", "attach"}}),
+              HasSubstr("attach must carry one descriptor"));
+}
+
+TEST(FallbackServer, AttachesOnce) {
+  Switch sw(dedicated());
+  Workers workers(sw);
+  Server server(sw);
+  server.join(joining());
+  EXPECT_TRUE(server.member().send({{"type", "attach"}}));
+  workers.expect("ready");
+  EXPECT_THAT(server.member().refusal({{"type", "attach"}}), HasSubstr("attach without join"));
+}
+
+}  // namespace
+}  // namespace ina
