@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ina/ina.hpp"
+#include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -206,7 +207,7 @@ TEST(AllReduce, OverflowOfSixteenBitFloatsIsReported) {
   });
 }
 
-#ifndef __SANITIZE_THREAD__  // oneTBB as packaged is not built for it
+#ifndef INA_UNDER_TSAN  // oneTBB as packaged is not built for it
 TEST(AllReduce, CopiesOfLargeTensorsMayBeSharedByThreads) {
   TestSwitch sw({.slot_bytes = 8192, .slots_per_job = 256});
   std::vector<std::thread> ranks;
@@ -232,7 +233,7 @@ TEST(AllReduce, CopiesOfLargeTensorsMayBeSharedByThreads) {
 
 TEST(AllReduce, WindowsFarLargerThanTheArray) {
   // Nearly all contributions find no slot and meet at the workers, in their rows for payloads.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef INA_SLOW_BUILD
   constexpr size_t kElements = 512 << 10;
 #else
   constexpr size_t kElements = 4 << 20;

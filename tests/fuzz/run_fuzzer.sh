@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs one fuzz target from its committed corpus.
 #
-#   run_fuzzer.sh PROGRAM TARGET [LIBFUZZER_ARGUMENT...]   default: INA_FUZZ_SECONDS (15) seconds
+#   run_fuzzer.sh PROGRAM TARGET [LIBFUZZER_ARGUMENT...]   default: INA_FUZZ_SECONDS (15) seconds, some twice that
 #   run_fuzzer.sh PROGRAM TARGET --merge                   adds what was found to the corpus, as far
 #                                                          as it reaches code that nothing there does
 #
@@ -18,5 +18,8 @@ if [[ ${1:-} == --merge ]]; then
 fi
 arguments=(-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 "-artifact_prefix=crashes/$target/")
 [[ ! -f $here/$target.dict ]] || arguments+=("-dict=$here/$target.dict")
-[[ $# -gt 0 ]] || set -- "-max_total_time=${INA_FUZZ_SECONDS:-15}"
+seconds=${INA_FUZZ_SECONDS:-15}
+# These mostly wait for a switch in the same process, whose control plane is compiled without optimising.
+case $target in control | remote) seconds=$((seconds * 2)) ;; esac
+[[ $# -gt 0 ]] || set -- "-max_total_time=$seconds"
 exec "$program" "${arguments[@]}" "$@" "found/$target" "$corpus"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/sim/script.h"
+#include "tests/support/sanitizers.h"
 
 namespace ina::sim {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using scheduler::PolicyKind;
 using Kind = Accident::Kind;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef INA_SLOW_BUILD
 constexpr size_t kAccidents = 2;
 #else
 constexpr size_t kAccidents = 3;

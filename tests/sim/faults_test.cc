@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/world.h"
+#include "tests/support/sanitizers.h"
 #include "wire/rules.h"
 
 namespace ina::sim {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define INA_SLOW_BUILD
+#ifdef INA_SLOW_BUILD
 constexpr uint64_t kSeedsPerProfile = 10;
 #else
 constexpr uint64_t kSeedsPerProfile = 100;
