@@ -28,7 +28,7 @@ STYLES = {
     "fcfs": (FCFS, SOLID, "^", False),
     "fcfs+window": (FCFS, BROKEN, "^", True),
     "esa": (INA, SOLID, "o", False),
-    "esa+window": (INA, BROKEN, "o", True),
+    "array that is never full": (FLOOR, BROKEN, "x", False),
     "esa, a preemption with every packet": (INA, DOTTED, "D", True),
     "floor: the kernel alone": (FLOOR, SOLID, "x", False),
     "measured": (INA, SOLID, "o", False),

@@ -15,7 +15,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-POLICIES = ("static", "fcfs", "fcfs+window", "esa", "esa+window")
+POLICIES = ("static", "fcfs", "fcfs+window", "esa", "bound")
 WAYS = ("off", "run-ahead", "spill home", "spill home, run-ahead", "leader", "fallback", "spill")
 HELP = ("leader", "fallback", "spill")
 
@@ -40,67 +40,80 @@ def load(name):
 
 # Completion times.
 
-def jct_cells(points, **wanted):
-    """Completion times and what esa makes of them, of one point."""
-    own = {p["policy"]: p for p in select(points, **wanted)}
-    jct = {policy: own[policy]["avg_jct_s"] for policy in POLICIES}
-    fcfs, esa = (min(jct[name], jct[name + "+window"]) for name in ("fcfs", "esa"))
-    ratios = (jct["fcfs"] / jct["esa"], jct["fcfs+window"] / jct["esa+window"], fcfs / esa)
-    return own, [ms(jct[policy]) for policy in POLICIES] + [f"{ratio:.2f}" for ratio in ratios]
+def speedups_at(jct, **wanted):
+    """Ratios of the points that are so, each with the completion times of its settings."""
+    same = ("experiment", "home", "slots", "jobs", "workers", "rate_gbps", "delay_us", "mix", "racks")
+    for row in select(jct["speedups"], **wanted):
+        own = select(jct["points"], **{key: row[key] for key in same})
+        yield row, {p["policy"]: p for p in own}
 
 
-RATIOS = ["esa / fcfs", "with windows", "best to best"]
+def jct_cells(row, own):
+    times = [ms(own[name]["avg_jct_s"]) if name in own else "" for name in POLICIES]
+    return [*times, f"{row['esa_vs_fcfs_best']:.2f} ± {row['esa_vs_fcfs_best_half_interval']:.2f}",
+            f"{row['vs_best_other']:.3f}", f"{row['esa_vs_bound']:.3f}"]
 
 
-def jct_by_slots(points, **wanted):
+JCT_HEADS = [*POLICIES[:-1], "never full", "fcfs / esa", "esa / best other", "never full / esa"]
+
+
+def jct_by_slots(jct, **wanted):
+    return table(["Slots", *JCT_HEADS],
+                 [[row["slots"], *jct_cells(row, own)] for row, own in speedups_at(jct, **wanted)])
+
+
+HOMES = {"workers": "at the workers", "dedicated": "a server", "spill": "the switch"}
+DIFFERS = {"jobs": "{jobs} jobs", "mix": "{mix}", "rate": "{rate_gbps} Gb/s",
+           "workers": "{jobs} jobs of {workers} workers", "delay": "{delay_us} us each way",
+           "racks": "two racks, uplink 200 Gb/s", "loss": "losses of 1 in 10,000",
+           "spill": "fallback in the switch", "GPT-2": "GPT-2 small, {rate_gbps} Gb/s"}
+
+
+def jct_others(jct):
+    return table(["", "Fallback", "Slots", *JCT_HEADS],
+                 [[what.format(**row), HOMES[row["home"]], row["slots"], *jct_cells(row, own)]
+                  for experiment, what in DIFFERS.items()
+                  for row, own in speedups_at(jct, experiment=experiment)])
+
+
+def jct_headlines(jct):
+    """The points where ESA has most to do, looked at more closely."""
     rows = []
-    for slots in sorted({p["slots"] for p in select(points, **wanted)}):
-        own, cells = jct_cells(points, slots=slots, **wanted)
-        rows.append([slots, *cells, ms(own["fcfs"]["p99_jct_s"]),
-                     ms(own["esa+window"]["p99_jct_s"])])
-    return table(["Slots", *POLICIES, *RATIOS, "p99 fcfs", "p99 esa+window"], rows)
+    for point in jct["headlines"]:
+        name = f"{point['slots']} slots, {HOMES[point.get('home', 'workers')]}, " \
+               f"{point.get('rate-gbps', 100)} Gb/s"
+        for how, by in point["by"].items():
+            fcfs = min((by[key] for key in by if key.startswith("fcfs")),
+                       key=lambda own: own["avg_jct_s"])
+            rows.append([name, how, ms(fcfs["avg_jct_s"]), ms(by["esa"]["avg_jct_s"]),
+                         f"{fcfs['avg_jct_s'] / by['esa']['avg_jct_s']:.2f}",
+                         ms(fcfs["p99_jct_s"]), ms(by["esa"]["p99_jct_s"]), by["esa"]["jobs"]])
+    return table(["", "Runs", "fcfs at its best", "esa", "fcfs / esa", "p99 fcfs", "p99 esa",
+                  "Jobs"], rows)
 
 
-def jct_others(points):
-    rows = [(f"{jobs} jobs", {"experiment": "jobs", "jobs": jobs}) for jobs in (2, 4, 8, 16)]
-    rows += [(name, {"experiment": "mix", "mix": mix})
-             for name, mix in (("VGG, BERT, GNMT only", "communication-heavy"),
-                               ("the mix of above", "mixed"),
-                               ("ResNet, DLRM only", "compute-heavy"))]
-    rows += [(f"{rate} Gb/s", {"experiment": "rate", "rate_gbps": rate}) for rate in (10, 25, 100)]
-    rows += [(f"{64 // workers} jobs of {workers} workers",
-              {"experiment": "workers", "workers": workers}) for workers in (8, 16, 32)]
-    rows += [("two racks, uplink 200 Gb/s", {"experiment": "racks"}),
-             ("losses of 1 in 10,000", {"experiment": "loss"}),
-             ("fallback in the switch", {"experiment": "spill"})]
-    return table(["", *POLICIES, *RATIOS],
-                 [[name, *jct_cells(points, **wanted)[1]] for name, wanted in rows])
-
-
-def jct_ablations(points):
-    at = [p for p in points if p["home"] == "workers" and
-          (p["experiment"] == "slots" and p["rate_gbps"] == 100 or p["experiment"] == "ablations")]
+def jct_ablations(jct):
     rows = []
-    ablations = dict.fromkeys(p["policy"] for p in at if p["experiment"] == "ablations")
-    for name in ("esa", "esa+window", *ablations, "fcfs"):
-        own = {p["slots"]: p for p in select(at, policy=name)}
-        rows.append([name if "," in name else f"`{name}`",
-                     *(ms(own[slots]["avg_jct_s"]) for slots in (16, 64, 256)),
-                     f"{own[64]['by_fallback']:.0%}"])
-    return table(["", "16 slots", "64 slots", "256 slots", "decided by the fallback, 64 slots"],
-                 rows)
+    points = jct["ablations"]
+    where = dict.fromkeys((p["home"], p["rate_gbps"]) for p in points)
+    for name in dict.fromkeys(p["policy"] for p in points):
+        own = [select(points, policy=name, home=home, rate_gbps=rate)[0] for home, rate in where]
+        rows.append([name, *(ms(p["avg_jct_s"]) for p in own), f"{own[0]['by_fallback']:.0%}",
+                     f"{own[0]['queue_drops']:,}"])
+    return table(["16 slots", *(f"{HOMES[home]}, {rate} Gb/s" for home, rate in where),
+                  "decided by the server", "its drops"], rows)
 
 
-def jct_use(points):
+def jct_use(jct):
     rows = []
     for home in ("workers", "dedicated"):
-        for policy in POLICIES[1:]:
-            (p,) = select(points, experiment="slots", home=home, slots=64, policy=policy)
-            rows.append([policy, home, f"{p['slots_used_mean']:.1f}",
+        for policy in ("fcfs", "fcfs+window", "esa"):
+            (p,) = select(jct["points"], experiment="slots", home=home, slots=64, policy=policy)
+            rows.append([policy, HOMES[home], p["ways"], p["window"], f"{p['slots_used_mean']:.1f}",
                          f"{p['fallback_bytes'] / 1e6:,.0f} MB", f"{p['by_fallback']:.0%}",
                          f"{p['queue_drops']:,}", f"{p['preemptions']:,}"])
-    return table(["64 slots", "Home", "Slots in use", "To the fallback", "Decided by it",
-                  "Frames dropped", "Preemptions"], rows)
+    return table(["64 slots", "Fallback", "Ways", "W", "Slots in use", "To the fallback",
+                  "Decided by it", "Frames dropped", "Preemptions"], rows)
 
 
 # Stragglers.
@@ -220,13 +233,14 @@ def siege(attacks):
 
 
 def evaluation():
-    jct = load("jct")["points"]
+    jct = load("jct")
     help_ = load("straggler-sim")["points"]
     return {
         "jct, workers": jct_by_slots(jct, experiment="slots", home="workers"),
         "jct, dedicated": jct_by_slots(jct, experiment="slots", home="dedicated"),
         "jct, 25 Gb/s": jct_by_slots(jct, experiment="slots, 25"),
         "jct, others": jct_others(jct),
+        "jct, headlines": jct_headlines(jct),
         "jct, ablations": jct_ablations(jct),
         "jct, use": jct_use(jct),
         "help, plain": help_patterns(help_, "plain"),
