@@ -325,10 +325,14 @@ def plot_jct_slots(points, folder):
     groups = by([p for p in points if p["experiment"] == "slots"], "home")
     figure, axes = panels(len(groups))
     for axis, ((home,), rows) in zip(axes, groups.items()):
+        bound = [p for p in rows if p["policy"] == "bound"]
+        rows = [p for p in rows if p["policy"] != "bound"]
         for (policy,), own in by(rows, "policy").items():
-            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own],
-                 {"bound": "array that is never full"}.get(policy, policy))
-        slots_axis(axis, [p["slots"] for p in rows])
+            draw(axis, [(p["slots"], p["avg_jct_s"] * 1e3) for p in own], policy)
+        slots = sorted({p["slots"] for p in rows})
+        draw(axis, [(number, bound[0]["avg_jct_s"] * 1e3) for number in slots],
+             "array that is never full")
+        slots_axis(axis, slots)
         axis.set_title({"workers": "fallback at the workers",
                         "dedicated": "fallback on a host of its own"}[home])
     from_zero(axes)

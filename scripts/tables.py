@@ -44,8 +44,12 @@ def speedups_at(jct, **wanted):
     """Ratios of the points that are so, each with the completion times of its settings."""
     same = ("experiment", "home", "slots", "jobs", "workers", "rate_gbps", "delay_us", "mix", "racks")
     for row in select(jct["speedups"], **wanted):
-        own = select(jct["points"], **{key: row[key] for key in same})
-        yield row, {p["policy"]: p for p in own}
+        like = {key: row[key] for key in same}
+        own = {p["policy"]: p for p in select(jct["points"], **like)}
+        # The bound's array has slots of its own number.
+        own["bound"] = select(jct["points"], **{key: value for key, value in like.items()
+                                                if key != "slots"}, policy="bound")[0]
+        yield row, own
 
 
 def jct_cells(row, own):
