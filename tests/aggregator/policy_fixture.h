@@ -55,24 +55,20 @@ class PolicyTest : public testing::Test {
   };
 
   /// One way, so that it is plain who meets whom; `slots` 1: all fragments collide.
-  void start(uint32_t slots, scheduler::PolicyOptions policy = {.kind = PolicyKind::kEsa}) {
+  void start(uint32_t slots, scheduler::PolicyOptions policy = one_way(PolicyKind::kEsa)) {
     shape_ = Shape{};
     shape_.slots = slots;
     shape_.slot_bytes = kSlotBytes;
     shape_.max_jobs = 4;
     shape_.burst = kBurst;
     shape_.policy = policy;
-    shape_.policy.ways = 1;
     rows_.assign(Aggregator::row_memory_bytes(shape_) / sizeof(Line), {});
     aggregator_ = std::make_unique<Aggregator>(shape_, std::as_writable_bytes(std::span(rows_)));
     jobs_.clear();
     next_ = 0;
   }
-  void start(uint32_t slots, PolicyKind kind) {
-    scheduler::PolicyOptions policy;
-    policy.kind = kind;
-    start(slots, policy);
-  }
+  void start(uint32_t slots, PolicyKind kind) { start(slots, one_way(kind)); }
+  static scheduler::PolicyOptions one_way(PolicyKind kind) { return {.kind = kind, .ways = 1}; }
 
   JobIndex add_job(uint32_t workers, scheduler::Quota quota = {}, uint8_t priority_max = 255,
                    Home home = Home::kWorkers, Seq first = {}) {
