@@ -65,11 +65,17 @@ Engine::Engine(const EngineConfig& config)
 
 // ---- operations
 
+/// Many at once: how many groups of small operations are under way at a time is chance, and a
+/// program that has run for a while shall not allocate.
+void Engine::more_operations() {
+  constexpr size_t kBlock = 32;
+  storage_.push_back(std::make_unique<Operation[]>(kBlock));
+  spare_.reserve(storage_.size() * kBlock);
+  for (size_t i = 0; i < kBlock; ++i) spare_.push_back(&storage_.back()[i]);
+}
+
 Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
-  if (spare_.empty()) {
-    storage_.push_back(std::make_unique<Operation>());
-    spare_.push_back(storage_.back().get());
-  }
+  if (spare_.empty()) more_operations();
   Operation* operation = spare_.back();
   spare_.pop_back();
   priority_.started(now, running_.size());

@@ -280,6 +280,7 @@ class Engine {
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
+  void more_operations();
   void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
   void adjust_windows(const wire::Message& message, Seq seq, bool parked);
   void look_after_overtaken(const Fragment& by, Seq seq);
@@ -297,7 +298,7 @@ class Engine {
   // Not deques, which allocate as they move on.
   std::vector<Operation*> running_;  ///< in order of submission
   std::vector<Operation*> to_send_;  ///< those with fragments not sent yet
-  std::vector<std::unique_ptr<Operation>> storage_;
+  std::vector<std::unique_ptr<Operation[]>> storage_;
   std::vector<Operation*> spare_;
   std::vector<Operation*> finished_;
   std::optional<aggregator::Fallback> fallback_;

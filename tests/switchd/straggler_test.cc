@@ -24,6 +24,7 @@ using testing::HasSubstr;
 constexpr size_t kElements =
     512 * 256;  // 512 fragments of 1 KiB: 8 times what may be in the switch
 constexpr uint32_t kInSwitch = 64;
+constexpr uint32_t kNearFragments = 128;  // as in aggregator/parking.cc
 
 struct Way {
   const char* name;
@@ -127,7 +128,9 @@ TEST_P(StragglerHelp, LetsTheOthersGoOn) {
   EXPECT_GE(parked_now(waiting), 512 - kInSwitch) << job.dump();
   EXPECT_EQ(job.value("in_switch", 0u), kInSwitch);
   EXPECT_EQ(job.value("window", 0u), 1024u);
-  EXPECT_LE(job.value("slots_held", 999u), kInSwitch);
+  // Those two may be apart, and what comes late of one waits in a slot for the other.
+  const bool combines = GetParam().home == Home::kWorkers;
+  EXPECT_LE(job.value("slots_held", 999u), kInSwitch + (combines ? kNearFragments : 0));
   go = true;
   for (auto& thread : threads) thread.join();
   const Json status = await_status(sw, [](const Json& s) { return s["jobs"].empty(); });
