@@ -33,7 +33,7 @@ const wire::Address kPort{{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584};
 struct FakePort : switchd::NoFramePort {
   Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank rank,
                                  const std::optional<wire::TagKeys>&) {
-    return io::EndpointIndex{value(rank)};
+    return static_cast<io::EndpointIndex>(value(rank));
   }
   std::span<const DroppedFrames> dropped(JobId) const { return frames; }
   bool heard(io::EndpointIndex endpoint) const { return endpoint != silent; }
