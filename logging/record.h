@@ -18,9 +18,17 @@ namespace ina::logging {
 /// A text that stands in the source.
 class Literal {
  public:
+// Clang 14 does not destroy the record of a statement in which a consteval constructor is called.
+#if defined(__clang__) && __clang_major__ < 17
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Literal(const char* text) : text_(text) {}
+#else
   // NOLINTNEXTLINE(google-explicit-constructor)
   consteval Literal(const char* text) : text_(text) {}
-  constexpr std::string_view text() const { return text_; }
+#endif
+  constexpr std::string_view text() const {
+    return text_;
+  }
 
  private:
   std::string_view text_;
