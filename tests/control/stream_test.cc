@@ -15,6 +15,7 @@
 namespace ina::control {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr Nanos kSecond = 1'000'000'000;
@@ -64,7 +65,8 @@ class TcpTest : public testing::Test {
     for (int i = 0; i < 100'000; ++i)
       if (auto sent = sw_.send(message); !sent) {
         EXPECT_EQ(sent.error().status, INA_ERR_SWITCH_LOST);
-        EXPECT_THAT(sent.error().text, HasSubstr("does not read"));
+        // On a busy machine the kernel may give up before the buffers are full.
+        EXPECT_THAT(sent.error().text, AnyOf(HasSubstr("does not read"), HasSubstr("timed out")));
         return i;
       }
     ADD_FAILURE() << "a peer that does not read takes everything";
