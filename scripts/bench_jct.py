@@ -278,7 +278,7 @@ def show(speedups):
               f"{row['vs_best_other']:>14.3f} {row['esa_vs_bound']:>9.3f}")
 
 
-def summary(speedups, points):
+def summary(speedups):
     to_fcfs = [row["esa_vs_fcfs_best"] for row in speedups]
     worst = max(row["vs_best_other"] for row in speedups)
     workers = [row["esa_vs_fcfs_best"] for row in speedups if row["home"] == "workers"]
@@ -335,7 +335,7 @@ def main():
         "meta": simulations.meta("jct", started, list(runs.results.values())),
         "workload": base | {"seeds": list(seeds)},
         "points": points, "speedups": speedups, "headlines": headlines, "ablations": ablated,
-    } | summary(speedups, points)
+    } | summary(speedups)
     print(f"\nagainst fcfs at its best: best {result['best_speedup_vs_fcfs_best']:.2f}, median "
           f"{result['median_speedup_vs_fcfs_best']:.3f}; against the best other: worst "
           f"{result['worst_vs_best_other']:.3f}, {result['points_worse_than_1_02']} of "
