@@ -61,6 +61,15 @@ class ParkTest : public PolicyTest {
                 .origin = wire::Origin::kParker,
                 .bitmap = bits});
   }
+  /// What the switch says is one PART, with the contributions of `bits`, for rank 0 to keep.
+  static void expect_part_to_parker(const Verdict& verdict, Bitmap bits) {
+    ASSERT_EQ(verdict.emissions, 1);
+    EXPECT_EQ(verdict.emission[0].to, To::kWorker);
+    EXPECT_EQ(verdict.emission[0].worker, Rank{0});
+    EXPECT_EQ(verdict.emission[0].message.type, Type::kPart);
+    EXPECT_EQ(verdict.emission[0].message.origin, wire::Origin::kParker);
+    EXPECT_EQ(verdict.emission[0].message.bitmap, bits);
+  }
   Verdict result_of_parker(JobIndex job, uint32_t rank, const Values& values) {
     return say({.type = Type::kResult,
                 .job = job,
@@ -118,11 +127,7 @@ TEST_F(ParkTest, WhatComesLateTogetherGoesToWhoKeepsIt) {
   for (uint64_t seq = 0; seq <= kParkAfter; ++seq) grad(job, 0, seq, 1);
   grad(job, 1, 0, 2);
   const Verdict last = grad(job, 2, 0, 40);
-  ASSERT_EQ(last.emissions, 1);
-  EXPECT_EQ(last.emission[0].to, To::kWorker);
-  EXPECT_EQ(last.emission[0].worker, Rank{0});
-  EXPECT_EQ(last.emission[0].message.origin, wire::Origin::kParker);
-  EXPECT_EQ(last.emission[0].message.bitmap, 0b110u);
+  expect_part_to_parker(last, 0b110u);
 }
 
 TEST_F(ParkTest, WhoHasMadeAResultIsNotToldOfIt) {
@@ -345,12 +350,7 @@ TEST_F(ParkTest, WhatComesLaterGoesToWhoKeepsIt) {
   const JobIndex job = add_parking_job(4);
   leave_behind(job);
   const Verdict late = grad(job, 2, 0, 100);
-  ASSERT_EQ(late.emissions, 1);
-  EXPECT_EQ(late.emission[0].to, To::kWorker);
-  EXPECT_EQ(late.emission[0].worker, Rank{0});
-  EXPECT_EQ(late.emission[0].message.type, Type::kPart);
-  EXPECT_EQ(late.emission[0].message.origin, wire::Origin::kParker);
-  EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
+  expect_part_to_parker(late, 0b100u);
 }
 
 TEST_F(ParkTest, ItsResultIsGivenToAllOnce) {
