@@ -205,7 +205,7 @@ TEST_F(DaemonTest, InactlShowsWhyNothingHappens) {
     ::usleep(1000);
   }
   Process table({INACTL, "status", "--socket", socket()});
-  EXPECT_THAT(table.output(), HasSubstr("job train: waiting for ranks 0, 2 to join"));
+  EXPECT_THAT(table.output(), HasSubstr("/train: waiting for ranks 0, 2 to join"));
   EXPECT_EQ(table.wait(), 0);
   Process json({INACTL, "status", "-j", "--socket", socket()});
   EXPECT_EQ(control::Json::parse(json.output())["jobs"][0]["missing"], (std::vector{0, 2}));
