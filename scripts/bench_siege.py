@@ -43,7 +43,7 @@ from bed import MEMORY_MAX, QUOTA, BedError  # noqa: E402
 from namespaces import require_root  # noqa: E402
 from play import Play  # noqa: E402
 
-PAIRS, SLICE_S = 4, 0.4
+PAIRS, SLICE_S = 12, 0.4
 QUICK_PAIRS, QUICK_SLICE_S = 1, 0.15
 
 

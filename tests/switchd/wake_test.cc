@@ -82,7 +82,7 @@ TEST(Wake, AWorkerIsCalledSoOftenAndTheLastCallIsNotLost) {
     while (idle.hear(0)["type"] == "wake") ++calls;
   }
   const auto ms = static_cast<uint64_t>((now_ns() - start) / 1'000'000);
-  EXPECT_LE(calls, 100 + ms) << "of " << kPeriods << " periods in " << ms << " ms";
+  EXPECT_LE(calls, 80 + ms / 10) << "of " << kPeriods << " periods in " << ms << " ms";
   // The end of it: nothing to be read, then one more packet.
   while (idle.hear(100'000'000)["type"] == "wake") {
   }
