@@ -27,6 +27,8 @@
 
 namespace ina::switchd {
 
+class WorkTimer;
+
 struct FramePortInfo {
   std::string name;
   wire::Address address;
@@ -152,7 +154,7 @@ class Conductor {
   std::string no_room(const control::PeerCredentials& peer, Places& places, bool& returning);
   bool make_room(const control::PeerCredentials& peer, Places& places);
   void accept_clients(const control::Listener& listener);
-  void accept_client(control::Connection connection, Places& places, Nanos now);
+  void accept_client(control::Connection connection, Places& places, const WorkTimer& timer);
   bool may_say(Client& client, const std::string& type);
   bool is_crowded(Client& client);
   void refuse_for_now(Client& client, const std::string& text);

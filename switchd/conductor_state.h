@@ -65,9 +65,9 @@ struct Conductor::Transport {
   bool shm = false;
   bool takes_buffers = false;  ///< reads results where a result buffer has them
   uint32_t frame_port = 0;
-  std::optional<wire::Address> address;  ///< on an Ethernet port
-  bool multicast = false;                ///< results by the job's group
-  bool parks = false;                    ///< keeps sums for the switch while somebody is slow
+  std::optional<wire::Address> address = std::nullopt;  ///< on an Ethernet port
+  bool multicast = false;                               ///< results by the job's group
+  bool parks = false;  ///< keeps sums for the switch while somebody is slow
 };
 
 struct Conductor::Job {

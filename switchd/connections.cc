@@ -11,6 +11,7 @@
 
 #include "logging/record.h"
 #include "switchd/conductor_state.h"
+#include "switchd/work_timer.h"
 
 namespace ina::switchd {
 
@@ -137,7 +138,7 @@ void Conductor::refuse_for_now(Client& client, const std::string& text) {
 void Conductor::accept_clients(const control::Listener& listener) {
   std::optional<Places> places;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const Nanos now = now_ns();
+    const WorkTimer timer;
     Result<std::optional<control::Connection>> accepted =
         fail(INA_ERR_NO_MEMORY, "too many connections wait to be closed");
     if (!doorman_busy()) accepted = listener.accept();
@@ -145,16 +146,18 @@ void Conductor::accept_clients(const control::Listener& listener) {
       logging::warn("no connection accepted", "accept")("ms", kAcceptPauseNs / 1'000'000)(
           "text", accepted.error().text);
       for (const int fd : listening()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-      accept_again_ = now + kAcceptPauseNs;
+      accept_again_ = timer.began_ns() + kAcceptPauseNs;
       return;
     }
     if (!*accepted) return;
     if (!places) places = count_places();
-    accept_client(std::move(**accepted), *places, now);
+    accept_client(std::move(**accepted), *places, timer);
   }
 }
 
-void Conductor::accept_client(control::Connection connection, Places& places, Nanos now) {
+void Conductor::accept_client(control::Connection connection, Places& places,
+                              const WorkTimer& timer) {
+  const Nanos now = timer.began_ns();
   const control::PeerCredentials peer = connection.peer();
   bool returning = false;
   std::string text = no_room(peer, places, returning);
@@ -166,7 +169,7 @@ void Conductor::accept_client(control::Connection connection, Places& places, Na
     logging::warn("connection refused", peer.source())("peer", peer.text())("text", text);
     (void)connection.send(control::no_room_message(text));
     if (peer.remote) say_farewell(std::move(connection));
-    return budget_.charge(peer.key(), now_ns() - now, now);
+    return budget_.charge(peer.key(), timer.spent_ns(), now);
   }
   auto client = std::make_unique<Client>();
   client->peer = peer;
@@ -182,7 +185,7 @@ void Conductor::accept_client(control::Connection connection, Places& places, Na
   use.idle += !returning;
   use.guests += returning;
   places.guests += returning;
-  budget_.charge(peer.key(), now_ns() - now, now);
+  budget_.charge(peer.key(), timer.spent_ns(), now);
 }
 
 /// False: refused. A place that is kept for members that come back is for nothing else.
@@ -211,11 +214,12 @@ void Conductor::close_silent(Nanos now) {
 /// Reads what a client has to say, if its user or address has not taken too much time lately.
 void Conductor::serve_client(Client& client) {
   if (is_trusted(client.peer)) return read_client(client);
-  const Nanos begin = now_ns();
+  const WorkTimer timer;
+  const Nanos begin = timer.began_ns();
   if (const Nanos free_at = budget_.free_at(client.peer.key(), begin); free_at > begin)
     return pause(client, std::min(free_at, begin + kLongestPauseNs));
   read_client(client);
-  charge_time(client, now_ns() - begin);
+  charge_time(client, timer.spent_ns());
 }
 
 /// Of the conductor, or of a thread that works for it.

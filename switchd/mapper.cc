@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,17 +11,11 @@
 #include <utility>
 
 #include "common/sealed_memory.h"
+#include "switchd/work_timer.h"
 
 namespace ina::switchd {
 
 namespace {
-
-/// Of this thread's own time, however long others kept it waiting.
-Nanos spent_ns() {
-  timespec spent{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return Nanos{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
-}
 
 /// Rests as long as it has worked since. A thread that the scheduler lets run until its next tick
 /// would keep packets from a core for milliseconds, and a lower priority alone does not help those
@@ -30,15 +23,15 @@ Nanos spent_ns() {
 class Rests {
  public:
   void operator()() {
-    const Nanos worked = std::min(spent_ns() - before_, kLongestNs);
+    const Nanos worked = std::min(thread_cpu_ns() - before_, kLongestNs);
     const timespec rest{0, worked};
     ::nanosleep(&rest, nullptr);
-    before_ = spent_ns();
+    before_ = thread_cpu_ns();
   }
 
  private:
   static constexpr Nanos kLongestNs = 5'000'000;
-  Nanos before_ = spent_ns();
+  Nanos before_ = thread_cpu_ns();
 };
 
 }  // namespace
@@ -110,7 +103,7 @@ void Mapper::carry_out(Task& task) {
     return;
   }
   Done done{task.token, fail(INA_ERR_NO_MEMORY, "out of memory")};
-  const Nanos before = spent_ns();
+  const Nanos before = thread_cpu_ns();
   try {
     if (task.kind == Task::Kind::kMake) {
       done.region = io::shm::make_region(task.name, task.bytes, Rests());
@@ -121,7 +114,7 @@ void Mapper::carry_out(Task& task) {
     }
   } catch (const std::bad_alloc&) {
   }
-  done.spent = spent_ns() - before;
+  done.spent = thread_cpu_ns() - before;
   {
     const std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <thread>
+
 #include "switchd/work_budget.h"
+#include "switchd/work_timer.h"
 #include "tests/support/as_user.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
@@ -48,6 +53,47 @@ TEST(WorkBudget, TheTableIsBounded) {
   EXPECT_GT(budget.free_at(999, 0), 0) << "those without a place share one";
   budget.charge(5000, kMs, 100 * kSecond);
   EXPECT_LE(budget.size(), 2u) << "debts that are paid are forgotten";
+}
+
+// ---- WorkTimer
+
+// This thread and three others share one core, which the timer knows only by what the system says.
+TEST(WorkTimer, DoesNotCountTheWorkOfOthers) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  std::atomic<bool> stop{false};
+  const auto spin_until = [&](auto done) {
+    ::sched_setaffinity(0, sizeof(one), &one);
+    while (!done()) {
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) others.emplace_back([&] { spin_until([&] { return stop.load(); }); });
+  Nanos spent = 0, passed = 0;
+  std::thread worker([&] {
+    const WorkTimer timer;
+    const Nanos begin = thread_cpu_ns();
+    spin_until([&] { return thread_cpu_ns() - begin > 50 * kMs; });
+    spent = timer.spent_ns();
+    passed = now_ns() - timer.began_ns();
+  });
+  worker.join();
+  stop = true;
+  for (std::thread& other : others) other.join();
+  EXPECT_GE(spent, 50 * kMs);
+  EXPECT_GT(passed, 2 * spent);
+}
+
+TEST(WorkTimer, CountsTimeInWhichTheThreadIsBlocked) {
+  Nanos spent = 0;
+  // Again where another thread took the core in between.
+  for (int i = 0; i < 100 && spent < 20 * kMs; ++i) {
+    const WorkTimer timer;
+    ::usleep(20'000);
+    spent = timer.spent_ns();
+  }
+  EXPECT_GE(spent, 20 * kMs);
 }
 
 // ---- a whole switch
