@@ -29,7 +29,11 @@ namespace {
 using control::Connection;
 using control::Doorman;
 using control::Json;
+using control::doorman::Kind;
+using control::doorman::Request;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr Nanos kTimeoutNs = 10'000'000'000;
 /// What nobody may be held up for: a test of an operation that would take for ever.
@@ -96,10 +100,51 @@ class DoormanTest : public testing::Test {
     return count;
   }
 
+  /// Descriptors that the doorman may have from now on, and its children.
+  void limit_descriptors(rlim_t most) const {
+    rlimit limit{};
+    ASSERT_EQ(::prlimit(doorman_->pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
+    limit.rlim_cur = most;
+    ASSERT_EQ(::prlimit(doorman_->pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
+  }
+
   const test::TempDir folder_;
   std::unique_ptr<Doorman> doorman_;
   std::optional<control::Listener> listener_;
   uint64_t token_ = 0;
+};
+
+/// A connection of a stranger who has sent a descriptor that nobody has read.
+struct Loaded {
+  Loaded() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    theirs = Fd(ends[0]);
+    ours = Fd(ends[1]);
+    Request any;
+    EXPECT_GT(control::doorman::send_message(theirs.get(), any, 0, 0), 0);
+    number = ours.get();
+    inode = inode_of(number);
+  }
+  static ino_t inode_of(int fd) {
+    struct stat status {};
+    EXPECT_EQ(::fstat(fd, &status), 0);
+    return status.st_ino;
+  }
+  /// The switch has no descriptor of it any more.
+  bool is_let_go() const {
+    struct stat status {};
+    return ::fstat(number, &status) != 0 || status.st_ino != inode;
+  }
+  bool is_closed_within(int ms) const {
+    pollfd end{theirs.get(), 0, 0};
+    return ::poll(&end, 1, ms) == 1 && (end.revents & POLLHUP) != 0;
+  }
+
+  Fd theirs;
+  Fd ours;
+  int number = -1;
+  ino_t inode = 0;
 };
 
 TEST_F(DoormanTest, PassesOnAMemoryFile) {
@@ -221,21 +266,174 @@ TEST_F(DoormanTest, AFileSystemThatNeverAnswersHoldsOneChildUpAndNoOtherUser) {
   EXPECT_THAT(same.text, HasSubstr("cannot be closed"));
 }
 
+// ---- the order in which they are buried: whoever closes the last descriptor of one may hang
+
+TEST_F(DoormanTest, AConnectionIsBuriedAfterItsSenderHasClosedItAndNotBefore) {
+  const auto say = [&](Kind kind, uid_t user, int connection) {
+    Request request{kind, user};
+    ASSERT_GT(control::doorman::send_message(doorman_->fd(), request, connection, 0), 0);
+  };
+  Loaded first, second;
+  say(Kind::kBury, 1, first.ours.get());
+  say(Kind::kBury, 2, second.ours.get());
+  first.ours.reset();
+  second.ours.reset();
+  say(Kind::kClosed, 0, -1);
+  EXPECT_TRUE(first.is_closed_within(10'000)) << "the oldest is meant";
+  // Whatever it would do with the second is done when it has answered this and has no child left.
+  const Fd file = test::sealed_file(4096);
+  EXPECT_EQ(ask({file.get()}, 3).status, INA_OK);
+  for (int i = 0; i < 10'000 && children() != 0; ++i) ::usleep(1000);
+  EXPECT_EQ(children(), 0u);
+  EXPECT_FALSE(second.is_closed_within(0));
+  say(Kind::kClosed, 0, -1);
+  EXPECT_TRUE(second.is_closed_within(10'000));
+}
+
+/// Takes the place of a doorman's process. What its switch says stays in the queue until it is
+/// taken, and the queue is short.
+class ShortQueue {
+ public:
+  explicit ShortQueue(const Doorman& doorman) : sender_(doorman.fd()) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd theirs(ends[0]);
+    ours_ = Fd(ends[1]);
+    const int little = 4096;
+    EXPECT_EQ(::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
+    EXPECT_EQ(::dup3(theirs.get(), sender_, O_CLOEXEC), sender_);
+  }
+  /// No room is left for the switch's messages.
+  void fill() const {
+    Request filler{Kind::kAsk};
+    while (control::doorman::send_message(sender_, filler, -1, MSG_DONTWAIT) > 0) {
+    }
+  }
+  /// The next message. Makes room for one, as they all have the same size.
+  std::string take() {
+    Request request;
+    control::doorman::Envelope<1> envelope(&request, sizeof(request));
+    if (::recvmsg(ours_.get(), &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0) return "";
+    std::string text = request.kind == Kind::kBury     ? "bury"
+                       : request.kind == Kind::kClosed ? "closed"
+                                                       : "filler";
+    envelope.each([&](int fd) {
+      text += " " + std::to_string(Loaded::inode_of(fd));
+      taken_.emplace_back(fd);
+    });
+    return text;
+  }
+  /// All that are not fillers.
+  std::vector<std::string> take_all() {
+    std::vector<std::string> all;
+    for (std::string text = take(); !text.empty(); text = take())
+      if (text != "filler") all.push_back(text);
+    return all;
+  }
+
+ private:
+  const int sender_;
+  Fd ours_;
+  std::vector<Fd> taken_;
+};
+
+std::string burial_of(const Loaded& connection) {
+  return "bury " + std::to_string(connection.inode);
+}
+
+TEST_F(DoormanTest, WhereThereIsNoRoomConnectionsWaitInTurn) {
+  ShortQueue queue(*doorman_);
+  Loaded first, second, third;
+  queue.fill();
+  doorman_->close(std::move(first.ours));
+  doorman_->close(std::move(second.ours));
+  EXPECT_EQ(doorman_->waiting(), 2u);
+  EXPECT_FALSE(first.is_let_go()) << "nobody else has it yet";
+  EXPECT_THAT(queue.take_all(), IsEmpty());
+  // Now there is room, but not before the others.
+  doorman_->close(std::move(third.ours));
+  EXPECT_EQ(doorman_->waiting(), 3u);
+  doorman_->turn();
+  EXPECT_EQ(doorman_->waiting(), 0u);
+  EXPECT_THAT(queue.take_all(), ElementsAre(burial_of(first), "closed", burial_of(second), "closed",
+                                            burial_of(third), "closed"));
+}
+
+TEST_F(DoormanTest, NoOtherIsHandedOverBeforeItKnowsThatTheLastOneIsClosedHere) {
+  ShortQueue queue(*doorman_);
+  Loaded first, second;
+  queue.fill();
+  EXPECT_EQ(queue.take(), "filler");
+  doorman_->close(std::move(first.ours));  // there is room for the one message, not for the other
+  EXPECT_TRUE(first.is_let_go());
+  EXPECT_EQ(doorman_->waiting(), 1u);
+  EXPECT_EQ(queue.take(), "filler");
+  doorman_->close(std::move(second.ours));
+  EXPECT_FALSE(second.is_let_go());
+  EXPECT_EQ(doorman_->waiting(), 2u);
+  EXPECT_THAT(queue.take_all(), ElementsAre(burial_of(first)));
+  doorman_->turn();
+  EXPECT_EQ(doorman_->waiting(), 0u);
+  EXPECT_TRUE(second.is_let_go());
+  EXPECT_THAT(queue.take_all(), ElementsAre("closed", burial_of(second), "closed"));
+}
+
 // ---- who has no room for descriptors, or sends none
+
+TEST_F(DoormanTest, AMessageIsRefusedOfWhoseDescriptorsSomeFindNoRoom) {
+  const Fd file = test::sealed_file(4096);
+  limit_descriptors(control::kMaxDescriptors / 2);
+  const Doorman::Answer answer = ask(std::vector<int>(control::kMaxDescriptors, file.get()));
+  EXPECT_EQ(answer.status, INA_ERR_NO_MEMORY);
+  EXPECT_THAT(answer.text, HasSubstr("no room for the message's descriptors"));
+  EXPECT_EQ(ask({file.get()}).status, INA_OK);
+}
+
+TEST_F(DoormanTest, OutOfDescriptorsItRefusesAndGoesOn) {
+  const Fd file = test::sealed_file(4096);
+  limit_descriptors(2);  // those that it has, and it may still poll them
+  const Doorman::Answer answer = ask({file.get()});
+  EXPECT_EQ(answer.status, INA_ERR_NO_MEMORY);
+  EXPECT_THAT(answer.text, HasSubstr("out of descriptors: try again"));
+  limit_descriptors(256);
+  EXPECT_EQ(ask({file.get()}).status, INA_OK);
+}
+
+/// This process has all that it may have.
+class NoDescriptorLeft {
+ public:
+  NoDescriptorLeft() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit few = before_;
+    few.rlim_cur = 128;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int fd; (fd = ::dup(0)) >= 0;) fill_.emplace_back(fd);
+  }
+  ~NoDescriptorLeft() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+  std::vector<Fd> fill_;
+};
+
+TEST_F(DoormanTest, ASwitchThatIsOutOfDescriptorsGetsNoFileAndSaysSo) {
+  const Fd file = test::sealed_file(4096);
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "attach"}}, {file.get()}));
+  ASSERT_TRUE(doorman_->ask(ends.ours.fd(), 1, 1));
+  std::optional<NoDescriptorLeft> full(std::in_place);
+  const Doorman::Answer answer = await();
+  full.reset();
+  EXPECT_EQ(answer.status, INA_ERR_NO_MEMORY);
+  EXPECT_THAT(answer.text, HasSubstr("no descriptor left for the memory"));
+}
 
 TEST_F(DoormanTest, DescriptorsThatFindNoRoomAreMissedAndTheMessageIsNot) {
   Pair ends = pair();
   ASSERT_TRUE(ends.ours.send({{"type", "joined"}}, {0, 0}));
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit few = before;
-  few.rlim_cur = 128;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  std::vector<Fd> fill;
-  for (int fd; (fd = ::dup(0)) >= 0;) fill.emplace_back(fd);
+  std::optional<NoDescriptorLeft> full(std::in_place);
   const auto received = ends.theirs.receive(kTimeoutNs);
-  fill.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  full.reset();
   ASSERT_TRUE(received && *received) << received.error().text;
   EXPECT_EQ((*received)->body["type"], "joined");
   EXPECT_TRUE((*received)->lost_descriptors);
