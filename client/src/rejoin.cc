@@ -48,20 +48,22 @@ void Context::go_away() {
 void Context::rejoin() {
   Nanos pause_ns = kFirstPauseNs;
   std::string why;
+  const auto left = [this] { return away_since_ + settings_.rejoin_timeout_ns - now_ns(); };
   while (going_on()) {
     const Attempt attempt = try_rejoin(away_since_ + settings_.rejoin_timeout_ns, why);
     if (attempt == Attempt::kBack) return;
     disconnect();
     if (attempt == Attempt::kOver) return;
-    const Nanos left = away_since_ + settings_.rejoin_timeout_ns - now_ns();
-    if (left <= 0)
+    if (const Nanos pause = std::min(pause_ns, left()); pause > 0) {
+      pollfd kicked{kick_event_.get(), POLLIN, 0};
+      if (::poll(&kicked, 1, static_cast<int>(pause / 1'000'000 + 1)) > 0) drain_kicks();
+      pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+    }
+    // Nor one more attempt, which would have no time to hear why it fails.
+    if (left() <= 0)
       return end(INA_ERR_SWITCH_LOST,
                  "the switch at " + settings_.url + " is gone and did not come back within " +
                      seconds(settings_.rejoin_timeout_ns) + " (rejoin_timeout_us): " + why);
-    pollfd kicked{kick_event_.get(), POLLIN, 0};
-    if (::poll(&kicked, 1, static_cast<int>(std::min(pause_ns, left) / 1'000'000 + 1)) > 0)
-      drain_kicks();
-    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
   disconnect();
 }
@@ -91,7 +93,9 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
   auto reply = next_message(sent ? deadline : now_ns());
   if (!sent && !(reply && *reply)) return again(sent.error());
   if (!reply) return again(reply.error());
-  if (!*reply) return again({INA_ERR_TIMEOUT, "it did not answer the request to re-join"});
+  if (!*reply)
+    return again({INA_ERR_TIMEOUT, "it did not answer the request to re-join" +
+                                       (why.empty() ? "" : " (before that: " + why + ")")});
   try {
     return on_rejoin_answer(**reply, why);
   } catch (const Json::exception& e) {

@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "common/clock.h"
 #include "control/client.h"
 #include "ina/ina.h"
 #include "tests/support/captured_log.h"
@@ -31,7 +32,8 @@ class Worker {
   ~Worker() {
     if (context_) ina_finalize(context_, 1'000'000);
   }
-  Outcome join(const std::string& url, int64_t timeout_us = 10'000'000) {
+  Outcome join(const std::string& url, int64_t timeout_us = 10'000'000,
+               int64_t rejoin_timeout_us = 10'000'000) {
     ina_config config;
     ina_config_init(&config);
     config.url = url.c_str();
@@ -39,7 +41,7 @@ class Worker {
     config.rank = 0;
     config.world_size = 1;
     config.timeout_us = timeout_us;
-    config.rejoin_timeout_us = 10'000'000;
+    config.rejoin_timeout_us = rejoin_timeout_us;
     const int status = ina_init(&config, &context_);
     return {status, status < 0 ? ina_last_error(nullptr) : ""};
   }
@@ -98,7 +100,9 @@ TEST(NoRoom, AWorkerThatComesBackTriesAgain) {
   {
     auto full = control::Listener::open(sw.socket_path(), 0600);
     ASSERT_TRUE(full) << full.error().text;
+    const Nanos deadline = now_ns() + kTimeoutNs;
     for (int refused = 0; refused < 3;) {
+      ASSERT_LT(now_ns(), deadline) << "it has tried " << refused << " times";
       auto connection = full->accept();
       ASSERT_TRUE(connection);
       if (!*connection) {
@@ -116,7 +120,35 @@ TEST(NoRoom, AWorkerThatComesBackTriesAgain) {
   EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
-// ---- what no switch says
+TEST(NoRoom, AWorkerThatComesBackGivesUpWithItsRejoinTimeoutAndSaysWhy) {
+  // Where the shorter time was over before anybody had answered, there is a longer one.
+  std::string text;
+  for (const int64_t rejoin_timeout_us : {200'000, 8'000'000}) {
+    TestSwitch sw;
+    Worker worker;
+    ASSERT_EQ(worker.join(sw.url(), 60'000'000, rejoin_timeout_us).status, INA_OK);
+    sw.stop();
+    auto full = control::Listener::open(sw.socket_path(), 0600);
+    ASSERT_TRUE(full) << full.error().text;
+    const std::jthread refusing([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        pollfd waiting{full->fd(), POLLIN, 0};
+        if (::poll(&waiting, 1, 20) != 1) continue;
+        auto connection = full->accept();
+        if (connection && *connection)
+          (void)(*connection)->send(control::no_room_message("no room (a test)"));
+      }
+    });
+    const Outcome outcome = worker.sum();
+    EXPECT_EQ(outcome.status, INA_ERR_SWITCH_LOST);
+    EXPECT_THAT(outcome.text, HasSubstr("(rejoin_timeout_us): "));
+    text = outcome.text;
+    if (text.find("no room") != std::string::npos) break;
+  }
+  EXPECT_THAT(text, HasSubstr("no room (a test)"));
+}
+
+// ---- somebody in between
 
 /// Stands between a worker and its switch, and says something of its own in between.
 class Proxy {
@@ -130,6 +162,16 @@ class Proxy {
     const std::lock_guard lock(mutex_);
     replaced_ = type;
     message_ = message;
+  }
+  /// The worker hears this as the answer to its next message of that type, and the switch nothing.
+  void answer(const std::string& type, const Json& message) {
+    const std::lock_guard lock(mutex_);
+    answered_ = type;
+    answer_ = message;
+  }
+  bool has_answered() {
+    const std::lock_guard lock(mutex_);
+    return answered_.empty();
   }
   /// The worker hears this.
   void say(const Json& message) {
@@ -164,6 +206,10 @@ class Proxy {
     const std::lock_guard lock(mutex_);
     std::vector<int> fds;
     for (const Fd& fd : (*received)->fds) fds.push_back(fd.get());
+    if (!to_worker && (*received)->body["type"] == answered_) {
+      answered_.clear();
+      return from.send(answer_).has_value();
+    }
     const bool replaced = to_worker && (*received)->body["type"] == replaced_;
     return to.send(replaced ? message_ : (*received)->body, fds).has_value();
   }
@@ -174,8 +220,27 @@ class Proxy {
   std::optional<control::Connection> worker_;
   std::string replaced_;
   Json message_;
+  std::string answered_;
+  Json answer_;
   std::jthread thread_;
 };
+
+TEST(NoRoom, AWorkerWhosePlaceGoesToOthersBeforeTheJobGoesOnTriesAgain) {
+  TestSwitch sw;
+  test::TempDir folder;
+  Proxy proxy(folder / "proxy", sw.socket_path());
+  Worker worker;
+  const Outcome joined = worker.join("shm:" + folder / "proxy");
+  ASSERT_EQ(joined.status, INA_OK) << joined.text;
+  proxy.answer("attach", control::no_room_message("no room (a test)"));
+  sw.stop();
+  sw.start();
+  const Outcome outcome = worker.sum();
+  EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+  EXPECT_TRUE(proxy.has_answered());
+}
+
+// ---- what no switch says
 
 const std::vector<Json> kWrong = {5, -1, 1.5, true, nullptr, "text", {1, "x"}, {{"a", 1}}};
 
