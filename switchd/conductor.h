@@ -47,8 +47,10 @@ struct ConductorConfig {
   bool allow_anonymous = false;               ///< who shows no token may join over TCP, too
   Nanos dead_peer_ns = control::kDeadPeerNs;  ///< a host that answers nothing over TCP is dead then
   uint32_t max_connections = 1024;
-  uint32_t max_connections_per_user = 0;   ///< or tenant; 0: half of max_connections
-  uint32_t max_unjoined = 128;             ///< of connections over TCP, from one address
+  uint32_t max_connections_per_user = 0;  ///< or tenant; 0: half of max_connections
+  uint32_t max_unjoined = 128;            ///< of connections over TCP, from one address
+  /// How long a host may take to hear why its connection over TCP is closed.
+  Nanos farewell_ns = 1'000'000'000;
   Nanos join_timeout_ns = 30'000'000'000;  ///< a connection that joins no job is closed after this
   Nanos rejoin_timeout_ns = 30'000'000'000;  ///< for all workers of a job, after a restart
   uint32_t max_jobs = 64;
@@ -94,6 +96,9 @@ struct ConductorConfig {
 
 class Conductor {
  public:
+  /// How many hosts at a time are given ConductorConfig::farewell_ns.
+  static constexpr size_t kMaxFarewells = 64;
+
   /// `state`: opened before anything else was. `lanes`: their threads must run before run() is
   /// called and until it has returned. `doorman`: outlives the conductor; without one nobody can
   /// join over shared memory.

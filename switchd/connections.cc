@@ -22,9 +22,6 @@ constexpr int kAcceptsPerTurn = 32;
 constexpr Nanos kAcceptPauseNs = 100'000'000;
 // A connection on a place that is kept for workers that come back says `rejoin` by then.
 constexpr Nanos kReturnNs = 2'000'000'000;
-// How long a host may take to hear why its connection is closed, and how many may at a time.
-constexpr Nanos kFarewellNs = 1'000'000'000;
-constexpr size_t kMaxFarewells = 64;
 constexpr Nanos kLongestPauseNs = 1'000'000'000;
 
 }  // namespace
@@ -259,7 +256,7 @@ void Conductor::say_farewell(control::Connection connection) {
   const int fd = connection.fd();
   if (farewells_.size() >= kMaxFarewells || !watch(fd)) return;
   Farewell& farewell = farewells_[fd];
-  farewell = {std::move(connection), now_ns() + kFarewellNs};
+  farewell = {std::move(connection), now_ns() + config_.farewell_ns};
   serve_farewell(fd);
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -107,6 +108,7 @@ class ConnectionsTest : public testing::Test {
       config.socket_mode = 0666;
       config.listen = "127.0.0.1:0";
       config.allow_anonymous = true;
+      config.farewell_ns = 3'600 * kSecond;  // on a busy machine a second is soon over
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
       change(config);
     };
@@ -252,6 +254,69 @@ TEST_F(ConnectionsTest, TheReasonIsReadWhateverHappensToTheRequest) {
   const auto status = control::query_status(sw_->socket_path(), kTimeoutNs);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().text, HasSubstr("(control.max_connections)"));
+}
+
+/// The other end is gone: sooner or later it answers what it is sent by a reset.
+bool is_gone_within(const control::Connection& connection, Nanos timeout_ns) {
+  const Nanos deadline = now_ns() + timeout_ns;
+  do {
+    (void)::send(connection.fd(), "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    pollfd end{connection.fd(), 0, 0};
+    if (::poll(&end, 1, 1) == 1) return true;
+  } while (now_ns() < deadline);
+  return false;
+}
+
+TEST_F(ConnectionsTest, AHostHearsWhyItIsSentAwayWhateverElseItHasSaid) {
+  start([](ConductorConfig&) {});
+  auto connection = control::Connection::open(sw_->tcp_address(), kTimeoutNs);
+  ASSERT_TRUE(connection);
+  std::string said;
+  for (int i = 0; i < 100; ++i) {
+    constexpr std::string_view kMessage = R"({"type":"leave"})";
+    said += {static_cast<char>(kMessage.size()), 0, 0, 0};
+    said += kMessage;
+  }
+  // The first message is refused, and the others are not read any more.
+  ASSERT_EQ(::send(connection->fd(), said.data(), said.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(said.size()));
+  pollfd end{connection->fd(), POLLRDHUP, 0};
+  ASSERT_EQ(::poll(&end, 1, 10'000), 1);
+  EXPECT_EQ(end.revents & POLLHUP, 0) << "it was reset";
+  EXPECT_FALSE(is_gone_within(*connection, 0));
+  const auto answer = connection->receive(kTimeoutNs);
+  ASSERT_TRUE(answer && *answer) << (answer ? "nothing" : answer.error().text);
+  EXPECT_THAT((*answer)->body.value("text", ""), HasSubstr("'leave' before join"));
+}
+
+TEST_F(ConnectionsTest, OnlySoManyHostsAtATimeAreGivenTimeToHearWhy) {
+  start([](ConductorConfig& config) { config.max_unjoined = 1; });
+  const Peer only(sw_->tcp_address());
+  EXPECT_EQ(only.ask({{"type", "status"}})["type"], "status");
+  std::vector<control::Connection> refused;
+  for (size_t i = 0; i < Conductor::kMaxFarewells + 3; ++i) {
+    auto connection = control::Connection::open(sw_->tcp_address(), kTimeoutNs);
+    ASSERT_TRUE(connection);
+    const auto answer = connection->receive(kTimeoutNs);
+    ASSERT_TRUE(answer && *answer) << i;
+    EXPECT_TRUE(control::is_no_room((*answer)->body));
+    refused.push_back(std::move(*connection));
+  }
+  for (size_t i = Conductor::kMaxFarewells; i < refused.size(); ++i)
+    EXPECT_TRUE(is_gone_within(refused[i], kTimeoutNs)) << i;
+  for (size_t i = 0; i < Conductor::kMaxFarewells; ++i)
+    EXPECT_FALSE(is_gone_within(refused[i], 0)) << i;
+}
+
+TEST_F(ConnectionsTest, AHostHasOnlySoMuchTimeToHearWhy) {
+  start([](ConductorConfig& config) { config.farewell_ns = 1; });
+  const auto connection = control::Connection::open(sw_->tcp_address(), kTimeoutNs);
+  ASSERT_TRUE(connection);
+  ASSERT_TRUE(connection->send({{"type", "leave"}}));
+  const auto answer = connection->receive(kTimeoutNs);
+  ASSERT_TRUE(answer && *answer);
+  EXPECT_EQ((*answer)->body["type"], "refused");
+  EXPECT_TRUE(is_gone_within(*connection, kTimeoutNs)) << "it is kept open";
 }
 
 TEST_F(ConnectionsTest, ATenantHasAsManyAsAUser) {
