@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/debt.h"
 #include "switchd/conductor.h"
+#include "switchd/look_schedule.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
@@ -128,9 +129,8 @@ struct Conductor::Job {
                              ///< longer than one of them is there
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
-  Nanos next_look = 0;        ///< when to look again which workers' frames are dropped; 0: not yet
-  Nanos look_pause = 0;
-  Seq start;  ///< in kRejoining: no worker needs a fragment before it any more
+  LookSchedule looks;         ///< at the frames of its workers that were dropped
+  Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
   std::vector<Worker> members;
   Worker fallback;       ///< a fallback server's place; home dedicated only
   bool offered = false;  ///< the fallback server that is connected was told of it

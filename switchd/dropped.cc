@@ -9,10 +9,6 @@ namespace ina::switchd {
 
 namespace {
 
-// When the lanes are asked about a job's workers: soon after it began, then ever more rarely.
-constexpr Nanos kFirstLookNs = 1'000'000'000;
-constexpr Nanos kRarestLookNs = 60'000'000'000;
-
 std::string text_of(const wire::Address& address) {
   return fmt::format("{}.{}.{}.{}:{}", address.ip >> 24, address.ip >> 16 & 255,
                      address.ip >> 8 & 255, address.ip & 255, address.udp_port);
@@ -141,10 +137,7 @@ void Conductor::tell_dropped(Job& job, Rank rank, const Arrivals& arrivals) {
 void Conductor::tell_dropped(Nanos now) {
   for (auto& job : jobs_) {
     if (!job || job->state != Job::State::kRunning) continue;
-    if (job->next_look == 0) job->next_look = now + (job->look_pause = kFirstLookNs);
-    if (now < job->next_look) continue;
-    job->look_pause = std::min(2 * job->look_pause, kRarestLookNs);
-    job->next_look = now + job->look_pause;
+    if (!job->looks.due(now)) continue;
     const auto arrivals = arrivals_of(*job);
     for (uint32_t rank = 0; rank < job->workers; ++rank)
       tell_dropped(*job, Rank{static_cast<uint8_t>(rank)}, arrivals[rank]);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "switchd/conductor.h"
+#include "switchd/look_schedule.h"
 #include "tests/support/control_peer.h"
 #include "tests/support/temp_dir.h"
 
@@ -21,7 +22,10 @@ using switchd::Conductor;
 using switchd::Lane;
 using switchd::LaneCommand;
 using switchd::LaneLink;
+using switchd::LookSchedule;
 using test::Peer;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -62,7 +66,7 @@ class DroppedTest : public testing::Test {
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
     config.home = home;
-    config.frame_ports = {{"eth0", kPort}, {"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000002, 7584}}};
+    config.frame_ports = {{port_name_, kPort}, {"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000002, 7584}}};
     auto state = switchd::StateFile::open(folder_ / "state");
     ASSERT_TRUE(state);
     switchd::LaneConfig lane;
@@ -78,7 +82,7 @@ class DroppedTest : public testing::Test {
     for (int rank = 0; rank < 2; ++rank) {
       workers_.emplace_back("tcp:127.0.0.1:" + std::to_string(conductor_->tcp_port()));
       Json join = test::frame_join("", "", rank);
-      join["port"] = "eth0";
+      join["port"] = port_name_;
       const Json joined = workers_.back().ask(join);
       ASSERT_EQ(joined["type"], "joined") << joined;
     }
@@ -97,7 +101,7 @@ class DroppedTest : public testing::Test {
     Json join = {{"type", "join_fallback"},
                  {"job_id", server.ask({{"type", "next_job"}})["job_id"]},
                  {"transport", "frame"},
-                 {"port", "eth0"}};
+                 {"port", port_name_}};
     join["address"] = {{"mac", {2, 0, 0, 0, 0, 64}}, {"ip", kJoined.ip}, {"udp_port", 9064}};
     server_.emplace(socket);
     ASSERT_EQ(server_->ask(join)["type"], "joined");
@@ -124,6 +128,7 @@ class DroppedTest : public testing::Test {
     std::byte bytes[64];
   };
   test::TempDir folder_;
+  std::string port_name_ = "eth0";  ///< of the first
   std::vector<Line> rows_;
   FakePort ports_[2];
   LaneLink link_;
@@ -191,6 +196,30 @@ TEST_F(DroppedTest, AWorkerOfWhomNothingCameInIsNamed) {
   EXPECT_THAT(explained(), HasSubstr("no frame of rank 1 has come in by port eth0: if it has sent "
                                      "some, a firewall may drop UDP datagrams to 10.0.0.1:7584"));
   EXPECT_THAT(explained(), Not(HasSubstr("no frame of rank 0")));
+}
+
+TEST_F(DroppedTest, ATextOfManyWorkersStaysShort) {
+  port_name_ = std::string(1500, 'p');
+  ports_[0].frames = {dropped(DropReason::kBadTag, kJoined, 0),
+                      dropped(DropReason::kBadTag, kJoined, 1)};
+  ASSERT_NO_FATAL_FAILURE(start());
+  const std::string text = explained();
+  EXPECT_THAT(text, HasSubstr("dropped 3 frames of rank 0 on port " + port_name_));
+  EXPECT_THAT(text, EndsWith(" ..."));
+  EXPECT_LT(text.size(), 2'200u);
+}
+
+TEST(LookSchedule, PausesDoubleUpToAMinute) {
+  constexpr Nanos kTick = 100'000'000;
+  LookSchedule looks;
+  std::vector<Nanos> pauses_s;
+  constexpr Nanos kBegin = 5'000'000'000;
+  for (Nanos now = kBegin, last = kBegin; pauses_s.size() < 9; now += kTick)
+    if (looks.due(now)) {
+      pauses_s.push_back((now - last) / 1'000'000'000);
+      last = now;
+    }
+  EXPECT_THAT(pauses_s, ElementsAre(1, 2, 4, 8, 16, 32, 60, 60, 60));
 }
 
 TEST_F(DroppedTest, TheWorkerItselfIsTold) {
