@@ -33,8 +33,7 @@ constexpr int kSpareThreads = 4;
 constexpr int kMaxDrainers = 4;
 constexpr size_t kMemoryBytes = size_t{64} << 20;
 constexpr int kMaxRequestBytes = 64 << 10;
-// A handshake takes no longer, nor does a connection without calls stay.
-constexpr int kHandshakeMs = 10'000;
+// A connection without calls does not stay longer.
 constexpr int kIdleConnectionMs = 300'000;
 
 // Of a call without a deadline, and most that one call waits for the conductor.
@@ -328,7 +327,8 @@ class GrpcServer final : public Server {
       if (server) server->Shutdown(system_clock::now());
     }
     /// Begins to serve what the listener accepts. `with`: for TLS; nullptr: for unix sockets.
-    Result<void> start(size_t connections, const std::shared_ptr<grpc::ServerCredentials>& with);
+    Result<void> start(size_t connections, int handshake_ms,
+                       const std::shared_ptr<grpc::ServerCredentials>& with);
 
     Service service;
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
@@ -358,7 +358,7 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const ServerConfig&
   return grpc::SslServerCredentials(options);
 }
 
-Result<void> GrpcServer::Way::start(size_t connections,
+Result<void> GrpcServer::Way::start(size_t connections, int handshake_ms,
                                     const std::shared_ptr<grpc::ServerCredentials>& with) {
   grpc::ResourceQuota quota("ina-admin");
   quota.SetMaxThreads(static_cast<int>(connections) * kMaxCallsPerConnection + kSpareThreads)
@@ -367,7 +367,7 @@ Result<void> GrpcServer::Way::start(size_t connections,
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, handshake_ms);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
@@ -400,7 +400,7 @@ Result<void> GrpcServer::open_unix(const ServerConfig& config) {
   if (!listener) return tl::unexpected(listener.error());
   unix_.emplace(queue_, static_cast<int>(Queue::kMaxWaiting));
   unix_->listener.emplace(std::move(*listener));
-  return unix_->start(Listener::kMaxUnix, nullptr);
+  return unix_->start(Listener::kMaxUnix, config.handshake_ms, nullptr);
 }
 
 Result<void> GrpcServer::open_tcp(const ServerConfig& config) {
@@ -410,7 +410,7 @@ Result<void> GrpcServer::open_tcp(const ServerConfig& config) {
   if (!listener) return tl::unexpected(listener.error());
   tcp_.emplace(queue_, kMaxAsking);
   tcp_->listener.emplace(std::move(*listener));
-  return tcp_->start(Listener::kMaxTcp, *secured);
+  return tcp_->start(Listener::kMaxTcp, config.handshake_ms, *secured);
 }
 
 Result<void> GrpcServer::open(const ServerConfig& config) {

@@ -19,6 +19,7 @@ struct ServerConfig {
   std::string certificate{};
   std::string key{};
   std::string client_ca{};
+  int handshake_ms = 10'000;  ///< a connection over TCP that takes longer is closed
 };
 
 class Server {

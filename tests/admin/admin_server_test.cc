@@ -4,12 +4,17 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
+#include <condition_variable>
+#include <deque>
 #include <fstream>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "admin/listener.h"
@@ -85,6 +90,27 @@ class AdminServerTest : public testing::Test {
     if (host != "127.0.0.1") arguments.SetSslTargetNameOverride(host);
     return v1::Administration::NewStub(grpc::CreateCustomChannel(
         "127.0.0.1:" + std::to_string(server_->tcp_port()), grpc::SslCredentials(tls), arguments));
+  }
+
+  // Somebody who is no client of gRPC.
+  Fd connect_unix() const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, (folder_ / "admin").c_str());
+    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  Fd connect_tcp(uint32_t from = INADDR_LOOPBACK) const {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(from);
+    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(server_->tcp_port());
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
   }
 
   template <class Request, class Response>
@@ -306,17 +332,9 @@ TEST_F(AdminServerTest, AConductorThatDoesNotAnswerIsADeadline) {
 
 TEST_F(AdminServerTest, ConnectionsThatSayNothingOrNonsenseHoldNobodyUp) {
   start(on_unix());
-  const auto connect = [&] {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strcpy(address.sun_path, (folder_ / "admin").c_str());
-    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return fd;
-  };
   std::vector<Fd> silent;
   for (int i = 0; i < 50; ++i) {
-    silent.push_back(connect());
+    silent.push_back(connect_unix());
     const std::string nonsense(1000, static_cast<char>(i));
     if (i % 2) {
       EXPECT_EQ(::send(silent.back().get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 1000);
@@ -325,7 +343,7 @@ TEST_F(AdminServerTest, ConnectionsThatSayNothingOrNonsenseHoldNobodyUp) {
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(status_of(*stub()).ok());
   EXPECT_TRUE(sw_.status().contains("jobs")) << "the switch goes on";
   // Whoever is one too many is closed at once.
-  while (silent.size() < 2 * Listener::kMaxUnix) silent.push_back(connect());
+  while (silent.size() < 2 * Listener::kMaxUnix) silent.push_back(connect_unix());
   char byte;
   EXPECT_EQ(::recv(silent.back().get(), &byte, 1, 0), 0);
 }
@@ -385,26 +403,16 @@ TEST_F(AdminServerTest, StrangersOverTcpTakeNoPlaceOfAnybodyElse) {
   config.socket = folder_ / "admin";
   start(config);
   const auto own = authority_.issue("operator");
-  const auto connect = [&](uint32_t from = INADDR_LOOPBACK) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(from);
-    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(server_->tcp_port());
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return fd;
-  };
   // Whoever is one too many is closed at once; those before are left to their handshakes.
   std::vector<Fd> strangers;
-  for (size_t i = 0; i < Listener::kMaxOneAddress; ++i) strangers.push_back(connect());
-  const Fd one_too_many = connect();
+  for (size_t i = 0; i < Listener::kMaxOneAddress; ++i) strangers.push_back(connect_tcp());
+  const Fd one_too_many = connect_tcp();
   char byte;
   EXPECT_EQ(::recv(one_too_many.get(), &byte, 1, 0), 0);
   EXPECT_EQ(::recv(strangers.back().get(), &byte, 1, MSG_DONTWAIT), -1);
-  while (strangers.size() < Listener::kMaxTcp) strangers.push_back(connect(INADDR_LOOPBACK + 1));
-  const Fd of_a_third_address = connect(INADDR_LOOPBACK + 2);
+  while (strangers.size() < Listener::kMaxTcp)
+    strangers.push_back(connect_tcp(INADDR_LOOPBACK + 1));
+  const Fd of_a_third_address = connect_tcp(INADDR_LOOPBACK + 2);
   EXPECT_EQ(::recv(of_a_third_address.get(), &byte, 1, 0), 0) << "all places are taken";
   EXPECT_TRUE(status_of(*stub()).ok()) << "the unix socket has places of its own";
   EXPECT_FALSE(status_of(*stub(authority_.file(), own)).ok());
@@ -415,6 +423,98 @@ TEST_F(AdminServerTest, StrangersOverTcpTakeNoPlaceOfAnybodyElse) {
     if (!status.ok()) ::usleep(20'000);
   }
   EXPECT_TRUE(status.ok()) << "places are free again: " << status.error_message();
+}
+
+TEST_F(AdminServerTest, CallsOverTcpLeaveHalfOfTheQueueToThisHost) {
+  Queue nobody;  // so that all of them are under way at once
+  ServerConfig config = on_tcp();
+  config.socket = folder_ / "admin";
+  auto started = Server::start(config, nobody);
+  ASSERT_TRUE(started) << started.error().text;
+  server_ = std::move(*started);
+  constexpr size_t kConnections = 9, kCallsOnEach = 8;
+  constexpr size_t kMost = Queue::kMaxWaiting / 2;
+  struct Call {
+    grpc::ClientContext context;
+    v1::StatusRequest request;
+    v1::StatusResponse response;
+  };
+  std::deque<Call> calls;
+  std::mutex mutex;  // what follows
+  std::condition_variable ended;
+  size_t over = 0, busy = 0, stopped = 0;
+  const auto own = authority_.issue("operator");
+  std::vector<std::unique_ptr<Stub>> stubs;
+  for (size_t i = 0; i < kConnections; ++i) {
+    stubs.push_back(stub(authority_.file(), own));
+    for (size_t k = 0; k < kCallsOnEach; ++k) {
+      Call& call = calls.emplace_back();
+      call.context.set_deadline(system_clock::now() + kDeadline);
+      stubs.back()->async()->Status(
+          &call.context, &call.request, &call.response, [&](const grpc::Status& status) {
+            const std::lock_guard lock(mutex);
+            ++over;
+            busy += status.error_message().find("administrators elsewhere") != std::string::npos;
+            stopped += status.error_message().find("being stopped") != std::string::npos;
+            ended.notify_one();
+          });
+    }
+  }
+  std::unique_lock lock(mutex);
+  ended.wait_for(lock, kDeadline / 2, [&] { return busy == calls.size() - kMost; });
+  EXPECT_EQ(busy, calls.size() - kMost);
+  EXPECT_EQ(stopped, 0u);
+  lock.unlock();
+  nobody.close();
+  lock.lock();
+  ended.wait(lock, [&] { return over == calls.size(); });
+  EXPECT_EQ(stopped, kMost);
+  lock.unlock();
+  server_.reset();
+}
+
+TEST_F(AdminServerTest, AConnectionHasOnlySoManyCallsUnderWay) {
+  start(on_unix());
+  const Fd client = connect_unix();
+  const auto read = [&](size_t bytes) {
+    std::string got(bytes, '\0');
+    EXPECT_EQ(::recv(client.get(), got.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+    return got;
+  };
+  const auto number = [](const std::string& bytes, size_t at, size_t count) {
+    uint32_t value = 0;
+    for (size_t i = at; i < at + count; ++i) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+    return value;
+  };
+  // The server speaks first, and says what it takes: RFC 9113, sections 3.4 and 6.5.
+  constexpr size_t kFrameHeaderBytes = 9, kSettingBytes = 6;
+  constexpr uint32_t kSettings = 4, kMaxConcurrentStreams = 3;
+  const std::string header = read(kFrameHeaderBytes);
+  ASSERT_EQ(number(header, 3, 1), kSettings);
+  const std::string settings = read(number(header, 0, 3));
+  std::optional<uint32_t> streams;
+  for (size_t at = 0; at + kSettingBytes <= settings.size(); at += kSettingBytes)
+    if (number(settings, at, 2) == kMaxConcurrentStreams) streams = number(settings, at + 2, 4);
+  EXPECT_EQ(streams, 8u);
+}
+
+TEST_F(AdminServerTest, ARequestIsOnlySoLarge) {
+  start(on_unix());
+  v1::CreateJobResponse made;
+  const grpc::Status status = create(made, job_request(std::string(64 << 10, 'x')));
+  EXPECT_EQ(status.error_code(), Code::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
+}
+
+TEST_F(AdminServerTest, AHandshakeTakesOnlySoLong) {
+  ServerConfig config = on_tcp();
+  config.handshake_ms = 1;
+  start(config);
+  const Fd silent = connect_tcp();
+  pollfd end{silent.get(), POLLIN | POLLRDHUP, 0};
+  ASSERT_EQ(::poll(&end, 1, 10'000), 1);
+  char byte;
+  EXPECT_LE(::recv(silent.get(), &byte, 1, MSG_DONTWAIT), 0) << "it says nothing";
 }
 
 TEST_F(AdminServerTest, TheServerOutlivesItsSwitch) {
