@@ -217,6 +217,7 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
 Result<control::Received> Context::ask_to_join(Nanos deadline) {
   Json join = join_message("join");
   join["window_bytes"] = settings_.window_bytes;
+  std::optional<control::Received> refusal;
   for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
     // Nobody asked to wait for a switch to start: then there is none, and its user wants to know.
     auto connection =
@@ -227,11 +228,14 @@ Result<control::Received> Context::ask_to_join(Nanos deadline) {
     control_ = std::move(*connection);
     auto reply = control_.ask(join, deadline - now_ns());
     if (!reply) return tl::unexpected(reply.error());
+    // An attempt that the deadline cuts short says less than the one before.
+    if (!*reply && refusal) return std::move(*refusal);
     if (!*reply)
       return fail(INA_ERR_TIMEOUT,
                   "the switch at " + control_path_ + " did not answer the request to join");
     if (!control::is_no_room((*reply)->body) || now_ns() + pause_ns >= deadline)
       return std::move(**reply);
+    refusal = std::move(**reply);
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
   }
 }
