@@ -40,8 +40,8 @@ class Forwarding {
     bridge_.tick(now);
     if (now < next_link_check_) return;
     next_link_check_ = now + kLinkCheckNs;
-    for (bridge::PortIndex i = 0; i < bridge_.ports(); ++i)
-      bridge_.set_link(i, ports_[i]->link_up());
+    for (uint32_t i = 0; i < bridge_.ports(); ++i)
+      bridge_.set_link(static_cast<bridge::PortIndex>(i), ports_[i]->link_up());
   }
 
   /// After a burst of port `ingress`; the frames go with each port's next tx_flush(). Returns how
