@@ -73,6 +73,10 @@ class Schedule {
     return add(work, std::span<const Stage>(after.begin(), after.size()));
   }
   void set_scratch_bytes(uint64_t bytes) { scratch_bytes_ = bytes; }
+  void reserve(size_t stages, size_t dependencies) {
+    stages_.reserve(stages);
+    edges_.reserve(dependencies);
+  }
   /// Keeps the memory that it has.
   void clear() {
     stages_.clear();

@@ -17,6 +17,8 @@ using scheduler::Schedule;
 
 namespace {
 
+// Schedules of that many need no other memory than those before them.
+constexpr size_t kFewStages = 16;
 constexpr size_t kAlignment = 64;
 constexpr size_t round_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -163,9 +165,10 @@ Executor::Run& Executor::new_run(std::shared_ptr<const Schedule> schedule) {
     spare_.push_back(runs_.back().get());
   }
   Run& run = *spare_.back();
+  run.stages.reserve(kFewStages);
   run.stages.assign(schedule->size(), {});
   size_t stages = 0;
-  for (const auto& other : runs_) stages += other->stages.size();
+  for (const auto& other : runs_) stages += other->stages.capacity();
   ready_.reserve(stages);
   spare_.pop_back();
   for (Schedule::Stage stage = 0; stage < schedule->size(); ++stage)
@@ -206,9 +209,9 @@ void Executor::begin(Run& run) {
 // ---- from stage to stage
 
 void Executor::completed(Run& run, Schedule::Stage stage) {
-  // What was skipped has ended already.
-  if (stopped_ || run.stages[stage].ended) return;
+  if (stopped_) return;
   ++counters_.operations;
+  if (run.stages[stage].ended) return;  // skipped
   end(run, stage);
   go_on();
 }

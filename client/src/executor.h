@@ -81,8 +81,9 @@ class ScratchPool {
 };
 
 struct ExecutorCounters {
-  uint64_t schedules = 0;   ///< run to their end
-  uint64_t operations = 0;  ///< completed operations of the engines, of which they were made
+  uint64_t schedules = 0;  ///< run to their end
+  uint64_t operations =
+      0;  ///< of the engines, of which they were made; that were told to have ended
 };
 
 class Executor final {

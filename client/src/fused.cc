@@ -22,6 +22,8 @@ uint64_t bytes_of(const OperationSpec& spec) {
   return spec.elements * wire_bytes(spec.dtype);
 }
 
+constexpr size_t kStages = 3;  // of a bucket: gather, sum, scatter
+
 }  // namespace
 
 Fused::Fused(Executor& executor, size_t coalesce_bytes)
@@ -89,6 +91,7 @@ Fused::Bucket* Fused::open_bucket(const OperationSpec& spec) {
     bucket->scratch =
         std::make_unique_for_overwrite<std::byte[]>(std::max(kGroupBytes, coalesce_bytes_));
     bucket->schedule = std::make_shared<scheduler::Schedule>();
+    bucket->schedule->reserve(kStages, kStages);
     bucket->index = buckets_.size();
     buckets_.push_back(std::move(bucket));
     spare_buckets_.push_back(buckets_.back().get());
