@@ -68,6 +68,8 @@ constexpr int kGraceMs = 1;
 constexpr Nanos kBackgroundSleepNs = 5'000'000;
 // How long the background thread waits for more after it was called.
 constexpr Nanos kLingerNs = 1'000'000;
+// Scratch memory of all schedules that are under way: two reproducible sums of large tensors.
+constexpr size_t kScratchBytes = size_t{5} << 20;
 
 }  // namespace
 
@@ -357,17 +359,27 @@ Result<Operation*> Context::start(OperationSpec spec) {
 Operation* Context::submit(const OperationSpec& spec, Nanos now) {
   if (!settings_.reproducible || spec.elements == 0 || !Reproducible::handles(spec))
     return engine_->submit(spec, now);
-  if (!reproducible_) reproducible_.emplace(*engine_, settings_.world_size);
+  if (!reproducible_) reproducible_.emplace(executor(), settings_.world_size);
   return reproducible_->start(spec, now);
 }
 
 void Context::release(Operation* operation) {
   if (fused_ && fused_->release(operation)) return;
-  if (!reproducible_ || !reproducible_->release(operation)) engine_->release(operation);
+  if (!executor_ || !executor_->release(operation)) engine_->release(operation);
+}
+
+/// Under mutex_.
+Executor& Context::executor() {
+  if (!executor_) {
+    if (!channel_) channel_.emplace(*engine_);
+    Channel* const channels[] = {&*channel_};
+    executor_.emplace(channels, kScratchBytes);
+  }
+  return *executor_;
 }
 
 uint64_t Context::overflows() const {
-  return engine_->counters().overflows + (reproducible_ ? reproducible_->counters().overflows : 0);
+  return engine_->counters().overflows + (reproducible_ ? reproducible_->overflows() : 0);
 }
 
 size_t Context::receive(Nanos now) {
@@ -780,10 +792,8 @@ void Context::stats(ina_stats& stats) {
   const EngineCounters& engine = engine_->counters();
   const TransportCounters transport = transport_->counters();
   stats.operations = engine.operations;
-  if (reproducible_) {
-    const ReproducibleCounters& composed = reproducible_->counters();
-    stats.operations += composed.operations - composed.parts;
-  }
+  if (executor_)
+    stats.operations += executor_->counters().schedules - executor_->counters().operations;
   if (fused_) stats.operations += fused_->counters().tensors - fused_->counters().operations;
   stats.fragments_sent = engine.fragments_sent;
   stats.fragments_resent = engine.fragments_resent;

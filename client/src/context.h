@@ -24,7 +24,7 @@
 #include "client/src/frame_join.h"
 #include "client/src/fused.h"
 #include "client/src/memory.h"
-#include "client/src/reproducible_engine.h"
+#include "client/src/reproducible.h"
 #include "client/src/settings.h"
 #include "client/src/transport.h"
 #include "client/src/url.h"
@@ -107,6 +107,7 @@ class Context {
   void wake_driver();
   Operation* submit(const OperationSpec& spec, Nanos now);
   void release(Operation* operation);
+  Executor& executor();
   Operation* collect(const OperationSpec& spec);
   /// Starts what is collected if this is among it: somebody asks for its result.
   void start_collected(const Operation& operation);
@@ -171,15 +172,17 @@ class Context {
 
   /// Replaced by the background thread alone: it reads without connection_mutex_, others with.
   control::Connection control_;
-  std::unique_ptr<Transport> transport_;            ///< replaced under mutex_ and connection_mutex_
-  std::unique_ptr<Engine> engine_;                  ///< under mutex_
-  std::optional<ReproducibleEngine> reproducible_;  ///< under mutex_; once it is needed
-  std::vector<RegisteredMemory> registered_;        ///< under mutex_
-  std::vector<SharedResults> shared_;               ///< under mutex_
-  std::optional<Fused> fused_;                      ///< under mutex_; once it is needed
-  uint32_t groups_ = 0;                             ///< under mutex_: opened so far
-  TransportCounters lost_counters_;  ///< under mutex_: of transports that were replaced
-  Standing standing_;                ///< background thread: when the switch went
+  std::unique_ptr<Transport> transport_;      ///< replaced under mutex_ and connection_mutex_
+  std::unique_ptr<Engine> engine_;            ///< under mutex_
+  std::optional<EngineChannel> channel_;      ///< under mutex_; once it is needed
+  std::optional<Executor> executor_;          ///< likewise
+  std::optional<Reproducible> reproducible_;  ///< likewise
+  std::vector<RegisteredMemory> registered_;  ///< under mutex_
+  std::vector<SharedResults> shared_;         ///< under mutex_
+  std::optional<Fused> fused_;                ///< under mutex_; once it is needed
+  uint32_t groups_ = 0;                       ///< under mutex_: opened so far
+  TransportCounters lost_counters_;           ///< under mutex_: of transports that were replaced
+  Standing standing_;                         ///< background thread: when the switch went
 
   std::mutex sharing_mutex_;  ///< taken first: one request about memory at a time
   std::mutex mutex_;

@@ -81,8 +81,10 @@ struct OperationSpec {
   /// Nothing of it, nor of any later operation, is sent before release_hold().
   bool held = false;
   OperationListener* listener = nullptr;
-  uint64_t fused = 0;       ///< wire::fused_bits() of an operation made of several
-  bool deferrable = false;  ///< may be started later, together with others
+  uint32_t stage = 0;           ///< the listener's own
+  const void* owner = nullptr;  ///< of an operation that is not the engine's
+  uint64_t fused = 0;           ///< wire::fused_bits() of an operation made of several
+  bool deferrable = false;      ///< may be started later, together with others
 };
 
 /// An operation under way. Owned by the engine; valid until release().

@@ -22,16 +22,17 @@ uint64_t bytes_of(const OperationSpec& spec) {
   return spec.elements * wire_bytes(spec.dtype);
 }
 
+constexpr size_t kStages = 3;  // of a bucket: gather, sum, scatter
+
 }  // namespace
 
-Fused::Fused(Engine& engine, size_t coalesce_bytes)
-    : engine_(engine), coalesce_bytes_(coalesce_bytes) {}
+Fused::Fused(Executor& executor, size_t coalesce_bytes)
+    : executor_(executor), coalesce_bytes_(coalesce_bytes) {}
 
 // ---- collecting
 
 Operation* Fused::collect(const OperationSpec& spec, bool fusable, Nanos now) {
   if (capacity_bytes() == 0 || ended_) return nullptr;
-  forget_spent();
   const uint64_t bytes = bytes_of(spec);
   if (!fusable || bytes >= kLargeBytes || bytes > capacity_bytes()) {
     if (!in_group_) submit_collected(now);
@@ -71,7 +72,7 @@ Fused::Tensor* Fused::new_tensor(const OperationSpec& spec, Nanos now) {
   }
   Tensor* tensor = spare_tensors_.back();
   tensor->spec = spec;
-  tensor->spec.listener = this;  // tells it from the engine's own
+  tensor->spec.owner = this;
   tensor->fragments = 1;
   tensor->complete = 0;
   tensor->started = now;
@@ -85,12 +86,13 @@ Fused::Bucket* Fused::open_bucket(const OperationSpec& spec) {
   if (spare_buckets_.empty()) {
     const size_t count = buckets_.size() + 1;
     open_.reserve(count);
-    running_.reserve(count);
-    spent_.reserve(count);
     spare_buckets_.reserve(count);
     auto bucket = std::make_unique<Bucket>();
     bucket->scratch =
         std::make_unique_for_overwrite<std::byte[]>(std::max(kGroupBytes, coalesce_bytes_));
+    bucket->schedule = std::make_shared<scheduler::Schedule>();
+    bucket->schedule->reserve(kStages, kStages);
+    bucket->index = buckets_.size();
     buckets_.push_back(std::move(bucket));
     spare_buckets_.push_back(buckets_.back().get());
   }
@@ -121,38 +123,57 @@ void Fused::submit_collected(Nanos now) {
   while (!ended_ && !open_.empty()) submit(*open_.front(), now);
 }
 
-/// An engine's operation for a bucket. A tensor that is alone needs no copies.
+/// One operation for a bucket. A tensor that is alone needs no copies.
 void Fused::submit(Bucket& bucket, Nanos now) {
   OperationSpec spec = bucket.first->spec;
+  const scheduler::Operate operate{
+      .dtype = bucket.dtype,
+      .op = bucket.op,
+      .elements = bucket.elements,
+      .send = {scheduler::Buffer::Place::kSend},
+      .receive = {scheduler::Buffer::Place::kReceive},
+      .fused = bucket.tensors == 1
+                   ? 0
+                   : wire::fused_bits(bucket.elements, bucket.tensors, fold(bucket.sizes_hash))};
+  scheduler::Schedule& schedule = *bucket.schedule;
+  schedule.clear();
   if (bucket.tensors > 1) {
-    std::byte* to = bucket.scratch.get();
-    for (const Tensor* tensor = bucket.first; tensor; tensor = tensor->next) {
-      const uint64_t bytes = bytes_of(tensor->spec);
-      if (bytes != 0) std::memcpy(to, tensor->spec.send, bytes);
-      to += bytes;
-    }
     spec.send = spec.recv = bucket.scratch.get();
-    spec.elements = bucket.elements;
-    spec.fused = wire::fused_bits(bucket.elements, bucket.tensors, fold(bucket.sizes_hash));
+    schedule.add(scheduler::Compute{kGather, bucket.index});
+    schedule.add(operate, {0});
+  } else {
+    schedule.add(operate);
   }
-  spec.listener = this;
-  bucket.operation = engine_.submit(spec, now);
+  schedule.add(scheduler::Compute{kScatter, bucket.index}, {schedule.size() - 1});
+  std::erase(open_, &bucket);
+  const Operation* whole =
+      executor_.start(bucket.schedule, spec, this, Executor::Handle::kForgotten, now);
   for (Tensor* tensor = bucket.first; tensor; tensor = tensor->next) {
-    tensor->number = bucket.operation->number;
+    tensor->number = whole->number;
     tensor->collected = false;
   }
-  std::erase(open_, &bucket);
-  running_.push_back(&bucket);
 }
 
-// ---- the end of an operation
+// ---- kernels
 
-void Fused::completed(Operation& operation) {
-  if (ended_) return;
-  const auto found = std::find_if(running_.begin(), running_.end(), [&](const Bucket* bucket) {
-    return bucket->operation == &operation;
-  });
-  Bucket& bucket = **found;
+void Fused::run(const scheduler::Compute& compute, const Executor::Frame&) {
+  Bucket& bucket = *buckets_[compute.argument];
+  if (compute.kernel == kGather)
+    gather(bucket);
+  else
+    scatter(bucket);
+}
+
+void Fused::gather(const Bucket& bucket) {
+  std::byte* to = bucket.scratch.get();
+  for (const Tensor* tensor = bucket.first; tensor; tensor = tensor->next) {
+    const uint64_t bytes = bytes_of(tensor->spec);
+    if (bytes != 0) std::memcpy(to, tensor->spec.send, bytes);
+    to += bytes;
+  }
+}
+
+void Fused::scatter(Bucket& bucket) {
   const std::byte* from = bucket.scratch.get();
   for (Tensor *tensor = bucket.first, *next = nullptr; tensor; tensor = next) {
     next = tensor->next;
@@ -164,29 +185,22 @@ void Fused::completed(Operation& operation) {
   }
   counters_.tensors += bucket.tensors;
   ++counters_.operations;
-  running_.erase(found);
   spare_buckets_.push_back(&bucket);
-  spent_.push_back(&operation);
-}
-
-/// Not from completed(): the engine is not done with its operation then.
-void Fused::forget_spent() {
-  for (Operation* operation : spent_) engine_.release(operation);
-  spent_.clear();
 }
 
 bool Fused::is_collected(const Operation& operation) const {
-  return operation.spec.listener == this && static_cast<const Tensor&>(operation).collected;
+  return operation.spec.owner == this && static_cast<const Tensor&>(operation).collected;
 }
 
 bool Fused::release(Operation* operation) {
-  if (operation->spec.listener != this) return false;
-  forget_spent();
+  if (operation->spec.owner != this) return false;
   // A bucket still knows a tensor that is not done.
-  if (operation->done.load(std::memory_order_relaxed))
+  if (operation->done.load(std::memory_order_relaxed)) {
     spare_tensors_.push_back(static_cast<Tensor*>(operation));
-  else
+  } else {
     ended_ = true;
+    executor_.stop();
+  }
   return true;
 }
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "client/src/engine.h"
+#include "client/src/executor.h"
 
 namespace ina::client {
 
@@ -23,7 +23,7 @@ struct FusedCounters {
 };
 
 /// All fused operations of one context.
-class Fused final : private OperationListener {
+class Fused final : private Executor::Kernels {
  public:
   /// From this size on a tensor goes by itself: copying it twice costs more than an operation.
   static constexpr size_t kLargeBytes = size_t{64} << 10;
@@ -31,9 +31,9 @@ class Fused final : private OperationListener {
   static constexpr size_t kGroupBytes = size_t{256} << 10;
   static constexpr uint32_t kMaxTensors = wire::kMaxFusedTensors;
 
-  /// `coalesce_bytes`: size of a bucket outside of groups; 0: nothing is fused there. `engine` must
-  /// outlive it.
-  Fused(Engine& engine, size_t coalesce_bytes);
+  /// `coalesce_bytes`: size of a bucket outside of groups; 0: nothing is fused there. `executor`
+  /// must outlive it.
+  Fused(Executor& executor, size_t coalesce_bytes);
   Fused(const Fused&) = delete;
   Fused& operator=(const Fused&) = delete;
 
@@ -58,12 +58,14 @@ class Fused final : private OperationListener {
   const FusedCounters& counters() const { return counters_; }
 
  private:
+  enum Kernel : uint32_t { kGather, kScatter };  // argument: index of the bucket
   /// What stands for one tensor.
   struct Tensor : Operation {
     Tensor* next = nullptr;  ///< in its bucket
     bool collected = false;
   };
   struct Bucket {
+    size_t index = 0;  ///< in buckets_
     DType dtype{};
     Op op{};
     Tensor* first = nullptr;
@@ -71,26 +73,25 @@ class Fused final : private OperationListener {
     uint32_t tensors = 0;
     uint64_t elements = 0;
     uint64_t sizes_hash = 0;
-    Operation* operation = nullptr;  ///< once submitted
     std::unique_ptr<std::byte[]> scratch;
+    std::shared_ptr<scheduler::Schedule> schedule;
   };
 
   size_t capacity_bytes() const { return in_group_ ? kGroupBytes : coalesce_bytes_; }
   Bucket* open_bucket(const OperationSpec& spec);
   Tensor* new_tensor(const OperationSpec& spec, Nanos now);
   void submit(Bucket& bucket, Nanos now);
-  void forget_spent();
-  void completed(Operation& operation) override;
+  void run(const scheduler::Compute& compute, const Executor::Frame& frame) override;
+  static void gather(const Bucket& bucket);
+  void scatter(Bucket& bucket);
 
-  Engine& engine_;
+  Executor& executor_;
   const size_t coalesce_bytes_;
   bool in_group_ = false;
   bool ended_ = false;
   FusedCounters counters_;
   // All lists have the capacity that they may need, so that moving between them never fails.
-  std::vector<Bucket*> open_;      ///< in the order of their first tensors
-  std::vector<Bucket*> running_;   ///< submitted, not complete
-  std::vector<Operation*> spent_;  ///< complete operations of the engine
+  std::vector<Bucket*> open_;  ///< in the order of their first tensors
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<Bucket*> spare_buckets_;
   std::vector<std::unique_ptr<Tensor>> tensors_;

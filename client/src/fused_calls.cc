@@ -19,7 +19,7 @@ std::string in_group_text(std::string_view function) {
 Operation* Context::collect(const OperationSpec& spec) {
   if (!fused_) {
     if (settings_.coalesce_bytes == 0) return nullptr;
-    fused_.emplace(*engine_, settings_.coalesce_bytes);
+    fused_.emplace(executor(), settings_.coalesce_bytes);
   }
   // A reproducible sum scales blocks of 256 elements alike: fused, a tensor would lend its
   // neighbour an exponent.
@@ -47,7 +47,7 @@ int Context::start_group() {
   if (open_group_.load() != 0)
     return set_error(INA_ERR_INVALID,
                      "ina_group_start: a group is open already; groups do not nest");
-  if (!fused_) fused_.emplace(*engine_, settings_.coalesce_bytes);
+  if (!fused_) fused_.emplace(executor(), settings_.coalesce_bytes);
   const bool had_collected = fused_->has_collected();
   fused_->start_group(now_ns());
   has_collected_ = false;

@@ -1,8 +1,15 @@
 #include "client/src/reproducible.h"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 namespace ina::client {
+
+using scheduler::Buffer;
+using scheduler::Compute;
+using scheduler::Operate;
+using scheduler::Schedule;
 
 namespace {
 
@@ -17,10 +24,86 @@ size_t elements_of_block(size_t block, size_t elements) {
   return std::min(kBlockElements, elements - block * kBlockElements);
 }
 
+/// Of the scratch memory of a chunk, in bytes from its start.
+struct Layout {
+  explicit Layout(uint64_t chunk_elements)
+      : fixed(round_up(2 * blocks_of(chunk_elements) + kMaxTag)),
+        classes(fixed + round_up(chunk_elements * sizeof(int32_t))),
+        bytes(classes + round_up(chunk_elements * sizeof(int32_t))) {}
+  uint64_t fixed;
+  uint64_t classes;
+  uint64_t bytes;
+
+ private:
+  static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+};
+
+/// Adds the stages of one tensor.
+class Planner {
+ public:
+  Planner(uint64_t elements, uint64_t tag, std::array<uint32_t, 3> kernels)
+      : elements_(elements),
+        chunk_elements_(Reproducible::chunk_elements(elements)),
+        chunks_((elements + chunk_elements_ - 1) / chunk_elements_),
+        tag_(tag),
+        kernels_(kernels),
+        layout_(chunk_elements_) {}
+
+  Schedule plan() {
+    schedule_.set_scratch_bytes(std::min(chunks_, Reproducible::kSlots) * layout_.bytes);
+    add_exponents(0);
+    for (uint64_t chunk = 0; chunk < chunks_; ++chunk) {
+      if (chunk + 1 < chunks_) add_exponents(chunk + 1);
+      add_values(chunk);
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  uint64_t elements_of(uint64_t chunk) const {
+    return std::min(chunk_elements_, elements_ - chunk * chunk_elements_);
+  }
+  Operate operate(uint64_t chunk, DType dtype, Op op, uint64_t elements, uint64_t offset) const {
+    const Buffer buffer{Buffer::Place::kScratch,
+                        chunk % Reproducible::kSlots * layout_.bytes + offset};
+    return {.dtype = dtype, .op = op, .elements = elements, .send = buffer, .receive = buffer};
+  }
+  // When there is scratch memory for it, but for a tensor's third and later chunks only when it is
+  // nearly their turn: finding exponents takes time that V could be on its way.
+  void add_exponents(uint64_t chunk) {
+    std::vector<Schedule::Stage> after;
+    if (chunk >= 2) after.push_back(exponents_[chunk - 2]);
+    if (chunk >= Reproducible::kSlots) after.push_back(finish_[chunk - Reproducible::kSlots]);
+    const Schedule::Stage kernel = schedule_.add(Compute{kernels_[0], chunk}, after);
+    exponents_.push_back(schedule_.add(
+        operate(chunk, DType::kInt8, Op::kMax, 2 * blocks_of(elements_of(chunk)) + tag_, 0),
+        {kernel}));
+  }
+  // V and S have the two numbers after their kernel's.
+  void add_values(uint64_t chunk) {
+    const Schedule::Stage kernel = schedule_.add(Compute{kernels_[1], chunk}, {exponents_[chunk]});
+    const uint64_t elements = elements_of(chunk);
+    const Schedule::Stage fixed =
+        schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.fixed), {kernel});
+    const Schedule::Stage classes =
+        schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.classes), {kernel});
+    finish_.push_back(schedule_.add(Compute{kernels_[2], chunk}, {fixed, classes}));
+  }
+
+  const uint64_t elements_;
+  const uint64_t chunk_elements_;
+  const uint64_t chunks_;
+  const uint64_t tag_;
+  const std::array<uint32_t, 3> kernels_;
+  const Layout layout_;
+  std::vector<Schedule::Stage> exponents_, finish_;  ///< by chunk
+  Schedule schedule_;
+};
+
 }  // namespace
 
-Reproducible::Reproducible(HeldOperations& operations, uint32_t workers)
-    : operations_(operations), workers_(workers), headroom_(headroom_bits(workers)) {}
+Reproducible::Reproducible(Executor& executor, uint32_t workers)
+    : executor_(executor), workers_(workers), headroom_(headroom_bits(workers)) {}
 
 bool Reproducible::handles(const OperationSpec& spec) {
   return spec.collective == Collective::kAllReduce && has_fixed_point(spec.dtype) &&
@@ -32,139 +115,86 @@ uint64_t Reproducible::chunk_elements(uint64_t elements) {
   return std::clamp(quarter, kMinChunkElements, kMaxChunkElements);
 }
 
-void Reproducible::allocate_slots() {
-  if (!slots_.empty()) return;
-  std::vector<Slot> slots(kSlots);
-  for (Slot& slot : slots) {
-    slot.exponents =
-        std::make_unique_for_overwrite<int8_t[]>(2 * blocks_of(kMaxChunkElements) + kMaxTag);
-    slot.fixed = std::make_unique_for_overwrite<int32_t[]>(kMaxChunkElements);
-    slot.classes = std::make_unique_for_overwrite<int32_t[]>(kMaxChunkElements);
-  }
-  slots_ = std::move(slots);
-}
-
 Operation* Reproducible::start(const OperationSpec& spec, Nanos now) {
-  allocate_slots();
-  const uint64_t size = chunk_elements(spec.elements);
-  const uint64_t count = (spec.elements + size - 1) / size;
-  if (spare_.empty()) {
-    composites_.reserve(composites_.size() + 1);
-    spare_.reserve(composites_.size() + 1);
-    spare_.push_back(std::make_unique<Composite>());
-  }
-  Composite* composite = spare_.back().get();
-  composite->parts.reserve(3 * count);
-  const uint64_t begin = end();
-  chunks_.resize(chunks_.size() + count);
-  composites_.push_back(std::move(spare_.back()));
-  spare_.pop_back();
-
-  Operation& whole = composite->whole;
-  whole.spec = spec;
-  whole.fragments = count;
-  whole.complete = 0;
-  whole.done.store(false, std::memory_order_relaxed);
-  whole.started = now;
-  for (uint64_t i = 0; i < count; ++i) {
-    Chunk& chunk = this->chunk(begin + i);
-    chunk.composite = composite;
-    chunk.index = i;
-    chunk.first = i * size;
-    chunk.elements = static_cast<size_t>(std::min(size, spec.elements - chunk.first));
-  }
-  submit_exponents(begin);
-  for (uint64_t i = 0; i < count; ++i) {
-    if (i + 1 < count) submit_exponents(begin + i + 1);
-    submit_values(begin + i);
-  }
-  whole.number = composite->parts.front()->number;
-  prepare_exponents();
-  return &whole;
+  return executor_.start(schedule_for(spec), spec, this, Executor::Handle::kKept, now);
 }
 
-void Reproducible::submit_exponents(uint64_t number) {
-  Chunk& chunk = this->chunk(number);
-  auto* const buffer = reinterpret_cast<std::byte*>(slot(number).exponents.get());
-  OperationSpec part = chunk.composite->whole.spec;
-  part.send = part.recv = buffer;
-  part.elements = 2 * blocks_of(chunk.elements) + tag_of(chunk.composite->whole.spec);
-  part.dtype = DType::kInt8;
-  part.op = Op::kMax;
-  chunk.exponents = operations_.submit_held(part);
-  chunk.composite->parts.push_back(chunk.exponents);
+std::shared_ptr<const Schedule> Reproducible::schedule_for(const OperationSpec& spec) {
+  const uint64_t tag = tag_of(spec);
+  auto plan = std::ranges::find_if(
+      plans_, [&](const Plan& one) { return one.elements == spec.elements && one.tag == tag; });
+  if (plan == plans_.end()) {
+    auto schedule = std::make_shared<const Schedule>(
+        Planner(spec.elements, tag, {kExponents, kValues, kFinish}).plan());
+    if (plans_.size() == kMostPlans) plans_.pop_back();
+    plans_.push_front({spec.elements, tag, std::move(schedule)});
+    plan = plans_.begin();
+  }
+  plans_.splice(plans_.begin(), plans_, plan);
+  return plan->schedule;
 }
 
-void Reproducible::submit_values(uint64_t number) {
-  Chunk& chunk = this->chunk(number);
-  OperationSpec part = chunk.composite->whole.spec;
-  part.send = part.recv = reinterpret_cast<std::byte*>(slot(number).fixed.get());
-  part.elements = chunk.elements;
-  part.dtype = DType::kInt32;
-  part.op = Op::kSum;
-  chunk.fixed = operations_.submit_held(part);
-  part.send = part.recv = reinterpret_cast<std::byte*>(slot(number).classes.get());
-  chunk.classes = operations_.submit_held(part);
-  chunk.composite->parts.push_back(chunk.fixed);
-  chunk.composite->parts.push_back(chunk.classes);
+// ---- kernels
+
+Reproducible::Chunk Reproducible::chunk_of(const Executor::Frame& frame, uint64_t index) {
+  const uint64_t size = chunk_elements(frame.spec().elements);
+  const Layout layout(size);
+  std::byte* const scratch = frame.scratch() + index % kSlots * layout.bytes;
+  Chunk chunk;
+  chunk.first = index * size;
+  chunk.elements = static_cast<size_t>(std::min(size, frame.spec().elements - chunk.first));
+  chunk.exponents = reinterpret_cast<int8_t*>(scratch);
+  chunk.specials = chunk.exponents + blocks_of(chunk.elements);
+  chunk.fixed = reinterpret_cast<int32_t*>(scratch + layout.fixed);
+  chunk.classes = reinterpret_cast<int32_t*>(scratch + layout.classes);
+  return chunk;
 }
 
-// Lets E go of as many chunks as there is scratch memory for, but of a tensor's third and later
-// ones only when it is nearly their turn: finding exponents takes time that V could be on its way.
-void Reproducible::prepare_exponents() {
-  for (; prepared_ < std::min(end(), first_ + kSlots); ++prepared_) {
-    Chunk& chunk = this->chunk(prepared_);
-    if (chunk.index >= 2 && prepared_ >= first_ + 2 && !this->chunk(prepared_ - 2).has_exponents)
-      return;
-    const OperationSpec& spec = chunk.composite->whole.spec;
-    const size_t blocks = blocks_of(chunk.elements);
-    int8_t* const exponents = slot(prepared_).exponents.get();
-    block_exponents(spec.dtype, spec.send + chunk.first * wire_bytes(spec.dtype), chunk.elements,
-                    exponents, exponents + blocks);
-    std::fill_n(exponents + 2 * blocks, tag_of(spec), int8_t{0});
-    operations_.let_go(chunk.exponents, 2 * blocks + tag_of(spec));
+void Reproducible::run(const Compute& compute, const Executor::Frame& frame) {
+  const Chunk chunk = chunk_of(frame, compute.argument);
+  switch (compute.kernel) {
+    case kExponents:
+      return prepare_exponents(frame, chunk);
+    case kValues:
+      return prepare_values(frame, chunk);
+    default:
+      return finish(frame, chunk);
   }
 }
 
-void Reproducible::prepare_values(uint64_t number) {
-  Chunk& chunk = this->chunk(number);
-  const Slot& slot = this->slot(number);
-  const OperationSpec& spec = chunk.composite->whole.spec;
+void Reproducible::prepare_exponents(const Executor::Frame& frame, const Chunk& chunk) {
+  const OperationSpec& spec = frame.spec();
+  block_exponents(spec.dtype, spec.send + chunk.first * wire_bytes(spec.dtype), chunk.elements,
+                  chunk.exponents, chunk.specials);
+  std::fill_n(chunk.specials + blocks_of(chunk.elements), tag_of(spec), int8_t{0});
+}
+
+void Reproducible::prepare_values(const Executor::Frame& frame, const Chunk& chunk) {
+  const OperationSpec& spec = frame.spec();
   const std::byte* const values = spec.send + chunk.first * wire_bytes(spec.dtype);
-  const size_t blocks = blocks_of(chunk.elements);
-  const int8_t* const specials = slot.exponents.get() + blocks;
-
-  quantise(spec.dtype, values, chunk.elements, slot.exponents.get(), headroom_, slot.fixed.get());
+  quantise(spec.dtype, values, chunk.elements, chunk.exponents, headroom_, chunk.fixed);
   size_t count = 0;
-  for (size_t block = 0; block < blocks; ++block) {
-    if (specials[block] == 0) continue;
+  for (size_t block = 0; block < blocks_of(chunk.elements); ++block) {
+    if (chunk.specials[block] == 0) continue;
     const size_t elements = elements_of_block(block, chunk.elements);
     classify(spec.dtype, values + block * kBlockElements * wire_bytes(spec.dtype), elements,
-             slot.classes.get() + count);
+             chunk.classes + count);
     count += elements;
   }
-  chunk.has_exponents = true;
-  operations_.let_go(chunk.fixed, chunk.elements);
-  if (count != 0) {
-    operations_.let_go(chunk.classes, count);
-  } else {
-    chunk.has_classes = true;
-    operations_.skip(chunk.classes);
-  }
+  const Schedule::Stage classes = frame.stage() + 2;
+  if (count != 0)
+    frame.set_elements(classes, count);
+  else
+    frame.skip(classes);
 }
 
-void Reproducible::finish(uint64_t number) {
-  Chunk& chunk = this->chunk(number);
-  const Slot& slot = this->slot(number);
-  Operation& whole = chunk.composite->whole;
-  const DType dtype = whole.spec.dtype;
-  std::byte* const values = whole.spec.recv + chunk.first * wire_bytes(dtype);
-  const size_t blocks = blocks_of(chunk.elements);
-  const int8_t* const specials = slot.exponents.get() + blocks;
+void Reproducible::finish(const Executor::Frame& frame, const Chunk& chunk) {
+  const DType dtype = frame.spec().dtype;
+  std::byte* const values = frame.spec().recv + chunk.first * wire_bytes(dtype);
   const auto for_each_special = [&](auto&& call) {
-    const int32_t* classes = slot.classes.get();
-    for (size_t block = 0; block < blocks; ++block) {
-      if (specials[block] == 0) continue;
+    const int32_t* classes = chunk.classes;
+    for (size_t block = 0; block < blocks_of(chunk.elements); ++block) {
+      if (chunk.specials[block] == 0) continue;
       const size_t elements = elements_of_block(block, chunk.elements);
       call(block * kBlockElements, classes, elements);
       classes += elements;
@@ -173,66 +203,14 @@ void Reproducible::finish(uint64_t number) {
 
   // First out of the sum, so that a NaN's finite companions do not count as an overflow.
   for_each_special([&](size_t first, const int32_t* classes, size_t elements) {
-    clear_specials(classes, elements, slot.fixed.get() + first);
+    clear_specials(classes, elements, chunk.fixed + first);
   });
-  const uint32_t divisor = whole.spec.op == Op::kAvg ? workers_ : 1;
-  if (dequantise(dtype, slot.fixed.get(), chunk.elements, slot.exponents.get(), headroom_, divisor,
-                 values))
-    ++counters_.overflows;
+  const uint32_t divisor = frame.spec().op == Op::kAvg ? workers_ : 1;
+  if (dequantise(dtype, chunk.fixed, chunk.elements, chunk.exponents, headroom_, divisor, values))
+    ++overflows_;
   for_each_special([&](size_t first, const int32_t* classes, size_t elements) {
     put_specials(dtype, classes, elements, values + first * wire_bytes(dtype));
   });
-
-  chunk.done = true;
-  if (++whole.complete == whole.fragments) {
-    ++counters_.operations;
-    whole.done.store(true, std::memory_order_release);
-  }
-  drop_done();
-}
-
-/// A deque would allocate as it moves on.
-void Reproducible::drop_done() {
-  while (done_ < chunks_.size() && chunks_[done_].done) {
-    ++done_;
-    ++first_;
-  }
-  if (done_ < chunks_.size() - done_) return;
-  chunks_.erase(chunks_.begin(), chunks_.begin() + static_cast<ptrdiff_t>(done_));
-  done_ = 0;
-}
-
-void Reproducible::completed(Operation& part) {
-  if (ended_) return;
-  ++counters_.parts;
-  for (uint64_t number = first_; number < prepared_; ++number) {
-    Chunk& chunk = this->chunk(number);
-    if (chunk.done) continue;  // its operations may already serve another
-    if (&part == chunk.exponents && !chunk.has_exponents) {
-      prepare_values(number);
-    } else if (&part == chunk.fixed) {
-      chunk.has_fixed = true;
-    } else if (&part == chunk.classes) {
-      chunk.has_classes = true;
-    } else {
-      continue;
-    }
-    if (chunk.has_fixed && chunk.has_classes) finish(number);
-    prepare_exponents();
-    return;
-  }
-}
-
-bool Reproducible::release(Operation* operation) {
-  const auto found = std::find_if(composites_.begin(), composites_.end(),
-                                  [=](const auto& owned) { return &owned->whole == operation; });
-  if (found == composites_.end()) return false;
-  if (!operation->done.load(std::memory_order_relaxed)) ended_ = true;
-  for (Operation* part : (*found)->parts) operations_.forget(part);
-  (*found)->parts.clear();
-  spare_.push_back(std::move(*found));
-  composites_.erase(found);
-  return true;
 }
 
 }  // namespace ina::client

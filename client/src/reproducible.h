@@ -5,119 +5,75 @@
 //   E  max, int8: per block of 256 elements the largest exponent, and whether it has a NaN or Inf
 //   V  sum, int32: the values in fixed point, scaled by their block's exponent
 //   S  sum, int32: of the blocks with a NaN or Inf, their classes; skipped if there is none
-// The results of E are the same on all ranks, so the ranks agree on V's scale and S's size. All are
-// submitted at once, held, in the order E0 E1 V0 S0 E2 V1 S1 E3 ... This order is the same on all
-// ranks, and keeps one chunk on its way while another one's exponents are awaited. Each is released
-// when its input is there. E's size also tells data type and operation apart, so that the switch
-// notices ranks that disagree.
+// The results of E are the same on all ranks, so the ranks agree on V's scale and S's size. They
+// are a Schedule, whose operations have the order E0 E1 V0 S0 E2 V1 S1 E3 ... This order is the
+// same on all ranks, and keeps one chunk on its way while another one's exponents are awaited. E's
+// size also tells data type and operation apart, so that the switch notices ranks that disagree.
 #pragma once
 
+#include <list>
 #include <memory>
-#include <vector>
 
-#include "client/src/engine.h"
+#include "client/src/executor.h"
 #include "client/src/fixed_point.h"
 
 namespace ina::client {
 
-/// What the composition needs of the engine.
-class HeldOperations {
- public:
-  virtual ~HeldOperations() = default;
-  /// Submits an operation that waits to be let go, as does what is submitted after it. Its end
-  /// must be told to Reproducible::completed().
-  virtual Operation* submit_held(const OperationSpec& spec) = 0;
-  /// Lets it go with its send buffer as it is now; `elements` replaces the specification's.
-  virtual void let_go(Operation* operation, uint64_t elements) = 0;
-  /// Drops it from the order; its end may be told or not.
-  virtual void skip(Operation* operation) = 0;
-  /// Has no more use for it: it has completed, was skipped, or the job has ended.
-  virtual void forget(Operation* operation) = 0;
-};
-
-struct ReproducibleCounters {
-  uint64_t operations = 0;  ///< completed
-  uint64_t parts = 0;       ///< completed operations of the engine, of which they were made
-  uint64_t overflows = 0;   ///< chunks in which finite values made Inf
-};
-
 /// All reproducible operations of one context.
-class Reproducible {
+class Reproducible final : private Executor::Kernels {
  public:
-  /// Chunks that are under way at a time; each has 512 KiB of scratch memory, so that what is under
-  /// way stays in the cache of its core.
+  /// Chunks of a tensor that are under way at a time; each has 512 KiB of scratch memory at most,
+  /// so that what is under way stays in the cache of its core.
   static constexpr uint64_t kSlots = 4;
   static constexpr uint64_t kMaxChunkElements = 64 * 1024;
   static constexpr uint64_t kMinChunkElements = 16 * 1024;
 
-  /// `workers` of the job; `operations` must outlive it.
-  Reproducible(HeldOperations& operations, uint32_t workers);
+  /// `workers` of the job; `executor` must outlive it.
+  Reproducible(Executor& executor, uint32_t workers);
 
   /// Whether an operation's result depends on the order of arrival and can be made not to.
   static bool handles(const OperationSpec& spec);
   /// Elements of a chunk of a tensor: the same on all ranks.
   static uint64_t chunk_elements(uint64_t elements);
 
-  /// Starts one, which handles() and which has elements. Throws std::bad_alloc before anything is
-  /// submitted. The result is this object's until release(); `fragments` and `complete` count
-  /// chunks.
+  /// Starts one, which handles() and which has elements. As Executor::start(); the result is the
+  /// executor's to release.
   Operation* start(const OperationSpec& spec, Nanos now);
-  /// To be called when one of its operations has completed.
-  void completed(Operation& part);
-  /// Returns false if the operation is not one of start()'s. It must be done, or the job ended:
-  /// then nothing goes on any more.
-  bool release(Operation* operation);
 
-  const ReproducibleCounters& counters() const { return counters_; }
+  /// Chunks in which finite values made Inf.
+  uint64_t overflows() const { return overflows_; }
 
  private:
-  struct Composite {
-    Operation whole;
-    std::vector<Operation*> parts;
+  enum Kernel : uint32_t { kExponents, kValues, kFinish };
+  /// Made once for tensors of a size, type and operation.
+  struct Plan {
+    uint64_t elements = 0;
+    uint64_t tag = 0;
+    std::shared_ptr<const scheduler::Schedule> schedule;
   };
-  /// Scratch memory of a chunk.
-  struct Slot {
-    std::unique_ptr<int8_t[]> exponents;  ///< E: the blocks' exponents, then their flags
-    std::unique_ptr<int32_t[]> fixed;     ///< V
-    std::unique_ptr<int32_t[]> classes;   ///< S
-  };
+  static constexpr size_t kMostPlans = 64;
+  /// A chunk of the tensor, and its scratch memory.
   struct Chunk {
-    Composite* composite = nullptr;
-    uint64_t index = 0;  ///< within its composite
-    uint64_t first = 0;  ///< element of the tensor
-    size_t elements = 0;
-    Operation* exponents = nullptr;
-    Operation* fixed = nullptr;
-    Operation* classes = nullptr;
-    bool has_exponents = false;
-    bool has_fixed = false;
-    bool has_classes = false;
-    bool done = false;
+    size_t first;  ///< element of the tensor
+    size_t elements;
+    int8_t* exponents;  ///< E: the blocks' exponents, then their flags
+    int8_t* specials;   ///< the flags
+    int32_t* fixed;     ///< V
+    int32_t* classes;   ///< S
   };
 
-  void allocate_slots();
-  Chunk& chunk(uint64_t number) { return chunks_[done_ + (number - first_)]; }
-  uint64_t end() const { return first_ + (chunks_.size() - done_); }
-  void drop_done();
-  Slot& slot(uint64_t number) { return slots_[number % kSlots]; }
-  void submit_exponents(uint64_t number);
-  void submit_values(uint64_t number);
-  void prepare_exponents();
-  void prepare_values(uint64_t number);
-  void finish(uint64_t number);
+  std::shared_ptr<const scheduler::Schedule> schedule_for(const OperationSpec& spec);
+  static Chunk chunk_of(const Executor::Frame& frame, uint64_t index);
+  void run(const scheduler::Compute& compute, const Executor::Frame& frame) override;
+  static void prepare_exponents(const Executor::Frame& frame, const Chunk& chunk);
+  void prepare_values(const Executor::Frame& frame, const Chunk& chunk);
+  void finish(const Executor::Frame& frame, const Chunk& chunk);
 
-  HeldOperations& operations_;
+  Executor& executor_;
   const uint32_t workers_;
   const uint32_t headroom_;
-  std::vector<Slot> slots_;    ///< of chunk n: n mod kSlots
-  std::vector<Chunk> chunks_;  ///< in order of submission over all composites
-  size_t done_ = 0;            ///< of chunks_, at its front, that are of no use any more
-  uint64_t first_ = 0;         ///< number of the first chunk that is not done
-  uint64_t prepared_ = 0;      ///< first chunk whose E is still held
-  std::vector<std::unique_ptr<Composite>> composites_;
-  std::vector<std::unique_ptr<Composite>> spare_;  ///< with capacity for all
-  bool ended_ = false;
-  ReproducibleCounters counters_;
+  std::list<Plan> plans_;  ///< the last used first
+  uint64_t overflows_ = 0;
 };
 
 }  // namespace ina::client

@@ -1,4 +1,3 @@
 // What most files of the switch include, compiled once.
-#pragma once
 
 #include "switchd/conductor_state.h"

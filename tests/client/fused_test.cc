@@ -56,7 +56,10 @@ class FusedTest : public testing::Test {
   }
 
   Engine engine_{config()};
-  Fused fused_{engine_, kCoalesceBytes};
+  EngineChannel channel_{engine_};
+  Channel* channels_[1] = {&channel_};
+  Executor executor_{channels_, 0};
+  Fused fused_{executor_, kCoalesceBytes};
 };
 
 using Floats = std::vector<float>;
@@ -173,7 +176,7 @@ TEST_F(FusedTest, CoalescingStartsBeforeWhatCannotJoin) {
 }
 
 TEST_F(FusedTest, NothingIsCollectedWithoutAGroupWhenCoalescingIsOff) {
-  Fused off(engine_, 0);
+  Fused off(executor_, 0);
   Floats data(4);
   EXPECT_EQ(off.collect(spec_of(data), true, 0), nullptr);
   off.start_group(0);
@@ -199,7 +202,10 @@ wire::Signature signature_of(std::initializer_list<size_t> sizes) {
   config.window = 4;
   config.slot_bytes = 1024;
   Engine engine(config);
-  Fused fused(engine, 1024);
+  EngineChannel channel(engine);
+  Channel* const channels[] = {&channel};
+  Executor executor(channels, 0);
+  Fused fused(executor, 1024);
   std::vector<Floats> data;
   for (const size_t size : sizes) data.emplace_back(size);
   for (Floats& floats : data) {
