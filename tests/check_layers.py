@@ -19,7 +19,7 @@ PURE = ("wire/**/*.h", "wire/**/*.cc", "aggregator/**/*.h", "aggregator/**/*.cc"
         "scheduler/**/*.cc", "bridge/**/*.h", "bridge/**/*.cc", "client/src/engine*.h", "client/src/engine*.cc",
         "client/src/parker.h", "client/src/parker.cc",
         "client/src/executor.h", "client/src/executor.cc", "client/src/fused.h",
-        "client/src/fused.cc", "scheduler/schedule.h",
+        "client/src/fused.cc",
         "client/src/fixed_point.h", "client/src/fixed_point.cc", "client/src/reproducible.h",
         "client/src/reproducible.cc")
 
