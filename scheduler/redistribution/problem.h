@@ -1,0 +1,42 @@
+// What is to be planned, and what an operation costs.
+#pragma once
+
+#include <cstdint>
+
+#include "scheduler/redistribution/layout.h"
+
+namespace ina::redistribution {
+
+/// A linear model of the transport: an operation takes
+///   alpha + messages * message + bytes / bandwidth
+/// where messages and bytes are those of the busiest rank, in the direction with more of them. The
+/// defaults are of a software switch on 10 Gb/s links; they are assumptions, not measurements.
+struct CostModel {
+  double operation_us = 20;    ///< alpha: from the start of an operation to its first byte
+  double message_us = 1;       ///< for each peer to which a rank sends
+  double bytes_per_us = 1250;  ///< beta: of a rank's link, each direction
+
+  double time_us(uint64_t messages, double bytes) const {
+    return operation_us + static_cast<double>(messages) * message_us + bytes / bytes_per_us;
+  }
+  bool operator==(const CostModel&) const = default;
+};
+
+struct Problem {
+  Mesh mesh;
+  Shape shape;  ///< of the whole array
+  uint32_t element_bytes = 4;
+  Layout from;
+  Layout to;
+  CostModel costs;
+  uint64_t limit_bytes = 0;  ///< of the buffers of a rank, source and target included; 0: none
+
+  uint64_t source_elements() const { return elements_of(tile_shape(mesh, from, shape)); }
+  uint64_t target_elements() const { return elements_of(tile_shape(mesh, to, shape)); }
+};
+
+/// Error: layouts that do not fit the mesh and the shape, no elements or too many of them, or costs
+/// that are none.
+Expected<void> check_problem(const Problem& problem);
+
+}  // namespace ina::redistribution
