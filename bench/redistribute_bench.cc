@@ -1,6 +1,6 @@
-// redistribute_bench: plans seeded redistributions, carries every plan out in memory and checks each
-// element on each rank, and compares their modelled times with those of three baselines. Nothing is
-// sent over a network: times are the cost model's.
+// redistribute_bench: plans seeded redistributions, carries every plan out in memory and checks
+// each element on each rank, and compares their modelled times with those of three baselines.
+// Nothing is sent over a network: times are the cost model's.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -216,9 +216,15 @@ ordered_json by_costs(const std::vector<Case>& cases) {
 
 /// The planner's time on large meshes.
 ordered_json planning_times(const Options& options) {
-  const std::vector<std::vector<uint32_t>> kMeshes = {
-      {64}, {8, 8}, {4, 4, 4}, {2, 2, 2, 2, 2, 2}, {4096}, {64, 64}, {16, 16, 16}, {8, 8, 8, 8},
-      {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}};
+  const std::vector<std::vector<uint32_t>> kMeshes = {{64},
+                                                      {8, 8},
+                                                      {4, 4, 4},
+                                                      {2, 2, 2, 2, 2, 2},
+                                                      {4096},
+                                                      {64, 64},
+                                                      {16, 16, 16},
+                                                      {8, 8, 8, 8},
+                                                      {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}};
   ordered_json rows = ordered_json::array();
   Cases cases(options.seed);
   const uint64_t problems = std::max<uint64_t>(options.cases / 6, 1);
@@ -268,12 +274,10 @@ int run(const Options& options) {
   modelled["limited_cases"] = comparison.limited();
   modelled["plans_carried_out"] = proof.carried_out;
   modelled["elements_checked"] = proof.elements;
-  const ordered_json result = {{"seed", options.seed},
-                               {"costs", costs_json(CostModel{})},
-                               {"modelled", modelled},
-                               {"users_cases", users_rows()},
-                               {"by_costs", by_costs(cases)},
-                               {"planning", planning_times(options)}};
+  const ordered_json result = {
+      {"seed", options.seed},        {"costs", costs_json(CostModel{})},
+      {"modelled", modelled},        {"users_cases", users_rows()},
+      {"by_costs", by_costs(cases)}, {"planning", planning_times(options)}};
   if (auto written = file->write(result.dump(1) + "\n"); !written) {
     fmt::print(stderr, "redistribute_bench: {}\n", written.error().text);
     return command_line::kExitUsage;

@@ -30,7 +30,8 @@ constexpr double kBytesPerUsOfGbps = 125;
 /// Of the buffers of all ranks together, and of elements of 4 bytes.
 constexpr uint64_t kMostVerifiedBytes = uint64_t{4} << 30;
 
-constexpr const char* kNotation = R"(A layout has a part for each dimension of the array, separated by commas:
+constexpr const char* kNotation =
+    R"(A layout has a part for each dimension of the array, separated by commas:
   -      the dimension is whole on every rank
   x      it is cut along the mesh axis x
   x*y    it is cut by x, then each part by y, as PartitionSpec's ('x', 'y')
@@ -67,7 +68,11 @@ Expected<Problem> problem_of(const Options& options) {
   if (!from) return tl::unexpected("--from: " + from.error());
   const auto to = redistribution::parse_layout(*mesh, options.to);
   if (!to) return tl::unexpected("--to: " + to.error());
-  Problem problem{std::move(*mesh), {}, options.element_bytes, *from, *to,
+  Problem problem{std::move(*mesh),
+                  {},
+                  options.element_bytes,
+                  *from,
+                  *to,
                   {options.alpha_us, options.message_us, options.gbps * kBytesPerUsOfGbps},
                   options.limit_bytes};
   for (const std::string_view part : redistribution::split(options.shape, ',')) {
@@ -93,29 +98,30 @@ void print_steps(const Plan& plan) {
   const uint64_t bytes = problem.element_bytes;
   fmt::print("{:>4}  {:<13}  {:<24}  {:<18}  {:>10}  {:>8}  {:>10}  {:>10}\n", "step", "operation",
              "layout after it", "tile", "sent", "messages", "us", "in + out");
-  fmt::print("{:>4}  {:<13}  {:<24}  {:<18}\n", "", "",
-             layout_text(problem.mesh, problem.from),
-             shape_text(tile_shape(problem.mesh, problem.from, problem.shape)));
+  fmt::print("{:>4}  {:<13}  {:<24}  {:<18}\n", "", "", layout_text(problem.mesh, problem.from),
+             redistribution::shape_text(tile_shape(problem.mesh, problem.from, problem.shape)));
   size_t number = 0;
   for (const Step& step : plan.steps())
-    fmt::print("{:>4}  {:<13}  {:<24}  {:<18}  {:>10}  {:>8}  {:>10.1f}  {:>10}\n", ++number,
-               name_of(step.operation), layout_text(problem.mesh, step.after),
-               shape_text(tile_shape(problem.mesh, step.after, problem.shape)),
-               bytes_text(step.sent_elements * bytes), step.messages, step.predicted_us,
-               bytes_text((step.input_elements + step.output_elements) / plan.pieces().count *
-                          bytes));
+    fmt::print(
+        "{:>4}  {:<13}  {:<24}  {:<18}  {:>10}  {:>8}  {:>10.1f}  {:>10}\n", ++number,
+        name_of(step.operation), layout_text(problem.mesh, step.after),
+        redistribution::shape_text(tile_shape(problem.mesh, step.after, problem.shape)),
+        bytes_text(step.sent_elements * bytes), step.messages, step.predicted_us,
+        bytes_text((step.input_elements + step.output_elements) / plan.pieces().count * bytes));
 }
 
 void print_plan(const Plan& plan) {
   const Problem& problem = plan.problem();
-  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} steps\n\n",
-             shape_text(problem.shape), problem.element_bytes, problem.mesh.ranks(),
-             problem.mesh.text(), name_of(plan.method()), plan.steps().size());
+  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} steps\n\n", redistribution::shape_text(problem.shape),
+             problem.element_bytes, problem.mesh.ranks(), problem.mesh.text(),
+             name_of(plan.method()), plan.steps().size());
   print_steps(plan);
-  fmt::print("\nEach rank sends at most {} ({} elements), in {:.1f} us by the cost model; its buffers hold at "
-             "most {}.\n",
-             bytes_text(plan.sent_bytes()), plan.sent_bytes() / problem.element_bytes,
-             plan.predicted_us(), bytes_text(plan.peak_bytes()));
+  fmt::print(
+      "\nEach rank sends at most {} ({} elements), in {:.1f} us by the cost model; its buffers "
+      "hold at "
+      "most {}.\n",
+      bytes_text(plan.sent_bytes()), plan.sent_bytes() / problem.element_bytes, plan.predicted_us(),
+      bytes_text(plan.peak_bytes()));
   if (plan.pieces().count > 1)
     fmt::print("All steps are done for one piece after another: {} pieces along dimension {}.\n",
                plan.pieces().count, plan.pieces().dimension);
@@ -164,9 +170,11 @@ void print_explanation(const Plan& plan) {
   size_t number = 0;
   for (const Step& step : plan.steps())
     fmt::print("{:>4}  {}\n", ++number, sentence_of(problem, step));
-  fmt::print("\nThe costs: {} us an operation, {} us a message, {} Gb/s a rank and direction. The methods by these:\n",
-             problem.costs.operation_us, problem.costs.message_us,
-             problem.costs.bytes_per_us / kBytesPerUsOfGbps);
+  fmt::print(
+      "\nThe costs: {} us an operation, {} us a message, {} Gb/s a rank and direction. The methods "
+      "by these:\n",
+      problem.costs.operation_us, problem.costs.message_us,
+      problem.costs.bytes_per_us / kBytesPerUsOfGbps);
   fmt::print("{:<12}  {:>10}  {:>10}  {:>10}  {:>6}\n", "method", "sent", "us", "peak", "steps");
   for (const Method method :
        {Method::kSynthesised, Method::kDirect, Method::kXlaOrder, Method::kGatherSlice}) {
@@ -199,7 +207,8 @@ int verify_plan(const Plan& plan, bool is_for_people) {
   const bool is_right = seen->wrong_elements == 0 && seen->peak_bytes <= plan.peak_bytes();
   if (is_right && !is_for_people) return 0;
   fmt::print(is_right ? stdout : stderr,
-             "\nCarried out in memory: {} of {} elements on {} ranks are wrong; a rank sent at most {}, and its "
+             "\nCarried out in memory: {} of {} elements on {} ranks are wrong; a rank sent at "
+             "most {}, and its "
              "buffers held at most {}.\n",
              seen->wrong_elements, seen->elements_checked, problem.mesh.ranks(),
              bytes_text(seen->most_sent_bytes()), bytes_text(seen->peak_bytes));
@@ -241,8 +250,9 @@ void add_options(CLI::App& command, Options& options) {
       ->check(command_line::between<uint32_t>(1, 4096))
       ->capture_default_str();
   command
-      .add_option("--limit", options.limit_bytes,
-                  "most that a rank's buffers may hold, as 64MiB; source, target and what is between")
+      .add_option(
+          "--limit", options.limit_bytes,
+          "most that a rank's buffers may hold, as 64MiB; source, target and what is between")
       ->transform(command_line::size())
       ->type_name("SIZE");
   command_line::add_choice(command, "--method", options.method,
@@ -264,7 +274,8 @@ void add_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--json", options.json, "write the plan to this file; - is standard output");
   command.add_option("--svg", options.svg, "write a timeline to this file; - is standard output");
-  command.add_flag("--explain", options.explain, "what each step does, and what other methods cost");
+  command.add_flag("--explain", options.explain,
+                   "what each step does, and what other methods cost");
   command.add_flag("--verify", options.verify,
                    "carry the plan out in memory and check every element on every rank");
 }

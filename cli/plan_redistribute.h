@@ -1,5 +1,5 @@
-// `ina-plan redistribute`: the steps, bytes, memory and predicted time by which an array changes its
-// layout on a mesh.
+// `ina-plan redistribute`: the steps, bytes, memory and predicted time by which an array changes
+// its layout on a mesh.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -28,8 +28,8 @@ TEST(RedistributionJson, PlansComeBackAsTheyWere) {
     Case drawn = cases.small(uint64_t{1} << 30);
     SCOPED_TRACE(drawn.name);
     if (i % 3 == 0)  // in pieces
-      drawn.problem.limit_bytes = 5 * std::max(drawn.problem.source_elements(),
-                                               drawn.problem.target_elements());
+      drawn.problem.limit_bytes =
+          5 * std::max(drawn.problem.source_elements(), drawn.problem.target_elements());
     for (const Method method : {Method::kSynthesised, Method::kDirect, Method::kXlaOrder}) {
       const auto plan = plan_by(drawn.problem, method);
       if (!plan) continue;
@@ -139,7 +139,8 @@ TEST(PlanRedistribute, PrintsAndVerifiesThePlan) {
   const Outcome seen = run(jax_issue({"--method", "synthesised", "--explain", "--verify"}));
   EXPECT_EQ(seen.status, 0) << seen.err;
   EXPECT_THAT(seen.out, HasSubstr("(640 elements)"));
-  EXPECT_THAT(seen.out, HasSubstr("groups of 4 ranks exchange chunks: x from dimension 2 to dimension 1"));
+  EXPECT_THAT(seen.out,
+              HasSubstr("groups of 4 ranks exchange chunks: x from dimension 2 to dimension 1"));
   EXPECT_THAT(seen.out, HasSubstr("gather-slice"));
   EXPECT_THAT(seen.out, HasSubstr("0 of 4096 elements on 8 ranks are wrong"));
 }
@@ -171,12 +172,11 @@ TEST(PlanRedistribute, SaysWhatIsWrong) {
   };
   expect_refusal(with("16,16", "x,x", "y,x"),
                  "--from: layout x,x: a layout may use the axis x once, not twice");
-  expect_refusal(with("16,16", "x,y", "z,x"),
-                 "--to: layout z,x: the mesh x=4,y=2 has no axis 'z'");
-  expect_refusal(with("16,18", "x,y", "y,x"),
-                 "layout y,x: dimension 1 of 18 elements does not divide into 4 parts; pad it to 20");
-  expect_refusal(with("16", "x,y", "y,x"),
-                 "the layout x,y has 2 dimensions, the array 16 has 1");
+  expect_refusal(with("16,16", "x,y", "z,x"), "--to: layout z,x: the mesh x=4,y=2 has no axis 'z'");
+  expect_refusal(
+      with("16,18", "x,y", "y,x"),
+      "layout y,x: dimension 1 of 18 elements does not divide into 4 parts; pad it to 20");
+  expect_refusal(with("16", "x,y", "y,x"), "the layout x,y has 2 dimensions, the array 16 has 1");
   expect_refusal(with("16,many", "x,y", "y,x"),
                  "'many' is no size of a dimension; a shape is written as 16,16,16");
   expect_refusal(jax_issue({"--ranks", "6"}),

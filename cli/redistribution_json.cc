@@ -51,12 +51,12 @@ ordered_json step_json(const Problem& problem, const Step& step) {
 }
 
 Problem read_problem(const json& value) {
-  Problem problem{value_or_throw(Mesh::parse(value.at("mesh").get<std::string>())), {}, 4, {}, {},
-                  {}, 0};
+  Problem problem{
+      value_or_throw(Mesh::parse(value.at("mesh").get<std::string>())), {}, 4, {}, {}, {}, 0};
   problem.shape = value.at("shape").get<std::vector<uint64_t>>();
   problem.element_bytes = value.at("element_bytes").get<uint32_t>();
-  problem.from = value_or_throw(
-      parse_layout(problem.mesh, value.at("from").get_ref<const std::string&>()));
+  problem.from =
+      value_or_throw(parse_layout(problem.mesh, value.at("from").get_ref<const std::string&>()));
   problem.to =
       value_or_throw(parse_layout(problem.mesh, value.at("to").get_ref<const std::string&>()));
   const json& costs = value.at("costs");
@@ -95,8 +95,7 @@ Plan read_plan(const json& value) {
                      {pieces.at("dimension").get<uint8_t>(), pieces.at("count").get<uint64_t>()}));
   const std::string hash = fmt::format("{:016x}", plan.hash());
   if (value.at("hash") != hash)
-    throw Unreadable{
-        fmt::format("its hash is {}, but it says {}", hash, value.at("hash").dump())};
+    throw Unreadable{fmt::format("its hash is {}, but it says {}", hash, value.at("hash").dump())};
   return plan;
 }
 

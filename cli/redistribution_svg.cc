@@ -27,8 +27,9 @@ struct Span {
 };
 
 uint64_t shown_pieces(const Plan& plan) {
-  return std::min<uint64_t>(plan.pieces().count,
-                            std::max<size_t>(1, kMostBars / std::max<size_t>(1, plan.steps().size())));
+  return std::min<uint64_t>(
+      plan.pieces().count,
+      std::max<size_t>(1, kMostBars / std::max<size_t>(1, plan.steps().size())));
 }
 
 std::vector<Span> spans_of(const Plan& plan) {
@@ -66,7 +67,8 @@ class Drawing {
 
   std::string text() {
     const double height = memory_top_ + kMemoryHeight + 50;
-    add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+    add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+        "height=\"{1}\" "
         "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" "
         "fill=\"white\"/>\n",
         kWidth, height);
@@ -96,10 +98,11 @@ class Drawing {
             ? fmt::format(", {} pieces", shown)
             : fmt::format(", the first {} of {} pieces", shown, plan_.pieces().count);
     add("<text x=\"12\" y=\"22\" font-size=\"15\">{} of {} B on {}: {} to {}, {}{}</text>\n",
-        shape_text(problem.shape), problem.element_bytes, problem.mesh.text(),
+        redistribution::shape_text(problem.shape), problem.element_bytes, problem.mesh.text(),
         escaped(layout_text(problem.mesh, problem.from)),
         escaped(layout_text(problem.mesh, problem.to)), name_of(plan_.method()), pieces);
-    add("<text x=\"12\" y=\"42\" fill=\"#555\">Times by the cost model: {} us an operation, {} us a message, "
+    add("<text x=\"12\" y=\"42\" fill=\"#555\">Times by the cost model: {} us an operation, {} us "
+        "a message, "
         "{} Gb/s. Light: start-up and messages; dark: bytes.</text>\n",
         problem.costs.operation_us, problem.costs.message_us, problem.costs.bytes_per_us / 125);
   }
@@ -122,8 +125,8 @@ class Drawing {
     add("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"#9ecae1\"/>\n", begin, y,
         std::max(sending - begin, kLeastWidth), kBar);
     if (span.end_us > span.start_us + span.overhead_us)
-      add("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"#2171b5\"/>\n", sending, y,
-          x(span.end_us) - sending, kBar);
+      add("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"#2171b5\"/>\n",
+          sending, y, x(span.end_us) - sending, kBar);
   }
 
   void memory() {
@@ -132,8 +135,8 @@ class Drawing {
     const double bottom = memory_top_ + kMemoryHeight;
     const auto y = [&](double bytes) { return bottom - bytes / most * kMemoryHeight; };
     add("<text x=\"12\" y=\"{}\">buffers of a rank</text>\n", memory_top_ + 14);
-    add("<text x=\"24\" y=\"{}\" fill=\"#555\" font-size=\"11\">peak {} B</text>\n", memory_top_ + 30,
-        plan_.peak_bytes());
+    add("<text x=\"24\" y=\"{}\" fill=\"#555\" font-size=\"11\">peak {} B</text>\n",
+        memory_top_ + 30, plan_.peak_bytes());
     for (const Span& span : spans_)
       add("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"#a1d99b\"/>\n",
           x(span.start_us), y(static_cast<double>(span.held_bytes)),
@@ -143,21 +146,22 @@ class Drawing {
     add("<line x1=\"{}\" x2=\"{}\" y1=\"{:.2f}\" y2=\"{:.2f}\" stroke=\"#cb181d\" "
         "stroke-dasharray=\"6 3\"/>\n",
         kLeft, kWidth - kRight, y(static_cast<double>(limit)), y(static_cast<double>(limit)));
-    add("<text x=\"24\" y=\"{}\" fill=\"#cb181d\" font-size=\"11\">limit {} B</text>\n", memory_top_ + 46,
-        limit);
+    add("<text x=\"24\" y=\"{}\" fill=\"#cb181d\" font-size=\"11\">limit {} B</text>\n",
+        memory_top_ + 46, limit);
   }
 
   void axis() {
     const double y = memory_top_ + kMemoryHeight;
-    add("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"black\"/>\n", kLeft, kWidth - kRight, y, y);
+    add("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"black\"/>\n", kLeft,
+        kWidth - kRight, y, y);
     constexpr int kTicks = 5;
     for (int i = 0; i <= kTicks; ++i) {
       const double us = end_us_ * i / kTicks;
       add("<text x=\"{:.2f}\" y=\"{}\" text-anchor=\"middle\">{:.4g}</text>\n", x(us), y + 18, us);
       if (end_us_ == 0) break;
     }
-    add("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#555\">microseconds</text>\n", kWidth - kRight,
-        y + 38);
+    add("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#555\">microseconds</text>\n",
+        kWidth - kRight, y + 38);
   }
 
   const Plan& plan_;
@@ -169,6 +173,8 @@ class Drawing {
 
 }  // namespace
 
-std::string timeline_svg(const Plan& plan) { return Drawing(plan).text(); }
+std::string timeline_svg(const Plan& plan) {
+  return Drawing(plan).text();
+}
 
 }  // namespace ina::cli

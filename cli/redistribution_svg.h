@@ -7,8 +7,9 @@
 
 namespace ina::cli {
 
-/// A timeline by the plan's cost model, as an SVG: one row a step, its start-up light and its transfer
-/// dark; below, the buffers of a rank over time, with peak and limit. Of many pieces the first ones.
+/// A timeline by the plan's cost model, as an SVG: one row a step, its start-up light and its
+/// transfer dark; below, the buffers of a rank over time, with peak and limit. Of many pieces the
+/// first ones.
 std::string timeline_svg(const redistribution::Plan& plan);
 
 }  // namespace ina::cli

@@ -29,7 +29,8 @@ class Cases {
   explicit Cases(uint64_t seed) : random_(seed) {}
 
   /// On one of the meshes {4} {2,2} {2,3} {4,2} {2,2,2} {2,2,3} {2,2,2,2} {2,3,2,3}: arrays of 1 to
-  /// 4 dimensions, each a multiple of 48 or 72. `most_elements`: of the tiles of all ranks together.
+  /// 4 dimensions, each a multiple of 48 or 72. `most_elements`: of the tiles of all ranks
+  /// together.
   Case small(uint64_t most_elements);
   /// On a mesh of these axes.
   Case on_mesh(const std::vector<uint32_t>& sizes, uint64_t most_elements);

@@ -134,9 +134,9 @@ class Machine {
 
  private:
   void carry_out(const Step& step, const std::vector<Buffer>& input, std::vector<Buffer>& output) {
-    const std::vector<uint32_t> sources =
-        step.operation == Operation::kAllPermute ? permutation(mesh_, step.before, step.after)
-                                                 : std::vector<uint32_t>();
+    const std::vector<uint32_t> sources = step.operation == Operation::kAllPermute
+                                              ? permutation(mesh_, step.before, step.after)
+                                              : std::vector<uint32_t>();
     for (uint32_t rank = 0; rank < mesh_.ranks(); ++rank) switch (step.operation) {
         case Operation::kDynamicSlice:
           slice(step, rank, input, output);
@@ -223,8 +223,7 @@ class Machine {
   void copy(uint32_t source, const Shape& from, uint32_t target, const Shape& to,
             const Shape& extent, const std::vector<Buffer>& input, std::vector<Buffer>& output) {
     copy_box(input[source].tile(), {before_, from}, output[target].tile(), {after_, to}, extent);
-    if (source != target)
-      observation_.sent_bytes[source] += elements_of(extent) * element_bytes_;
+    if (source != target) observation_.sent_bytes[source] += elements_of(extent) * element_bytes_;
   }
 
   const Mesh& mesh_;
@@ -286,8 +285,8 @@ PiecesOfRanks cut(const Plan& plan, std::vector<Tile> tiles, std::vector<Meter>&
   PiecesOfRanks cut(plan.pieces().count);
   for (uint32_t rank = 0; rank < problem.mesh.ranks(); ++rank) {
     for (uint64_t piece = 0; piece < cut.size(); ++piece)
-      cut[piece].emplace_back(meters[rank], cut.size() == 1 ? std::move(tiles[rank])
-                                                            : cutter.take(tiles[rank], piece));
+      cut[piece].emplace_back(
+          meters[rank], cut.size() == 1 ? std::move(tiles[rank]) : cutter.take(tiles[rank], piece));
     Tile().swap(tiles[rank]);
   }
   return cut;
@@ -312,8 +311,8 @@ std::vector<Tile> join(const Plan& plan, PiecesOfRanks pieces) {
 
 Expected<void> check_tiles(const Problem& problem, const std::vector<Tile>& tiles) {
   if (tiles.size() != problem.mesh.ranks())
-    return tl::unexpected(fmt::format("{} tiles were given for {} ranks", tiles.size(),
-                                      problem.mesh.ranks()));
+    return tl::unexpected(
+        fmt::format("{} tiles were given for {} ranks", tiles.size(), problem.mesh.ranks()));
   for (size_t rank = 0; rank < tiles.size(); ++rank)
     if (tiles[rank].size() != problem.source_elements())
       return tl::unexpected(fmt::format("rank {} has {} elements, its tile {}", rank,
@@ -328,8 +327,7 @@ void each_row(const Mesh& mesh, const Layout& layout, const Shape& shape, uint32
   const Shape tile = tile_shape(mesh, layout, shape);
   const size_t last = shape.size() - 1;
   Shape first(shape.size());
-  for (size_t d = 0; d < shape.size(); ++d)
-    first[d] = part_index(mesh, layout[d], rank) * tile[d];
+  for (size_t d = 0; d < shape.size(); ++d) first[d] = part_index(mesh, layout[d], rank) * tile[d];
   const uint64_t rows = elements_of(tile) / tile[last];
   for (uint64_t row = 0; row < rows; ++row) {
     uint64_t index = 0, rest = row, scale = shape[last];
@@ -357,8 +355,7 @@ Expected<std::vector<Tile>> interpret(const Plan& plan, std::vector<Tile> tiles,
   Machine machine(plan, shape, meters, observation);
   for (auto& piece : pieces) piece = machine.run(plan.steps(), std::move(piece));
   for (const Meter& meter : meters) {
-    observation.peak_bytes =
-        std::max(observation.peak_bytes, meter.peak() * problem.element_bytes);
+    observation.peak_bytes = std::max(observation.peak_bytes, meter.peak() * problem.element_bytes);
     observation.largest_tile_bytes =
         std::max(observation.largest_tile_bytes, meter.largest() * problem.element_bytes);
   }

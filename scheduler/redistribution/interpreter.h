@@ -16,8 +16,8 @@ using Tile = std::vector<uint32_t>;
 struct Observation {
   std::vector<uint64_t> sent_bytes;  ///< by rank, to other ranks
   uint64_t peak_bytes = 0;           ///< high-water mark of a rank's buffers, of all ranks
-  uint64_t largest_tile_bytes = 0;   ///< of any rank at any time; of a piece where there are several
-  uint64_t elements_checked = 0;     ///< on all ranks
+  uint64_t largest_tile_bytes = 0;  ///< of any rank at any time; of a piece where there are several
+  uint64_t elements_checked = 0;    ///< on all ranks
   uint64_t wrong_elements = 0;
 
   uint64_t most_sent_bytes() const;
@@ -29,8 +29,8 @@ struct Observation {
 Expected<std::vector<Tile>> interpret(const Plan& plan, std::vector<Tile> tiles,
                                       Observation& observation);
 
-/// Carries the plan out with the global index of every element as its value, and checks each element
-/// on each rank. Error: an array of more than 2^32 elements.
+/// Carries the plan out with the global index of every element as its value, and checks each
+/// element on each rank. Error: an array of more than 2^32 elements.
 Expected<Observation> verify(const Plan& plan);
 
 /// A rank's tile of an array whose elements are their own row-major indices.

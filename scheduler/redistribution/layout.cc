@@ -11,8 +11,7 @@ namespace {
 Expected<std::vector<PrimeId>> axes_named(const Mesh& mesh, std::string_view name) {
   const size_t dot = name.find('.');
   const auto axis = mesh.find(name.substr(0, dot));
-  if (!axis)
-    return tl::unexpected(fmt::format("the mesh {} has no axis '{}'", mesh.text(), name));
+  if (!axis) return tl::unexpected(fmt::format("the mesh {} has no axis '{}'", mesh.text(), name));
   std::vector<PrimeId> primes = mesh.primes_of(*axis);
   if (dot == std::string_view::npos) return primes;
   const auto digit = parse_number(name.substr(dot + 1));
@@ -67,7 +66,9 @@ uint64_t elements_of(const Shape& shape) {
   return elements;
 }
 
-std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape, " x ")); }
+std::string shape_text(const Shape& shape) {
+  return fmt::format("{}", fmt::join(shape, " x "));
+}
 
 uint32_t Layout::used() const {
   uint32_t used = 0;
@@ -153,8 +154,8 @@ Expected<void> check_layout(const Mesh& mesh, const Layout& layout, const Shape&
     const uint64_t parts = parts_of(mesh, layout[d]);
     if (global[d] % parts != 0)
       return tl::unexpected(fmt::format(
-          "layout {}: dimension {} of {} elements does not divide into {} parts; pad it to {}", text,
-          d, global[d], parts, (global[d] / parts + 1) * parts));
+          "layout {}: dimension {} of {} elements does not divide into {} parts; pad it to {}",
+          text, d, global[d], parts, (global[d] / parts + 1) * parts));
   }
   return {};
 }

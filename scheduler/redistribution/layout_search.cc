@@ -75,9 +75,9 @@ class LayoutSearch {
 
   /// How far a layout is from the target.
   struct Progress {
-    Splits missing{};    ///< by dimension, what must yet come by all-to-alls
-    size_t placed = 0;   ///< axes that lie where the target has them
-    bool is_goal = true; ///< only gathers are left
+    Splits missing{};     ///< by dimension, what must yet come by all-to-alls
+    size_t placed = 0;    ///< axes that lie where the target has them
+    bool is_goal = true;  ///< only gathers are left
   };
 
   Progress progress(const Layout& layout) const {
@@ -156,7 +156,8 @@ class LayoutSearch {
         const double us = nodes_[node].us + problem_.costs.time_us(factor - 1, bytes);
         for (uint8_t to = 0; to < state.layout.dimensions; ++to) {
           const uint64_t local = problem_.shape[to] / product(state.layout[to], 0);
-          if (to != from && local % factor == 0) add_move(node, state, {from, to, block, block}, us);
+          if (to != from && local % factor == 0)
+            add_move(node, state, {from, to, block, block}, us);
         }
       }
     }

@@ -83,8 +83,8 @@ Expected<Mesh> Mesh::parse(std::string_view text) {
   std::vector<MeshAxis> axes;
   for (const std::string_view part : split(text, ',')) {
     const size_t equals = part.find('=');
-    const auto size = equals == std::string_view::npos ? std::nullopt
-                                                       : parse_number(part.substr(equals + 1));
+    const auto size =
+        equals == std::string_view::npos ? std::nullopt : parse_number(part.substr(equals + 1));
     if (!size)
       return tl::unexpected(
           fmt::format("'{}' is no mesh axis; a mesh is written as x=4,y=2", part));

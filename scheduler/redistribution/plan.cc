@@ -132,8 +132,8 @@ std::vector<uint64_t> divisors(uint64_t number) {
 Expected<void> check_problem(const Problem& problem) {
   const auto& [mesh, shape, element_bytes, from, to, costs, limit] = problem;
   if (shape.empty() || shape.size() > kMostDimensions)
-    return refuse(fmt::format("an array has 1 to {} dimensions, not {}", kMostDimensions,
-                              shape.size()));
+    return refuse(
+        fmt::format("an array has 1 to {} dimensions, not {}", kMostDimensions, shape.size()));
   uint64_t elements = 1;
   for (const uint64_t size : shape) {
     if (size == 0) return refuse(fmt::format("the array {} has no elements", shape_text(shape)));
@@ -171,7 +171,8 @@ Expected<Plan> Plan::assemble(const Problem& problem, Method method,
 
 Expected<void> Plan::append(const StepChoice& choice) {
   const auto refuse_step = [&](const std::string& why) {
-    return refuse(fmt::format("step {}, {}: {}", steps_.size() + 1, name_of(choice.operation), why));
+    return refuse(
+        fmt::format("step {}, {}: {}", steps_.size() + 1, name_of(choice.operation), why));
   };
   Step step;
   step.operation = choice.operation;
@@ -179,7 +180,8 @@ Expected<void> Plan::append(const StepChoice& choice) {
   step.before = steps_.empty() ? problem_.from : steps_.back().after;
   step.after = step.before;
   if (has_moves(choice.operation)) {
-    if (choice.moves.empty() || (choice.operation == Operation::kAllToAll && choice.moves.size() > 1))
+    if (choice.moves.empty() ||
+        (choice.operation == Operation::kAllToAll && choice.moves.size() > 1))
       return refuse_step("it has not the moves that it needs");
     for (const Move& move : choice.moves)
       if (auto applied = apply(problem_.mesh, choice.operation, move, step.after); !applied)
@@ -208,7 +210,8 @@ uint64_t Plan::peak_bytes(uint64_t pieces) const {
   uint64_t widest = 0;
   for (const Step& step : steps_)
     widest = std::max(widest, (step.input_elements + step.output_elements) / pieces);
-  // What waits and what is done grows or shrinks from piece to piece: the first or the last is worst.
+  // What waits and what is done grows or shrinks from piece to piece: the first or the last is
+  // worst.
   return (std::max(source, target) * (pieces - 1) + widest) * problem_.element_bytes;
 }
 
@@ -239,8 +242,8 @@ uint64_t Plan::largest_tile_elements() const {
 uint64_t Plan::grain(size_t dimension) const {
   uint64_t grain = problem_.shape[dimension] / parts_of(problem_.mesh, problem_.from[dimension]);
   for (const Step& step : steps_)
-    grain = std::gcd(grain, problem_.shape[dimension] /
-                                parts_of(problem_.mesh, step.after[dimension]));
+    grain =
+        std::gcd(grain, problem_.shape[dimension] / parts_of(problem_.mesh, step.after[dimension]));
   return grain;
 }
 
@@ -260,8 +263,7 @@ std::optional<Pieces> Plan::pieces_for(uint64_t limit_bytes) const {
 
 uint64_t Plan::least_peak_bytes() const {
   uint64_t least = peak_bytes(1);
-  for (size_t d = 0; d < problem_.shape.size(); ++d)
-    least = std::min(least, peak_bytes(grain(d)));
+  for (size_t d = 0; d < problem_.shape.size(); ++d) least = std::min(least, peak_bytes(grain(d)));
   return least;
 }
 
@@ -303,7 +305,9 @@ const char* name_of(Operation operation) {
   return kOperations[static_cast<size_t>(operation)].second;
 }
 
-const char* name_of(Method method) { return kMethods[static_cast<size_t>(method)].second; }
+const char* name_of(Method method) {
+  return kMethods[static_cast<size_t>(method)].second;
+}
 
 std::optional<Operation> operation_named(std::string_view name) {
   for (const auto& [operation, known] : kOperations)

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scheduler/redistribution/problem.h"
@@ -11,7 +13,8 @@
 namespace ina::redistribution {
 
 enum class Operation : uint8_t {
-  kDynamicSlice,  ///< each rank keeps a part of its tile: c -> c / |x|, x is pushed; nothing is sent
+  kDynamicSlice,  ///< each rank keeps a part of its tile: c -> c / |x|, x is pushed; nothing is
+                  ///< sent
   kAllToAll,      ///< x is popped from one dimension and pushed on another
   kAllPermute,    ///< tiles change places: any layout to any other with tiles of the same shape
   kAllGather,     ///< x is popped, c -> c |x|: replicas of larger tiles
@@ -20,10 +23,10 @@ enum class Operation : uint8_t {
 
 /// What an operation does to one dimension, or to two. Axes are listed major-most first.
 struct Move {
-  uint8_t from = 0;                ///< the dimension that loses `popped`
-  uint8_t to = 0;                  ///< the dimension that gets `pushed`
-  std::vector<PrimeId> popped{};   ///< all-to-all and all-gather
-  std::vector<PrimeId> pushed{};   ///< dynamic slice and all-to-all, there in an order of its own
+  uint8_t from = 0;               ///< the dimension that loses `popped`
+  uint8_t to = 0;                 ///< the dimension that gets `pushed`
+  std::vector<PrimeId> popped{};  ///< all-to-all and all-gather
+  std::vector<PrimeId> pushed{};  ///< dynamic slice and all-to-all, there in an order of its own
 
   bool operator==(const Move&) const = default;
 };
@@ -35,8 +38,8 @@ struct StepChoice {
   Layout after{};
 };
 
-/// A step, with what follows from it. Elements, messages and bytes are those of the busiest rank and
-/// of the whole step: each piece has its share of the elements, and as many messages.
+/// A step, with what follows from it. Elements, messages and bytes are those of the busiest rank
+/// and of the whole step: each piece has its share of the elements, and as many messages.
 struct Step {
   Operation operation{};
   std::vector<Move> moves{};
@@ -59,10 +62,10 @@ enum class Method : uint8_t {
   kXlaOrder,     ///< the order of XLA's partitioner: a baseline
 };
 
-/// A plan may be carried out piece by piece, so that no step holds its whole input and output. Let c
-/// be `grain`, the greatest common divisor of the tiles' sizes in `dimension`, over all steps. Piece
-/// q of n has the elements whose index i in that dimension has floor((i mod c) / (c / n)) = q. Every
-/// tile has an n-th of each piece, so all steps act within a piece, on an array of g / n.
+/// A plan may be carried out piece by piece, so that no step holds its whole input and output. Let
+/// c be `grain`, the greatest common divisor of the tiles' sizes in `dimension`, over all steps.
+/// Piece q of n has the elements whose index i in that dimension has floor((i mod c) / (c / n)) =
+/// q. Every tile has an n-th of each piece, so all steps act within a piece, on an array of g / n.
 struct Pieces {
   uint8_t dimension = 0;
   uint64_t count = 1;
@@ -100,7 +103,6 @@ class Plan {
   /// The largest tile of any step, source and target included, in elements.
   uint64_t largest_tile_elements() const;
 
-  /// The pieces into which the tiles can be cut, ascending, in the dimension of `pieces_for()`.
   /// The fewest pieces whose peak is within the limit; nothing if no cut is enough.
   std::optional<Pieces> pieces_for(uint64_t limit_bytes) const;
   /// The least peak that any cut into equal pieces in one dimension reaches.

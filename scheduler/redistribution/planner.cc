@@ -16,8 +16,7 @@ constexpr uint64_t kAnySize = std::numeric_limits<uint64_t>::max();
 
 /// Whole plans in the normal form, with a permutation and without: at most two.
 std::vector<Plan> synthesise(const Problem& problem, uint64_t most_moved) {
-  if (problem.from == problem.to)
-    return {*Plan::assemble(problem, Method::kSynthesised, {})};
+  if (problem.from == problem.to) return {*Plan::assemble(problem, Method::kSynthesised, {})};
   std::vector<Plan> plans;
   const Bound bound(problem);
   double below_us = std::numeric_limits<double>::infinity();
@@ -47,8 +46,7 @@ std::vector<Plan> candidates(const Problem& problem, Method method) {
       return plans;
     }
     case Method::kDirect:
-      if (!(problem.from == problem.to))
-        steps.push_back({Operation::kExchange, {}, problem.to});
+      if (!(problem.from == problem.to)) steps.push_back({Operation::kExchange, {}, problem.to});
       break;
     case Method::kGatherSlice:
       steps = gather_slice_steps(problem);
@@ -81,16 +79,21 @@ std::optional<Plan> cheapest_within(uint64_t limit_bytes, const std::vector<Plan
   return best;
 }
 
-/// The least limit with which there is a plan. A limit has plans of its own considered, so what
-/// would do is tried; each try that fails raises it.
+/// The least limit with which there is a plan. A limit has plans of its own considered, those that
+/// move less, so what would do is tried: up until there is a plan, then down until there is none.
 uint64_t least_limit(Problem problem, const std::vector<Method>& methods) {
-  for (;;) {
-    const std::vector<Plan> plans = candidates(problem, methods);
+  const auto least_peak = [&](uint64_t limit_bytes) {
+    problem.limit_bytes = limit_bytes;
     uint64_t least = kAnySize;
-    for (const Plan& plan : plans) least = std::min(least, plan.least_peak_bytes());
-    if (least <= problem.limit_bytes) return problem.limit_bytes;
-    problem.limit_bytes = least;
-  }
+    for (const Plan& plan : candidates(problem, methods))
+      least = std::min(least, plan.least_peak_bytes());
+    return least;
+  };
+  uint64_t limit = problem.limit_bytes;
+  for (uint64_t least; (least = least_peak(limit)) > limit;) limit = least;
+  for (uint64_t less; (less = least_peak(limit - 1)) < limit && least_peak(less) <= less;)
+    limit = less;
+  return limit;
 }
 
 Expected<Plan> plan_with(const Problem& problem, const std::vector<Method>& methods) {

@@ -1,4 +1,5 @@
-// Chooses a plan: synthesises one, has the others made, and takes what costs least within the limit.
+// Chooses a plan: synthesises one, has the others made, and takes what costs least within the
+// limit.
 #pragma once
 
 #include <list>
@@ -19,8 +20,8 @@ Expected<Plan> plan_by(const Problem& problem, Method method);
 /// source and target. Errors likewise.
 Expected<Plan> plan(const Problem& problem);
 
-/// Remembers the plans that were used last. A problem is the same if mesh, shape, layouts, size of an
-/// element, costs and limit are. Not for several threads at once.
+/// Remembers the plans that were used last. A problem is the same if mesh, shape, layouts, size of
+/// an element, costs and limit are. Not for several threads at once.
 class PlanCache {
  public:
   /// `capacity`: plans, at least 1.

@@ -26,8 +26,6 @@ class Walk {
   Walk(const Problem& problem, std::vector<ShapeMove> moves)
       : problem_(problem), moves_(std::move(moves)) {}
 
-  size_t length() const { return moves_.size(); }
-
   /// Layouts before move 0, 1, .. as far as the moves can be done; and the moves themselves.
   void forward(const Layout& start) {
     forward_.assign(1, start);
@@ -58,7 +56,6 @@ class Walk {
     }
   }
 
-  bool is_whole() const { return forward_.size() == moves_.size() + 1; }
   const Layout& end() const { return forward_.back(); }
 
   /// The moves with a permutation in one place, if there is a place where both walks have been.
@@ -129,7 +126,9 @@ class Walk {
   std::vector<Move> undone_;  ///< the last first
 };
 
-bool is_free(const Layout& layout, PrimeId axis) { return (layout.used() >> axis & 1) == 0; }
+bool is_free(const Layout& layout, PrimeId axis) {
+  return (layout.used() >> axis & 1) == 0;
+}
 
 /// Adds free axes that multiply to `factor` to a stack, those of `preferred` first.
 void push_free(const Mesh& mesh, Layout& layout, size_t dimension, uint32_t factor,
@@ -186,11 +185,21 @@ Layout gathered_layout(const Problem& problem, const ShapePath& path, const Layo
   return layout;
 }
 
+/// Whether the moves can be done in this order, as far as sizes go.
+bool is_walkable(const Problem& problem, Splits splits, const std::vector<ShapeMove>& moves) {
+  for (const ShapeMove& move : moves) {
+    const uint64_t local = problem.shape[move.to] / splits[move.to];
+    if (splits[move.from] % move.factor != 0 || local % move.factor != 0) return false;
+    splits[move.from] /= move.factor;
+    splits[move.to] *= move.factor;
+  }
+  return true;
+}
+
 size_t permutes_in(const std::vector<StepChoice>& steps) {
-  return static_cast<size_t>(
-      std::count_if(steps.begin(), steps.end(), [](const StepChoice& step) {
-        return step.operation == Operation::kAllPermute;
-      }));
+  return static_cast<size_t>(std::count_if(steps.begin(), steps.end(), [](const StepChoice& step) {
+    return step.operation == Operation::kAllPermute;
+  }));
 }
 
 }  // namespace
@@ -199,8 +208,7 @@ std::vector<StepChoice> slices(const Layout& layout, const Layout& target) {
   StepChoice step{Operation::kDynamicSlice, {}, {}};
   for (uint8_t d = 0; d < layout.dimensions; ++d)
     if (target[d].size > layout[d].size)
-      step.moves.push_back(
-          {d, d, {}, {target[d].begin() + layout[d].size, target[d].end()}});
+      step.moves.push_back({d, d, {}, {target[d].begin() + layout[d].size, target[d].end()}});
   if (step.moves.empty()) return {};
   return {step};
 }
@@ -245,6 +253,11 @@ std::vector<StepChoice> realise(const Problem& problem, const ShapePath& path) {
   for (size_t tried = 0; tried < kMostOrders; ++tried) {
     std::vector<ShapeMove> moves;
     for (const size_t i : order) moves.push_back(path.moves[i]);
+    const bool last = !std::next_permutation(order.begin(), order.end());
+    if (!is_walkable(problem, path.sliced, moves)) {
+      if (last) break;
+      continue;
+    }
     Walk walk(problem, moves);
     walk.forward(start);
     const Layout end = gathered_layout(problem, path, walk.end());
@@ -253,7 +266,7 @@ std::vector<StepChoice> realise(const Problem& problem, const ShapePath& path) {
       keep(std::move(*middle), end);
     else
       keep(walk.with_permutes(start, end), end);
-    if (permutes_in(best) == 0 || !std::next_permutation(order.begin(), order.end())) break;
+    if (last || permutes_in(best) == 0) break;
   }
   return best;
 }

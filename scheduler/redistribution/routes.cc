@@ -63,7 +63,8 @@ class Cut {
   }
   bool is_asked_by_peers(uint32_t rank, uint64_t target) const {
     for (size_t i = to_.size; i-- > 0; target /= mesh_.size(to_[i]))
-      if (is_free_[i] && target % mesh_.size(to_[i]) != mesh_.coordinate(rank, to_[i])) return false;
+      if (is_free_[i] && target % mesh_.size(to_[i]) != mesh_.coordinate(rank, to_[i]))
+        return false;
     return true;
   }
   /// The target tile of a peer, by the number of its coordinates on the axes that are not free.

@@ -110,7 +110,8 @@ class ShapeSearch {
   }
 
   void reach(Node node) {
-    node.bound_us = node.us + bound_.us(missing(node.splits), static_cast<double>(tile_of(node.splits)));
+    node.bound_us =
+        node.us + bound_.us(missing(node.splits), static_cast<double>(tile_of(node.splits)));
     const auto [known, is_new] = index_.try_emplace(node.splits, nodes_.size());
     if (is_new) {
       nodes_.push_back(node);

@@ -1,6 +1,6 @@
-// The search over local shapes: how far each dimension is cut, not by which axes. There are few such
-// states even on large meshes, because an all-permute makes any layout of any other of the same
-// local shape (Rink et al., section 5).
+// The search over local shapes: how far each dimension is cut, not by which axes. There are few
+// such states even on large meshes, because an all-permute makes any layout of any other of the
+// same local shape (Rink et al., section 5).
 #pragma once
 
 #include <array>

@@ -9,7 +9,9 @@
 namespace ina::redistribution {
 namespace {
 
-Mesh mesh(const char* text) { return *Mesh::parse(text); }
+Mesh mesh(const char* text) {
+  return *Mesh::parse(text);
+}
 
 /// The layout in its own notation, or the error.
 std::string again(const char* mesh_text, const char* layout) {
@@ -85,8 +87,8 @@ TEST(RedistributionLayout, RefusesWhatItCannotMean) {
 
 std::string refusal(const char* from, const char* to, Shape shape, uint32_t element_bytes = 4) {
   const Mesh m = mesh("x=4,y=2");
-  Problem problem{m, std::move(shape), element_bytes, *parse_layout(m, from), *parse_layout(m, to),
-                  {}, 0};
+  Problem problem{
+      m, std::move(shape), element_bytes, *parse_layout(m, from), *parse_layout(m, to), {}, 0};
   const auto checked = check_problem(problem);
   return checked ? "" : checked.error();
 }

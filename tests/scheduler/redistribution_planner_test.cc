@@ -86,7 +86,8 @@ TEST(RedistributionPlanner, TheChosenPlanIsNeverSlowerThanABaseline) {
 }
 
 /// Dijkstra over layouts and whether a permutation was used, as the reference text has it: every
-/// operation of its table as an edge. The time of the cheapest plan, slices and gathers in any order.
+/// operation of its table as an edge. The time of the cheapest plan, slices and gathers in any
+/// order.
 double exhaustive_us(const Problem& problem) {
   using Key = std::pair<std::string, bool>;
   struct Entry {
@@ -166,8 +167,8 @@ TEST(RedistributionPlanner, IsAsGoodAsAnExhaustiveSearch) {
     const Case drawn = cases.small(uint64_t{1} << 30);
     if (drawn.problem.mesh.primes().size() > 3) continue;
     const Plan made = *plan_by(drawn.problem, Method::kSynthesised);
-    EXPECT_LE(made.predicted_us(), exhaustive_us(drawn.problem) + 1e-6)
-        << drawn.name << "\n" << made.canonical_text();
+    EXPECT_LE(made.predicted_us(), exhaustive_us(drawn.problem) + 1e-6) << drawn.name << "\n"
+                                                                        << made.canonical_text();
   }
 }
 
@@ -212,8 +213,9 @@ TEST(RedistributionPlanner, AnImpossibleLimitIsToldWithOneThatIsPossible) {
     drawn.problem.limit_bytes = 8;
     const auto refused = plan(drawn.problem);
     ASSERT_FALSE(refused);
-    const std::string before = "no plan keeps the buffers of a rank within 8 bytes; the least "
-                               "limit that does is ";
+    const std::string before =
+        "no plan keeps the buffers of a rank within 8 bytes; the least "
+        "limit that does is ";
     ASSERT_EQ(refused.error().rfind(before, 0), 0u) << refused.error();
     drawn.problem.limit_bytes = std::stoull(refused.error().substr(before.size()));
     const auto made = plan(drawn.problem);
