@@ -44,12 +44,7 @@ bool refines(const Splits& fine, const Splits& coarse) {
 std::vector<StepChoice> gather_slice_steps(const Problem& problem) {
   Layout whole;
   whole.dimensions = problem.from.dimensions;
-  StepChoice gather{Operation::kAllGather, {}, {}};
-  for (uint8_t d = 0; d < whole.dimensions; ++d)
-    if (problem.from[d].size > 0)
-      gather.moves.push_back({d, d, {problem.from[d].begin(), problem.from[d].end()}, {}});
-  std::vector<StepChoice> steps;
-  if (!gather.moves.empty()) steps.push_back(gather);
+  std::vector<StepChoice> steps = gathers(problem, problem.from, whole);
   const auto sliced = slices(whole, problem.to);
   steps.insert(steps.end(), sliced.begin(), sliced.end());
   return steps;

@@ -7,7 +7,7 @@
 
 namespace ina::redistribution {
 
-/// Gathers the whole array in one operation, then slices: PyTorch's CPU path, for one.
+/// Gathers the whole array, then slices: PyTorch's CPU path, for one.
 std::vector<StepChoice> gather_slice_steps(const Problem& problem);
 
 /// The order of XLA's SPMD partitioner: an all-permute if the tiles have the same shape;

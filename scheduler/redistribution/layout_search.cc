@@ -102,8 +102,7 @@ class LayoutSearch {
   }
 
   /// What is left to pay at least. While slices go on, free axes may yet take their places for
-  /// nothing, and the tile that will be moved is not known: the bound is linear in it between the
-  /// least and the largest, so one of these is the least of the bound, too.
+  /// nothing.
   double bound_of(const State& state, Progress& now) const {
     const auto tile = static_cast<double>(tile_of(state.layout));
     if (state.moving) return bound_.us(now.missing, tile);
@@ -119,11 +118,7 @@ class LayoutSearch {
       while (next < target.size && (free >> target[next] & 1) != 0) ++next;
       missing[d] = product(target, next);
     }
-    const auto whole = static_cast<double>(bound_.target());
-    double least = bound_.us(missing, smallest);
-    if (tile > smallest) least = std::min(least, bound_.us(missing, tile));
-    if (whole > smallest && whole < tile) least = std::min(least, bound_.us(missing, whole));
-    return least;
+    return bound_.slicing_us(missing, smallest, tile);
   }
 
   void add_slices(uint32_t node, const State& state) {

@@ -1,8 +1,10 @@
 #include "scheduler/redistribution/realise.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace ina::redistribution {
 namespace {
@@ -215,25 +217,37 @@ std::vector<StepChoice> slices(const Layout& layout, const Layout& target) {
 
 std::vector<StepChoice> gathers(const Problem& problem, const Layout& layout,
                                 const Layout& target) {
-  StepChoice joined{Operation::kAllGather, {}, {}};
-  std::vector<StepChoice> apart;
-  uint64_t group = 1, peers = 0;
-  for (uint8_t d = 0; d < layout.dimensions; ++d) {
-    if (layout[d].size == target[d].size) continue;
-    joined.moves.push_back({d, d, {layout[d].begin() + target[d].size, layout[d].end()}, {}});
-    apart.push_back({Operation::kAllGather, {joined.moves.back()}, {}});
-    const uint64_t parts = parts_of(problem.mesh, joined.moves.back().popped);
-    group *= parts;
-    peers += parts - 1;
+  // All axes in the order in which they can be popped, with their dimensions.
+  std::vector<std::pair<uint8_t, PrimeId>> axes;
+  for (uint8_t d = 0; d < layout.dimensions; ++d)
+    for (size_t i = layout[d].size; i-- > target[d].size;) axes.emplace_back(d, layout[d][i]);
+  // However they are grouped, the same bytes are sent in all.
+  std::vector<double> least_us(axes.size() + 1, std::numeric_limits<double>::infinity());
+  std::vector<size_t> begin(axes.size() + 1);
+  least_us[0] = 0;
+  for (size_t end = 1; end <= axes.size(); ++end) {
+    uint64_t group = 1;
+    for (size_t first = end; first-- > 0;) {
+      group *= problem.mesh.size(axes[first].second);
+      const double us = least_us[first] + problem.costs.time_us(group - 1, 0);
+      if (us >= least_us[end]) continue;
+      least_us[end] = us;
+      begin[end] = first;
+    }
   }
-  if (apart.size() < 2) return apart;
-  // Both send the same bytes.
-  const CostModel& costs = problem.costs;
-  const double joined_us = costs.time_us(group - 1, 0);
-  const double apart_us = static_cast<double>(apart.size()) * costs.operation_us +
-                          static_cast<double>(peers) * costs.message_us;
-  if (joined_us <= apart_us) return {joined};
-  return apart;
+  std::vector<StepChoice> steps;
+  for (size_t end = axes.size(); end > 0; end = begin[end]) {
+    StepChoice step{Operation::kAllGather, {}, {}};
+    for (size_t i = begin[end]; i < end; ++i) {
+      const auto [dimension, axis] = axes[i];
+      if (step.moves.empty() || step.moves.back().from != dimension)
+        step.moves.push_back({dimension, dimension, {}, {}});
+      auto& popped = step.moves.back().popped;
+      popped.insert(popped.begin(), axis);
+    }
+    steps.insert(steps.begin(), std::move(step));
+  }
+  return steps;
 }
 
 std::vector<StepChoice> realise(const Problem& problem, const ShapePath& path) {

@@ -13,8 +13,8 @@ namespace ina::redistribution {
 /// backward from the target, any order of the moves), or one before each move that is blocked.
 std::vector<StepChoice> realise(const Problem& problem, const ShapePath& path);
 
-/// Gathers what `layout` has above `target`, dimension by dimension or in one operation, whichever
-/// costs less. Empty if there is nothing to gather.
+/// Gathers what `layout` has above `target`: in one operation or in several, whichever costs less.
+/// Empty if there is nothing to gather.
 std::vector<StepChoice> gathers(const Problem& problem, const Layout& layout, const Layout& target);
 
 /// Slices `target`'s axes above `layout` off in one step. Empty if there are none.

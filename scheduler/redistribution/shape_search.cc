@@ -1,6 +1,7 @@
 #include "scheduler/redistribution/shape_search.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <unordered_map>
@@ -167,27 +168,66 @@ class ShapeSearch {
 Bound::Bound(const Problem& problem)
     : costs_(problem.costs),
       dimensions_(problem.shape.size()),
+      ranks_(problem.mesh.ranks()),
       element_bytes_(problem.element_bytes),
-      target_(problem.target_elements()),
-      messages_(problem.mesh.ranks() + 1) {
-  for (uint32_t factor = 2; factor <= problem.mesh.ranks(); ++factor) {
-    if (problem.mesh.ranks() % factor != 0) continue;
-    for (const uint32_t p : prime_factors(factor)) messages_[factor] += p - 1;
+      target_(problem.target_elements()) {
+  for (uint32_t factor = 1; factor <= ranks_; ++factor)
+    if (ranks_ % factor == 0) factors_.push_back(factor);
+  gathers_us_ = cheapest_chains([](uint32_t) { return 0.0; });
+}
+
+template <class Bytes>
+std::vector<double> Bound::cheapest_chains(Bytes bytes_of) const {
+  std::vector<double> chains(ranks_ + 1);
+  for (const uint32_t product : factors_) {
+    if (product == 1) continue;
+    double least = std::numeric_limits<double>::infinity();
+    for (const uint32_t factor : factors_)
+      if (factor > 1 && product % factor == 0)
+        least = std::min(least,
+                         chains[product / factor] + costs_.time_us(factor - 1, bytes_of(factor)));
+    chains[product] = least;
   }
+  return chains;
+}
+
+const std::vector<double>& Bound::moves_us(double tile) const {
+  const auto known = moves_us_.find(tile);
+  if (known != moves_us_.end()) return known->second;
+  const double bytes = tile * element_bytes_;
+  return moves_us_[tile] =
+             cheapest_chains([bytes](uint32_t factor) { return bytes * (1 - 1.0 / factor); });
+}
+
+double Bound::moves_us(const Splits& missing, double tile) const {
+  const std::vector<double>& chains = moves_us(tile);
+  double us = 0;
+  for (size_t d = 0; d < dimensions_; ++d) us += missing[d] > 1 ? chains[missing[d]] : 0;
+  return us;
+}
+
+double Bound::gather_bytes_us(double tile) const {
+  return (static_cast<double>(target_) - tile) * element_bytes_ / costs_.bytes_per_us;
 }
 
 double Bound::us(const Splits& missing, double tile) const {
-  double us = 0;
-  for (size_t d = 0; d < dimensions_; ++d) {
-    if (missing[d] <= 1) continue;
-    us += costs_.operation_us + messages(missing[d]) * costs_.message_us +
-          tile * element_bytes_ * (1 - 1.0 / missing[d]) / costs_.bytes_per_us;
-  }
+  const double us = moves_us(missing, tile);
   const auto target = static_cast<double>(target_);
-  if (tile < target)
-    us += costs_.operation_us + messages(static_cast<uint32_t>(target / tile)) * costs_.message_us +
-          (target - tile) * element_bytes_ / costs_.bytes_per_us;
-  return us;
+  if (tile >= target) return us;
+  return us + gathers_us_[static_cast<size_t>(target / tile)] + gather_bytes_us(tile);
+}
+
+double Bound::slicing_us(const Splits& missing, double smallest, double tile) const {
+  // Between tiles of the target's size and one end or the other the time of the moves is concave, and
+  // that of the gathers is linear but for its operations, of which one is enough for a bound.
+  const auto target = static_cast<double>(target_);
+  double least = std::numeric_limits<double>::infinity();
+  for (const double moved : {smallest, tile, std::clamp(target, smallest, tile)}) {
+    double us = moves_us(missing, moved);
+    if (moved < target) us += costs_.time_us(1, 0) + gather_bytes_us(moved);
+    least = std::min(least, us);
+  }
+  return least;
 }
 
 Splits splits_of(const Mesh& mesh, const Layout& layout) {

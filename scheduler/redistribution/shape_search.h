@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -29,26 +30,39 @@ struct ShapePath {
   std::vector<ShapeMove> moves{};
 };
 
-/// A lower bound on what is left to pay for a layout, if dimension d must yet get a factor of
-/// missing[d] by all-to-alls and tiles of `tile` elements grow to those of the target. It is
-/// admissible: each such dimension needs an operation of its own, and several never send less than
-/// one.
+/// Lower bounds on what is left to pay. They are admissible: each dimension that lacks a factor needs
+/// all-to-alls of its own, whose groups multiply to that factor or more, and of all ways to take the
+/// factor apart the cheapest counts; gathers likewise.
 class Bound {
  public:
   explicit Bound(const Problem& problem);
 
+  /// While tiles of `tile` elements are moved: dimension d must yet get a factor of missing[d], and
+  /// the tiles then grow to those of the target.
   double us(const Splits& missing, double tile) const;
+  /// Before that, while the tiles may still be sliced from `tile` down to `smallest` elements.
+  double slicing_us(const Splits& missing, double smallest, double tile) const;
+  /// Elements of a tile of the target.
   uint64_t target() const { return target_; }
 
  private:
-  double messages(uint32_t factor) const { return messages_[factor]; }
+  /// The least time of all-to-alls of tiles of so many elements, by their factors' product.
+  const std::vector<double>& moves_us(double tile) const;
+  /// The least time of operations whose groups multiply to each factor. `bytes_of`: that one of a
+  /// group of that size sends.
+  template <class Bytes>
+  std::vector<double> cheapest_chains(Bytes bytes_of) const;
+  double moves_us(const Splits& missing, double tile) const;
+  double gather_bytes_us(double tile) const;
 
   CostModel costs_;
   size_t dimensions_;
+  uint32_t ranks_;
   double element_bytes_;
-  uint64_t target_;  ///< elements of a tile
-  /// By the factor: the least number of messages of operations whose groups multiply to it.
-  std::vector<double> messages_;
+  uint64_t target_;
+  std::vector<uint32_t> factors_;  ///< of the number of ranks, ascending
+  std::vector<double> gathers_us_;  ///< by the factor, without the bytes
+  mutable std::map<double, std::vector<double>> moves_us_;  ///< by the tile
 };
 
 Splits splits_of(const Mesh& mesh, const Layout& layout);
