@@ -12,7 +12,8 @@ a us). --json writes {"meta", "seed", "costs", "modelled", "users_cases", "by_co
 cases in which the plan sends anything (`free_cases` do not); the chosen plan is the cheaper of the
 synthesised and the direct one. `geomean_vs_best_baseline`: against the best of the three in each case.
 `synthesised_..`: of plans in the normal form alone. `limited_cases` were planned again with a limit of
-1.25 times the larger of source and target. `planning_ms_p99` is of this machine.
+1.25 times the larger of source and target. Planning times are processor time of
+the planner's one thread on this machine.
 `by_costs`: the same cases under other costs. `planning`: the planner's time on large meshes.
 """
 

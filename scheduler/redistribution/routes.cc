@@ -13,6 +13,12 @@ uint64_t tile_index(const Mesh& mesh, const Layout& layout, uint32_t rank) {
   return index;
 }
 
+/// What the ranks with certain coordinates want of a tile, in one dimension.
+struct Demand {
+  uint64_t tiles = 0;   ///< that touch it
+  uint64_t shared = 0;  ///< sum of what they share with it
+};
+
 /// One dimension of an exchange.
 class Cut {
  public:
@@ -20,10 +26,12 @@ class Cut {
       : mesh_(mesh), from_(from), to_(to) {
     source_ = size / parts_of(mesh, from);
     target_ = size / parts_of(mesh, to);
+    uint64_t free_tiles = 1;
     for (const PrimeId axis : to) {
       is_free_.push_back((from_used >> axis & 1) == 0);
-      if (!is_free_.back()) choices_ *= mesh.size(axis);
+      (is_free_.back() ? free_tiles : choices_) *= mesh.size(axis);
     }
+    known_.resize(parts_of(mesh, from) * free_tiles);
   }
 
   uint64_t own_overlap(uint32_t rank) const {
@@ -34,17 +42,30 @@ class Cut {
     const uint64_t first = part_index(mesh_, to_, rank) * target_;
     return (first + target_ - 1) / source_ - first / source_ + 1;
   }
-  /// Over all target tiles of ranks whose coordinates on free axes are the rank's: how many touch
-  /// its source tile, and the sum of what they share with it.
-  std::pair<uint64_t, uint64_t> demand(uint32_t rank) const {
+  /// Of a rank's source tile, by all ranks with its coordinates on free axes.
+  Demand demand(uint32_t rank) {
+    // Many ranks have the same source tile and the same coordinates on free axes.
+    Demand& known = known_[place(rank)];
+    if (known.tiles == 0) known = count(rank);
+    return known;
+  }
+
+ private:
+  size_t place(uint32_t rank) const {
+    uint64_t place = part_index(mesh_, from_, rank);
+    for (size_t i = 0; i < to_.size; ++i)
+      if (is_free_[i]) place = place * mesh_.size(to_[i]) + mesh_.coordinate(rank, to_[i]);
+    return place;
+  }
+  Demand count(uint32_t rank) const {
     const uint64_t source = part_index(mesh_, from_, rank);
     const uint64_t first = source * source_ / target_;
     const uint64_t last = ((source + 1) * source_ - 1) / target_;
-    std::pair<uint64_t, uint64_t> sum{0, 0};
+    Demand sum;
     const auto add = [&](uint64_t target) {
       const uint64_t shared = overlap(source, target);
-      sum.first += shared > 0 ? 1 : 0;
-      sum.second += shared;
+      sum.tiles += shared > 0 ? 1 : 0;
+      sum.shared += shared;
     };
     if (last - first + 1 <= choices_) {
       for (uint64_t target = first; target <= last; ++target)
@@ -54,8 +75,6 @@ class Cut {
     }
     return sum;
   }
-
- private:
   uint64_t overlap(uint64_t source, uint64_t target) const {
     const uint64_t low = std::max(source * source_, target * target_);
     const uint64_t high = std::min((source + 1) * source_, (target + 1) * target_);
@@ -89,6 +108,7 @@ class Cut {
   uint64_t target_;
   std::vector<bool> is_free_;
   uint64_t choices_ = 1;  ///< coordinates of `to` on axes that are not free
+  std::vector<Demand> known_;
 };
 
 }  // namespace
@@ -143,12 +163,12 @@ Load exchange_load(const Mesh& mesh, const Shape& shape, const Layout& from, con
   Load most;
   for (uint32_t rank = 0; rank < mesh.ranks(); ++rank) {
     uint64_t own = 1, sources = 1, takers = replicas, sent = replicas;
-    for (const Cut& cut : cuts) {
+    for (Cut& cut : cuts) {
       own *= cut.own_overlap(rank);
       sources *= cut.sources(rank);
-      const auto [touching, shared] = cut.demand(rank);
-      takers *= touching;
-      sent *= shared;
+      const Demand demand = cut.demand(rank);
+      takers *= demand.tiles;
+      sent *= demand.shared;
     }
     const uint64_t self = own > 0 ? 1 : 0;
     most.sent_elements = std::max(most.sent_elements, sent - own);

@@ -30,9 +30,9 @@ struct ShapePath {
   std::vector<ShapeMove> moves{};
 };
 
-/// Lower bounds on what is left to pay. They are admissible: each dimension that lacks a factor needs
-/// all-to-alls of its own, whose groups multiply to that factor or more, and of all ways to take the
-/// factor apart the cheapest counts; gathers likewise.
+/// Lower bounds on what is left to pay. They are admissible: each dimension that lacks a factor
+/// needs all-to-alls of its own, whose groups multiply to that factor or more, and of all ways to
+/// take the factor apart the cheapest counts; gathers likewise.
 class Bound {
  public:
   explicit Bound(const Problem& problem);
@@ -60,8 +60,8 @@ class Bound {
   uint32_t ranks_;
   double element_bytes_;
   uint64_t target_;
-  std::vector<uint32_t> factors_;  ///< of the number of ranks, ascending
-  std::vector<double> gathers_us_;  ///< by the factor, without the bytes
+  std::vector<uint32_t> factors_;                           ///< of the number of ranks, ascending
+  std::vector<double> gathers_us_;                          ///< by the factor, without the bytes
   mutable std::map<double, std::vector<double>> moves_us_;  ///< by the tile
 };
 
