@@ -74,6 +74,18 @@ TEST(RedistributionRoutes, APermutationMovesEachTileOnce) {
   for (const int count : sends) EXPECT_EQ(count, 1);
 }
 
+TEST(RedistributionRoutes, WhoHasItsTileKeepsIt) {
+  const Problem problem = problem_of("x=2,y=2", {16, 16}, "x,y", "y,x");
+  EXPECT_EQ(permutation(problem.mesh, problem.from, problem.to),
+            (std::vector<uint32_t>{0, 2, 1, 3}));
+  const Observation seen = *verify(*plan_by(problem, Method::kSynthesised));
+  EXPECT_EQ(seen.sent_bytes, (std::vector<uint64_t>{0, 128, 128, 0}));
+  // Replicas: odd ranks have the second half, the last four want it.
+  const Problem halves = problem_of("x=2,y=4", {16}, "y.0", "x");
+  EXPECT_EQ(permutation(halves.mesh, halves.from, halves.to),
+            (std::vector<uint32_t>{0, 4, 2, 6, 1, 5, 3, 7}));
+}
+
 TEST(RedistributionRoutes, NobodyAsksAnotherForWhatItHas) {
   const Mesh mesh = *Mesh::parse("x=4,y=2");
   const Layout from = *parse_layout(mesh, "y,-");

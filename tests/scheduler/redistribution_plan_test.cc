@@ -87,6 +87,14 @@ TEST(RedistributionPlan, StepsAreChecked) {
             "the tiles do not divide into 1 pieces in dimension 7");
 }
 
+TEST(RedistributionPlan, AxesAreTakenFromTheTop) {
+  const Problem problem = problem_of("x=4,y=2", {16, 16}, "x*y,-", "y,x");
+  const auto x = problem.mesh.primes_of(0);
+  EXPECT_EQ(refusal(problem, {all_to_all(0, 1, x)}),
+            "step 1, all-to-all: the axes that it takes are not the minor-most ones of their "
+            "dimension");
+}
+
 TEST(RedistributionPlan, SlicesAndGathersMustFitToo) {
   const Problem problem = problem_of("x=4,y=2", {6, 16}, "-,-", "-,-");
   const auto x = problem.mesh.primes_of(0);
