@@ -33,7 +33,7 @@ class LayoutSearch {
  public:
   LayoutSearch(const Problem& problem, const Bound& bound, uint64_t most_moved, double below_us)
       : problem_(problem), bound_(bound), most_moved_(most_moved), below_us_(below_us) {
-    for (PrimeId axis = 0; axis < problem.mesh.primes().size(); ++axis)
+    for (PrimeId axis = 0; axis < problem.mesh.prime_count(); ++axis)
       all_axes_ |= uint32_t{1} << axis;
   }
 
@@ -108,7 +108,7 @@ class LayoutSearch {
     if (state.moving) return bound_.us(now.missing, tile);
     const uint32_t free = all_axes_ & ~state.layout.used();
     double smallest = tile;
-    for (PrimeId axis = 0; axis < problem_.mesh.primes().size(); ++axis)
+    for (PrimeId axis = 0; axis < problem_.mesh.prime_count(); ++axis)
       if ((free >> axis & 1) != 0) smallest /= problem_.mesh.size(axis);
     Splits missing = now.missing;
     for (size_t d = 0; d < state.layout.dimensions; ++d) {
@@ -126,7 +126,7 @@ class LayoutSearch {
     const uint64_t tile = tile_of(state.layout);
     if (tile <= most_moved_ && bound_.target() % tile == 0)
       reach({state.layout, true}, us, node, {});
-    for (PrimeId axis = 0; axis < problem_.mesh.primes().size(); ++axis) {
+    for (PrimeId axis = 0; axis < problem_.mesh.prime_count(); ++axis) {
       if ((state.layout.used() >> axis & 1) != 0) continue;
       for (uint8_t d = 0; d < state.layout.dimensions; ++d) {
         const uint64_t local = problem_.shape[d] / product(state.layout[d], 0);
@@ -146,9 +146,9 @@ class LayoutSearch {
       for (size_t first = state.layout[from].size; first-- > 0;) {
         block.insert(block.begin(), state.layout[from][first]);
         factor *= problem_.mesh.size(state.layout[from][first]);
-        const double bytes =
-            static_cast<double>(tile / factor * (factor - 1)) * problem_.element_bytes;
-        const double us = nodes_[node].us + problem_.costs.time_us(factor - 1, bytes);
+        const uint64_t bytes = tile / factor * (factor - 1) * problem_.element_bytes;
+        const double us =
+            nodes_[node].us + problem_.costs.time_us(factor - 1, static_cast<double>(bytes));
         for (uint8_t to = 0; to < state.layout.dimensions; ++to) {
           const uint64_t local = problem_.shape[to] / product(state.layout[to], 0);
           if (to != from && local % factor == 0)

@@ -48,6 +48,8 @@ class Mesh {
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
   const std::vector<PrimeAxis>& primes() const { return primes_; }
+  /// At most kMostPrimes.
+  PrimeId prime_count() const { return static_cast<PrimeId>(primes_.size()); }
   uint32_t ranks() const { return ranks_; }
   std::optional<uint32_t> find(std::string_view name) const;
   /// The prime axes of an axis, the most significant digit first.

@@ -136,7 +136,7 @@ bool is_free(const Layout& layout, PrimeId axis) {
 void push_free(const Mesh& mesh, Layout& layout, size_t dimension, uint32_t factor,
                uint32_t preferred) {
   for (const bool first : {true, false})
-    for (PrimeId axis = 0; axis < mesh.primes().size(); ++axis) {
+    for (PrimeId axis = 0; axis < mesh.prime_count(); ++axis) {
       if (factor % mesh.size(axis) != 0 || !is_free(layout, axis)) continue;
       if (first && (preferred >> axis & 1) == 0) continue;
       layout[dimension].push(axis);

@@ -157,7 +157,7 @@ Load exchange_load(const Mesh& mesh, const Shape& shape, const Layout& from, con
     cuts.emplace_back(mesh, shape[d], from[d], to[d], from_used);
   // Axes that only `from` uses: their ranks want the same tile of a sender.
   uint64_t replicas = 1;
-  for (PrimeId axis = 0; axis < mesh.primes().size(); ++axis)
+  for (PrimeId axis = 0; axis < mesh.prime_count(); ++axis)
     if ((from_used & ~to.used()) >> axis & 1) replicas *= mesh.size(axis);
   const uint64_t target = elements_of(tile_shape(mesh, to, shape));
   Load most;

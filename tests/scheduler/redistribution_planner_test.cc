@@ -95,7 +95,7 @@ class ExhaustiveSearch {
     std::map<std::string, Layout> known;
     all_.push_back(Layout{problem.from.dimensions, {}});
     for (size_t i = 0; i < all_.size(); ++i)
-      for (PrimeId axis = 0; axis < mesh_.primes().size(); ++axis)
+      for (PrimeId axis = 0; axis < mesh_.prime_count(); ++axis)
         for (size_t d = 0; d < problem.shape.size(); ++d) {
           Layout next = all_[i];
           if ((next.used() >> axis & 1) != 0) continue;
@@ -147,7 +147,7 @@ class ExhaustiveSearch {
   }
   void slice(const Entry& entry) {
     for (size_t d = 0; d < problem_.shape.size(); ++d)
-      for (PrimeId axis = 0; axis < mesh_.primes().size(); ++axis) {
+      for (PrimeId axis = 0; axis < mesh_.prime_count(); ++axis) {
         Layout next = entry.layout;
         if ((next.used() >> axis & 1) != 0) continue;
         next[d].push(axis);
