@@ -36,7 +36,7 @@ constexpr double kTightLimit = 1.25;
 struct Options {
   uint64_t cases = 600;
   uint64_t seed = 1;
-  std::string json;
+  std::string json = "-";
 };
 
 constexpr Method kBaselines[] = {Method::kXlaOrder, Method::kGatherSlice, Method::kDirect};
@@ -308,7 +308,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--seed", options.seed, "of the problems")->capture_default_str();
     app.add_option("--json", options.json, "write the result to this file; - is standard output")
-        ->required();
+        ->capture_default_str();
     if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
     return ina::redistribution::run(options);
   } catch (const std::exception& error) {

@@ -19,7 +19,6 @@ namespace {
 
 using redistribution::Expected;
 using redistribution::Method;
-using redistribution::Observation;
 using redistribution::Operation;
 using redistribution::Plan;
 using redistribution::Problem;
@@ -112,9 +111,9 @@ void print_steps(const Plan& plan) {
 
 void print_plan(const Plan& plan) {
   const Problem& problem = plan.problem();
-  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} steps\n\n", redistribution::shape_text(problem.shape),
-             problem.element_bytes, problem.mesh.ranks(), problem.mesh.text(),
-             name_of(plan.method()), plan.steps().size());
+  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} steps\n\n",
+             redistribution::shape_text(problem.shape), problem.element_bytes, problem.mesh.ranks(),
+             problem.mesh.text(), name_of(plan.method()), plan.steps().size());
   print_steps(plan);
   fmt::print(
       "\nEach rank sends at most {} ({} elements), in {:.1f} us by the cost model; its buffers "

@@ -94,12 +94,12 @@ class ShapeSearch {
     const Splits splits = nodes_[index].splits;
     const double us = nodes_[index].us;
     const uint64_t tile = tile_of(splits);
-    for (uint8_t from = 0; from < problem_.shape.size(); ++from)
+    for (uint8_t from = 0; from < problem_.from.dimensions; ++from)
       for (const uint32_t factor : factors_) {
         if (factor == 1 || splits[from] % factor != 0) continue;
         const uint64_t bytes = tile / factor * (factor - 1) * problem_.element_bytes;
         const double move_us = problem_.costs.time_us(factor - 1, static_cast<double>(bytes));
-        for (uint8_t to = 0; to < problem_.shape.size(); ++to) {
+        for (uint8_t to = 0; to < problem_.from.dimensions; ++to) {
           if (to == from || problem_.shape[to] / splits[to] % factor != 0) continue;
           Splits next = splits;
           next[from] /= factor;
