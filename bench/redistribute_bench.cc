@@ -202,7 +202,7 @@ ordered_json by_costs(const std::vector<Case>& cases) {
   const std::pair<const char*, CostModel> kModels[] = {
       {"10 Gb/s, software switch (assumed)", {}},
       {"100 Gb/s, software switch (assumed)", {20, 0.3, 12'500}},
-      {"100 Gb/s, 2 us an operation (assumed)", {2, 0.1, 12'500}},
+      {"10 Gb/s, 10 us a message (assumed)", {20, 10, 1250}},
       {"bytes alone", {0, 0, 1250}},
   };
   ordered_json rows = ordered_json::array();

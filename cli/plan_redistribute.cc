@@ -111,9 +111,10 @@ void print_steps(const Plan& plan) {
 
 void print_plan(const Plan& plan) {
   const Problem& problem = plan.problem();
-  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} steps\n\n",
+  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} step{}\n\n",
              redistribution::shape_text(problem.shape), problem.element_bytes, problem.mesh.ranks(),
-             problem.mesh.text(), name_of(plan.method()), plan.steps().size());
+             problem.mesh.text(), name_of(plan.method()), plan.steps().size(),
+             plan.steps().size() == 1 ? "" : "s");
   print_steps(plan);
   fmt::print(
       "\nEach rank sends at most {} ({} elements), in {:.1f} us by the cost model; its buffers "
