@@ -111,7 +111,7 @@ struct Outcome {
   std::string err;
 };
 
-Outcome run(std::vector<std::string> arguments) {
+Outcome run(const std::vector<std::string>& arguments) {
   CLI::App app("test");
   std::function<int()> chosen;
   add_redistribute(app, chosen);
@@ -160,8 +160,9 @@ TEST(PlanRedistribute, KeepsTheLimit) {
 }
 
 TEST(PlanRedistribute, SaysWhatIsWrong) {
-  const auto expect_refusal = [](std::vector<std::string> arguments, const std::string& text) {
-    const Outcome seen = run(std::move(arguments));
+  const auto expect_refusal = [](const std::vector<std::string>& arguments,
+                                 const std::string& text) {
+    const Outcome seen = run(arguments);
     EXPECT_EQ(seen.status, command_line::kExitUsage);
     EXPECT_EQ(seen.err, "ina-plan: " + text + "\n");
     EXPECT_EQ(seen.out, "");
