@@ -1,0 +1,32 @@
+// ina-plan: plans collectives over several networks without running them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "cli/plan_collective.h"
+#include "common/command_line.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("Plans collectives, and says what they will take. Nothing is sent.", "ina-plan");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  app.require_subcommand(1);
+  std::function<int()> chosen;
+  ina::cli::add_collective(app, chosen);
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
+  return chosen();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ina-plan: {}\n", error.what());
+    return 1;
+  }
+}
