@@ -62,9 +62,9 @@ Figure5 figure5() {
                                                   .bits_per_s = 1'000'000'000}}};
   constexpr uint32_t kChunks = 4;
   constexpr uint64_t kBytes = 256 << 20;
+  constexpr uint64_t kChunkBytes = kBytes / kChunks;
   const auto unit = static_cast<double>(
-      themis::make_stage(topology, 0, themis::Phase::kReduceScatter, false, kBytes / kChunks)
-          .tx_ps);
+      themis::make_stage(topology, 0, themis::Phase::kReduceScatter, false, kChunkBytes).tx_ps);
   const auto units = [&](Scheduler scheduler, Discipline discipline) {
     const themis::Planned planned = plan_of(
         topology, kBytes, {.scheduler = scheduler, .discipline = discipline, .chunks = kChunks});

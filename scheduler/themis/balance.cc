@@ -18,7 +18,7 @@ Balancer::Balancer(const Topology& topology, InNetwork in_network)
 
 void Balancer::begin(Collective collective, bool carry_loads) {
   collective_ = collective;
-  for (uint8_t d = 0; d < loads_.size(); ++d) {
+  for (size_t d = 0; d < loads_.size(); ++d) {
     const Dimension& dimension = topology_.dimensions[d];
     const Phase first = first_phase(collective);
     const bool in_network = in_network_ == InNetwork::kAlways && can_aggregate(dimension, first);
@@ -31,7 +31,7 @@ void Balancer::begin(Collective collective, bool carry_loads) {
   }
 }
 
-Picos Balancer::load_ps(uint8_t dimension) const {
+Picos Balancer::load_ps(size_t dimension) const {
   return std::max(loads_[dimension].tx_ps, loads_[dimension].rx_ps);
 }
 
@@ -67,13 +67,13 @@ std::vector<uint8_t> Balancer::order_of_loads(uint64_t held_bytes) const {
 }
 
 bool Balancer::is_even(uint64_t held_bytes) const {
-  uint8_t least = 0, most = 0;
-  for (uint8_t d = 1; d < loads_.size(); ++d) {
+  size_t least = 0, most = 0;
+  for (size_t d = 1; d < loads_.size(); ++d) {
     if (load_ps(d) < load_ps(least)) least = d;
     if (load_ps(d) > load_ps(most)) most = d;
   }
-  const Cost part =
-      cost_of(least, in_network_ == InNetwork::kAlways, false, held_bytes / kEvenPart);
+  const Cost part = cost_of(static_cast<uint8_t>(least), in_network_ == InNetwork::kAlways, false,
+                            held_bytes / kEvenPart);
   return load_ps(most) - load_ps(least) < std::max(part.tx_ps, part.rx_ps);
 }
 

@@ -34,7 +34,7 @@ class Balancer {
   /// The same with the order given.
   Way next_in_order(uint64_t chunk_bytes, std::vector<uint8_t> order);
 
-  Picos load_ps(uint8_t dimension) const;
+  Picos load_ps(size_t dimension) const;
 
  private:
   struct Cost {

@@ -38,8 +38,8 @@ class Climber {
         limits_(limits),
         numbers_(limits.seed),
         simulator_(topology, requests) {
-    for (uint8_t d = 0; d < topology.dimensions.size(); ++d)
-      if (topology.dimensions[d].aggregates()) aggregating_.push_back(d);
+    for (size_t d = 0; d < topology.dimensions.size(); ++d)
+      if (topology.dimensions[d].aggregates()) aggregating_.push_back(static_cast<uint8_t>(d));
   }
 
   /// Looks at `start` and at what `evaluations` changes make of it.

@@ -93,8 +93,8 @@ void Simulator::simulate(const std::vector<Chunk>& chunks) {
       events_.pop_back();
       arrive(event);
     }
-    for (uint8_t d = 0; d < links_.size(); ++d)
-      if (!links_[d].waiting.empty()) begin_what_can(d);
+    for (size_t d = 0; d < links_.size(); ++d)
+      if (!links_[d].waiting.empty()) begin_what_can(static_cast<uint8_t>(d));
   }
   if (timeline_) timeline_->end_ps = end_ps_;
 }

@@ -111,7 +111,7 @@ const BadCase kBad[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, BadTopology, ::testing::ValuesIn(kBad),
-                         [](const auto& case_) { return case_.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 TEST(Topology, AllErrorsComeAtOnceInTheirOrder) {
   const std::vector<std::string> errors =

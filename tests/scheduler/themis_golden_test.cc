@@ -90,8 +90,8 @@ TEST_P(ThemisGolden, AggregatingSwitchesAreNeverWorse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Topologies, ThemisGolden, ::testing::ValuesIn(kGolden),
-                         [](const auto& case_) {
-                           std::string name = case_.param.file;
+                         [](const auto& test) {
+                           std::string name = test.param.file;
                            std::erase(name, '-');
                            return name;
                          });

@@ -141,7 +141,7 @@ TEST(ThemisPlanner, EveryParticipantEndsWithWhatTheCollectivePromises) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Cases cases(seed);
     const Topology topology = cases.topology(true);
-    for (uint8_t c = 0; c < kCollectiveNames.size(); ++c) {
+    for (size_t c = 0; c < kCollectiveNames.size(); ++c) {
       const auto collective = static_cast<Collective>(c);
       const Planned planned =
           plan(topology, {{.collective = collective, .bytes = 1 + cases.below(1 << 24)}});
