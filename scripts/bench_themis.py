@@ -126,7 +126,7 @@ def show(report):
               f"{row['published_first']:.2f}x); computing {row['compute_ms']:.2f} ms; without it "
               f"{row['speedup_without_compute']:.2f}x; the published figure implies "
               + (f"{implied:.2f} ms" if implied else "less than none"))
-    print("\nplanning, ms")
+    print("\nplanning, ms of processor time")
     for row in report["planning"]:
         print(f"{row['name']:16} {row['participants']} participants: Themis {row['themis_planning_ms']:.1f}, "
               f"search {row['search_planning_ms']:.0f}; predicted us: {row['base_us']:.0f}, "

@@ -261,7 +261,7 @@ def themis_training(rows):
 
 def themis_planning(rows):
     return table(["Topology of 128 participants", "Baseline, us", "Themis, us", "Search, us",
-                  "Planning, ms: Themis", "Search"],
+                  "Planning, ms of processor time: Themis", "Search"],
                  [[row["name"], *(f"{row[key]:,.0f}" for key in ("base_us", "themis_us", "search_us")),
                    f"{row['themis_planning_ms']:.1f}", f"{row['search_planning_ms']:.0f}"]
                   for row in rows])
