@@ -1,20 +1,22 @@
-// ina-plan: plans collectives and redistributions without running them.
+// ina-plan: plans collectives over several networks and redistributions without running them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
 
+#include "cli/plan_collective.h"
 #include "cli/plan_redistribute.h"
 #include "common/command_line.h"
 
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("Plans collectives, and says what they will take. Nothing is sent.", "ina-plan");
+  CLI::App app("Plans collectives and redistributions, and says what they will take. Nothing is sent.", "ina-plan");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   app.require_subcommand(1);
   std::function<int()> chosen;
+  ina::cli::add_collective(app, chosen);
   ina::cli::add_redistribute(app, chosen);
   if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   return chosen();

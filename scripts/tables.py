@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tables of docs/{evaluation,performance,reliability,security}.md from the benchmarks' JSON files.
+"""Writes tables of docs/{evaluation,performance,reliability,security,themis}.md from the benchmarks' JSON files.
 
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,siege,straggler-sim,straggler,wire}.json. --check writes nothing and fails where a table
+docs/figures/{jct,siege,straggler-sim,straggler,themis,wire}.json. --check writes nothing and fails where a table
 is not what its file says.
 """
 
@@ -219,6 +219,62 @@ def wire(rows):
                   "Where their frames cross our switch, too"], lines)
 
 
+# Planned collectives.
+
+def themis_times(rows):
+    """Microseconds of one all-reduce of 1e9 bytes."""
+    keys = ("base_us", "fifo_us", "scf_us", "search_us", "ina_scf_us", "ina_search_us", "ideal_us")
+    return table(["Topology", "Baseline", "Themis, FIFO", "Themis, SCF", "Search", "Themis, INA",
+                  "Search, INA", "Ideal without INA"],
+                 [[row["name"], *(f"{row[key]:,.0f}" for key in keys)] for row in rows])
+
+
+def themis_sweep(report):
+    """Means over the sizes."""
+    def line(name, row, suffix=""):
+        return [name, *(f"{row[key + suffix]:.2f}" for key in (
+            "speedup", "speedup_search", "speedup_ina", "speedup_ina_search"))]
+    lines = []
+    for row in report["topologies"]:
+        use = " / ".join(f"{100 * row['utilisation' + kind]:.1f}"
+                         for kind in ("_base", "_fifo", "", "_search"))
+        lines.append([*line(row["name"], row), use, f"{row['gap']:.1%}", f"{row['gap_search']:.1%}"])
+    for name, which in (("mean", "mean"), ("max", "max")):
+        lines.append([f"**{name} of all points**",
+                      *(f"**{report[f'{which}_speedup{kind}']:.2f}**"
+                        for kind in ("", "_search", "_ina", "_ina_search")), "", "", ""])
+    return table(["Topology", "Themis, SCF", "Search", "Themis, INA", "Search, INA",
+                  "Utilisation, %: baseline / FIFO / SCF / search", "Gap to ideal: SCF", "Search"], lines)
+
+
+def themis_training(rows):
+    lines = []
+    for row in rows:
+        implied = row["implied_compute_ms"]
+        lines.append([row["name"], f"{row['compute_ms']:.2f}", f"{row['speedup']:.2f}",
+                      f"{row['published']:.2f} ({row['published_first']:.2f})",
+                      f"{row['speedup_without_compute']:.2f}",
+                      f"{implied:.2f}" if implied else "less than none"])
+    return table(["", "Computing, ms", "Speed-up here", "Published", "Without computing",
+                  "Computing that the published figure implies, ms"], lines)
+
+
+def themis_planning(rows):
+    return table(["Topology of 128 participants", "Baseline, us", "Themis, us", "Search, us",
+                  "Planning, ms of processor time: Themis", "Search"],
+                 [[row["name"], *(f"{row[key]:,.0f}" for key in ("base_us", "themis_us", "search_us")),
+                   f"{row['themis_planning_ms']:.1f}", f"{row['search_planning_ms']:.0f}"]
+                  for row in rows])
+
+
+def themis():
+    report = load("themis")
+    return {"themis, times": themis_times(report["topologies"]),
+            "themis, sweep": themis_sweep(report),
+            "themis, training": themis_training(report["training"]),
+            "themis, planning": themis_planning(report["planning"])}
+
+
 # Attacks of a local user.
 
 def siege(attacks):
@@ -273,7 +329,8 @@ def main():
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     for document, tables in (("evaluation", evaluation()), ("performance", performance()),
-                             ("reliability", reliability()), ("security", security())):
+                             ("reliability", reliability()), ("security", security()),
+                             ("themis", themis())):
         path = ROOT / f"docs/{document}.md"
         old = path.read_text("utf-8")
         new = old

@@ -19,6 +19,7 @@ from plot_style import COLOURS, STYLES  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 REFERENCE_LINE = "#666666"
+TIMELINE = 'data-drawn-by="ina-plan"'  # timelines; all others are matplotlib's plots
 
 
 def groups(element, name):
@@ -58,7 +59,9 @@ def legend_entries(legend):
 
 class Figures(unittest.TestCase):
     def setUp(self):
-        self.figures = sorted((ROOT / "docs/figures").glob("*.svg"))
+        figures = sorted((ROOT / "docs/figures").glob("*.svg"))
+        self.timelines = [path for path in figures if TIMELINE in path.read_text("utf-8")]
+        self.figures = [path for path in figures if path not in self.timelines]
 
     def trees(self):
         for path in self.figures:
@@ -93,6 +96,19 @@ class Figures(unittest.TestCase):
                 self.assertEqual(colour, STYLES[label][0], label)
             looks = {STYLES[label] for label, _ in entries}
             self.assertEqual(len(looks), len(entries), "series that look alike")
+
+    def test_timelines_have_labels_legend_and_axis(self):
+        self.assertTrue(self.timelines)
+        for path in self.timelines:
+            with self.subTest(path.name):
+                root = xml.etree.ElementTree.parse(path).getroot()
+                labels = [element.text for element in root.iter(f"{SVG}text")]
+                sizes = [float(element.get("font-size", root.get("font-size")))
+                         for element in root.iter(f"{SVG}text")]
+                self.assertGreaterEqual(min(sizes), 11)
+                self.assertIn("idle", labels)
+                self.assertTrue(any(label.startswith("time [") for label in labels))
+                self.assertGreaterEqual(sum("Gb/s" in label for label in labels), 2)
 
 
 if __name__ == "__main__":

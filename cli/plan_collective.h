@@ -1,0 +1,15 @@
+// `ina-plan collective`: steps, bytes, predicted time and utilisation of a collective over the
+// dimensions of a topology.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace ina::cli {
+
+/// Adds the command. When the command line asks for it, `chosen` becomes what to run: it prints the
+/// plan and returns the exit status, 0 or, with a sentence on standard error, 2 where a file or a
+/// value is wrong.
+void add_collective(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace ina::cli

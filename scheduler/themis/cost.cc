@@ -1,0 +1,86 @@
+#include "scheduler/themis/cost.h"
+
+#include <bit>
+
+namespace ina::themis {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+constexpr uint64_t kBitsPerByte = 8;
+constexpr uint64_t kPicosPerS = 1'000'000'000'000;
+
+struct Volume {
+  uint64_t tx_bytes = 0;
+  uint64_t rx_bytes = 0;
+};
+
+/// Of an all-to-all. A ring passes on what is for others: rows for 1 to P-1 hops, s/P each.
+uint64_t all_to_all_bytes(const Dimension& dimension, uint64_t held_bytes) {
+  const uint64_t row_bytes = held_bytes / dimension.size;
+  const uint64_t others = dimension.size - 1;
+  if (dimension.algorithm() != DimensionKind::kRing) return row_bytes * others;
+  return row_bytes * others * dimension.size / 2;
+}
+
+Volume volume_of(const Dimension& dimension, Phase phase, bool in_network, uint64_t held_bytes) {
+  const uint64_t participants = dimension.size;
+  const uint64_t share = held_bytes / participants;
+  uint64_t both_bytes = held_bytes;
+  switch (phase) {
+    case Phase::kReduceScatter:
+      if (in_network) return {held_bytes, share};
+      both_bytes = share * (participants - 1);
+      break;
+    case Phase::kAllGather:
+      if (in_network) return {held_bytes, held_bytes * participants};
+      both_bytes = held_bytes * (participants - 1);
+      break;
+    case Phase::kAllReduce:
+      break;
+    case Phase::kAllToAll:
+      both_bytes = all_to_all_bytes(dimension, held_bytes);
+      break;
+  }
+  return {both_bytes, both_bytes};
+}
+
+}  // namespace
+
+Picos transfer_ps(uint64_t bytes, uint64_t bits_per_s) {
+  const Wide scaled = Wide{bytes} * (kBitsPerByte * kPicosPerS);
+  return static_cast<Picos>((scaled + bits_per_s - 1) / bits_per_s);
+}
+
+Picos latency_ps(const Dimension& dimension, Phase phase, bool in_network) {
+  uint32_t steps = 1;
+  if (!in_network) {
+    if (dimension.algorithm() == DimensionKind::kRing)
+      steps = dimension.size - 1;
+    else if (dimension.algorithm() == DimensionKind::kHalvingDoubling && phase != Phase::kAllToAll)
+      steps = static_cast<uint32_t>(std::bit_width(dimension.size) - 1);
+  }
+  return steps * dimension.step_latency_ps;
+}
+
+bool can_aggregate(const Dimension& dimension, Phase phase) {
+  return dimension.aggregates() && phase != Phase::kAllToAll;
+}
+
+Stage make_stage(const Topology& topology, uint8_t dimension, Phase phase, bool in_network,
+                 uint64_t held_bytes) {
+  const Dimension& own = topology.dimensions[dimension];
+  const Volume volume = volume_of(own, phase, in_network, held_bytes);
+  const uint64_t rate = in_network ? own.in_network_bits_per_s() : own.bits_per_s;
+  return {.dimension = dimension,
+          .phase = phase,
+          .in_network = in_network,
+          .held_bytes = held_bytes,
+          .tx_bytes = volume.tx_bytes,
+          .rx_bytes = volume.rx_bytes,
+          .tx_ps = transfer_ps(volume.tx_bytes, rate),
+          .rx_ps = transfer_ps(volume.rx_bytes, rate),
+          .latency_ps = latency_ps(own, phase, in_network)};
+}
+
+}  // namespace ina::themis

@@ -1,0 +1,30 @@
+// What an operation in one dimension costs each participant.
+//
+// Of s bytes held before it, over P participants, point to point (ring, direct, halving-doubling):
+// reduce-scatter s(P-1)/P, all-gather s(P-1), each way alike. By an aggregating switch:
+// reduce-scatter sends s and gets s/P, all-gather the mirror image, all-reduce s each way.
+#pragma once
+
+#include <cstdint>
+
+#include "scheduler/themis/plan.h"
+
+namespace ina::themis {
+
+/// How long `bytes` take at `bits_per_s`, rounded up. At most 2^40 bytes at kLeastBitsPerS or more.
+Picos transfer_ps(uint64_t bytes, uint64_t bits_per_s);
+
+/// The latency of an operation apart from its bytes: ring P-1 steps, direct 1, halving-doubling
+/// log2 P; one trip by an aggregating switch. All-to-all over a switch goes to all at once, in one
+/// step.
+Picos latency_ps(const Dimension& dimension, Phase phase, bool in_network);
+
+/// Whether an aggregating switch can do it. Rows of an all-to-all have nothing to add up.
+bool can_aggregate(const Dimension& dimension, Phase phase);
+
+/// The operation with its costs. `held_bytes` is divisible by the dimension's size where the
+/// operation divides it.
+Stage make_stage(const Topology& topology, uint8_t dimension, Phase phase, bool in_network,
+                 uint64_t held_bytes);
+
+}  // namespace ina::themis

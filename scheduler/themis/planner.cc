@@ -1,0 +1,184 @@
+#include "scheduler/themis/planner.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "scheduler/themis/chunks.h"
+#include "scheduler/themis/search.h"
+
+namespace ina::themis {
+namespace {
+
+/// One plan in the making.
+class Planner {
+ public:
+  Planner(const Topology& topology, const std::vector<Request>& requests,
+          const PlanOptions& options)
+      : topology_(topology), requests_(requests), options_(options) {
+    for (uint32_t r = 0; r < requests.size(); ++r)
+      for (const uint64_t bytes :
+           cut(requests[r].bytes, options.chunks, topology.participants(), options.element_bytes))
+        pieces_.push_back({.request = r, .bytes = bytes});
+  }
+
+  Planned plan() const {
+    if (options_.scheduler == Scheduler::kSearch) return searched();
+    std::vector<Candidate> found = candidates(options_.scheduler, {default_discipline()});
+    if (options_.scheduler == Scheduler::kThemis && options_.or_baseline)
+      for (Candidate& candidate : candidates(Scheduler::kBaseline, {Discipline::kFifo}))
+        found.push_back(std::move(candidate));
+    return planned(best_of(std::move(found)));
+  }
+
+ private:
+  Discipline default_discipline() const {
+    const bool is_baseline = options_.scheduler == Scheduler::kBaseline;
+    return options_.discipline.value_or(is_baseline ? Discipline::kFifo
+                                                    : Discipline::kSmallestFirst);
+  }
+
+  Planned searched() const {
+    std::vector<Discipline> disciplines = {Discipline::kSmallestFirst, Discipline::kFifo,
+                                           Discipline::kLongestRemaining};
+    if (options_.discipline) disciplines = {*options_.discipline};
+    std::vector<Candidate> starts;
+    for (const Scheduler scheduler : {Scheduler::kThemis, Scheduler::kBaseline})
+      for (const InNetwork in_network : uses_of_network())
+        starts.push_back(best_of(candidates(scheduler, in_network, disciplines)));
+    SearchLimits limits{.evaluations = options_.evaluations,
+                        .seed = options_.seed,
+                        .granule_bytes = topology_.participants() * options_.element_bytes,
+                        .may_aggregate = false,
+                        .may_change_discipline = !options_.discipline};
+    if (uses_of_network().size() > 1) {
+      // Half of it without aggregating switches: the plan that it finds is a start like the others.
+      limits.evaluations = (options_.evaluations + 1) / 2;
+      starts.push_back(search(topology_, requests_, without_network(starts), limits));
+      limits.evaluations = options_.evaluations / 2;
+      limits.may_aggregate = true;
+    }
+    return planned(search(topology_, requests_, starts, limits));
+  }
+
+  /// Those in which no chunk is aggregated.
+  static std::vector<Candidate> without_network(const std::vector<Candidate>& candidates) {
+    std::vector<Candidate> found;
+    for (const Candidate& candidate : candidates)
+      if (std::ranges::all_of(candidate.ways, [](const Way& way) { return way.in_network == 0; }))
+        found.push_back(candidate);
+    return found;
+  }
+
+  /// Plans without any search: one for each discipline, and for each use of aggregating switches.
+  std::vector<Candidate> candidates(Scheduler scheduler,
+                                    const std::vector<Discipline>& disciplines) const {
+    std::vector<Candidate> found;
+    for (const InNetwork in_network : uses_of_network())
+      for (Candidate& candidate : candidates(scheduler, in_network, disciplines))
+        found.push_back(std::move(candidate));
+    return found;
+  }
+
+  std::vector<Candidate> candidates(Scheduler scheduler, InNetwork in_network,
+                                    const std::vector<Discipline>& disciplines) const {
+    const std::vector<Way> ways = ways_of(scheduler, in_network);
+    std::vector<Candidate> found;
+    for (const Discipline discipline : disciplines) found.push_back({pieces_, ways, discipline});
+    return found;
+  }
+
+  std::vector<InNetwork> uses_of_network() const {
+    if (std::ranges::none_of(topology_.dimensions, &Dimension::aggregates))
+      return {InNetwork::kNever};
+    if (options_.in_network != InNetwork::kByLoad) return {options_.in_network};
+    return {InNetwork::kNever, InNetwork::kByLoad, InNetwork::kAlways};
+  }
+
+  std::vector<Way> ways_of(Scheduler scheduler, InNetwork in_network) const {
+    Balancer balancer(topology_, in_network);
+    std::vector<Way> ways;
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const Collective collective = requests_[pieces_[i].request].collective;
+      if (i == 0 || pieces_[i].request != pieces_[i - 1].request)
+        balancer.begin(collective, options_.carry_loads);
+      ways.push_back(
+          scheduler == Scheduler::kThemis
+              ? balancer.next(pieces_[i].bytes)
+              : balancer.next_in_order(pieces_[i].bytes, baseline_order(topology_, collective)));
+    }
+    return ways;
+  }
+
+  Candidate best_of(std::vector<Candidate> candidates) const {
+    Simulator simulator(topology_, requests_);
+    size_t best = 0;
+    Picos best_ps = 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const Picos end_ps = simulator.end_ps(chunks_of(topology_, requests_, candidates[i]),
+                                            candidates[i].discipline);
+      if (i > 0 && end_ps >= best_ps) continue;
+      best = i;
+      best_ps = end_ps;
+    }
+    return std::move(candidates[best]);
+  }
+
+  Planned planned(const Candidate& candidate) const {
+    Planned done;
+    done.plan.topology = topology_;
+    done.plan.requests = requests_;
+    done.plan.chunks = chunks_of(topology_, requests_, candidate);
+    done.timeline = Simulator(topology_, requests_).run(done.plan.chunks, candidate.discipline);
+    done.plan.order = order_of(done.timeline);
+    return done;
+  }
+
+  const Topology& topology_;
+  const std::vector<Request>& requests_;
+  const PlanOptions& options_;
+  std::vector<Piece> pieces_;
+};
+
+Result<void> validate(const std::vector<Request>& requests) {
+  if (requests.empty() || requests.size() > kMostRequests)
+    return fail(INA_ERR_INVALID, "1 to " + std::to_string(kMostRequests) +
+                                     " collectives are planned at once, not " +
+                                     std::to_string(requests.size()));
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::string name = "collective " + std::to_string(i + 1);
+    if (requests[i].bytes == 0 || requests[i].bytes > kMostBytes)
+      return fail(INA_ERR_INVALID, name + " has " + std::to_string(requests[i].bytes) +
+                                       " bytes; 1 to 2^40 can be planned");
+    if (requests[i].issue_ps < 0 || requests[i].issue_ps > kMostIssuePs)
+      return fail(INA_ERR_INVALID, name + " begins before the plan, or more than a day after it");
+    bytes += requests[i].bytes;
+    if (bytes > kMostBytes)
+      return fail(INA_ERR_INVALID, "collectives 1 to " + std::to_string(i + 1) +
+                                       " have more than 2^40 bytes together");
+  }
+  return {};
+}
+
+Result<void> validate(const PlanOptions& options) {
+  if (options.chunks == 0 || options.chunks > kMostChunks)
+    return fail(INA_ERR_INVALID, "a collective is cut into 1 to " + std::to_string(kMostChunks) +
+                                     " chunks, not " + std::to_string(options.chunks));
+  if (options.element_bytes == 0 || options.element_bytes > kMostElementBytes)
+    return fail(INA_ERR_INVALID, "an element has 1 to " + std::to_string(kMostElementBytes) +
+                                     " bytes, not " + std::to_string(options.element_bytes));
+  return {};
+}
+
+}  // namespace
+
+Result<Planned> make_plan(const Topology& topology, const std::vector<Request>& requests,
+                          const PlanOptions& options) {
+  if (const auto valid = validate(topology); !valid) return tl::unexpected(valid.error());
+  if (const auto valid = validate(requests); !valid) return tl::unexpected(valid.error());
+  if (const auto valid = validate(options); !valid) return tl::unexpected(valid.error());
+  return Planner(topology, requests, options).plan();
+}
+
+}  // namespace ina::themis

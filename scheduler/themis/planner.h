@@ -1,0 +1,68 @@
+// Plans collectives over a topology.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "scheduler/themis/balance.h"
+#include "scheduler/themis/plan.h"
+#include "scheduler/themis/simulate.h"
+
+namespace ina::themis {
+
+enum class Scheduler : uint8_t {
+  kBaseline,  ///< every chunk takes the dimensions from 1 to D, and back
+  kThemis,    ///< by load (balance.h)
+  kSearch,    ///< the best of both, bettered by trial (search.h)
+};
+
+inline constexpr std::array<std::string_view, 3> kSchedulerNames = {"baseline", "themis", "search"};
+
+constexpr std::string_view name(Scheduler scheduler) {
+  return kSchedulerNames[static_cast<size_t>(scheduler)];
+}
+
+struct PlanOptions {
+  Scheduler scheduler = Scheduler::kThemis;
+  /// Within a dimension. Without: FIFO for the baseline, smallest first for Themis, the best of all
+  /// for the search.
+  std::optional<Discipline> discipline{};
+  uint32_t chunks = 64;        ///< of each collective, at most
+  uint32_t element_bytes = 4;  ///< what cannot be divided
+  /// Of several collectives: each goes on from the loads of those before it.
+  bool carry_loads = false;
+  /// Use of aggregating switches. kByLoad tries all three and takes what the simulation says is
+  /// best.
+  InNetwork in_network = InNetwork::kByLoad;
+  /// kThemis: take the baseline's plan where the simulation says that it is faster. The paper's
+  /// scheduler has no such comparison, and loses where latencies are long beside a chunk's time.
+  bool or_baseline = true;
+  // Of the search.
+  uint32_t evaluations = 3000;  ///< plans that it simulates
+  uint64_t seed = 1;
+};
+
+inline constexpr uint32_t kMostChunks = 4096;
+inline constexpr size_t kMostRequests = 256;
+inline constexpr uint32_t kMostElementBytes = 64;
+/// Of all requests together.
+inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+inline constexpr Picos kMostIssuePs = Picos{86'400} * 1'000'000'000'000;
+
+/// A plan and what the simulation says of it.
+struct Planned {
+  Plan plan;
+  Timeline timeline;
+};
+
+/// Plans `requests`, which run at the same time in one network. The same arguments give the same
+/// plan on every machine. Error: INA_ERR_INVALID with a sentence that names the dimension, request
+/// or option.
+Result<Planned> make_plan(const Topology& topology, const std::vector<Request>& requests,
+                          const PlanOptions& options);
+
+}  // namespace ina::themis
