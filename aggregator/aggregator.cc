@@ -4,13 +4,10 @@
 #include <bit>
 #include <cstring>
 
-#include "scheduler/esa.h"
-#include "scheduler/fcfs.h"
 #include "wire/rules.h"
 
 namespace ina::aggregator {
 
-using scheduler::PolicyKind;
 using scheduler::StaticPool;
 using wire::Message;
 using wire::Type;
@@ -32,6 +29,7 @@ constexpr uint32_t kPrefetchFarBytes = 1024;
 
 Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
     : shape_(shape),
+      hashed_(scheduler::traits(shape.policy.kind).hashed),
       lanes_(shape.lanes),
       rows_(rows.data()),
       prefetch_bytes_(size_t{shape.slots} * shape.slot_bytes > kNearBytes ? kPrefetchFarBytes
@@ -141,14 +139,8 @@ void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
   look_up(packets);
   counters_.packets += packets.size();
-  switch (shape_.policy.kind) {
-    case PolicyKind::kStatic:
-      return decide<Static>(packets, now, verdicts);
-    case PolicyKind::kFcfs:
-      return decide<scheduler::Fcfs>(packets, now, verdicts);
-    case PolicyKind::kEsa:
-      return decide<scheduler::Esa>(packets, now, verdicts);
-  }
+  scheduler::with_policy(shape_.policy.kind,
+                         [&](auto policy) { decide<decltype(policy)>(packets, now, verdicts); });
 }
 
 /// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
@@ -267,10 +259,10 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
   if (packet.message.target != 0 &&
       !in_result_buffers(job, packet.message.target - 1, packet.payload_bytes))
     return drop(verdict, DropReason::kBadOffset);
-  if constexpr (std::is_same_v<Policy, Static>)
-    on_static_grad(job, lookup, packet, now, verdict);
-  else
+  if constexpr (Policy::kTraits.hashed)
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
+  else
+    on_static_grad(job, lookup, packet, now, verdict);
   if (job.spec.park_after != 0) [[unlikely]] {
     const Bitmap bit = bit_of(packet.rank);
     job.out_of_room =
@@ -335,7 +327,7 @@ void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const io::RxPack
   const Seq seq = lookup.seq;
   Slot& slot = *lookup.slot;
   advance(job, seq);
-  switch (StaticPool::claim(slot, seq)) {
+  switch (StaticPool::claim(slot.state == SlotState::kEmpty, slot.seq, seq)) {
     case StaticPool::Claim::kTooOld:
       return drop(verdict, DropReason::kTooOld);
     case StaticPool::Claim::kInstall:
@@ -388,7 +380,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPack
   }
   if (place->state != SlotState::kEmpty) place = make_room<Policy>(job, lookup, now);
   if (left_behind(job, lookup.number)) [[unlikely]] {
-    if (!Policy::kHeldUntilAcknowledged && place->state == SlotState::kEmpty &&
+    if (!Policy::kTraits.held_until_acknowledged && place->state == SlotState::kEmpty &&
         may_take_empty(job) && worth_combining(job, seq))
       return install_late(job, *place, seq, packet, now, verdict);
     return pass_to_parker(job, seq, packet, verdict);
@@ -427,8 +419,8 @@ Slot* Aggregator::make_room(const Job& job, const Lookup& lookup, Nanos now) {
       return &slot;
     }
     uint64_t worth = UINT64_MAX - 1;  // not to be had
-    if (!Policy::kHeldUntilAcknowledged && may_preempt(job, slot))
-      worth = Policy::worth(slot, owner.spec.workers, now, shape_.policy) +
+    if (!Policy::kTraits.held_until_acknowledged && may_preempt(job, slot))
+      worth = Policy::worth(occupant_of(slot, owner.spec.workers), now, shape_.policy) +
               (is_entitled(job, slot) ? 0 : uint64_t{1} << 32);
     if (worth >= least) continue;
     least = worth;
@@ -457,10 +449,10 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
   const uint8_t priority =
       std::max<uint8_t>(1, std::min(packet.message.priority, job.spec.priority_max));
   bool wins = false;
-  if (!Policy::kHeldUntilAcknowledged && may_preempt(job, slot)) {
+  if (!Policy::kTraits.held_until_acknowledged && may_preempt(job, slot)) {
     wins = is_entitled(job, slot) ||
-           Policy::takes_over(slot, priority, owner.spec.workers, now, shape_.policy);
-    if (!wins) Policy::kept(slot, shape_.policy);
+           Policy::takes_over(occupant_of(slot, owner.spec.workers), priority, now, shape_.policy);
+    if (!wins) slot.priority = Policy::kept(slot.priority, shape_.policy);
   }
   if (!wins) return bypass(job, packet, verdict);
   ++counters_.preemptions;
@@ -509,11 +501,12 @@ void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
   const Bitmap bit = bit_of(packet.rank);
   const bool full = (slot.bits | slot.base | bit) == job.full;
   slot.flags |= packet.message.flags & wire::kFlagEcn;
-  if (full && !Policy::kHeldUntilAcknowledged && (slot.base == 0 || !rule(Rule::kBaseTest)))
+  if (full && !Policy::kTraits.held_until_acknowledged &&
+      (slot.base == 0 || !rule(Rule::kBaseTest)))
     return finish(job, slot, packet, verdict);
   absorb(job, slot, packet, verdict);
   if (!full) return;
-  if (Policy::kHeldUntilAcknowledged) {
+  if (Policy::kTraits.held_until_acknowledged) {
     counters_.contributions_moved += count(slot.bits);
     slot.state = SlotState::kFrozen;
     return emit_part(slot, verdict);
@@ -837,7 +830,7 @@ void Aggregator::on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdic
   if (!hashed() || !slot) return;
   ++counters_.reminders;
   if (slot->state == SlotState::kFrozen) return emit_part(*slot, verdict);
-  if (shape_.policy.kind == PolicyKind::kFcfs) {
+  if (scheduler::traits(shape_.policy.kind).held_until_acknowledged) {
     counters_.contributions_moved += count(slot->bits);
     slot->state = SlotState::kFrozen;
     return emit_part(*slot, verdict);

@@ -16,8 +16,7 @@
 #include "aggregator/slot.h"
 #include "aggregator/slot_tags.h"
 #include "io/port.h"
-#include "scheduler/policy.h"
-#include "scheduler/static_pool.h"
+#include "scheduler/policies.h"
 #include "wire/message.h"
 
 namespace ina::aggregator {
@@ -43,8 +42,8 @@ struct JobSpec {
   /// The job comes back after a restart: results of the switch's earlier life may still be on their
   /// way, so its workers may soon be another W ahead.
   bool rejoined = false;
-  scheduler::StaticPool pool;  ///< policy static only
-  scheduler::Quota quota;      ///< the other policies: this lane's share
+  scheduler::StaticPool pool;  ///< pools only
+  scheduler::Quota quota;      ///< hashed slots: this lane's share
   uint8_t priority_max = 255;  ///< the job's class: what its workers claim is clamped to it
   /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
   /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
@@ -255,7 +254,7 @@ class Aggregator {
     bool present = false;
     bool aborted = false;
     Divider seen_words;
-    Divider pool_slots;  ///< policy static only
+    Divider pool_slots;  ///< pools only
     JobSpec spec;
     Divider result_rows;  ///< 2W
     Seq results_end;
@@ -274,11 +273,9 @@ class Aggregator {
     Seq seq;
     uint64_t number = 0;     ///< of the fragment, among those of this lane
     Slot* slot = nullptr;    ///< of a GRAD of a job that is present: where it is, or might go
-    Bitmap* seen = nullptr;  ///< with `slot`, unless the policy is static
+    Bitmap* seen = nullptr;  ///< with `slot`, where slots are hashed
     uint32_t first = 0;      ///< likewise: the slot that its hash names
   };
-  /// The policy `static`, where the others have their class in scheduler/.
-  struct Static {};
 
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
@@ -312,6 +309,9 @@ class Aggregator {
                Verdict& verdict);
   template <class Policy>
   void add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  static scheduler::Occupant occupant_of(const Slot& slot, uint32_t workers) {
+    return {slot.priority, slot.first_arrival, slot.bits | slot.base, workers};
+  }
   static bool agrees(const Slot& slot, const io::RxPacket& packet);
   void on_mismatch(Job& job, const Slot& slot, Verdict& verdict);
   void install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now);
@@ -351,7 +351,7 @@ class Aggregator {
 
   void drop(Verdict& verdict, DropReason reason);
 
-  bool hashed() const { return shape_.policy.kind != scheduler::PolicyKind::kStatic; }
+  bool hashed() const { return hashed_; }
   /// Whether a fragment may choose between slots.
   bool has_sets() const { return tags_.ways() > 1; }
   /// The number of a fragment among those of this lane; each lane has every lanes-th of a job.
@@ -406,6 +406,7 @@ class Aggregator {
   }
 
   Shape shape_;
+  bool hashed_;  ///< shape_.policy's trait
   Divider lanes_;
   /// By data type and operation, for the best instruction set of this machine.
   std::array<std::array<const Kernels*, std::size(kAllOps) + 1>, std::size(kAllDTypes) + 1>

@@ -11,10 +11,10 @@ using JobIndex = uint16_t;
 enum class SlotState : uint8_t {
   kEmpty = 0,
   kFilling,   ///< holds some contributions
-  kComplete,  ///< all contributions came; the result is in the job's result ring (static policy
-              ///< only)
-  kAnswered,  ///< the fallback gave the result (static policy only)
-  kFrozen,    ///< the sum went to the fallback and waits for its acknowledgement (fcfs only)
+  kComplete,  ///< all contributions came; the result is in the job's result ring (pools only)
+  kAnswered,  ///< the fallback gave the result (pools only)
+  kFrozen,    ///< the sum went to the fallback and waits for its acknowledgement
+              ///< (held_until_acknowledged)
 };
 
 struct alignas(64) Slot {

@@ -269,7 +269,8 @@ void add_row(const Options& options, const LoadConfig& config) {
   const std::string name =
       "row" + pair("payload_bytes", config.payload_bytes) + pair("fan_in", config.fan_in) +
       pair("dtype", std::string(ina::name(config.dtype))) +
-      pair("policy", bench::name(config.policy)) + pair("slots_in", bench::name(config.slots_in)) +
+      pair("policy", std::string(name(config.policy))) +
+      pair("slots_in", bench::name(config.slots_in)) +
       pair("packets_in", bench::name(config.packets_in)) + pair("jobs", config.jobs) +
       pair("ways", config.ways) + pair("worst_case", config.worst_case);
   add(options, name, iterations_for(config), measure, config);
@@ -288,8 +289,8 @@ void add_rows(const Options& options) {
   for (const uint32_t fan_in : {2, 4, 16, 32, 64}) vary([&](LoadConfig& c) { c.fan_in = fan_in; });
   for (const DType dtype : {DType::kInt32, DType::kBFloat16})
     vary([&](LoadConfig& c) { c.dtype = dtype; });
-  for (const PolicyKind policy : {PolicyKind::kStatic, PolicyKind::kFcfs})
-    vary([&](LoadConfig& c) { c.policy = policy; });
+  for (const Named<PolicyKind>& policy : scheduler::kPolicyNames)
+    if (policy.value != base.policy) vary([&](LoadConfig& c) { c.policy = policy.value; });
   for (const uint32_t jobs : {8, 64}) vary([&](LoadConfig& c) { c.jobs = jobs; });
   for (const uint32_t ways : {2, 4, 8}) vary([&](LoadConfig& c) { c.ways = ways; });
   for (const uint32_t jobs : {8, 64})

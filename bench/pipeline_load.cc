@@ -15,7 +15,6 @@ namespace ina::bench {
 using aggregator::Aggregator;
 using aggregator::Emission;
 using aggregator::JobIndex;
-using scheduler::PolicyKind;
 
 static_assert(io::SwitchPort<MemoryPort>);
 
@@ -83,9 +82,6 @@ void write_number(std::byte* to, DType dtype, uint32_t number) {
 
 const char* name(Place place) {
   return place == Place::kL2 ? "L2" : place == Place::kL3 ? "L3" : "DRAM";
-}
-const char* name(PolicyKind kind) {
-  return kind == PolicyKind::kStatic ? "static" : kind == PolicyKind::kFcfs ? "fcfs" : "esa";
 }
 size_t l2_bytes() {
   return cache_bytes(2, 1 << 20);
@@ -220,7 +216,7 @@ Load::Load(const LoadConfig& config)
       aggregator_(shape(), {rows_, Aggregator::row_memory_bytes(shape())}),
       packets_(kBurst),
       verdicts_(kBurst) {
-  if (is(PolicyKind::kStatic) && config.jobs * 2 * window_ > slots_)
+  if (!policy().hashed && config.jobs * 2 * window_ > slots_)
     throw std::runtime_error("too few slots for a pool of each job");
   choose_ids();
   add_jobs();
@@ -273,7 +269,7 @@ void Load::choose_ids() {
     if (id == kMostIds) throw std::runtime_error("found no jobs whose fragments keep apart");
     if (config_.worst_case) {
       ids_.push_back(JobId{1});  // all of them: their fragments meet in the same slots
-    } else if (config_.policy == PolicyKind::kStatic || keeps_apart(JobId{id})) {
+    } else if (!policy().hashed || keeps_apart(JobId{id})) {
       ids_.push_back(JobId{id});
     }
   }
@@ -400,9 +396,8 @@ Load::Times Load::run_path(uint64_t rounds, Send send) {
 }
 
 uint32_t Load::slot_of(uint32_t job, uint64_t seq) const {
-  return is(PolicyKind::kStatic)
-             ? aggregator_.spec(static_cast<JobIndex>(job)).pool.slot_of(Seq{seq})
-             : scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, slots_);
+  return policy().hashed ? scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, slots_)
+                         : aggregator_.spec(static_cast<JobIndex>(job)).pool.slot_of(Seq{seq});
 }
 
 std::byte* Load::result_row(uint32_t job, uint64_t seq) const {

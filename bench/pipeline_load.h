@@ -21,7 +21,6 @@ namespace ina::bench {
 
 enum class Place { kL2, kL3, kDram };
 const char* name(Place place);
-const char* name(scheduler::PolicyKind kind);
 
 /// Sizes of this machine's caches, or usual ones where it does not say.
 size_t l2_bytes();
@@ -160,8 +159,8 @@ class Load {
     size_t used_ = 0;
   };
 
-  bool is(scheduler::PolicyKind kind) const { return config_.policy == kind; }
-  bool has_fallback() const { return config_.worst_case || is(scheduler::PolicyKind::kFcfs); }
+  const scheduler::PolicyTraits& policy() const { return scheduler::traits(config_.policy); }
+  bool has_fallback() const { return config_.worst_case || policy().held_until_acknowledged; }
   size_t result_bytes() const { return size_t{2} * window_ * config_.lanes * slot_bytes_; }
   aggregator::Shape shape() const;
   size_t memory_bytes() const;

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "wire/named.h"
+
 namespace ina::command_line {
 
 /// Exit status where the command line is wrong, or a file that it names is missing.
@@ -55,6 +57,15 @@ CLI::Option* add_choice(CLI::App& app, const std::string& option, T& value, Choi
   return app.add_option_function<std::string>(option, set, help + ": " + names)
       ->type_name("NAME")
       ->default_str(default_name);
+}
+
+/// The same with a table of names. `value` may be an std::optional, empty without the option.
+template <class Value, class T, size_t kCount>
+CLI::Option* add_choice(CLI::App& app, const std::string& option, Value& value,
+                        const Names<T, kCount>& names, const std::string& help) {
+  Choices<Value> choices;
+  for (const Named<T>& named : names) choices.emplace_back(std::string(named.name), named.value);
+  return add_choice(app, option, value, std::move(choices), help);
 }
 
 namespace detail {

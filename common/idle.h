@@ -7,11 +7,17 @@
 #include <string_view>
 
 #include "common/clock.h"
+#include "wire/named.h"
 #include "wire/types.h"
 
 namespace ina {
 
 enum class IdleMode : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
+inline constexpr Names<IdleMode, 5> kIdleModeNames = {{{"auto", IdleMode::kAuto},
+                                                       {"spin", IdleMode::kSpin},
+                                                       {"yield", IdleMode::kYield},
+                                                       {"backoff", IdleMode::kBackoff},
+                                                       {"interrupt", IdleMode::kInterrupt}}};
 
 /// Says after each empty poll what to do next; the caller does the sleeping, since only it knows
 /// what wakes it. Reset by work. Worth keeping from one wait to the next: it remembers whether

@@ -1,6 +1,7 @@
 #include "config/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -56,6 +57,13 @@ std::string memif_server(std::string_view device) {
     return {};
   return fmt::format("id {} on {}", device_argument(device, "id", "0"),
                      device_argument(device, "socket", "/run/memif.sock"));
+}
+
+std::vector<std::string_view> hashed_policies() {
+  std::vector<std::string_view> names;
+  for (const Named<scheduler::PolicyKind>& policy : scheduler::kPolicyNames)
+    if (scheduler::traits(policy.value).hashed) names.push_back(policy.name);
+  return names;
 }
 
 /// A key of the file whose value was read.
@@ -370,12 +378,14 @@ class Loader {
                        large.value, unit, large_source->remark()));
   }
 
+  bool hashes() const { return scheduler::traits(config_.aggregator.policy).hashed; }
+
   void check_together() {
     const auto policy = source(given_["aggregator"], "policy");
-    if (policy && config_.aggregator.policy == Policy::kStatic)
+    if (policy && !hashes())
       check_order({"static", "slots_per_job", config_.static_pools.slots_per_job},
                   {"aggregator", "slots", config_.aggregator.slots}, Show::kCount);
-    if (policy && config_.aggregator.policy != Policy::kStatic)
+    if (policy && hashes())
       check_order({"jobs", "slots_floor", config_.jobs.slots_floor},
                   {"aggregator", "slots", config_.aggregator.slots}, Show::kCount);
     if (config_.jobs.slots_ceiling != 0)
@@ -397,12 +407,13 @@ class Loader {
     const auto policy = source(given_["aggregator"], "policy");
     const auto home = source(given_["fallback"], "home");
     if (!help || !policy || !home || config_.straggler.help == Help::kOff) return;
-    if (config_.aggregator.policy == Policy::kStatic)
-      report(help->place,
-             fmt::format("straggler.help: {} does not go with aggregator.policy: static{}, whose "
-                         "slots wait for everybody; set aggregator.policy: esa or fcfs, or "
-                         "straggler.help: off",
-                         name(config_.straggler.help), policy->remark()));
+    if (!hashes())
+      report(
+          help->place,
+          fmt::format("straggler.help: {} does not go with aggregator.policy: {}{}, whose "
+                      "slots wait for everybody; set aggregator.policy: {}, or straggler.help: off",
+                      name(config_.straggler.help), name(config_.aggregator.policy),
+                      policy->remark(), fmt::join(hashed_policies(), " or ")));
     if (config_.straggler.help == Help::kSpill && config_.fallback.home != Home::kSpill)
       report(help->place,
              fmt::format("straggler.help: spill needs fallback.home: spill, not {}{}; set it, or "

@@ -11,70 +11,53 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "common/huge_pages.h"
+#include "common/idle.h"
+#include "scheduler/policies.h"
+#include "wire/named.h"
+#include "wire/types.h"
+
 namespace ina::config {
 
-enum class Policy : uint8_t { kStatic, kFcfs, kEsa };
-enum class Decay : uint8_t { kPreemption, kTime, kNone };
+// What other layers have an enumeration for is set as theirs: there is no second one here.
 enum class Help : uint8_t { kOff, kLeader, kFallback, kSpill };
-enum class Home : uint8_t { kWorkers, kDedicated, kSpill };
-enum class Idle : uint8_t { kAuto, kSpin, kYield, kBackoff, kInterrupt };
-enum class Huge : uint8_t { kAuto, kYes, kNo };
 enum class PortType : uint8_t { kShm, kEthdev };
 enum class Tag : uint8_t { kNone, kSiphash };
 enum class Results : uint8_t { kUnicast, kMulticast };
 enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
 
-/// Names as they stand in the file, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 3> kPolicyNames = {"static", "fcfs", "esa"};
-inline constexpr std::array<std::string_view, 3> kDecayNames = {"preemption", "time", "none"};
-inline constexpr std::array<std::string_view, 4> kHelpNames = {"off", "leader", "fallback",
-                                                               "spill"};
-inline constexpr std::array<std::string_view, 3> kHomeNames = {"workers", "dedicated", "spill"};
-inline constexpr std::array<std::string_view, 5> kIdleNames = {"auto", "spin", "yield", "backoff",
-                                                               "interrupt"};
-inline constexpr std::array<std::string_view, 3> kHugeNames = {"auto", "yes", "no"};
-inline constexpr std::array<std::string_view, 2> kPortTypeNames = {"shm", "ethdev"};
-inline constexpr std::array<std::string_view, 2> kTagNames = {"none", "siphash"};
-inline constexpr std::array<std::string_view, 2> kResultsNames = {"unicast", "multicast"};
+/// Names as they stand in the file.
+inline constexpr Names<Help, 4> kHelpNames = {{{"off", Help::kOff},
+                                               {"leader", Help::kLeader},
+                                               {"fallback", Help::kFallback},
+                                               {"spill", Help::kSpill}}};
+inline constexpr Names<PortType, 2> kPortTypeNames = {
+    {{"shm", PortType::kShm}, {"ethdev", PortType::kEthdev}}};
+inline constexpr Names<Tag, 2> kTagNames = {{{"none", Tag::kNone}, {"siphash", Tag::kSiphash}}};
+inline constexpr Names<Results, 2> kResultsNames = {
+    {{"unicast", Results::kUnicast}, {"multicast", Results::kMulticast}}};
 /// spdlog's names.
-inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "debug", "info",
-                                                                   "warning", "error", "critical"};
+inline constexpr Names<LogLevel, 6> kLogLevelNames = {{{"trace", LogLevel::kTrace},
+                                                       {"debug", LogLevel::kDebug},
+                                                       {"info", LogLevel::kInfo},
+                                                       {"warning", LogLevel::kWarning},
+                                                       {"error", LogLevel::kError},
+                                                       {"critical", LogLevel::kCritical}}};
 
-constexpr std::string_view name(Policy v) {
-  return kPolicyNames[static_cast<size_t>(v)];
-}
-constexpr std::string_view name(Decay v) {
-  return kDecayNames[static_cast<size_t>(v)];
-}
 constexpr std::string_view name(Help v) {
-  return kHelpNames[static_cast<size_t>(v)];
-}
-constexpr std::string_view name(Home v) {
-  return kHomeNames[static_cast<size_t>(v)];
-}
-constexpr std::string_view name(Idle v) {
-  return kIdleNames[static_cast<size_t>(v)];
-}
-constexpr std::string_view name(Huge v) {
-  return kHugeNames[static_cast<size_t>(v)];
+  return name_in(kHelpNames, v);
 }
 constexpr std::string_view name(PortType v) {
-  return kPortTypeNames[static_cast<size_t>(v)];
-}
-constexpr std::string_view name(Tag v) {
-  return kTagNames[static_cast<size_t>(v)];
-}
-constexpr std::string_view name(Results v) {
-  return kResultsNames[static_cast<size_t>(v)];
+  return name_in(kPortTypeNames, v);
 }
 constexpr std::string_view name(LogLevel v) {
-  return kLogLevelNames[static_cast<size_t>(v)];
+  return name_in(kLogLevelNames, v);
 }
 
 struct AggregatorConfig {
   uint32_t slots = 4096;
   uint32_t slot_bytes = 1024;
-  Policy policy = Policy::kStatic;
+  scheduler::PolicyKind policy = scheduler::PolicyKind::kStatic;
   uint32_t ways = 4;
   bool operator==(const AggregatorConfig&) const = default;
 };
@@ -88,7 +71,7 @@ struct StaticConfig {
 /// Policy esa: which of its parts are on.
 struct EsaConfig {
   bool residual = true;
-  Decay decay = Decay::kPreemption;
+  scheduler::Decay decay = scheduler::Decay::kPreemption;
   int64_t decay_half_life_us = 1000;
   bool near_full_bonus = false;
   bool operator==(const EsaConfig&) const = default;
@@ -134,7 +117,7 @@ struct JobsConfig {
 struct SwitchConfig {
   uint32_t lcores = 1;
   uint32_t burst = 32;  ///< packets
-  Idle idle = Idle::kAuto;
+  IdleMode idle = IdleMode::kAuto;
   uint32_t max_jobs = 64;
   bool operator==(const SwitchConfig&) const = default;
 };
@@ -149,7 +132,7 @@ struct BridgeConfig {
 };
 
 struct EalConfig {
-  Huge huge = Huge::kAuto;
+  HugePages huge = HugePages::kAuto;
   uint64_t memory_bytes = 64ull << 20;  ///< whole MiB
   std::string file_prefix;              ///< empty: derived from the process id
   std::vector<uint32_t> cpus;           ///< sorted, unique; empty: not pinned

@@ -186,21 +186,21 @@ Key with_check(Key key, std::string_view range_suffix, Problem problem) {
   return key;
 }
 
-template <class At, size_t kNames>
-Key choice(std::string_view section, std::string_view name,
-           const std::array<std::string_view, kNames>& names, std::string_view help, At at) {
-  std::string range = fmt::format("{}", fmt::join(names, ", "));
+/// `names` outlive the key.
+template <class At, class Enum, size_t kCount>
+Key choice(std::string_view section, std::string_view name, const Names<Enum, kCount>& names,
+           std::string_view help, At at) {
+  std::string range;
+  for (const Named<Enum>& named : names)
+    range += fmt::format("{}{}", range.empty() ? "" : ", ", named.name);
   auto set = [=, &names](const Node& node, const Target& target) -> std::string {
-    const auto found = std::ranges::find(names, node.text);
-    if (node.kind != Node::Kind::kScalar || found == names.end())
+    const auto value = value_in(names, node.text);
+    if (node.kind != Node::Kind::kScalar || !value)
       return fmt::format("{} is unknown (known: {})", describe(node), range);
-    using Enum = std::decay_t<decltype(at(target))>;
-    at(target) = static_cast<Enum>(found - names.begin());
+    at(target) = *value;
     return {};
   };
-  auto show = [=, &names](const Target& target) {
-    return std::string(names[static_cast<size_t>(at(target))]);
-  };
+  auto show = [=, &names](const Target& target) { return std::string(name_in(names, at(target))); };
   return {section, name, "", range, help, set, show};
 }
 
@@ -525,8 +525,17 @@ constexpr Section kSections[] = {
 
 #define INA_AT(field) [](const Target& t) -> auto& { return t.field; }
 
+/// "How jobs get slots. static: each has a pool of its own. ..."
+std::string policies_text() {
+  std::string text = "How jobs get slots.";
+  for (const Named<scheduler::PolicyKind>& policy : scheduler::kPolicyNames)
+    text += fmt::format(" {}: {}.", policy.name, scheduler::traits(policy.value).summary);
+  return text;
+}
+
 std::vector<Key> make_keys() {
   using enum Notation;
+  static const std::string policies = policies_text();
   std::vector<Key> table = {
     number("aggregator", "slots", "slots", 1, 1 << 24,
            "Slots of the switch, shared by all jobs. Best while slots x slot_bytes fits a core's L2 cache.",
@@ -540,8 +549,7 @@ std::vector<Key> make_keys() {
           const uint32_t bytes = t.config->aggregator.slot_bytes;
           return bytes % 64 == 0 ? "" : fmt::format("{} is not a multiple of 64, which are the bytes of a cache line", bytes);
         }),
-    choice("aggregator", "policy", kPolicyNames,
-           "How jobs get slots. static: each has a pool of its own. fcfs: who comes first keeps a slot until the fragment is done. esa: the more urgent fragment takes a slot from the less urgent.",
+    choice("aggregator", "policy", scheduler::kPolicyNames, policies,
            INA_AT(config->aggregator.policy)),
     with_check(
         number("aggregator", "ways", "slots", 1, 8,
@@ -566,7 +574,7 @@ std::vector<Key> make_keys() {
     boolean("esa", "residual",
             "Know of each fragment what has gone to the fallback, so that the rest need not be collected.",
             INA_AT(config->esa.residual)),
-    choice("esa", "decay", kDecayNames,
+    choice("esa", "decay", scheduler::kDecayNames,
            "How the priority of a held fragment sinks. preemption: halved by each attempt to preempt it; time: halved in each half-life.",
            INA_AT(config->esa.decay)),
     number("esa", "decay_half_life", "time", 1, 3'600'000'000,
@@ -629,7 +637,7 @@ std::vector<Key> make_keys() {
     number("switch", "burst", "packets", 1, 512,
            "Most packets taken from a port at once.",
            INA_AT(config->switchd.burst)),
-    choice("switch", "idle", kIdleNames,
+    choice("switch", "idle", kIdleModeNames,
            "What a loop does without packets. auto: spin, then yield, then sleep until woken; spin needs a core of its own.",
            INA_AT(config->switchd.idle)),
     number("switch", "max_jobs", "jobs", 1, 4096,
@@ -649,7 +657,7 @@ std::vector<Key> make_keys() {
            "Frames that a port may send to everyone: broadcast, multicast and unknown destinations; a tenth of it at once. What is more is dropped; 0: no limit.",
            INA_AT(config->bridge.storm_limit_frames_per_s)),
 
-    choice("eal", "huge", kHugeNames,
+    choice("eal", "huge", kHugePagesNames,
            "Whether to use hugepages. auto: if there are any.",
            INA_AT(config->eal.huge)),
     with_check(

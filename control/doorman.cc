@@ -97,16 +97,16 @@ Doorman::~Doorman() {
 }
 
 /// False: not now, or it is gone.
-bool Doorman::send(uint8_t kind, uid_t user, uint64_t token, int connection) {
+bool Doorman::send(Kind kind, uid_t user, uint64_t token, int connection) {
   if (!alive_) return false;
-  Request request{static_cast<Kind>(kind), user, token};
+  Request request{kind, user, token};
   if (doorman::send_message(socket_.get(), request, connection, MSG_DONTWAIT) > 0) return true;
   if (errno == EPIPE || errno == ECONNRESET) alive_ = false;
   return false;
 }
 
 Result<void> Doorman::ask(int connection, uid_t user, uint64_t token) {
-  if (send(static_cast<uint8_t>(Kind::kAsk), user, token, connection)) return {};
+  if (send(Kind::kAsk, user, token, connection)) return {};
   if (alive_)
     return fail(INA_ERR_REFUSED, "too many descriptors are being received at once: try again");
   return fail(
@@ -124,16 +124,15 @@ void Doorman::close(Fd connection) {
 
 /// True: it is closed here, so that the doorman's is the last descriptor of it.
 bool Doorman::hand_over(Fd& connection) {
-  if (unconfirmed_ != 0 ||
-      !send(static_cast<uint8_t>(Kind::kBury), user_of(connection.get()), 0, connection.get()))
+  if (unconfirmed_ != 0 || !send(Kind::kBury, user_of(connection.get()), 0, connection.get()))
     return false;
   connection.reset();
-  if (!send(static_cast<uint8_t>(Kind::kClosed), 0, 0, -1)) ++unconfirmed_;
+  if (!send(Kind::kClosed, 0, 0, -1)) ++unconfirmed_;
   return true;
 }
 
 void Doorman::turn() {
-  while (unconfirmed_ != 0 && send(static_cast<uint8_t>(Kind::kClosed), 0, 0, -1)) --unconfirmed_;
+  while (unconfirmed_ != 0 && send(Kind::kClosed, 0, 0, -1)) --unconfirmed_;
   while (!waiting_.empty() && hand_over(waiting_.front())) waiting_.pop_front();
 }
 

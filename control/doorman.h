@@ -21,6 +21,10 @@
 
 namespace ina::control {
 
+namespace doorman {
+enum class Kind : uint8_t;
+}
+
 class Doorman {
  public:
   // What a user's hanging children may be, and those of all.
@@ -62,7 +66,7 @@ class Doorman {
  private:
   Doorman(Fd socket, pid_t pid) : socket_(std::move(socket)), pid_(pid) {}
   bool hand_over(Fd& connection);
-  bool send(uint8_t kind, uid_t user, uint64_t token, int connection);
+  bool send(doorman::Kind kind, uid_t user, uint64_t token, int connection);
 
   Fd socket_;
   pid_t pid_ = 0;

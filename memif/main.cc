@@ -43,7 +43,7 @@ std::string problem_of(const ServerConfig& config) {
 
 Result<io::Eal> start_dpdk(const ServerConfig& config) {
   io::EalConfig eal;
-  eal.huge = io::EalConfig::Huge::kNo;
+  eal.huge = HugePages::kNo;
   eal.memory_bytes = packet_memory_bytes(config);
   eal.lcores = 0;
   eal.log = [](io::EalLogLevel, std::string_view line) { logging::error("dpdk")("text", line); };

@@ -7,36 +7,37 @@
 #include <algorithm>
 #include <bit>
 
-#include "aggregator/slot.h"
 #include "scheduler/policy.h"
 
 namespace ina::scheduler {
 
 struct Esa {
-  /// A slot is free again as soon as its fragment is complete.
-  static constexpr bool kHeldUntilAcknowledged = false;
+  static constexpr PolicyTraits kTraits{
+      .name = "esa",
+      .summary = "the more urgent fragment takes a slot from the less urgent",
+      // A slot is free again as soon as its fragment is complete.
+      .held_until_acknowledged = false};
 
   /// What a slot counts in the comparison with a newcomer.
-  static uint32_t worth(const aggregator::Slot& slot, uint32_t workers, Nanos now,
-                        const PolicyOptions& options) {
-    uint32_t worth = slot.priority;
+  static uint32_t worth(const Occupant& occupant, Nanos now, const PolicyOptions& options) {
+    uint32_t worth = occupant.priority;
     if (options.decay == Decay::kTime)
-      worth >>= std::min<Nanos>((now - slot.first_arrival) / options.decay_half_life_ns, 8);
+      worth >>= std::min<Nanos>((now - occupant.first_arrival) / options.decay_half_life_ns, 8);
     if (options.near_full_bonus &&
-        4 * static_cast<uint32_t>(std::popcount(slot.bits | slot.base)) >= 3 * workers)
+        4 * static_cast<uint32_t>(std::popcount(occupant.contributed)) >= 3 * occupant.workers)
       worth = std::min(2 * worth, 254u);
     return worth;
   }
 
   /// Whether a contribution of `priority` may take an occupied slot. Equals never preempt.
-  static bool takes_over(const aggregator::Slot& slot, uint8_t priority, uint32_t workers,
-                         Nanos now, const PolicyOptions& options) {
-    return priority > worth(slot, workers, now, options);
+  static bool takes_over(const Occupant& occupant, uint8_t priority, Nanos now,
+                         const PolicyOptions& options) {
+    return priority > worth(occupant, now, options);
   }
 
   /// A newcomer was turned away.
-  static void kept(aggregator::Slot& slot, const PolicyOptions& options) {
-    if (options.decay == Decay::kPreemption) slot.priority /= 2;
+  static uint8_t kept(uint8_t priority, const PolicyOptions& options) {
+    return options.decay == Decay::kPreemption ? static_cast<uint8_t>(priority / 2) : priority;
   }
 };
 

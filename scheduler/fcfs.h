@@ -3,21 +3,19 @@
 // comes back from there, its acknowledgement, frees the slot.
 #pragma once
 
-#include "aggregator/slot.h"
 #include "scheduler/policy.h"
 
 namespace ina::scheduler {
 
 struct Fcfs {
-  static constexpr bool kHeldUntilAcknowledged = true;
+  static constexpr PolicyTraits kTraits{
+      .name = "fcfs",
+      .summary = "who comes first keeps a slot until the fragment is done",
+      .held_until_acknowledged = true};
 
-  static uint32_t worth(const aggregator::Slot&, uint32_t, Nanos, const PolicyOptions&) {
-    return UINT32_MAX;
-  }
-  static bool takes_over(const aggregator::Slot&, uint8_t, uint32_t, Nanos, const PolicyOptions&) {
-    return false;
-  }
-  static void kept(aggregator::Slot&, const PolicyOptions&) {}
+  static uint32_t worth(const Occupant&, Nanos, const PolicyOptions&) { return UINT32_MAX; }
+  static bool takes_over(const Occupant&, uint8_t, Nanos, const PolicyOptions&) { return false; }
+  static uint8_t kept(uint8_t priority, const PolicyOptions&) { return priority; }
 };
 
 }  // namespace ina::scheduler

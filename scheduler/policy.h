@@ -1,16 +1,28 @@
-// The choice of contributions that get a slot when fragments outnumber slots. A policy is one small
-// file beside this one (esa.h, fcfs.h; static_pool.h for reserved pools). docs/policies.md shows
-// how to add one.
+// The choice of contributions that get a slot when fragments outnumber slots: what all policies
+// have in common. A policy is one small file beside this one and one line in the registry
+// (policies.h). docs/policies.md shows how to add one.
 #pragma once
 
+#include <concepts>
+#include <string_view>
+
+#include "wire/named.h"
 #include "wire/types.h"
 
 namespace ina::scheduler {
 
-enum class PolicyKind : uint8_t {
-  kStatic,  ///< SwitchML: a pool of 2W slots per job
-  kFcfs,    ///< ATP: the first fragment keeps the slot until the fallback acknowledges it
-  kEsa,     ///< ESA: more urgent fragments preempt less urgent ones
+/// The registry has the enumerators (policies.h).
+enum class PolicyKind : uint8_t;
+
+/// What the rest of the switch has to know of a policy.
+struct PolicyTraits {
+  std::string_view name;     ///< in configurations, results and statistics
+  std::string_view summary;  ///< who gets a slot, for the manual
+  /// Jobs share all slots, and a hash says where a fragment belongs. Otherwise each job has a pool
+  /// of its own: it is admitted by slots, keeps results in them, and cannot help stragglers.
+  bool hashed = true;
+  /// The complete sum goes to the fallback, whose RESULT frees the slot. Nobody takes it before.
+  bool held_until_acknowledged = false;
 };
 
 /// How the priority of a slot that keeps others out goes down. Ablations of `esa`.
@@ -19,11 +31,13 @@ enum class Decay : uint8_t {
   kTime,        ///< halves with each half-life since its first contribution
   kNone,
 };
+inline constexpr Names<Decay, 3> kDecayNames = {
+    {{"preemption", Decay::kPreemption}, {"time", Decay::kTime}, {"none", Decay::kNone}}};
 
 inline constexpr uint32_t kMaxWays = 8;
 
 struct PolicyOptions {
-  PolicyKind kind = PolicyKind::kStatic;
+  PolicyKind kind{};  ///< the first of the registry
   /// The switch knows of each fragment whose contributions have gone to the fallback, so that the
   /// late ones follow without a timeout. ESA keeps that beside the slot, for its last victim; here
   /// it is in the anti-replay window, for all fragments.
@@ -34,6 +48,28 @@ struct PolicyOptions {
   /// Slots that a fragment has to choose from, side by side: 1, 2, 4 or 8. Hardware has one.
   uint32_t ways = 4;
 };
+
+/// The fragment that has a slot, as far as a policy may look at it.
+struct Occupant {
+  uint8_t priority = 0;
+  Nanos first_arrival = 0;
+  Bitmap contributed = 0;  ///< workers whose contributions have come, to the slot or the fallback
+  uint32_t workers = 0;    ///< of its job
+};
+
+/// A policy that decides which fragment gets a hashed slot.
+// clang-format off
+template <class P>
+concept HashedPolicy =
+    requires(const Occupant& occupant, uint8_t priority, Nanos now, const PolicyOptions& options) {
+      /// What the slot counts when a fragment may choose among several: the least is taken.
+      { P::worth(occupant, now, options) } -> std::same_as<uint32_t>;
+      /// Whether a contribution of `priority` takes the slot.
+      { P::takes_over(occupant, priority, now, options) } -> std::same_as<bool>;
+      /// The priority of a slot, of `priority` so far, after a newcomer was turned away.
+      { P::kept(priority, options) } -> std::same_as<uint8_t>;
+    };
+// clang-format on
 
 /// A job's share of one lane's slots. Guaranteed: up to `floor` of them. Never more than `ceiling`.
 struct Quota {

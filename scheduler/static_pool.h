@@ -8,7 +8,7 @@
 // have result s. So nobody needs s any more.
 #pragma once
 
-#include "aggregator/slot.h"
+#include "scheduler/policy.h"
 
 namespace ina::scheduler {
 
@@ -19,18 +19,22 @@ struct StaticPool {
   uint32_t lanes = 1;
   uint32_t lane = 0;
 
-  bool has(Seq seq) const { return seq.value % lanes == lane; }
   /// Fragment s goes to lane s mod lanes, so a lane sees every lanes-th fragment.
   uint32_t slot_of(Seq seq) const {
     return first_slot + static_cast<uint32_t>(seq.value / lanes % slots);
   }
 
   enum class Claim { kSame, kInstall, kTooOld };
-  /// What a contribution to `seq` finds in its slot.
-  static Claim claim(const aggregator::Slot& slot, Seq seq) {
-    if (slot.state == aggregator::SlotState::kEmpty || slot.seq < seq) return Claim::kInstall;
-    return slot.seq == seq ? Claim::kSame : Claim::kTooOld;
+  /// What a contribution to `seq` finds in its slot, which is empty or belongs to fragment `there`.
+  static Claim claim(bool empty, Seq there, Seq seq) {
+    if (empty || there < seq) return Claim::kInstall;
+    return there == seq ? Claim::kSame : Claim::kTooOld;
   }
+};
+
+struct Static {
+  static constexpr PolicyTraits kTraits{
+      .name = "static", .summary = "each has a pool of its own", .hashed = false};
 };
 
 }  // namespace ina::scheduler

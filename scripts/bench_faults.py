@@ -25,7 +25,6 @@ import time
 from bench_allreduce import output_of
 from outputs import result_file
 
-POLICIES = ("static", "fcfs", "esa")
 LOSSES = (0.0001, 0.001, 0.01, 0.1)
 MODEL_LOSSES = (0, 0.001, 0.01, 0.05, 0.1)
 
@@ -47,6 +46,10 @@ class FaultSim:
     def rules(self):
         known = subprocess.run([self.program, "--without", "?"], capture_output=True, text=True)
         return known.stderr.split("known: ")[1].strip().split(", ")
+
+    def policies(self):
+        known = subprocess.run([self.program, "--policy", "?"], capture_output=True, text=True)
+        return known.stderr.split("is none of ")[1].split(";")[0].split(", ")
 
 
 def in_parallel(jobs):
@@ -104,7 +107,7 @@ def small(sim, policy, loss, seeds, *arguments):
 
 def inflation(sim, seeds):
     rows = []
-    for policy in POLICIES:
+    for policy in sim.policies():
         base, *lossy = in_parallel([lambda l=l: small(sim, policy, l, seeds)
                                     for l in (0, *LOSSES)])
         for loss, cell in zip(LOSSES, lossy):
@@ -157,7 +160,7 @@ def main():
     result["inflation"] = inflation(sim, table_seeds)
     print("completion time, times that without loss")
     print(f"{'policy':8} " + " ".join(f"{loss:>8.2%}" for loss in LOSSES))
-    for policy in POLICIES:
+    for policy in sim.policies():
         print(f"{policy:8} " + " ".join(f"{row['inflation']:>8.2f}" for row in result["inflation"]
                                         if row["policy"] == policy))
 

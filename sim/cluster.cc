@@ -180,7 +180,7 @@ class Cluster final : public Endpoint, public WorkerListener {
     if (outcome_.violations.size() < 8) outcome_.violations.push_back(text);
   }
 
-  bool fixed() const { return spec_.policy.kind == scheduler::PolicyKind::kStatic; }
+  bool fixed() const { return !scheduler::traits(spec_.policy.kind).hashed; }
   bool workers_park() const {
     return spec_.help == Help::kLeader ||
            (spec_.help == Help::kFallback && spec_.home == Home::kWorkers);
@@ -242,8 +242,9 @@ ClusterSpec checked(ClusterSpec spec) {
     shares += rack.share;
   }
   require(shares > 0, "no rack has a share of the workers");
-  require(spec.help == Help::kOff || spec.policy.kind != scheduler::PolicyKind::kStatic,
-          "straggler help needs the policy esa or fcfs");
+  const bool hashed = scheduler::traits(spec.policy.kind).hashed;
+  require(spec.help == Help::kOff || hashed,
+          fmt::format("straggler help does not go with the policy {}", name(spec.policy.kind)));
   require(spec.straggler.factor >= 1, "a straggler is not faster than others");
   require(spec.straggler.period_ns > 0, "a straggler's period must be longer than nothing");
   for (const JobPlan& job : spec.jobs) {
@@ -255,7 +256,7 @@ ClusterSpec checked(ClusterSpec spec) {
                         spec.fabric.racks.size()));
   }
   if (spec.static_pools == 0) spec.static_pools = static_cast<uint32_t>(spec.jobs.size());
-  require(spec.policy.kind != scheduler::PolicyKind::kStatic || spec.slots / spec.static_pools >= 2,
+  require(hashed || spec.slots / spec.static_pools >= 2,
           fmt::format("{} slots do not make {} pools of two slots", spec.slots, spec.static_pools));
   spec.fabric.wire_factor = spec.fragment_bytes / spec.value_bytes;
   spec.fabric.seed = spec.seed;

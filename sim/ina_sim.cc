@@ -203,15 +203,9 @@ int run(int argc, char** argv) {
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file, topology_file;
   app.add_option("--seed", spec.seed, "decides arrivals, jitter and losses");
-  command_line::add_choice(app, "--policy", spec.policy.kind,
-                           {{"static", scheduler::PolicyKind::kStatic},
-                            {"fcfs", scheduler::PolicyKind::kFcfs},
-                            {"esa", scheduler::PolicyKind::kEsa}},
+  command_line::add_choice(app, "--policy", spec.policy.kind, scheduler::kPolicyNames,
                            "who gets the slots");
-  command_line::add_choice(app, "--decay", spec.policy.decay,
-                           {{"preemption", scheduler::Decay::kPreemption},
-                            {"time", scheduler::Decay::kTime},
-                            {"none", scheduler::Decay::kNone}},
+  command_line::add_choice(app, "--decay", spec.policy.decay, scheduler::kDecayNames,
                            "esa: what lowers the priority of a slot");
   app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
   app.add_option("--ways", spec.policy.ways, "fcfs, esa: slots that a fragment may choose from")
@@ -223,10 +217,7 @@ int run(int argc, char** argv) {
   app.add_flag("--window-cap,!--no-window-cap", spec.window_cap, "the cap");
   app.add_option("--slots", spec.slots, "of the array");
   app.add_option("--static-pools", spec.static_pools, "static: jobs that fit (0: all)");
-  command_line::add_choice(
-      app, "--home", spec.home,
-      {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}},
-      "of the fallback");
+  command_line::add_choice(app, "--home", spec.home, kHomeNames, "of the fallback");
   command_line::add_choice(
       app, "--help-straggler", spec.help,
       {{"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}},

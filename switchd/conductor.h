@@ -57,7 +57,7 @@ struct ConductorConfig {
   uint32_t slots = 0;  ///< of the whole array
   uint32_t slot_bytes = 0;
   uint32_t slots_per_job = 0;
-  std::string policy = "static";
+  scheduler::PolicyKind policy{};
   Home home = Home::kWorkers;
   uint64_t window_bytes = 4ull << 20;
   /// Straggler help: bytes that a worker may run ahead; window_bytes bounds what it has in the
@@ -89,8 +89,8 @@ struct ConductorConfig {
   /// Has the log go on in the file that is at its path now; empty: there is no file.
   std::function<Result<void>()> reopen_log = {};
 
-  /// Policy static gives each job slots of its own, the others share all slots among the jobs.
-  bool fixed_slots() const { return policy == "static"; }
+  /// Each job has slots of its own; otherwise the jobs share all.
+  bool fixed_slots() const { return !scheduler::traits(policy).hashed; }
   bool helps() const { return run_ahead_bytes != 0 && !fixed_slots(); }
 };
 

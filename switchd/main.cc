@@ -90,7 +90,7 @@ std::string cpu_list(const std::vector<uint32_t>& cpus) {
 
 Result<io::Eal> start_eal(const config::Config& config) {
   io::EalConfig eal;
-  eal.huge = static_cast<io::EalConfig::Huge>(config.eal.huge);
+  eal.huge = config.eal.huge;
   eal.memory_bytes = config.eal.memory_bytes;
   eal.file_prefix = config.eal.file_prefix;
   eal.cpus = cpu_list(config.eal.cpus);
@@ -199,8 +199,8 @@ ConductorConfig conductor_config(const config::Config& config,
   c.slots = config.aggregator.slots;
   c.slot_bytes = config.aggregator.slot_bytes;
   c.slots_per_job = config.static_pools.slots_per_job;
-  c.policy = std::string(name(config.aggregator.policy));
-  c.home = static_cast<Home>(config.fallback.home);
+  c.policy = config.aggregator.policy;
+  c.home = config.fallback.home;
   c.window_bytes = config.jobs.window_bytes;
   c.park_patience_ns = config.straggler.patience_us * 1000;
   if (config.straggler.help != config::Help::kOff) {
@@ -324,7 +324,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
     LaneConfig lane;
     lane.lane = i;
     lane.burst = config.switchd.burst;
-    lane.idle = static_cast<IdleMode>(config.switchd.idle);
+    lane.idle = config.switchd.idle;
     lane.ecn = config.congestion.ecn;
     if (i == 0 && is_bridged(config)) {
       auto bridge = bridge_config(config);
@@ -337,9 +337,9 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
     lane.shape.burst = config.switchd.burst;
     lane.shape.lanes = lanes;
     lane.shape.lane = i;
-    lane.shape.policy.kind = static_cast<scheduler::PolicyKind>(config.aggregator.policy);
+    lane.shape.policy.kind = config.aggregator.policy;
     lane.shape.policy.residual = config.esa.residual;
-    lane.shape.policy.decay = static_cast<scheduler::Decay>(config.esa.decay);
+    lane.shape.policy.decay = config.esa.decay;
     lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
     lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
     lane.shape.policy.ways = config.aggregator.ways;

@@ -118,14 +118,14 @@ uint64_t row_bytes(const config::Config& config) {
 
 bool takes_hugepages(const Asked& asked) {
   const config::EalConfig& eal = asked.config.eal;
-  return eal.huge != config::Huge::kNo && asked.machine.free_hugepage_bytes >= eal.memory_bytes;
+  return eal.huge != HugePages::kNo && asked.machine.free_hugepage_bytes >= eal.memory_bytes;
 }
 
 void check_memory(const Asked& asked, Report& report) {
   const config::Config& config = asked.config;
   const uint64_t eal = config.eal.memory_bytes;
   const uint64_t huge = asked.machine.free_hugepage_bytes;
-  if (config.eal.huge == config::Huge::kYes && huge < eal)
+  if (config.eal.huge == HugePages::kYes && huge < eal)
     report.problem(
         fmt::format("eal.huge: yes asks for {} of hugepages (eal.memory), but {} are free: raise "
                     "/proc/sys/vm/nr_hugepages, or set eal.huge: auto",

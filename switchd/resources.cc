@@ -178,7 +178,7 @@ void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) co
 
 /// Adds to the answer to a join by which rules the worker is to play.
 void Conductor::add_rules(const Job& job, Json& joined) const {
-  joined["policy"] = config_.policy;
+  joined["policy"] = std::string(name(config_.policy));
   joined["home"] = std::string(name(config_.home));
   joined["instance"] = job.instance;
   joined["rto_min_us"] = config_.rto_min_us;

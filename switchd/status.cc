@@ -191,7 +191,7 @@ Conductor::Json Conductor::status_json() {
           {"bridge", bridge_json},
           {"lcores", lanes},
           {"aggregator",
-           {{"policy", config_.policy},
+           {{"policy", std::string(name(config_.policy))},
             {"home", std::string(name(config_.home))},
             {"slots", admission_.slots_total()},
             {"slot_bytes", config_.slot_bytes},

@@ -48,18 +48,6 @@ std::string_view name(Collective collective) {
   return "?";
 }
 
-std::string_view name(Home home) {
-  switch (home) {
-    case Home::kWorkers:
-      return "workers";
-    case Home::kDedicated:
-      return "dedicated";
-    case Home::kSpill:
-      return "spill";
-  }
-  return "?";
-}
-
 std::string_view name(DropReason reason) {
   static constexpr std::string_view kNames[] = {
 #define INA_X(enumerator, counter, text) counter,

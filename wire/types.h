@@ -7,6 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "wire/named.h"
 #include "wire/rules.h"
 
 namespace ina {
@@ -80,6 +81,8 @@ enum class Home : uint8_t {
   kDedicated,  ///< a server of its own (ina-psd)
   kSpill,      ///< in the switch's DRAM, on the lane of the fragment
 };
+inline constexpr Names<Home, 3> kHomeNames = {
+    {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}};
 
 enum class DType : uint8_t { kInt8 = 1, kInt32, kInt64, kFloat32, kFloat64, kBFloat16, kFloat16 };
 inline constexpr DType kAllDTypes[] = {DType::kInt8,    DType::kInt32,   DType::kInt64,
@@ -151,6 +154,8 @@ constexpr bool is_valid(DType dtype, Op op) {
 std::string_view name(DType dtype);
 std::string_view name(Op op);
 std::string_view name(Collective collective);
-std::string_view name(Home home);
+constexpr std::string_view name(Home home) {
+  return name_in(kHomeNames, home);
+}
 
 }  // namespace ina

@@ -53,7 +53,7 @@ Result<void> start_dpdk(const std::string& pci) {
   if (in.eal) return pci.empty() ? Result<void>() : add_pci(in, pci);
   // A NIC wants hugepages if there are some; for all else pages do.
   io::EalConfig config;
-  config.huge = pci.empty() ? io::EalConfig::Huge::kNo : io::EalConfig::Huge::kAuto;
+  config.huge = pci.empty() ? HugePages::kNo : HugePages::kAuto;
   config.memory_bytes = kMemoryBytes;
   config.lcores = 0;
   if (!pci.empty()) config.pci.push_back(pci);

@@ -15,6 +15,7 @@
 #include "client/src/shm_join.h"
 #include "common/clock.h"
 #include "control/client.h"
+#include "scheduler/policies.h"
 #include "wire/text.h"
 
 namespace ina::client {
@@ -180,11 +181,11 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.window = body.at("window").get<uint32_t>();
     config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
     config.lanes = body.at("lanes").get<uint32_t>();
-    config.fixed_slots = body.at("policy") == "static";
-    const std::string home = body.at("home").get<std::string>();
-    config.home = home == "workers"     ? Home::kWorkers
-                  : home == "dedicated" ? Home::kDedicated
-                                        : Home::kSpill;
+    const auto policy =
+        value_in(scheduler::kPolicyNames, body.at("policy").get_ref<const std::string&>());
+    config.fixed_slots = policy && !scheduler::traits(*policy).hashed;
+    config.home =
+        value_in(kHomeNames, body.at("home").get_ref<const std::string&>()).value_or(Home::kSpill);
     config.priority_max = body.at("priority_max").get<uint8_t>();
     config.congestion_window = body.at("ecn").get<bool>();
     config.aggregator_window = body.at("aggregator_window").get<bool>();

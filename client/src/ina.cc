@@ -11,12 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "client/src/abi.h"
 #include "client/src/context.h"
 #include "common/status_name.h"
 
 using ina::DType;
 using ina::Op;
 using ina::client::Context;
+using ina::client::dtype_of;
+using ina::client::op_of;
 using ina::client::Operation;
 using ina::client::OperationSpec;
 
@@ -90,26 +93,27 @@ int check_arguments(ina_context* context, const char* function, const void* send
   const auto invalid = [&](const std::string& text) {
     return impl.set_error(INA_ERR_INVALID, std::string(function) + ": " + text);
   };
-  if (dtype < INA_INT8 || dtype > INA_FLOAT16)
-    return invalid("dtype " + std::to_string(dtype) + " is no ina_dtype");
-  if (op < INA_SUM || op > INA_AVG) return invalid("op " + std::to_string(op) + " is no ina_op");
-  const auto type = static_cast<DType>(dtype);
-  if (!ina::is_valid(type, static_cast<Op>(op)))
-    return invalid("avg of " + std::string(ina::name(type)) +
+  const auto type = dtype_of(dtype);
+  if (!type) return invalid("dtype " + std::to_string(dtype) + " is no ina_dtype");
+  const auto operation = op_of(op);
+  if (!operation) return invalid("op " + std::to_string(op) + " is no ina_op");
+  if (!ina::is_valid(*type, *operation))
+    return invalid("avg of " + std::string(ina::name(*type)) +
                    " is not defined: use sum and divide, or a float type");
-  if (impl.settings().reproducible && type == DType::kFloat64 && (op == INA_SUM || op == INA_AVG))
+  if (impl.settings().reproducible && *type == DType::kFloat64 &&
+      (*operation == Op::kSum || *operation == Op::kAvg))
     return impl.set_error(
         INA_ERR_UNSUPPORTED,
-        std::string(function) + ": " + std::string(ina::name(static_cast<Op>(op))) +
+        std::string(function) + ": " + std::string(ina::name(*operation)) +
             " of float64 cannot be made reproducible: its 53-bit mantissas do not "
             "fit the 32-bit fixed-point numbers that are added; use float32, or "
             "INA_NUMERIC_NATIVE");
-  if (count > SIZE_MAX / 2 / ina::wire_bytes(type))
+  if (count > SIZE_MAX / 2 / ina::wire_bytes(*type))
     return invalid("count " + std::to_string(count) + " exceeds the address space");
   if (count != 0 && (!send || !recv)) return invalid(send ? "recv is NULL" : "send is NULL");
   const auto* from = static_cast<const std::byte*>(send);
   const auto* to = static_cast<const std::byte*>(recv);
-  const size_t bytes = count * ina::wire_bytes(type);
+  const size_t bytes = count * ina::wire_bytes(*type);
   if (count != 0 && from != to && from < to + bytes && to < from + bytes)
     return invalid("send and recv overlap without being the same buffer");
   return INA_OK;
@@ -147,12 +151,13 @@ int give(ina_context* context, const char* function, ina::Result<void*> made, vo
   return INA_OK;
 }
 
+/// Of arguments that check_arguments() has found to be right.
 OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int op) {
   return {static_cast<const std::byte*>(send),
           static_cast<std::byte*>(recv),
           count,
-          static_cast<DType>(dtype),
-          static_cast<Op>(op),
+          *dtype_of(dtype),
+          *op_of(op),
           ina::Collective::kAllReduce};
 }
 
@@ -400,7 +405,8 @@ const char* ina_status_name(int status) {
 }
 
 size_t ina_dtype_size(ina_dtype dtype) {
-  return ina::wire_bytes(static_cast<DType>(dtype));
+  const auto type = dtype_of(dtype);
+  return type ? ina::wire_bytes(*type) : 0;
 }
 
 const char* ina_version(void) {

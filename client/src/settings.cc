@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "client/src/abi.h"
 #include "control/tokens.h"
 
 namespace ina::client {
@@ -57,11 +58,7 @@ Result<int64_t> field(const char* name, int64_t configured, bool is_set, int64_t
 }
 
 Result<IdleMode> idle_mode(const std::string& text) {
-  if (text == "auto") return IdleMode::kAuto;
-  if (text == "spin") return IdleMode::kSpin;
-  if (text == "yield") return IdleMode::kYield;
-  if (text == "backoff") return IdleMode::kBackoff;
-  if (text == "interrupt") return IdleMode::kInterrupt;
+  if (const auto mode = value_in(kIdleModeNames, text)) return *mode;
   return fail(INA_ERR_INVALID,
               "INA_IDLE='" + text + "' is none of auto, spin, yield, backoff, interrupt");
 }
@@ -163,9 +160,10 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
       field("coalesce_bytes", static_cast<int64_t>(c.coalesce_bytes), c.coalesce_bytes != 0, 0,
             int64_t{64} << 20, environment, {"INA_COALESCE_BYTES"}, 0);
   if (!coalesce) return tl::unexpected(coalesce.error());
-  if (c.idle < INA_IDLE_AUTO || c.idle > INA_IDLE_INTERRUPT)
+  const auto idle_wanted = idle_of(c.idle);
+  if (!idle_wanted)
     return fail(INA_ERR_INVALID, "ina_config.idle: " + std::to_string(c.idle) + " is no ina_idle");
-  settings.idle = static_cast<IdleMode>(c.idle);
+  settings.idle = *idle_wanted;
   if (const auto idle = first_of(environment, {"INA_IDLE"}); idle && c.idle == INA_IDLE_AUTO) {
     const auto mode = idle_mode(idle->value);
     if (!mode) return tl::unexpected(mode.error());

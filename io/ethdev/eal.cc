@@ -232,13 +232,13 @@ Result<Eal> Eal::start(const EalConfig& config) {
   const uint64_t free_bytes = free_hugepage_bytes();
   // A failed start cannot be repeated with other arguments in the same process: decide beforehand.
   const bool enough = free_bytes >= config.memory_bytes;
-  if (config.huge == EalConfig::Huge::kYes && !enough)
+  if (config.huge == HugePages::kYes && !enough)
     return fail(INA_ERR_NO_MEMORY,
                 "Hugepages are asked for (huge: yes), " +
                     std::to_string((config.memory_bytes + kMiB - 1) / kMiB) + " MiB of them, but " +
                     std::to_string(free_bytes / kMiB) +
                     " MiB are free. Raise /proc/sys/vm/nr_hugepages, or set huge: auto.");
-  const bool use_hugepages = config.huge != EalConfig::Huge::kNo && enough;
+  const bool use_hugepages = config.huge != HugePages::kNo && enough;
 
   auto args = eal_arguments(config, cpus_of_process(), use_hugepages);
   if (!args) return tl::unexpected(args.error());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/result.h"
 
 namespace ina::io {
@@ -15,10 +16,7 @@ namespace ina::io {
 enum class EalLogLevel : uint8_t { kError, kWarning, kInfo };
 
 struct EalConfig {
-  /// kAuto: hugepages if enough of them are free at start, ordinary pages otherwise.
-  enum class Huge : uint8_t { kAuto, kYes, kNo };
-
-  Huge huge = Huge::kAuto;
+  HugePages huge = HugePages::kAuto;
   uint64_t memory_bytes = uint64_t{256} << 20;  ///< for packet buffers and rings
   std::string file_prefix;  ///< names this process among DPDK's; empty: "ina-<pid>"
   /// CPUs of the datapath lcores, as "2-5,7". With fewer CPUs than lcores, or when empty (all CPUs

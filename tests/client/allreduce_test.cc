@@ -239,7 +239,7 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
   constexpr size_t kElements = 4 << 20;
 #endif
   TestSwitch sw({.slots = 64, .conductor = [](switchd::ConductorConfig& config) {
-                   config.policy = "esa";
+                   config.policy = scheduler::PolicyKind::kEsa;
                    config.home = Home::kWorkers;
                    config.window_bytes = 16 << 20;
                  }});

@@ -295,7 +295,7 @@ const BadCase kBadCases[] = {
      "1:35: tenants[0].priority_max: 0 is not in 1..255"},
     {"help_static", "straggler: {help: leader}",
      "1:19: straggler.help: leader does not go with aggregator.policy: static (the default), whose "
-     "slots wait for everybody; set aggregator.policy: esa or fcfs, or straggler.help: off"},
+     "slots wait for everybody; set aggregator.policy: fcfs or esa, or straggler.help: off"},
     {"help_spill", "aggregator: {policy: esa}\nstraggler: {help: spill}",
      "2:19: straggler.help: spill needs fallback.home: spill, not workers (the default); set it, "
      "or "
@@ -485,15 +485,15 @@ ports:
 log: {level: critical, file: /var/log/ina.log}
 )");
   Config expected;
-  expected.aggregator = {1 << 24, 8192, Policy::kEsa, 8};
+  expected.aggregator = {1 << 24, 8192, scheduler::PolicyKind::kEsa, 8};
   expected.static_pools = {1024};
-  expected.esa = {false, Decay::kTime, 3000, true};
+  expected.esa = {false, scheduler::Decay::kTime, 3000, true};
   expected.fallback = {Home::kSpill};
   expected.recovery = {5000, 1'000'000};
   expected.congestion = {false, true};
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
-  expected.switchd = {64, 512, Idle::kBackoff, 4096};
-  expected.eal = {Huge::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
+  expected.switchd = {64, 512, IdleMode::kBackoff, 4096};
+  expected.eal = {HugePages::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, 9,    "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7,         "/c",  "/k", "/a",           false};

@@ -13,7 +13,7 @@ namespace ina::io {
 class EalEnvironment : public ::testing::Environment {
  public:
   void SetUp() override {
-    auto eal = Eal::start({.huge = EalConfig::Huge::kNo,
+    auto eal = Eal::start({.huge = HugePages::kNo,
                            .memory_bytes = uint64_t{64} << 20,
                            .file_prefix = {},
                            .cpus = {},

@@ -77,7 +77,7 @@ TEST(EalArguments, MemoryAndDevices) {
 // One test, because DPDK starts once in a process: what fails before it, then the start itself.
 TEST(Eal, StartsOnceAndLeavesNothing) {
   EalConfig config;
-  config.huge = EalConfig::Huge::kYes;
+  config.huge = HugePages::kYes;
   config.memory_bytes = uint64_t{1} << 60;
   const auto too_much = Eal::start(config);
   ASSERT_FALSE(too_much);
@@ -85,7 +85,7 @@ TEST(Eal, StartsOnceAndLeavesNothing) {
   EXPECT_NE(too_much.error().text.find("nr_hugepages"), std::string::npos);
 
   // Too much for hugepages only: auto goes on without.
-  config.huge = EalConfig::Huge::kNo;
+  config.huge = HugePages::kNo;
   config.memory_bytes = uint64_t{32} << 20;
   config.lcores = 3;
   std::vector<std::string> lines;

@@ -56,7 +56,7 @@ void double_into(std::span<int32_t> row, const RxPacket& packet) {
 
 int serve(const std::string& socket, uint32_t mtu, uint32_t slot_bytes) {
   EalConfig eal_config;
-  eal_config.huge = EalConfig::Huge::kNo;
+  eal_config.huge = HugePages::kNo;
   eal_config.memory_bytes = uint64_t{64} << 20;
   auto eal = Eal::start(eal_config);
   if (!eal) return std::fprintf(stderr, "%s\n", eal.error().text.c_str()), 1;

@@ -25,7 +25,6 @@ using aggregator::JobIndex;
 using aggregator::JobSpec;
 using aggregator::Verdict;
 using fuzz::Input;
-using scheduler::PolicyKind;
 using wire::Type;
 
 constexpr uint32_t kJobs = 2;
@@ -47,13 +46,13 @@ struct Job {
 class Run {
  public:
   explicit Run(Input& input) : input_(input) {
-    shape_.policy.kind = static_cast<PolicyKind>(input.below(3));
+    shape_.policy.kind = scheduler::kPolicyNames[input.below(scheduler::kPolicies)].value;
     shape_.policy.residual = input.flag();
-    shape_.policy.decay = static_cast<scheduler::Decay>(input.below(3));
+    shape_.policy.decay = scheduler::kDecayNames[input.below(3)].value;
     const uint8_t options = input.byte();
     shape_.policy.near_full_bonus = options & 1;
     shape_.policy.ways = options & 2 ? 2u << options / 64 % 3 : 1u;
-    home_ = static_cast<Home>(options / 4 % 3);
+    home_ = kHomeNames[options / 4 % 3].value;
     shape_.lanes = 1 + options / 16 % 2;
     shape_.lane = options / 32 % shape_.lanes;
     window_ = 4u << input.below(3);
@@ -76,7 +75,7 @@ class Run {
   }
 
  private:
-  bool is_static() const { return shape_.policy.kind == PolicyKind::kStatic; }
+  bool is_static() const { return !scheduler::traits(shape_.policy.kind).hashed; }
   uint32_t pool_slots() const { return 2 * window_ / shape_.lanes; }
 
   void add_job(JobIndex index) {
@@ -324,9 +323,10 @@ class Run {
     INA_FUZZ_CHECK(message.bitmap != 0 && (message.bitmap & ~full()) == 0);
     INA_FUZZ_CHECK(message.epoch == jobs_[kHonest].spec.epoch);
     INA_FUZZ_CHECK(is_sum(emission, message.bitmap));
-    // Policy fcfs keeps a sum that it has sent, and sends the same again when it is reminded.
+    // Some policies keep a sum that they have sent, and send the same again when reminded.
     Bitmap& frozen = frozen_[message.seq];
-    if (shape_.policy.kind == PolicyKind::kFcfs && frozen == message.bitmap) return;
+    if (scheduler::traits(shape_.policy.kind).held_until_acknowledged && frozen == message.bitmap)
+      return;
     leave(message.seq, message.bitmap);
     if ((message.flags & wire::kFlagRaw) == 0) frozen = message.bitmap;
   }

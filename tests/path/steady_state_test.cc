@@ -134,7 +134,7 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
     lane_thread = static_cast<pid_t>(::syscall(SYS_gettid));
   };
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = GetParam().policy;
+    config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
     config.home = GetParam().home;
     // On a busy machine a worker may not run for long; asking for its sums is not steady state.
     config.rto_min_us = config.rto_max_us = 20'000'000;

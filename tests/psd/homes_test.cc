@@ -24,7 +24,7 @@ TEST_P(Homes, JobsThatCompeteGetTheirSums) {
   options.slots = fixed ? 256 : 16;
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = GetParam().policy;
+    config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
     config.home = GetParam().home;
     config.window_bytes = 128 * 1024;
   };

@@ -61,7 +61,7 @@ class Mismatch : public testing::TestWithParam<Case> {
     options.slots = 1;
     options.policy.decay = scheduler::Decay::kNone;  // the slot stays with who has it
     options.conductor = [](switchd::ConductorConfig& config) {
-      config.policy = GetParam().policy;
+      config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
       config.home = GetParam().home;
       config.window_bytes = 64 * 1024;
       config.priority_max = 1;

@@ -19,7 +19,7 @@ TestSwitch::Options dedicated(uint32_t slots) {
   options.slots = slots;
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = "esa";
+    config.policy = scheduler::PolicyKind::kEsa;
     config.home = Home::kDedicated;
     config.window_bytes = 256 * 1024;
   };
@@ -77,7 +77,9 @@ TEST(Psd, AJobWaitsForItAndSaysSo) {
 
 TEST(Psd, IsRefusedWhereItIsNotWanted) {
   TestSwitch::Options options = dedicated(256);
-  options.conductor = [](switchd::ConductorConfig& config) { config.policy = "esa"; };
+  options.conductor = [](switchd::ConductorConfig& config) {
+    config.policy = scheduler::PolicyKind::kEsa;
+  };
   TestSwitch sw(options);
   Process server = start_server(sw);
   EXPECT_THAT(server.output(), HasSubstr("needs no fallback server: its fallback.home is workers"));

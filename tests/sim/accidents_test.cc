@@ -107,7 +107,7 @@ Script script_of(const Setting& setting, bool contended) {
   script.jobs = {{.workers = 3, .priority = 10}};
   if (!contended) return script;
   script.jobs.push_back({.workers = 2, .priority = 20});
-  if (setting.policy != PolicyKind::kStatic) script.slots = 1;
+  if (scheduler::traits(setting.policy).hashed) script.slots = 1;
   return script;
 }
 
@@ -129,16 +129,13 @@ TEST_P(Accidents, NoneBreaksAnythingWhereJobsFight) {
 
 std::vector<Setting> all_settings() {
   std::vector<Setting> settings;
-  for (const PolicyKind policy : {PolicyKind::kEsa, PolicyKind::kFcfs, PolicyKind::kStatic})
-    for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill})
-      settings.push_back({policy, home});
+  for (const auto& policy : scheduler::kPolicyNames)
+    for (const auto& home : kHomeNames) settings.push_back({policy.value, home.value});
   return settings;
 }
 
 std::string name_of(const testing::TestParamInfo<Setting>& info) {
-  static constexpr const char* kPolicies[] = {"static", "fcfs", "esa"};
-  return std::string(kPolicies[static_cast<size_t>(info.param.policy)]) + "_" +
-         std::string(name(info.param.home));
+  return std::string(name(info.param.policy)) + "_" + std::string(name(info.param.home));
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, Accidents, testing::ValuesIn(all_settings()), name_of);

@@ -86,8 +86,8 @@ TEST_P(WithoutRule, WithItTheSameRunsHold) {
 
 TEST(FaultFree, AFragmentIsSentOnceAndNothingIsDropped) {
   Restrictions restrictions;
-  restrictions.policy = "static";
-  restrictions.home = "workers";
+  restrictions.policy = scheduler::PolicyKind::kStatic;
+  restrictions.home = Home::kWorkers;
   restrictions.loss = 0;
   Scenario scenario = make_scenario(1, restrictions);
   for (JobPlan& job : scenario.jobs) job.think_ns = 0;

@@ -39,10 +39,10 @@ int run(int argc, char** argv) {
   auto* one = app.add_option("--seed", seed, "replay this seed");
   app.add_option("--from", from, "first seed");
   app.add_option("--count", count, "number of seeds");
-  app.add_option("--policy", restrictions.policy, "this policy only")
-      ->check(CLI::IsMember({"static", "fcfs", "esa"}));
-  app.add_option("--home", restrictions.home, "this home of the fallback only")
-      ->check(CLI::IsMember({"workers", "dedicated", "spill"}));
+  command_line::add_choice(app, "--policy", restrictions.policy, scheduler::kPolicyNames,
+                           "this policy only");
+  command_line::add_choice(app, "--home", restrictions.home, kHomeNames,
+                           "this home of the fallback only");
   app.add_option("--loss", restrictions.loss, "only loss, at this rate, and no other fault");
   app.add_option("--without", without, "switch this rule off and stop at the first violation");
   app.add_option("--profile", restrictions.profile,
@@ -87,9 +87,7 @@ int run(int argc, char** argv) {
     World world(scenario);
     const Outcome outcome = world.run();
     ++runs;
-    static constexpr const char* kPolicies[] = {"static", "fcfs", "esa"};
-    Cell& cell = cells[{kPolicies[static_cast<size_t>(scenario.policy.kind)],
-                        std::string(name(scenario.home))}];
+    Cell& cell = cells[{std::string(name(scenario.policy.kind)), std::string(name(scenario.home))}];
     ++cell.runs;
     cell.fragments += outcome.fragments;
     cell.fallback_fragments += outcome.fallback_fragments;

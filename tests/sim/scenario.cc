@@ -82,28 +82,30 @@ Scenario make_race(uint64_t seed, const std::string& rule) {
   return s;
 }
 
+/// The later a policy's place in the registry, the more it has to go wrong, and the more seeds it
+/// gets: as many shares as its place counts.
+scheduler::PolicyKind choose_policy(Dice& dice) {
+  constexpr uint64_t kShares = scheduler::kPolicies * (scheduler::kPolicies + 1) / 2;
+  uint64_t share = dice.upto(kShares - 1);
+  size_t place = 0;
+  while (share > place) share -= ++place;
+  return scheduler::kPolicyNames[place].value;
+}
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   Dice dice(seed * 0x9e3779b97f4a7c15 + 1);
   Scenario s;
   s.seed = seed;
-  using scheduler::PolicyKind;
-  const uint64_t policy = dice.upto(5);  // esa has most to go wrong
-  s.policy.kind = policy == 0   ? PolicyKind::kStatic
-                  : policy <= 2 ? PolicyKind::kFcfs
-                                : PolicyKind::kEsa;
-  if (restrictions.policy == "static") s.policy.kind = PolicyKind::kStatic;
-  if (restrictions.policy == "fcfs") s.policy.kind = PolicyKind::kFcfs;
-  if (restrictions.policy == "esa") s.policy.kind = PolicyKind::kEsa;
+  s.policy.kind = choose_policy(dice);
+  if (restrictions.policy) s.policy.kind = *restrictions.policy;
   s.policy.residual = dice.chance(0.8);
-  s.policy.decay = static_cast<scheduler::Decay>(dice.chance(0.6) ? 0 : dice.upto(2));
+  s.policy.decay = scheduler::kDecayNames[dice.chance(0.6) ? 0 : dice.upto(2)].value;
   s.policy.near_full_bonus = dice.chance(0.2);
   s.policy.ways = std::max<uint32_t>(1, uint32_t{1} << dice.upto(6) >> 3);  // mostly 1
-  s.home = dice.chance(0.4) ? Home::kWorkers : static_cast<Home>(dice.upto(2));
-  if (restrictions.home == "workers") s.home = Home::kWorkers;
-  if (restrictions.home == "dedicated") s.home = Home::kDedicated;
-  if (restrictions.home == "spill") s.home = Home::kSpill;
+  s.home = dice.chance(0.4) ? Home::kWorkers : kHomeNames[dice.upto(2)].value;
+  if (restrictions.home) s.home = *restrictions.home;
   s.lanes = dice.chance(0.8) ? 1 : static_cast<uint32_t>(dice.between(2, 3));
   s.slots = dice.log_between(1, 4096);
   s.ecn = dice.chance(0.3);
@@ -134,11 +136,12 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
       job.operations = 6;
       job.max_fragments = 40;
     }
-    if (s.home == Home::kDedicated && restrictions.home.empty()) s.home = Home::kWorkers;
+    if (s.home == Home::kDedicated && !restrictions.home) s.home = Home::kWorkers;
   }
   if (restrictions.slots != 0) s.slots = restrictions.slots;
   if (restrictions.residual >= 0) s.policy.residual = restrictions.residual != 0;
-  if (s.policy.kind == PolicyKind::kStatic) {
+  const bool hashed = scheduler::traits(s.policy.kind).hashed;
+  if (!hashed) {
     // The pools must fit, or the jobs would not have been admitted.
     s.slots = 0;
     for (const JobPlan& job : s.jobs)
@@ -190,7 +193,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   add(Event::Kind::kCut, 0.25, 4);
   add(Event::Kind::kKillJob, 0.08, 1);
   for (JobPlan& job : s.jobs) job.lossy_link = dice.chance(0.5);
-  if (s.policy.kind != PolicyKind::kStatic && dice.chance(0.5))
+  if (hashed && dice.chance(0.5))
     for (JobPlan& job : s.jobs) {
       job.in_switch = static_cast<uint32_t>(dice.between(1, job.window));
       job.park_after = static_cast<uint32_t>(dice.between(1, job.in_switch));
@@ -204,13 +207,12 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
 }
 
 std::string describe(const Scenario& s) {
-  static constexpr const char* kPolicies[] = {"static", "fcfs", "esa"};
   std::string text = fmt::format(
       "seed={} policy={}{} ways={} home={} slots={} lanes={} loss={:.3f} burst={:.3f} dup={:.2f} "
       "reorder={:.2f} corrupt={:.2f} spike={:.3f} events={} jobs=",
-      s.seed, kPolicies[static_cast<size_t>(s.policy.kind)], s.policy.residual ? "" : "-residual",
-      s.policy.ways, name(s.home), s.slots, s.lanes, s.faults.loss, s.faults.burst,
-      s.faults.duplicate, s.faults.reorder, s.faults.corrupt, s.faults.spike, s.events.size());
+      s.seed, name(s.policy.kind), s.policy.residual ? "" : "-residual", s.policy.ways,
+      name(s.home), s.slots, s.lanes, s.faults.loss, s.faults.burst, s.faults.duplicate,
+      s.faults.reorder, s.faults.corrupt, s.faults.spike, s.events.size());
   for (size_t i = 0; i < s.jobs.size(); ++i)
     text += fmt::format("{}{}x{}w", i ? "," : "", s.jobs[i].workers, s.jobs[i].window);
   return text;

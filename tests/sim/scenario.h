@@ -1,11 +1,12 @@
 // What a run of the fault simulator consists of. A seed determines all of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "io/sim/sim_network.h"
-#include "scheduler/policy.h"
+#include "scheduler/policies.h"
 
 namespace ina::sim {
 
@@ -67,8 +68,8 @@ struct Scenario {
 
 /// Restricts what a seed may choose; empty: everything.
 struct Restrictions {
-  std::string policy;   ///< "static", "fcfs", "esa" or ""
-  std::string home;     ///< "workers", "dedicated", "spill" or ""
+  std::optional<scheduler::PolicyKind> policy{};
+  std::optional<Home> home{};
   double loss = -1;     ///< fixed, no other faults; < 0: by the seed
   std::string profile;  ///< name of a rule (wire/rules.h): what makes its absence show
   uint32_t slots = 0;   ///< 0: by the seed

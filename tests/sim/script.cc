@@ -104,7 +104,7 @@ Rack::Rack(const Script& script) : script_(script), switch_(std::make_unique<Swi
       engine.epoch = job.epoch;
       engine.window = config.window;
       engine.slot_bytes = kSlotBytes;
-      engine.fixed_slots = script_.policy.kind == scheduler::PolicyKind::kStatic;
+      engine.fixed_slots = !scheduler::traits(script_.policy.kind).hashed;
       engine.home = script_.home;
       engine.priority_max = config.priority;
       worker.engine = std::make_unique<client::Engine>(engine);
@@ -125,7 +125,7 @@ std::unique_ptr<aggregator::Fallback> Rack::make_fallback(const Job& job) const 
   config.epoch = job.epoch;
   config.min_epoch = rule(Rule::kEpochBump) ? job.epoch : 0;
   config.start = results_end(job);
-  config.bind_at_once = script_.policy.kind == scheduler::PolicyKind::kStatic;
+  config.bind_at_once = !scheduler::traits(script_.policy.kind).hashed;
   return std::make_unique<aggregator::Fallback>(config);
 }
 

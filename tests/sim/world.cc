@@ -219,7 +219,7 @@ void World::start_job(Job& job) {
     config.window = job.window;
     config.slot_bytes = scenario_.slot_bytes;
     config.lanes = scenario_.lanes;
-    config.fixed_slots = scenario_.policy.kind == scheduler::PolicyKind::kStatic;
+    config.fixed_slots = !scheduler::traits(scenario_.policy.kind).hashed;
     config.home = scenario_.home;
     config.aggregator_window = job.config.aggregator_window;
     config.lossy_link = job.config.lossy_link;
@@ -272,7 +272,7 @@ std::unique_ptr<aggregator::Fallback> World::make_fallback(const Job& job, uint3
   config.epoch = job.epoch;
   config.min_epoch = rule(Rule::kEpochBump) ? job.epoch : 0;
   config.start = results_end(job);
-  config.bind_at_once = scenario_.policy.kind == scheduler::PolicyKind::kStatic;
+  config.bind_at_once = !scheduler::traits(scenario_.policy.kind).hashed;
   return std::make_unique<aggregator::Fallback>(config);
 }
 

@@ -75,9 +75,7 @@ class BasicTestSwitch {
       lane.shape.lanes = options.lanes;
       lane.shape.lane = i;
       lane.shape.policy = options.policy;
-      if (config.policy != "static")
-        lane.shape.policy.kind =
-            config.policy == "esa" ? scheduler::PolicyKind::kEsa : scheduler::PolicyKind::kFcfs;
+      lane.shape.policy.kind = config.policy;
       rows_.emplace_back(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
       links_.push_back(std::make_unique<switchd::LaneLink>());
       links.push_back(links_.back().get());

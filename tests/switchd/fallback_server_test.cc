@@ -48,7 +48,7 @@ using Switch = test::BasicTestSwitch<RecordingPort>;
 test::SwitchOptions dedicated(const std::function<void(switchd::ConductorConfig&)>& more = {}) {
   test::SwitchOptions options;
   options.conductor = [more](switchd::ConductorConfig& config) {
-    config.policy = "esa";
+    config.policy = scheduler::PolicyKind::kEsa;
     config.home = Home::kDedicated;
     config.window_bytes = 16 * 1024;
     config.frame_ports = {{.name = "eth0", .address = kPort, .multicast = true}};

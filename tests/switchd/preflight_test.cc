@@ -171,9 +171,9 @@ TEST_F(PreflightTest, SeesProcessorsAndMemoryThatAreNotThere) {
   config_.switchd.lcores = 2;
   EXPECT_THAT(found(), ElementsAre(warning("eal.cpus", "share them")));
   config_.eal.cpus.clear();
-  config_.eal.huge = config::Huge::kYes;
+  config_.eal.huge = HugePages::kYes;
   EXPECT_THAT(found(), ElementsAre(problem("memory", "but 0 MiB are free")));
-  config_.eal.huge = config::Huge::kNo;
+  config_.eal.huge = HugePages::kNo;
   config_.aggregator.slots = 1 << 20;
   config_.aggregator.slot_bytes = 16384;
   EXPECT_THAT(found(), ElementsAre(problem("memory", "lower aggregator.slots")));

@@ -43,7 +43,7 @@ TestSwitch::Options shared(std::function<void(switchd::ConductorConfig&)> more =
   options.slots = 64;
   options.lanes = 2;
   options.conductor = [more](switchd::ConductorConfig& config) {
-    config.policy = "esa";
+    config.policy = scheduler::PolicyKind::kEsa;
     config.window_bytes = 256 * 1024;
     if (more) more(config);
   };

@@ -20,6 +20,7 @@ namespace ina {
 namespace {
 
 using control::Json;
+using scheduler::PolicyKind;
 using test::SwitchOptions;
 using test::TestSwitch;
 using testing::HasSubstr;
@@ -69,18 +70,18 @@ class Random {
 };
 
 struct Setup {
-  std::string policy;
+  PolicyKind policy;
   Home home;
   uint32_t lanes, slots, slot_bytes, slots_per_job, max_jobs;
   uint64_t window_bytes, memory_bytes;
   bool helps;
   std::vector<scheduler::TenantQuota> tenants;
-  bool fixed() const { return policy == "static"; }
+  bool fixed() const { return !scheduler::traits(policy).hashed; }
 };
 
 Setup random_setup(Random& random) {
   Setup setup;
-  setup.policy = random.one_of<const char*>({"static", "esa", "fcfs"});
+  setup.policy = random.one_of({PolicyKind::kStatic, PolicyKind::kEsa, PolicyKind::kFcfs});
   setup.home = random.one_of({Home::kWorkers, Home::kWorkers, Home::kSpill, Home::kDedicated});
   setup.lanes = random.one_of<uint32_t>({1, 1, 2, 3});
   setup.slots = random.one_of<uint32_t>({64, 256, 512});

@@ -39,7 +39,7 @@ TestSwitch::Options options_of(const Way& way) {
   options.slots = 512;
   options.lanes = way.lanes;
   options.conductor = [way](switchd::ConductorConfig& config) {
-    config.policy = way.policy;
+    config.policy = value_in(scheduler::kPolicyNames, way.policy).value();
     config.home = way.home;
     config.window_bytes = kInSwitch * 1024;
     config.run_ahead_bytes = 1 << 20;

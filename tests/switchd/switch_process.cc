@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   const std::string help = argc > 6 ? argv[6] : "";
   if (policy != "static") options.slots = 32;
   options.conductor = [&](ina::switchd::ConductorConfig& config) {
-    config.policy = policy;
+    config.policy = ina::value_in(ina::scheduler::kPolicyNames, policy).value();
     for (const ina::Home known : {ina::Home::kWorkers, ina::Home::kDedicated, ina::Home::kSpill})
       if (ina::name(known) == home) config.home = known;
     config.window_bytes = 128 * 1024;

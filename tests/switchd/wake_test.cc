@@ -96,7 +96,9 @@ TEST(Wake, AWorkerIsCalledSoOftenAndTheLastCallIsNotLost) {
 // that follows must be answered by that worker's background thread.
 TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {
   TestSwitch::Options options;
-  options.conductor = [](switchd::ConductorConfig& config) { config.policy = "esa"; };
+  options.conductor = [](switchd::ConductorConfig& config) {
+    config.policy = scheduler::PolicyKind::kEsa;
+  };
   TestSwitch sw(options);
   constexpr uint32_t kRounds = 300;
   std::atomic<uint32_t> begun{0};

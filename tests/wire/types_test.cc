@@ -95,5 +95,21 @@ TEST(Validity, AvgIsForFloatsOnly) {
         << name(dtype);
 }
 
+TEST(Names, GoBothWays) {
+  for (const Named<Home>& named : kHomeNames) {
+    EXPECT_EQ(name_in(kHomeNames, named.value), named.name);
+    EXPECT_EQ(value_in(kHomeNames, named.name), named.value);
+  }
+  EXPECT_EQ(name(Home::kDedicated), "dedicated");
+  EXPECT_EQ(value_in(kHomeNames, "Dedicated"), std::nullopt);
+  EXPECT_EQ(name_in(kHomeNames, static_cast<Home>(3)), "unknown");
+}
+
+TEST(Names, AreDistinct) {
+  EXPECT_TRUE(are_distinct(kHomeNames));
+  EXPECT_FALSE(are_distinct(Names<int, 2>{{{"a", 1}, {"a", 2}}}));
+  EXPECT_FALSE(are_distinct(Names<int, 2>{{{"a", 1}, {"b", 1}}}));
+}
+
 }  // namespace
 }  // namespace ina

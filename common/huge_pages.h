@@ -1,0 +1,15 @@
+// Whether memory is to come from huge pages.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/named.h"
+
+namespace ina {
+
+/// kAuto: if enough of them are free at start; ordinary pages otherwise.
+enum class HugePages : uint8_t { kAuto, kYes, kNo };
+inline constexpr Names<HugePages, 3> kHugePagesNames = {
+    {{"auto", HugePages::kAuto}, {"yes", HugePages::kYes}, {"no", HugePages::kNo}}};
+
+}  // namespace ina

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Follows the recipe for a new policy in docs/policies.md, from its text.
+
+    apply_recipe.py DOCUMENT ROOT OUT    what the steps make of the tree at ROOT, below OUT/recipe;
+                                         the recipe's test is copied to OUT, beside a stamp
+
+A step names its file in backticks before its blocks. A `cpp` block is the whole file. A `diff` block
+shows lines of the file as they are, one after another, and the lines that are to be added. A step
+that does not fit the tree is an error: then the document is wrong.
+"""
+
+import pathlib
+import re
+import shutil
+import sys
+
+HEADING = "## Adding a policy"
+STAMP = "recipe_is_applied.h"
+STEP = re.compile(r"^\d+\. .*?(?=^\d+\. |\Z)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"`([\w/]+\.(?:h|cc|build))`")
+
+
+def edits(document):
+    """(file, language, text) of each block of the recipe's steps."""
+    text = document.read_text()
+    section = text.split(HEADING + "\n", 1)[1].split("\n## ", 1)[0]
+    for step in STEP.finditer(section):
+        file, end = None, 0
+        for block in BLOCK.finditer(step.group(0)):
+            names = NAME.findall(step.group(0)[end:block.start()])
+            # "Write `scheduler/lifo.h`. The traits (... `scheduler/policy.h`)": the first one.
+            file, end = names[0] if names else file, block.end()
+            if block.group(1) in ("cpp", "diff"):
+                yield file, block.group(1), block.group(2)
+
+
+def patched(text, diff):
+    """`text` with the lines added that `diff` has a plus before."""
+    lines = diff.splitlines()
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+")) + "\n"
+    after = "\n".join(line[1:] for line in lines) + "\n"
+    if text.count(before) != 1:
+        raise ValueError(f"{text.count(before)} places in it are\n{before}")
+    return text.replace(before, after)
+
+
+def apply(document, root, recipe):
+    """The files that the recipe makes or changes, below `recipe`."""
+    changed = []
+    for file, language, text in edits(document):
+        target = recipe / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if language == "cpp":
+            if (root / file).exists():
+                raise ValueError(f"{file} exists already")
+            target.write_text(text)
+        else:
+            source = target if target.exists() else root / file
+            try:
+                target.write_text(patched(source.read_text(), text))
+            except ValueError as error:
+                raise ValueError(f"{file}: {error}") from error
+        changed.append(file)
+    return changed
+
+
+def main(arguments):
+    if len(arguments) != 3:
+        print(__doc__)
+        return 2
+    document, root, out = map(pathlib.Path, arguments)
+    recipe = out / "recipe"
+    shutil.rmtree(recipe, ignore_errors=True)
+    try:
+        changed = apply(document, root, recipe)
+    except ValueError as error:
+        print(f"{document}: the recipe cannot be followed: {error}", file=sys.stderr)
+        return 1
+    for file in changed:
+        if file.endswith("_test.cc"):
+            shutil.copy(recipe / file, out / pathlib.Path(file).name)
+    (out / STAMP).write_text("".join(f"// {file}\n" for file in changed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
