@@ -135,7 +135,7 @@ void Aggregator::sweep(JobIndex index) {
 
 // ---- a burst
 
-void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
+void Aggregator::on_burst(std::span<const RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
   look_up(packets);
   counters_.packets += packets.size();
@@ -144,7 +144,7 @@ void Aggregator::on_burst(std::span<const io::RxPacket> packets, Nanos now,
 }
 
 /// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
-void Aggregator::look_up(std::span<const io::RxPacket> packets) {
+void Aggregator::look_up(std::span<const RxPacket> packets) {
   switch (tags_.ways()) {
     case 2:
       return look_up_in_sets<2>(packets);
@@ -158,7 +158,7 @@ void Aggregator::look_up(std::span<const io::RxPacket> packets) {
 }
 
 template <uint32_t kWays>
-void Aggregator::look_up_in_sets(std::span<const io::RxPacket> packets) {
+void Aggregator::look_up_in_sets(std::span<const RxPacket> packets) {
   [[maybe_unused]] const uint32_t* const tags = tags_.data();
   for (size_t i = 0; i < packets.size(); ++i) {
     const Job& job = jobs_[packets[i].job];
@@ -201,8 +201,7 @@ template <int kToWrite>
 }
 
 template <class Policy>
-void Aggregator::decide(std::span<const io::RxPacket> packets, Nanos now,
-                        std::span<Verdict> verdicts) {
+void Aggregator::decide(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts) {
   constexpr size_t kRowsAhead = 4;
   constexpr size_t kPayloadsAhead = 2;
   const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
@@ -214,7 +213,7 @@ void Aggregator::decide(std::span<const io::RxPacket> packets, Nanos now,
   for (size_t i = 0; i < packets.size(); ++i) {
     if (i + kRowsAhead < packets.size()) prefetch_row(i + kRowsAhead);
     if (i + kPayloadsAhead < packets.size()) {
-      const io::RxPacket& next = packets[i + kPayloadsAhead];
+      const RxPacket& next = packets[i + kPayloadsAhead];
       prefetch_lines<0>(next.payload, std::min(next.payload_bytes, kPrefetchFarBytes));
     }
     on_packet<Policy>(packets[i], lookups_[i], now, verdicts[i]);
@@ -239,7 +238,7 @@ Emission& Aggregator::add_emission(Verdict& verdict, Emission::To to, JobIndex j
 }
 
 template <class Policy>
-void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nanos now,
+void Aggregator::on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now,
                            Verdict& verdict) {
   verdict.emissions = 0;
   Job& job = jobs_[packet.job];
@@ -272,7 +271,7 @@ void Aggregator::on_packet(const io::RxPacket& packet, const Lookup& lookup, Nan
 }
 
 /// What workers and their fallback tell each other.
-void Aggregator::on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   const Type type = packet.message.type;
   switch (type) {
     case Type::kQuery:
@@ -293,7 +292,7 @@ void Aggregator::on_question(Job& job, Seq seq, const io::RxPacket& packet, Verd
   }
 }
 
-void Aggregator::on_old_epoch(const Job& job, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_old_epoch(const Job& job, const RxPacket& packet, Verdict& verdict) {
   drop(verdict, DropReason::kStaleEpoch);
   Emission& stale = add_emission(verdict, Emission::To::kSender, packet.job);
   stale.message.type = Type::kStale;
@@ -322,8 +321,8 @@ void Aggregator::advance(Job& job, Seq seq) {
   job.top_end = seq + 1;
 }
 
-void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet,
-                                Nanos now, Verdict& verdict) {
+void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const RxPacket& packet, Nanos now,
+                                Verdict& verdict) {
   const Seq seq = lookup.seq;
   Slot& slot = *lookup.slot;
   advance(job, seq);
@@ -355,8 +354,8 @@ void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const io::RxPack
 }
 
 template <class Policy>
-void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet,
-                                Nanos now, Verdict& verdict) {
+void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& packet, Nanos now,
+                                Verdict& verdict) {
   const Seq seq = lookup.seq;
   if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
   const bool remembered = rule(Rule::kReplayTooOld) || seq + job.spec.window / 2 >= job.top_end;
@@ -431,7 +430,7 @@ Slot* Aggregator::make_room(const Job& job, const Lookup& lookup, Nanos now) {
 
 /// The slot holds contributions to the same fragment.
 template <class Policy>
-void Aggregator::join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::join(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
   if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
   if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
   if ((slot.bits | slot.base) & bit_of(packet.rank)) return drop(verdict, DropReason::kDuplicate);
@@ -443,7 +442,7 @@ void Aggregator::join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict&
 
 /// The slot belongs to another fragment.
 template <class Policy>
-void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+void Aggregator::contend(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now,
                          Verdict& verdict) {
   Job& owner = jobs_[slot.job];
   const uint8_t priority =
@@ -462,7 +461,7 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
   add_to<Policy>(job, slot, packet, verdict);
 }
 
-bool Aggregator::agrees(const Slot& slot, const io::RxPacket& packet) {
+bool Aggregator::agrees(const Slot& slot, const RxPacket& packet) {
   return slot.signature() == packet.message.signature() && slot.elements == packet.message.elements;
 }
 
@@ -473,7 +472,7 @@ void Aggregator::on_mismatch(Job& job, const Slot& slot, Verdict& verdict) {
   drop(verdict, DropReason::kMismatch);
 }
 
-void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now) {
+void Aggregator::install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now) {
   const Message& message = packet.message;
   slot.seq = seq;
   slot.bits = 0;
@@ -497,7 +496,7 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const io::RxPacket& pack
 }
 
 template <class Policy>
-void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::add_to(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
   const Bitmap bit = bit_of(packet.rank);
   const bool full = (slot.bits | slot.base | bit) == job.full;
   slot.flags |= packet.message.flags & wire::kFlagEcn;
@@ -515,14 +514,13 @@ void Aggregator::add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
 }
 
 /// Adds a contribution to the slot's row.
-void Aggregator::absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::absorb(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
   const Kernels& kernel = kernels_of(slot);
   (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
   count_absorbed(job, slot, packet, verdict);
 }
 
-void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet,
-                                Verdict& verdict) {
+void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
   slot.bits |= bit_of(packet.rank);
   if (!left_behind(job, number_of(slot.seq))) job.late &= ~bit_of(packet.rank);
   ++counters_.absorbed;
@@ -532,7 +530,7 @@ void Aggregator::count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet
 }
 
 /// The last contribution: added and rounded straight into the job's result ring.
-void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
   const Kernels& kernel = kernels_of(slot);
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
   std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
@@ -567,7 +565,7 @@ void Aggregator::finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdic
 }
 
 /// No slot for it: the contribution goes to the fallback alone, straight from the worker's memory.
-void Aggregator::bypass(Job& job, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::bypass(Job& job, const RxPacket& packet, Verdict& verdict) {
   ++counters_.bypassed;
   ++counters_.contributions_moved;
   counters_.bypassed_bytes += packet.payload_bytes;
@@ -727,7 +725,7 @@ Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, Rank rank) const {
 
 // ---- the fallback
 
-void Aggregator::forward(const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::forward(const RxPacket& packet, Verdict& verdict) {
   verdict.fate = Verdict::Fate::kForwarded;
   Emission& emission = add_emission(verdict, Emission::To::kFallback, packet.job);
   emission.message = packet.message;
@@ -749,7 +747,7 @@ void Aggregator::on_spill(JobIndex index, const wire::Outgoing& packet, Verdict&
 }
 
 /// RESULT, REMIND and POLL, which only the fragment's home may say.
-void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& verdict) {
   const Seq seq = seq_of(job, packet);
   if (packet.message.origin == wire::Origin::kParker && packet.message.type == Type::kResult)
     return on_parker_packet(job, seq, packet, verdict);
@@ -776,7 +774,7 @@ void Aggregator::on_fallback_packet(Job& job, const io::RxPacket& packet, Verdic
 }
 
 /// A result that was made elsewhere, to all.
-void Aggregator::give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::Origin origin,
+void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origin origin,
                           Verdict& verdict) {
   std::byte* result = result_place(job, seq, packet.message.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
@@ -824,7 +822,7 @@ void Aggregator::give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::O
   emission.payload_bytes = packet.payload_bytes;
 }
 
-void Aggregator::on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_remind(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   verdict.fate = Verdict::Fate::kForwarded;
   Slot* slot = find_slot(job, seq);
   if (!hashed() || !slot) return;

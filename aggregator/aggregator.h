@@ -13,9 +13,9 @@
 #include "aggregator/divider.h"
 #include "aggregator/fallback.h"
 #include "aggregator/kernels.h"
+#include "aggregator/packet.h"
 #include "aggregator/slot.h"
 #include "aggregator/slot_tags.h"
-#include "io/port.h"
 #include "scheduler/policies.h"
 #include "wire/message.h"
 
@@ -219,7 +219,7 @@ class Aggregator {
 
   /// Decides a burst (at most shape.burst packets, validated, bound) in order: verdicts[i] for
   /// packets[i]. Payloads must stay readable until the verdicts have been carried out.
-  void on_burst(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
+  void on_burst(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
 
   /// Oldest incomplete fragment of a job. Looks through its window: not for the packet path.
   std::optional<Waiting> oldest_waiting(JobIndex index);
@@ -279,46 +279,44 @@ class Aggregator {
 
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
-  void look_up(std::span<const io::RxPacket> packets);
+  void look_up(std::span<const RxPacket> packets);
   template <uint32_t kWays>
-  void look_up_in_sets(std::span<const io::RxPacket> packets);
+  void look_up_in_sets(std::span<const RxPacket> packets);
   template <class Policy>
-  void decide(std::span<const io::RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
+  void decide(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
   template <class Policy>
-  void on_packet(const io::RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
-  void on_question(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
-  void on_old_epoch(const Job& job, const io::RxPacket& packet, Verdict& verdict);
-  void on_fallback_packet(Job& job, const io::RxPacket& packet, Verdict& verdict);
-  void give_out(Job& job, Seq seq, const io::RxPacket& packet, wire::Origin origin,
-                Verdict& verdict);
-  void on_remind(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
-  static void forward(const io::RxPacket& packet, Verdict& verdict);
+  void on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
+  void on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void on_old_epoch(const Job& job, const RxPacket& packet, Verdict& verdict);
+  void on_fallback_packet(Job& job, const RxPacket& packet, Verdict& verdict);
+  void give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origin origin, Verdict& verdict);
+  void on_remind(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  static void forward(const RxPacket& packet, Verdict& verdict);
 
-  void on_static_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet, Nanos now,
+  void on_static_grad(Job& job, const Lookup& lookup, const RxPacket& packet, Nanos now,
                       Verdict& verdict);
   template <class Policy>
-  void on_hashed_grad(Job& job, const Lookup& lookup, const io::RxPacket& packet, Nanos now,
+  void on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& packet, Nanos now,
                       Verdict& verdict);
   template <class Policy>
   Slot* make_room(const Job& job, const Lookup& lookup, Nanos now);
   void reap(Slot& slot);
   template <class Policy>
-  void join(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void join(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   template <class Policy>
-  void contend(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
-               Verdict& verdict);
+  void contend(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
   template <class Policy>
-  void add_to(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void add_to(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   static scheduler::Occupant occupant_of(const Slot& slot, uint32_t workers) {
     return {slot.priority, slot.first_arrival, slot.bits | slot.base, workers};
   }
-  static bool agrees(const Slot& slot, const io::RxPacket& packet);
+  static bool agrees(const Slot& slot, const RxPacket& packet);
   void on_mismatch(Job& job, const Slot& slot, Verdict& verdict);
-  void install(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now);
-  void bypass(Job& job, const io::RxPacket& packet, Verdict& verdict);
-  void absorb(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
-  void count_absorbed(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
-  void finish(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now);
+  void bypass(Job& job, const RxPacket& packet, Verdict& verdict);
+  void absorb(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  void count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
   void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
@@ -339,15 +337,15 @@ class Aggregator {
     return job.spec.park_after != 0 && number < job.park_next;
   }
   bool worth_combining(const Job& job, Seq seq) const;
-  void install_late(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+  void install_late(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now,
                     Verdict& verdict);
-  void add_late(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict);
+  void add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void follow(const Job& job, Seq seq, Emission& part) const;
-  void pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void pass_to_parker(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void unpark(Job& job, uint64_t number);
   Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,
                         Verdict& verdict) const;
-  void on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict);
+  void on_parker_packet(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
 
   void drop(Verdict& verdict, DropReason reason);
 
@@ -389,7 +387,7 @@ class Aggregator {
     const uint64_t mark = seq.value + 1;
     return std::exchange(job.spec.placed[job.seen_words.remainder(number_of(seq))], mark) == mark;
   }
-  Seq seq_of(const Job& job, const io::RxPacket& packet) const {
+  Seq seq_of(const Job& job, const RxPacket& packet) const {
     return extend(packet.message.seq, job.limit);
   }
   std::byte* row_of(const Slot& slot) const { return rows_ + size_t{slot.row} * shape_.slot_bytes; }

@@ -137,7 +137,7 @@ bool Aggregator::worth_combining(const Job& job, Seq seq) const {
 }
 
 /// What comes late is put together in an empty slot, which anybody may take.
-void Aggregator::install_late(Job& job, Slot& slot, Seq seq, const io::RxPacket& packet, Nanos now,
+void Aggregator::install_late(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now,
                               Verdict& verdict) {
   install(job, slot, seq, packet, now);
   slot.priority = 0;
@@ -147,7 +147,7 @@ void Aggregator::install_late(Job& job, Slot& slot, Seq seq, const io::RxPacket&
 }
 
 /// It follows what is parked as soon as nobody else is near.
-void Aggregator::add_late(Job& job, Slot& slot, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
   const Seq seq = slot.seq;
   slot.flags |= packet.message.flags & wire::kFlagEcn;
   absorb(job, slot, packet, verdict);
@@ -167,7 +167,7 @@ void Aggregator::follow(const Job& job, Seq seq, Emission& part) const {
 }
 
 /// A contribution to a fragment that was parked: it follows the others.
-void Aggregator::pass_to_parker(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::pass_to_parker(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   bypass(job, packet, verdict);
   follow(job, seq, verdict.emission[0]);
   // The last one gets its place back with the result: it must not be faster than who keeps the sum.
@@ -194,7 +194,7 @@ Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobI
 }
 
 /// The worker that keeps a parked sum gives out the result, or passes on what it has.
-void Aggregator::on_parker_packet(Job& job, Seq seq, const io::RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_parker_packet(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
   if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
   if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);

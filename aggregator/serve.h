@@ -3,9 +3,10 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
+#include <span>
 
 #include "aggregator/aggregator.h"
-#include "io/port.h"
 
 namespace ina::aggregator {
 
@@ -82,10 +83,17 @@ size_t park_overdue(Aggregator& aggregator, Verdict& verdict, size_t most, Nanos
   return parked;
 }
 
+/// What serve() needs of a port; io/port.h has all that a lane needs.
+template <class P>
+concept PacketSource = requires(P port, std::span<RxPacket> burst) {
+  { port.rx_burst(burst) } -> std::same_as<size_t>;
+  {port.rx_release()};
+};
+
 /// `packets` and `verdicts` are scratch space of one burst. `mismatch(packet, verdict)` hears of
 /// workers that disagree. Returns the number of packets handled.
-template <io::SwitchPort Port, class Send, class Mismatch>
-size_t serve(Port& port, Aggregator& aggregator, std::span<io::RxPacket> packets,
+template <PacketSource Port, class Send, class Mismatch>
+size_t serve(Port& port, Aggregator& aggregator, std::span<RxPacket> packets,
              std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {
   const size_t count = port.rx_burst(packets);
   if (count != 0) {

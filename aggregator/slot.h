@@ -2,11 +2,10 @@
 // row of accumulators lies apart, so that a look-up does not pull values into the cache.
 #pragma once
 
+#include "aggregator/packet.h"
 #include "wire/message.h"
 
 namespace ina::aggregator {
-
-using JobIndex = uint16_t;
 
 enum class SlotState : uint8_t {
   kEmpty = 0,

@@ -16,6 +16,7 @@
 
 #include "aggregator/serve.h"
 #include "common/fd.h"
+#include "io/port.h"
 
 namespace ina::bench {
 

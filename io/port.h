@@ -1,5 +1,4 @@
-// The interface between a packet loop and its ports. A packet is a message and a read-only view of
-// its payload. The payload need not lie in an mbuf: on the shm port it lies in the worker's memory.
+// The interface between a packet loop and its ports.
 //
 // A lane calls its ports through templates (switchd::Lane<FramePort>, aggregator::serve), so no
 // call on the packet path is virtual. A port object belongs to one lane. Lanes share nothing of a
@@ -11,23 +10,15 @@
 #include <cstdint>
 #include <span>
 
+#include "aggregator/packet.h"
 #include "wire/message.h"
 
 namespace ina::io {
 
-/// Index of a job in the lane's job table (aggregator::Aggregator); the conductor gives it out.
-using JobIndex = uint16_t;
+using aggregator::JobIndex;
+using aggregator::RxPacket;
 /// Index of a worker's endpoint within its port; the port gives it out when the worker is bound.
 using EndpointIndex = uint16_t;
-
-/// A packet received. Job and rank come from the binding made at admission, never from the packet.
-struct RxPacket {
-  wire::Message message;
-  const std::byte* payload = nullptr;
-  uint32_t payload_bytes = 0;
-  JobIndex job = 0;
-  Rank rank{};
-};
 
 /// What every port counts. Its lane alone reads and writes it; the conductor gets a copy in the
 /// lane's answer to a kSnapshot command (switchd/lane.h).

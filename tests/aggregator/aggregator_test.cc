@@ -52,7 +52,7 @@ class AggregatorTest : public testing::Test {
     message.op = Op::kSum;
     message.collective = Collective::kAllReduce;
     if (change) change(message);
-    const io::RxPacket packet{message, reinterpret_cast<const std::byte*>(values.data()),
+    const RxPacket packet{message, reinterpret_cast<const std::byte*>(values.data()),
                               static_cast<uint32_t>(values.size() * 4), job,
                               Rank{static_cast<uint8_t>(rank)}};
     Verdict verdict;

@@ -38,7 +38,7 @@ class GoneTest : public testing::Test {
     message.collective = Collective::kAllReduce;
     message.priority = priority;
     static constexpr int32_t kValue = 1;
-    const io::RxPacket packet{message, reinterpret_cast<const std::byte*>(&kValue), 4, 0,
+    const RxPacket packet{message, reinterpret_cast<const std::byte*>(&kValue), 4, 0,
                               Rank{static_cast<uint8_t>(rank)}};
     Verdict verdict;
     aggregator_->on_burst({&packet, 1}, 0, {&verdict, 1});

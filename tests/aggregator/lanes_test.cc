@@ -58,7 +58,7 @@ uint64_t without_slot(uint32_t lanes, uint32_t lane, uint32_t each) {
     message.op = Op::kSum;
     message.collective = Collective::kAllReduce;
     message.priority = 1;
-    const io::RxPacket packet{message, reinterpret_cast<const std::byte*>(&value), 4, 0, Rank{0}};
+    const RxPacket packet{message, reinterpret_cast<const std::byte*>(&value), 4, 0, Rank{0}};
     Verdict verdict;
     aggregator.on_burst({&packet, 1}, 0, {&verdict, 1});
   }

@@ -91,7 +91,7 @@ class PolicyTest : public testing::Test {
 
   /// All in one burst.
   std::vector<Verdict> burst(const std::vector<Said>& said) {
-    std::vector<io::RxPacket> packets;
+    std::vector<RxPacket> packets;
     for (const Said& one : said) {
       wire::Message message;
       message.type = one.type;

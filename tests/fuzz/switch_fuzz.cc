@@ -274,7 +274,7 @@ class Run {
   }
 
   /// Contributions of another epoch are refused, and old ones answered.
-  void check_epoch(const io::RxPacket& packet, const Verdict& verdict) {
+  void check_epoch(const aggregator::RxPacket& packet, const Verdict& verdict) {
     const uint32_t epoch = jobs_[packet.job].spec.epoch;
     if (packet.message.type != Type::kGrad || packet.message.epoch == epoch) return;
     INA_FUZZ_CHECK(verdict.fate == Verdict::Fate::kDropped);
@@ -286,7 +286,7 @@ class Run {
   }
 
   /// An emission of the burst, before anything else happens.
-  void check(const Emission& emission, const io::RxPacket& packet) {
+  void check(const Emission& emission, const aggregator::RxPacket& packet) {
     INA_FUZZ_CHECK(emission.job < kJobs);
     const wire::Message& message = emission.message;
     INA_FUZZ_CHECK(emission.payload_bytes <= shape_.slot_bytes);
@@ -310,7 +310,7 @@ class Run {
     }
   }
 
-  Rank home_of_fragment(const io::RxPacket& packet) const {
+  Rank home_of_fragment(const aggregator::RxPacket& packet) const {
     if (home_ != Home::kWorkers) return kFallbackRank;
     return home_of(aggregator_->seq_of(packet.job, packet.message.seq),
                    jobs_[packet.job].spec.workers);
@@ -379,7 +379,7 @@ class Run {
   uint32_t base_ = 0;   ///< where the honest job is, about
   uint32_t limit_ = 0;  ///< the first fragment that nobody may have sent yet
   Nanos now_ = 0;
-  std::vector<io::RxPacket> packets_;
+  std::vector<aggregator::RxPacket> packets_;
   std::vector<std::vector<std::byte>> payloads_;
   uint64_t fates_[3] = {};
   std::map<uint32_t, uint32_t> last_of_row_;

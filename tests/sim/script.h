@@ -11,6 +11,7 @@
 
 #include "aggregator/serve.h"
 #include "client/src/engine.h"
+#include "io/port.h"
 #include "wire/rules.h"
 
 namespace ina::sim {
