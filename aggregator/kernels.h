@@ -12,7 +12,7 @@
 namespace ina::aggregator {
 
 /// The steps of a fragment's life, for one data type and operation. Sums of floats are made in
-/// call order. Semantics of min, max, avg, wrapping, rounding and NaN: client/include/ina/ina.h.
+/// call order. Semantics of min, max, avg, wrapping, rounding and NaN: include/ina/ina.h.
 struct Kernels {
   /// row[i] = widen(payload[i]): the first contribution.
   void (*load)(std::byte* row, const std::byte* payload, size_t count);

@@ -14,7 +14,7 @@
 #include "bench/themis/training.h"
 #include "common/command_line.h"
 #include "common/output_file.h"
-#include "config/topology.h"
+#include "switchd/config/topology.h"
 
 namespace ina::bench {
 namespace {

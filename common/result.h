@@ -5,7 +5,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "client/include/ina/ina.h"
+#include "ina/ina.h"
 
 namespace ina {
 

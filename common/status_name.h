@@ -1,7 +1,7 @@
 // Names of statuses, for people.
 #pragma once
 
-#include "client/include/ina/ina.h"
+#include "ina/ina.h"
 
 namespace ina {
 

@@ -166,7 +166,7 @@ class Switch:
 
     def status(self):
         done = subprocess.run(
-            [self.build / "cli/inactl", "status", "-j", "--socket", self.socket],
+            [self.build / "programs/inactl/inactl", "status", "-j", "--socket", self.socket],
             capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise BenchError((done.stderr or done.stdout).strip())
@@ -194,7 +194,7 @@ class Bridge:
     def __init__(self, build, switch, ranks):
         self.socket = switch.folder / "memif-control.sock"
         self.process = subprocess.Popen(
-            [build / "memif/ina-memif", "--switch", switch.socket, "--socket", self.socket,
+            [build / "programs/memif/ina-memif", "--switch", switch.socket, "--socket", self.socket,
              "--memif", switch.folder / "memif.sock", "--workers", str(ranks)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + START_DEADLINE_S

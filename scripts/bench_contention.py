@@ -205,7 +205,7 @@ class Network:
     def start_server(self):
         host = self.bed.hosts[-1]
         with open(self.folder / "psd.log", "w", encoding="utf-8") as log:
-            return host.start(self.build / "psd/ina-psd", "--url",
+            return host.start(self.build / "programs/psd/ina-psd", "--url",
                               self.bed.url("udp", host.number), stderr=log)
 
     def round_trip_s(self):
@@ -227,7 +227,7 @@ class Network:
             reports = self.run([self.command(job, rank, *jobs[job])
                                 for job in range(self.jobs) for rank in range(RANKS)])
             idle, all_ = (now - before for now, before in zip(cpu_times(), (idle, all_)))
-            after = self.bed.status(self.build / "cli/inactl")["aggregator"]
+            after = self.bed.status(self.build / "programs/inactl/inactl")["aggregator"]
         took = [max(r["seconds"] for r in reports[job * RANKS:(job + 1) * RANKS])
                 for job in range(self.jobs)]
         results = after["results"] + after["fallback_results"]

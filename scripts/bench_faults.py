@@ -138,7 +138,7 @@ def main():
     args = parser.parse_args()
     seeds = args.seeds or (1000 if args.quick else 10_000)
     table_seeds = 100 if args.quick else 1000
-    sim = FaultSim(str(pathlib.Path(args.build) / "tests/sim/ina-faultsim"))
+    sim = FaultSim(str(pathlib.Path(args.build) / "sim/ina-faultsim"))
     started = time.monotonic()
 
     result, text = random_scenarios(sim, args.first, seeds)

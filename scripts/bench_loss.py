@@ -83,7 +83,7 @@ def measure(build, ranks, rate, operations):
         for host in bed.hosts:
             lose(host, rate)
         row = run_ranks(build, bed, folder, operations)
-        counters = bed.status(build / "cli/inactl")["aggregator"]
+        counters = bed.status(build / "programs/inactl/inactl")["aggregator"]
     # With the fallback in the workers, what it got went through the switch too.
     least = ranks * BYTES * operations
     seen = counters["absorbed_bytes"] + counters["bypassed_bytes"]
@@ -106,7 +106,7 @@ def measure_incast(build, hosts, queue_bytes, operations):
         bed.start_switch(build / "switchd/ina-switchd", folder, CONFIG)
         row = run_ranks(build, bed, folder, operations)
         lost = bed.lost_on_shared_link()
-        counters = bed.status(build / "cli/inactl")["aggregator"]
+        counters = bed.status(build / "programs/inactl/inactl")["aggregator"]
     if not row["correct"]:
         raise BenchError(f"wrong sums with {hosts} hosts behind one link")
     fragments = -(-BYTES // 1024)

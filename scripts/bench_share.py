@@ -84,7 +84,7 @@ class Load:
                      stderr=subprocess.DEVNULL)
 
     def status(self):
-        return self.bed.status(self.build / "cli/inactl")
+        return self.bed.status(self.build / "programs/inactl/inactl")
 
     def start_ranks(self, seconds, report=None):
         self.runs += 1

@@ -162,7 +162,7 @@ class Network:
             switch_ip=self.bed.switch_ip, socket=self.bed.socket, port=self.bed.port(rank))
 
     def status(self):
-        return self.bed.status(self.build / "cli/inactl")
+        return self.bed.status(self.build / "programs/inactl/inactl")
 
     def openmpi(self, command):
         """mpirun on the first host, and how it reaches the others."""
@@ -241,7 +241,7 @@ class Session(Tournament):
         self.network_of[name] = network
         self.enter(kind(name, self.build / "bench/peers" / program, self.ranks, folder, launch,
                         {"INA_JOB": name,
-                         "LD_LIBRARY_PATH": str(self.build / "client/dpdk")}, ours=True),
+                         "LD_LIBRARY_PATH": str(self.build / "transport/dpdk")}, ours=True),
                    lambda mode: name)
 
     def add_peers(self, path, network):

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-flags=(-std=c++20 -fsyntax-only -w -I. -Iclient/include)
+flags=(-std=c++20 -fsyntax-only -w -I. -Iinclude)
 for library in libdpdk libhwy fmt spdlog yaml-cpp nlohmann_json eigen3; do
   if read -ra found < <(pkg-config --cflags "$library" 2>/dev/null); then flags+=("${found[@]}"); fi
 done
@@ -26,4 +26,4 @@ find . -path './build*' -prune -o -path './.git' -prune -o \
   xargs -0 -r -P "${INA_JOBS:-$(nproc)}" -I{} "${CXX:-g++}" "${flags[@]}" -x c++ {}
 
 # The C ABI is C.
-"${CC:-gcc}" -std=c99 -pedantic -Wall -Werror -fsyntax-only -x c client/include/ina/ina.h
+"${CC:-gcc}" -std=c99 -pedantic -Wall -Werror -fsyntax-only -x c include/ina/ina.h

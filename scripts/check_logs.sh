@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds what writes to the log past logging/record.h, which quotes and escapes every value: text of
+# Finds what writes to the log past common/logging/record.h, which quotes and escapes every value: text of
 # others could forge lines there. `--self-test` proves that it notices.
 set -euo pipefail
 
@@ -18,6 +18,6 @@ if [[ ${1:-} == --self-test ]]; then
   exit 0
 fi
 if find_raw "${1:-.}"; then
-  echo 'check_logs: use logging/record.h there, so that no value can be mistaken for a line' >&2
+  echo 'check_logs: use common/logging/record.h there, so that no value can be mistaken for a line' >&2
   exit 1
 fi

@@ -135,7 +135,7 @@ class World:
                                  self.config)
 
     def start_psd(self):
-        self.psd = self.start("psd", self.build / "psd/ina-psd", "--socket", self.socket)
+        self.psd = self.start("psd", self.build / "programs/psd/ina-psd", "--socket", self.socket)
 
     def start_all(self):
         self.start_switch()
@@ -144,7 +144,7 @@ class World:
             self.start_psd()
 
     def start_bridge(self):
-        self.bridge = self.start("bridge", self.build / "memif/ina-memif", "--switch", self.socket,
+        self.bridge = self.start("bridge", self.build / "programs/memif/ina-memif", "--switch", self.socket,
                                  "--socket", self.folder / "memif-control.sock",
                                  "--memif", self.folder / "memif.sock", "--workers", 3)
         self.await_status("ina-memif answers", lambda status: True,
@@ -165,7 +165,7 @@ class World:
         return self.folder / f"{job}-{rank}.times"
 
     def status(self, socket=None):
-        done = subprocess.run([self.build / "cli/inactl", "status", "-j", "--socket",
+        done = subprocess.run([self.build / "programs/inactl/inactl", "status", "-j", "--socket",
                                socket or self.socket], capture_output=True, text=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "io/sim/sim_network.h"
+#include "sim/network/sim_network.h"
 #include "sim/ns3_network.h"
 
 namespace ina::sim {

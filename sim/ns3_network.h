@@ -2,7 +2,7 @@
 // point-to-point links with a rate, a delay, a queue, an ECN threshold and losses, and a schedule.
 // ns-3's simulator is one per process, so there may be one network at a time.
 //
-// Links come in two kinds, which agree (tests/simulator): ns-3's own PointToPointNetDevice, and a
+// Links come in two kinds, which agree (tests/sim): ns-3's own PointToPointNetDevice, and a
 // computed one that needs one event a frame, and no packet, in place of two and one.
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "client/src/engine.h"
+#include "engine/engine.h"
 #include "sim/fabric.h"
 #include "sim/models.h"
 #include "sim/straggler.h"

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "config/yaml_tree.h"
+#include "switchd/config/yaml_tree.h"
 
 namespace ina::sim {
 

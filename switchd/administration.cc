@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {

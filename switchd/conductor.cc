@@ -11,7 +11,7 @@
 #include <cstring>
 #include <new>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 
 namespace ina::switchd {
 
@@ -22,8 +22,9 @@ constexpr int kMessagesPerTurn = 16;
 constexpr Nanos kSilentNs = 50'000'000;
 // How long until the doorman is told again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
-// A worker is called so often at once, and so often in the long run. It stays awake for a while when
-// it is called, so more are of no use to it; each costs whoever shares a core with the conductor.
+// A worker is called so often at once, and so often in the long run. It stays awake for a while
+// when it is called, so more are of no use to it; each costs whoever shares a core with the
+// conductor.
 constexpr Nanos kCallNs = 10'000'000;
 constexpr Nanos kMostCallsNs = 64 * kCallNs;
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "admin/requests.h"
 #include "aggregator/fallback.h"
+#include "control/admin/requests.h"
 #include "control/doorman.h"
 #include "control/socket.h"
 #include "control/tls_server.h"

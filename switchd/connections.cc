@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 #include "switchd/conductor_state.h"
 #include "switchd/work_timer.h"
 

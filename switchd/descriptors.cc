@@ -4,8 +4,8 @@
 
 #include <exception>
 
+#include "common/logging/record.h"
 #include "control/doorman.h"
-#include "logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {

@@ -2,7 +2,7 @@
 // into words for the worker. See docs/protocol.md, `dropped`.
 #include <algorithm>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {

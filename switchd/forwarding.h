@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "bridge/bridge.h"
+#include "io/bridge/bridge.h"
 
 namespace ina::switchd {
 

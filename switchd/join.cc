@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 #include "switchd/conductor_state.h"
 #include "wire/group.h"
 

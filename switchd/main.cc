@@ -16,16 +16,16 @@
 #include <memory>
 
 #ifdef INA_HAVE_ADMIN
-#include "admin/server.h"
+#include "control/admin/server.h"
 #endif
 #include "common/command_line.h"
-#include "config/config.h"
+#include "common/logging/file_sink.h"
+#include "common/logging/record.h"
 #include "control/doorman.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
-#include "logging/file_sink.h"
-#include "logging/record.h"
 #include "switchd/conductor.h"
+#include "switchd/config/config.h"
 #include "switchd/lane.h"
 #include "switchd/preflight.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "switchd/config/config.h"
 
 namespace ina::switchd {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
-#include "logging/record.h"
+#include "common/logging/record.h"
 #include "switchd/conductor_state.h"
 
 namespace ina::switchd {

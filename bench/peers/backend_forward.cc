@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "bench/peers/backend.h"
-#include "client/src/engine.h"
-#include "client/src/frame_transport.h"
 #include "common/clock.h"
 #include "common/idle.h"
+#include "engine/engine.h"
+#include "transport/frame_transport.h"
 
 namespace ina::peers {
 namespace {

@@ -272,7 +272,7 @@ class Bed:
 
     def run_switch_tool(self, *arguments, timeout_s=DEADLINE_S):
         """inactl, as root."""
-        return subprocess.run([self.build / "cli/inactl", *map(str, arguments)], cwd="/",
+        return subprocess.run([self.build / "programs/inactl/inactl", *map(str, arguments)], cwd="/",
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=timeout_s, check=False)
 

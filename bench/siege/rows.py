@@ -43,7 +43,7 @@ class Row:
 
 def administer(bed):
     """Many calls at once, while the attacker knocks at the administrators' socket."""
-    calls = [subprocess.Popen([bed.build / "cli/inactl", "tenants", "--json", "--admin",
+    calls = [subprocess.Popen([bed.build / "programs/inactl/inactl", "tenants", "--json", "--admin",
                                f"unix:{bed.socket}.admin"], stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True, cwd="/") for _ in range(32)]
     problems = []

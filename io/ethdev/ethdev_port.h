@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/bridge.h"
-#include "bridge/source_guard.h"
 #include "common/result.h"
+#include "io/bridge/bridge.h"
+#include "io/bridge/source_guard.h"
 #include "io/ethdev/device.h"
 #include "io/ethdev/drop_witness.h"
 #include "io/ethdev/endpoint_table.h"

@@ -17,9 +17,9 @@
 #include <optional>
 #include <thread>
 
-#include "admin/listener.h"
-#include "admin/server.h"
 #include "common/clock.h"
+#include "control/admin/listener.h"
+#include "control/admin/server.h"
 #include "ina_admin.grpc.pb.h"
 #include "tests/support/certificates.h"
 #include "tests/support/control_peer.h"

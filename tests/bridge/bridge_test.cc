@@ -1,4 +1,4 @@
-#include "bridge/bridge.h"
+#include "io/bridge/bridge.h"
 
 #include <gtest/gtest.h>
 

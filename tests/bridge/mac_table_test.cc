@@ -1,4 +1,4 @@
-#include "bridge/mac_table.h"
+#include "io/bridge/mac_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bridge/source_guard.h"
+#include "io/bridge/source_guard.h"
 
 #include <gtest/gtest.h>
 

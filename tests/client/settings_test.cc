@@ -1,4 +1,4 @@
-#include "client/src/settings.h"
+#include "client/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "config/config.h"
+#include "switchd/config/config.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <random>
 #include <sstream>
 
-#include "config/keys.h"
+#include "switchd/config/keys.h"
 
 namespace ina::config {
 namespace {

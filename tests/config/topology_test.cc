@@ -1,5 +1,5 @@
 // Topologies from YAML: what they may say, and where an error is.
-#include "config/topology.h"
+#include "switchd/config/topology.h"
 
 #include <gtest/gtest.h>
 

@@ -54,7 +54,7 @@ SWITCH_WITH_SHM_PORT = """\
 cat >$SCRATCH/etc/ina/switchd.yaml <<END
 control: {socket: $SCRATCH/run/ina/switch.sock}
 END
-c++ -std=c++20 -I $SOURCE/client/include $SCRATCH/sum.cc -L $BUILD/client -lina \\
+c++ -std=c++20 -I $SOURCE/include $SCRATCH/sum.cc -L $BUILD/client -lina \\
   -Wl,-rpath,$BUILD/client -o train
 export INA_RANK=0 INA_WORLD_SIZE=1
 """
@@ -165,7 +165,8 @@ class Scratch:
     def environment(self, with_programs):
         programs = [self.folder / "bin"]
         if with_programs:
-            programs += [self.build / place for place in ("switchd", "cli", "memif", "psd")]
+            programs += [self.build / place for place in
+                         ("switchd", "programs/inactl", "programs/memif", "programs/psd")]
         path = ":".join(map(str, programs)) + ":" + os.environ["PATH"]
         kept = {key: value for key, value in os.environ.items()
                 if not key.startswith(("INA_", "MESON", "NINJA"))}

@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "client/src/frame_transport.h"
 #include "common/fd.h"
 #include "tests/support/packet_builder.h"
+#include "transport/frame_transport.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
                                                                 int* status, char* error_text,

@@ -19,10 +19,10 @@
 #include <optional>
 #include <string>
 
-#include "client/src/frame_transport.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
 #include "tests/ethdev/memif_peer.h"
+#include "transport/frame_transport.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
                                                                 int* status, char* error_text,

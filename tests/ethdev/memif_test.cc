@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "client/src/frame_transport.h"
 #include "common/clock.h"
 #include "tests/ethdev/memif_peer.h"
 #include "tests/ethdev/peer.h"
 #include "tests/support/temp_dir.h"
+#include "transport/frame_transport.h"
 
 extern "C" ina::client::FrameTransport* ina_dpdk_transport_open(const char* url, int64_t timeout_us,
                                                                 int* status, char* error_text,

@@ -1,7 +1,7 @@
 // Configuration files of any content: they load, or every error says where and what.
 #include <string_view>
 
-#include "config/config.h"
+#include "switchd/config/config.h"
 #include "tests/fuzz/check.h"
 
 namespace {

@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "client/src/shm_transport.h"
 #include "common/sealed_memory.h"
+#include "transport/shm_transport.h"
 
 namespace ina {
 namespace {

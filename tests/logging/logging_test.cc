@@ -10,10 +10,10 @@
 #include <random>
 #include <sstream>
 
-#include "logging/escape.h"
-#include "logging/file_sink.h"
-#include "logging/rate_limit.h"
-#include "logging/record.h"
+#include "common/logging/escape.h"
+#include "common/logging/file_sink.h"
+#include "common/logging/rate_limit.h"
+#include "common/logging/record.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::logging {

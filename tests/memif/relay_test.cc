@@ -1,6 +1,6 @@
 // The bridge's packet path between any port and any transport: nothing is lost, doubled or put out
 // of order while one side is full, and nothing passes that would break the rings.
-#include "memif/relay.h"
+#include "programs/memif/relay.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What a memif worker says to the bridge and hears from it, beside a real switch and without DPDK:
 // the test plays the worker, and its frames are what lies in the transport.
-#include "memif/session.h"
+#include "programs/memif/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The figures of the Themis paper's six topologies, recomputed, within 3 %.
 #include <cmath>
 
-#include "config/topology.h"
+#include "switchd/config/topology.h"
 #include "tests/scheduler/themis_fixture.h"
 
 namespace ina::themis {

@@ -1,7 +1,7 @@
 // The search: never worse than Themis, better where Themis leaves time, and quick.
 #include "scheduler/themis/search.h"
 
-#include "config/topology.h"
+#include "switchd/config/topology.h"
 #include "tests/scheduler/themis_fixture.h"
 
 namespace ina::themis {

@@ -1,9 +1,9 @@
 // The invariants under random faults, by seed, and the proof that the simulator can fail: each rule
 // of the protocol, switched off, must be missed. I1 exactly once, I2 agreement, I3 liveness, I5
-// conservation are checked in every run (tests/sim/world.cc).
+// conservation are checked in every run (sim/faults/world.cc).
 #include <gtest/gtest.h>
 
-#include "tests/sim/world.h"
+#include "sim/faults/world.h"
 #include "tests/support/sanitizers.h"
 #include "wire/rules.h"
 

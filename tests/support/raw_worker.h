@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "client/src/shm_join.h"
+#include "transport/shm_join.h"
 
 namespace ina::test {
 

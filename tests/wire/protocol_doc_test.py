@@ -73,7 +73,7 @@ def check_names(text, read):
 
 
 def check_lanes(text, read):
-    lanes = int(re.search(r'"switch", "lcores", "cores", 1, (\d+)', read('config/keys.cc')).group(1))
+    lanes = int(re.search(r'"switch", "lcores", "cores", 1, (\d+)', read('switchd/config/keys.cc')).group(1))
     first = int(re.search(r'kDefaultUdpPort = (\d+)', read('wire/frame.h')).group(1))
     last = first + lanes - 1
     for title, words in (('Lanes', f'A switch has 1 to {lanes} lanes'),
@@ -81,7 +81,7 @@ def check_lanes(text, read):
                          ('Wireshark', f'UDP ports {first} to {last}')):
         if words not in section(text, title):
             yield f'section {title} does not say "{words}"'
-    if f'FIRST_PORT, LAST_PORT = {first}, {last}' not in read('tools/wireshark/ina.lua'):
+    if f'FIRST_PORT, LAST_PORT = {first}, {last}' not in read('wire/wireshark/ina.lua'):
         yield f'the dissector does not take the ports {first} to {last}'
 
 

@@ -1,0 +1,416 @@
+// The C ABI over Context. Nothing thrown gets past this file.
+#include "ina/ina.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "client/abi.h"
+#include "client/context.h"
+#include "common/status_name.h"
+
+using ina::DType;
+using ina::Op;
+using ina::client::Context;
+using ina::client::dtype_of;
+using ina::client::op_of;
+using ina::client::Operation;
+using ina::client::OperationSpec;
+
+// A request is its operation; the context comes with it.
+struct ina_request {
+  ina_context* context = nullptr;
+  Operation* operation = nullptr;
+  uint32_t group = 0;  ///< that was open when it was made
+};
+
+struct ina_context {
+  std::unique_ptr<Context> impl;
+
+  /// Requests are used again, and live until the context ends.
+  ina_request* new_request() {
+    const std::lock_guard lock(mutex);
+    if (spare.empty()) {
+      spare.reserve(requests.size() + 1);
+      requests.push_back(std::make_unique<ina_request>());
+      spare.push_back(requests.back().get());
+    }
+    ina_request* request = spare.back();
+    spare.pop_back();
+    request->context = this;
+    return request;
+  }
+  void release(ina_request* request) {
+    const std::lock_guard lock(mutex);
+    spare.push_back(request);
+  }
+
+  std::mutex mutex;
+  std::vector<std::unique_ptr<ina_request>> requests;
+  std::vector<ina_request*> spare;  ///< with capacity for all
+};
+
+namespace {
+
+thread_local std::string global_error;
+thread_local std::string shown_error;
+
+int global_failure(int status, std::string text) {
+  global_error = std::move(text);
+  return status;
+}
+
+/// Runs `call` and turns exceptions (allocation, threads) into a status.
+template <class F>
+int guarded(F&& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return global_failure(INA_ERR_NO_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return global_failure(INA_ERR_INTERNAL, e.what());
+  }
+}
+
+int check_context(const ina_context* context, const char* function) {
+  if (!context) return global_failure(INA_ERR_INVALID, std::string(function) + ": context is NULL");
+  if (context->impl->forked())
+    return global_failure(INA_ERR_FORKED, std::string(function) +
+                                              ": the context belongs to the parent process; join "
+                                              "again in the child");
+  return INA_OK;
+}
+
+int check_arguments(ina_context* context, const char* function, const void* send, const void* recv,
+                    size_t count, int dtype, int op) {
+  Context& impl = *context->impl;
+  const auto invalid = [&](const std::string& text) {
+    return impl.set_error(INA_ERR_INVALID, std::string(function) + ": " + text);
+  };
+  const auto type = dtype_of(dtype);
+  if (!type) return invalid("dtype " + std::to_string(dtype) + " is no ina_dtype");
+  const auto operation = op_of(op);
+  if (!operation) return invalid("op " + std::to_string(op) + " is no ina_op");
+  if (!ina::is_valid(*type, *operation))
+    return invalid("avg of " + std::string(ina::name(*type)) +
+                   " is not defined: use sum and divide, or a float type");
+  if (impl.settings().reproducible && *type == DType::kFloat64 &&
+      (*operation == Op::kSum || *operation == Op::kAvg))
+    return impl.set_error(
+        INA_ERR_UNSUPPORTED,
+        std::string(function) + ": " + std::string(ina::name(*operation)) +
+            " of float64 cannot be made reproducible: its 53-bit mantissas do not "
+            "fit the 32-bit fixed-point numbers that are added; use float32, or "
+            "INA_NUMERIC_NATIVE");
+  if (count > SIZE_MAX / 2 / ina::wire_bytes(*type))
+    return invalid("count " + std::to_string(count) + " exceeds the address space");
+  if (count != 0 && (!send || !recv)) return invalid(send ? "recv is NULL" : "send is NULL");
+  const auto* from = static_cast<const std::byte*>(send);
+  const auto* to = static_cast<const std::byte*>(recv);
+  const size_t bytes = count * ina::wire_bytes(*type);
+  if (count != 0 && from != to && from < to + bytes && to < from + bytes)
+    return invalid("send and recv overlap without being the same buffer");
+  return INA_OK;
+}
+
+/// Why `hints` make no sense; empty if they do.
+std::string complaint(const ina_hints& hints) {
+  constexpr size_t kLeast =
+      offsetof(ina_hints, remaining_iterations) + sizeof(ina_hints::remaining_iterations);
+  if (hints.struct_size < kLeast || hints.struct_size > sizeof(ina_hints))
+    return "hints->struct_size " + std::to_string(hints.struct_size) +
+           " must be sizeof(ina_hints), which is " + std::to_string(sizeof(ina_hints));
+  if (hints.layer > hints.layers)
+    return "hints->layer " + std::to_string(hints.layer) + " exceeds hints->layers " +
+           std::to_string(hints.layers);
+  if (hints.layer == 0 && hints.layers != 0)
+    return "hints->layer is 0, but layers count from 1 (hints->layers is " +
+           std::to_string(hints.layers) + "); if it is unknown, set both to 0";
+  return "";
+}
+
+int start(ina_context* context, const OperationSpec& spec, Operation** operation) {
+  auto started = context->impl->start(spec);
+  if (!started) return context->impl->set_error(started.error().status, started.error().text);
+  *operation = *started;
+  return INA_OK;
+}
+
+/// Hands out what a call about memory gave.
+int give(ina_context* context, const char* function, ina::Result<void*> made, void** memory) {
+  if (!made)
+    return context->impl->set_error(made.error().status,
+                                    std::string(function) + ": " + made.error().text);
+  if (memory) *memory = *made;
+  return INA_OK;
+}
+
+/// Of arguments that check_arguments() has found to be right.
+OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int op) {
+  return {static_cast<const std::byte*>(send),
+          static_cast<std::byte*>(recv),
+          count,
+          *dtype_of(dtype),
+          *op_of(op),
+          ina::Collective::kAllReduce};
+}
+
+}  // namespace
+
+extern "C" {
+
+void ina_config_init_sized(ina_config* config, size_t struct_size) {
+  ina_config defaults{};
+  defaults.struct_size = struct_size;
+  defaults.rank = -1;
+  defaults.world_size = -1;
+  // One that is longer was made for a newer library, which ina_init says.
+  std::memcpy(config, &defaults, std::min(struct_size, sizeof defaults));
+}
+
+int ina_init(const ina_config* config, ina_context** context) {
+  if (!context) return global_failure(INA_ERR_INVALID, "ina_init: context is NULL");
+  *context = nullptr;
+  return guarded([&]() -> int {
+    const auto settings =
+        ina::client::resolve(config, [](const char* name) { return std::getenv(name); });
+    if (!settings) return global_failure(settings.error().status, settings.error().text);
+    auto joined = Context::join(*settings);
+    if (!joined) return global_failure(joined.error().status, joined.error().text);
+    *context = new ina_context;
+    (*context)->impl = std::move(*joined);
+    return INA_OK;
+  });
+}
+
+int ina_finalize(ina_context* context, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_finalize"); status != INA_OK) return status;
+    const int status = context->impl->leave(timeout_us * 1000);
+    if (status != INA_OK) global_error = context->impl->last_error();
+    delete context;
+    return status;
+  });
+}
+
+int ina_rank(const ina_context* context) {
+  if (!context) return global_failure(INA_ERR_INVALID, "ina_rank: context is NULL");
+  return static_cast<int>(context->impl->settings().rank);
+}
+
+int ina_world_size(const ina_context* context) {
+  if (!context) return global_failure(INA_ERR_INVALID, "ina_world_size: context is NULL");
+  return static_cast<int>(context->impl->settings().world_size);
+}
+
+int ina_allreduce(ina_context* context, const void* send, void* recv, size_t count, ina_dtype dtype,
+                  ina_op op, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_allreduce"); status != INA_OK) return status;
+    if (const int status = check_arguments(context, "ina_allreduce", send, recv, count, dtype, op);
+        status != INA_OK)
+      return status;
+    if (const int status = context->impl->refuse_in_group("ina_allreduce"); status != INA_OK)
+      return status;
+    Operation* operation = nullptr;
+    if (const int status = start(context, spec_of(send, recv, count, dtype, op), &operation);
+        status != INA_OK)
+      return status;
+    return context->impl->wait(operation, timeout_us * 1000, true).status;
+  });
+}
+
+int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
+                        ina_dtype dtype, ina_op op, ina_request** request) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_allreduce_async"); status != INA_OK)
+      return status;
+    if (!request)
+      return context->impl->set_error(INA_ERR_INVALID, "ina_allreduce_async: request is NULL");
+    *request = nullptr;
+    if (const int status =
+            check_arguments(context, "ina_allreduce_async", send, recv, count, dtype, op);
+        status != INA_OK)
+      return status;
+    ina_request* made = context->new_request();
+    OperationSpec spec = spec_of(send, recv, count, dtype, op);
+    spec.deferrable = true;
+    made->group = context->impl->open_group();
+    const int status = guarded([&] { return start(context, spec, &made->operation); });
+    if (status != INA_OK) {
+      context->release(made);
+      return status;
+    }
+    context->impl->kick_if_running();
+    *request = made;
+    return INA_OK;
+  });
+}
+
+int ina_wait(ina_request* request, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (!request) return global_failure(INA_ERR_INVALID, "ina_wait: request is NULL");
+    if (const int status = check_context(request->context, "ina_wait"); status != INA_OK)
+      return status;
+    if (const int status = request->context->impl->refuse_in_group("ina_wait", request->group);
+        status != INA_OK)
+      return status;
+    const auto [status, released] =
+        request->context->impl->wait(request->operation, timeout_us * 1000, false);
+    if (released) request->context->release(request);
+    return status;
+  });
+}
+
+int ina_request_free(ina_request* request) {
+  return guarded([&]() -> int {
+    if (!request) return global_failure(INA_ERR_INVALID, "ina_request_free: request is NULL");
+    if (const int status = check_context(request->context, "ina_request_free"); status != INA_OK)
+      return status;
+    const int status = request->context->impl->wait(request->operation, 0, true).status;
+    request->context->release(request);
+    return status;
+  });
+}
+
+int ina_test(ina_request* request) {
+  return guarded([&]() -> int {
+    if (!request) return global_failure(INA_ERR_INVALID, "ina_test: request is NULL");
+    if (const int status = check_context(request->context, "ina_test"); status != INA_OK)
+      return status;
+    if (const int status = request->context->impl->refuse_in_group("ina_test", request->group);
+        status != INA_OK)
+      return status;
+    const int status = request->context->impl->test(request->operation);
+    if (status != INA_IN_PROGRESS) request->context->release(request);
+    return status;
+  });
+}
+
+int ina_group_start(ina_context* context) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_group_start"); status != INA_OK)
+      return status;
+    return context->impl->start_group();
+  });
+}
+
+int ina_group_end(ina_context* context) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_group_end"); status != INA_OK) return status;
+    return context->impl->end_group();
+  });
+}
+
+int ina_barrier(ina_context* context, int64_t timeout_us) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_barrier"); status != INA_OK) return status;
+    if (const int status = context->impl->refuse_in_group("ina_barrier"); status != INA_OK)
+      return status;
+    OperationSpec spec;
+    spec.collective = ina::Collective::kBarrier;
+    Operation* operation = nullptr;
+    if (const int status = start(context, spec, &operation); status != INA_OK) return status;
+    return context->impl->wait(operation, timeout_us * 1000, true).status;
+  });
+}
+
+int ina_get_stats(const ina_context* context, ina_stats* stats) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_get_stats"); status != INA_OK) return status;
+    if (!stats || stats->struct_size < sizeof(size_t) || stats->struct_size > sizeof(ina_stats))
+      return context->impl->set_error(
+          INA_ERR_INVALID, "ina_get_stats: stats->struct_size must be sizeof(ina_stats)");
+    ina_stats all{};
+    context->impl->stats(all);
+    all.struct_size = stats->struct_size;
+    std::memcpy(stats, &all, stats->struct_size);
+    return INA_OK;
+  });
+}
+
+int ina_alloc(ina_context* context, size_t bytes, void** memory) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_alloc"); status != INA_OK) return status;
+    if (!memory) return context->impl->set_error(INA_ERR_INVALID, "ina_alloc: memory is NULL");
+    *memory = nullptr;
+    return give(context, "ina_alloc", context->impl->allocate(bytes), memory);
+  });
+}
+
+int ina_alloc_result(ina_context* context, size_t bytes, void** memory) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_alloc_result"); status != INA_OK)
+      return status;
+    if (!memory)
+      return context->impl->set_error(INA_ERR_INVALID, "ina_alloc_result: memory is NULL");
+    *memory = nullptr;
+    return give(context, "ina_alloc_result", context->impl->share_results(bytes), memory);
+  });
+}
+
+int ina_register(ina_context* context, int memfd, void* memory, size_t bytes) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_register"); status != INA_OK) return status;
+    return give(context, "ina_register", context->impl->register_memory(memfd, memory, bytes),
+                nullptr);
+  });
+}
+
+int ina_free(ina_context* context, void* memory) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_free"); status != INA_OK) return status;
+    if (!memory) return INA_OK;
+    if (auto freed = context->impl->free_memory(memory); !freed)
+      return context->impl->set_error(freed.error().status, "ina_free: " + freed.error().text);
+    return INA_OK;
+  });
+}
+
+int ina_set_hints(ina_context* context, const ina_hints* hints) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_set_hints"); status != INA_OK) return status;
+    if (!hints) {
+      context->impl->set_hints({});
+      return INA_OK;
+    }
+    if (const std::string wrong = complaint(*hints); !wrong.empty())
+      return context->impl->set_error(INA_ERR_INVALID, "ina_set_hints: " + wrong);
+    context->impl->set_hints({hints->layer, hints->layers, hints->remaining_iterations});
+    return INA_OK;
+  });
+}
+
+int ina_overflowed(ina_context* context, int clear) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_overflowed"); status != INA_OK)
+      return status;
+    return context->impl->overflowed(clear != 0) ? 1 : 0;
+  });
+}
+
+const char* ina_last_error(const ina_context* context) {
+  shown_error = context && !context->impl->forked() ? context->impl->last_error() : global_error;
+  return shown_error.c_str();
+}
+
+const char* ina_status_name(int status) {
+  return ina::name_of(status);
+}
+
+size_t ina_dtype_size(ina_dtype dtype) {
+  const auto type = dtype_of(dtype);
+  return type ? ina::wire_bytes(*type) : 0;
+}
+
+const char* ina_version(void) {
+  return INA_PROJECT_VERSION;
+}
+
+}  // extern "C"

@@ -1,0 +1,336 @@
+// The protocol of one worker, without I/O. The engine cuts operations into fragments, keeps the
+// windows, and decides which packets to send. It asks the fallback for results that do not come,
+// and answers the fallback's questions. Where the workers are home to the fallback, it is one of
+// its shards. Pure: time and packets come in, packets and copies go out. One thread at a time.
+// docs/reliability.md explains the recovery.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "aggregator/fallback.h"
+#include "engine/parker.h"
+#include "engine/transport.h"
+#include "engine/windows.h"
+#include "scheduler/priority.h"
+#include "wire/message.h"
+
+namespace ina::client {
+
+struct EngineConfig {
+  Rank rank{};
+  uint32_t workers = 1;
+  uint32_t epoch = 0;
+  uint32_t window = 0;  ///< W: fragments a worker may run ahead of its oldest incomplete one
+  /// Fragments that may be in the switch at once: contributions sent, no result yet, and not
+  /// parked. 0: W.
+  uint32_t in_switch = 0;
+  uint32_t slot_bytes = 0;
+  uint32_t lanes = 1;
+  /// The switch keeps a slot for each fragment of the window (policy static): what is lost is sent
+  /// again. Otherwise a contribution leaves once, and the fallback is asked.
+  bool fixed_slots = true;
+  Home home = Home::kWorkers;
+  /// A received payload stays readable where it lies until 2W fragments later (the shm port's
+  /// result ring); otherwise the engine keeps the last results itself.
+  bool results_stay = false;
+  /// Fragments whose partial sums it keeps for the switch while somebody is slow.
+  uint32_t park_room = 0;
+  uint8_t priority_max = 255;
+  /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
+  bool congestion_window = true;
+  bool aggregator_window = true;
+  /// A cap by the rate of delivery, for links where what waits in queues or slots is in others'
+  /// way. Not where stragglers get help: those ahead of them shall run ahead.
+  bool window_cap = false;
+  /// A network that loses what is too much for it lies between worker and switch: the congestion
+  /// window begins small, what it lets out is spread over the round trip, and a fragment that
+  /// others overtook is looked after at once.
+  bool lossy_link = false;
+  /// Otherwise, fragments that the window for congestion begins with, 0: W. What finds no slot must
+  /// find room where it goes instead.
+  uint32_t first_window = 0;
+  Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
+  Nanos rto_max_ns = 2'000'000'000;
+};
+
+struct Operation;
+
+/// Hears from the driving thread that an operation has completed, before its `done` is set. May
+/// call release_hold() of the engine, nothing else of it.
+class OperationListener {
+ public:
+  virtual ~OperationListener() = default;
+  virtual void completed(Operation& operation) = 0;
+};
+
+struct OperationSpec {
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;  ///< may equal send
+  uint64_t elements = 0;
+  DType dtype = DType::kInt8;
+  Op op = Op::kSum;
+  Collective collective = Collective::kAllReduce;
+  /// 1 + the unit at which `recv` lies in the job's result buffers: the results appear there. 0:
+  /// they are copied to `recv`.
+  uint32_t target = 0;
+  /// Nothing of it, nor of any later operation, is sent before release_hold().
+  bool held = false;
+  OperationListener* listener = nullptr;
+  uint32_t stage = 0;           ///< the listener's own
+  const void* owner = nullptr;  ///< of an operation that is not the engine's
+  uint64_t fused = 0;           ///< wire::fused_bits() of an operation made of several
+  bool deferrable = false;      ///< may be started later, together with others
+};
+
+/// An operation under way. Owned by the engine; valid until release().
+struct Operation {
+  OperationSpec spec;
+  uint32_t number = 0;
+  uint32_t elements_per_fragment = 0;
+  Seq first_seq;           ///< known when its first fragment is sent
+  uint64_t fragments = 0;  ///< at least 1: an operation of no elements still synchronises
+  uint64_t sent = 0;
+  uint64_t complete = 0;
+  Nanos started = 0;
+  uint8_t priority = 1;
+  bool placed = false;            ///< first_seq is known
+  std::atomic<bool> done{false};  ///< set by the driving thread, read by any
+};
+
+/// Bytes to move from a received payload into a user's buffer.
+struct CopyJob {
+  std::byte* to;
+  const std::byte* from;
+  size_t bytes;
+  /// Nobody on this core reads `to` soon: the caches are better kept for something else.
+  bool stream = false;
+};
+
+struct EngineCounters {
+  uint64_t operations = 0;
+  uint64_t fragments_sent = 0;
+  uint64_t fragments_resent = 0;
+  uint64_t results = 0;
+  uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
+  uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
+  uint64_t parked = 0;           ///< fragments that left their slots because somebody is slow
+  uint64_t parks = 0;            ///< partial sums, and what came after them, taken for the switch
+  uint64_t parks_lost = 0;       ///< that could not be: the fallback finds out
+  uint64_t park_results = 0;     ///< completed here
+  uint64_t queries = 0;          ///< results asked for
+  uint64_t raws_sent = 0;        ///< contributions sent to the fallback again
+  uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
+  uint64_t bytes_sent = 0;       ///< payload of contributions
+  uint64_t bytes_received = 0;
+  uint64_t bytes_copied = 0;  ///< of these, moved to where their users want them
+  uint64_t overflows = 0;
+  uint64_t ecn_marks = 0;
+};
+
+/// How far a worker has come; told to the switch when it must be told again.
+struct Standing {
+  Seq low;          ///< oldest fragment without a result
+  Seq next;         ///< next fragment to be sent
+  Seq results_end;  ///< 1 + highest fragment with a result
+};
+
+class Engine {
+ public:
+  static constexpr size_t kBurst = 64;
+
+  explicit Engine(const EngineConfig& config);
+
+  /// Starts an operation. All workers must submit the same operations in the same order.
+  Operation* submit(const OperationSpec& spec, Nanos now);
+  /// A held operation may go: its input is at `send`, its size may have changed. With `skip` it is
+  /// complete without a fragment, which all workers must decide alike; from a listener only.
+  void release_hold(Operation* operation, const std::byte* send, uint64_t elements,
+                    bool skip = false);
+  /// The caller has no more use for a finished (or failed) operation.
+  void release(Operation* operation);
+
+  /// What is known of the job's progress: sets the priority of later operations.
+  void set_hints(const scheduler::Hints& hints, Nanos now) { priority_.set_hints(hints, now); }
+
+  /// Fills `packets` with what may be sent now: answers, the fallback's messages, what is overdue,
+  /// then new fragments as the windows allow. The transport takes a prefix of `count`: sent().
+  size_t prepare(std::span<TxPacket> packets, Nanos now);
+  void sent(size_t count, Nanos now);
+
+  /// Takes in what was received. `copier.copy(std::span<const CopyJob>)` moves the results; it must
+  /// be finished when it returns, because only then is a result consumed (rule C1).
+  template <class Copier>
+  void on_packets(std::span<const RxPacket> packets, Nanos now, Copier& copier) {
+    CopyJob jobs[2 * kBurst];
+    while (!packets.empty()) {
+      const auto burst = packets.first(std::min(packets.size(), kBurst));
+      packets = packets.subspan(burst.size());
+      size_t count = 0;
+      for (const RxPacket& packet : burst) count += accept(packet, now, jobs + count);
+      if (count != 0) copier.copy(std::span<const CopyJob>(jobs, count));
+      finish_operations(now);
+    }
+  }
+
+  /// Goes on in another epoch, after the switch has come back. What has been sent in an older epoch
+  /// is not sent again but asked for. Results that lie in the old switch's memory are copied: it
+  /// may go afterwards. The new one has no result buffers: `recv` of every operation must be memory
+  /// to copy to from now on.
+  void rejoin(uint32_t epoch, Nanos now);
+  /// Results that lie in `memory` are copied where others may still need them: it may go.
+  void keep_results(std::span<const std::byte> memory);
+  /// The job has another epoch; nothing else has changed for this worker.
+  void set_epoch(uint32_t epoch, Nanos now);
+  Standing standing() const { return {low_, next_, results_end_}; }
+
+  /// Operations that are not complete.
+  size_t running() const { return running_.size(); }
+  /// Whether prepare() has something to send besides contributions.
+  bool has_answers() const {
+    return questions_used_ != 0 || parked_used_ != 0 || (fallback_ && fallback_->has_output());
+  }
+  /// When prepare() should be called again at the latest; kNever if nothing is under way.
+  Nanos next_deadline() const {
+    return paced_ ? std::min(next_deadline_, windows_.paced_until()) : next_deadline_;
+  }
+  /// New fragments wait for their time, and for nothing else.
+  bool paced() const { return paced_; }
+  static constexpr Nanos kNever = INT64_MAX;
+  const EngineCounters& counters() const { return counters_; }
+  const EngineConfig& config() const { return config_; }
+  /// The shard of the fallback that this worker is home to, or nullptr.
+  const aggregator::Fallback* fallback() const { return fallback_ ? &*fallback_ : nullptr; }
+  /// An operation that is not complete and of which `uses(spec)` is true, or nullptr.
+  template <class Uses>
+  const Operation* find_running(Uses&& uses) const {
+    for (const Operation* operation : running_)
+      if (uses(operation->spec)) return operation;
+    return nullptr;
+  }
+  /// Oldest operation that is not complete, or nullptr.
+  const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
+  Seq low() const { return low_; }
+  /// Fragments that may be in the switch at once, as congestion allows.
+  uint32_t window_now() const { return windows_.fragments(); }
+
+ private:
+  enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
+  /// One fragment of the last W that are complete or the next W: a ring of 2W.
+  struct alignas(64) Fragment {
+    Operation* operation = nullptr;     ///< until done
+    const std::byte* result = nullptr;  ///< once done, while it is kept
+    Nanos sent_at = 0;
+    Nanos deadline = 0;
+    uint64_t operation_elements = 0;  ///< signature, for HAVE
+    uint32_t operation_number = 0;
+    uint32_t epoch = 0;  ///< in which it was sent
+    uint32_t bound = 0;  ///< 1 + instance of the fallback whose result it waits for; 0: anybody's
+    uint32_t target : 24 = 0;  ///< of the result, for HAVE
+    uint32_t flags : 8 = 0;    ///< likewise
+    uint16_t elements = 0;
+    DType dtype{};
+    Op op{};
+    Collective collective{};
+    State state = State::kUnsent;
+    uint8_t timeouts = 0;
+    bool queried : 1 = false;
+    bool parked : 1 =
+        false;  ///< left its slot because somebody is slow: takes no place in the window
+    bool home : 1 = false;  ///< what was parked here went to the fallback, and so does all else
+    bool overtaken : 1 =
+        false;  ///< certainly lost, or gone round by the fallback: no need for patience
+  };
+  static_assert(sizeof(Fragment) == 64);
+  /// A POLL that waits to be answered.
+  struct Question {
+    Seq seq;
+    Bitmap ask = 0;
+    uint32_t instance = 0;
+    wire::Phase phase{};
+  };
+  enum class Overdue : uint8_t { kAgain, kQuery };
+
+  Fragment& fragment(Seq seq) { return ring_[seq.value % ring_.size()]; }
+  void describe(Seq seq, const Operation& operation, TxPacket& packet) const;
+  bool answer(const Question& question, TxPacket& packet);
+  void query(Seq seq, TxPacket& packet) const;
+  Overdue what_to_do(const Fragment& fragment) const;
+  size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void flag_kept(TxPacket& packet);
+  /// Results that are made here are taken here. Where one gets lost somebody else must ask for it,
+  /// or the switch would never hear of it and refuse what comes W later.
+  bool keeps_results() const {
+    return config_.park_room != 0 && config_.workers > 1 && !config_.results_stay;
+  }
+  bool is_slowed_by(const wire::Message& message, bool parked) const;
+  void on_parked(const wire::Message& message, Nanos now);
+  void leaves_window(Seq seq, Fragment& fragment, Nanos now);
+  void expect_parked(Seq begin, Seq end, Nanos now);
+  size_t on_park(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void queue_parked(Parker::Held& held);
+  void describe_parked(const Parker::Held& held, TxPacket& packet);
+  void parked_sent(size_t count);
+  size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void finish_operations(Nanos now);
+  void find_overdue(Nanos now);
+  void doubt_rtt(const Fragment& recovered, Nanos now);
+  Nanos timeout_after(uint8_t timeouts) const;
+  Nanos timeout_of(Seq seq, const Fragment& fragment) const;
+  void more_operations();
+  void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
+  void adjust_windows(const wire::Message& message, Seq seq, bool parked);
+  void look_after_overtaken(const Fragment& by, Seq seq);
+
+  EngineConfig config_;
+  std::vector<Fragment> ring_;  ///< [low_ - W, low_ + W) at seq mod 2W
+  Seq low_;                     ///< oldest fragment without a result
+  Seq next_;                    ///< next fragment to be sent
+  Seq results_end_;
+  uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
+  Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
+  uint32_t operations_submitted_ = 0;
+  std::vector<Seq> overdue_;
+  size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after
+  // Not deques, which allocate as they move on.
+  std::vector<Operation*> running_;  ///< in order of submission
+  std::vector<Operation*> to_send_;  ///< those with fragments not sent yet
+  std::vector<std::unique_ptr<Operation[]>> storage_;
+  std::vector<Operation*> spare_;
+  std::vector<Operation*> finished_;
+  std::optional<aggregator::Fallback> fallback_;
+  std::vector<Question> questions_;  ///< ring
+  size_t questions_head_ = 0;
+  size_t questions_used_ = 0;
+  std::optional<Parker> parker_;
+  std::vector<Seq> parked_out_;  ///< ring: parked sums, or their results, that are to be sent
+  size_t parked_head_ = 0;
+  size_t parked_used_ = 0;
+  /// What the packets of the last prepare() are.
+  size_t prepared_answers_ = 0;
+  size_t prepared_fallback_ = 0;
+  size_t prepared_parked_ = 0;
+  size_t prepared_overdue_ = 0;
+
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::byte* kept_row(Seq seq);
+  template <class Where>
+  void keep_results_where(Where&& where);
+  std::unique_ptr<std::byte[], Free> kept_;  ///< 2W results, where the transport does not keep them
+
+  Nanos next_deadline_ = kNever;
+  RoundTrip rtt_;
+  Windows windows_;
+  bool paced_ = false;  ///< a new fragment waits for its time
+  scheduler::PriorityMeter priority_;
+  EngineCounters counters_;
+};
+
+}  // namespace ina::client

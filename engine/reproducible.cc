@@ -1,0 +1,216 @@
+#include "engine/reproducible.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace ina::client {
+
+using scheduler::Buffer;
+using scheduler::Compute;
+using scheduler::Operate;
+using scheduler::Schedule;
+
+namespace {
+
+/// Elements that E has beyond its blocks': a number for each data type and operation.
+constexpr uint64_t kMaxTag = 5;
+uint64_t tag_of(const OperationSpec& spec) {
+  const uint64_t dtype = spec.dtype == DType::kFloat32 ? 0 : spec.dtype == DType::kBFloat16 ? 1 : 2;
+  return 2 * dtype + (spec.op == Op::kAvg ? 1 : 0);
+}
+
+size_t elements_of_block(size_t block, size_t elements) {
+  return std::min(kBlockElements, elements - block * kBlockElements);
+}
+
+/// Of the scratch memory of a chunk, in bytes from its start.
+struct Layout {
+  explicit Layout(uint64_t chunk_elements)
+      : fixed(round_up(2 * blocks_of(chunk_elements) + kMaxTag)),
+        classes(fixed + round_up(chunk_elements * sizeof(int32_t))),
+        bytes(classes + round_up(chunk_elements * sizeof(int32_t))) {}
+  uint64_t fixed;
+  uint64_t classes;
+  uint64_t bytes;
+
+ private:
+  static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+};
+
+/// Adds the stages of one tensor.
+class Planner {
+ public:
+  Planner(uint64_t elements, uint64_t tag, std::array<uint32_t, 3> kernels)
+      : elements_(elements),
+        chunk_elements_(Reproducible::chunk_elements(elements)),
+        chunks_((elements + chunk_elements_ - 1) / chunk_elements_),
+        tag_(tag),
+        kernels_(kernels),
+        layout_(chunk_elements_) {}
+
+  Schedule plan() {
+    schedule_.set_scratch_bytes(std::min(chunks_, Reproducible::kSlots) * layout_.bytes);
+    add_exponents(0);
+    for (uint64_t chunk = 0; chunk < chunks_; ++chunk) {
+      if (chunk + 1 < chunks_) add_exponents(chunk + 1);
+      add_values(chunk);
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  uint64_t elements_of(uint64_t chunk) const {
+    return std::min(chunk_elements_, elements_ - chunk * chunk_elements_);
+  }
+  Operate operate(uint64_t chunk, DType dtype, Op op, uint64_t elements, uint64_t offset) const {
+    const Buffer buffer{Buffer::Place::kScratch,
+                        chunk % Reproducible::kSlots * layout_.bytes + offset};
+    return {.dtype = dtype, .op = op, .elements = elements, .send = buffer, .receive = buffer};
+  }
+  // When there is scratch memory for it, but for a tensor's third and later chunks only when it is
+  // nearly their turn: finding exponents takes time that V could be on its way.
+  void add_exponents(uint64_t chunk) {
+    std::vector<Schedule::Stage> after;
+    if (chunk >= 2) after.push_back(exponents_[chunk - 2]);
+    if (chunk >= Reproducible::kSlots) after.push_back(finish_[chunk - Reproducible::kSlots]);
+    const Schedule::Stage kernel = schedule_.add(Compute{kernels_[0], chunk}, after);
+    exponents_.push_back(schedule_.add(
+        operate(chunk, DType::kInt8, Op::kMax, 2 * blocks_of(elements_of(chunk)) + tag_, 0),
+        {kernel}));
+  }
+  // V and S have the two numbers after their kernel's.
+  void add_values(uint64_t chunk) {
+    const Schedule::Stage kernel = schedule_.add(Compute{kernels_[1], chunk}, {exponents_[chunk]});
+    const uint64_t elements = elements_of(chunk);
+    const Schedule::Stage fixed =
+        schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.fixed), {kernel});
+    const Schedule::Stage classes =
+        schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.classes), {kernel});
+    finish_.push_back(schedule_.add(Compute{kernels_[2], chunk}, {fixed, classes}));
+  }
+
+  const uint64_t elements_;
+  const uint64_t chunk_elements_;
+  const uint64_t chunks_;
+  const uint64_t tag_;
+  const std::array<uint32_t, 3> kernels_;
+  const Layout layout_;
+  std::vector<Schedule::Stage> exponents_, finish_;  ///< by chunk
+  Schedule schedule_;
+};
+
+}  // namespace
+
+Reproducible::Reproducible(Executor& executor, uint32_t workers)
+    : executor_(executor), workers_(workers), headroom_(headroom_bits(workers)) {}
+
+bool Reproducible::handles(const OperationSpec& spec) {
+  return spec.collective == Collective::kAllReduce && has_fixed_point(spec.dtype) &&
+         (spec.op == Op::kSum || spec.op == Op::kAvg);
+}
+
+uint64_t Reproducible::chunk_elements(uint64_t elements) {
+  const uint64_t quarter = blocks_of((elements + 3) / 4) * kBlockElements;
+  return std::clamp(quarter, kMinChunkElements, kMaxChunkElements);
+}
+
+Operation* Reproducible::start(const OperationSpec& spec, Nanos now) {
+  return executor_.start(schedule_for(spec), spec, this, Executor::Handle::kKept, now);
+}
+
+std::shared_ptr<const Schedule> Reproducible::schedule_for(const OperationSpec& spec) {
+  const uint64_t tag = tag_of(spec);
+  auto plan = std::ranges::find_if(
+      plans_, [&](const Plan& one) { return one.elements == spec.elements && one.tag == tag; });
+  if (plan == plans_.end()) {
+    auto schedule = std::make_shared<const Schedule>(
+        Planner(spec.elements, tag, {kExponents, kValues, kFinish}).plan());
+    if (plans_.size() == kMostPlans) plans_.pop_back();
+    plans_.push_front({spec.elements, tag, std::move(schedule)});
+    plan = plans_.begin();
+  }
+  plans_.splice(plans_.begin(), plans_, plan);
+  return plan->schedule;
+}
+
+// ---- kernels
+
+Reproducible::Chunk Reproducible::chunk_of(const Executor::Frame& frame, uint64_t index) {
+  const uint64_t size = chunk_elements(frame.spec().elements);
+  const Layout layout(size);
+  std::byte* const scratch = frame.scratch() + index % kSlots * layout.bytes;
+  Chunk chunk;
+  chunk.first = index * size;
+  chunk.elements = static_cast<size_t>(std::min(size, frame.spec().elements - chunk.first));
+  chunk.exponents = reinterpret_cast<int8_t*>(scratch);
+  chunk.specials = chunk.exponents + blocks_of(chunk.elements);
+  chunk.fixed = reinterpret_cast<int32_t*>(scratch + layout.fixed);
+  chunk.classes = reinterpret_cast<int32_t*>(scratch + layout.classes);
+  return chunk;
+}
+
+void Reproducible::run(const Compute& compute, const Executor::Frame& frame) {
+  const Chunk chunk = chunk_of(frame, compute.argument);
+  switch (compute.kernel) {
+    case kExponents:
+      return prepare_exponents(frame, chunk);
+    case kValues:
+      return prepare_values(frame, chunk);
+    default:
+      return finish(frame, chunk);
+  }
+}
+
+void Reproducible::prepare_exponents(const Executor::Frame& frame, const Chunk& chunk) {
+  const OperationSpec& spec = frame.spec();
+  block_exponents(spec.dtype, spec.send + chunk.first * wire_bytes(spec.dtype), chunk.elements,
+                  chunk.exponents, chunk.specials);
+  std::fill_n(chunk.specials + blocks_of(chunk.elements), tag_of(spec), int8_t{0});
+}
+
+void Reproducible::prepare_values(const Executor::Frame& frame, const Chunk& chunk) {
+  const OperationSpec& spec = frame.spec();
+  const std::byte* const values = spec.send + chunk.first * wire_bytes(spec.dtype);
+  quantise(spec.dtype, values, chunk.elements, chunk.exponents, headroom_, chunk.fixed);
+  size_t count = 0;
+  for (size_t block = 0; block < blocks_of(chunk.elements); ++block) {
+    if (chunk.specials[block] == 0) continue;
+    const size_t elements = elements_of_block(block, chunk.elements);
+    classify(spec.dtype, values + block * kBlockElements * wire_bytes(spec.dtype), elements,
+             chunk.classes + count);
+    count += elements;
+  }
+  const Schedule::Stage classes = frame.stage() + 2;
+  if (count != 0)
+    frame.set_elements(classes, count);
+  else
+    frame.skip(classes);
+}
+
+void Reproducible::finish(const Executor::Frame& frame, const Chunk& chunk) {
+  const DType dtype = frame.spec().dtype;
+  std::byte* const values = frame.spec().recv + chunk.first * wire_bytes(dtype);
+  const auto for_each_special = [&](auto&& call) {
+    const int32_t* classes = chunk.classes;
+    for (size_t block = 0; block < blocks_of(chunk.elements); ++block) {
+      if (chunk.specials[block] == 0) continue;
+      const size_t elements = elements_of_block(block, chunk.elements);
+      call(block * kBlockElements, classes, elements);
+      classes += elements;
+    }
+  };
+
+  // First out of the sum, so that a NaN's finite companions do not count as an overflow.
+  for_each_special([&](size_t first, const int32_t* classes, size_t elements) {
+    clear_specials(classes, elements, chunk.fixed + first);
+  });
+  const uint32_t divisor = frame.spec().op == Op::kAvg ? workers_ : 1;
+  if (dequantise(dtype, chunk.fixed, chunk.elements, chunk.exponents, headroom_, divisor, values))
+    ++overflows_;
+  for_each_special([&](size_t first, const int32_t* classes, size_t elements) {
+    put_specials(dtype, classes, elements, values + first * wire_bytes(dtype));
+  });
+}
+
+}  // namespace ina::client

@@ -1,0 +1,96 @@
+#include "engine/windows.h"
+
+namespace ina::client {
+
+namespace {
+
+constexpr uint64_t kMinAggregatorFragments = 8;
+// The cap: a round trip holds waiting for other workers and for links, so that the shortest one is
+// exceeded often, but not by much more than this where nothing waits for long.
+constexpr uint64_t kCapRoundTrips = 4;
+constexpr uint64_t kMinCapFragments = 16;
+// New fragments leave so much faster than a window a round trip that pacing is not what limits, as
+// in RFC 9002, section 7.7; in slow start the next window is twice as large.
+constexpr Nanos kPaceGainPercent = 125;
+constexpr Nanos kPaceGainSlowStartPercent = 200;
+// What exceeds this many of the shortest round trip is not the network's.
+constexpr Nanos kPacedRoundTrips = 4;
+
+}  // namespace
+
+void RoundTrip::sample(Nanos rtt, Nanos now) {
+  sampled_at_ = now;
+  shortest_ = std::min(shortest_, rtt);
+  if (smoothed_ == 0) {
+    smoothed_ = rtt;
+    deviation_ = rtt / 2;
+    return;
+  }
+  const Nanos error = rtt > smoothed_ ? rtt - smoothed_ : smoothed_ - rtt;
+  deviation_ += (error - deviation_) / 4;
+  smoothed_ += (rtt - smoothed_) / 8;
+}
+
+bool DeliveryRate::delivered(Nanos now, bool idle, Nanos shortest_round_trip) {
+  if (results_++ == 0) began_ = now;
+  const Nanos span = now - began_;
+  const bool ended = span > 0 && span >= kIntervalRoundTrips * shortest_round_trip;
+  if (ended)
+    per_ns_[next_++ % kIntervals] = static_cast<double>(results_ - 1) / static_cast<double>(span);
+  if (ended || idle) results_ = 0;
+  return ended;
+}
+
+uint64_t DeliveryRate::results_in(Nanos time) const {
+  return static_cast<uint64_t>(*std::ranges::max_element(per_ns_) * static_cast<double>(time));
+}
+
+Windows::Windows(const WindowConfig& config)
+    : config_(config),
+      most_(config.most * kUnit),
+      congestion_(config.first != 0 ? std::min(most_, config.first * kUnit) : most_),
+      aggregators_(config.first_aggregators != 0 ? std::min(most_, config.first_aggregators * kUnit)
+                                                 : most_),
+      eager_(config.first != 0 ? kUnit : 0) {}
+
+/// A loss need not mean congestion, unless round trips say so, too, as in TCP Veno (Fu and Liew,
+/// 2003, section III-A).
+void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
+  congested(seq, next, rtt.in_queues() ? kMinCongestionWindow : kFirstOnLossyLink * kUnit);
+}
+
+void Windows::congested(Seq seq, Seq next, uint64_t least) {
+  eager_ = 0;
+  if (seq < congestion_recovery_) return;
+  congestion_ = std::max(std::min(least, most_), congestion_ / 2);
+  congestion_recovery_ = next;
+}
+
+void Windows::split(Seq seq, Seq next) {
+  contended_ = was_split_ = true;
+  if (seq < aggregator_recovery_) return;
+  aggregators_ = std::max(std::min(kMinAggregatorFragments * kUnit, most_), aggregators_ / 4 * 3);
+  aggregator_recovery_ = next;
+}
+
+void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
+  if (!config_.capped || !rtt.known()) return;
+  if (rate_.delivered(now, idle, rtt.shortest()))
+    cap_ = std::max(kMinCapFragments, rate_.results_in(kCapRoundTrips * rtt.shortest())) * kUnit;
+}
+
+/// A window's worth would meet a queue as one burst, as operations begin with all of it: so many
+/// new fragments have left now, and the next ones wait for their share of the round trip. Who comes
+/// late makes up for as much as leaves together.
+void Windows::left(size_t count, Nanos now, const RoundTrip& rtt) {
+  if (!config_.paced || !rtt.known()) return;
+  const Nanos gain_percent = eager_ == kUnit ? kPaceGainSlowStartPercent : kPaceGainPercent;
+  const Nanos window_ns =
+      std::min(rtt.smoothed(), kPacedRoundTrips * rtt.shortest()) * 100 / gain_percent;
+  const auto time_of = [&](uint64_t some) {
+    return static_cast<Nanos>(static_cast<uint64_t>(window_ns) * some / fragments());
+  };
+  paced_until_ = std::max(paced_until_, now - time_of(quantum())) + time_of(count);
+}
+
+}  // namespace ina::client

@@ -1,0 +1,394 @@
+#include "programs/inactl/admin_commands.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <google/protobuf/util/json_util.h>
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "common/command_line.h"
+#include "control/tls_files.h"
+#include "ina_admin.grpc.pb.h"
+#include "programs/inactl/shell_text.h"
+#include "programs/inactl/status_format.h"
+
+namespace ina::cli {
+
+namespace {
+
+namespace v1 = admin::v1;
+using Seconds = std::chrono::seconds;
+
+/// Of some commands.
+struct Options {
+  Common common;
+  std::string job;
+  std::string reason;
+  std::string owner;
+  uint32_t rank = 0;
+  v1::CreateJobRequest wanted;
+  uint64_t ttl_s = 3600;
+  uint64_t wait_s = 0;
+
+  uint64_t timeout_s() const { return common.timeout_s.value_or(10); }
+};
+
+bool is_unix(const std::string& address) {
+  return address.starts_with("unix:");
+}
+
+struct Failure {
+  Exit status;
+  std::string text;
+};
+
+/// A call that failed, as a person needs it told.
+Failure failure_of(const grpc::Status& status, const std::string& target) {
+  const std::string& said = status.error_message();
+  const auto has = [&](const char* part) { return said.find(part) != std::string::npos; };
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    return {kTimedOut, said == "Deadline Exceeded"
+                           ? "the switch at " + target + " did not answer in time (--timeout)"
+                           : said};
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return {kRefused, said};
+  std::string hint;
+  const bool hung_up = has("Socket closed") || has("Connection reset") || has("andshake");
+  if (has("ertificate verify failed") || has("Peer name"))
+    hint =
+        "; the switch's certificate was not accepted: is it signed by --ca, and does it name "
+        "the host?";
+  else if (hung_up && !is_unix(target))
+    hint = "; is --cert signed by the switch's admin.client_ca?";
+  else if (has("Permission denied") || hung_up)
+    hint = "; administrators are root, the switch's own user, and its admin.group";
+  else if (has("connect") || has("No such file"))
+    hint = is_unix(target) ? "; is ina-switchd running, and is this its admin.socket?"
+                           : "; is ina-switchd running, and is this its admin.listen?";
+  else
+    return {kRefused, said};  // the switch itself says so
+  return {kNoSwitch, "no answer from the switch at " + target + ": " + said + hint};
+}
+
+/// A connection to a switch, for one command.
+class Client {
+ public:
+  static Result<Client> open(const Options& options) {
+    auto target = admin_target(options.common);
+    if (!target) return tl::unexpected(target.error());
+    Client client(options, std::move(*target));
+    std::shared_ptr<grpc::ChannelCredentials> credentials;
+    if (is_unix(client.target_)) {
+      credentials = grpc::InsecureChannelCredentials();
+    } else {
+      const control::TlsFiles& files = options.common.tls;
+      if (files.ca.empty() || files.certificate.empty() || files.key.empty())
+        return fail(INA_ERR_INVALID,
+                    "over TCP both ends show a certificate: give --ca, --cert and "
+                    "--key (or INA_TLS_CA, INA_TLS_CERT and INA_TLS_KEY)");
+      auto pem = control::read_tls_files(files, {"--cert", "--key", "--ca", false});
+      if (!pem) return tl::unexpected(pem.error());
+      credentials = grpc::SslCredentials({pem->ca, pem->key, pem->certificate});
+    }
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(64 << 20);
+    client.stub_ = v1::Administration::NewStub(
+        grpc::CreateCustomChannel(client.target_, credentials, arguments));
+    return client;
+  }
+
+  /// Makes one call. What is not kDone the user was told.
+  template <class Method, class Request, class Response>
+  Exit call(Method method, const Request& request, Response& response) {
+    grpc::ClientContext context;
+    set_deadline(context, timeout_s_);
+    return told(((*stub_).*method)(&context, request, &response));
+  }
+
+  static void set_deadline(grpc::ClientContext& context, uint64_t seconds) {
+    context.set_deadline(std::chrono::system_clock::now() + Seconds(seconds));
+  }
+  Exit told(const grpc::Status& status) const {
+    if (status.ok()) return kDone;
+    const Failure failure = failure_of(status, target_);
+    complain(common_, failure.status, failure.text);
+    return failure.status;
+  }
+  bool is_local() const { return is_unix(target_); }
+  v1::Administration::Stub& stub() { return *stub_; }
+
+ private:
+  Client(const Options& options, std::string target)
+      : target_(std::move(target)), timeout_s_(options.timeout_s()), common_(options.common) {}
+
+  std::string target_;
+  uint64_t timeout_s_;
+  Common common_;
+  std::unique_ptr<v1::Administration::Stub> stub_;
+};
+
+/// Numbers of 64 bits are texts in it: that is how protobuf's JSON has them.
+std::string json_of(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  (void)google::protobuf::util::MessageToJsonString(message, &text, options);
+  return text;
+}
+
+/// What is done: a line for a person, or an object for a program.
+int say(const Options& options, const std::string& line, const nlohmann::json& object) {
+  using Json = nlohmann::json;
+  fmt::print("{}\n", options.common.json
+                         ? object.dump(-1, ' ', false, Json::error_handler_t::replace)
+                         : printable(line));
+  return kDone;
+}
+
+std::string duration_text(uint64_t seconds) {
+  if (seconds % 86'400 == 0) return fmt::format("{} d", seconds / 86'400);
+  if (seconds % 3600 == 0) return fmt::format("{} h", seconds / 3600);
+  if (seconds % 60 == 0) return fmt::format("{} min", seconds / 60);
+  return fmt::format("{} s", seconds);
+}
+
+/// Hexadecimal digits, as tickets are: needs no quotes.
+bool is_plain(const std::string& ticket) {
+  return !ticket.empty() && ticket.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+}
+
+// ---- the commands
+
+int create(const Options& options, Client& client) {
+  v1::CreateJobRequest request = options.wanted;
+  if (request.tenant().empty()) {
+    if (!client.is_local())
+      return complain(options.common, kUsage,
+                      "whose job is it? Give --tenant: the tenant of a token or certificate, or "
+                      "uid:NUMBER");
+    request.set_tenant(fmt::format("uid:{}", ::getuid()));
+  }
+  request.mutable_ttl()->set_seconds(static_cast<int64_t>(options.ttl_s));
+  v1::CreateJobResponse made;
+  if (const Exit failed = client.call(&v1::Administration::Stub::CreateJob, request, made))
+    return failed;
+  if (options.common.json) {
+    fmt::print("{}\n", json_of(made));
+    return kDone;
+  }
+  const std::string slots =
+      made.slots_floor() == made.slots_ceiling()
+          ? fmt::format("{} slots", made.slots_floor())
+          : fmt::format("{}..{} slots", made.slots_floor(), made.slots_ceiling());
+  // A shell evaluates all of it.
+  fmt::print("{}",
+             shell_comment(fmt::format(
+                 "job '{}' (id {}) of tenant {}: {} workers, {}, a window of {} fragments, {}",
+                 request.name(), made.job_id(), request.tenant(), request.workers(), slots,
+                 made.window(), format_bytes(made.memory_bytes()))));
+  fmt::print("{}", shell_comment(fmt::format("waits {} for its workers, which need:",
+                                             duration_text(options.ttl_s))));
+  fmt::print("export INA_JOB={} INA_WORLD_SIZE={} INA_TICKET={}\n", shell_word(request.name()),
+             request.workers(),
+             is_plain(made.ticket()) ? made.ticket() : shell_word(made.ticket()));
+  return kDone;
+}
+
+int abort(const Options& options, Client& client) {
+  v1::AbortJobRequest request;
+  request.set_name(options.job);
+  request.set_reason(options.reason);
+  request.set_owner(options.owner);
+  v1::AbortJobResponse response;
+  if (const Exit failed = client.call(&v1::Administration::Stub::AbortJob, request, response))
+    return failed;
+  return say(options, fmt::format("job '{}' is ended", options.job),
+             {{"job", options.job}, {"aborted", true}});
+}
+
+int kick(const Options& options, Client& client) {
+  v1::KickWorkerRequest request;
+  request.set_job(options.job);
+  request.set_rank(options.rank);
+  request.set_reason(options.reason);
+  request.set_owner(options.owner);
+  v1::KickWorkerResponse response;
+  if (const Exit failed = client.call(&v1::Administration::Stub::KickWorker, request, response))
+    return failed;
+  return say(options, fmt::format("rank {} of job '{}' is sent away", options.rank, options.job),
+             {{"job", options.job}, {"rank", options.rank}, {"kicked", true}});
+}
+
+void print_progress(const v1::DrainProgress& progress, bool json) {
+  nlohmann::json jobs = nlohmann::json::array();
+  std::vector<std::string> names;  // as `inactl abort` takes them
+  for (const v1::OwnedJob& job : progress.left()) {
+    jobs.push_back({{"name", job.name()}, {"owner", job.owner()}});
+    names.push_back(fmt::format("{}/{}", job.owner(), job.name()));
+  }
+  if (json)
+    fmt::print("{}\n", nlohmann::json{{"draining", progress.draining()},
+                                      {"drained", progress.drained()},
+                                      {"jobs", jobs}}
+                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  else if (progress.drained())
+    fmt::print("drained: no job is left, and none is let in\n");
+  else
+    fmt::print("{} {} left: {}\n", names.size(), names.size() == 1 ? "job is" : "jobs are",
+               printable(fmt::format("{}", fmt::join(names, ", "))));
+  std::fflush(stdout);
+}
+
+int drain(const Options& options, Client& client) {
+  v1::DrainRequest request;
+  request.mutable_timeout()->set_seconds(static_cast<int64_t>(options.wait_s));
+  grpc::ClientContext context;
+  Client::set_deadline(context, options.wait_s + options.timeout_s());
+  const auto reader = client.stub().Drain(&context, request);
+  v1::DrainProgress progress, told;
+  // The last says how it ended, even if that is nothing new.
+  while (reader->Read(&progress)) {
+    if (json_of(progress) != json_of(told)) print_progress(progress, options.common.json);
+    told = progress;
+  }
+  if (const Exit failed = client.told(reader->Finish())) return failed;
+  if (progress.drained() || options.wait_s == 0) return kDone;
+  if (!progress.draining())
+    return complain(options.common, kRefused, "somebody has undrained the switch meanwhile");
+  return complain(options.common, kTimedOut,
+                  fmt::format("not drained after {}; wait again, or end the jobs (inactl abort). "
+                              "The switch takes no new ones until `inactl undrain`",
+                              duration_text(options.wait_s)));
+}
+
+int undrain(const Options& options, Client& client) {
+  v1::UndrainResponse response;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Undrain, v1::UndrainRequest(), response))
+    return failed;
+  return say(options, "new jobs are let in again", {{"draining", false}});
+}
+
+int tenants(const Options& options, Client& client) {
+  v1::StatusResponse response;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Status, v1::StatusRequest(), response))
+    return failed;
+  const auto status = nlohmann::json::parse(response.json(), nullptr, false);
+  if (!status.is_object())
+    return complain(options.common, kRefused, "the switch sent a status that is no JSON");
+  fmt::print("{}", options.common.json
+                       ? status.value("tenants", nlohmann::json::array()).dump(2) + "\n"
+                       : format_tenants(status));
+  return kDone;
+}
+
+int reload(const Options& options, Client& client) {
+  v1::ReloadTokensResponse response;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::ReloadTokens, v1::ReloadTokensRequest(), response))
+    return failed;
+  return say(options, fmt::format("{} tokens", response.tokens()), {{"tokens", response.tokens()}});
+}
+
+/// Requests carry UTF-8 alone.
+CLI::Validator utf8() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        try {
+          (void)nlohmann::json(text).dump();
+          return std::string();
+        } catch (const nlohmann::json::exception&) {
+          return "'" + text + "' is not UTF-8";
+        }
+      },
+      "");
+}
+
+}  // namespace
+
+void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
+  // What fails is told by failure_of(), or checked before it is sent.
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  const auto options = std::make_shared<Options>();
+  using Run = int (*)(const Options&, Client&);
+  const auto add = [&](const char* name, const char* help, Run run) {
+    CLI::App* command = app.add_subcommand(name, help);
+    command->callback([&chosen, &common, options, run] {
+      chosen = [&common, options, run] {
+        options->common = common;
+        auto client = Client::open(*options);
+        return client ? run(*options, *client)
+                      : complain(common, exit_of(client.error().status), client.error().text);
+      };
+    });
+    return command;
+  };
+  v1::CreateJobRequest* wanted = &options->wanted;
+  const auto set = [wanted](auto setter) {
+    return [wanted, setter](auto value) { (wanted->*setter)(value); };
+  };
+  using Wanted = v1::CreateJobRequest;
+
+  CLI::App* made =
+      add("create", "Reserves a job, and prints the ticket that its workers need", create);
+  made->add_option_function<std::string>(
+          "name", [wanted](const std::string& name) { wanted->set_name(name); }, "Its name")
+      ->required()
+      ->check(utf8());
+  made->add_option_function<uint32_t>("--workers", set(&Wanted::set_workers), "How many, 1..64")
+      ->required();
+  made->add_option_function<std::string>(
+          "--tenant", [wanted](const std::string& tenant) { wanted->set_tenant(tenant); },
+          "Whose it is: the tenant of a token or certificate, or uid:NUMBER [you]")
+      ->check(utf8());
+  made->add_option_function<uint32_t>("--slots-floor", set(&Wanted::set_slots_floor),
+                                      "Slots that it must have");
+  made->add_option_function<uint32_t>("--slots-ceiling", set(&Wanted::set_slots_ceiling),
+                                      "Most slots that it may hold");
+  made->add_option_function<uint32_t>("--priority-max", set(&Wanted::set_priority_max),
+                                      "Highest priority of its fragments, 1..255");
+  made->add_option_function<uint64_t>("--window", set(&Wanted::set_window_bytes),
+                                      "How far its workers may run ahead, in bytes, or e.g. 4MiB")
+      ->transform(command_line::size())
+      ->type_name("SIZE");
+  made->add_option("--ttl", options->ttl_s, "How long it waits for its workers, e.g. 30m")
+      ->transform(command_line::duration())
+      ->type_name("TIME")
+      ->default_str("1 h");
+
+  const char* owner_help =
+      "Whose job is meant, uid:1000 or a tenant, where several have the name; or JOB as "
+      "uid:1000/train";
+  CLI::App* ended = add("abort", "Ends a job for all its workers", abort);
+  ended->add_option("job", options->job, "Its name")->required()->check(utf8());
+  ended->add_option("--owner", options->owner, owner_help)->check(utf8());
+  ended->add_option("--reason", options->reason, "What its workers are told")->check(utf8());
+
+  CLI::App* kicked = add("kick", "Sends a worker away; a job that has begun ends with it", kick);
+  kicked->add_option("job", options->job, "The job's name")->required()->check(utf8());
+  kicked->add_option("rank", options->rank, "The worker's rank")->required();
+  kicked->add_option("--owner", options->owner, owner_help)->check(utf8());
+  kicked->add_option("--reason", options->reason, "What the workers are told")->check(utf8());
+
+  CLI::App* drained =
+      add("drain", "Lets no new jobs in, and waits until those there are have ended", drain);
+  drained
+      ->add_option("--wait", options->wait_s,
+                   "How long, e.g. 10m; the exit status is 0 if none is left then. 0: say which "
+                   "jobs there are, and do not wait")
+      ->transform(command_line::duration())
+      ->type_name("TIME")
+      ->default_str("0 s");
+  add("undrain", "Lets new jobs in again", undrain);
+  add("tenants", "What tenants have, of what they may have", tenants);
+  add("reload", "Has the switch read its token file again", reload);
+}
+
+}  // namespace ina::cli

@@ -1,0 +1,16 @@
+// The commands of inactl that administer a switch, over gRPC: create, abort, kick, drain, undrain,
+// tenants, reload.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "programs/inactl/common.h"
+
+namespace ina::cli {
+
+/// Adds the commands. The one that the user gives sets `chosen` to what it does, which returns the
+/// program's exit status; it reads `common` then.
+void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen);
+
+}  // namespace ina::cli

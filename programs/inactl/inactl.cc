@@ -1,0 +1,135 @@
+// inactl: asks a running switch how it is, and administers it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "programs/inactl/common.h"
+#ifdef INA_HAVE_ADMIN
+#include "programs/inactl/admin_commands.h"
+#endif
+#include "common/command_line.h"
+#include "control/client.h"
+#include "control/tokens.h"
+#include "programs/inactl/status_format.h"
+
+namespace ina::cli {
+namespace {
+
+/// Without --timeout: for a switch that is being started, and for its answer.
+constexpr Nanos kConnectTimeoutNs = 900'000'000;
+constexpr Nanos kAnswerTimeoutNs = 10'000'000'000;
+constexpr Nanos kSecondNs = 1'000'000'000;
+constexpr auto kWatchInterval = std::chrono::seconds(1);
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
+
+/// Prints the status once; the reason, if there is none.
+int print_status(const Common& common, bool watch) {
+  const auto token = control::own_token(::getenv);
+  if (!token) return complain(common, exit_of(token.error().status), token.error().text);
+  const bool patient = common.timeout_s.has_value();
+  const Nanos timeout_ns =
+      patient ? static_cast<Nanos>(std::min<uint64_t>(*common.timeout_s, 1 << 30)) * kSecondNs
+              : kAnswerTimeoutNs;
+  const auto status = control::query_status(common.socket, timeout_ns, *token, {common.tls, ""},
+                                            patient ? timeout_ns : kConnectTimeoutNs);
+  if (!status) return complain(common, exit_of(status.error().status), status.error().text);
+  using Json = nlohmann::json;
+  // Under --watch one line an object, for programs that read along.
+  const std::string text =
+      common.json ? status->dump(watch ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n"
+                  : format_status(*status);
+  if (watch && !common.json) fmt::print("{}", kClearScreen);
+  fmt::print("{}", text);
+  return std::fflush(stdout) == 0 ? kDone : kRefused;
+}
+
+int run_status(const Common& common, bool watch) {
+  for (;;) {
+    if (const int status = print_status(common, watch); status != kDone || !watch) return status;
+    std::this_thread::sleep_for(kWatchInterval);
+  }
+}
+
+void add_common_options(CLI::App& app, Common& common) {
+  app.add_option("--socket", common.socket,
+                 "The switch's control socket: its path, or for `status` also\n"
+                 "tcp:HOST:PORT with a token in INA_TOKEN or the file that\n"
+                 "INA_TOKEN_FILE names, or tls:HOST:PORT with --ca, --cert, --key;\n"
+                 "without it INA_SOCKET, or /run/ina/switch.sock");
+  app.add_option("--admin", common.admin,
+                 "Where it is administered: the path of its admin.socket, or\n"
+                 "HOST:PORT, its admin.listen; without it (and --socket) INA_ADMIN,\n"
+                 "or the control socket's path and \".admin\"");
+  app.add_option("--ca", common.tls.ca,
+                 "Over TLS: who signed the switch's certificate (or INA_TLS_CA)");
+  app.add_option("--cert", common.tls.certificate,
+                 "Over TLS: your own certificate (or INA_TLS_CERT)");
+  app.add_option("--key", common.tls.key, "Over TLS: its private key (or INA_TLS_KEY)");
+  app.add_option("--timeout", common.timeout_s,
+                 "How long to wait for an answer, e.g. 30s; `status` waits so long\n"
+                 "for the switch to start, too [10 s, and 1 s]")
+      ->transform(command_line::duration())
+      ->type_name("TIME");
+  app.add_flag("-j,--json", common.json, "JSON, for programs");
+}
+
+/// Before the command line is understood: whether its errors are for a program.
+bool asks_for_json(int argc, char** argv) {
+  return std::any_of(argv + std::min(argc, 1), argv + argc, [](std::string_view argument) {
+    return argument == "-j" || argument == "--json";
+  });
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Asks a running aggregation switch how it is, and administers it.", "inactl");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  app.require_subcommand(1);
+  // Options of every command are found here, wherever they stand.
+  app.fallthrough();
+  app.footer(kExitHelp);
+  Common common;
+  add_common_options(app, common);
+
+  bool watch = false;
+  CLI::App* status = app.add_subcommand(
+      "status", "Ports, lcores, aggregator and jobs, and what each job waits for");
+  status->add_flag("--watch", watch, "Again every second, until interrupted");
+  std::function<int()> chosen = [&] { return run_status(common, watch); };
+#ifdef INA_HAVE_ADMIN
+  add_admin_commands(app, common, chosen);
+#endif
+  for (CLI::App* command : app.get_subcommands({}))
+    command->footer(
+        "`inactl --help` has the options of every command: --socket, --admin, --ca, --cert, "
+        "--key,\n"
+        "--timeout, --json.");
+  command_line::check_numbers(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    common.json = asks_for_json(argc, argv);
+    return complain(common, kUsage, command_line::sentence_of(error));
+  }
+  complete(common);
+  return chosen();
+}
+
+}  // namespace
+}  // namespace ina::cli
+
+int main(int argc, char** argv) {
+  try {
+    return ina::cli::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "inactl: {}\n", error.what());
+    return ina::cli::kRefused;
+  }
+}

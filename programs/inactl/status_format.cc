@@ -1,0 +1,344 @@
+#include "programs/inactl/status_format.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "wire/drop_reason.h"
+
+namespace ina::cli {
+
+std::string printable(std::string text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
+    // U+0080..9f in UTF-8: control characters, too, one of which begins an escape sequence.
+    if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
+      text.replace(i, 2, "?");
+  }
+  return text;
+}
+
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& child(const Json& json, const char* key) {
+  static const Json kNull;
+  if (!json.is_object()) return kNull;
+  const auto it = json.find(key);
+  return it == json.end() ? kNull : *it;
+}
+
+uint64_t number(const Json& json, const char* key) {
+  const Json& value = child(json, key);
+  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
+}
+
+double real(const Json& json, const char* key) {
+  const Json& value = child(json, key);
+  return value.is_number() ? value.get<double>() : 0.0;
+}
+
+std::string text(const Json& json, const char* key) {
+  const Json& value = child(json, key);
+  return value.is_string() ? printable(value.get<std::string>()) : "?";
+}
+
+std::vector<uint64_t> ranks(const Json& json, const char* key) {
+  std::vector<uint64_t> found;
+  for (const Json& rank : child(json, key))
+    if (rank.is_number_unsigned()) found.push_back(rank.get<uint64_t>());
+  return found;
+}
+
+std::string ranks_text(const std::vector<uint64_t>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::string with_separators(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
+  return digits;
+}
+
+std::string format_seconds(double seconds) {
+  const auto whole = static_cast<uint64_t>(seconds);
+  if (whole < 60) return fmt::format("{:.1f} s", seconds);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+  return fmt::format("{} d {} h", whole / 86400, whole / 3600 % 24);
+}
+
+/// Columns as wide as their widest cell; those named in `left` aligned left, numbers right.
+class Table {
+ public:
+  Table(std::vector<std::string> heading, std::vector<bool> left)
+      : left_(std::move(left)), rows_{std::move(heading)} {}
+
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.size() == 1; }
+
+  std::string str() const {
+    std::vector<size_t> widths(rows_[0].size());
+    for (const auto& row : rows_)
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    std::string out;
+    for (const auto& row : rows_) {
+      std::string line;
+      for (size_t i = 0; i < row.size(); ++i) {
+        const std::string padding(widths[i] - width_of(row[i]), ' ');
+        if (i != 0) line += "  ";
+        line += left_[i] ? row[i] + padding : padding + row[i];
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+    }
+    return out;
+  }
+
+ private:
+  /// Characters, not bytes, of UTF-8.
+  static size_t width_of(const std::string& cell) {
+    return static_cast<size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    }));
+  }
+
+  std::vector<bool> left_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string ports_text(const Json& status) {
+  Table table({"PORT", "TYPE", "RX PACKETS", "RX PAYLOAD", "TX PACKETS", "TX PAYLOAD"},
+              {true, true, false, false, false, false});
+  for (const Json& port : child(status, "ports"))
+    table.add({text(port, "name"), text(port, "type"), with_separators(number(port, "rx_packets")),
+               format_bytes(number(port, "rx_bytes")), with_separators(number(port, "tx_packets")),
+               format_bytes(number(port, "tx_bytes"))});
+  return table.empty() ? "no port\n" : table.str();
+}
+
+/// What ports do for others than the switch; empty where none has anything to do with it.
+std::string bridge_text(const Json& status) {
+  const Json& bridge = child(status, "bridge");
+  if (!bridge.is_object()) return "";
+  Table table({"BRIDGED", "LINK", "FORWARDED", "FLOODED", "SENT", "SENT BYTES", "LOST", "ANSWERED"},
+              {true, true, false, false, false, false, false, false});
+  for (const Json& port : child(status, "ports"))
+    if (child(port, "forwarded").is_number())
+      table.add({text(port, "name"), text(port, "link"), with_separators(number(port, "forwarded")),
+                 with_separators(number(port, "flooded")),
+                 with_separators(number(port, "bridged_sent")),
+                 format_bytes(number(port, "bridged_sent_bytes")),
+                 with_separators(number(port, "bridged_lost")),
+                 with_separators(number(port, "answered"))});
+  return fmt::format("\n{}  {} of {} addresses known, {} moved, {} found no room\n", table.str(),
+                     with_separators(number(bridge, "mac_entries")),
+                     with_separators(number(bridge, "mac_capacity")),
+                     with_separators(number(bridge, "moved")),
+                     with_separators(number(bridge, "refused")));
+}
+
+std::string lcores_text(const Json& status) {
+  Table table({"LCORE", "PACKETS", "POLLS", "SLEEPS", "BUSY"}, {true, false, false, false, false});
+  for (const Json& lcore : child(status, "lcores"))
+    table.add({std::to_string(number(lcore, "lcore")), with_separators(number(lcore, "packets")),
+               with_separators(number(lcore, "polls")), with_separators(number(lcore, "sleeps")),
+               fmt::format("{:.1f} %", 100.0 * real(lcore, "busy_ratio"))});
+  return table.empty() ? "" : fmt::format("\n{}", table.str());
+}
+
+std::string aggregator_text(const Json& status) {
+  const Json& aggregator = child(status, "aggregator");
+  const std::string home = child(aggregator, "home").is_string()
+                               ? fmt::format(" (fallback: {})", text(aggregator, "home"))
+                               : "";
+  std::string out =
+      fmt::format("\naggregator: policy {}{}, {} slots of {}, {} reserved, {} in use (peak {})\n",
+                  text(aggregator, "policy"), home, with_separators(number(aggregator, "slots")),
+                  format_bytes(number(aggregator, "slot_bytes")),
+                  with_separators(number(aggregator, "slots_reserved")),
+                  with_separators(number(aggregator, "slots_used")),
+                  with_separators(number(aggregator, "slots_used_peak")));
+  out +=
+      fmt::format("  absorbed {} contributions", with_separators(number(aggregator, "absorbed")));
+  if (child(aggregator, "absorbed_bytes").is_number())
+    out += fmt::format(" ({})", format_bytes(number(aggregator, "absorbed_bytes")));
+  out += fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
+  // Counters of the policies that share slots; static has none of them.
+  static constexpr std::pair<const char*, const char*> kShared[] = {
+      {"preemptions", "preemptions"},
+      {"parts", "partial sums to the fallback"},
+      {"bypassed", "that found no slot"},
+      {"fallback_results", "results of the fallback"},
+      {"parked", "parked"},
+      {"reminders", "reminders"}};
+  std::string shared;
+  for (const auto& [key, what] : kShared)
+    if (child(aggregator, key).is_number())
+      shared += fmt::format("{}{} {}", shared.empty() ? "  " : ", ",
+                            with_separators(number(aggregator, key)), what);
+  if (!shared.empty()) out += shared + "\n";
+  if (child(aggregator, "memory_bytes").is_number()) {
+    const uint64_t held = number(aggregator, "memory_held_bytes");
+    out += fmt::format("  memory of jobs {} of {}{}\n",
+                       format_bytes(number(aggregator, "memory_used_bytes")),
+                       format_bytes(number(aggregator, "memory_bytes")),
+                       held == 0 ? "" : ", " + format_bytes(held) + " held after their end");
+  }
+  return out;
+}
+
+std::string_view describe_drop(const std::string& counter) {
+  for (size_t i = 0; i < kDropReasons; ++i)
+    if (const auto reason = static_cast<DropReason>(i); name(reason) == counter)
+      return describe(reason);
+  return "";
+}
+
+void add_drops(const std::string& where, const Json& drops, Table& table) {
+  if (!drops.is_object()) return;
+  for (const auto& [reason, count] : drops.items())
+    if (count.is_number_unsigned() && count != 0u)
+      table.add({where, printable(reason), with_separators(count.get<uint64_t>()),
+                 std::string(describe_drop(reason))});
+}
+
+std::string drops_text(const Json& status) {
+  Table table({"DROPS AT", "REASON", "PACKETS", "MEANING"}, {true, true, false, true});
+  for (const Json& port : child(status, "ports"))
+    add_drops(text(port, "name"), child(port, "drops"), table);
+  add_drops("aggregator", child(child(status, "aggregator"), "drops"), table);
+  return fmt::format("\n{}", table.empty() ? "drops: none\n" : table.str());
+}
+
+/// Why does nothing happen? One line that answers it.
+std::string waiting_text(const Json& job) {
+  const std::string state = text(job, "state");
+  const bool no_fallback = child(job, "fallback_missing") == true;
+  const std::string fallback = "the fallback server (ina-psd)";
+  if (state == "joining") {
+    const auto missing = ranks(job, "missing");
+    if (missing.empty())
+      return no_fallback ? fmt::format("waiting for {}", fallback) : "all ranks have joined";
+    return fmt::format("waiting for {}{} to join", ranks_text(missing),
+                       no_fallback ? " and " + fallback : "");
+  }
+  if (state == "rejoining") {
+    const auto missing = ranks(job, "missing");
+    return fmt::format("the switch was restarted: waiting for {} to come back",
+                       missing.empty() ? "nobody" : ranks_text(missing));
+  }
+  if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
+  if (state == "aborted") return "aborted, about to be removed";
+  const auto waiting_for = ranks(job, "waiting_for");
+  const std::string gone =
+      no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
+  if (waiting_for.empty()) return "idle: no fragment is incomplete" + gone;
+  std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
+                                ranks_text(waiting_for));
+  if (child(job, "oldest_operation").is_string())
+    out += fmt::format(" ({})", text(job, "oldest_operation"));
+  return out + gone;
+}
+
+/// "512", or what a job holds of shared slots and between which bounds.
+std::string slots_text(const Json& job) {
+  if (!child(job, "slots_ceiling").is_number()) return with_separators(number(job, "slots"));
+  const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
+                                         with_separators(number(job, "slots_ceiling")));
+  if (!child(job, "slots_held").is_number()) return bounds;
+  std::string out = fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
+  if (child(job, "parked_now").is_number())
+    out += fmt::format(", {} parked", with_separators(number(job, "parked_now")));
+  return out;
+}
+
+std::string jobs_text(const Json& status) {
+  Table table({"JOB", "OWNER", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
+              {true, true, false, false, true, false, false, true});
+  std::string waiting;
+  for (const Json& job : child(status, "jobs")) {
+    table.add({text(job, "name"), text(job, "owner"), std::to_string(number(job, "id")),
+               std::to_string(number(job, "epoch")), text(job, "state"),
+               fmt::format("{} of {}", ranks(job, "joined").size(), number(job, "world_size")),
+               with_separators(number(job, "window")), slots_text(job)});
+    // As `inactl abort` and `kick` take it: several may have one name.
+    const std::string owner =
+        child(job, "owner").is_string() ? text(job, "owner") + "/" : std::string();
+    waiting += fmt::format("job {}{}: {}\n", owner, text(job, "name"), waiting_text(job));
+  }
+  if (table.empty()) return "\nno job: no worker has joined\n";
+  return fmt::format("\n{}\n{}", table.str(), waiting);
+}
+
+/// "3 of 8", or "3" where there is no limit.
+std::string of_limit(uint64_t used, uint64_t limit) {
+  return limit == 0 ? with_separators(used)
+                    : fmt::format("{} of {}", with_separators(used), with_separators(limit));
+}
+
+bool is_limited(const Json& tenant) {
+  const Json& quota = child(tenant, "quota");
+  if (!quota.is_object()) return false;
+  return std::ranges::any_of(quota.items(), [](const auto& limit) {
+    return limit.value() != (limit.key() == "priority_max" ? 255u : 0u);
+  });
+}
+
+}  // namespace
+
+std::string format_tenants(const Json& status) {
+  Table table({"TENANT", "JOBS", "WORKERS", "SLOTS KEPT", "SLOTS AT MOST", "MEMORY", "PRIORITY"},
+              {true, false, false, false, false, false, false});
+  for (const Json& tenant : child(status, "tenants")) {
+    const Json& quota = child(tenant, "quota");
+    const uint64_t memory = number(quota, "memory_bytes");
+    table.add({text(tenant, "name"), of_limit(number(tenant, "jobs"), number(quota, "jobs_max")),
+               of_limit(number(tenant, "workers"), number(quota, "workers_max")),
+               of_limit(number(tenant, "slots_floor"), number(quota, "slots_floor")),
+               of_limit(number(tenant, "slots_ceiling"), number(quota, "slots_ceiling")),
+               format_bytes(number(tenant, "memory_bytes")) +
+                   (memory == 0 ? "" : " of " + format_bytes(memory)),
+               std::to_string(number(quota, "priority_max"))});
+  }
+  return table.empty() ? "no tenant: no worker has joined, and none has a quota\n" : table.str();
+}
+
+std::string format_bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto scaled = static_cast<double>(bytes) / 1024.0;
+  size_t unit = 0;
+  // 1023.95 and more would be printed as 1024.0.
+  while (scaled >= 1023.95 && unit + 1 < std::size(kUnits)) {
+    scaled /= 1024.0;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", scaled, kUnits[unit]);
+}
+
+namespace {
+
+/// Nothing where nobody has a quota.
+std::string tenants_text(const Json& status) {
+  return std::ranges::any_of(child(status, "tenants"), is_limited) ? "\n" + format_tenants(status)
+                                                                   : "";
+}
+
+}  // namespace
+
+std::string format_status(const Json& status) {
+  std::string out = fmt::format("ina-switchd {}, up {}", text(status, "version"),
+                                format_seconds(real(status, "uptime_s")));
+  if (number(status, "boots") > 1)
+    out += fmt::format(", started {} times", number(status, "boots"));
+  return out + "\n\n" + ports_text(status) + bridge_text(status) + lcores_text(status) +
+         aggregator_text(status) + drops_text(status) + tenants_text(status) + jobs_text(status);
+}
+
+}  // namespace ina::cli

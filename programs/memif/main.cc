@@ -1,0 +1,147 @@
+// ina-memif: lets workers on memif take part in the jobs of a switch on this host, which it reaches
+// over shared memory. DPDK's memif driver runs here, and crashes here if a worker's death crashes
+// it.
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "common/command_line.h"
+#include "common/logging/record.h"
+#include "control/client.h"
+#include "io/ethdev/eal.h"
+#include "programs/memif/server.h"
+#include "transport/url.h"
+
+namespace ina::memif {
+namespace {
+
+Server* signalled = nullptr;
+
+void on_signal(int number) {
+  if (!signalled) return;
+  if (number == SIGUSR1)
+    signalled->request_report();
+  else
+    signalled->stop();
+}
+
+/// What is wrong with the options together; empty if nothing is.
+std::string problem_of(const ServerConfig& config) {
+  if (config.memif_socket.find(',') != std::string::npos || config.memif_socket.size() > 107)
+    return "--memif: the path must have at most 107 characters, and no comma";
+  if (config.mode && (*config.mode & 077) != 0 && ::geteuid() == 0)
+    return "--mode would let others join in the name of root, who may join any job of the switch: "
+           "run ina-memif as another user";
+  return {};
+}
+
+Result<io::Eal> start_dpdk(const ServerConfig& config) {
+  io::EalConfig eal;
+  eal.huge = HugePages::kNo;
+  eal.memory_bytes = packet_memory_bytes(config);
+  eal.lcores = 0;
+  eal.log = [](io::EalLogLevel, std::string_view line) { logging::error("dpdk")("text", line); };
+  eal.log_level = io::EalLogLevel::kError;
+  return io::Eal::start(eal);
+}
+
+Result<void> serve(const ServerConfig& config) {
+  // For both sockets: a connection to memif's may crash the driver.
+  ::umask(~config.mode.value_or(0600) & 0777);
+  ::signal(SIGPIPE, SIG_IGN);
+  auto doorman = control::Doorman::start();
+  if (!doorman) return tl::unexpected(doorman.error());
+  auto eal = start_dpdk(config);
+  if (!eal) return tl::unexpected(eal.error());
+  eal->remove_runtime_folder();  // now: who is killed removes nothing
+  Server server(config, doorman->get());
+  if (auto opened = server.open(); !opened) return opened;
+  signalled = &server;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  server.run();
+  signalled = nullptr;
+  logging::info("stopped");
+  return {};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lets workers on memif join the jobs of an aggregation switch on this host.",
+               "ina-memif");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  ServerConfig config;
+  config.switch_socket = control::kDefaultSocket;
+  config.socket = "/run/ina/memif-control.sock";
+  config.memif_socket = "/run/ina/memif.sock";
+  std::string mode;
+  std::string ip = "10.0.0.1";
+  app.add_option("--switch", config.switch_socket, "The switch's control socket")
+      ->envname("INA_SOCKET")
+      ->capture_default_str();
+  app.add_option("--socket", config.socket,
+                 "Control socket of this program: control= of its workers")
+      ->capture_default_str();
+  app.add_option("--memif", config.memif_socket, "Socket of the memif interfaces")
+      ->capture_default_str();
+  app.add_option("--workers", config.interfaces,
+                 "Memif interfaces, numbered from 0 (id= of a worker); each serves one worker")
+      ->check(command_line::between(1, 32))
+      ->capture_default_str();
+  app.add_option("--mtu", config.mtu, "Largest IPv4 packet: 100 bytes more than the switch's slots")
+      ->check(command_line::between(576, 16000))
+      ->capture_default_str();
+  app.add_option("--ip", ip, "Address of the interfaces; any that no worker has")
+      ->capture_default_str();
+  app.add_option("--mode", mode,
+                 "Permissions of both sockets, e.g. 0660: who may write to them joins in\n"
+                 "the name of this program's user. Without it: this user and root")
+      ->check([](const std::string& text) {
+        const bool octal = !text.empty() && text.size() <= 4 &&
+                           text.find_first_not_of("01234567") == std::string::npos;
+        return octal ? "" : "'" + text + "' is not an octal number such as 0660";
+      });
+  command_line::add_choice(app, "--idle", config.idle,
+                           {{"auto", IdleMode::kAuto},
+                            {"spin", IdleMode::kSpin},
+                            {"yield", IdleMode::kYield},
+                            {"backoff", IdleMode::kBackoff},
+                            {"interrupt", IdleMode::kInterrupt}},
+                           "What to do without packets");
+  if (const auto status = command_line::parse(app, argc, argv)) return *status;
+  if (!mode.empty()) config.mode = static_cast<mode_t>(std::stoul(mode, nullptr, 8));
+
+  auto logger = spdlog::stderr_color_mt("memif");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
+  spdlog::set_default_logger(std::move(logger));
+  const auto address = client::parse_ipv4(ip);
+  const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
+  if (!problem.empty()) {
+    logging::critical("cannot start")("text", problem);
+    return command_line::kExitUsage;
+  }
+  config.ip = *address;
+  if (const auto served = serve(config); !served) {
+    logging::critical("cannot serve")("text", served.error().text);
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace ina::memif
+
+int main(int argc, char** argv) {
+  try {
+    return ina::memif::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "ina-memif: %s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,242 @@
+#include "programs/memif/server.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/clock.h"
+#include "common/logging/record.h"
+
+namespace ina::memif {
+
+namespace {
+
+using control::Json;
+
+// Nobody announces a frame: an interface is looked at again after this, doubling.
+constexpr Nanos kFirstSleepNs = 50'000;
+constexpr Nanos kLongestSleepNs = 1'000'000;
+// Between packets the control connections are looked at this often.
+constexpr Nanos kControlNs = 1'000'000;
+constexpr Nanos kNobodyNs = 1'000'000'000;
+// As the switch's control.join_timeout and control.max_unjoined.
+constexpr Nanos kFirstWordNs = 10'000'000'000;
+constexpr size_t kMaxUnjoined = 64;
+
+// memif takes and gives a frame within a burst: buffers beyond a few bursts are of no use.
+constexpr uint16_t kDescriptors = 256;
+constexpr uint16_t kMaxLanes = 64;  // switch.lcores
+constexpr uint32_t kHeaderBytesInMtu = wire::kFrameHeaderBytes - wire::kEthernetBytes;
+
+std::string device_of(const ServerConfig& config, uint32_t number) {
+  const uint32_t frame_bytes = config.mtu + static_cast<uint32_t>(wire::kEthernetBytes);
+  return fmt::format("net_memif{},role=server,id={},socket={},socket-abstract=no,rsize=10,bsize={}",
+                     number, number, config.memif_socket, (frame_bytes + 63) / 64 * 64);
+}
+
+}  // namespace
+
+uint64_t packet_memory_bytes(const ServerConfig& config) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  constexpr uint64_t kBuffers = 2 * kDescriptors;  // what lies in caches and bursts included
+  // Most of the constant are two pools' caches, one for each of 128 lcores.
+  return 32 * kMiB + config.interfaces * (4 * kMiB + kBuffers * (config.mtu + 2048));
+}
+
+Server::Server(ServerConfig config, control::Doorman* doorman)
+    : config_(std::move(config)),
+      doorman_(doorman),
+      event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Server::~Server() = default;
+
+void Server::ring() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof(one));
+}
+
+void Server::stop() {
+  stopping_ = true;
+  ring();
+}
+
+void Server::request_report() {
+  report_wanted_ = true;
+  ring();
+}
+
+Result<void> Server::open() {
+  for (uint32_t number = 0; number < config_.interfaces; ++number) {
+    io::EthdevPortConfig port;
+    port.name = fmt::format("memif{}", number);
+    port.device = device_of(config_, number);
+    port.ip = config_.ip;
+    port.relayed_lanes = kMaxLanes;
+    port.mtu = config_.mtu;
+    port.rx_descriptors = kDescriptors;
+    port.tx_descriptors = kDescriptors;
+    port.slot_bytes = config_.mtu - kHeaderBytesInMtu;
+    port.max_endpoints = 1;
+    auto opened = io::EthdevPort::open(port);
+    if (!opened) return tl::unexpected(opened.error());
+    interfaces_.push_back(std::make_unique<Interface>(std::move(opened->front())));
+  }
+  // Last: who reaches it finds everything else there.
+  auto listener = control::Listener::open(config_.socket, config_.mode.value_or(0600));
+  if (!listener) return tl::unexpected(listener.error());
+  listener_.emplace(std::move(*listener));
+  listener_->set_doorman(doorman_);
+  return {};
+}
+
+void Server::run() {
+  logging::info("serving")("socket", config_.socket)("memif", config_.memif_socket)(
+      "interfaces", config_.interfaces)("mtu", config_.mtu)("switch", config_.switch_socket);
+  IdleStrategy idle(config_.idle);
+  Nanos sleep_ns = kFirstSleepNs;
+  Nanos control_at = 0;
+  while (!stopping_) {
+    const bool busy = poll_interfaces();
+    const Nanos now = now_ns();
+    if (busy) {
+      idle.reset();
+      sleep_ns = kFirstSleepNs;
+    }
+    Nanos timeout_ns = 0;
+    if (!busy && idle.idle(now) == IdleStrategy::Step::kSleep) {
+      timeout_ns = sleep_ns;
+      sleep_ns = std::min(2 * sleep_ns, kLongestSleepNs);
+    }
+    if (std::ranges::none_of(interfaces_, [](auto& one) { return one->relay.attached(); }))
+      timeout_ns = kNobodyNs;
+    if (timeout_ns == 0 && now < control_at) continue;
+    turn(timeout_ns);
+    control_at = now_ns() + kControlNs;
+    logging::report_omitted(now_ns());
+  }
+  report();
+  // The switch learns of it by the closed connections, and the workers, too.
+  connected_.clear();
+  listener_.reset();
+  interfaces_.clear();
+}
+
+bool Server::poll_interfaces() {
+  bool busy = false;
+  for (const auto& interface : interfaces_)
+    if (interface->relay.attached()) busy = interface->relay.poll() || busy;
+  return busy;
+}
+
+// ---- control connections
+
+/// Waits at most `timeout_ns` for one of them, and passes on what was said.
+void Server::turn(Nanos timeout_ns) {
+  polled_.assign({{event_.get(), POLLIN, 0}, {listener_->fd(), POLLIN, 0}});
+  for (const Connected& one : connected_) {
+    polled_.push_back({one.session->worker_fd(), POLLIN, 0});
+    polled_.push_back({one.session->switch_fd(), POLLIN, 0});  // -1 is not looked at
+  }
+  const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  if (::ppoll(polled_.data(), polled_.size(), &timeout, nullptr) < 0) return;  // a signal
+  const auto ready = [this](size_t i) { return polled_[i].revents != 0; };
+  const Nanos now = now_ns();
+  for (size_t i = 0; i < connected_.size(); ++i) {
+    Connected& one = connected_[i];
+    // What the switch said before its end comes first.
+    const bool goes_on = (!ready(2 * i + 3) || one.session->on_switch()) &&
+                         (!ready(2 * i + 2) || one.session->on_worker());
+    const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;
+    if (goes_on && !silent) continue;
+    logging::info("connection closed", one.session->source())("worker", one.session->name());
+    one.session.reset();
+  }
+  std::erase_if(connected_, [](const Connected& one) { return !one.session; });
+  doorman_->turn();
+  if (ready(1)) accept_workers();
+  if (!ready(0)) return;
+  uint64_t rung = 0;
+  [[maybe_unused]] const ssize_t got = ::read(event_.get(), &rung, sizeof(rung));
+  if (report_wanted_.exchange(false)) report();
+}
+
+void Server::accept_workers() {
+  for (;;) {
+    auto accepted = listener_->accept();
+    if (!accepted) {
+      logging::warn("no connection accepted", "accept")("text", accepted.error().text);
+      return;
+    }
+    if (!*accepted) return;
+    const control::PeerCredentials peer = (*accepted)->peer();
+    if (connected_.size() >= interfaces_.size() + kMaxUnjoined) {
+      logging::warn("connection closed", peer.source())("peer", peer.text())(
+          "text", fmt::format("there are {} already", connected_.size()));
+      continue;
+    }
+    // At the switch a worker's job is the bridge's user's.
+    std::string barred;
+    if (!config_.mode && peer.uid != ::geteuid() && peer.uid != 0)
+      barred =
+          fmt::format("ina-memif serves its own user (uid {}) and root, not uid {}; see --mode",
+                      ::geteuid(), peer.uid);
+    connected_.push_back(
+        {std::make_unique<Session>(std::move(**accepted), std::move(barred), config_.switch_socket,
+                                   static_cast<Interfaces&>(*this)),
+         now_ns()});
+  }
+}
+
+// ---- interfaces
+
+Result<wire::Address> Server::attach(uint32_t number, const Binding& binding,
+                                     client::ShmTransport& transport) {
+  if (number >= interfaces_.size())
+    return fail(INA_ERR_INVALID,
+                fmt::format("ina-memif has no memif interface {}: its --workers is {}", number,
+                            interfaces_.size()));
+  Interface& interface = *interfaces_[number];
+  if (binding.slot_bytes + kHeaderBytesInMtu > config_.mtu)
+    return fail(
+        INA_ERR_INVALID,
+        fmt::format("the switch's slots of {} bytes need frames for which ina-memif's "
+                    "--mtu must be {}, it is {}",
+                    binding.slot_bytes, binding.slot_bytes + kHeaderBytesInMtu, config_.mtu));
+  if (interface.relay.attached())
+    return fail(INA_ERR_REFUSED,
+                fmt::format("memif interface {} of ina-memif has a worker already", number));
+  const auto endpoint =
+      interface.port->bind(binding.worker, binding.job, binding.job_key, 0, Rank{});
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  interface.relay.attach(*endpoint, transport, binding.lanes, binding.slot_bytes);
+  return interface.port->address();
+}
+
+void Server::detach(uint32_t number) {
+  Interface& interface = *interfaces_[number];
+  const io::EndpointIndex endpoint = interface.relay.endpoint();
+  interface.relay.detach();
+  interface.port->unbind(endpoint);
+}
+
+void Server::report() const {
+  for (size_t number = 0; number < interfaces_.size(); ++number) {
+    const Interface& interface = *interfaces_[number];
+    const io::PortCounters& port = interface.port->counters();
+    const RelayCounters& relay = interface.relay.counters();
+    if (port.rx_packets == 0 && port.tx_packets == 0) continue;
+    std::string drops;
+    for (size_t i = 0; i < kDropReasons; ++i) {
+      const auto reason = static_cast<DropReason>(i);
+      if (const uint64_t count = port.drops[reason] + relay.drops[reason]; count != 0)
+        drops += fmt::format("{}{}={}", drops.empty() ? "" : ",", name(reason), count);
+    }
+    logging::info("interface")("interface", number)("rx_packets", port.rx_packets)(
+        "tx_packets", port.tx_packets)("to_switch", relay.to_switch)("to_worker", relay.to_worker)(
+        "send_ring_full", relay.send_ring_full)("drops", drops);
+  }
+}
+
+}  // namespace ina::memif

@@ -1,0 +1,84 @@
+// The bridge: memif interfaces, the sessions of their workers, and the one thread that serves them.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/fd.h"
+#include "common/idle.h"
+#include "control/doorman.h"
+#include "control/socket.h"
+#include "io/ethdev/ethdev_port.h"
+#include "programs/memif/relay.h"
+#include "programs/memif/session.h"
+
+namespace ina::memif {
+
+struct ServerConfig {
+  std::string switch_socket;
+  std::string socket;        ///< own control socket
+  std::string memif_socket;  ///< on which all interfaces listen
+  /// Who may write to the two; none: the bridge's own user and root.
+  std::optional<mode_t> mode;
+  uint32_t interfaces = 8;  ///< numbered from 0
+  uint32_t ip = 0;          ///< of all interfaces, host byte order
+  uint32_t mtu = 9000;
+  IdleMode idle = IdleMode::kAuto;
+};
+
+/// Memory that DPDK needs for the packet buffers of `config`, in bytes.
+uint64_t packet_memory_bytes(const ServerConfig& config);
+
+class Server final : private Interfaces {
+ public:
+  /// `doorman`: closes the workers' connections, and outlives the server.
+  Server(ServerConfig config, control::Doorman* doorman);
+  ~Server() override;
+
+  /// Makes the interfaces, then the control socket. DPDK runs.
+  Result<void> open();
+  /// Serves until stop().
+  void run();
+  /// From any thread or signal handler: ends run(), or has it log what was counted.
+  void stop();
+  void request_report();
+
+ private:
+  struct Interface {
+    explicit Interface(std::unique_ptr<io::EthdevPort> opened)
+        : port(std::move(opened)), relay(*port) {}
+    std::unique_ptr<io::EthdevPort> port;
+    Relay<io::EthdevPort> relay;
+  };
+  struct Connected {
+    std::unique_ptr<Session> session;
+    Nanos since = 0;
+  };
+
+  Result<wire::Address> attach(uint32_t interface, const Binding& binding,
+                               client::ShmTransport& transport) override;
+  void detach(uint32_t interface) override;
+
+  bool poll_interfaces();
+  void turn(Nanos timeout_ns);
+  void accept_workers();
+  void report() const;
+  void ring();
+
+  ServerConfig config_;
+  control::Doorman* doorman_;
+  Fd event_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> report_wanted_{false};
+  std::vector<std::unique_ptr<Interface>> interfaces_;  ///< by number
+  std::optional<control::Listener> listener_;
+  std::vector<Connected> connected_;  ///< in the order they came
+  std::vector<pollfd> polled_;
+};
+
+}  // namespace ina::memif

@@ -1,0 +1,83 @@
+// The control messages of one worker. To the worker the bridge is the switch, and to the switch it
+// is a worker on the shm port. docs/memif.md says which messages pass.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "control/socket.h"
+#include "transport/bulk_copy.h"
+#include "transport/shm_transport.h"
+#include "wire/frame.h"
+
+namespace ina::memif {
+
+/// How the frames of a worker that has joined are known, and what the switch's rings are like.
+struct Binding {
+  wire::Address worker;
+  JobId job{};
+  uint64_t job_key = 0;
+  uint32_t lanes = 1;
+  uint32_t slot_bytes = 0;
+};
+
+/// The bridge's memif interfaces, by number. Each serves one worker at a time.
+class Interfaces {
+ public:
+  virtual ~Interfaces() = default;
+  /// From now on packets pass between the worker's frames and `transport`. Where the worker sends
+  /// its frames to, or why not.
+  virtual Result<wire::Address> attach(uint32_t interface, const Binding& binding,
+                                       client::ShmTransport& transport) = 0;
+  /// `transport` is not used any more.
+  virtual void detach(uint32_t interface) = 0;
+};
+
+class Session {
+ public:
+  /// `switch_socket`: where the switch is asked, once the worker has said something.
+  /// `barred`: why this worker is refused whatever it asks for; empty: it is not.
+  Session(control::Connection worker, std::string barred, std::string switch_socket,
+          Interfaces& interfaces);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// Passes on what the worker, or the switch, has said. False: this is the end, destroy it. To the
+  /// worker the end looks like that of a switch, and it comes back by itself; to the switch like
+  /// the worker's.
+  bool on_worker();
+  bool on_switch();
+
+  int worker_fd() const { return worker_.fd(); }
+  /// -1: the switch was not asked for anything yet.
+  int switch_fd() const { return switch_.fd(); }
+  /// "job train rank 3 (pid 4711)", as far as it is known.
+  std::string name() const;
+  /// By whose act it is what it is, for the log's limits.
+  std::string source() const { return worker_.peer().source(); }
+
+ private:
+  template <class Handle>
+  bool read(const control::Connection& from, Handle&& handle);
+  bool from_worker(control::Json& body);
+  bool from_switch(control::Received& received);
+  bool rewrite_join(control::Json& body);
+  Result<void> attach(control::Received& joined);
+  bool refuse(const Error& error);
+  void leave_interface();
+
+  control::Connection worker_;
+  control::Connection switch_;
+  const std::string barred_;
+  const std::string switch_socket_;
+  Interfaces& interfaces_;
+  client::BulkCopier copier_{1, 1};
+  std::string job_;
+  uint32_t rank_ = 0;
+  uint32_t interface_ = 0;
+  wire::Address address_;                            ///< of the worker's frames
+  std::unique_ptr<client::ShmTransport> transport_;  ///< once it has joined
+};
+
+}  // namespace ina::memif

@@ -1,0 +1,36 @@
+// ina-plan: plans collectives over several networks and redistributions without running them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "common/command_line.h"
+#include "programs/plan/plan_collective.h"
+#include "programs/plan/plan_redistribute.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Plans collectives and redistributions, and says what they will take. Nothing is sent.",
+      "ina-plan");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  app.require_subcommand(1);
+  std::function<int()> chosen;
+  ina::cli::add_collective(app, chosen);
+  ina::cli::add_redistribute(app, chosen);
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
+  return chosen();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ina-plan: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,314 @@
+#include "programs/plan/plan_collective.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/command_line.h"
+#include "common/output_file.h"
+#include "programs/plan/plan_json.h"
+#include "programs/plan/plan_svg.h"
+#include "scheduler/themis/planner.h"
+#include "switchd/config/topology.h"
+
+namespace ina::cli {
+namespace {
+
+using themis::Planned;
+using themis::Scheduler;
+
+constexpr int kDone = 0;
+constexpr int kFailed = 1;
+constexpr double kPicosPerUs = 1e6;
+
+struct Options {
+  std::string topology_file;
+  themis::Collective collective = themis::Collective::kAllReduce;
+  uint64_t bytes = 0;
+  std::vector<std::string> also;
+  themis::PlanOptions plan;
+  std::optional<Scheduler> against;
+  bool aggregating_switches = false;
+  bool json = false;
+  std::string svg_file;
+};
+
+template <class Enum, size_t kCount>
+command_line::Choices<Enum> choices_of(const std::array<std::string_view, kCount>& names) {
+  command_line::Choices<Enum> choices;
+  for (size_t i = 0; i < kCount; ++i)
+    choices.emplace_back(std::string(names[i]), static_cast<Enum>(i));
+  return choices;
+}
+
+/// A choice that has no default.
+template <class Enum>
+CLI::Option* add_optional_choice(CLI::App& app, const std::string& option,
+                                 std::optional<Enum>& value, command_line::Choices<Enum> choices,
+                                 const std::string& help) {
+  const auto set = [&value, option, choices](const std::string& given) {
+    for (const auto& [name, known] : choices)
+      if (CLI::detail::to_lower(name) == CLI::detail::to_lower(given)) {
+        value = known;
+        return;
+      }
+    throw CLI::ValidationError(option,
+                               "'" + given + "' is none of " + command_line::names_of(choices));
+  };
+  return app
+      .add_option_function<std::string>(option, set, help + ": " + command_line::names_of(choices))
+      ->type_name("NAME");
+}
+
+/// "all-reduce:64MiB@250": what, how much, and when it may begin, in microseconds.
+Result<themis::Request> parse_request(const std::string& text) {
+  const std::string wrong = "--also: '" + command_line::printable(text) +
+                            "' is not COLLECTIVE:SIZE or COLLECTIVE:SIZE@MICROSECONDS";
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) return fail(INA_ERR_INVALID, wrong);
+  const size_t at = text.find('@', colon);
+  const auto known = std::ranges::find(themis::kCollectiveNames, text.substr(0, colon));
+  if (known == themis::kCollectiveNames.end()) return fail(INA_ERR_INVALID, wrong);
+  themis::Request request;
+  request.collective = static_cast<themis::Collective>(known - themis::kCollectiveNames.begin());
+  std::string size = text.substr(colon + 1, at == std::string::npos ? at : at - colon - 1);
+  if (!command_line::size()(size).empty() || !CLI::detail::lexical_cast(size, request.bytes))
+    return fail(INA_ERR_INVALID, wrong);
+  double issue_us = 0;
+  if (at != std::string::npos &&
+      (!CLI::detail::lexical_cast(text.substr(at + 1), issue_us) || !(issue_us >= 0) ||
+       issue_us > static_cast<double>(themis::kMostIssuePs) / kPicosPerUs))
+    return fail(INA_ERR_INVALID, wrong);
+  request.issue_ps = static_cast<themis::Picos>(std::llround(issue_us * kPicosPerUs));
+  return request;
+}
+
+Result<std::vector<themis::Request>> requests_of(const Options& options) {
+  std::vector<themis::Request> requests = {
+      {.collective = options.collective, .bytes = options.bytes}};
+  for (const std::string& text : options.also) {
+    const auto request = parse_request(text);
+    if (!request) return tl::unexpected(request.error());
+    requests.push_back(*request);
+  }
+  return requests;
+}
+
+Result<themis::Topology> topology_of(const Options& options) {
+  auto topology = config::load_topology_file(options.topology_file);
+  if (!topology) {
+    std::string text;
+    for (const config::ConfigError& error : topology.error())
+      text += (text.empty() ? "" : "\n") + error.to_string();
+    return fail(INA_ERR_INVALID, text);
+  }
+  return options.aggregating_switches ? themis::with_aggregating_switches(std::move(*topology))
+                                      : std::move(*topology);
+}
+
+double us(themis::Picos ps) {
+  return static_cast<double>(ps) / kPicosPerUs;
+}
+
+double percent(themis::Picos part, themis::Picos whole) {
+  return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+/// "1>2>3: 40, 2>1>3: 24": how many chunks take which order first.
+std::string orders_text(const themis::Plan& plan) {
+  std::map<std::string, int> counts;
+  for (const themis::Chunk& chunk : plan.chunks) {
+    std::string order;
+    for (const themis::Stage& stage : chunk.stages) {
+      if (stage.phase != chunk.stages.front().phase && stage.phase != themis::Phase::kAllReduce)
+        break;
+      order += fmt::format("{}{}{}", order.empty() ? "" : ">", stage.dimension + 1,
+                           stage.in_network ? "*" : "");
+    }
+    ++counts[order];
+  }
+  std::string text;
+  for (const auto& [order, count] : counts)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", order, count);
+  return text;
+}
+
+void print_dimensions(const Planned& planned) {
+  fmt::print("{:>2}  {:<22} {:>8} {:>6} {:>16} {:>16} {:>12} {:>8} {:>8}\n", "", "dimension",
+             "Gb/s", "steps", "bytes sent", "bytes received", "busy [us]", "sends", "gets");
+  const std::vector<themis::Load> loads = themis::loads_of(planned.plan);
+  for (size_t d = 0; d < loads.size(); ++d) {
+    const themis::Dimension& own = planned.plan.topology.dimensions[d];
+    fmt::print("{:>2}  {:<22} {:>8.6g} {:>6} {:>16} {:>16} {:>12.1f} {:>6.1f} % {:>6.1f} %\n",
+               d + 1, own.name, static_cast<double>(own.bits_per_s) * 1e-9,
+               planned.plan.order[d].size(), loads[d].tx_bytes, loads[d].rx_bytes,
+               us(std::max(loads[d].tx_ps, loads[d].rx_ps)),
+               percent(loads[d].tx_ps, planned.timeline.end_ps),
+               percent(loads[d].rx_ps, planned.timeline.end_ps));
+  }
+}
+
+void print_requests(const Planned& planned) {
+  if (planned.plan.requests.size() == 1) return;
+  for (size_t r = 0; r < planned.plan.requests.size(); ++r) {
+    const themis::Request& request = planned.plan.requests[r];
+    fmt::print("collective {}: {} of {} bytes, from {:.1f} us to {:.1f} us\n", r + 1,
+               themis::name(request.collective), request.bytes, us(request.issue_ps),
+               us(planned.timeline.request_end_ps[r]));
+  }
+}
+
+std::string summary(Scheduler scheduler, const Planned& planned) {
+  const themis::Picos ideal_ps = themis::ideal_ps(planned.plan);
+  return fmt::format("{}: predicted {:.1f} us, ideal {:.1f} us, utilisation {:.1f} %",
+                     themis::name(scheduler), us(planned.timeline.end_ps), us(ideal_ps),
+                     percent(ideal_ps, planned.timeline.end_ps));
+}
+
+void print_plan(Scheduler scheduler, const Planned& planned) {
+  fmt::print("{}\n", summary(scheduler, planned));
+  fmt::print("plan {:016x}, chunks by order of dimensions{}: {}\n", themis::hash_of(planned.plan),
+             std::ranges::any_of(planned.plan.topology.dimensions, &themis::Dimension::aggregates)
+                 ? " (*: aggregated by the switch)"
+                 : "",
+             orders_text(planned.plan));
+  print_requests(planned);
+  print_dimensions(planned);
+}
+
+void print_text(const Options& options, const Planned& own, const std::optional<Planned>& other) {
+  const themis::Plan& plan = own.plan;
+  fmt::print("{} of {} bytes in {}, {} participants, {} chunks\n\n",
+             themis::name(plan.requests[0].collective), plan.requests[0].bytes,
+             plan.topology.name.empty() ? options.topology_file : plan.topology.name,
+             plan.topology.participants(), plan.chunks.size());
+  print_plan(options.plan.scheduler, own);
+  if (!other) return;
+  fmt::print("\n");
+  print_plan(*options.against, *other);
+  fmt::print("\n{} is {:.3f} times as fast as {}\n", themis::name(options.plan.scheduler),
+             static_cast<double>(other->timeline.end_ps) / static_cast<double>(own.timeline.end_ps),
+             themis::name(*options.against));
+}
+
+void print_json(const Options& options, const Planned& own, const std::optional<Planned>& other) {
+  nlohmann::json json = json_of(own.plan, own.timeline);
+  json["scheduler"] = themis::name(options.plan.scheduler);
+  if (other) {
+    json["against"] = json_of(other->plan, other->timeline);
+    json["against"]["scheduler"] = themis::name(*options.against);
+  }
+  fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+std::string svg_of(const Options& options, const Planned& own,
+                   const std::optional<Planned>& other) {
+  std::vector<SvgPanel> panels;
+  if (other) panels.push_back({summary(*options.against, *other), &other->plan, &other->timeline});
+  panels.push_back({summary(options.plan.scheduler, own), &own.plan, &own.timeline});
+  return draw_svg(panels);
+}
+
+int complain(const std::string& text, int status) {
+  fmt::print(stderr, "ina-plan: {}\n", text);
+  return status;
+}
+
+int run_collective(const Options& options) {
+  auto svg = OutputFile::open(options.svg_file);
+  if (!svg) return complain(svg.error().text, command_line::kExitUsage);
+  const auto topology = topology_of(options);
+  if (!topology) return complain(topology.error().text, command_line::kExitUsage);
+  const auto requests = requests_of(options);
+  if (!requests) return complain(requests.error().text, command_line::kExitUsage);
+  const auto own = themis::make_plan(*topology, *requests, options.plan);
+  if (!own) return complain(own.error().text, command_line::kExitUsage);
+  std::optional<Planned> other;
+  if (options.against) {
+    themis::PlanOptions against = options.plan;
+    against.scheduler = *options.against;
+    against.discipline.reset();
+    // What aggregates is compared with the same network without it.
+    if (options.against == Scheduler::kBaseline) against.in_network = themis::InNetwork::kNever;
+    other = themis::make_plan(*topology, *requests, against).value();
+  }
+  if (const auto written = svg->write(svg->is_wanted() ? svg_of(options, *own, other) : "");
+      !written)
+    return complain(written.error().text, kFailed);
+  if (options.json)
+    print_json(options, *own, other);
+  else
+    print_text(options, *own, other);
+  return std::fflush(stdout) == 0 ? kDone : kFailed;
+}
+
+void add_plan_options(CLI::App& app, themis::PlanOptions& plan) {
+  command_line::add_choice(app, "--scheduler", plan.scheduler,
+                           choices_of<Scheduler>(themis::kSchedulerNames),
+                           "How chunks get their order of dimensions");
+  add_optional_choice(app, "--within", plan.discipline,
+                      choices_of<themis::Discipline>(themis::kDisciplineNames),
+                      "What goes first within a dimension; without it what suits\nthe scheduler");
+  app.add_option("--chunks", plan.chunks, "Of each collective, at most")
+      ->check(command_line::between(1u, themis::kMostChunks))
+      ->capture_default_str();
+  app.add_option("--element-bytes", plan.element_bytes, "What cannot be divided")
+      ->check(command_line::between(1u, themis::kMostElementBytes))
+      ->capture_default_str();
+  app.add_flag("--carry-loads", plan.carry_loads,
+               "Each collective goes on from the loads of those before it");
+  app.add_flag("!--strict", plan.or_baseline,
+               "The scheduler themis as in the paper, even where the baseline is\nfaster");
+  command_line::add_choice(app, "--in-network", plan.in_network,
+                           {{"by-cost", themis::InNetwork::kByLoad},
+                            {"never", themis::InNetwork::kNever},
+                            {"always", themis::InNetwork::kAlways}},
+                           "Whether chunks go through aggregating switches");
+  app.add_option("--evaluations", plan.evaluations, "Plans that --scheduler search simulates")
+      ->check(command_line::between(1u, 1'000'000u))
+      ->capture_default_str();
+  app.add_option("--seed", plan.seed, "Of --scheduler search")->capture_default_str();
+}
+
+}  // namespace
+
+void add_collective(CLI::App& app, std::function<int()>& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "collective", "A collective over the dimensions of a network: steps, bytes, time");
+  command->add_option("--topology", options->topology_file, "The network's dimensions, as YAML")
+      ->required();
+  command_line::add_choice(*command, "--collective", options->collective,
+                           choices_of<themis::Collective>(themis::kCollectiveNames), "Which");
+  command->add_option("--bytes", options->bytes, "Of the whole vector, e.g. 1GiB")
+      ->required()
+      ->transform(command_line::size())
+      ->type_name("SIZE");
+  command
+      ->add_option("--also", options->also,
+                   "Another one at the same time, COLLECTIVE:SIZE, or from a time\n"
+                   "on, COLLECTIVE:SIZE@MICROSECONDS; may be repeated")
+      ->take_all();
+  add_plan_options(*command, options->plan);
+  add_optional_choice(*command, "--against", options->against,
+                      choices_of<Scheduler>(themis::kSchedulerNames),
+                      "Compare with the plan of this scheduler; the baseline never\n"
+                      "goes through aggregating switches");
+  command->add_flag("--aggregating-switches", options->aggregating_switches,
+                    "Switches of all halving-doubling dimensions aggregate");
+  command->add_flag("-j,--json", options->json, "JSON, for programs");
+  command->add_option("--svg", options->svg_file, "Draw what each dimension does when, as SVG");
+  command->callback(
+      [options, &chosen] { chosen = [options] { return run_collective(*options); }; });
+}
+
+}  // namespace ina::cli

@@ -1,0 +1,59 @@
+// The fallback of one job: the state machine, the port over which the switch reaches it, and the
+// thread that drives both.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "aggregator/fallback.h"
+#include "common/idle.h"
+#include "control/socket.h"
+#include "transport/bulk_copy.h"
+#include "transport/frame_transport.h"
+#include "transport/url.h"
+
+namespace ina::psd {
+
+/// How a fallback server reaches its switch.
+struct Way {
+  std::string socket;              ///< of the control connection
+  std::optional<client::Url> url;  ///< of an Ethernet port; none: the shm port
+};
+
+class JobServer {
+ public:
+  /// Joins job `id` and begins to serve it. Nothing: the job has ended.
+  static Result<std::unique_ptr<JobServer>> start(const Way& way, uint32_t id, IdleMode idle,
+                                                  Nanos timeout_ns);
+  ~JobServer();
+
+  /// The connection on which the switch says that the job has ended.
+  const control::Connection& control() const { return control_; }
+  uint32_t id() const { return id_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  JobServer() = default;
+  Result<void> join(const Way& way, Nanos timeout_ns);
+  Result<control::Json> request(const Way& way, Nanos timeout_ns);
+  Result<void> attach(control::Received& joined, const Way& way);
+  Result<void> attach_shm(control::Received& joined);
+  void run(IdleMode mode);
+  bool progress();
+  void report_mismatch();
+
+  uint32_t id_ = 0;
+  std::string name_;
+  control::Connection control_;
+  client::BulkCopier copier_{1, 1};
+  std::unique_ptr<client::Transport> transport_;
+  client::FrameTransport* frames_ = nullptr;  ///< transport_, if it is such a one
+  std::optional<aggregator::Fallback> fallback_;
+  bool mismatch_reported_ = false;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace ina::psd

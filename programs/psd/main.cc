@@ -1,0 +1,66 @@
+// ina-psd: the fallback server of a switch with fallback.home dedicated. It puts together what the
+// switch had no slot for, and finds results that got lost, for all jobs of the switch.
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/command_line.h"
+#include "common/logging/record.h"
+#include "control/client.h"
+#include "control/tokens.h"
+#include "programs/psd/server.h"
+
+namespace {
+
+ina::psd::Server* signalled = nullptr;
+
+void on_signal(int) {
+  if (signalled) signalled->stop();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The fallback server of an aggregation switch with fallback.home: dedicated.",
+               "ina-psd");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  ina::psd::ServerConfig config;
+  config.socket = ina::control::kDefaultSocket;
+  config.tls.files = ina::control::own_tls_files(::getenv);
+  app.add_option("--socket", config.socket, "The switch's control socket")
+      ->envname("INA_SOCKET")
+      ->capture_default_str();
+  app.add_option("--url", config.url,
+                 "An Ethernet port instead of shared memory: udp:ADDRESS?control=SOCKET&port=NAME");
+  ina::command_line::add_choice(app, "--idle", config.idle,
+                                {{"auto", ina::IdleMode::kAuto},
+                                 {"spin", ina::IdleMode::kSpin},
+                                 {"yield", ina::IdleMode::kYield},
+                                 {"backoff", ina::IdleMode::kBackoff},
+                                 {"interrupt", ina::IdleMode::kInterrupt}},
+                                "What a job's thread does without packets");
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
+
+  auto logger = spdlog::stderr_color_mt("psd");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
+  spdlog::set_default_logger(std::move(logger));
+  try {
+    ina::psd::Server server(config);
+    signalled = &server;
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    ::sigaction(SIGTERM, &action, nullptr);
+    ::sigaction(SIGINT, &action, nullptr);
+    const auto served = server.run();
+    signalled = nullptr;
+    if (served) return EXIT_SUCCESS;
+    ina::logging::critical("the server ends")("text", served.error().text);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "ina-psd: %s\n", e.what());
+  }
+  return EXIT_FAILURE;
+}

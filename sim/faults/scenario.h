@@ -1,0 +1,88 @@
+// What a run of the fault simulator consists of. A seed determines all of it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scheduler/policies.h"
+#include "sim/network/sim_network.h"
+
+namespace ina::sim {
+
+struct JobPlan {
+  uint32_t workers = 4;
+  uint32_t window = 8;
+  uint32_t operations = 4;
+  uint32_t max_fragments = 40;  ///< of an operation
+  uint32_t depth = 2;           ///< operations a worker has under way at once
+  Nanos think_ns = 0;           ///< mean time between the end of an operation and the next
+  scheduler::Quota quota;       ///< over all lanes
+  bool aggregator_window = false;
+  uint32_t in_switch = 0;      ///< client::EngineConfig::in_switch
+  uint32_t park_after = 0;     ///< aggregator::JobSpec::park_after
+  uint32_t park_pressure = 0;  ///< aggregator::JobSpec::park_pressure
+  Nanos park_patience = 0;     ///< aggregator::JobSpec::park_patience
+  uint32_t park_room = 0;  ///< of each worker, over all lanes; 0: the fallback keeps what is parked
+  bool lossy_link = false;  ///< client::EngineConfig::lossy_link
+};
+
+/// Something that happens at a time of its own.
+struct Event {
+  enum class Kind : uint8_t {
+    kSwitchRestart,    ///< loses all it has; its jobs come back in a new epoch
+    kFallbackRestart,  ///< of `job`, homes dedicated and spill
+    kPauseWorker,      ///< a straggler: does nothing for `length_ns`
+    kCut,              ///< the worker's link, `direction` 0: both, 1: to the switch, 2: from it
+    kKillJob,          ///< a worker died: the job ends and starts again under a new identity
+  };
+  Kind kind{};
+  Nanos at = 0;
+  Nanos length_ns = 0;
+  uint32_t job = 0;
+  uint32_t worker = 0;
+  uint32_t direction = 0;
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  scheduler::PolicyOptions policy;
+  Home home = Home::kWorkers;
+  uint32_t slots = 64;  ///< over all lanes
+  uint32_t lanes = 1;
+  uint32_t slot_bytes = 64;
+  std::vector<JobPlan> jobs;
+  io::sim::Faults faults;
+  Nanos faults_end_ns = 100'000'000;  ///< then the network is perfect and all must finish
+  std::vector<Event> events;
+  bool ecn = false;
+  bool floats_only = false;  ///< whose sums tell in which order they were made
+  Nanos rto_min_ns = 200'000;
+
+  uint32_t workers() const {
+    uint32_t sum = 0;
+    for (const JobPlan& job : jobs) sum += job.workers;
+    return sum;
+  }
+};
+
+/// Restricts what a seed may choose; empty: everything.
+struct Restrictions {
+  std::optional<scheduler::PolicyKind> policy{};
+  std::optional<Home> home{};
+  double loss = -1;     ///< fixed, no other faults; < 0: by the seed
+  std::string profile;  ///< name of a rule (wire/rules.h): what makes its absence show
+  uint32_t slots = 0;   ///< 0: by the seed
+  int residual = -1;    ///< 0, 1; -1: by the seed
+  /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
+  /// always the same, for tables.
+  bool small = false;
+};
+
+/// Swarm testing: each seed takes a random subset of features at random strength.
+Scenario make_scenario(uint64_t seed, const Restrictions& restrictions = {});
+
+/// One line for people.
+std::string describe(const Scenario& scenario);
+
+}  // namespace ina::sim

@@ -1,0 +1,80 @@
+// A rack under fire: the real switch, engine and fallback objects on the simulated network, and a
+// naive model that knows what each element must be.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aggregator/serve.h"
+#include "engine/engine.h"
+#include "sim/faults/scenario.h"
+#include "sim/network/sim_network.h"
+
+namespace ina::sim {
+
+struct Outcome {
+  /// What was broken, by invariant; empty: nothing.
+  std::vector<std::string> violations;
+  uint64_t fragments = 0;
+  uint64_t fallback_fragments = 0;  ///< decided by the fallback
+  uint64_t contributions = 0;
+  uint64_t raws = 0;       ///< contributions sent to the fallback again
+  uint64_t reminders = 0;  ///< REMINDs sent
+  uint64_t queries = 0;
+  uint64_t packets = 0;
+  uint64_t dropped = 0;
+  uint64_t preemptions = 0;
+  uint64_t parked = 0;
+  uint64_t parker_results = 0;  ///< fragments completed by a worker that kept them
+  uint64_t restarts = 0;
+  uint64_t zombies = 0;   ///< slots held at the end by fragments that everyone has
+  Nanos finished_at = 0;  ///< when the last worker had its last result
+};
+
+class World {
+ public:
+  explicit World(const Scenario& scenario);
+  ~World();
+  Outcome run();
+
+ private:
+  struct Worker;
+  struct Job;
+  struct Plan;
+
+  void make_lanes();
+  void start_job(Job& job);
+  void plan(Job& job);
+  void add_to_lanes(Job& job);
+  std::unique_ptr<aggregator::Fallback> make_fallback(const Job& job, uint32_t shards,
+                                                      uint32_t shard) const;
+  aggregator::JobSpec spec_of(Job& job, uint32_t lane);
+  Seq results_end(const Job& job) const;
+  void happen(const Event& event);
+  void restart_switch(Nanos down_ns);
+  void restart_fallback(Job& job, Nanos down_ns);
+  void bump_epoch(Job& job);
+  void serve_lanes();
+  void serve_fallbacks();
+  void step_workers();
+  void step(Worker& worker);
+  void submit_more(Worker& worker);
+  Nanos next_time() const;
+  bool done() const;
+  void check();
+  void violate(const std::string& text);
+
+  Scenario scenario_;
+  std::mt19937_64 random_;
+  io::sim::SimNetwork network_;
+  struct Lane;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  Nanos switch_down_until_ = 0;
+  size_t next_event_ = 0;
+  uint32_t next_id_ = 100;
+  Outcome outcome_;
+};
+
+}  // namespace ina::sim

@@ -1,0 +1,287 @@
+// Configuration of ina-switchd: one plain struct, filled from YAML by one table
+// (switchd/config/keys.cc).
+//
+// The initialisers below are the defaults; the commented sample and the manual page are generated
+// from them and the table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "common/huge_pages.h"
+#include "common/idle.h"
+#include "scheduler/policies.h"
+#include "wire/named.h"
+#include "wire/types.h"
+
+namespace ina::config {
+
+// What other layers have an enumeration for is set as theirs: there is no second one here.
+enum class Help : uint8_t { kOff, kLeader, kFallback, kSpill };
+enum class PortType : uint8_t { kShm, kEthdev };
+enum class Tag : uint8_t { kNone, kSiphash };
+enum class Results : uint8_t { kUnicast, kMulticast };
+enum class LogLevel : uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kCritical };
+
+/// Names as they stand in the file.
+inline constexpr Names<Help, 4> kHelpNames = {{{"off", Help::kOff},
+                                               {"leader", Help::kLeader},
+                                               {"fallback", Help::kFallback},
+                                               {"spill", Help::kSpill}}};
+inline constexpr Names<PortType, 2> kPortTypeNames = {
+    {{"shm", PortType::kShm}, {"ethdev", PortType::kEthdev}}};
+inline constexpr Names<Tag, 2> kTagNames = {{{"none", Tag::kNone}, {"siphash", Tag::kSiphash}}};
+inline constexpr Names<Results, 2> kResultsNames = {
+    {{"unicast", Results::kUnicast}, {"multicast", Results::kMulticast}}};
+/// spdlog's names.
+inline constexpr Names<LogLevel, 6> kLogLevelNames = {{{"trace", LogLevel::kTrace},
+                                                       {"debug", LogLevel::kDebug},
+                                                       {"info", LogLevel::kInfo},
+                                                       {"warning", LogLevel::kWarning},
+                                                       {"error", LogLevel::kError},
+                                                       {"critical", LogLevel::kCritical}}};
+
+constexpr std::string_view name(Help v) {
+  return name_in(kHelpNames, v);
+}
+constexpr std::string_view name(PortType v) {
+  return name_in(kPortTypeNames, v);
+}
+constexpr std::string_view name(LogLevel v) {
+  return name_in(kLogLevelNames, v);
+}
+
+struct AggregatorConfig {
+  uint32_t slots = 4096;
+  uint32_t slot_bytes = 1024;
+  scheduler::PolicyKind policy = scheduler::PolicyKind::kStatic;
+  uint32_t ways = 4;
+  bool operator==(const AggregatorConfig&) const = default;
+};
+
+/// Policy static: each job has a pool of its own, used in two halves of W slots.
+struct StaticConfig {
+  uint32_t slots_per_job = 512;
+  bool operator==(const StaticConfig&) const = default;
+};
+
+/// Policy esa: which of its parts are on.
+struct EsaConfig {
+  bool residual = true;
+  scheduler::Decay decay = scheduler::Decay::kPreemption;
+  int64_t decay_half_life_us = 1000;
+  bool near_full_bonus = false;
+  bool operator==(const EsaConfig&) const = default;
+};
+
+/// Where partial sums go that leave the switch, and questions for lost results.
+struct FallbackConfig {
+  Home home = Home::kWorkers;
+  bool operator==(const FallbackConfig&) const = default;
+};
+
+struct RecoveryConfig {
+  int64_t rto_min_us = 20'000;
+  int64_t rto_max_us = 200'000;
+  bool operator==(const RecoveryConfig&) const = default;
+};
+
+struct CongestionConfig {
+  bool ecn = true;
+  bool aggregator_window = true;
+  bool operator==(const CongestionConfig&) const = default;
+};
+
+/// What becomes of fragments that wait for a slow worker.
+struct StragglerConfig {
+  Help help = Help::kOff;
+  uint64_t run_ahead_bytes = 16ull << 20;
+  uint64_t park_bytes = 16ull << 20;
+  int64_t patience_us = 20'000;
+  bool operator==(const StragglerConfig&) const = default;
+};
+
+/// What each job gets.
+struct JobsConfig {
+  uint64_t window_bytes = 4ull << 20;
+  uint32_t slots_floor = 0;
+  uint32_t slots_ceiling = 0;  ///< 0: all
+  uint32_t priority_max = 255;
+  uint64_t memory_bytes = 1ull << 30;  ///< of all jobs together
+  bool operator==(const JobsConfig&) const = default;
+};
+
+struct SwitchConfig {
+  uint32_t lcores = 1;
+  uint32_t burst = 32;  ///< packets
+  IdleMode idle = IdleMode::kAuto;
+  uint32_t max_jobs = 64;
+  bool operator==(const SwitchConfig&) const = default;
+};
+
+/// Frames that are not for the switch: between its ethdev ports.
+struct BridgeConfig {
+  bool enabled = true;
+  uint32_t mac_entries = 8192;
+  int64_t ageing_us = 300'000'000;
+  uint32_t storm_limit_frames_per_s = 10'000;  ///< 0: none
+  bool operator==(const BridgeConfig&) const = default;
+};
+
+struct EalConfig {
+  HugePages huge = HugePages::kAuto;
+  uint64_t memory_bytes = 64ull << 20;  ///< whole MiB
+  std::string file_prefix;              ///< empty: derived from the process id
+  std::vector<uint32_t> cpus;           ///< sorted, unique; empty: not pinned
+  std::vector<std::string> extra_args;
+  bool operator==(const EalConfig&) const = default;
+};
+
+struct ControlConfig {
+  std::string socket = "/run/ina/switch.sock";
+  uint32_t mode = 0660;
+  int64_t join_timeout_us = 30'000'000;
+  int64_t rejoin_timeout_us = 30'000'000;
+  uint32_t max_connections = 1024;
+  uint32_t max_connections_per_user = 0;
+  std::string state;   ///< empty: derived from the socket
+  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  std::string token_file;
+  bool allow_anonymous = false;
+  int64_t dead_peer_timeout_us = 10'000'000;
+  uint32_t max_unjoined = 128;
+  std::string tls_certificate;  ///< empty: no TLS
+  std::string tls_key;
+  std::string tls_client_ca;
+  bool tls_require_client_certificate = true;
+
+  /// Path of the state file.
+  std::string state_path() const { return state.empty() ? socket + ".state" : state; }
+  bool operator==(const ControlConfig&) const = default;
+};
+
+/// A host behind a port.
+struct HostConfig {
+  std::array<uint8_t, 6> mac{};
+  uint32_t ip = 0;  ///< host byte order; 0: none
+  bool operator==(const HostConfig&) const = default;
+};
+
+/// gRPC for administrators.
+struct AdminConfig {
+  bool enabled = true;
+  std::string socket;  ///< empty: derived from the control socket
+  std::string group;
+  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+  bool operator==(const AdminConfig&) const = default;
+};
+
+struct PortConfig {
+  std::string name{};
+  PortType type = PortType::kShm;
+  // The rest is meaningful for PortType::kEthdev only.
+  std::string device{};           ///< devargs or PCI address
+  uint32_t ip = 0;                ///< host byte order
+  uint16_t vlan = 0;              ///< of the switch itself; 0: no tag
+  std::vector<uint16_t> vlans{};  ///< that may pass; empty: all
+  Results results = Results::kUnicast;
+  uint16_t udp_port = 7584;
+  uint32_t mtu_bytes = 1500;
+  uint16_t rx_descriptors = 512;
+  uint16_t tx_descriptors = 512;
+  std::vector<HostConfig> hosts{};  ///< empty: anybody may send
+  bool operator==(const PortConfig&) const = default;
+};
+
+/// What one tenant may have. 0: no limit.
+struct TenantConfig {
+  std::string name{};
+  uint32_t slots_floor = 0;
+  uint32_t slots_ceiling = 0;
+  uint32_t jobs_max = 0;
+  uint32_t workers_max = 0;
+  uint64_t memory_bytes = 0;
+  uint32_t priority_max = 255;
+  bool operator==(const TenantConfig&) const = default;
+};
+
+/// Name of the entry for all tenants that have none of their own.
+inline constexpr std::string_view kOtherTenants = "*";
+
+/// How frames on ethdev ports are authenticated.
+struct SecurityConfig {
+  Tag tag = Tag::kNone;
+  bool operator==(const SecurityConfig&) const = default;
+};
+
+struct LogConfig {
+  LogLevel level = LogLevel::kInfo;
+  std::string file;  ///< empty: standard error
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct Config {
+  AggregatorConfig aggregator;
+  StaticConfig static_pools;  ///< section "static"
+  EsaConfig esa;
+  FallbackConfig fallback;
+  RecoveryConfig recovery;
+  CongestionConfig congestion;
+  StragglerConfig straggler;
+  JobsConfig jobs;
+  SwitchConfig switchd;  ///< section "switch"
+  BridgeConfig bridge;
+  EalConfig eal;
+  ControlConfig control;
+  AdminConfig admin;
+  std::vector<TenantConfig> tenants;
+  SecurityConfig security;
+  std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
+  LogConfig log;
+
+  /// Path of the administrators' socket.
+  std::string admin_socket_path() const {
+    return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
+  }
+  bool operator==(const Config&) const = default;
+};
+
+/// Bytes of headers that count against a port's MTU: IPv4, UDP, INA.
+inline constexpr uint32_t kHeaderBytesInMtu = 20 + 8 + 72;
+/// Larger files are refused: no configuration is, and a parser's time should be bounded.
+inline constexpr size_t kMaxFileBytes = 1 << 20;
+
+/// One thing wrong with a file. Line and column count from 1, columns in characters; line 0: the
+/// whole file.
+struct ConfigError {
+  std::string file;
+  int line = 0;
+  int column = 0;
+  std::string text;
+  /// "conf/x.yaml:12:5: aggregator.slots: 0 is not in 1..2^24"
+  std::string to_string() const;
+};
+
+/// Reads a configuration. What the text does not mention keeps its default, so an empty text is
+/// valid. On failure all errors, in the order of their places; a YAML syntax error hides what
+/// comes with it, because the structure is not known then. `file_name` is for the messages only.
+tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text,
+                                                           std::string_view file_name);
+
+/// The same from a file; failing to read it is reported like any other error.
+tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path);
+
+/// A commented YAML file with every key at its default. Loads to Config{}.
+std::string sample_config();
+
+/// ina-switchd.yaml(5) in roff (man macros).
+std::string manual_page();
+
+}  // namespace ina::config

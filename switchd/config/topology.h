@@ -1,0 +1,23 @@
+// Topologies of dimensions, for the planner of collectives, from YAML. docs/themis.md has the keys.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "scheduler/themis/topology.h"
+#include "switchd/config/config.h"
+
+namespace ina::config {
+
+/// Reads a topology. On failure all errors, in the order of their places. `file_name` is for the
+/// messages only.
+tl::expected<themis::Topology, std::vector<ConfigError>> load_topology(std::string_view text,
+                                                                       std::string_view file_name);
+
+/// The same from a file; failing to read it is reported like any other error.
+tl::expected<themis::Topology, std::vector<ConfigError>> load_topology_file(
+    const std::string& path);
+
+}  // namespace ina::config

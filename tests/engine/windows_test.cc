@@ -1,0 +1,229 @@
+// The windows and the round trips by themselves. What the engine does with them: engine_test.cc.
+#include "engine/windows.h"
+
+#include <gtest/gtest.h>
+
+namespace ina::client {
+namespace {
+
+constexpr Nanos kUs = 1'000;
+
+RoundTrip round_trips(Nanos shortest, Nanos usual) {
+  RoundTrip rtt;
+  rtt.sample(shortest, 0);
+  for (int i = 0; i < 100; ++i) rtt.sample(usual, 0);
+  return rtt;
+}
+
+TEST(RoundTrip, FollowsWhatIsMeasured) {
+  RoundTrip rtt;
+  EXPECT_FALSE(rtt.known());
+  rtt.sample(100 * kUs, 5);
+  EXPECT_EQ(rtt.smoothed(), 100 * kUs);
+  EXPECT_EQ(rtt.late(), 300 * kUs);  // RFC 6298: R + 4 * R / 2
+  EXPECT_EQ(rtt.sampled_at(), 5);
+  for (int i = 0; i < 100; ++i) rtt.sample(400 * kUs, 6);
+  EXPECT_NEAR(rtt.smoothed(), 400 * kUs, 2 * kUs);
+  EXPECT_LT(rtt.late(), 410 * kUs);
+  EXPECT_EQ(rtt.shortest(), 100 * kUs);
+  EXPECT_TRUE(rtt.in_queues());
+  rtt.forget();
+  EXPECT_FALSE(rtt.known());
+  EXPECT_EQ(rtt.late(), 0);
+  EXPECT_EQ(rtt.shortest(), 100 * kUs);
+}
+
+TEST(Windows, BeginWithEverythingWhereNothingIsLost) {
+  EXPECT_EQ(Windows({.most = 500}).fragments(), 500u);
+  EXPECT_EQ(Windows({.most = 500, .first = 32, .paced = true}).fragments(), 32u);
+  EXPECT_EQ(Windows({.most = 5, .first = 32, .paced = true}).fragments(), 5u);
+}
+
+TEST(Windows, MarksHalveOnceAWindow) {
+  Windows windows({.most = 100});
+  windows.marked(Seq{10}, Seq{100});
+  EXPECT_EQ(windows.fragments(), 50u);
+  windows.marked(Seq{99}, Seq{120});  // sent before the window became smaller
+  EXPECT_EQ(windows.fragments(), 50u);
+  windows.marked(Seq{100}, Seq{130});
+  EXPECT_EQ(windows.fragments(), 25u);
+  for (uint64_t seq = 130; seq < 1000; seq += 10) windows.marked(Seq{seq}, Seq{seq + 10});
+  EXPECT_EQ(windows.fragments(), 4u);
+}
+
+TEST(Windows, GrowByOneARoundTripAfterAMark) {
+  Windows windows({.most = 100});
+  windows.marked(Seq{10}, Seq{100});
+  for (int i = 0; i < 50; ++i) windows.unmarked();
+  EXPECT_NEAR(windows.fragments(), 51, 1);
+  for (int i = 0; i < 10'000; ++i) windows.unmarked();
+  EXPECT_EQ(windows.fragments(), 100u);
+}
+
+TEST(Windows, GrowHoweverLargeTheyAre) {
+  Windows windows({.most = 8000, .aggregators = true});
+  windows.marked(Seq{10}, Seq{8000});
+  windows.split(Seq{10}, Seq{8000});
+  EXPECT_EQ(windows.fragments(), 4000u);
+  for (int i = 0; i < 40'000; ++i) {
+    windows.unmarked();
+    windows.whole(Seq{9000});
+  }
+  EXPECT_NEAR(windows.fragments(), 4010, 2);
+  for (int i = 0; i < 100'000'000; ++i) {
+    windows.unmarked();
+    windows.whole(Seq{9000});
+  }
+  EXPECT_EQ(windows.fragments(), 8000u);
+}
+
+TEST(Windows, DoubleInSlowStart) {
+  Windows windows({.most = 1000, .first = 32, .paced = true});
+  for (int i = 0; i < 32; ++i) windows.unmarked();
+  EXPECT_EQ(windows.fragments(), 64u);
+  windows.lost(Seq{50}, Seq{96}, round_trips(100 * kUs, 100 * kUs));
+  EXPECT_EQ(windows.fragments(), 32u);
+  for (int i = 0; i < 32; ++i) windows.unmarked();
+  EXPECT_NEAR(windows.fragments(), 33, 1);
+}
+
+TEST(Windows, GrowByAnEighthWhereTheyWereToldToGoSlower) {
+  Windows windows({.most = 1000, .first = 32});
+  windows.go_slower();
+  for (int i = 0; i < 32; ++i) windows.unmarked();
+  EXPECT_EQ(windows.fragments(), 36u);
+  windows.marked(Seq{50}, Seq{68});
+  windows.go_slower();
+  for (int i = 0; i < 18; ++i) windows.unmarked();
+  EXPECT_NEAR(windows.fragments(), 19, 1);
+}
+
+TEST(Windows, LossesCountForLessWhereNoQueueIs) {
+  Windows near({.most = 1000, .first = 32, .paced = true}),
+      queued({.most = 1000, .first = 32, .paced = true});
+  for (uint64_t seq = 0; seq < 1000; seq += 100) {
+    near.lost(Seq{seq}, Seq{seq + 100}, round_trips(100 * kUs, 150 * kUs));
+    queued.lost(Seq{seq}, Seq{seq + 100}, round_trips(100 * kUs, 300 * kUs));
+  }
+  EXPECT_EQ(near.fragments(), 32u);
+  EXPECT_EQ(queued.fragments(), 4u);
+}
+
+TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
+  Windows off({.most = 100}), on({.most = 100, .aggregators = true});
+  for (Windows* windows : {&off, &on}) windows->split(Seq{1}, Seq{100});
+  EXPECT_EQ(off.fragments(), 100u);
+  EXPECT_EQ(on.fragments(), 75u);
+  on.split(Seq{99}, Seq{150});
+  EXPECT_EQ(on.fragments(), 75u);
+  for (uint64_t seq = 100; seq < 10'000; seq += 100) on.split(Seq{seq}, Seq{seq + 100});
+  EXPECT_EQ(on.fragments(), 8u);
+  for (int i = 0; i < 10'000; ++i) on.whole(Seq{20'000});
+  EXPECT_EQ(on.fragments(), 100u);
+}
+
+TEST(Windows, ThatForAggregatorsMayBeginSmall) {
+  Windows windows({.most = 100, .aggregators = true, .first_aggregators = 16});
+  EXPECT_EQ(windows.fragments(), 16u);
+  EXPECT_EQ(Windows({.most = 5, .aggregators = true, .first_aggregators = 16}).fragments(), 5u);
+  for (int i = 0; i < 16; ++i) windows.whole(Seq{1});
+  EXPECT_EQ(windows.fragments(), 20u);
+  windows.split(Seq{10}, Seq{40});
+  EXPECT_EQ(windows.fragments(), 15u);
+  for (int i = 0; i < 15; ++i) windows.whole(Seq{50});
+  EXPECT_NEAR(windows.fragments(), 16, 1);
+}
+
+/// Windows whose fragments have met others in the array. The cap is what limits them.
+Windows contended() {
+  Windows windows({.most = 10'000, .aggregators = true, .capped = true});
+  windows.split(Seq{1}, Seq{100});
+  return windows;
+}
+
+/// `count` results, one each `apart`.
+Nanos deliver(Windows& windows, int count, Nanos apart, Nanos now, const RoundTrip& rtt) {
+  for (int i = 0; i < count; ++i) windows.delivered(now += apart, false, rtt);
+  return now;
+}
+
+TEST(Windows, NoMoreIsUnderWayThanAFewRoundTripsDeliver) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows = contended();
+  deliver(windows, 201, 2 * kUs, 0, rtt);
+  EXPECT_NEAR(windows.fragments(), 4 * 50, 2);  // 50 results come in the shortest round trip
+}
+
+TEST(Windows, TheCapHoldsFromASplitUntilAWindowIsWhole) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows({.most = 1000, .aggregators = true, .capped = true});
+  deliver(windows, 201, 2 * kUs, 0, rtt);
+  EXPECT_EQ(windows.fragments(), 1000u);
+  windows.split(Seq{1}, Seq{100});
+  EXPECT_NEAR(windows.fragments(), 200, 2);
+  windows.whole(Seq{99});  // sent before the split was known
+  EXPECT_NEAR(windows.fragments(), 200, 2);
+  windows.whole(Seq{100});
+  EXPECT_NEAR(windows.fragments(), 750, 2);
+}
+
+TEST(Windows, TheCapIsNeverBelowSixteen) {
+  Windows windows = contended();
+  deliver(windows, 10, 1000 * kUs, 0, round_trips(100 * kUs, 400 * kUs));
+  EXPECT_EQ(windows.fragments(), 16u);
+}
+
+TEST(Windows, TheCapFollowsTheBestOfTheLastIntervals) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows = contended();
+  Nanos now = deliver(windows, 201, 2 * kUs, 0, rtt);
+  now = deliver(windows, 20, 50 * kUs, now, rtt);  // others' turn
+  EXPECT_NEAR(windows.fragments(), 200, 2);
+  now = deliver(windows, 100, 50 * kUs, now, rtt);
+  EXPECT_EQ(windows.fragments(), 16u);
+  deliver(windows, 400, kUs, now, rtt);
+  EXPECT_NEAR(windows.fragments(), 400, 4);
+}
+
+TEST(Windows, IdleTimeIsNoRate) {
+  const RoundTrip rtt = round_trips(100 * kUs, 400 * kUs);
+  Windows windows = contended();
+  Nanos now = 0;
+  for (int operations = 0; operations < 100; ++operations) {  // of five fragments, seldom
+    now += 10'000 * kUs;
+    now = deliver(windows, 4, 2 * kUs, now, rtt);
+    windows.delivered(now += 2 * kUs, true, rtt);
+  }
+  EXPECT_GT(windows.fragments(), 1000u);
+}
+
+TEST(Windows, SpreadAWindowOverTheRoundTrip) {
+  Windows windows({.most = 32, .first = 32, .paced = true});
+  EXPECT_EQ(windows.quantum(), 4u);
+  EXPECT_EQ(Windows({.most = 32}).quantum(), 32u);
+  const RoundTrip rtt = round_trips(1000 * kUs, 1000 * kUs);
+  windows.left(4, 0, {});  // nothing is known yet
+  EXPECT_EQ(windows.paced_until(), 0);
+  Nanos now = 0;
+  for (int parts = 0; parts < 80; ++parts) {
+    now = std::max(now, windows.paced_until());
+    windows.left(4, now, rtt);
+  }
+  // Ten windows, twice as fast as one a round trip: it is still in slow start.
+  EXPECT_NEAR(windows.paced_until(), 10 * 500 * kUs, 100 * kUs);
+  // Who comes late makes up for one part, not for all that could have left meanwhile.
+  now += 100'000 * kUs;
+  windows.left(4, now, rtt);
+  EXPECT_LE(windows.paced_until(), now);
+  windows.left(4, now, rtt);
+  EXPECT_GT(windows.paced_until(), now);
+}
+
+TEST(Windows, WaitingForOtherWorkersIsNotDistance) {
+  Windows windows({.most = 32, .first = 32, .paced = true});
+  windows.left(32, 0, round_trips(100 * kUs, 1'000'000 * kUs));
+  EXPECT_LE(windows.paced_until(), 400 * kUs);
+}
+
+}  // namespace
+}  // namespace ina::client

@@ -1,0 +1,32 @@
+// Copies of fragments between the user's buffers and shared memory. Several threads (oneTBB) make
+// large copies if there are cores for them; otherwise the caller does.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "engine/engine.h"
+
+namespace ina::client {
+
+class BulkCopier {
+ public:
+  /// `threads`: 1 copies in the caller; 0 takes what the process's CPU set leaves for each of
+  /// `local_ranks` workers and the switch on this host.
+  BulkCopier(int threads, uint32_t local_ranks);
+  ~BulkCopier();
+  BulkCopier(const BulkCopier&) = delete;
+  BulkCopier& operator=(const BulkCopier&) = delete;
+
+  /// Complete when it returns.
+  void copy(std::span<const CopyJob> jobs);
+  int threads() const { return threads_; }
+
+ private:
+  struct Arena;
+  int threads_;
+  std::unique_ptr<Arena> arena_;
+};
+
+}  // namespace ina::client
