@@ -1,30 +1,35 @@
 #!/usr/bin/env python3
-"""Checks that the pure layers stay pure.
+"""Checks that the layers are as docs/architecture.md has them.
 
-The protocol's objects run unchanged under DPDK, in unit tests and in simulations. That works only
-while they include nothing that does I/O, reads a clock or a random source, logs, parses YAML, or
-starts or locks threads: those come in as parameters. Includes are followed through the project's
-own headers, so that nothing forbidden comes in by a detour either.
+Its table is the one statement: which folders there are, what each uses, and which are pure.
+
+Direction: a file includes its own layer's headers, and those of the layers that its layer uses. A
+layer uses layers above it in the table only, so that there are no circles, and no more than it needs.
+Tests may use everything, and nothing but tests may use them. Files that the text names are there.
+
+Purity: the protocol's objects run unchanged under DPDK, in unit tests and in simulations. That works
+only while they include nothing that does I/O, reads a clock or a random source, logs, parses YAML, or
+starts or locks threads: those come in as parameters. This holds for files of the pure layers and for
+any other whose first comment calls it pure. Includes are followed through the project's own headers,
+so that nothing forbidden comes in by a detour either.
 
     check_layers.py ROOT         exit status 1 if a rule is broken
     check_layers.py --self-test  proves on made-up trees that it notices
 """
 
+import os
 import pathlib
 import re
 import sys
 import tempfile
 
-PURE = ("wire/**/*.h", "wire/**/*.cc", "aggregator/**/*.h", "aggregator/**/*.cc", "scheduler/**/*.h",
-        "scheduler/**/*.cc", "bridge/**/*.h", "bridge/**/*.cc", "client/src/engine*.h", "client/src/engine*.cc",
-        "client/src/parker.h", "client/src/parker.cc",
-        "client/src/executor.h", "client/src/executor.cc", "client/src/fused.h",
-        "client/src/fused.cc",
-        "client/src/fixed_point.h", "client/src/fixed_point.cc", "client/src/reproducible.h",
-        "client/src/reproducible.cc")
+DOCUMENT = "docs/architecture.md"
+HEAD = "| Folder | Contents | Uses | Pure |"
+SOURCES = (".h", ".hpp", ".cc", ".c")
+TESTS = "tests"
 
 # Below these a project header is looked up, as the compiler does.
-INCLUDE_ROOTS = (".", "client/include")
+INCLUDE_ROOTS = (".", "include")
 
 # What a pure layer must not include, and why.
 FORBIDDEN = (
@@ -46,6 +51,119 @@ FORBIDDEN_CALLS = re.compile(
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 COMMENT = re.compile(r"//.*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"")
+FIRST_COMMENT = re.compile(r"(?:[ \t]*//[^\n]*\n)+")
+CALLS_ITSELF_PURE = re.compile(r"\bpure\b(?! code)", re.IGNORECASE)
+
+
+NAMED_FILE = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.\w+)`")
+
+
+class Layer:
+    """A row of the table. `uses`: names of layers."""
+
+    def __init__(self, name, uses, pure):
+        self.name, self.uses, self.pure = name, uses, pure
+        self.used = set()
+        self.includes = 0
+
+
+class Tree:
+    """The sources below `root`, and the layers that its document states."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.layers = {layer.name: layer for layer in self.read_layers()}
+        self.files = sorted(self.find_files())
+
+    def read_layers(self):
+        lines = iter((self.root / DOCUMENT).read_text().splitlines())
+        for line in lines:
+            if line.strip() == HEAD:
+                break
+        next(lines, None)  # the rule below the heads
+        for line in lines:
+            if not line.startswith("|"):
+                break
+            folder, _, uses, pure = (cell.strip() for cell in line.strip("|").split("|"))
+            yield Layer(folder.strip("`").rstrip("/"),
+                        [name.strip("` ") for name in uses.split(",") if name.strip()],
+                        pure == "yes")
+
+    def find_files(self):
+        for folder, folders, names in os.walk(self.root):
+            at_root = pathlib.Path(folder) == self.root
+            folders[:] = [f for f in folders
+                          if not f.startswith(".") and not (at_root and f.startswith("build"))]
+            yield from (pathlib.Path(folder) / name for name in names if name.endswith(SOURCES))
+
+    def name_of(self, file):
+        return str(file.relative_to(self.root))
+
+    def layer_of(self, file):
+        """The layer whose folder is nearest; None: there is none."""
+        for parent in file.relative_to(self.root).parents:
+            if str(parent) in self.layers:
+                return self.layers[str(parent)]
+        return None
+
+    def find(self, includer, header):
+        """The project's file that an include names; None: it is none of the project's."""
+        for base in (*INCLUDE_ROOTS, includer.parent.relative_to(self.root)):
+            candidate = pathlib.Path(os.path.normpath(self.root / base / header))
+            if candidate.is_file():
+                return candidate
+        return None
+
+    def is_test(self, file):
+        return self.name_of(file).startswith(TESTS + "/") or file.stem.endswith("_test")
+
+
+def wrong_order(tree):
+    """What the table itself has wrong."""
+    above = set()
+    for layer in tree.layers.values():
+        for name in layer.uses:
+            if name not in above:
+                yield f"{DOCUMENT}: {layer.name} uses {name}, which is not above it in the table"
+        above.add(layer.name)
+
+
+def wrong_directions(tree):
+    for file in tree.files:
+        layer = tree.layer_of(file)
+        if tree.is_test(file):
+            continue
+        if not layer:
+            yield f"{tree.name_of(file)}: lies in no layer of {DOCUMENT}"
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            target = match and tree.find(file, match.group(1))
+            if not target:
+                continue
+            place = f"{tree.name_of(file)}:{number}: includes {match.group(1)}"
+            if tree.is_test(target):
+                yield f"{place}, which belongs to the tests"
+                continue
+            other = tree.layer_of(target)
+            if other is layer or not other:
+                continue
+            layer.used.add(other.name)
+            layer.includes += 1
+            if other.name not in layer.uses:
+                yield f"{place}: {layer.name} does not use {other.name} ({DOCUMENT})"
+    for layer in tree.layers.values():
+        for name in layer.uses:
+            if name not in layer.used:
+                yield f"{DOCUMENT}: {layer.name} needs {name} no more"
+
+
+def missing_files(tree):
+    """Files that the document names, and that are not there."""
+    for number, line in enumerate((tree.root / DOCUMENT).read_text().splitlines(), 1):
+        for path in NAMED_FILE.findall(line):
+            if not (tree.root / path).is_file():
+                yield f"{DOCUMENT}:{number}: there is no {path}"
 
 
 def reason_against(header):
@@ -55,78 +173,115 @@ def reason_against(header):
     return None
 
 
-def find(root, includer, header):
-    for base in (*INCLUDE_ROOTS, includer.parent.relative_to(root)):
-        candidate = root / base / header
-        if candidate.is_file():
-            return candidate
-    return None
+def calls_itself_pure(file):
+    first = FIRST_COMMENT.match(file.read_text())
+    return bool(first) and bool(CALLS_ITSELF_PURE.search(first.group(0)))
 
 
-def violations(root):
-    root = pathlib.Path(root)
-    found = []
+def pure_files(tree):
+    return [file for file in tree.files
+            if not tree.is_test(file) and ((tree.layer_of(file) and tree.layer_of(file).pure)
+                                           or calls_itself_pure(file))]
+
+
+def impurities(tree, files):
     visited = set()
 
     def visit(file, chain):
         if file in visited:
             return
         visited.add(file)
-        text = file.read_text()
-        for number, line in enumerate(text.splitlines(), 1):
-            place = f"{file.relative_to(root)}:{number}"
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            place = f"{tree.name_of(file)}:{number}"
             match = INCLUDE.match(line)
             if not match:
                 call = FORBIDDEN_CALLS.search(COMMENT.sub("", line))
                 if call:
-                    found.append(f"{place}: calls {call.group(1)}{via(chain)}")
+                    yield f"{place}: calls {call.group(1)}{via(chain)}"
                 continue
             header = match.group(1)
             reason = reason_against(header)
             if reason:
-                found.append(f"{place}: includes {header} ({reason}){via(chain)}")
+                yield f"{place}: includes {header} ({reason}){via(chain)}"
                 continue
-            project_header = find(root, file, header)
+            project_header = tree.find(file, header)
             if project_header:
-                visit(project_header, (*chain, str(file.relative_to(root))))
+                yield from visit(project_header, (*chain, tree.name_of(file)))
 
-    files = sorted({file for pattern in PURE for file in root.glob(pattern)})
     for file in files:
-        visit(file, ())
-    return files, found
+        yield from visit(file, ())
 
 
 def via(chain):
     return f", included by {' <- '.join(reversed(chain))}" if chain else ""
 
 
+def violations(tree):
+    return [*wrong_order(tree), *wrong_directions(tree), *impurities(tree, pure_files(tree)),
+            *missing_files(tree)]
+
+
+SELF_TEST_TABLE = f"""# Architecture
+
+{HEAD}
+|---|---|---|---|
+| `include/` | the public interface | | |
+| `wire/` | messages | | yes |
+| `aggregator/` | slots | wire | yes |
+| `common/` | clocks | include, wire | |
+| `client/` | libina | common | |
+| `client/fast/` | more of it | client | |
+
+The way of a packet begins in `wire/a.h`.
+"""
+
+
 def self_test():
     """Each bad tree must be found out, the good one must pass."""
-    bad = {
-        "a clock": {"wire/a.cc": "#include <chrono>\n"},
-        "DPDK": {"aggregator/a.h": "#  include <rte_mbuf.h>\n"},
-        "a clock in the bridge": {"bridge/a.h": "#include <ctime>\n"},
-        "randomness": {"scheduler/a.cc": "#include <random>\n"},
-        "threads": {"client/src/engine_window.h": "#include <mutex>\n"},
-        "logging": {"wire/a.h": "#include <spdlog/spdlog.h>\n"},
-        "YAML": {"scheduler/a.h": "#include <yaml-cpp/yaml.h>\n"},
-        "a detour": {"wire/a.cc": '#include "common/b.h"\n', "common/b.h": "#include <unistd.h>\n"},
-        "a relative detour": {"wire/a.cc": '#include "b.h"\n', "wire/b.h": "#include <ctime>\n"},
-        "a call": {"wire/a.cc": "int x = rand();\n"},
-    }
     good = {
-        "wire/a.cc": '#include <vector>\n#include "common/b.h"\n// rand() and <chrono>: not here\n',
-        "common/b.h": "#include <cstdint>\nint operand(int);\n",
-        "client/src/context.cc": "#include <thread>\n",
-        "switchd/main.cc": "#include <rte_eal.h>\n",
+        DOCUMENT: SELF_TEST_TABLE,
+        "include/ina/ina.h": "",
+        "wire/a.h": "#include <vector>\n// rand() and <chrono>: not here\n",
+        "aggregator/a.cc": '#include "wire/a.h"\nint operand(int);\n',
+        "common/clock.h": '// For pure code.\n#include <ctime>\n#include "wire/a.h"\n#include "ina/ina.h"\n',
+        "client/a.h": '#include <thread>\n#include "common/clock.h"\n',
+        "client/a_test.cc": '#include "tests/b.h"\n#include "wire/a.h"\n',
+        "client/fast/a.cc": '#include "client/a.h"\n',
+        "tests/b.h": '#include "client/a.h"\n',
+        "build/generated.cc": '#include "tests/b.h"\n',
     }
-    for name, tree in {**bad, "nothing": good}.items():
+    bad = {
+        "a clock": {"wire/b.cc": "#include <chrono>\n"},
+        "DPDK": {"aggregator/b.h": "#  include <rte_mbuf.h>\n"},
+        "randomness": {"wire/b.cc": "#include <random>\n"},
+        "threads": {"aggregator/b.h": "#include <mutex>\n"},
+        "logging": {"wire/b.h": "#include <spdlog/spdlog.h>\n"},
+        "YAML": {"wire/b.h": "#include <yaml-cpp/yaml.h>\n"},
+        "a relative detour": {"wire/b.cc": '#include "b.h"\n', "wire/b.h": "#include <ctime>\n"},
+        "a call": {"wire/b.cc": "int x = rand();\n"},
+        "a file that calls itself pure": {"client/b.h": "// Numbers. Pure; no locks.\n#include <mutex>\n"},
+        "a detour of such a file":
+            {"client/b.h": '// As pure as can be.\n#include "common/clock.h"\n'},
+        "an include upwards": {"aggregator/b.h": '#include "common/b.h"\n', "common/b.h": ""},
+        "an include that the table does not have": {"client/b.h": '#include "wire/a.h"\n'},
+        "an include from a folder within": {"client/b.h": '#include "client/fast/b.h"\n',
+                                            "client/fast/b.h": ""},
+        "an include of a test's": {"client/b.h": '#include "tests/b.h"\n'},
+        "a file outside": {"elsewhere/a.cc": ""},
+        "a circle": {DOCUMENT: SELF_TEST_TABLE.replace("messages | |", "messages | aggregator |"),
+                     "wire/b.h": '#include "aggregator/b.h"\n', "aggregator/b.h": ""},
+        "a file that is not where the text has it":
+            {DOCUMENT: SELF_TEST_TABLE.replace("`wire/a.h`", "`wire/b.h`")},
+        "a use that is none": {DOCUMENT: SELF_TEST_TABLE.replace("libina | common",
+                                                                 "libina | common, wire")},
+    }
+    for name, change in {**bad, "nothing": {}}.items():
         with tempfile.TemporaryDirectory() as folder:
-            for path, text in tree.items():
+            for path, text in {**good, **change}.items():
                 file = pathlib.Path(folder) / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
-            _, found = violations(folder)
+            found = violations(Tree(folder))
         if bool(found) != (name in bad):
             print(f"self-test: a tree with {name}: found {found}")
             return 1
@@ -140,13 +295,18 @@ def main(arguments):
     if len(arguments) != 1:
         print(__doc__)
         return 2
-    files, found = violations(pathlib.Path(arguments[0]).resolve())
+    tree = Tree(pathlib.Path(arguments[0]).resolve())
+    found = violations(tree)
     for line in found:
         print(line)
-    if not files:
-        print("no source of a pure layer found")
+    pure = pure_files(tree)
+    if not tree.layers or not pure:
+        print(f"no layers found in {DOCUMENT}, or no pure file")
         return 1
-    print(f"{len(files)} files of pure layers checked, {len(found)} violations")
+    print(f"{len(tree.files)} files, {len(tree.layers)} layers with "
+          f"{sum(layer.includes for layer in tree.layers.values())} includes of others along "
+          f"{sum(len(layer.used) for layer in tree.layers.values())} arrows, {len(pure)} pure files; "
+          f"{len(found)} violations")
     return 1 if found else 0
 
 
