@@ -269,7 +269,7 @@ void add_row(const Options& options, const LoadConfig& config) {
   const std::string name =
       "row" + pair("payload_bytes", config.payload_bytes) + pair("fan_in", config.fan_in) +
       pair("dtype", std::string(ina::name(config.dtype))) +
-      pair("policy", std::string(name(config.policy))) +
+      pair("policy", std::string(scheduler::name(config.policy))) +
       pair("slots_in", bench::name(config.slots_in)) +
       pair("packets_in", bench::name(config.packets_in)) + pair("jobs", config.jobs) +
       pair("ways", config.ways) + pair("worst_case", config.worst_case);

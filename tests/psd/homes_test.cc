@@ -12,19 +12,18 @@ using test::Process;
 using test::TestSwitch;
 
 struct Case {
-  const char* policy;
+  scheduler::PolicyKind policy;
   Home home;
 };
 
 class Homes : public testing::TestWithParam<Case> {};
 
 TEST_P(Homes, JobsThatCompeteGetTheirSums) {
-  const bool fixed = std::string(GetParam().policy) == "static";
   TestSwitch::Options options;
-  options.slots = fixed ? 256 : 16;
+  options.slots = scheduler::traits(GetParam().policy).hashed ? 16 : 256;
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
+    config.policy = GetParam().policy;
     config.home = GetParam().home;
     config.window_bytes = 128 * 1024;
   };
@@ -44,17 +43,16 @@ TEST_P(Homes, JobsThatCompeteGetTheirSums) {
   EXPECT_EQ(status["aggregator"]["memory_used_bytes"], 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Homes,
-                         testing::Values(Case{"static", Home::kWorkers},
-                                         Case{"static", Home::kDedicated},
-                                         Case{"static", Home::kSpill}, Case{"fcfs", Home::kWorkers},
-                                         Case{"fcfs", Home::kDedicated}, Case{"fcfs", Home::kSpill},
-                                         Case{"esa", Home::kWorkers}, Case{"esa", Home::kDedicated},
-                                         Case{"esa", Home::kSpill}),
-                         [](const auto& test) {
-                           return std::string(test.param.policy) + "_" +
-                                  std::string(name(test.param.home));
-                         });
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const auto& policy : scheduler::kPolicyNames)
+    for (const auto& home : kHomeNames) cases.push_back({policy.value, home.value});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Homes, testing::ValuesIn(all_cases()), [](const auto& test) {
+  return std::string(name(test.param.policy)) + "_" + std::string(name(test.param.home));
+});
 
 }  // namespace
 }  // namespace ina

@@ -130,8 +130,9 @@ TEST(FrameMutation, NeverMisbehaves) {
   // The mutations reach every layer: no reason of the codec's goes unseen, and many frames pass it.
   for (auto reason = DropReason::kTruncated; reason <= DropReason::kCrc;
        reason = static_cast<DropReason>(static_cast<int>(reason) + 1))
-    if (reason != DropReason::kUdpChecksum)  // the device's to say
+    if (reason != DropReason::kUdpChecksum) {  // the device's to say
       EXPECT_GT(dropped[static_cast<size_t>(reason)], 100u) << name(reason);
+    }
   EXPECT_GT(accepted, 1000u);
   EXPECT_GT(valid, 1000u);
   EXPECT_LT(valid, accepted);
