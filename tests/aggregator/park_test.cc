@@ -17,12 +17,15 @@ class ParkTest : public PolicyTest {
     spec.id = JobId{100u + next_};
     spec.epoch = kEpoch;
     spec.workers = 3;
-    spec.window = kWindow;
+    spec.window = window_;
+    jobs_.back().hold(window_);
     spec.home = home;
     spec.instance = kInstance;
     spec.park_after = kParkAfter;
     spec.park_pressure = pressure_;
     spec.park_patience = patience_;
+    spec.park_window = kParkAfter;
+    spec.park_lost_percent = lost_percent_;
     spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
     spec.park_missing = park_missing;
@@ -77,6 +80,8 @@ class ParkTest : public PolicyTest {
                 .values = values,
                 .origin = wire::Origin::kParker});
   }
+  uint32_t window_ = kWindow;
+  uint32_t lost_percent_ = 0;
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
   bool park_home_ = false;
@@ -119,6 +124,22 @@ TEST_F(ParkTest, WhoComesLaterIsToldAndWaitsForWhoIsNear) {
   ASSERT_EQ(last.emissions, 1) << "the last one waits for the result";
   expect_part(last.emission[0], job, 0, 0b110, {42});
   EXPECT_EQ(last.emission[0].message.flags, wire::kFlagParked);
+}
+
+TEST_F(ParkTest, OnlyWhoIsNearIsWaitedFor) {
+  window_ = 2 * kNearFragments;
+  start(2 * kNearFragments);
+  const JobIndex job = add_parking_job(0);
+  for (uint64_t seq = 0; seq <= kNearFragments + kParkAfter; ++seq) grad(job, 0, seq, 1);
+  EXPECT_EQ(counters().parked, kNearFragments + 1);
+  // Rank 2 is at fragment 0.
+  const Verdict near = grad(job, 1, kNearFragments - 1, 2);
+  EXPECT_EQ(near.fate, Fate::kAbsorbed);
+  const Verdict far = grad(job, 1, kNearFragments, 2);
+  EXPECT_EQ(far.fate, Fate::kForwarded);
+  ASSERT_EQ(far.emissions, 2);
+  EXPECT_EQ(far.emission[0].to, To::kFallback);
+  EXPECT_EQ(far.emission[0].message.bitmap, 0b010u);
 }
 
 TEST_F(ParkTest, WhatComesLateTogetherGoesToWhoKeepsIt) {
@@ -165,6 +186,57 @@ TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {
   for (uint64_t seq = 3; seq < 6; ++seq)
     for (uint32_t rank = 0; rank < 2; ++rank) grad(job, rank, seq, 1);
   EXPECT_EQ(counters().parked, 2u) << "patience begins anew";
+}
+
+TEST_F(ParkTest, NothingIsParkedUntilWaitingCostsEnough) {
+  patience_ = 1000;
+  lost_percent_ = 50;
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  leave_behind(job);
+  Verdict verdict;
+  // The horizon is 100 patiences, of which e^-0.69 are nearly 70.
+  for (; now_ < 50 * patience_; now_ += patience_)
+    EXPECT_FALSE(aggregator_->park_overdue(job, now_, verdict));
+  bool parked = false;
+  for (; now_ < 80 * patience_ && !parked; now_ += patience_)
+    parked = aggregator_->park_overdue(job, now_, verdict);
+  EXPECT_TRUE(parked);
+}
+
+TEST_F(ParkTest, HelpEndsWhenWaitingWouldCostLittle) {
+  patience_ = 1000;
+  lost_percent_ = 50;
+  window_ = 512;
+  start(1024);
+  const JobIndex job = add_parking_job(0);
+  leave_behind(job);
+  Verdict verdict;
+  for (; counters().parked == 0 && now_ < 80 * patience_; now_ += patience_)
+    aggregator_->park_overdue(job, now_, verdict);
+  ASSERT_EQ(counters().parked, 1u);
+  // Rank 2 is behind for good, but as fast as the others.
+  uint64_t seq = kParkAfter;
+  for (; seq < 60; ++seq, now_ += patience_ / 2) {
+    grad(job, 0, seq, 1);
+    grad(job, 1, seq, 1);
+    grad(job, 2, seq - kParkAfter, 1);
+  }
+  const uint64_t before = counters().parked;
+  EXPECT_GT(before, 1u);
+  for (; seq < 300; ++seq, now_ += patience_ / 2) {
+    grad(job, 0, seq, 1);
+    grad(job, 1, seq, 1);
+    grad(job, 2, seq - kParkAfter, 1);
+  }
+  EXPECT_LT(counters().parked, before + 60);
+  const uint64_t after = counters().parked;
+  for (; seq < 500; ++seq, now_ += patience_ / 2) {
+    grad(job, 0, seq, 1);
+    grad(job, 1, seq, 1);
+    grad(job, 2, seq - kParkAfter, 1);
+  }
+  EXPECT_EQ(counters().parked, after);
 }
 
 TEST_F(ParkTest, WhoHoldsNobodyUpIsNotLateHoweverLongItTakes) {
