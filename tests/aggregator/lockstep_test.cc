@@ -1,4 +1,4 @@
-// What waiting for the slowest worker would cost a job.
+// Whether straggler help pays: workers beside what they would do if nobody could run ahead.
 #include "aggregator/lockstep.h"
 
 #include <gtest/gtest.h>
@@ -11,18 +11,22 @@ namespace {
 constexpr uint32_t kWorkers = 4;
 constexpr uint64_t kWindow = 50;
 constexpr Nanos kStep = 1000;
-constexpr Nanos kHorizon = 100 * kStep;
+constexpr Nanos kHorizon = 500 * kStep;
 constexpr uint64_t kFull = 8;  // fragments a step
 
-/// Workers that nobody stops.
+/// Workers that nobody stops, and help that costs so many messages a fragment.
 class LockstepTest : public testing::Test {
  protected:
+  LockstepTest() { lockstep_.begin(progress_, help_, now_); }
+
   /// `steps` in which worker i does done(i) fragments each.
   template <class Done>
   void go(int steps, Done&& done) {
     for (int step = 0; step < steps; ++step) {
       for (uint32_t i = 0; i < kWorkers; ++i) progress_[i] = progress_[i] + done(i);
-      lockstep_.look(progress_, held_up_, now_ += kStep);
+      help_.parked += kFull;
+      help_.messages += messages_a_fragment_ * kFull;
+      lockstep_.look(progress_, help_, now_ += kStep);
     }
   }
   void go(int steps) {
@@ -36,79 +40,92 @@ class LockstepTest : public testing::Test {
       });
   }
 
-  bool held_up_ = false;
+  uint64_t messages_a_fragment_ = 1;
+  Lockstep::Help help_;
   Nanos now_ = 1'000'000;
   std::vector<Seq> progress_ = std::vector<Seq>(kWorkers, Seq{7});
-  Lockstep lockstep_{kWorkers, kWindow, Seq{7}, kStep, kHorizon};
+  Lockstep lockstep_{kWorkers, kWindow, kStep, kHorizon};
 };
 
-TEST_F(LockstepTest, WhereAllAreAsFastNothingIsLost) {
-  go(100);
-  EXPECT_EQ(lockstep_.lost(), 0);
-}
-
-TEST_F(LockstepTest, WaitingForOneThatStandsStillLosesAll) {
-  go(10);
-  for (int i = 0; i < 10; ++i) {
-    const auto stopped = [](uint32_t rank) { return rank == 0 ? 0 : kFull; };
-    go(100, stopped);
-  }
-  EXPECT_GT(lockstep_.lost(), 0.95);
-}
-
-TEST_F(LockstepTest, NothingIsLostWithinTheWindow) {
-  go(10);
-  const auto slow = [](uint32_t rank) { return rank == 0 ? kFull - 1 : kFull; };
-  go(kWindow - 1, slow);
-  EXPECT_EQ(lockstep_.lost(), 0);
-  go(20, slow);
-  EXPECT_GT(lockstep_.lost(), 0);
-}
-
-TEST_F(LockstepTest, InARotationEachTurnWouldBeTheSlowestOnes) {
+TEST_F(LockstepTest, RunningAheadInARotationPays) {
   rotate(40, 100);
-  // Of each 100 steps 8 pass until the window is full.
-  EXPECT_NEAR(lockstep_.lost(), 0.75 * 0.92, 0.15);
+  EXPECT_TRUE(lockstep_.pays());
 }
 
-TEST_F(LockstepTest, ShortTurnsFitIntoTheWindow) {
+TEST_F(LockstepTest, MoreMessagesThanItSavesDoNot) {
+  // 13/16 of the links' rate, where all would go at somewhat more than a quarter of it.
+  messages_a_fragment_ = 2 * kWorkers;
+  rotate(40, 100);
+  EXPECT_FALSE(lockstep_.pays());
+}
+
+TEST_F(LockstepTest, MessagesThatSaveNothingDoNotPay) {
+  go(100);
+  EXPECT_FALSE(lockstep_.pays());
+}
+
+TEST_F(LockstepTest, WithoutMessagesHelpThatSavesNothingIsAsGood) {
+  messages_a_fragment_ = 0;
+  go(100);
+  EXPECT_TRUE(lockstep_.pays());
+}
+
+TEST_F(LockstepTest, WhatTheWindowHoldsNeedsNoHelp) {
   rotate(400, 8);
-  EXPECT_LT(lockstep_.lost(), 0.05);
+  EXPECT_FALSE(lockstep_.pays());
 }
 
-TEST_F(LockstepTest, WhoIsBehindButAsFastCostsNothing) {
-  rotate(1, 300);
-  EXPECT_GT(lockstep_.lost(), 0.5);
-  go(300);
-  EXPECT_LT(lockstep_.lost(), 0.05);
+TEST_F(LockstepTest, WhoIsBehindButAsFastIsNoReason) {
+  rotate(1, 100);
+  go(100);
+  EXPECT_TRUE(lockstep_.pays()) << "it did not long ago";
+  go(2000);
+  EXPECT_FALSE(lockstep_.pays());
 }
 
-TEST_F(LockstepTest, WhoSaysThatItsWindowIsFullIsHeldUp) {
-  go(10);
-  const auto slow = [](uint32_t rank) { return rank == 0 ? kFull / 4 : kFull / 4 + 1; };
-  go(20, slow);
-  EXPECT_EQ(lockstep_.lost(), 0);
-  held_up_ = true;
-  go(20, slow);
-  EXPECT_NEAR(lockstep_.lost(), 0.75 * 0.2, 0.03);
+TEST_F(LockstepTest, NothingIsSaidOfLittle) {
+  go(4 * kWindow / kFull);
+  EXPECT_TRUE(lockstep_.pays());
+  go(20);
+  EXPECT_FALSE(lockstep_.pays());
 }
 
-TEST_F(LockstepTest, TimeWithNothingToDoDoesNotCount) {
+TEST_F(LockstepTest, WhereNothingIsParkedNothingCosts) {
+  messages_a_fragment_ = 0;
+  go(100, [this](uint32_t) {
+    help_.parked = 0;
+    return kFull;
+  });
+  // A rotation's end, when the last ones come up: slower than the play.
+  EXPECT_TRUE(lockstep_.pays());
+}
+
+TEST_F(LockstepTest, HelpThatLosesWhatItSendsDoesNotPay) {
+  rotate(40, 100);
+  help_.asked += help_.messages / 100;
   rotate(4, 100);
-  ASSERT_EQ(progress_.front(), progress_.back());
-  const double before = lockstep_.lost();
-  ASSERT_GT(before, 0.5);
-  now_ += 100 * kHorizon;
-  go(1);
-  EXPECT_EQ(lockstep_.lost(), before);
+  EXPECT_FALSE(lockstep_.pays());
+}
+
+TEST_F(LockstepTest, WhatWasBeforeItBeganIsForgotten) {
+  go(1000);
+  ASSERT_FALSE(lockstep_.pays());
+  lockstep_.begin(progress_, help_, now_);
+  EXPECT_TRUE(lockstep_.pays());
+  rotate(8, 100);
+  EXPECT_TRUE(lockstep_.pays());
 }
 
 TEST_F(LockstepTest, LooksTooOftenAreNone) {
-  rotate(4, 100);
-  const double before = lockstep_.lost();
-  progress_[0] = progress_[0] + 1;
-  lockstep_.look(progress_, false, now_ + kStep - 1);
-  EXPECT_EQ(lockstep_.lost(), before);
+  go(1000);
+  lockstep_.begin(progress_, help_, now_);
+  for (int i = 0; i < 1000; ++i) {
+    for (Seq& at : progress_) at = at + kFull;
+    help_.parked += kFull;
+    help_.messages += kFull;
+    lockstep_.look(progress_, help_, now_ + kStep - 1);
+  }
+  EXPECT_TRUE(lockstep_.pays());
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ class ParkTest : public PolicyTest {
     spec.park_pressure = pressure_;
     spec.park_patience = patience_;
     spec.park_window = kParkAfter;
-    spec.park_lost_percent = lost_percent_;
+    spec.park_begin = park_begin_;
+    spec.park_if_it_pays = park_if_it_pays_;
     spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
     spec.park_missing = park_missing;
@@ -81,7 +82,8 @@ class ParkTest : public PolicyTest {
                 .origin = wire::Origin::kParker});
   }
   uint32_t window_ = kWindow;
-  uint32_t lost_percent_ = 0;
+  uint32_t park_begin_ = 0;
+  bool park_if_it_pays_ = false;
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
   bool park_home_ = false;
@@ -188,55 +190,60 @@ TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {
   EXPECT_EQ(counters().parked, 2u) << "patience begins anew";
 }
 
-TEST_F(ParkTest, NothingIsParkedUntilWaitingCostsEnough) {
+TEST_F(ParkTest, HelpThatDoesNotPayRestsAndIsTriedAgain) {
   patience_ = 1000;
-  lost_percent_ = 50;
-  start(16);
+  park_if_it_pays_ = true;
+  window_ = 512;
+  start(2048);
   const JobIndex job = add_parking_job(0);
   leave_behind(job);
-  Verdict verdict;
-  // The horizon is 100 patiences, of which e^-0.69 are nearly 70.
-  for (; now_ < 50 * patience_; now_ += patience_)
-    EXPECT_FALSE(aggregator_->park_overdue(job, now_, verdict));
-  bool parked = false;
-  for (; now_ < 80 * patience_ && !parked; now_ += patience_)
-    parked = aggregator_->park_overdue(job, now_, verdict);
-  EXPECT_TRUE(parked);
+  uint64_t seq = kParkAfter;
+  // Rank 2 is behind for good, but as fast as the others.
+  const auto go = [&](uint64_t fragments) {
+    const uint64_t before = counters().parked;
+    for (const uint64_t end = seq + fragments; seq < end; ++seq, now_ += patience_) {
+      grad(job, 0, seq, 1);
+      grad(job, 1, seq, 1);
+      grad(job, 2, seq - kParkAfter, 1);
+    }
+    return counters().parked - before;
+  };
+  const Nanos horizon = JobSpec::kHorizonPatiences * patience_;
+  EXPECT_GT(go(100), 0u) << "it is tried";
+  const auto rest = static_cast<uint64_t>(JobSpec::kRestHorizons * horizon / patience_);
+  EXPECT_EQ(go(rest - 200), 0u);
+  EXPECT_GT(go(300), 0u) << "and once more";
+  EXPECT_EQ(go(rest), 0u) << "with a longer rest";
 }
 
-TEST_F(ParkTest, HelpEndsWhenWaitingWouldCostLittle) {
+TEST_F(ParkTest, HelpThatPaysGoesOn) {
   patience_ = 1000;
-  lost_percent_ = 50;
+  park_if_it_pays_ = true;
   window_ = 512;
-  start(1024);
+  start(2048);
+  const JobIndex job = add_parking_job(0);
+  // One after the other is slow for 100 patiences.
+  std::array<uint64_t, 3> next{};
+  for (int step = 0; step < 4000; ++step, now_ += patience_)
+    for (uint32_t rank = 0; rank < 3; ++rank)
+      if (static_cast<uint32_t>(step / 100) % 3 != rank || step % 4 == 0)
+        grad(job, rank, next[rank]++, 1);
+  EXPECT_GT(counters().parked, 1000u);
+}
+
+TEST_F(ParkTest, TheFirstToBeLateIsFarBehind) {
+  patience_ = 1000;
+  park_begin_ = 4;
+  window_ = 64;
+  start(256);
   const JobIndex job = add_parking_job(0);
   leave_behind(job);
-  Verdict verdict;
-  for (; counters().parked == 0 && now_ < 80 * patience_; now_ += patience_)
-    aggregator_->park_overdue(job, now_, verdict);
-  ASSERT_EQ(counters().parked, 1u);
-  // Rank 2 is behind for good, but as fast as the others.
-  uint64_t seq = kParkAfter;
-  for (; seq < 60; ++seq, now_ += patience_ / 2) {
-    grad(job, 0, seq, 1);
-    grad(job, 1, seq, 1);
-    grad(job, 2, seq - kParkAfter, 1);
-  }
-  const uint64_t before = counters().parked;
-  EXPECT_GT(before, 1u);
-  for (; seq < 300; ++seq, now_ += patience_ / 2) {
-    grad(job, 0, seq, 1);
-    grad(job, 1, seq, 1);
-    grad(job, 2, seq - kParkAfter, 1);
-  }
-  EXPECT_LT(counters().parked, before + 60);
-  const uint64_t after = counters().parked;
-  for (; seq < 500; ++seq, now_ += patience_ / 2) {
-    grad(job, 0, seq, 1);
-    grad(job, 1, seq, 1);
-    grad(job, 2, seq - kParkAfter, 1);
-  }
-  EXPECT_EQ(counters().parked, after);
+  now_ += 2 * patience_;
+  EXPECT_EQ(grad(job, 1, 2, 1).emissions, 0) << "3 fragments";
+  grad(job, 0, 3, 1);
+  grad(job, 0, 4, 1);
+  now_ += patience_;
+  EXPECT_EQ(grad(job, 1, 3, 1).emissions, 2) << "5 fragments";
 }
 
 TEST_F(ParkTest, WhoHoldsNobodyUpIsNotLateHoweverLongItTakes) {
