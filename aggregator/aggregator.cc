@@ -298,7 +298,7 @@ void Aggregator::on_question(Job& job, Seq seq, const io::RxPacket& packet, Verd
       if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
       if (type == Type::kQuery && left_behind(job, number_of(seq)) &&
           seen(job, number_of(seq)) == job.full)
-        ++job.help.asked;
+        job.help.asked += shape_.lanes;
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)

@@ -42,11 +42,11 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
   }
 }
 
-/// Help that sends sums over links rests where it did not pay.
+/// Help rests where it did not pay.
 bool Aggregator::parking_pays(Job& job, Nanos now) {
   if (!job.spec.park_if_it_pays) return true;
   if (now < job.rests_until) return false;
-  if (job.rests_until != 0 && job.resting) {
+  if (job.resting) {
     job.resting = false;
     // All have sent what is below that.
     job.park_next = std::max(job.park_next, number_of(*std::ranges::min_element(progress_of(job))));
@@ -177,7 +177,8 @@ void Aggregator::add_late(Job& job, Slot& slot, const io::RxPacket& packet, Verd
 
 /// To whoever keeps the fragment.
 void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
-  if (job.spec.home != Home::kSpill) ++job.help.messages;
+  // Progress is in fragments of all lanes.
+  if (job.spec.home != Home::kSpill) job.help.messages += shape_.lanes;
   part.message.flags |= wire::kFlagParked;
   const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
   if (at == 0 || (at & JobSpec::kParkedHome) != 0) return;
