@@ -104,8 +104,8 @@ struct JobSpec {
   /// Whether help pays is judged by so many patiences: several turns of who is slow.
   static constexpr Nanos kHorizonPatiences = 500;
   /// Where it did not it is tried again after so many horizons, then twice as many.
-  static constexpr Nanos kRestHorizons = 32;
-  static constexpr Nanos kLongestRestHorizons = 1024;
+  static constexpr Nanos kRestHorizons = 8;
+  static constexpr Nanos kLongestRestHorizons = 128;
 
   /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;
