@@ -60,6 +60,11 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.top_end = spec.start;
   job.results_end = spec.start;
   job.park_next = number_of(spec.start);
+  job.progress.fill(spec.start);
+  if (spec.park_if_it_pays) {
+    job.lockstep = Lockstep(spec.workers, spec.park_window, spec.park_patience, horizon_of(job));
+    job.lockstep.begin(progress_of(job), {}, 0);
+  }
   job.present = true;
   parking_ += spec.park_after != 0;
   reserved_ += spec.quota.floor;
@@ -282,6 +287,9 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict&
       if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
       // There is a result, and it may be that nobody needs it from the switch any more.
       if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
+      if (type == Type::kQuery && left_behind(job, number_of(seq)) &&
+          seen(job, number_of(seq)) == job.full)
+        job.help.asked += shape_.lanes;
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)
@@ -612,7 +620,7 @@ void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
 void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
   counters_.contributions_moved += count(slot.bits);
   emit_part(slot, verdict);
-  if (const Job& owner = jobs_[slot.job]; left_behind(owner, number_of(slot.seq))) [[unlikely]]
+  if (Job& owner = jobs_[slot.job]; left_behind(owner, number_of(slot.seq))) [[unlikely]]
     follow(owner, slot.seq, verdict.emission[verdict.emissions - 1]);
   // The row must stay until the verdict has been carried out.
   std::swap(slot.row, spare_rows_[next_spare_]);

@@ -13,6 +13,7 @@
 #include "aggregator/divider.h"
 #include "aggregator/fallback.h"
 #include "aggregator/kernels.h"
+#include "aggregator/lockstep.h"
 #include "aggregator/packet.h"
 #include "aggregator/slot.h"
 #include "aggregator/slot_tags.h"
@@ -31,6 +32,10 @@ struct Shape {
   scheduler::PolicyOptions policy;
 };
 
+/// How far apart workers may be for their late contributions to wait for each other in a slot: as
+/// many slots as that may be taken for each crowd of them.
+inline constexpr uint64_t kNearFragments = 128;
+
 /// A job as the conductor admitted it. What the pointers name outlives the job's stay in the shard.
 struct JobSpec {
   JobId id{};
@@ -48,12 +53,19 @@ struct JobSpec {
   /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
   /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
   uint32_t park_after = 0;
+  /// Nobody is the first to be found late, in a horizon, who is no further behind than this.
+  uint32_t park_begin = 0;
   /// A worker for which fragments so far below the newest have waited all this time is late, until
   /// it has caught up, and only late workers' fragments are parked. Whoever merely waits for its
   /// turn on a busy core, or is behind without holding anybody up, needs no help. 0: as soon as
   /// they are left behind.
   uint32_t park_pressure = 0;
   Nanos park_patience = 0;
+  /// The window that workers have without help: in fragments, over all lanes.
+  uint32_t park_window = 0;
+  /// What is parked takes links: where that costs more than waiting would (Lockstep), nothing is
+  /// for a while. False: always.
+  bool park_if_it_pays = false;
   /// Ring of seen_words() zeros: by whom a fragment is kept (1 + rank, or kParkedHome). Without it
   /// the fallback keeps all.
   uint8_t* parked_at = nullptr;
@@ -77,12 +89,22 @@ struct JobSpec {
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
 
-  /// Help with `in_switch` fragments that each worker may have in the switch: half of them wait for
-  /// others, and half go on. Who has next to no more left is held up.
-  void park_by(uint32_t in_switch) {
-    park_after = in_switch / 2;
+  /// Help with `in_switch` fragments that each worker may have in the switch. Who has next to no
+  /// more left is held up. From then on what is half of the part behind that workers keep to
+  /// (client::Engine) is parked: half of them wait for others, and half go on.
+  /// Where the fallback is in the switch, help begins later: nothing tells it that it does not pay.
+  void park_by(uint32_t in_switch, Home home_of_fallback) {
+    park_window = in_switch;
+    park_begin = in_switch / (home_of_fallback == Home::kSpill ? 2 : 4);
     park_pressure = in_switch / 8 * 7;
+    park_after = std::max(1u, in_switch / 8);
   }
+
+  /// Whether help pays is judged by so many patiences: several turns of who is slow.
+  static constexpr Nanos kHorizonPatiences = 500;
+  /// Where it did not it is tried again after so many horizons, then twice as many.
+  static constexpr Nanos kRestHorizons = 8;
+  static constexpr Nanos kLongestRestHorizons = 128;
 
   /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;
@@ -263,6 +285,12 @@ class Aggregator {
     Bitmap out_of_room = 0;                 ///< workers whose windows are full (kFlagFull)
     Bitmap waited_for = 0;                  ///< workers that hold others up, and are not late,
     Nanos waited_since = 0;                 ///< since then
+    Lockstep lockstep;
+    Lockstep::Help help;
+    Nanos calm_at = 0;  ///< nothing was parked in the horizon before that
+    bool resting = false;
+    Nanos rests_until = 0;                            ///< nothing is parked before that
+    Nanos rest = 0;                                   ///< the last one was so long
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
     uint32_t result_buffer_count = 0;
     std::array<ResultBuffer, kMaxResultBuffers> result_buffers;
@@ -330,8 +358,15 @@ class Aggregator {
 
   // parking.cc
   void park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict);
+  bool parking_pays(Job& job, Nanos now);
+  static Nanos horizon_of(const Job& job) {
+    return JobSpec::kHorizonPatiences * job.spec.park_patience;
+  }
+  static std::span<const Seq> progress_of(const Job& job) {
+    return std::span(job.progress).first(job.spec.workers);
+  }
   static bool awaits_late_only(Job& job, const Slot& slot, Nanos now);
-  void park(Job& job, Slot& slot, Verdict& verdict);
+  void park(Job& job, Slot& slot, Nanos now, Verdict& verdict);
   std::optional<Rank> parker_for(const Job& job, const Slot& slot) const;
   bool left_behind(const Job& job, uint64_t number) const {
     return job.spec.park_after != 0 && number < job.park_next;
@@ -340,7 +375,7 @@ class Aggregator {
   void install_late(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now,
                     Verdict& verdict);
   void add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
-  void follow(const Job& job, Seq seq, Emission& part) const;
+  void follow(Job& job, Seq seq, Emission& part) const;
   void pass_to_parker(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void unpark(Job& job, uint64_t number);
   Emission& emit_parked(const Job& job, Seq seq, Emission::To to, JobIndex index,

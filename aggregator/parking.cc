@@ -10,14 +10,6 @@ namespace ina::aggregator {
 
 using wire::Type;
 
-namespace {
-
-// How far apart workers may be for their late contributions to wait for each other in a slot: as
-// many slots as that may be taken for each crowd of them.
-constexpr uint64_t kNearFragments = 128;
-
-}  // namespace
-
 void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
   Bitmap& parkers = jobs_[index].spec.parkers;
   parkers = can ? parkers | bit_of(rank) : parkers & ~bit_of(rank);
@@ -27,6 +19,7 @@ void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
 /// leaves one more behind, so this keeps up.
 void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict) {
   constexpr int kLooks = 4;
+  if (!parking_pays(job, now)) return;
   if (verdict.emissions != 0) return;  // no room for two more
   for (int look = 0; look < kLooks; ++look) {
     const Seq seq{job.park_next * shape_.lanes + shape_.lane};
@@ -38,7 +31,7 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
     if (slot && slot->state == SlotState::kFilling) {
       if (!awaits_late_only(job, *slot, now)) return;
       ++job.park_next;
-      return park(job, *slot, verdict);
+      return park(job, *slot, now, verdict);
     }
     ++job.park_next;
     // It has no slot, so what has come of it is at the fallback already.
@@ -49,6 +42,29 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
   }
 }
 
+/// Help rests where it did not pay.
+bool Aggregator::parking_pays(Job& job, Nanos now) {
+  if (!job.spec.park_if_it_pays) return true;
+  if (now < job.rests_until) return false;
+  if (job.resting) {
+    job.resting = false;
+    // All have sent what is below that.
+    job.park_next = std::max(job.park_next, number_of(*std::ranges::min_element(progress_of(job))));
+    job.lockstep.begin(progress_of(job), job.help, now);
+  }
+  job.lockstep.look(progress_of(job), job.help, now);
+  if (job.lockstep.pays()) return true;
+  const Nanos horizon = horizon_of(job);
+  const bool again = now - job.rests_until < job.rest;
+  job.rest = again ? std::min(2 * job.rest, JobSpec::kLongestRestHorizons * horizon)
+                   : JobSpec::kRestHorizons * horizon;
+  job.rests_until = now + job.rest;
+  job.resting = true;
+  job.late = 0;
+  job.waited_for = 0;
+  return false;
+}
+
 /// How long a fragment waits says little: with fast workers that is never long. Who is slow is
 /// always who the oldest one waits for; who was not given a core for a while catches up again.
 bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
@@ -56,7 +72,8 @@ bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
   const Bitmap others = missing & ~job.late;
   if (others == 0) return true;
   // A worker whose window congestion has made smaller says so when it is full.
-  if (slot.seq + job.spec.park_pressure >= job.top_end && (job.out_of_room & slot.bits) == 0) {
+  if ((now >= job.calm_at && slot.seq + job.spec.park_begin >= job.top_end) ||
+      (slot.seq + job.spec.park_pressure >= job.top_end && (job.out_of_room & slot.bits) == 0)) {
     // Nobody is held up.
     job.waited_for = 0;
     return false;
@@ -71,13 +88,15 @@ bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
   return (missing & ~job.late) == 0;
 }
 
-void Aggregator::park(Job& job, Slot& slot, Verdict& verdict) {
+void Aggregator::park(Job& job, Slot& slot, Nanos now, Verdict& verdict) {
   const Seq seq = slot.seq;
   const Bitmap holders = slot.bits;
   const JobIndex index = slot.job;
   const auto parker = parker_for(job, slot);
   ++counters_.parked;
   ++job.counters.parked;
+  ++job.help.parked;
+  job.calm_at = now + horizon_of(job);
   leave_as_part(slot, verdict);
   verdict.emission[0].message.flags |= wire::kFlagParked;
   if (parker) {
@@ -157,7 +176,9 @@ void Aggregator::add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict&
 }
 
 /// To whoever keeps the fragment.
-void Aggregator::follow(const Job& job, Seq seq, Emission& part) const {
+void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
+  // Progress is in fragments of all lanes.
+  if (job.spec.home != Home::kSpill) job.help.messages += shape_.lanes;
   part.message.flags |= wire::kFlagParked;
   const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
   if (at == 0 || (at & JobSpec::kParkedHome) != 0) return;

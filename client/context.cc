@@ -193,7 +193,6 @@ Result<void> Context::open(const Url& url, Nanos deadline) {
     config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
     config.in_switch = body.value("in_switch", uint32_t{0});  // only where stragglers get help
     config.park_room = body.value("park_room", uint32_t{0});
-    config.window_cap = config.lossy_link && config.aggregator_window && config.in_switch == 0;
     // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
     if (!frames_ && !config.fixed_slots)
       config.first_window = std::max(

@@ -29,6 +29,12 @@ constexpr uint32_t kFarAhead = 4;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
 constexpr size_t kMaxOverdue = 64;
 
+/// Whether what waits in queues or slots may be in others' way, and nobody is to run ahead.
+bool is_capped(const EngineConfig& config) {
+  return config.window_cap && config.lossy_link && config.aggregator_window &&
+         config.in_switch == 0 && !config.fixed_slots;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -41,7 +47,7 @@ Engine::Engine(const EngineConfig& config)
                 .congestion = config.congestion_window,
                 .aggregators = config.aggregator_window && !config.fixed_slots,
                 .first_aggregators = config.lossy_link ? Windows::kFirstAggregators : 0,
-                .capped = config.window_cap && !config.fixed_slots,
+                .capped = is_capped(config),
                 .paced = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
@@ -422,6 +428,7 @@ void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   const Nanos together = std::max<Nanos>(1, timeout_after(0));
   fragment.deadline += together - fragment.deadline % together;
   --in_flight_;
+  ++parked_;
   ++counters_.parked;
 }
 
@@ -606,7 +613,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
   if (config_.lossy_link) look_after_overtaken(fragment, seq);
-  if (!fragment.parked) --in_flight_;
+  --(fragment.parked ? parked_ : in_flight_);
   windows_.delivered(now, in_flight_ == 0, rtt_);
 
   fragment.state = State::kDone;

@@ -44,9 +44,10 @@ struct EngineConfig {
   /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
   bool congestion_window = true;
   bool aggregator_window = true;
-  /// A cap by the rate of delivery, for links where what waits in queues or slots is in others'
-  /// way. Not where stragglers get help: those ahead of them shall run ahead.
-  bool window_cap = false;
+  /// Lets the engine cap what is in flight by the rate of delivery, on a lossy link with the window
+  /// for aggregators. Where stragglers get help (in_switch is set) there is no cap: those ahead of
+  /// them shall run ahead. False: an ablation.
+  bool window_cap = true;
   /// A network that loses what is too much for it lies between worker and switch: the congestion
   /// window begins small, what it lets out is spread over the round trip, and a fragment that
   /// others overtook is looked after at once.
@@ -215,10 +216,17 @@ class Engine {
   /// Oldest operation that is not complete, or nullptr.
   const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
   Seq low() const { return low_; }
-  /// Fragments that may be in the switch at once, as congestion allows.
-  uint32_t window_now() const { return windows_.fragments(); }
+  /// Fragments that may be in the switch at once, as congestion and parking allow.
+  uint32_t window_now() const {
+    const uint32_t window = windows_.fragments();
+    return parked_ == 0 ? window
+                        : std::min(window, std::max(1u, config_.in_switch / kInSwitchParts));
+  }
 
  private:
+  /// While something of its own is parked, a worker has only one of so many parts of in_switch in
+  /// the switch: slots come free, and what leaves the array does not overrun others' links.
+  static constexpr uint32_t kInSwitchParts = 4;
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
   /// One fragment of the last W that are complete or the next W: a ring of 2W.
   struct alignas(64) Fragment {
@@ -293,6 +301,7 @@ class Engine {
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
   uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
+  uint32_t parked_ = 0;     ///< and those that are
   Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;

@@ -111,34 +111,9 @@ def kind(setting):
     return setting["policy"] + ("+window" if adaptive else "")
 
 
-class Runs:
-    """Results by options; what has run is not run again."""
-
-    def __init__(self, program):
-        self.program = program
-        self.results = {}
-
-    @staticmethod
-    def key(options):
-        return tuple(sorted(options.items()))
-
-    def run(self, wanted):
-        new = {self.key(options): options for options in wanted}
-        new = {key: options for key, options in new.items() if key not in self.results}
-        self.results |= zip(new, simulations.run_all(self.program, list(new.values())))
-
-    def of(self, options, seeds):
-        return [self.results[self.key(options | {"seed": seed})] for seed in seeds]
-
+class Runs(simulations.Runs):
     def avg_jct_s(self, options, seeds):
         return statistics.mean(run["avg_jct_s"] for run in self.of(options, seeds))
-
-
-def interval(values):
-    """Mean and half of the 95 % confidence interval (Student's t)."""
-    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 2.0)
-    half = t * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return statistics.mean(values), half
 
 
 def p99(runs):
@@ -227,7 +202,7 @@ def ratios(points):
         name = min(names, key=lambda n: points[n]["avg_jct_s"])
         by_seed = [a / b for a, b in zip(points[name]["avg_jct_s_by_seed"], esa)]
         mean = points[name]["avg_jct_s"] / points["esa"]["avg_jct_s"]
-        return name, mean, interval(by_seed)[1]
+        return name, mean, simulations.interval(by_seed)[1]
 
     others = [name for name in points if name not in ("esa", "bound")]
     fcfs, fcfs_ratio, fcfs_half = to_esa([name for name in others if name.startswith("fcfs")])

@@ -13,16 +13,18 @@ One after the other is slow for a period (rotating: the headline is that of upli
 rate for 1 ms each), each in its own share of the work (shares), always the same one (permanent), or
 all stop now and then (random); `link` is a link that is slow in both directions.
 
-Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8 or 32 MiB, each at the
-better of its windows, in an array of as many slots as the ways of help have. Reductions and gains are against the
-better of the two. `switch home` is an ablation: run-ahead with the fallback's home in the switch, nothing
-parked. With help the window is 32 MiB, and what a straggler keeps waiting is parked:
-`leader`, `fallback` (at the workers), `spill` (in the switch).
+Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8 or 32 MiB, in an array of
+as many slots as the ways of help have. One seed picks the best window of each for each pattern; other
+seeds judge them. A seed decides when the rotation begins, the stops, and computing times. Reductions and
+gains are against the better of the two baselines. `switch home` is an ablation: run-ahead with the
+fallback's home in the switch, nothing parked. With help the window is 32 MiB, and what a straggler keeps
+waiting is parked: `leader`, `fallback` (at the workers), `spill` (in the switch).
 
 `second_job`: job A with the headline's straggler beside job B, which has none, in one array.
 
 --json writes {"meta", "workload", "points": [...], "patterns": [...], "second_job": [...], "headline",
-"best_iteration_reduction", "best_throughput_gain", "worst_against_off", "no_straggler_overhead", ...}.
+"headline_charged", "best_iteration_reduction", "best_throughput_gain", "worst_against_off",
+"no_straggler_overhead", ...}.
 """
 
 import statistics
@@ -33,32 +35,28 @@ import simulations
 BASE = {"policy": "esa", "slots": 256, "ways": 4, "workers": 8, "rate-gbps": 100, "delay-us": 1, "rto-ms": 5,
         "sample-us": 20, "home": "workers", "no-aggregator-window": False}
 # No host has time slices that a worker could wait for: a few round trips are patience enough.
-PARKING = {"window": 4096, "in-switch": 64, "patience-us": 20}
+PARKING = {"window": 4096, "in-switch": 256, "patience-us": 20}
 BASELINES = {
     "off": [{"window": 512}, {"window": 256}, {"window": 512, "no-aggregator-window": True}],
-    "run-ahead": [{"window": 4096}, {"window": 1024},
-                  {"window": 1024, "no-aggregator-window": True}],
+    "run-ahead": [{"window": 4096}, {"window": 1024, "no-aggregator-window": True}],
 }
 ABLATIONS = {
     # A2TP's window would hold it back: it shrinks with all that is put together outside the array.
-    "switch home": [{"window": 4096, "home": "spill", "no-aggregator-window": True}],
+    "switch home": {"window": 4096, "home": "spill", "no-aggregator-window": True},
 }
 HELP = {
-    "leader": [PARKING | {"help-straggler": "leader"}],
-    "fallback": [PARKING | {"help-straggler": "fallback"}],
-    "spill": [PARKING | {"help-straggler": "fallback", "home": "spill"}],
+    "leader": PARKING | {"help-straggler": "leader"},
+    "fallback": PARKING | {"help-straggler": "fallback"},
+    "spill": PARKING | {"help-straggler": "fallback", "home": "spill"},
 }
-ALL = BASELINES | ABLATIONS | HELP
-MAIN = BASELINES | HELP
+SEARCH_SEED = 0
+SEEDS = (1, 2, 3)
 
 WORKLOADS = {
     "plain": {"plain-mb": 256, "iterations": 1, "jitter": 0},
-    "vgg16": {"models": "vgg16", "scale": 4, "iterations": 2, "jitter": 0.02},
+    "vgg16": {"models": "vgg16", "scale": 4, "iterations": 1, "jitter": 0.02},
 }
-QUICK_WORKLOADS = {
-    "plain": WORKLOADS["plain"],
-    "vgg16": {"models": "vgg16", "scale": 16, "iterations": 3, "jitter": 0.02},
-}
+QUICK_WORKLOADS = {"plain": WORKLOADS["plain"] | {"plain-mb": 128}}
 SLOW = {
     "uplink": {"slow": "uplink"},
     "producer": {"slow": "producer", "staging": 0},
@@ -77,22 +75,22 @@ def pattern(slow, kind, factor=4, period_us=1000, workload="plain", **more):
 
 
 HEADLINE = pattern("uplink", "rotating")
-QUICK = [pattern("uplink", "none"), HEADLINE, pattern("uplink", "random"),
-         pattern("uplink", "none", workload="vgg16"), HEADLINE | {"workload": "vgg16"}]
+QUICK = [pattern("uplink", "none"), HEADLINE, pattern("uplink", "rotating", period_us=100)]
 
 
 def patterns(quick):
     if quick:
         return QUICK
     found = [pattern("uplink", "none")]
-    for slow in ("uplink", "coupled-producer"):
-        found += [pattern(slow, "rotating", factor=factor) for factor in (4, 2, 8)]
-        found += [pattern(slow, "rotating", period_us=us) for us in (100, 250, 4000, 16000)]
-        found += [pattern(slow, kind) for kind in ("random", "permanent")]
-    found += [pattern("coupled-producer", "shares"), pattern("uplink", "link")]
-    found += [pattern("producer", kind) for kind in ("rotating", "random", "permanent")]
+    found += [pattern("uplink", "rotating", factor=factor) for factor in (4, 2, 8)]
+    found += [pattern("uplink", "rotating", period_us=us) for us in (100, 250, 4000)]
+    found += [pattern("uplink", kind) for kind in ("random", "permanent", "link")]
+    found += [pattern("coupled-producer", kind)
+              for kind in ("rotating", "shares", "random")]
+    found += [pattern("coupled-producer", "rotating", period_us=100)]
+    found += [pattern("producer", kind) for kind in ("rotating", "random")]
     found += [pattern("uplink", "none", workload="vgg16")]
-    found += [pattern(slow, "rotating", workload="vgg16") for slow in SLOW]
+    found += [pattern(slow, "rotating", workload="vgg16") for slow in ("uplink", "producer")]
     found += [pattern("uplink", "rotating", workload="vgg16", factor=8),
               pattern("uplink", "random", workload="vgg16"),
               pattern("uplink", "link", workload="vgg16")]
@@ -100,11 +98,24 @@ def patterns(quick):
     return found + [HEADLINE | {"policy": "fcfs"}]
 
 
+def seeds_of(case, quick):
+    """One where no chance is in it."""
+    chance = case["pattern"] in ("rotating", "random") or case["workload"] != "plain"
+    return SEEDS if chance and not quick else SEEDS[:1]
+
+
 def straggler(case):
     """What ina-sim is told of it."""
     return SLOW[case["slow"]] | {"straggler": case["pattern"], "factor": case["factor"],
                                  "period-us": case["period_us"], "slots": case["slots"],
                                  "policy": case["policy"]}
+
+
+def with_phase(options, seed):
+    """The rotation begins somewhere else with each seed."""
+    round_us = options["period-us"] * options["workers"]
+    phase_us = round(seed * 0.618034 % 1 * round_us) if options["straggler"] == "rotating" else 0
+    return options | {"seed": seed, "phase-us": phase_us}
 
 
 def title(case):
@@ -119,92 +130,120 @@ def title(case):
                    if case["pattern"] in ("rotating", "random") else "")
 
 
-class Runs:
-    """Collects runs, and then has their results."""
+class Runs(simulations.Runs):
+    def of(self, options, seeds):
+        return [self.results[self.key(with_phase(options, seed))] for seed in seeds]
 
-    def __init__(self):
-        self.options = []
+    def run_seeds(self, some):
+        """(options, seeds) of each."""
+        self.run([with_phase(options, seed) for options, seeds in some for seed in seeds])
 
-    def add(self, options, seeds=(1,)):
-        at = len(self.options)
-        self.options += [options | {"seed": seed} for seed in seeds]
-        return slice(at, len(self.options))
+    def iteration_s(self, options, seeds):
+        return statistics.mean(run["avg_iteration_s"] for run in self.of(options, seeds))
 
-    def run(self, program):
-        self.results = simulations.run_all(program, self.options)
+
+class Case:
+    """One pattern, and the ways to meet it."""
+
+    def __init__(self, case, workload, seeds):
+        self.case = case
+        self.seeds = seeds
+        self.common = BASE | workload | straggler(case)
+
+    def settings(self, name):
+        return [self.common | own for own in BASELINES[name]]
+
+    def search(self):
+        return [(options, (SEARCH_SEED,)) for name in BASELINES for options in self.settings(name)]
+
+    def pick(self, runs):
+        """What the seed of the search found best of each baseline, and the rest."""
+        best = {name: min(self.settings(name),
+                          key=lambda options: runs.iteration_s(options, (SEARCH_SEED,)))
+                for name in BASELINES}
+        # The ablation is for the headline, with what varies of slots and policy.
+        headline = all(self.case[key] == value for key, value in HEADLINE.items()
+                       if key not in ("slots", "policy"))
+        others = {name: self.common | self.fitting(own)
+                  for name, own in ((ABLATIONS if headline else {}) | HELP).items()}
+        self.ways = best | others
+
+    def fitting(self, own):
+        """No more may be in the switch than there are slots, as in the daemon."""
+        if "in-switch" not in own:
+            return own
+        return own | {"in-switch": min(own["in-switch"], self.case["slots"])}
+
+    def judge(self):
+        return [(options, self.seeds) for options in self.ways.values()]
+
+    def points(self, runs):
+        return {name: point(self.case, name, options, runs.of(options, self.seeds))
+                for name, options in self.ways.items()}
 
 
 def point(case, help_, options, runs):
-    iteration_s = statistics.mean(run["avg_iteration_s"] for run in runs)
+    times = [run["avg_iteration_s"] for run in runs]
+    iteration_s, half = simulations.interval(times)
     return case | {
         "help": help_, "home": options["home"], "window": options["window"],
+        "in_switch": options.get("in-switch"),
         "aggregator_window": not options["no-aggregator-window"],
-        "iteration_s": iteration_s, "iterations_per_s": 1 / iteration_s,
-        "iteration_s_by_seed": [run["avg_iteration_s"] for run in runs],
+        "iteration_s": iteration_s, "iteration_s_half_interval": half,
+        "iterations_per_s": 1 / iteration_s, "iteration_s_by_seed": times,
         "slots_used_mean": statistics.mean(run["slots_used_mean"] for run in runs),
         "slots_used_peak": max(run["slots_used_peak"] for run in runs),
         "parked": sum(run["parked"] for run in runs) / sum(run["fragments"] for run in runs),
         "by_parker": sum(run["by_parker"] for run in runs),
-        "fallback_bytes": sum(run["fallback_bytes"] for run in runs),
+        "fallback_bytes": statistics.mean(run["fallback_bytes"] for run in runs),
         "queue_drops": sum(run["queue_drops"] for run in runs),
         "queries": sum(run["queries"] for run in runs),
     }
 
 
+def against(points, name, other):
+    """Iteration time of one way to another's, by seed: mean, half of the interval."""
+    return simulations.interval(
+        [a / b for a, b in zip(points[name]["iteration_s_by_seed"],
+                               points[other]["iteration_s_by_seed"])])
+
+
 def compare(case, points):
     """The ways of help beside the better of the baselines, each at its best window."""
-    best = {}
-    for p in points:
-        if p["help"] not in best or p["iteration_s"] < best[p["help"]]["iteration_s"]:
-            best[p["help"]] = p
-    baseline = min(best[name]["iteration_s"] for name in BASELINES)
-    took = {name: p["iteration_s"] for name, p in best.items()}
+    better = min(BASELINES, key=lambda name: points[name]["iteration_s"])
+    to_better = {name: against(points, name, better) for name in points}
+    to_off = {name: against(points, name, "off") for name in HELP}
     return case | {
-        "name": title(case),
-        "off_s": baseline, "baseline_s": baseline,
-        "best_window": {name: best[name]["window"] for name in BASELINES},
-        "iteration_s": took,
-        "reduction": {name: 1 - s / baseline for name, s in took.items()},
-        "gain": {name: baseline / s for name, s in took.items()},
-        "against_off": {name: took[name] / took["off"] - 1 for name in HELP},
+        "name": title(case), "seeds": len(points["off"]["iteration_s_by_seed"]),
+        "baseline": better,
+        "off_s": points["off"]["iteration_s"], "baseline_s": points[better]["iteration_s"],
+        "best_window": {name: points[name]["window"] for name in BASELINES},
+        "iteration_s": {name: p["iteration_s"] for name, p in points.items()},
+        "iteration_s_half_interval": {name: p["iteration_s_half_interval"]
+                                      for name, p in points.items()},
+        "reduction": {name: 1 - ratio for name, (ratio, _) in to_better.items()},
+        "reduction_half_interval": {name: half for name, (_, half) in to_better.items()},
+        "gain": {name: 1 / ratio for name, (ratio, _) in to_better.items()},
+        "against_off": {name: ratio - 1 for name, (ratio, _) in to_off.items()},
     }
 
 
-def add_patterns(runs, quick):
-    """(case, help, options, where their results will be)"""
-    workloads = QUICK_WORKLOADS if quick else WORKLOADS
-    found = []
-    for case in patterns(quick):
-        for name, variants in (MAIN if quick else ALL).items():
-            for variant in variants:
-                options = BASE | workloads[case["workload"]] | straggler(case) | variant
-                # Where chance decides most.
-                seeds = range(1, 4) if case["pattern"] == "random" else (1,)
-                found.append((case, name, options, runs.add(options, seeds)))
-    return found
-
-
-def add_second_job(runs, quick):
-    """(what it is, results); `help` "alone": B with nobody beside it."""
-    workload = (QUICK_WORKLOADS if quick else WORKLOADS)["plain"]
+def second_job_runs(headline, workloads, quick):
+    """(what it is, options); `help` "alone": B with nobody beside it."""
     found = []
     for slots in (256,) if quick else SECOND_JOB_SLOTS:
-        for policy in ("esa",) if quick else ("esa", "fcfs"):
-            common = BASE | workload | straggler(HEADLINE | {"slots": slots, "policy": policy})
+        for policy in ("esa",) if quick or slots != 256 else ("esa", "fcfs"):
             what = {"slots": slots, "policy": policy}
-            alone = common | BASELINES["off"][0] | {"straggler": "none"}
-            found.append((what | {"help": "alone"}, runs.add(alone)))
-            for name, variants in MAIN.items():
-                options = common | variants[0] | {"jobs": 2, "arrival-ms": 0, "straggler-jobs": 1}
-                found.append((what | {"help": name}, runs.add(options)))
+            case = Case(HEADLINE | what, workloads["plain"] | {"plain-mb": 128}, SEEDS[:1])
+            alone = case.common | BASELINES["off"][0] | {"straggler": "none"}
+            found.append((what | {"help": "alone"}, alone))
+            for name, options in headline.ways.items():
+                own = {key: options[key] for key in
+                       ("window", "in-switch", "patience-us", "help-straggler", "home",
+                        "no-aggregator-window") if key in options}
+                found.append((what | {"help": name}, case.common | case.fitting(own) | {
+                    "jobs": 2, "arrival-ms": 0, "straggler-jobs": 1}))
     return found
-
-
-def add_charged(runs, quick):
-    """The headline once more, where hosts and switch take time for each frame."""
-    workload = (QUICK_WORKLOADS if quick else WORKLOADS)["plain"]
-    return [(name, variant, runs.add(BASE | workload | straggler(HEADLINE) | variant | CHARGED))
-            for name, variants in MAIN.items() for variant in variants]
 
 
 def second_job(what, run):
@@ -214,69 +253,79 @@ def second_job(what, run):
 
 
 def show(rows, second):
-    ways = list(rows[0]["iteration_s"])
+    ways = (*BASELINES, *ABLATIONS, *HELP)
     print(f"{'iteration in ms':42} {'slots':>5} " + " ".join(f"{way:>11}" for way in ways) +
-          "   saved: " + ", ".join(HELP))
+          "   saved: " + ", ".join(HELP) + "; against off")
     for row in rows:
         name = f"{row['workload']} {row['policy']}: {row['name']}"
         print(f"{name:42} {row['slots']:>5} " +
-              " ".join(f"{row['iteration_s'][way] * 1e3:>11.2f}" for way in ways) +
-              "   " + " ".join(f"{row['reduction'][way]:>7.1%}" for way in HELP))
+              " ".join(f"{row['iteration_s'].get(way, float('nan')) * 1e3:>11.2f}" for way in ways) +
+              "   " + " ".join(f"{row['reduction'][way]:>7.1%}" for way in HELP) +
+              "   " + " ".join(f"{row['against_off'][way]:>+7.1%}" for way in HELP))
     print("\njob A with a straggler beside job B, ms")
     for row in second:
         straggling = row["straggling_s"]
-        print(f"{row['policy']:5} {row['slots']:>4} slots {row['help']:10} "
+        print(f"{row['policy']:5} {row['slots']:>4} slots {row['help']:11} "
               f"A {straggling * 1e3 if straggling else float('nan'):7.2f} "
               f"B {row['other_s'] * 1e3:7.2f}, slots used {row['slots_used_mean']:.0f}")
+
+
+def gains_of(row):
+    return ", ".join(f"{way} {row['reduction'][way]:.1%} ± {row['reduction_half_interval'][way]:.1%} "
+                     f"({row['gain'][way]:.2f}x)" for way in HELP)
 
 
 def main():
     args = simulations.parse_arguments(__doc__.splitlines()[0])
     started = time.monotonic()
-    runs = Runs()
-    cells = add_patterns(runs, args.quick)
-    beside = add_second_job(runs, args.quick)
-    charged = add_charged(runs, args.quick)
-    runs.run(f"{args.build}/sim/ina-sim")
+    workloads = QUICK_WORKLOADS if args.quick else WORKLOADS
+    runs = Runs(f"{args.build}/sim/ina-sim")
+    cases = [Case(case, workloads[case["workload"]], seeds_of(case, args.quick))
+             for case in patterns(args.quick)]
+    runs.run_seeds([found for case in cases for found in case.search()])
+    for case in cases:
+        case.pick(runs)
+    headline = next(case for case in cases if case.case == HEADLINE)
+    charged = {name: options | CHARGED for name, options in headline.ways.items()}
+    beside = second_job_runs(headline, workloads, args.quick)
+    runs.run_seeds([found for case in cases for found in case.judge()] +
+                   [(options, headline.seeds) for options in charged.values()] +
+                   [(options, SEEDS[:1]) for _, options in beside])
 
-    points = [point(case, name, options, runs.results[at]) for case, name, options, at in cells]
-    rows = [compare(case, [p for p, cell in zip(points, cells) if cell[0] is case])
-            for case in dict((id(cell[0]), cell[0]) for cell in cells).values()]
-    second = [second_job(what, runs.results[at][0]) for what, at in beside]
-    paid = compare(HEADLINE, [point(HEADLINE, name, BASE | variant, runs.results[at])
-                              for name, variant, at in charged])
+    of_cases = [case.points(runs) for case in cases]
+    rows = [compare(case.case, points) for case, points in zip(cases, of_cases)]
+    second = [second_job(what, runs.of(options, SEEDS[:1])[0]) for what, options in beside]
+    paid = compare(HEADLINE, {name: point(HEADLINE, name, options, runs.of(options, headline.seeds))
+                              for name, options in charged.items()})
     show(rows, second)
 
-    main_row = next(row for row in rows if all(row[k] == v for k, v in HEADLINE.items()))
+    main_row = rows[cases.index(headline)]
     slow = [row for row in rows if row["pattern"] != "none"]
+    trained = [row for row in slow if row["workload"] != "plain"] or slow
     steady = [row for row in rows if row["pattern"] == "none"]
     worst = {way: max(row["against_off"][way] for row in rows) for way in HELP}
     overhead = {way: max(-row["reduction"][way] for row in steady) for way in HELP}
+    judged = ("baseline", "baseline_s", "iteration_s", "reduction", "reduction_half_interval", "gain")
     result = {
-        "meta": simulations.meta("straggler-sim", started, runs.results),
-        "workload": BASE | {"workloads": QUICK_WORKLOADS if args.quick else WORKLOADS,
-                            "parking": PARKING, "baselines": BASELINES},
-        "points": points,
+        "meta": simulations.meta("straggler-sim", started, list(runs.results.values())),
+        "workload": BASE | {"workloads": workloads, "parking": PARKING, "baselines": BASELINES,
+                            "seeds": list(SEEDS), "search_seed": SEARCH_SEED},
+        "points": [p for points in of_cases for p in points.values()],
         "patterns": rows,
         "comparison": rows,
         "second_job": second,
-        "headline": {key: main_row[key] for key in
-                     ("name", "slots", "policy", "baseline_s", "iteration_s", "reduction", "gain")},
-        "headline_charged": {"charges": CHARGED} | {
-            key: paid[key] for key in ("baseline_s", "iteration_s", "reduction", "gain")},
+        "headline": {key: main_row[key] for key in ("name", "slots", "policy", *judged)},
+        "headline_charged": {"charges": CHARGED} | {key: paid[key] for key in judged},
         "best_iteration_reduction": max(row["reduction"][way] for row in slow for way in HELP),
-        "best_throughput_gain": max(row["gain"][way] for row in slow for way in HELP
-                                    if row["workload"] != "plain"),
+        "best_throughput_gain": max(row["gain"][way] for row in trained for way in HELP),
         "rotating_4x": {row["workload"]: row["reduction"] for row in rows
                         if all(row[k] == v for k, v in HEADLINE.items() if k != "workload")},
         "worst_against_off": worst,
         "no_straggler_overhead": max(overhead.values()),
         "no_straggler_overhead_by_help": overhead,
     }
-    print("\nheadline (" + main_row["name"] + "): " + ", ".join(
-        f"{way} {main_row['reduction'][way]:.1%} ({main_row['gain'][way]:.2f}x)" for way in HELP))
-    print("with processors charged: " + ", ".join(
-        f"{way} {paid['reduction'][way]:.1%} ({paid['gain'][way]:.2f}x)" for way in HELP))
+    print(f"\nheadline ({main_row['name']}), against {main_row['baseline']}: {gains_of(main_row)}")
+    print(f"with processors charged: {gains_of(paid)}")
     print("worst against off: " + ", ".join(f"{way} {worst[way]:+.1%}" for way in HELP) +
           f"; without stragglers at most {result['no_straggler_overhead']:+.1%}; "
           f"{result['meta']['wall_s']} s")

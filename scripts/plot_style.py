@@ -47,7 +47,7 @@ STYLES = {
     "4 ranks": (RANKS[1], SOLID, "s", False),
     "8 ranks": (RANKS[2], SOLID, "^", False),
     "off": (HELP_OFF, SOLID, "s", False),
-    "off, 32 MiB ahead": (HELP_OFF, BROKEN, "s", True),
+    "run-ahead": (HELP_OFF, BROKEN, "s", True),
     "leader": (HELP_LEADER, SOLID, "^", False),
     "fallback": (HELP_FALLBACK, SOLID, "D", False),
     "spill": (HELP_SPILL, SOLID, "v", False),

@@ -368,24 +368,25 @@ def plot_jct(content, folder):
     return [path for path in paths if path]
 
 
-STRAGGLER_HELP = {"off": "off", "run-ahead": "off, 32 MiB ahead", "leader": "leader",
+STRAGGLER_HELP = {"off": "off", "run-ahead": "run-ahead", "leader": "leader",
                   "fallback": "fallback", "spill": "spill"}
 
 
 def plot_straggler_sim(content, folder):
-    rotating = [p for p in content["points"] if p["workload"] == "plain" and p["policy"] == "esa"
-                and p["pattern"] in ("rotating", "none")]
-    slots = content["workload"]["slots"]
+    slow = [row for row in content["patterns"]
+            if row["workload"] == "plain" and row["policy"] == "esa" and row["slow"] == "uplink"
+            and row["slots"] == content["workload"]["slots"]
+            and row["pattern"] in ("rotating", "none")]
     period = 1000
     figure, axes = plt.subplots(1, 2, sharey=True, figsize=(PANEL_WIDTH * 2, PANEL_HEIGHT))
     for kind, label in STRAGGLER_HELP.items():
-        own = [p for p in rotating if p["help"] == kind and p["slots"] == slots]
-        draw(axes[0], [(1 if p["pattern"] == "none" else p["factor"], p["iteration_s"] * 1e3)
-                       for p in own if p["period_us"] == period], label)
-        draw(axes[1], [(p["period_us"] / 1e3, p["iteration_s"] * 1e3) for p in own
-                       if p["pattern"] == "rotating" and p["factor"] == 4], label)
-    axes[0].set_xlabel("how many times slower one worker is")
-    axes[1].set_xlabel("period of one worker [ms], 4 times slower")
+        draw(axes[0], [(1 if row["pattern"] == "none" else row["factor"],
+                        row["iteration_s"][kind] * 1e3)
+                       for row in slow if row["period_us"] == period], label)
+        draw(axes[1], [(row["period_us"] / 1e3, row["iteration_s"][kind] * 1e3) for row in slow
+                       if row["pattern"] == "rotating" and row["factor"] == 4], label)
+    axes[0].set_xlabel("how many times slower one uplink is, for 1 ms each")
+    axes[1].set_xlabel("turn of one uplink [ms], 4 times slower")
     axes[1].set_xscale("log", base=4)
     axes[1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     from_zero(axes)

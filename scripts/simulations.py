@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -63,6 +64,33 @@ def run_all(program, runs):
     if sys.stderr.isatty():
         print(file=sys.stderr)
     return results
+
+
+class Runs:
+    """Results by options; what has run is not run again."""
+
+    def __init__(self, program):
+        self.program = program
+        self.results = {}
+
+    @staticmethod
+    def key(options):
+        return tuple(sorted(options.items()))
+
+    def run(self, wanted):
+        new = {self.key(options): options for options in wanted}
+        new = {key: options for key, options in new.items() if key not in self.results}
+        self.results |= zip(new, run_all(self.program, list(new.values())))
+
+    def of(self, options, seeds):
+        return [self.results[self.key(options | {"seed": seed})] for seed in seeds]
+
+
+def interval(values):
+    """Mean and half of the 95 % confidence interval (Student's t)."""
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 2.0)
+    half = t * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return statistics.mean(values), half
 
 
 def speed(results):

@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 POLICIES = ("static", "fcfs", "fcfs+window", "esa", "bound")
-WAYS = ("off", "run-ahead", "spill home", "spill home, run-ahead", "leader", "fallback", "spill")
+WAYS = ("off", "run-ahead", "switch home", "leader", "fallback", "spill")
 HELP = ("leader", "fallback", "spill")
 
 
@@ -122,61 +122,56 @@ def jct_use(jct):
 
 # Stragglers.
 
-def help_table(head, points, rows):
-    lines = []
-    for name, wanted in rows:
-        took = {p["help"]: p["iteration_s"] for p in select(points, policy="esa", **wanted)}
-        off = min(took["off"], took["run-ahead"])
-        lines.append([name, *(ms(took[way]) for way in WAYS),
-                      *(f"{1 - took[way] / off:.1%}" for way in HELP)])
-    return table([head, *WAYS[:3], "both", *HELP, "saved: leader", *HELP[1:]], lines)
+def saved_cells(row):
+    return [f"{row['reduction'][way]:.1%} ± {row['reduction_half_interval'][way]:.1%}"
+            if row.get("seeds", 2) > 1 else f"{row['reduction'][way]:.1%}" for way in HELP]
 
 
-def help_patterns(points, workload):
-    common = {"workload": workload, "slots": 256, "period_us": 1000}
-    rows = [("none", {"pattern": "none"})]
-    rows += [(f"rotating, {factor}x", {"pattern": "rotating", "factor": factor})
-             for factor in (2, 4, 8)]
-    rows += [("shares, 4x", {"pattern": "shares"}), ("permanent, 4x", {"pattern": "permanent"}),
-             ("random stops, 5 % of the time", {"pattern": "random"}),
-             ("slow link, 4x", {"pattern": "link"})]
-    return help_table(f"Stragglers, `{workload}`", points,
-                      [(name, common | wanted) for name, wanted in rows])
+def help_table(head, rows, names):
+    return table([head, *WAYS, "saved: leader", *HELP[1:]],
+                 [[name, *(ms(row["iteration_s"][way]) if way in row["iteration_s"] else "" for way in WAYS),
+                   *saved_cells(row)]
+                  for name, row in zip(names, rows)])
 
 
-ROTATING = {"workload": "plain", "pattern": "rotating", "factor": 4}
+def help_patterns(rows, workload):
+    own = select(rows, workload=workload, slots=256, policy="esa")
+    return help_table("What is slow", own, [row["name"] for row in own])
 
 
-def help_periods(points):
-    return help_table("Period of one worker", points,
-                      [(f"{us / 1000:g} ms", ROTATING | {"slots": 256, "period_us": us})
-                       for us in (1000, 100, 250, 4000, 16000)])
+HEADLINE = {"workload": "plain", "slow": "uplink", "pattern": "rotating", "factor": 4,
+            "period_us": 1000}
 
 
-def help_slots(points):
-    return help_table("Slots", points,
-                      [(f"{slots} slots", ROTATING | {"slots": slots, "period_us": 1000})
-                       for slots in (256, 64, 1024, 4096)])
+def help_slots(rows):
+    own = sorted(select(rows, **HEADLINE), key=lambda row: (row["policy"], row["slots"]))
+    return help_table("Policy and slots", own, [f"`{row['policy']}`, {row['slots']}" for row in own])
 
 
-def help_other_policies(points):
-    """A sentence, not a table: too few figures."""
-    static = ", ".join(f"{p['slots']} slots {ms(p['iteration_s'])} ms"
-                       for p in select(points, policy="static"))
-    fcfs = {p["help"]: p["iteration_s"] for p in select(points, policy="fcfs")}
-    return (f"`static` pools with a window as large as they allow: {static}. `fcfs`: " +
-            ", ".join(f"{way} {ms(fcfs[way])}" for way in WAYS) + " ms.")
+def help_charged(content):
+    return help_table("Hosts and switch", [content["headline"], content["headline_charged"]],
+                      ["take no time", "take time for each frame and byte"])
 
 
 def help_takes(points):
-    own = {p["help"]: p
-           for p in select(points, policy="esa", slots=256, period_us=1000, **ROTATING)}
+    own = {p["help"]: p for p in select(points, policy="esa", slots=256, **HEADLINE)}
     rows = (("slots held, mean", lambda p: f"{p['slots_used_mean']:.0f}"),
             ("slots held, most", lambda p: p["slots_used_peak"]),
             ("fragments parked", lambda p: f"{p['parked']:.0%}"),
-            ("MB to the fallback", lambda p: f"{p['fallback_bytes'] / 1e6:.0f}"),
+            ("MB to the fallback or a leader", lambda p: f"{p['fallback_bytes'] / 1e6:.0f}"),
             ("frames dropped", lambda p: p["queue_drops"]))
     return table(["", *WAYS], [[name, *(cell(own[way]) for way in WAYS)] for name, cell in rows])
+
+
+def help_second_job(rows):
+    """Times of the job with the straggler, and of the one beside it."""
+    lines = []
+    for policy, slots in dict.fromkeys((row["policy"], row["slots"]) for row in rows):
+        own = {row["help"]: row for row in select(rows, policy=policy, slots=slots)}
+        lines.append([f"`{policy}`, {slots}", ms(own["alone"]["other_s"]),
+                      *(f"{ms(own[way]['straggling_s'])} / {ms(own[way]['other_s'])}"
+                        for way in WAYS)])
+    return table(["Policy and slots", "B alone", *(f"{way}: A / B" for way in WAYS)], lines)
 
 
 def live_help(points):
@@ -294,7 +289,7 @@ def siege(attacks):
 
 def evaluation():
     jct = load("jct")
-    help_ = load("straggler-sim")["points"]
+    help_ = load("straggler-sim")
     return {
         "jct, workers": jct_by_slots(jct, experiment="slots", home="workers"),
         "jct, dedicated": jct_by_slots(jct, experiment="slots", home="dedicated"),
@@ -303,12 +298,12 @@ def evaluation():
         "jct, headlines": jct_headlines(jct),
         "jct, ablations": jct_ablations(jct),
         "jct, use": jct_use(jct),
-        "help, plain": help_patterns(help_, "plain"),
-        "help, vgg16": help_patterns(help_, "vgg16"),
-        "help, periods": help_periods(help_),
-        "help, slots": help_slots(help_),
-        "help, other policies": help_other_policies(help_),
-        "help, takes": help_takes(help_),
+        "help, plain": help_patterns(help_["patterns"], "plain"),
+        "help, vgg16": help_patterns(help_["patterns"], "vgg16"),
+        "help, charged": help_charged(help_),
+        "help, slots": help_slots(help_["patterns"]),
+        "help, takes": help_takes(help_["points"]),
+        "help, second job": help_second_job(help_["second_job"]),
     }
 
 

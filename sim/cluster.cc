@@ -308,7 +308,7 @@ void Cluster::make_job(uint32_t index) {
   engine.home = spec_.home;
   engine.priority_max = spec_.priorities ? 255 : 1;
   engine.aggregator_window = spec_.aggregator_window;
-  engine.window_cap = spec_.window_cap && spec_.aggregator_window && spec_.help == Help::kOff;
+  engine.window_cap = spec_.window_cap && spec_.help == Help::kOff;
   engine.lossy_link = true;
   engine.rto_min_ns = spec_.rto_min_ns;
   engine.rto_max_ns = spec_.rto_max_ns;
@@ -372,16 +372,18 @@ void Cluster::admit(uint32_t index) {
   admitted.seen = job.seen.data();
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
-    admitted.park_by(spec_.in_switch == 0 ? job.window : std::min(spec_.in_switch, job.window));
+    admitted.park_by(spec_.in_switch == 0 ? job.window : std::min(spec_.in_switch, job.window),
+                     spec_.home);
     if (spec_.park_after != 0) admitted.park_after = spec_.park_after;
     admitted.park_patience = spec_.park_patience_ns;
+    admitted.park_if_it_pays = !spec_.park_always;
   }
   if (workers_park()) {
     job.parked_at.assign(words, 0);
     admitted.parked_at = job.parked_at.data();
     admitted.park_room = job.window;
     admitted.park_missing =
-        spec_.park_missing != 0 ? spec_.park_missing : std::max(1u, job.plan.workers / 4);
+        spec_.park_missing != 0 ? spec_.park_missing : std::max(1u, job.plan.workers / 8);
     admitted.park_home = spec_.help == Help::kFallback;
   }
   switch_.add_job(static_cast<io::JobIndex>(index), admitted);

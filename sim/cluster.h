@@ -40,8 +40,9 @@ struct ClusterSpec {
   Nanos rto_max_ns = 100'000'000;
   Help help = Help::kOff;
   Nanos park_patience_ns = 20'000'000;  ///< aggregator::JobSpec::park_patience
-  uint32_t park_after = 0;              ///< 0: half of what may be in the switch
-  uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: a quarter of the workers
+  uint32_t park_after = 0;              ///< 0: an eighth of what may be in the switch
+  bool park_always = false;             ///< even where it does not pay
+  uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: an eighth of the workers
   double jitter = 0.02;
   StragglerSpec straggler;
   uint32_t straggler_jobs = 0;  ///< of the jobs, the first so many have stragglers; 0: all

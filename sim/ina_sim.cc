@@ -198,7 +198,8 @@ int run(int argc, char** argv) {
   rack.link.ecn_bytes = 200'000;
   rack.link.queue_bytes = 1'000'000;
   size_t racks = 1;
-  double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000;
+  double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000,
+         phase_us = 0;
   double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file, topology_file;
@@ -225,9 +226,12 @@ int run(int argc, char** argv) {
   app.add_option("--patience-us", patience_us,
                  "help: who has held others up for so long is late (the daemon's default)")
       ->check(command_line::at_least(0.0));
-  app.add_option("--park-after", spec.park_after, "help: fragments behind (0: half of in-switch)");
+  app.add_option("--park-after", spec.park_after,
+                 "help: fragments behind (0: an eighth of in-switch)");
+  app.add_flag("--park-always", spec.park_always,
+               "help leader, fallback: even where it costs more than waiting");
   app.add_option("--park-missing", spec.park_missing,
-                 "help leader: workers missing at most (0: a quarter)");
+                 "help leader: workers missing at most (0: an eighth)");
   app.add_option("--window", spec.window, "W: fragments a worker may run ahead");
   app.add_option("--in-switch", spec.in_switch, "fragments in the switch at once (0: W)");
   app.add_option("--fragment-bytes", spec.fragment_bytes, "payload of a frame");
@@ -289,6 +293,8 @@ int run(int argc, char** argv) {
                  "the first so many jobs have stragglers (0: all)");
   app.add_option("--factor", spec.straggler.factor, "how many times slower a straggler is");
   app.add_option("--period-us", period_us, "rotating: of one rank; random: the mean stop");
+  app.add_option("--phase-us", phase_us, "rotating: so long has it gone on when the time begins")
+      ->check(command_line::at_least(0.0));
   app.add_option("--stopped", spec.straggler.stopped, "random: part of the time")
       ->check(command_line::between(0.001, 0.9));
   app.add_option("--share-fragments", spec.straggler.share_fragments, "shares: of one rank")
@@ -314,6 +320,7 @@ int run(int argc, char** argv) {
                                             : read_topology(topology_file, rack);
   spec.rto_min_ns = nanos(rto_ms, 1e6);
   spec.straggler.period_ns = nanos(period_us, 1e3);
+  spec.straggler.phase_ns = nanos(phase_us, 1e3);
   spec.park_patience_ns = nanos(patience_us, 1e3);
   spec.sample_ns = nanos(sample_us, 1e3);
   spec.limit_ns = nanos(limit_s, 1e9);

@@ -10,8 +10,9 @@ Pace::Segment Pace::segment_at(Nanos time) {
     case Pattern::kPermanent:
       return {INT64_MAX, rank_ == 0 ? 1 / spec_.factor : 1};
     case Pattern::kRotating: {
-      const Nanos turn = time / spec_.period_ns;
-      return {(turn + 1) * spec_.period_ns, turn % workers_ == rank_ ? 1 / spec_.factor : 1};
+      const Nanos turn = (time + spec_.phase_ns) / spec_.period_ns;
+      return {(turn + 1) * spec_.period_ns - spec_.phase_ns,
+              turn % workers_ == rank_ ? 1 / spec_.factor : 1};
     }
     case Pattern::kRandom: {
       const auto wait = [this](double mean_ns) {

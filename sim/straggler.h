@@ -32,6 +32,7 @@ struct StragglerSpec {
   uint64_t staging = 4;
   double factor = 4;               ///< how many times slower
   Nanos period_ns = 1'000'000;     ///< kRotating: of one rank; kRandom: the mean stop
+  Nanos phase_ns = 0;              ///< kRotating: so long has it gone on when the time begins
   double stopped = 0.05;           ///< kRandom: the part of its time that a worker stands still
   uint64_t share_fragments = 256;  ///< kShares: fragments of one rank's share
 };

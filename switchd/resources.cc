@@ -166,12 +166,13 @@ void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpe
 }
 
 void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
-  spec.park_by(job.grant.in_switch);
+  spec.park_by(job.grant.in_switch, config_.home);
   spec.park_patience = config_.park_patience_ns;
+  spec.park_if_it_pays = true;
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
   spec.parked_at = job.parked[lane].data();
   spec.park_room = job.grant.park_room / job.geometry.lanes;
-  spec.park_missing = std::max(1u, job.workers / 4);
+  spec.park_missing = std::max(1u, job.workers / 8);
   spec.park_home = config_.park_home;
   spec.parkers = 0;  // until they have attached
 }

@@ -201,6 +201,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
       if (dice.chance(0.3)) job.park_pressure = static_cast<uint32_t>(dice.upto(job.in_switch));
       if (dice.chance(0.5)) job.park_patience = static_cast<Nanos>(dice.upto(2'000)) * 1000;
     }
+  for (JobPlan& job : s.jobs) job.park_if_it_pays = job.park_after != 0 && dice.chance(0.5);
   std::stable_sort(s.events.begin(), s.events.end(),
                    [](const Event& a, const Event& b) { return a.at < b.at; });
   return s;

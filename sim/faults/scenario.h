@@ -23,6 +23,7 @@ struct JobPlan {
   uint32_t park_after = 0;     ///< aggregator::JobSpec::park_after
   uint32_t park_pressure = 0;  ///< aggregator::JobSpec::park_pressure
   Nanos park_patience = 0;     ///< aggregator::JobSpec::park_patience
+  bool park_if_it_pays = false;  ///< aggregator::JobSpec::park_if_it_pays
   uint32_t park_room = 0;  ///< of each worker, over all lanes; 0: the fallback keeps what is parked
   bool lossy_link = false;  ///< client::EngineConfig::lossy_link
 };

@@ -224,7 +224,6 @@ void World::start_job(Job& job) {
     config.aggregator_window = job.config.aggregator_window;
     config.lossy_link = job.config.lossy_link;
     config.in_switch = job.config.in_switch;
-    config.window_cap = config.lossy_link && config.aggregator_window && config.in_switch == 0;
     config.park_room = job.config.park_room;
     config.rto_min_ns = scenario_.rto_min_ns;
     config.rto_max_ns = 5 * kMs;
@@ -304,6 +303,8 @@ void World::add_to_lanes(Job& job) {
     spec.park_after = job.config.park_after;
     spec.park_pressure = job.config.park_pressure;
     spec.park_patience = job.config.park_patience;
+    spec.park_window = job.config.in_switch;
+    spec.park_if_it_pays = job.config.park_if_it_pays;
     if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
     spec.park_room = job.config.park_room;
     spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;

@@ -17,12 +17,16 @@ class ParkTest : public PolicyTest {
     spec.id = JobId{100u + next_};
     spec.epoch = kEpoch;
     spec.workers = 3;
-    spec.window = kWindow;
+    spec.window = window_;
+    jobs_.back().hold(window_);
     spec.home = home;
     spec.instance = kInstance;
     spec.park_after = kParkAfter;
     spec.park_pressure = pressure_;
     spec.park_patience = patience_;
+    spec.park_window = kParkAfter;
+    spec.park_begin = park_begin_;
+    spec.park_if_it_pays = park_if_it_pays_;
     spec.parked_at = jobs_.back().parked_at.data();
     spec.park_room = park_room;
     spec.park_missing = park_missing;
@@ -77,6 +81,9 @@ class ParkTest : public PolicyTest {
                 .values = values,
                 .origin = wire::Origin::kParker});
   }
+  uint32_t window_ = kWindow;
+  uint32_t park_begin_ = 0;
+  bool park_if_it_pays_ = false;
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
   bool park_home_ = false;
@@ -119,6 +126,22 @@ TEST_F(ParkTest, WhoComesLaterIsToldAndWaitsForWhoIsNear) {
   ASSERT_EQ(last.emissions, 1) << "the last one waits for the result";
   expect_part(last.emission[0], job, 0, 0b110, {42});
   EXPECT_EQ(last.emission[0].message.flags, wire::kFlagParked);
+}
+
+TEST_F(ParkTest, OnlyWhoIsNearIsWaitedFor) {
+  window_ = 2 * kNearFragments;
+  start(2 * kNearFragments);
+  const JobIndex job = add_parking_job(0);
+  for (uint64_t seq = 0; seq <= kNearFragments + kParkAfter; ++seq) grad(job, 0, seq, 1);
+  EXPECT_EQ(counters().parked, kNearFragments + 1);
+  // Rank 2 is at fragment 0.
+  const Verdict near = grad(job, 1, kNearFragments - 1, 2);
+  EXPECT_EQ(near.fate, Fate::kAbsorbed);
+  const Verdict far = grad(job, 1, kNearFragments, 2);
+  EXPECT_EQ(far.fate, Fate::kForwarded);
+  ASSERT_EQ(far.emissions, 2);
+  EXPECT_EQ(far.emission[0].to, To::kFallback);
+  EXPECT_EQ(far.emission[0].message.bitmap, 0b010u);
 }
 
 TEST_F(ParkTest, WhatComesLateTogetherGoesToWhoKeepsIt) {
@@ -165,6 +188,62 @@ TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {
   for (uint64_t seq = 3; seq < 6; ++seq)
     for (uint32_t rank = 0; rank < 2; ++rank) grad(job, rank, seq, 1);
   EXPECT_EQ(counters().parked, 2u) << "patience begins anew";
+}
+
+TEST_F(ParkTest, HelpThatDoesNotPayRestsAndIsTriedAgain) {
+  patience_ = 1000;
+  park_if_it_pays_ = true;
+  window_ = 512;
+  start(2048);
+  const JobIndex job = add_parking_job(0);
+  leave_behind(job);
+  uint64_t seq = kParkAfter;
+  // Rank 2 is behind for good, but as fast as the others.
+  const auto go = [&](uint64_t fragments) {
+    const uint64_t before = counters().parked;
+    for (const uint64_t end = seq + fragments; seq < end; ++seq, now_ += patience_) {
+      grad(job, 0, seq, 1);
+      grad(job, 1, seq, 1);
+      grad(job, 2, seq - kParkAfter, 1);
+    }
+    return counters().parked - before;
+  };
+  const Nanos horizon = JobSpec::kHorizonPatiences * patience_;
+  EXPECT_GT(go(100), 0u) << "it is tried";
+  const auto rest = static_cast<uint64_t>(JobSpec::kRestHorizons * horizon / patience_);
+  EXPECT_EQ(go(rest - 200), 0u);
+  EXPECT_GT(go(300), 0u) << "and once more";
+  EXPECT_EQ(go(rest), 0u) << "with a longer rest";
+}
+
+TEST_F(ParkTest, HelpThatPaysGoesOn) {
+  patience_ = 1000;
+  park_if_it_pays_ = true;
+  window_ = 512;
+  start(2048);
+  const JobIndex job = add_parking_job(0);
+  // One after the other is slow for 100 patiences.
+  std::array<uint64_t, 3> next{};
+  for (int step = 0; step < 4000; ++step, now_ += patience_)
+    for (uint32_t rank = 0; rank < 3; ++rank)
+      if (static_cast<uint32_t>(step / 100) % 3 != rank || step % 4 == 0)
+        grad(job, rank, next[rank]++, 1);
+  EXPECT_GT(counters().parked, 1000u);
+}
+
+TEST_F(ParkTest, TheFirstToBeLateIsFarBehind) {
+  patience_ = 1000;
+  park_begin_ = 4;
+  window_ = 64;
+  start(256);
+  const JobIndex job = add_parking_job(0);
+  leave_behind(job);
+  now_ += 2 * patience_;
+  EXPECT_EQ(grad(job, 1, 2, 1).emissions, 0) << "3 fragments";
+  grad(job, 0, 3, 1);
+  grad(job, 0, 4, 1);
+  now_ += patience_;
+  EXPECT_EQ(grad(job, 1, 3, 1).emissions, 2) << "5 fragments";
 }
 
 TEST_F(ParkTest, WhoHoldsNobodyUpIsNotLateHoweverLongItTakes) {

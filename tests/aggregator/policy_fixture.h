@@ -49,9 +49,16 @@ class PolicyTest : public testing::Test {
   };
   using Lines = std::vector<Line>;
   struct JobMemory {
-    Lines results = Lines(2 * kWindow * kSlotBytes / 64);
-    std::vector<Bitmap> seen = std::vector<Bitmap>(JobSpec::seen_words(kWindow, 1));
-    std::vector<uint8_t> parked_at = std::vector<uint8_t>(JobSpec::seen_words(kWindow, 1));
+    Lines results;
+    std::vector<Bitmap> seen;
+    std::vector<uint8_t> parked_at;
+
+    JobMemory() { hold(kWindow); }
+    void hold(uint32_t window) {
+      results.assign(2 * size_t{window} * kSlotBytes / 64, {});
+      seen.assign(JobSpec::seen_words(window, 1), 0);
+      parked_at.assign(JobSpec::seen_words(window, 1), 0);
+    }
   };
 
   /// One way, so that it is plain who meets whom; `slots` 1: all fragments collide.

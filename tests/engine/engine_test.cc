@@ -347,6 +347,32 @@ class LossyLinkTest : public EngineTest {
   }
 };
 
+TEST_F(LossyLinkTest, WhatIsInFlightIsCappedUnlessStragglersGetHelp) {
+  /// The window after a hundred results, the last of which was split.
+  const auto window_of = [this](uint32_t in_switch, bool window_cap) {
+    EngineConfig shared = config();
+    shared.window = 256;
+    shared.lossy_link = true;
+    shared.fixed_slots = false;
+    shared.in_switch = in_switch;
+    shared.window_cap = window_cap;
+    engine_ = Engine(shared);
+    submit(64 * 1000);
+    std::vector<TxPacket> sent;
+    Nanos now = 0;
+    for (size_t i = 0; i < 100; ++i) {
+      const auto more = i == sent.size() ? send_all(now) : send(now);
+      sent.insert(sent.end(), more.begin(), more.end());
+      result(sent[i], 1, now += 1'000,
+             [&](wire::Message& m) { m.flags = i == 99 ? wire::kFlagSplit : 0; });
+    }
+    return engine_.window_now();
+  };
+  EXPECT_EQ(window_of(0, true), 16u);
+  EXPECT_GT(window_of(0, false), 24u);
+  EXPECT_GT(window_of(256, true), 24u);
+}
+
 TEST_F(LossyLinkTest, BeginsSlowlyAndDoublesARoundTripUntilSomethingIsLost) {
   submit(64 * 1000);
   Nanos now = 0;

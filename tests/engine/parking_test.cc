@@ -110,24 +110,39 @@ TEST_F(ParkingTest, NoMoreIsInTheSwitchThanMayBe) {
   EXPECT_TRUE(send().empty());
 }
 
+TEST_F(ParkingTest, WhileSomethingIsParkedAQuarterMayBeInTheSwitch) {
+  start({.in_switch = 16});
+  send();
+  EXPECT_EQ(engine_->window_now(), 16u);
+  receive(Type::kParked, 0, 0b011);
+  receive(Type::kParked, 1, 0b011);
+  EXPECT_EQ(engine_->window_now(), 4u);
+  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback);
+  EXPECT_EQ(engine_->window_now(), 4u);
+  receive(Type::kResult, 1, 0b111, {5}, Origin::kFallback);
+  EXPECT_EQ(engine_->window_now(), 16u);
+}
+
 TEST_F(ParkingTest, WhatIsParkedGivesItsPlaceBackOnce) {
   send();
-  receive(Type::kParked, 0, 0b011);
-  receive(Type::kParked, 0, 0b011);
+  for (const uint64_t seq : {0, 0, 1, 2}) receive(Type::kParked, seq, 0b011);
   receive(Type::kParked, 3, 0b011, {}, Origin::kNone, 0, kEpoch - 1);
+  EXPECT_TRUE(send().empty()) << "fragment 3 is in the switch";
+  receive(Type::kParked, 3, 0b011);
   const auto more = send();
   ASSERT_EQ(more.size(), 1u);
   EXPECT_EQ(more[0].message.seq, 4u);
   receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback);
   EXPECT_TRUE(send().empty()) << "its place was given back already";
   EXPECT_EQ(data_[0], 5);
-  receive(Type::kResult, 1, 0b111, {5}, Origin::kSwitch);
+  receive(Type::kResult, 4, 0b111, {5}, Origin::kSwitch);
   EXPECT_EQ(send().size(), 1u);
 }
 
 TEST_F(ParkingTest, ItNeverRunsFurtherAheadThanTheWindow) {
   send();
   uint64_t parked = 0;
+  for (; parked < 3; ++parked) receive(Type::kParked, parked, 0b011);
   for (uint64_t sent = 4; sent < 16; ++sent) {
     receive(Type::kParked, parked++, 0b011);
     ASSERT_EQ(send().size(), 1u);

@@ -235,6 +235,17 @@ TEST(Cluster, WorkTakesTheTimeThatItIsChargedFor) {
   EXPECT_NEAR(seconds(spec) / free, 1, 0.02) << "less than the links take";
 }
 
+TEST(Straggler, ARotationMayHaveBegunBefore) {
+  StragglerSpec spec;
+  spec.pattern = Pattern::kRotating;
+  spec.period_ns = 1000;
+  Pace from_now(spec, 0, 4, 1);
+  EXPECT_EQ(from_now.finish(0, 1000, 0), 1000 + 750);
+  spec.phase_ns = 600;
+  Pace begun(spec, 0, 4, 1);
+  EXPECT_EQ(begun.finish(0, 1000, 0), 400 + 900);
+}
+
 TEST(Cluster, SomeJobsOnlyHaveStragglers) {
   ClusterSpec spec = one_job(4'000'000);
   spec.jobs.push_back(spec.jobs[0]);

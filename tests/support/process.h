@@ -51,7 +51,10 @@ class Process {
 
   bool started() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }
-  void kill(int signal) const { ::kill(pid_, signal); }
+  /// Where nothing was started, -1 would be every process of this machine.
+  void kill(int signal) const {
+    if (pid_ > 0) ::kill(pid_, signal);
+  }
   /// It has ended, and waits to be waited for.
   bool ended() const {
     siginfo_t info{};

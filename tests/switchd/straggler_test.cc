@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "aggregator/aggregator.h"
 #include "common/clock.h"
 #include "ina/ina.hpp"
 #include "tests/support/process.h"
@@ -24,7 +25,6 @@ using testing::HasSubstr;
 constexpr size_t kElements =
     512 * 256;  // 512 fragments of 1 KiB: 8 times what may be in the switch
 constexpr uint32_t kInSwitch = 64;
-constexpr uint32_t kNearFragments = 128;  // as in aggregator/parking.cc
 
 struct Way {
   const char* name;
@@ -130,7 +130,7 @@ TEST_P(StragglerHelp, LetsTheOthersGoOn) {
   EXPECT_EQ(job.value("window", 0u), 1024u);
   // Those two may be apart, and what comes late of one waits in a slot for the other.
   const bool combines = GetParam().home == Home::kWorkers;
-  EXPECT_LE(job.value("slots_held", 999u), kInSwitch + (combines ? kNearFragments : 0));
+  EXPECT_LE(job.value("slots_held", 999u), kInSwitch + (combines ? aggregator::kNearFragments : 0));
   go = true;
   for (auto& thread : threads) thread.join();
   const Json status = await_status(sw, [](const Json& s) { return s["jobs"].empty(); });
