@@ -358,7 +358,7 @@ TEST(Cluster, SaysWhatMakesNoSense) {
               s.policy.kind = scheduler::PolicyKind::kStatic;
               s.help = Help::kLeader;
             }),
-            "straggler help needs the policy esa or fcfs");
+            "straggler help does not go with the policy static");
   EXPECT_THROW(make_model("alexnet", 1), std::invalid_argument);
 }
 

@@ -145,7 +145,7 @@ class InaSim(unittest.TestCase):
                 (["--loss", "2"], "--loss"),
                 (["--in-switch", "600"], "no more can be in the switch than in the window"),
                 (["--policy", "static", "--help-straggler", "leader"],
-                 "straggler help needs the policy esa or fcfs"),
+                 "straggler help does not go with the policy static"),
                 (["--nonsense"], "--nonsense"),
                 (["--json", "/nonexistent/x", *SMALL], "cannot write /nonexistent/x")):
             with self.subTest(arguments):
