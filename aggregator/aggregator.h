@@ -105,6 +105,10 @@ struct JobSpec {
   /// Where it did not it is tried again after so many horizons, then twice as many.
   static constexpr Nanos kRestHorizons = 8;
   static constexpr Nanos kLongestRestHorizons = 128;
+  /// Nor longer than this, however long the patience: it shall help again when somebody becomes
+  /// slow for good, and a try takes milliseconds.
+  static constexpr Nanos kRestNs = 1'000'000'000;
+  static constexpr Nanos kLongestRestNs = 4'000'000'000;
 
   /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;

@@ -56,8 +56,9 @@ bool Aggregator::parking_pays(Job& job, Nanos now) {
   if (job.lockstep.pays()) return true;
   const Nanos horizon = horizon_of(job);
   const bool again = now - job.rests_until < job.rest;
-  job.rest = again ? std::min(2 * job.rest, JobSpec::kLongestRestHorizons * horizon)
-                   : JobSpec::kRestHorizons * horizon;
+  job.rest = again ? std::min({2 * job.rest, JobSpec::kLongestRestHorizons * horizon,
+                               JobSpec::kLongestRestNs})
+                   : std::min(JobSpec::kRestHorizons * horizon, JobSpec::kRestNs);
   job.rests_until = now + job.rest;
   job.resting = true;
   job.late = 0;
