@@ -14,16 +14,17 @@ using wire::Type;
 
 namespace {
 
-uint64_t count(Bitmap bits) {
-  return static_cast<uint64_t>(std::popcount(bits));
-}
-
 // Rows that fit a core's own cache are near enough but for their beginnings. Of others the first
 // lines are fetched ahead; the rest of a longer one follows by itself, because caches see that
 // addresses rise.
 constexpr size_t kNearBytes = 1 << 20;
 constexpr uint32_t kPrefetchNearBytes = 256;
 constexpr uint32_t kPrefetchFarBytes = 1024;
+
+/// Of what is moved there is one payload a fragment, and nothing to be added.
+bool may_be_grouped(const Message& message) {
+  return message.type == Type::kGrad && !is_moved(message.collective) && !message.bare();
+}
 
 }  // namespace
 
@@ -37,7 +38,9 @@ Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
       slots_(shape.slots),
       tags_(shape.slots, hashed() ? shape.policy.ways : 1),
       lookups_(kMaxBurst),
-      jobs_(shape.max_jobs) {
+      expanded_(std::max(1u, shape.burst)),
+      jobs_(shape.max_jobs),
+      bare_results_(shape.max_jobs, shape.lanes) {
   for (const DType dtype : kAllDTypes)
     for (const Op op : kAllOps)
       if (is_valid(dtype, op))
@@ -66,6 +69,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
     job.lockstep.begin(progress_of(job), {}, 0);
   }
   job.present = true;
+  bare_results_.add_job(index, spec.joining, spec.start);
   parking_ += spec.park_after != 0;
   reserved_ += spec.quota.floor;
 }
@@ -73,6 +77,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
 void Aggregator::remove_job(JobIndex index) {
   if (!jobs_[index].present) return;
   sweep(index);
+  bare_results_.remove_job(index);
   reserved_ -= jobs_[index].spec.quota.floor;
   parking_ -= jobs_[index].spec.park_after != 0;
   jobs_[index] = Job{};
@@ -142,6 +147,8 @@ void Aggregator::sweep(JobIndex index) {
 
 void Aggregator::on_burst(std::span<const RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
+  noted_words_ = (packets.size() + 63) / 64;
+  std::fill_n(noted_.begin(), noted_words_, 0);
   look_up(packets);
   counters_.packets += packets.size();
   scheduler::with_policy(shape_.policy.kind,
@@ -165,7 +172,14 @@ void Aggregator::look_up(std::span<const RxPacket> packets) {
 template <uint32_t kWays>
 void Aggregator::look_up_in_sets(std::span<const RxPacket> packets) {
   [[maybe_unused]] const uint32_t* const tags = tags_.data();
-  for (size_t i = 0; i < packets.size(); ++i) {
+  groups_.begin();
+  for (uint32_t i = 0; i < packets.size(); ++i) {
+    // The others of a group need no look-up of their own.
+    if (may_be_grouped(packets[i].message)) {
+      if (groups_.join(packets, i) != i) continue;
+    } else {
+      groups_.stand_alone(i);
+    }
     const Job& job = jobs_[packets[i].job];
     Lookup& lookup = lookups_[i];
     lookup = Lookup{};
@@ -207,6 +221,7 @@ template <int kToWrite>
 
 template <class Policy>
 void Aggregator::decide(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts) {
+  if (groups_.any()) return decide_groups<Policy>(packets, now, verdicts);
   constexpr size_t kRowsAhead = 4;
   constexpr size_t kPayloadsAhead = 2;
   const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
@@ -222,8 +237,118 @@ void Aggregator::decide(std::span<const RxPacket> packets, Nanos now, std::span<
       prefetch_lines<0>(next.payload, std::min(next.payload_bytes, kPrefetchFarBytes));
     }
     on_packet<Policy>(packets[i], lookups_[i], now, verdicts[i]);
-    if (verdicts[i].fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
+    note(i, verdicts[i]);
   }
+}
+
+/// A packet of a burst with groups.
+template <class Policy>
+[[gnu::noinline]] void Aggregator::decide_one(size_t index, const RxPacket& packet,
+                                              const Lookup& lookup, Nanos now, Verdict& verdict) {
+  on_packet<Policy>(packet, lookup, now, verdict);
+  note(index, verdict);
+}
+
+/// The same for a burst in which several packets are to the same fragment.
+template <class Policy>
+void Aggregator::decide_groups(std::span<const RxPacket> packets, Nanos now,
+                               std::span<Verdict> verdicts) {
+  constexpr size_t kRowsAhead = 4;
+  constexpr size_t kPayloadsAhead = 2;
+  const std::span<const uint16_t> order = groups_.order(packets.size());
+  const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
+    const RxPacket& packet = packets[order[i]];
+    const uint32_t size = groups_.size_of(order[i]);
+    // A fragment that is all there has no use for its row.
+    if (size != 0 && size != jobs_[packet.job].spec.workers && lookups_[order[i]].slot)
+      prefetch_lines<1>(row_of(*lookups_[order[i]].slot),
+                        std::min(packet.payload_bytes, prefetch_bytes_));
+  };
+  const auto prefetch_payload = [&](size_t i) __attribute__((always_inline)) {
+    const RxPacket& packet = packets[order[i]];
+    prefetch_lines<0>(packet.payload, std::min(packet.payload_bytes, kPrefetchNearBytes));
+  };
+  size_t rows = 0;
+  size_t payloads = 0;
+  for (size_t at = 0; at < order.size();) {
+    const uint32_t first = order[at];
+    const uint32_t size = groups_.size_of(first);
+    for (; rows < std::min(at + size + kRowsAhead, order.size()); ++rows) prefetch_row(rows);
+    for (; payloads < std::min(at + size + kPayloadsAhead, order.size()); ++payloads)
+      prefetch_payload(payloads);
+    if (size == 1)
+      decide_one<Policy>(first, packets[first], lookups_[first], now, verdicts[first]);
+    else
+      decide_group<Policy>(order.subspan(at, size), packets, now, verdicts);
+    at += size;
+  }
+}
+
+/// The first packet finds or takes the slot, as any packet does. The others go the same way, if
+/// they cannot simply join it there.
+template <class Policy>
+void Aggregator::decide_group(std::span<const uint16_t> group, std::span<const RxPacket> packets,
+                              Nanos now, std::span<Verdict> verdicts) {
+  const Lookup& lookup = lookups_[group[0]];
+  pending_.collects = true;
+  decide_one<Policy>(group[0], packets[group[0]], lookup, now, verdicts[group[0]]);
+  if (!join_together<Policy>(jobs_[packets[group[0]].job], lookup, group.subspan(1), packets,
+                             verdicts))
+    for (const uint32_t at : group.subspan(1))
+      decide_one<Policy>(at, packets[at], lookup, now, verdicts[at]);
+  if (pending_.slot) add_pending();
+  pending_.collects = false;
+}
+
+/// Contributions to the fragment whose first one has just been added to its slot. False: something
+/// is to be said about one of them, and nothing has been done.
+template <class Policy>
+bool Aggregator::join_together(Job& job, const Lookup& lookup, std::span<const uint16_t> group,
+                               std::span<const RxPacket> packets, std::span<Verdict> verdicts) {
+  constexpr bool kHashed = Policy::kTraits.hashed;
+  if (!pending_.slot || job.spec.park_after != 0) return false;
+  if (kHashed && !remembers(job, lookup.seq)) return false;
+  Slot& slot = *pending_.slot;
+  const Bitmap here = slot.bits | slot.at_fallback;
+  const Bitmap known = here | (kHashed ? *lookup.seen : 0);
+  const std::byte** const payloads = pending_.payloads.data() + pending_.count;
+  Bitmap bits = 0;
+  uint16_t flags = 0;
+  uint8_t priority = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const RxPacket& packet = packets[group[i]];
+    if (value(packet.rank) >= job.spec.workers) return false;
+    const Bitmap bit = bit_of(packet.rank);
+    if (((known | bits) & bit) != 0 && rule(Rule::kGroupOnce)) return false;
+    bits |= bit;
+    flags |= packet.message.flags;
+    priority = std::max(priority, packet.message.priority);
+    payloads[i] = packet.payload;
+    verdicts[group[i]].emissions = 0;
+    verdicts[group[i]].fate = Verdict::Fate::kAbsorbed;
+  }
+  const bool full = (here | bits) == job.full;
+  const uint32_t last = group.back();
+  // The last one has more to do than to be added.
+  const size_t plain = group.size() - (full ? 1 : 0);
+  pending_.count += static_cast<uint32_t>(plain);
+  if constexpr (kHashed) {
+    *lookup.seen |= bits;
+    slot.flags |= flags & wire::kFlagEcn;
+    slot.priority = std::max(slot.priority, std::min(priority, job.spec.priority_max));
+  }
+  slot.bits |= full ? bits & ~bit_of(packets[last].rank) : bits;
+  counters_.absorbed += plain;
+  job.counters.absorbed += plain;
+  counters_.absorbed_bytes += plain * packets[last].payload_bytes;
+  if (!full) return true;
+  if constexpr (kHashed) {
+    add_to<Policy>(job, slot, packets[last], verdicts[last]);
+  } else {
+    finish(job, slot, packets[last], verdicts[last]);
+  }
+  note(last, verdicts[last]);
+  return true;
 }
 
 void Aggregator::drop(Verdict& verdict, DropReason reason) {
@@ -242,27 +367,44 @@ Emission& Aggregator::add_emission(Verdict& verdict, Emission::To to, JobIndex j
   return emission;
 }
 
+/// Whether a worker of the job may speak of the fragment now.
+[[gnu::always_inline]] inline bool Aggregator::is_within(const Job& job, Seq seq,
+                                                         const RxPacket& packet, Verdict& verdict) {
+  // C1: a worker sends s only when it has result s-W, so s is at most W above the highest result.
+  if (value(packet.rank) >= job.spec.workers)
+    drop(verdict, DropReason::kBadRank);
+  else if (seq >= job.limit)
+    drop(verdict, DropReason::kOutsideWindow);
+  else if (!in_lane(seq))
+    drop(verdict, DropReason::kWrongLane);
+  else
+    return true;
+  return false;
+}
+
 template <class Policy>
-void Aggregator::on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now,
-                           Verdict& verdict) {
+[[gnu::always_inline]] inline void Aggregator::on_packet(const RxPacket& packet,
+                                                         const Lookup& lookup, Nanos now,
+                                                         Verdict& verdict) {
   verdict.emissions = 0;
   Job& job = jobs_[packet.job];
   if (!job.present) return drop(verdict, DropReason::kBadJob);
   if (job.aborted) return drop(verdict, DropReason::kJobAborted);
-  const Type type = packet.message.type;
-  if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
-    return on_fallback_packet(job, packet, verdict);
-  if (value(packet.rank) >= job.spec.workers) return drop(verdict, DropReason::kBadRank);
-  // C1: a worker sends s only when it has result s-W, so s is at most W above the highest result.
-  if (lookup.seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
-  if (!in_lane(lookup.seq)) return drop(verdict, DropReason::kWrongLane);
-  if (type != Type::kGrad) return on_question(job, lookup.seq, packet, verdict);
-  const uint32_t epoch = packet.message.epoch;
-  if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
-  if (epoch < job.spec.epoch && rule(Rule::kEpochCheck)) return on_old_epoch(job, packet, verdict);
+  if (packet.message.type != Type::kGrad) [[unlikely]]
+    return on_other(job, lookup.seq, packet, verdict);
+  if (!is_within(job, lookup.seq, packet, verdict)) return;
+  if (const uint32_t epoch = packet.message.epoch; epoch != job.spec.epoch) [[unlikely]] {
+    if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
+    if (rule(Rule::kEpochCheck)) return on_old_epoch(job, packet, verdict);
+  }
   if (packet.message.target != 0 &&
       !in_result_buffers(job, packet.message.target - 1, packet.payload_bytes))
     return drop(verdict, DropReason::kBadOffset);
+  if (packet.message.receiver != 0 || packet.message.bare()) [[unlikely]] {
+    if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
+    bare_results_.set_prompt(packet.job, packet.rank,
+                             (packet.message.flags & wire::kFlagPrompt) != 0);
+  }
   if constexpr (Policy::kTraits.hashed)
     on_hashed_grad<Policy>(job, lookup, packet, now, verdict);
   else
@@ -273,6 +415,14 @@ void Aggregator::on_packet(const RxPacket& packet, const Lookup& lookup, Nanos n
         (job.out_of_room & ~bit) | ((packet.message.flags & wire::kFlagFull) != 0 ? bit : 0);
     park_left_behind(job, packet.job, now, verdict);
   }
+}
+
+/// All but contributions.
+void Aggregator::on_other(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
+  const Type type = packet.message.type;
+  if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
+    return on_fallback_packet(job, packet, verdict);
+  if (is_within(job, seq, packet, verdict)) on_question(job, seq, packet, verdict);
 }
 
 /// What workers and their fallback tell each other.
@@ -329,11 +479,17 @@ void Aggregator::advance(Job& job, Seq seq) {
   job.top_end = seq + 1;
 }
 
+[[gnu::always_inline]] inline bool Aggregator::agrees(const Slot& slot, const RxPacket& packet) {
+  if (is_moved(packet.message.collective)) [[unlikely]]
+    return agrees_on_move(slot, packet);
+  return slot.signature() == packet.message.signature() && slot.elements == packet.message.elements;
+}
+
 void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const RxPacket& packet, Nanos now,
                                 Verdict& verdict) {
   const Seq seq = lookup.seq;
   Slot& slot = *lookup.slot;
-  advance(job, seq);
+  if (seq >= job.top_end) advance(job, seq);
   switch (StaticPool::claim(slot.state == SlotState::kEmpty, slot.seq, seq)) {
     case StaticPool::Claim::kTooOld:
       return drop(verdict, DropReason::kTooOld);
@@ -349,14 +505,12 @@ void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const RxPacket& 
       if (slot.bits & bit_of(packet.rank)) {
         drop(verdict, DropReason::kDuplicate);
         // A result of the fallback is not repeated: only the fallback knows whom it has bound.
-        if (slot.state == SlotState::kComplete) {
-          ++counters_.results_again;
-          emit_result(job, slot, Emission::To::kSender, verdict);
-        }
+        if (slot.state == SlotState::kComplete) repeat_result(job, slot, packet.rank, verdict);
         return;
       }
       break;
   }
+  if (slot.moves()) return on_static_move(job, slot, packet, verdict);
   if ((slot.bits | bit_of(packet.rank)) == job.full) return finish(job, slot, packet, verdict);
   absorb(job, slot, packet, verdict);
 }
@@ -366,8 +520,8 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
                                 Verdict& verdict) {
   const Seq seq = lookup.seq;
   if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
-  const bool remembered = rule(Rule::kReplayTooOld) || seq + job.spec.window / 2 >= job.top_end;
-  advance(job, seq);
+  const bool remembered = remembers(job, seq);
+  if (seq >= job.top_end) advance(job, seq);
   if (remembered) {
     Bitmap& seen_bits = *lookup.seen;
     if ((seen_bits & bit_of(packet.rank)) != 0 && rule(Rule::kAntiReplay))
@@ -376,25 +530,28 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
   }
   if (job.spec.park_after != 0) [[unlikely]]
     job.progress[value(packet.rank)] = std::max(job.progress[value(packet.rank)], seq + 1);
-  // Most find their fragment where it was when the burst was looked up.
-  if (holds(*lookup.slot, packet.job, seq)) [[likely]]
-    return join<Policy>(job, *lookup.slot, packet, verdict);
-  Slot* place = lookup.slot;
-  if (has_sets()) {
-    if (Slot* const slot = find_in_set(packet.job, seq, lookup.first))
-      return join<Policy>(job, *slot, packet, verdict);
-    place = &slots_[tags_.empty_or(lookup.first)];
+  if (is_moved(packet.message.collective)) [[unlikely]] {
+    if (packet.message.bare()) return on_mark(job, lookup, packet, verdict);
+    if (packet.message.elements != 0 && (*lookup.seen == job.full || !rule(Rule::kAllMarks)))
+      return hand_on(job, seq, packet, verdict);
   }
+  // Most find their fragment where it was when the burst was looked up.
+  Slot* slot = lookup.slot;
+  if (!holds(*slot, packet.job, seq)) [[unlikely]]
+    slot = has_sets() ? find_in_set(packet.job, seq, lookup.first) : nullptr;
+  if (slot) [[likely]]
+    return join<Policy>(job, *slot, packet, verdict);
+  Slot* place = has_sets() ? &slots_[tags_.empty_or(lookup.first)] : lookup.slot;
   if (place->state != SlotState::kEmpty) place = make_room<Policy>(job, lookup, now);
   if (left_behind(job, lookup.number)) [[unlikely]] {
     if (!Policy::kTraits.held_until_acknowledged && place->state == SlotState::kEmpty &&
-        may_take_empty(job) && worth_combining(job, seq))
+        !moves(packet.message) && may_take_empty(job) && worth_combining(job, seq))
       return install_late(job, *place, seq, packet, now, verdict);
     return pass_to_parker(job, seq, packet, verdict);
   }
   if (place->state != SlotState::kEmpty) {
     // A last contribution whose others have all gone need not take anybody's slot.
-    const Bitmap gone = gone_to_fallback(job, seq, packet.rank);
+    const Bitmap gone = gone_to_fallback(job, seq, packet);
     if (gone != 0 && (gone | bit_of(packet.rank)) == job.full) return bypass(job, packet, verdict);
     return contend<Policy>(job, *place, seq, packet, now, verdict);
   }
@@ -406,7 +563,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
 /// Empties a slot whose sum nobody needs: a zombie's, of which everyone has the result, or that of
 /// a job that ends.
 void Aggregator::reap(Slot& slot) {
-  if (slot.state == SlotState::kFilling) counters_.contributions_discarded += count(slot.bits);
+  if (slot.state == SlotState::kFilling) counters_.contributions_discarded += slot.contributions();
   release(slot);
 }
 
@@ -438,10 +595,12 @@ Slot* Aggregator::make_room(const Job& job, const Lookup& lookup, Nanos now) {
 
 /// The slot holds contributions to the same fragment.
 template <class Policy>
-void Aggregator::join(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
+[[gnu::always_inline]] inline void Aggregator::join(Job& job, Slot& slot, const RxPacket& packet,
+                                                    Verdict& verdict) {
   if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
   if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
-  if ((slot.bits | slot.base) & bit_of(packet.rank)) return drop(verdict, DropReason::kDuplicate);
+  if ((slot.bits | slot.at_fallback) & bit_of(packet.rank))
+    return drop(verdict, DropReason::kDuplicate);
   if (left_behind(job, number_of(slot.seq))) [[unlikely]]
     return add_late(job, slot, packet, verdict);
   slot.priority = std::max(slot.priority, std::min(packet.message.priority, job.spec.priority_max));
@@ -469,10 +628,6 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const RxPacket& packet, 
   add_to<Policy>(job, slot, packet, verdict);
 }
 
-bool Aggregator::agrees(const Slot& slot, const RxPacket& packet) {
-  return slot.signature() == packet.message.signature() && slot.elements == packet.message.elements;
-}
-
 void Aggregator::on_mismatch(Job& job, const Slot& slot, Verdict& verdict) {
   verdict.first_rank = slot.first_rank;
   verdict.first_signature = slot.signature();
@@ -482,50 +637,21 @@ void Aggregator::on_mismatch(Job& job, const Slot& slot, Verdict& verdict) {
 
 void Aggregator::install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now) {
   const Message& message = packet.message;
+  slot.set_signature(message.signature());
   slot.seq = seq;
-  slot.bits = 0;
-  slot.base = hashed() ? gone_to_fallback(job, seq, packet.rank) : 0;
-  slot.operation_elements = message.operation_elements;
+  slot.at_fallback = hashed() ? gone_to_fallback(job, seq, packet) : 0;
+  // Workers that had come to the fragment before its payload.
+  slot.bits = hashed() && moves(message) ? seen(job, number_of(seq)) & ~bit_of(packet.rank) : 0;
   slot.first_arrival = now;
-  slot.operation = message.operation;
   slot.job = packet.job;
-  slot.elements = message.elements;
-  slot.flags = 0;
-  slot.dtype = message.dtype;
-  slot.op = message.op;
-  slot.collective = message.collective;
-  slot.target = message.target;
+  slot.elements = message.bare() ? uint16_t{0} : message.elements;
+  slot.flags = message.flags & wire::kFlagBare;
   slot.first_rank = packet.rank;
   slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.priority_max));
   slot.state = SlotState::kFilling;
   if (has_sets()) tags_.set(index_of(slot), SlotTags::tag_of(packet.job, number_of(seq)));
   count_held(job, true);
   counters_.slots_used_peak = std::max(counters_.slots_used_peak, ++counters_.slots_used);
-}
-
-template <class Policy>
-void Aggregator::add_to(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
-  const Bitmap bit = bit_of(packet.rank);
-  const bool full = (slot.bits | slot.base | bit) == job.full;
-  slot.flags |= packet.message.flags & wire::kFlagEcn;
-  if (full && !Policy::kTraits.held_until_acknowledged &&
-      (slot.base == 0 || !rule(Rule::kBaseTest)))
-    return finish(job, slot, packet, verdict);
-  absorb(job, slot, packet, verdict);
-  if (!full) return;
-  if (Policy::kTraits.held_until_acknowledged) {
-    counters_.contributions_moved += count(slot.bits);
-    slot.state = SlotState::kFrozen;
-    return emit_part(slot, verdict);
-  }
-  leave_as_part(slot, verdict);
-}
-
-/// Adds a contribution to the slot's row.
-void Aggregator::absorb(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
-  const Kernels& kernel = kernels_of(slot);
-  (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
-  count_absorbed(job, slot, packet, verdict);
 }
 
 void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
@@ -537,8 +663,83 @@ void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Ve
   verdict.fate = Verdict::Fate::kAbsorbed;
 }
 
+/// Adds a contribution to the slot's row.
+[[gnu::always_inline]] inline void Aggregator::absorb_here(Job& job, Slot& slot,
+                                                           const RxPacket& packet,
+                                                           Verdict& verdict) {
+  if (slot.moves()) [[unlikely]] {
+    std::memcpy(row_of(slot), packet.payload, packet.payload_bytes);
+  } else if (pending_.collects) {
+    add_later(slot, packet.payload);
+  } else {
+    const Kernels& kernel = kernels_of(slot);
+    (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
+  }
+  count_absorbed(job, slot, packet, verdict);
+}
+
+template <class Policy>
+[[gnu::always_inline]] inline void Aggregator::add_to(Job& job, Slot& slot, const RxPacket& packet,
+                                                      Verdict& verdict) {
+  const Bitmap bit = bit_of(packet.rank);
+  const bool full = (slot.bits | slot.at_fallback | bit) == job.full;
+  slot.flags |= packet.message.flags & wire::kFlagEcn;
+  if (full && !Policy::kTraits.held_until_acknowledged &&
+      (slot.at_fallback == 0 || !rule(Rule::kPartialTest)))
+    return finish(job, slot, packet, verdict);
+  absorb_here(job, slot, packet, verdict);
+  if (!full) return;
+  if (Policy::kTraits.held_until_acknowledged) {
+    counters_.contributions_moved += slot.contributions();
+    slot.state = SlotState::kFrozen;
+    return emit_part(slot, verdict);
+  }
+  leave_as_part(slot, verdict);
+}
+
+void Aggregator::absorb(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
+  absorb_here(job, slot, packet, verdict);
+}
+
+void Aggregator::add_later(Slot& slot, const std::byte* payload) {
+  if (!pending_.slot) {
+    pending_.slot = &slot;
+    pending_.held = slot.bits != 0;
+    pending_.count = 0;
+  }
+  pending_.payloads[pending_.count++] = payload;
+}
+
+void Aggregator::add_pending() {
+  const Slot& slot = *std::exchange(pending_.slot, nullptr);
+  kernels_of(slot).add_all(row_of(slot), pending_.held, pending_.payloads.data(), pending_.count,
+                           slot.elements);
+  count_group();
+}
+
+/// The sum of what is pending and of the last contribution. Returns whether numbers were too large.
+bool Aggregator::finish_pending(std::byte* result, const std::byte* last, uint32_t divisor) {
+  const Slot& slot = *std::exchange(pending_.slot, nullptr);
+  pending_.payloads[pending_.count++] = last;
+  const Kernels& kernel = kernels_of(slot);
+  count_group();
+  return (slot.target != 0 ? kernel.finish_all_stream : kernel.finish_all)(
+      result, pending_.held ? row_of(slot) : nullptr, pending_.payloads.data(), pending_.count,
+      slot.elements, divisor);
+}
+
+void Aggregator::count_group() {
+  if (pending_.count < 2) return;
+  ++counters_.groups;
+  counters_.grouped += pending_.count;
+}
+
 /// The last contribution: added and rounded straight into the job's result ring.
 void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
+  if (slot.moves()) [[unlikely]] {
+    count_absorbed(job, slot, packet, verdict);
+    return finish_move(job, slot, packet.payload, verdict);
+  }
   const Kernels& kernel = kernels_of(slot);
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
   std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
@@ -550,7 +751,9 @@ void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& v
   }
   const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
   bool overflow = false;
-  if (slot.bits == 0) {  // a job of one worker
+  if (pending_.slot) {
+    overflow = finish_pending(result, packet.payload, divisor);
+  } else if (slot.bits == 0) {  // a job of one worker
     kernel.load(row_of(slot), packet.payload, slot.elements);
     overflow = kernel.finish(result, row_of(slot), slot.elements, divisor);
   } else {
@@ -560,9 +763,9 @@ void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& v
   if (overflow) slot.flags |= wire::kFlagOverflow;
   ++counters_.results;
   ++job.counters.results;
-  counters_.contributions_in_results += count(slot.bits);
+  counters_.contributions_in_results += slot.contributions();
   note_result(job, slot.seq);
-  emit_result(job, slot, Emission::To::kAll, verdict);
+  emit_results(job, slot, verdict);
   if (hashed()) {
     release(slot);
   } else {  // kept, to answer those that ask again
@@ -584,6 +787,7 @@ void Aggregator::bypass(Job& job, const RxPacket& packet, Verdict& verdict) {
   part.message.type = Type::kPart;
   part.message.flags = wire::kFlagRaw | (packet.message.flags & wire::kFlagEcn);
   part.message.bitmap = bit_of(packet.rank);
+  if (moves(packet.message)) part.message.bitmap |= seen(job, number_of(seq_of(job, packet)));
   part.message.rank = packet.rank;
   part.message.epoch = job.spec.epoch;
   part.message.instance = job.spec.instance;
@@ -592,22 +796,18 @@ void Aggregator::bypass(Job& job, const RxPacket& packet, Verdict& verdict) {
 }
 
 void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
+  if (pending_.slot == &slot) add_pending();
   const Job& job = jobs_[slot.job];
   Emission& part = add_emission(verdict, Emission::To::kFallback, slot.job);
   Message& message = part.message;
+  message.set_signature(slot.signature());
   message.type = Type::kPart;
   message.bitmap = slot.bits;
-  message.operation_elements = slot.operation_elements;
-  message.operation = slot.operation;
   message.epoch = job.spec.epoch;
   message.seq = slot.seq.low();
   message.instance = job.spec.instance;
   message.elements = slot.elements;
   message.flags = slot.flags & wire::kFlagEcn;
-  message.dtype = slot.dtype;
-  message.op = slot.op;
-  message.collective = slot.collective;
-  message.target = slot.target;
   message.rank = slot.first_rank;
   message.lane = static_cast<uint8_t>(shape_.lane);
   part.payload = rows_ + size_t{slot.row} * shape_.slot_bytes;
@@ -618,7 +818,7 @@ void Aggregator::emit_part(const Slot& slot, Verdict& verdict) {
 
 /// The slot's partial sum goes to the fallback of its job, which need not be the packet's.
 void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
-  counters_.contributions_moved += count(slot.bits);
+  counters_.contributions_moved += slot.contributions();
   emit_part(slot, verdict);
   if (Job& owner = jobs_[slot.job]; left_behind(owner, number_of(slot.seq))) [[unlikely]]
     follow(owner, slot.seq, verdict.emission[verdict.emissions - 1]);
@@ -628,26 +828,36 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
   release(slot);
 }
 
-void Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
-                             Verdict& verdict) const {
+/// To all that it is for, and to all others that it is decided.
+void Aggregator::emit_results(const Job& job, const Slot& slot, Verdict& verdict) const {
+  emit_result(job, slot, Emission::To::kAll, verdict);
+  if (slot.receiver != 0) [[unlikely]]
+    bare_for_others(verdict);
+}
+
+/// To one that asks again.
+void Aggregator::repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict) {
+  ++counters_.results_again;
+  Emission& emission = emit_result(job, slot, Emission::To::kSender, verdict);
+  if (!has_role(static_cast<uint8_t>(slot.receiver), rank)) make_bare(emission);
+}
+
+Emission& Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
+                                  Verdict& verdict) const {
   Emission& emission = add_emission(verdict, to, slot.job);
   Message& message = emission.message;
+  message.set_signature(slot.signature());
   message.bitmap = job.full;
-  message.operation_elements = slot.operation_elements;
-  message.operation = slot.operation;
   message.epoch = job.spec.epoch;
   message.seq = slot.seq.low();
   message.elements = slot.elements;
   message.flags = slot.flags;
   message.type = Type::kResult;
-  message.dtype = slot.dtype;
-  message.op = slot.op;
-  message.collective = slot.collective;
-  message.target = slot.target;
   message.origin = wire::Origin::kSwitch;
   message.lane = static_cast<uint8_t>(shape_.lane);
   emission.payload_bytes = wire::payload_bytes(message);
   emission.payload = result_place(job, slot.seq, slot.target, emission.payload_bytes);
+  return emission;
 }
 
 // ---- slots
@@ -726,9 +936,11 @@ Slot* Aggregator::find_in_set(JobIndex job, Seq seq, uint32_t first) {
   return nullptr;
 }
 
-/// Contributions to a fragment that is in no slot, but for `rank`'s: what came went there.
-Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, Rank rank) const {
-  return shape_.policy.residual ? seen(job, number_of(seq)) & ~bit_of(rank) : 0;
+/// Contributions to a fragment that is in no slot, but for this one: what came went there. What has
+/// come of others to a fragment that is moved are marks, which went nowhere.
+Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const {
+  if (moves(packet.message)) return 0;
+  return shape_.policy.residual ? seen(job, number_of(seq)) & ~bit_of(packet.rank) : 0;
 }
 
 // ---- the fallback
@@ -784,6 +996,8 @@ void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& v
 /// A result that was made elsewhere, to all.
 void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origin origin,
                           Verdict& verdict) {
+  if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
+  if (packet.message.bare()) return drop(verdict, DropReason::kBadLength);
   std::byte* result = result_place(job, seq, packet.message.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
   advance(job, seq);
@@ -799,12 +1013,7 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
     slot.bits = job.full;
     slot.job = packet.job;
     slot.elements = packet.message.elements;
-    slot.operation_elements = packet.message.operation_elements;
-    slot.operation = packet.message.operation;
-    slot.dtype = packet.message.dtype;
-    slot.op = packet.message.op;
-    slot.collective = packet.message.collective;
-    slot.target = packet.message.target;
+    slot.set_signature(packet.message.signature());
     slot.state = SlotState::kAnswered;
   }
   note_result(job, seq);
@@ -828,6 +1037,8 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
   }
   emission.payload = result;
   emission.payload_bytes = packet.payload_bytes;
+  if (packet.message.receiver != 0) [[unlikely]]
+    bare_for_others(verdict);
 }
 
 void Aggregator::on_remind(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
@@ -837,7 +1048,7 @@ void Aggregator::on_remind(Job& job, Seq seq, const RxPacket& packet, Verdict& v
   ++counters_.reminders;
   if (slot->state == SlotState::kFrozen) return emit_part(*slot, verdict);
   if (scheduler::traits(shape_.policy.kind).held_until_acknowledged) {
-    counters_.contributions_moved += count(slot->bits);
+    counters_.contributions_moved += slot->contributions();
     slot->state = SlotState::kFrozen;
     return emit_part(*slot, verdict);
   }
@@ -847,7 +1058,7 @@ void Aggregator::on_remind(Job& job, Seq seq, const RxPacket& packet, Verdict& v
 uint64_t Aggregator::contributions_held() const {
   uint64_t held = 0;
   for (const Slot& slot : slots_)
-    if (slot.state == SlotState::kFilling) held += count(slot.bits);
+    if (slot.state == SlotState::kFilling) held += slot.contributions();
   return held;
 }
 
@@ -858,7 +1069,7 @@ std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) {
   for (Seq seq{job.top_end.value - std::min(job.top_end.value, span)}; seq < job.top_end; ++seq) {
     const Slot* const slot = in_lane(seq) ? find_slot(job, seq) : nullptr;
     if (slot != nullptr && slot->state == SlotState::kFilling)
-      return Waiting{seq, job.full & ~(slot->bits | slot->base), slot->signature()};
+      return Waiting{seq, job.full & ~(slot->bits | slot->at_fallback), slot->signature()};
   }
   return std::nullopt;
 }

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "aggregator/bare_results.h"
+#include "aggregator/burst_groups.h"
 #include "aggregator/divider.h"
 #include "aggregator/fallback.h"
 #include "aggregator/kernels.h"
@@ -19,6 +22,7 @@
 #include "aggregator/slot_tags.h"
 #include "scheduler/policies.h"
 #include "wire/message.h"
+#include "wire/rules.h"
 
 namespace ina::aggregator {
 
@@ -78,6 +82,7 @@ struct JobSpec {
   /// The fallback at the workers keeps what is parked, a leading worker only what waits for none
   /// but the very worker whose shard it is: to keep it would slow that one, or its link, further.
   bool park_home = false;
+  Joining joining;  ///< of bare results
   Home home = Home::kWorkers;
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
@@ -144,8 +149,8 @@ struct Verdict {
   enum class Fate : uint8_t { kAbsorbed, kForwarded, kDropped };
 
   Fate fate = Fate::kDropped;
-  DropReason reason{};
   uint8_t emissions = 0;
+  DropReason reason{};
   // For reason kMismatch: the other side.
   Rank first_rank{};
   wire::Signature first_signature;
@@ -160,6 +165,10 @@ struct Counters {
   uint64_t absorbed = 0;  ///< contributions added to a slot; bytes below are their payload
   uint64_t absorbed_bytes = 0;
   uint64_t spill_packets = 0;  ///< of `packets`, those of fallbacks within the lane
+  uint64_t run_packets = 0;    ///< of `packets`, marks of a run beyond its first
+  uint64_t marks = 0;          ///< of workers that add nothing to a fragment
+  uint64_t groups = 0;         ///< sums of several contributions made in one pass
+  uint64_t grouped = 0;        ///< of `absorbed`, contributions in such sums
   uint64_t forwarded = 0;      ///< packets passed on, bypassing contributions among them
   uint64_t bypassed = 0;       ///< contributions that found no slot and went to the fallback alone
   uint64_t bypassed_bytes = 0;
@@ -211,7 +220,7 @@ struct Waiting {
 
 class Aggregator {
  public:
-  static constexpr size_t kMaxBurst = 512;
+  static constexpr size_t kMaxBurst = BurstGroups::kMaxBurst;
 
   /// Bytes of value-row memory that `shape` needs, at an alignment of 64.
   static size_t row_memory_bytes(const Shape& shape) {
@@ -243,12 +252,32 @@ class Aggregator {
   /// No operation of the job uses it any more.
   void remove_result_buffer(JobIndex index, uint32_t first_unit);
 
-  /// Decides a burst (at most shape.burst packets, validated, bound) in order: verdicts[i] for
-  /// packets[i]. Payloads must stay readable until the verdicts have been carried out.
+  /// Decides a burst (at most shape.burst packets, validated, bound): verdicts[i] for packets[i].
+  /// In order, but that contributions to the same fragment (BurstGroups) follow the first of them
+  /// at once: what becomes of each is what would if the burst had come in that order and one packet
+  /// at a time. Payloads must stay readable until the verdicts have been carried out.
   void on_burst(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
+
+  /// The packets of the last burst whose verdict asks for more than to be counted: something is to
+  /// be sent, or a packet was dropped. In order; `visit(index)`.
+  template <class Visit>
+  void for_each_noted(Visit&& visit) const {
+    for (size_t word = 0; word < noted_words_; ++word)
+      for (uint64_t left = noted_[word]; left != 0; left &= left - 1)
+        visit(64 * word + static_cast<size_t>(std::countr_zero(left)));
+  }
 
   /// Oldest incomplete fragment of a job. Looks through its window: not for the packet path.
   std::optional<Waiting> oldest_waiting(JobIndex index);
+
+  /// The marks that a run stands for, from its `first` one on, as many as `marks` has room for.
+  /// Returns how many; those beyond the job's window are left out, but for the first of all.
+  size_t expand(const RxPacket& run, size_t first, std::span<RxPacket> marks);
+  /// For whoever serves a port: room for a burst that runs make longer.
+  std::span<RxPacket> expanded() { return expanded_; }
+  /// Likewise: bare results that have not been sent yet.
+  BareResults& bare_results() { return bare_results_; }
+  const BareResults& bare_results() const { return bare_results_; }
 
   /// Decides one message of the job's fallback whose home is this lane.
   void on_spill(JobIndex index, const wire::Outgoing& packet, Verdict& verdict);
@@ -309,6 +338,16 @@ class Aggregator {
     uint32_t first = 0;      ///< likewise: the slot that its hash names
   };
 
+  /// Payloads of a group that are to be added to a slot's row in one pass. Their contributions
+  /// count as added already. They are when the row is needed or the group ends, at the latest.
+  struct Pending {
+    bool collects = false;  ///< a group is being decided
+    bool held = false;      ///< the row holds something
+    Slot* slot = nullptr;   ///< nullptr: none wait
+    uint32_t count = 0;
+    std::array<const std::byte*, kMaxBurst> payloads;
+  };
+
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
 
   void look_up(std::span<const RxPacket> packets);
@@ -317,7 +356,20 @@ class Aggregator {
   template <class Policy>
   void decide(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
   template <class Policy>
+  void decide_groups(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
+  template <class Policy>
+  void decide_one(size_t index, const RxPacket& packet, const Lookup& lookup, Nanos now,
+                  Verdict& verdict);
+  template <class Policy>
+  void decide_group(std::span<const uint16_t> group, std::span<const RxPacket> packets, Nanos now,
+                    std::span<Verdict> verdicts);
+  template <class Policy>
+  bool join_together(Job& job, const Lookup& lookup, std::span<const uint16_t> group,
+                     std::span<const RxPacket> packets, std::span<Verdict> verdicts);
+  template <class Policy>
   void on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
+  bool is_within(const Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void on_other(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void on_old_epoch(const Job& job, const RxPacket& packet, Verdict& verdict);
   void on_fallback_packet(Job& job, const RxPacket& packet, Verdict& verdict);
@@ -340,18 +392,36 @@ class Aggregator {
   template <class Policy>
   void add_to(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   static scheduler::Occupant occupant_of(const Slot& slot, uint32_t workers) {
-    return {slot.priority, slot.first_arrival, slot.bits | slot.base, workers};
+    return {slot.priority, slot.first_arrival, slot.bits | slot.at_fallback, workers};
   }
   static bool agrees(const Slot& slot, const RxPacket& packet);
+  static bool agrees_on_move(const Slot& slot, const RxPacket& packet);
   void on_mismatch(Job& job, const Slot& slot, Verdict& verdict);
   void install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now);
   void bypass(Job& job, const RxPacket& packet, Verdict& verdict);
   void absorb(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  void absorb_here(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  void add_later(Slot& slot, const std::byte* payload);
+  void add_pending();
+  bool finish_pending(std::byte* result, const std::byte* last, uint32_t divisor);
+  void count_group();
   void count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  // moving.cc
+  void on_static_move(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  void on_mark(Job& job, const Lookup& lookup, const RxPacket& packet, Verdict& verdict);
+  void count_mark(Job& job, Seq seq, Rank rank, Verdict& verdict);
+  void hand_on(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void finish_move(Job& job, Slot& slot, const std::byte* payload, Verdict& verdict);
+  void complete_parts(const Job& job, Seq seq, const RxPacket& mark, Verdict& verdict) const;
+
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
-  void emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
+  void emit_results(const Job& job, const Slot& slot, Verdict& verdict) const;
+  Emission& emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
+  void repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict);
+  static void bare_for_others(Verdict& verdict);
+  static void make_bare(Emission& result);
   static void note_result(Job& job, Seq seq);
   void release(Slot& slot);
   void count_held(Job& job, bool more);
@@ -387,6 +457,12 @@ class Aggregator {
   void on_parker_packet(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
 
   void drop(Verdict& verdict, DropReason reason);
+  /// To be called with each verdict of a burst that may ask for more than to be counted.
+  void note(size_t index, const Verdict& verdict) {
+    if (verdict.fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
+    const bool quiet = verdict.fate == Verdict::Fate::kAbsorbed && verdict.emissions == 0;
+    if (!quiet) noted_[index / 64] |= uint64_t{1} << index % 64;
+  }
 
   bool hashed() const { return hashed_; }
   /// Whether a fragment may choose between slots.
@@ -408,9 +484,17 @@ class Aggregator {
   Slot* find_in_set(JobIndex job, Seq seq, uint32_t first);
   JobIndex index_of(const Job& job) const { return static_cast<JobIndex>(&job - jobs_.data()); }
   uint32_t index_of(const Slot& slot) const { return static_cast<uint32_t>(&slot - slots_.data()); }
-  Bitmap gone_to_fallback(const Job& job, Seq seq, Rank rank) const;
+  Bitmap gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const;
+  /// A payload that is to be moved, rather than added.
+  static bool moves(const wire::Message& message) {
+    return is_moved(message.collective) && message.elements != 0;
+  }
   bool below_floor(const Job& job, Seq seq) const {
     return seq + 2 * uint64_t{job.spec.window} < job.top_end;
+  }
+  /// Whether the anti-replay window reaches so far back.
+  static bool remembers(const Job& job, Seq seq) {
+    return rule(Rule::kReplayTooOld) || seq + job.spec.window / 2 >= job.top_end;
   }
   void advance(Job& job, Seq seq);
   Bitmap& seen(const Job& job, uint64_t number) const {
@@ -451,14 +535,21 @@ class Aggregator {
   std::byte* rows_;
   uint32_t prefetch_bytes_;
   std::vector<Slot> slots_;
-  SlotTags tags_;                     ///< of `slots_`; kept where fragments have a choice
-  std::vector<Lookup> lookups_;       ///< of the burst at hand
+  SlotTags tags_;                ///< of `slots_`; kept where fragments have a choice
+  std::vector<Lookup> lookups_;  ///< of the burst at hand
+  BurstGroups groups_;           ///< likewise
+  Pending pending_;
+  /// for_each_noted(): a bit for each packet of the burst.
+  std::array<uint64_t, kMaxBurst / 64> noted_{};
+  size_t noted_words_ = 0;
+  std::vector<RxPacket> expanded_;    ///< expanded()
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
   uint32_t next_spare_ = 0;
   uint32_t parking_ = 0;   ///< jobs with straggler help
   uint64_t reserved_ = 0;  ///< slots that jobs below their floors are still entitled to
   std::vector<Job> jobs_;
   Verdict scratch_;
+  BareResults bare_results_;
   Counters counters_;
 };
 

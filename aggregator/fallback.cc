@@ -19,6 +19,11 @@ uint32_t memory_of(uint32_t window) {
   return rule(Rule::kFallbackMemory) ? 2 * window : std::max(1u, window / 2);
 }
 
+/// Whether the message belongs to a fragment that one worker's payload moves through.
+bool moves(const Message& message) {
+  return is_moved(message.collective) && (message.bare() || message.elements != 0);
+}
+
 uint32_t entries_of(const FallbackConfig& config) {
   return (2 * config.window + config.shards - 1) / config.shards;
 }
@@ -80,11 +85,14 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       if ((message.bitmap & ~full_) != 0) return drop();
       Entry* entry = find_or_create(seq);
       if (!entry || entry->decided) return drop();
-      if (rule(Rule::kDisjointMerge) && (entry->bits & message.bitmap) != 0) return drop();
+      if (is_foreign(*entry, message, message.bitmap)) return drop();
+      // Marks and the payload of one source may come any number of times.
+      if (rule(Rule::kDisjointMerge) && (entry->bits & message.bitmap) != 0 && !moves(message))
+        return drop();
       if (!merge(*entry, message, payload, message.bitmap)) return drop();
       ++counters_.parts;
-      ++entry->parts;
-      if (entry->bits == full_) decide(*entry, index_of(seq));
+      if (!message.bare()) ++entry->parts;
+      if (is_complete(*entry)) decide(*entry, index_of(seq));
       return;
     }
     case Type::kQuery: {
@@ -115,11 +123,13 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       Entry* entry = find(seq);
       if (!ours || bit == 0 || !entry || entry->decided) return drop();
       entry->deferred |= bit;
-      if ((message.flags & wire::kFlagRaw) == 0 || (entry->bits & bit) != 0) return;
+      if ((message.flags & wire::kFlagRaw) == 0) return;
+      if (is_foreign(*entry, message, bit)) return drop();
+      if ((entry->bits & bit) != 0 && !moves(message)) return;
       if (!merge(*entry, message, payload, bit)) return drop();
       ++counters_.raws;
-      ++entry->parts;
-      if (entry->bits == full_) decide(*entry, index_of(seq));
+      if (!message.bare()) ++entry->parts;
+      if (is_complete(*entry)) decide(*entry, index_of(seq));
       return;
     }
     case Type::kHave: {
@@ -149,6 +159,12 @@ void Fallback::note_sent(Entry& entry, Bitmap bit) {
 }
 
 bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payload, Bitmap bits) {
+  if (entry.bits != 0 && disagree(entry, message, bits)) return false;
+  if (moves(message)) {
+    merge_move(entry, message, payload);
+    entry.bits |= bits;
+    return true;
+  }
   const bool raw = (message.flags & wire::kFlagRaw) != 0;
   std::byte* sum = row(index_of(entry.seq));
   const Kernels& kernel = kernels(message.dtype, message.op);
@@ -160,10 +176,6 @@ bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payl
       kernel.load(sum, payload, message.elements);
     else if (const uint32_t bytes = wire::payload_bytes(message); bytes != 0)
       std::memcpy(sum, payload, bytes);
-  } else if (entry.signature != message.signature() || entry.elements != message.elements) {
-    if (!mismatch_)
-      mismatch_ = FallbackMismatch{entry.bits, bits, entry.signature, message.signature()};
-    return false;
   } else {
     (raw ? kernel.add : kernel.merge)(sum, payload, message.elements);
   }
@@ -173,13 +185,47 @@ bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payl
   return true;
 }
 
+/// A payload that is to be moved, or workers that have come to its fragment.
+void Fallback::merge_move(Entry& entry, const Message& message, const std::byte* payload) {
+  entry.moves = true;
+  entry.parked |= (message.flags & wire::kFlagParked) != 0;
+  entry.congested |= (message.flags & wire::kFlagEcn) != 0;
+  if (entry.has_sum) return;
+  entry.signature = message.signature();
+  if (message.bare()) return;
+  entry.elements = message.elements;
+  entry.has_sum = true;
+  std::memcpy(row(index_of(entry.seq)), payload, wire::payload_bytes(message));
+}
+
+/// Whether what comes is of another operation than what is there, even if it need not be added: the
+/// switch may have said that all workers have come before their contributions did.
+bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bits) {
+  if (entry.bits == 0 || same_operation(entry.signature, message.signature())) return false;
+  if (!mismatch_)
+    mismatch_ = FallbackMismatch{entry.bits, bits, entry.signature, message.signature()};
+  return true;
+}
+
+/// Whether what is to be added is not of what is there.
+bool Fallback::disagree(const Entry& entry, const Message& message, Bitmap bits) {
+  const bool partly = entry.moves && (message.bare() || !entry.has_sum);
+  const bool same =
+      partly ? moves(message) && same_operation(entry.signature, message.signature())
+             : entry.signature == message.signature() && entry.elements == message.elements;
+  if (same) return false;
+  if (!mismatch_)
+    mismatch_ = FallbackMismatch{entry.bits, bits, entry.signature, message.signature()};
+  return true;
+}
+
 void Fallback::decide(Entry& entry, uint32_t index) {
   const wire::Signature& s = entry.signature;
   // In place: the result's elements are no wider than the accumulators, so none is overwritten
   // before it is read.
-  const bool overflow =
-      kernels(s.dtype, s.op)
-          .finish(row(index), row(index), entry.elements, s.op == Op::kAvg ? config_.workers : 1);
+  const bool overflow = !entry.moves && kernels(s.dtype, s.op)
+                                            .finish(row(index), row(index), entry.elements,
+                                                    s.op == Op::kAvg ? config_.workers : 1);
   entry.flags = static_cast<uint16_t>((overflow ? wire::kFlagOverflow : 0) |
                                       (entry.parked      ? wire::kFlagParked
                                        : entry.parts > 1 ? wire::kFlagSplit
@@ -217,15 +263,10 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
   packet.payload_bytes = 0;
   switch (queued.output) {
     case kResult:
+      message.set_signature(entry.signature);
       message.type = Type::kResult;
       message.origin = wire::Origin::kFallback;
       message.bitmap = full_;
-      message.operation_elements = entry.signature.elements;
-      message.operation = entry.signature.operation;
-      message.dtype = entry.signature.dtype;
-      message.op = entry.signature.op;
-      message.collective = entry.signature.collective;
-      message.target = entry.signature.target;
       message.elements = entry.elements;
       message.flags = entry.flags;
       packet.payload_bytes = wire::payload_bytes(message);
@@ -242,7 +283,8 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
     case kOutputs:
       message.type = Type::kPoll;
       message.phase = wire::Phase::kBind;
-      message.bitmap = full_ & ~entry.bits;
+      // Whose payload it is that misses is not known here.
+      message.bitmap = entry.moves && !entry.has_sum ? full_ : full_ & ~entry.bits;
       break;
   }
   return true;

@@ -101,7 +101,8 @@ class Fallback {
     uint8_t queued = 0;  ///< bit o: Output o is in the queue
     bool used = false;
     bool decided = false;
-    bool has_sum = false;
+    bool has_sum = false;    ///< or the payload that is to be moved
+    bool moves = false;      ///< one worker's payload; the bits of others are marks
     bool parked = false;     ///< its parts left the array because somebody is slow
     bool congested = false;  ///< one of the parts met congestion: its workers are to hear of it
   };
@@ -123,6 +124,12 @@ class Fallback {
   Entry* find_or_create(Seq seq);
   void note_sent(Entry& entry, Bitmap bit);
   bool merge(Entry& entry, const wire::Message& message, const std::byte* payload, Bitmap bits);
+  void merge_move(Entry& entry, const wire::Message& message, const std::byte* payload);
+  bool is_foreign(const Entry& entry, const wire::Message& message, Bitmap bits);
+  bool disagree(const Entry& entry, const wire::Message& message, Bitmap bits);
+  bool is_complete(const Entry& entry) const {
+    return entry.bits == full_ && (entry.has_sum || !entry.moves);
+  }
   void decide(Entry& entry, uint32_t index);
   void enqueue(Entry& entry, Output output);
   bool describe(const Queued& queued, wire::Outgoing& packet);

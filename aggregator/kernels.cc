@@ -2,6 +2,7 @@
 #include "aggregator/kernels.h"
 
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -126,22 +127,39 @@ struct Native {
   }
 };
 
-struct Int8 {
+// int8, uint8
+template <class T>
+struct Byte {
   using Accumulator = int32_t;
   static constexpr size_t kWireBytes = 1;
 
   template <class D, class Access>
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
-    return hn::PromoteTo(d, access.load(hn::Rebind<int8_t, D>(), from));
+    return hn::PromoteTo(d, access.load(hn::Rebind<T, D>(), from));
   }
   template <class O, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
-    const auto above = hn::Gt(v, hn::Set(d, 127));
-    const auto below = hn::Lt(v, hn::Set(d, -128));
+    const auto above = hn::Gt(v, hn::Set(d, std::numeric_limits<T>::max()));
+    const auto below = hn::Lt(v, hn::Set(d, std::numeric_limits<T>::min()));
     overflow = hn::Or(overflow, hn::Or(above, below));
-    const hn::Rebind<int8_t, D> narrow_d;
+    const hn::Rebind<T, D> narrow_d;
     access.store(narrow_d, hn::DemoteTo(narrow_d, v), to);
+  }
+};
+
+// Any byte but 0 is true, and 1 in the result.
+struct Bool {
+  using Accumulator = uint8_t;
+  static constexpr size_t kWireBytes = 1;
+
+  template <class D, class Access>
+  static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
+    return hn::Min(access.load(d, from), hn::Set(d, 1));
+  }
+  template <class O, class D, class Access>
+  static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to, hn::Mask<D>&) {
+    access.store(d, hn::Min(v, hn::Set(d, 1)), to);
   }
 };
 
@@ -215,7 +233,9 @@ struct Float16 {
   template <class O, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
-    overflow = hn::Or(overflow, rounds_to_inf(d, v, 65520.0f));
+    constexpr float kLimit = 65520.0f;
+    overflow = hn::Or(overflow, O::kLeavesFloat32 ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
+                                                  : rounds_to_inf(d, v, kLimit));
     const hn::Rebind<uint16_t, D> narrow_d;
 #if INA_HAVE_F16C
     const auto half = hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), with_one_nan(d, v));
@@ -247,10 +267,12 @@ struct Float16 {
 
 // --------------------------------------------------------------------------- operations
 
-// kLeavesRange: a result may be larger than all that it is made of.
+// kLeavesRange: a result may be larger than all that it is made of. kLeavesFloat32: so much larger
+// that float16 numbers, of at most 64 workers, make a float32 infinite.
 
 struct Sum {
   static constexpr bool kLeavesRange = true;
+  static constexpr bool kLeavesFloat32 = false;
 
   template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
@@ -260,6 +282,55 @@ struct Sum {
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
     const hn::Rebind<hwy::MakeUnsigned<hn::TFromD<D>>, D> bits;
     return hn::BitCast(d, hn::Add(hn::BitCast(bits, a), hn::BitCast(bits, b)));
+  }
+};
+
+struct Product {
+  static constexpr bool kLeavesRange = true;
+  static constexpr bool kLeavesFloat32 = true;
+
+  template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
+  static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
+    return hn::Mul(a, b);
+  }
+  template <class D, HWY_IF_NOT_FLOAT(hn::TFromD<D>)>  // unsigned, so that wrapping is defined
+  static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
+    const hn::Rebind<hwy::MakeUnsigned<hn::TFromD<D>>, D> bits;
+    return hn::BitCast(d, hn::Mul(hn::BitCast(bits, a), hn::BitCast(bits, b)));
+  }
+};
+
+// Of bytes: once out of their range, a product comes back by a factor 0 only. So it need not grow
+// beyond 15 bits, which products of two do not wrap in, and the result is that of the true product
+// in any order.
+struct BoundedProduct {
+  static constexpr int32_t kBound = 32767;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
+    const auto product = Product::apply(d, a, b);
+    return hn::Max(hn::Min(product, hn::Set(d, kBound)), hn::Set(d, -kBound));
+  }
+};
+
+struct And {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
+    return hn::And(a, b);
+  }
+};
+
+struct Or {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
+    return hn::Or(a, b);
+  }
+};
+
+struct Xor {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
+    return hn::Xor(a, b);
   }
 };
 
@@ -273,6 +344,7 @@ HWY_INLINE V pick(V a, V b, M a_wins, V equal) {
 
 struct Min {
   static constexpr bool kLeavesRange = false;
+  static constexpr bool kLeavesFloat32 = false;
 
   template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
@@ -286,6 +358,7 @@ struct Min {
 
 struct Max {
   static constexpr bool kLeavesRange = false;
+  static constexpr bool kLeavesFloat32 = false;
 
   template <class D, HWY_IF_FLOAT(hn::TFromD<D>)>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {
@@ -361,13 +434,93 @@ bool add_finish(std::byte* result, const std::byte* row, const std::byte* payloa
   return !hn::AllFalse(d, overflow);
 }
 
+// Narrower results come in parts of vectors, which Highway streams as whole ones.
+template <class W>
+using StreamedResult =
+    std::conditional_t<W::kWireBytes == sizeof(typename W::Accumulator), Streamed, Whole>;
+
 template <class W, class O, class F>
 bool add_finish_stream(std::byte* result, const std::byte* row, const std::byte* payload,
                        size_t count, uint32_t divisor) {
-  // Narrower results come in parts of vectors, which Highway streams as whole ones.
-  constexpr bool kWholeVectors = W::kWireBytes == sizeof(typename W::Accumulator);
-  using Access = std::conditional_t<kWholeVectors, Streamed, Whole>;
-  const bool overflow = add_finish<W, O, F, Access>(result, row, payload, count, divisor);
+  const bool overflow =
+      add_finish<W, O, F, StreamedResult<W>>(result, row, payload, count, divisor);
+  hwy::FlushStream();
+  return overflow;
+}
+
+// Calls done(access, i, sum) for vectors of sums. The loop over payloads is inside: a sum stays in
+// a register. Four of them at a time, as additions take longer than loads. `row`: nullptr if
+// nothing is held.
+template <class W, class O, class Access, class D, class Done>
+HWY_INLINE void for_each_sum(D d, const std::byte* row, const std::byte* const* payloads,
+                             size_t payload_count, size_t count, Done done) {
+  using T = typename W::Accumulator;
+  const size_t lanes = hn::Lanes(d);
+  const size_t first_added = row ? 0 : 1;
+  const auto begin = [=](auto access, size_t i) HWY_ATTR {
+    return row ? access.load(d, row + i * sizeof(T))
+               : W::widen(d, access, payloads[0] + i * W::kWireBytes);
+  };
+  size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    auto sum0 = begin(Whole{}, i);
+    auto sum1 = begin(Whole{}, i + lanes);
+    auto sum2 = begin(Whole{}, i + 2 * lanes);
+    auto sum3 = begin(Whole{}, i + 3 * lanes);
+    for (size_t p = first_added; p < payload_count; ++p) {
+      const std::byte* const from = payloads[p] + i * W::kWireBytes;
+      const size_t step = lanes * W::kWireBytes;
+      sum0 = O::apply(d, sum0, W::widen(d, Whole{}, from));
+      sum1 = O::apply(d, sum1, W::widen(d, Whole{}, from + step));
+      sum2 = O::apply(d, sum2, W::widen(d, Whole{}, from + 2 * step));
+      sum3 = O::apply(d, sum3, W::widen(d, Whole{}, from + 3 * step));
+    }
+    done(Access{}, i, sum0);
+    done(Access{}, i + lanes, sum1);
+    done(Access{}, i + 2 * lanes, sum2);
+    done(Access{}, i + 3 * lanes, sum3);
+  }
+  const auto one = [=](auto access, size_t at) HWY_ATTR {
+    auto sum = begin(access, at);
+    for (size_t p = first_added; p < payload_count; ++p)
+      sum = O::apply(d, sum, W::widen(d, access, payloads[p] + at * W::kWireBytes));
+    return sum;
+  };
+  for (; i + lanes <= count; i += lanes) done(Access{}, i, one(Whole{}, i));
+  if (i < count) done(First{count - i}, i, one(First{count - i}, i));
+}
+
+template <class W, class O>
+void add_all(std::byte* row, bool held, const std::byte* const* payloads, size_t payload_count,
+             size_t count) {
+  using T = typename W::Accumulator;
+  const hn::ScalableTag<T> d;
+  for_each_sum<W, O, Whole>(d, held ? row : nullptr, payloads, payload_count, count,
+                            [=](auto access, size_t i, hn::Vec<decltype(d)> sum)
+                                HWY_ATTR { access.store(d, sum, row + i * sizeof(T)); });
+}
+
+template <class W, class O, class F, class Access = Whole>
+bool finish_all(std::byte* result, const std::byte* row, const std::byte* const* payloads,
+                size_t payload_count, size_t count, uint32_t divisor) {
+  using T = typename W::Accumulator;
+  const hn::ScalableTag<T> d;
+  const auto by = hn::Set(d, static_cast<T>(divisor));
+  auto overflow = hn::FirstN(d, 0);
+  for_each_sum<W, O, Access>(d, row, payloads, payload_count, count,
+                             [=, &overflow](auto access, size_t i, hn::Vec<decltype(d)> sum)
+                                 HWY_ATTR {
+                                   W::template narrow<O>(d, access, F::apply(d, sum, by),
+                                                         result + i * W::kWireBytes, overflow);
+                                 });
+  return !hn::AllFalse(d, overflow);
+}
+
+template <class W, class O, class F>
+bool finish_all_stream(std::byte* result, const std::byte* row, const std::byte* const* payloads,
+                       size_t payload_count, size_t count, uint32_t divisor) {
+  const bool overflow =
+      finish_all<W, O, F, StreamedResult<W>>(result, row, payloads, payload_count, count, divisor);
   hwy::FlushStream();
   return overflow;
 }
@@ -377,29 +530,63 @@ bool add_finish_stream(std::byte* result, const std::byte* row, const std::byte*
 template <class W, class O, class F>
 constexpr Kernels kTable = {
     load<W>,         add<W, O>,           add<Native<typename W::Accumulator>, O>,
-    finish<W, O, F>, add_finish<W, O, F>, add_finish_stream<W, O, F>};
+    finish<W, O, F>, add_finish<W, O, F>, add_finish_stream<W, O, F>,
+    add_all<W, O>,   finish_all<W, O, F>, finish_all_stream<W, O, F>};
 
-template <class W>
-const Kernels* of_integer(Op op) {
+template <class W, class P = Product>
+const Kernels* of_number(Op op) {
   switch (op) {
     case Op::kMin:
       return &kTable<W, Min, Keep>;
     case Op::kMax:
       return &kTable<W, Max, Keep>;
+    case Op::kProduct:
+      return &kTable<W, P, Keep>;
     default:
       return &kTable<W, Sum, Keep>;
   }
 }
 
+template <class W, class P = Product>
+const Kernels* of_integer(Op op) {
+  switch (op) {
+    case Op::kBand:
+      return &kTable<W, And, Keep>;
+    case Op::kBor:
+      return &kTable<W, Or, Keep>;
+    case Op::kBxor:
+      return &kTable<W, Xor, Keep>;
+    default:
+      return of_number<W, P>(op);
+  }
+}
+
 template <class W>
 const Kernels* of_float(Op op) {
-  return op == Op::kAvg ? &kTable<W, Sum, Divide> : of_integer<W>(op);
+  return op == Op::kAvg ? &kTable<W, Sum, Divide> : of_number<W>(op);
+}
+
+const Kernels* of_bool(Op op) {
+  switch (op) {
+    case Op::kMin:
+    case Op::kProduct:
+    case Op::kBand:
+      return &kTable<Bool, And, Keep>;
+    case Op::kBxor:
+      return &kTable<Bool, Xor, Keep>;
+    default:
+      return &kTable<Bool, Or, Keep>;
+  }
 }
 
 const Kernels* find_kernels(DType dtype, Op op) {
   switch (dtype) {
     case DType::kInt8:
-      return of_integer<Int8>(op);
+      return of_integer<Byte<int8_t>, BoundedProduct>(op);
+    case DType::kUInt8:
+      return of_integer<Byte<uint8_t>, BoundedProduct>(op);
+    case DType::kBool:
+      return of_bool(op);
     case DType::kInt32:
       return of_integer<Native<int32_t>>(op);
     case DType::kInt64:

@@ -11,8 +11,8 @@
 
 namespace ina::aggregator {
 
-/// The steps of a fragment's life, for one data type and operation. Sums of floats are made in
-/// call order. Semantics of min, max, avg, wrapping, rounding and NaN: include/ina/ina.h.
+/// The steps of a fragment's life, for one data type and operation. Sums and products of floats are
+/// made in call order. Semantics of min, max, avg, wrapping, rounding and NaN: include/ina/ina.h.
 struct Kernels {
   /// row[i] = widen(payload[i]): the first contribution.
   void (*load)(std::byte* row, const std::byte* payload, size_t count);
@@ -21,8 +21,9 @@ struct Kernels {
   /// row[i] = op(row[i], other[i]), both rows of accumulators: merging partial sums.
   void (*merge)(std::byte* row, const std::byte* other, size_t count);
   /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if
-  /// an int8 saturated, a float16 became Inf though its accumulator was finite, or a bfloat16 of a
-  /// sum or avg is Inf (docs/protocol.md, "Numeric semantics").
+  /// an int8 or uint8 saturated, a float16 became Inf though its accumulator was finite, or a
+  /// bfloat16 of a sum, avg or product or a float16 of a product is Inf (docs/protocol.md, "Numeric
+  /// semantics").
   bool (*finish)(std::byte* result, const std::byte* row, size_t count, uint32_t divisor);
   /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.
   bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,
@@ -32,6 +33,20 @@ struct Kernels {
   /// is written afterwards.
   bool (*add_finish_stream)(std::byte* result, const std::byte* row, const std::byte* payload,
                             size_t count, uint32_t divisor);
+
+  // Several contributions in one pass, in the order of `payloads`: bit for bit what the steps above
+  // make of them one after the other. 1 <= payload_count.
+  /// row = op(...op(op(row, widen(payloads[0])), widen(payloads[1]))...). The row is read if `held`
+  /// says that it holds something.
+  void (*add_all)(std::byte* row, bool held, const std::byte* const* payloads, size_t payload_count,
+                  size_t count);
+  /// finish() of that sum. The row is not written, and nullptr where nothing is held.
+  bool (*finish_all)(std::byte* result, const std::byte* row, const std::byte* const* payloads,
+                     size_t payload_count, size_t count, uint32_t divisor);
+  /// finish_all() past the caches, as add_finish_stream().
+  bool (*finish_all_stream)(std::byte* result, const std::byte* row,
+                            const std::byte* const* payloads, size_t payload_count, size_t count,
+                            uint32_t divisor);
 };
 
 /// Kernels for the best instruction set of this machine. dtype and op must be valid together.

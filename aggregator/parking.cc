@@ -69,7 +69,7 @@ bool Aggregator::parking_pays(Job& job, Nanos now) {
 /// How long a fragment waits says little: with fast workers that is never long. Who is slow is
 /// always who the oldest one waits for; who was not given a core for a while catches up again.
 bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
-  const Bitmap missing = job.full & ~(slot.bits | slot.base);
+  const Bitmap missing = job.full & ~(slot.bits | slot.at_fallback);
   const Bitmap others = missing & ~job.late;
   if (others == 0) return true;
   // A worker whose window congestion has made smaller says so when it is full.
@@ -128,8 +128,10 @@ bool Aggregator::park_overdue(JobIndex index, Nanos now, Verdict& verdict) {
 /// The least loaded of the workers that have contributed, if nothing of the fragment has left yet:
 /// a parked sum must be the only one that can become complete.
 std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) const {
-  if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0)
-    return std::nullopt;  // who keeps it cannot write where results are wanted
+  // Who keeps it takes the result, and cannot write where results are wanted.
+  if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0 || slot.receiver != 0 ||
+      slot.moves())
+    return std::nullopt;
   if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
   const Bitmap missing = job.full & ~slot.bits;
   if (job.spec.park_home ? missing != bit_of(home_of(slot.seq, job.spec.workers))

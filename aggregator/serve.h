@@ -2,6 +2,7 @@
 // simulated switch share this code, so that both are the same switch.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <span>
@@ -10,13 +11,28 @@
 
 namespace ina::aggregator {
 
-/// Sends what a verdict says. `send(job, rank, emission)` queues a message to one worker, or to a
-/// dedicated fallback (kFallbackRank). A fallback within the lane is served at once, and so is what
-/// it says in turn.
+/// For BareResults: as `send` of carry_out().
+template <class Send>
+auto bare_sender(Send&& send) {
+  return [&send](JobIndex job, Rank rank, const wire::Message& message) {
+    Emission emission;
+    emission.to = Emission::To::kHolders;
+    emission.job = job;
+    emission.message = message;
+    send(job, rank, emission);
+  };
+}
+
+/// Sends what a verdict says, but for bare results: send_bare_results(). `send(job, rank,
+/// emission)` queues a message to one worker, or to a dedicated fallback (kFallbackRank). A
+/// fallback within the lane is served at once, and so is what it says in turn.
 template <class Send>
 void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send&& send) {
   for (const Emission& emission : verdict.to_send()) {
     const JobSpec& job = aggregator.spec(emission.job);
+    if (emission.message.type == wire::Type::kResult && !emission.message.bare() &&
+        emission.to != Emission::To::kSender)
+      aggregator.bare_results().passed(emission.job, emission.message);
     switch (emission.to) {
       case Emission::To::kSender:
         send(emission.job, sender, emission);
@@ -26,6 +42,10 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
           send(emission.job, Rank{static_cast<uint8_t>(rank)}, emission);
         break;
       case Emission::To::kHolders:
+        if (emission.message.type == wire::Type::kResult && emission.message.bare()) {
+          aggregator.bare_results().add(emission.job, emission.message, bare_sender(send));
+          break;
+        }
         for (Bitmap left = emission.message.bitmap; left != 0; left &= left - 1)
           send(emission.job, Rank{static_cast<uint8_t>(std::countr_zero(left))}, emission);
         break;
@@ -43,6 +63,13 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
         }
     }
   }
+}
+
+/// To be called when all verdicts of a burst have been carried out, and when no packet has come
+/// until bare_results().due().
+template <class Send>
+void send_bare_results(Aggregator& aggregator, Nanos now, Send&& send) {
+  aggregator.bare_results().flush(now, bare_sender(send));
 }
 
 /// Carries out what the fallback within the lane has to say, until it is silent.
@@ -80,6 +107,7 @@ size_t park_overdue(Aggregator& aggregator, Verdict& verdict, size_t most, Nanos
       serve_spills(aggregator, verdict, send);
     }
   }
+  send_bare_results(aggregator, now, send);
   return parked;
 }
 
@@ -90,26 +118,70 @@ concept PacketSource = requires(P port, std::span<RxPacket> burst) {
   {port.rx_release()};
 };
 
+/// Decides a burst without runs of marks, and carries the verdicts out.
+template <class Send, class Mismatch>
+void serve_burst(Aggregator& aggregator, std::span<const RxPacket> packets,
+                 std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {
+  aggregator.on_burst(packets, now, verdicts);
+  bool to_fallback = false;
+  aggregator.for_each_noted([&](size_t i) {
+    carry_out(aggregator, verdicts[i], packets[i].rank, send);
+    for (const Emission& emission : verdicts[i].to_send())
+      to_fallback |= emission.to == Emission::To::kFallback;
+    if (verdicts[i].fate == Verdict::Fate::kDropped && verdicts[i].reason == DropReason::kMismatch)
+      mismatch(packets[i], verdicts[i]);
+  });
+  // After all verdicts of the burst: what the fallback says may free and fill slots, and with
+  // them rows that an earlier verdict still had to send.
+  if (to_fallback)
+    aggregator.for_each_noted([&](size_t i) { serve_spills(aggregator, verdicts[i], send); });
+  send_bare_results(aggregator, now, send);
+}
+
+/// A message that stands for as many marks as its elements say.
+inline bool is_run(const RxPacket& packet) {
+  return packet.message.bare() && packet.message.type == wire::Type::kGrad &&
+         packet.message.elements > 1;
+}
+
+/// The same for a burst with runs, each mark of which is a packet of its own to the aggregator.
+template <class Send, class Mismatch>
+void serve_runs(Aggregator& aggregator, std::span<const RxPacket> packets,
+                std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {
+  const std::span<RxPacket> room = aggregator.expanded();
+  size_t used = 0;
+  const auto flush = [&] {
+    if (used != 0) serve_burst(aggregator, room.first(used), verdicts, now, send, mismatch);
+    used = 0;
+  };
+  for (const RxPacket& packet : packets) {
+    size_t done = 0;
+    do {
+      if (used == room.size()) flush();
+      if (!is_run(packet)) {
+        room[used++] = packet;
+        break;
+      }
+      const size_t more = aggregator.expand(packet, done, room.subspan(used));
+      if (more == 0) break;
+      used += more;
+      done += more;
+    } while (done < packet.message.elements);
+  }
+  flush();
+}
+
 /// `packets` and `verdicts` are scratch space of one burst. `mismatch(packet, verdict)` hears of
-/// workers that disagree. Returns the number of packets handled.
+/// workers that disagree. Returns the number of packets that came.
 template <PacketSource Port, class Send, class Mismatch>
 size_t serve(Port& port, Aggregator& aggregator, std::span<RxPacket> packets,
              std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {
   const size_t count = port.rx_burst(packets);
-  if (count != 0) {
-    aggregator.on_burst(packets.first(count), now, verdicts);
-    bool to_fallback = false;
-    for (size_t i = 0; i < count; ++i) {
-      carry_out(aggregator, verdicts[i], packets[i].rank, send);
-      to_fallback |= verdicts[i].emissions != 0;
-      if (verdicts[i].fate == Verdict::Fate::kDropped &&
-          verdicts[i].reason == DropReason::kMismatch)
-        mismatch(packets[i], verdicts[i]);
-    }
-    // After all verdicts of the burst: what the fallback says may free and fill slots, and with
-    // them rows that an earlier verdict still had to send.
-    for (size_t i = 0; to_fallback && i < count; ++i) serve_spills(aggregator, verdicts[i], send);
-  }
+  const std::span<const RxPacket> burst = packets.first(count);
+  if (std::ranges::any_of(burst, is_run)) [[unlikely]]
+    serve_runs(aggregator, burst, verdicts, now, send, mismatch);
+  else if (count != 0)
+    serve_burst(aggregator, burst, verdicts, now, send, mismatch);
   // Also after an empty burst: descriptors that were dropped must be given back too.
   port.rx_release();
   return count;

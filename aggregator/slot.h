@@ -2,6 +2,8 @@
 // row of accumulators lies apart, so that a look-up does not pull values into the cache.
 #pragma once
 
+#include <bit>
+
 #include "aggregator/packet.h"
 #include "wire/message.h"
 
@@ -21,15 +23,16 @@ struct alignas(64) Slot {
   Bitmap bits = 0;  ///< workers whose contributions the row holds
   /// Workers whose contributions have gone to the fallback already. When all others are here, the
   /// sum follows them without a timeout. A hint: the fallback counts for itself.
-  Bitmap base = 0;
+  Bitmap at_fallback = 0;
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
-  uint32_t row = 0;     ///< index of the value row; one that leaves as a PART is exchanged
-  uint32_t target = 0;  ///< where the result goes: wire::Message::target
+  uint32_t row = 0;           ///< index of the value row; one that leaves as a PART is exchanged
+  uint32_t target : 24 = 0;   ///< where the result goes: wire::Message::target
+  uint32_t receiver : 8 = 0;  ///< and to whom: wire::Message::receiver
   JobIndex job = 0;
   uint16_t elements = 0;
-  uint16_t flags = 0;  ///< of the finished result
+  uint16_t flags = 0;  ///< of the finished result; kFlagBare: marks alone have come
   DType dtype{};
   Op op{};
   Collective collective{};
@@ -38,7 +41,30 @@ struct alignas(64) Slot {
   SlotState state = SlotState::kEmpty;
 
   wire::Signature signature() const {
-    return {operation_elements, operation, dtype, op, collective, target};
+    return {operation_elements,
+            operation,
+            dtype,
+            op,
+            collective,
+            target,
+            static_cast<uint8_t>(receiver)};
+  }
+  void set_signature(const wire::Signature& s) {
+    operation_elements = s.elements;
+    operation = s.operation;
+    dtype = s.dtype;
+    op = s.op;
+    collective = s.collective;
+    target = s.target & wire::kMaxTargetUnits;
+    receiver = s.receiver;
+  }
+  /// Of a fragment that one worker's payload moves through, rather than a sum.
+  bool moves() const {
+    return is_moved(collective) && (elements != 0 || (flags & wire::kFlagBare) != 0);
+  }
+  /// Contributions that it holds; marks are none.
+  uint32_t contributions() const {
+    return moves() ? elements != 0 : static_cast<uint32_t>(std::popcount(bits));
   }
 };
 static_assert(sizeof(Slot) == 64);

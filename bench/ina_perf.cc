@@ -1,4 +1,4 @@
-// ina-perf: times and checks all-reduces. Starts its ranks itself (--ranks), or is started once a
+// ina-perf: times and checks collectives. Starts its ranks itself (--ranks), or is started once a
 // rank by mpirun, torchrun or Slurm.
 #include <fmt/format.h>
 #include <signal.h>

@@ -100,9 +100,12 @@ void measure(benchmark::State& state, const LoadConfig& config) {
   const uint64_t rounds = rounds_of_phase(load);
   load.run_path(rounds, Load::Send::kDescriptors);
   Samples path_ns, quiet_ns, plain_ns, prefetching_ns, acknowledgements_ns, emission_ns;
+  Samples nway_plain_ns, nway_prefetching_ns;
   for (auto _ : state) {
-    plain_ns.add(load.run_floor<false>(rounds));
-    prefetching_ns.add(load.run_floor<true>(rounds));
+    plain_ns.add(load.run_floor<false, false>(rounds));
+    prefetching_ns.add(load.run_floor<true, false>(rounds));
+    nway_plain_ns.add(load.run_floor<false, true>(rounds));
+    nway_prefetching_ns.add(load.run_floor<true, true>(rounds));
     quiet_ns.add(load.run_path(rounds, Load::Send::kNothing).contributions_ns);
     load.spoil_results();
     hardware.start();
@@ -123,6 +126,8 @@ void measure(benchmark::State& state, const LoadConfig& config) {
   state.counters["ns_per_result"] = emission_ns.median() / emissions;
   state.counters["floor_plain_ns"] = plain_ns.median() / packets;
   state.counters["floor_prefetching_ns"] = prefetching_ns.median() / packets;
+  state.counters["nway_floor_plain_ns"] = nway_plain_ns.median() / packets;
+  state.counters["nway_floor_prefetching_ns"] = nway_prefetching_ns.median() / packets;
   if (acknowledgements != 0)
     state.counters["ns_per_acknowledgement"] = acknowledgements_ns.median() / acknowledgements;
   // The counters also saw the fallback's results.
@@ -266,13 +271,14 @@ int iterations_for(const LoadConfig& config) {
 }
 
 void add_row(const Options& options, const LoadConfig& config) {
-  const std::string name =
-      "row" + pair("payload_bytes", config.payload_bytes) + pair("fan_in", config.fan_in) +
-      pair("dtype", std::string(ina::name(config.dtype))) +
-      pair("policy", std::string(scheduler::name(config.policy))) +
-      pair("slots_in", bench::name(config.slots_in)) +
-      pair("packets_in", bench::name(config.packets_in)) + pair("jobs", config.jobs) +
-      pair("ways", config.ways) + pair("worst_case", config.worst_case);
+  const std::string name = "row" + pair("payload_bytes", config.payload_bytes) +
+                           pair("fan_in", config.fan_in) +
+                           pair("dtype", std::string(ina::name(config.dtype))) +
+                           pair("policy", std::string(scheduler::name(config.policy))) +
+                           pair("slots_in", bench::name(config.slots_in)) +
+                           pair("packets_in", bench::name(config.packets_in)) +
+                           pair("jobs", config.jobs) + pair("ways", config.ways) +
+                           pair("group", config.group) + pair("worst_case", config.worst_case);
   add(options, name, iterations_for(config), measure, config);
 }
 
@@ -303,11 +309,46 @@ void add_rows(const Options& options) {
   vary([&](LoadConfig& c) { c.slots_in = Place::kL3; });
   for (const Place packets_in : {Place::kL3, Place::kDram})
     for (const uint32_t bytes : {1024, 8192})
+      for (const uint32_t group : {1, 8})
+        vary([&](LoadConfig& c) {
+          c.payload_bytes = bytes;
+          c.slots_in = Place::kDram;
+          c.packets_in = packets_in;
+          c.group = group;
+        });
+  for (const uint32_t group : {2, 4, 8}) {
+    vary([&](LoadConfig& c) { c.group = group; });
+    for (const uint32_t bytes : {256, 8192})
       vary([&](LoadConfig& c) {
         c.payload_bytes = bytes;
-        c.slots_in = Place::kDram;
-        c.packets_in = packets_in;
+        c.group = group;
       });
+    for (const Place packets_in : {Place::kL2, Place::kDram})
+      vary([&](LoadConfig& c) {
+        c.packets_in = packets_in;
+        c.group = group;
+      });
+  }
+  for (const DType dtype : {DType::kInt32, DType::kBFloat16})
+    vary([&](LoadConfig& c) {
+      c.dtype = dtype;
+      c.group = 8;
+    });
+  for (const Named<PolicyKind>& policy : scheduler::kPolicyNames)
+    if (policy.value != base.policy)
+      vary([&](LoadConfig& c) {
+        c.policy = policy.value;
+        c.group = 8;
+      });
+  vary([&](LoadConfig& c) {
+    c.ways = 4;
+    c.group = 8;
+  });
+  for (const uint32_t fan_in : {32, 64})
+    vary([&](LoadConfig& c) {
+      c.fan_in = fan_in;
+      c.group = 8;
+    });
   for (const uint32_t bytes : {1024, 8192})
     vary([&](LoadConfig& c) {
       c.payload_bytes = bytes;

@@ -62,6 +62,11 @@ size_t packet_bytes_in(Place place) {
   return 8 * l3_bytes();
 }
 
+template <int kToWrite>
+void prefetch(const std::byte* from, uint32_t bytes) {
+  for (uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, kToWrite);
+}
+
 // 0..3, so that sums of 64 are exact in every data type. `index`: of the payload in its ring.
 uint32_t element(uint32_t job, uint32_t rank, uint64_t index, uint32_t e) {
   uint64_t mixed = (index * 64 + rank) * 64 + job + 1;
@@ -116,7 +121,7 @@ bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
     counters_.drops.add(DropReason::kBadOffset);
     return false;
   }
-  if (const auto reason = wire::validate(packet.message, bytes, endpoint.slot_bytes)) {
+  if (const auto reason = endpoint.header.validate(packet.message, bytes, endpoint.slot_bytes)) {
     counters_.drops.add(*reason);
     return false;
   }
@@ -133,15 +138,23 @@ bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
 
 size_t MemoryPort::rx_burst(std::span<io::RxPacket> burst) {
   size_t filled = 0;
-  while (filled < burst.size() && next_.rank < end_rank_) {
-    Endpoint& endpoint = endpoints[size_t{next_.job} * ranks_each + next_.rank];
-    for (; filled < burst.size() && next_.fragment < window; ++next_.fragment)
-      filled += take(endpoint, burst[filled]);
+  // A burst ends where the ranks change: there are no other groups than those that were asked for.
+  const uint32_t end = std::min(end_rank_, next_.rank + 1);
+  while (filled < burst.size() && next_.rank < end) {
+    Endpoint* const first = &endpoints[size_t{next_.job} * ranks_each + next_.rank];
+    for (; group == 1 && filled < burst.size() && next_.fragment < window; ++next_.fragment)
+      filled += take(*first, burst[filled]);
+    for (; group != 1 && filled < burst.size() && next_.fragment < window; ++next_.fragment) {
+      for (; filled < burst.size() && next_.member < group; ++next_.member)
+        filled += take(first[next_.member], burst[filled]);
+      if (next_.member < group) break;
+      next_.member = 0;
+    }
     if (next_.fragment < window) break;
     next_.fragment = 0;
     if (++next_.job < jobs) continue;
     next_.job = 0;
-    ++next_.rank;
+    next_.rank += group;
   }
   return filled;
 }
@@ -299,6 +312,7 @@ void Load::write_packets() {
   port_.rx_depth = rx_depth_;
   port_.lanes = config_.lanes;
   port_.lane = config_.lane;
+  port_.group = config_.group;
   port_.rising_priority = config_.worst_case;
   port_.endpoints.resize(size_t{config_.jobs} * ranks_each);
   auto* positions = arena_.take<std::atomic<uint64_t>>(port_.endpoints.size() * 8);
@@ -369,8 +383,10 @@ Load::Times Load::run_round(OnEmission&& on_emission) {
   const Nanos mid = now_ns();
   times.contributions_ns = mid - start;
   if (has_fallback()) {
+    port_.group = 1;
     port_.start(rounds_, config_.fan_in, 1);
     serve(on_emission);
+    port_.group = config_.group;
     times.acknowledgements_ns = now_ns() - mid;
   }
   ++rounds_;
@@ -405,43 +421,59 @@ std::byte* Load::result_row(uint32_t job, uint64_t seq) const {
          seq % (uint64_t{2} * window_ * config_.lanes) * slot_bytes_;
 }
 
-template <bool kPrefetch>
+template <bool kPrefetch, bool kGroups>
 Nanos Load::run_floor(uint64_t rounds) {
   const aggregator::Kernels& kernels = aggregator::kernels(config_.dtype, Op::kSum);
   const size_t elements = config_.elements();
-  const uint32_t ahead = std::max<uint32_t>(1, kFloorAheadBytes / config_.payload_bytes);
+  const uint32_t group = config_.group;
+  const uint32_t ahead =
+      std::max<uint32_t>(1, kFloorAheadBytes / config_.payload_bytes / config_.group);
   const auto row_of = [&](uint32_t job, uint64_t seq) {
     return rows_ + size_t{slot_of(job, seq)} * slot_bytes_;
   };
   const Nanos start = now_ns();
   // The same rounds as the path is about to run.
   for (uint64_t round = rounds_; round < rounds_ + rounds; ++round) {
-    for (uint32_t rank = config_.worst_case ? 1 : 0; rank < senders_; ++rank) {
+    for (uint32_t rank = config_.worst_case ? 1 : 0; rank < senders_; rank += group) {
       const bool is_first = rank == 0 || config_.worst_case;
-      const bool is_last = rank + 1 == config_.fan_in && !has_fallback();
+      const bool is_last = rank + group == config_.fan_in && !has_fallback();
       for (uint32_t job = 0; job < config_.jobs; ++job) {
-        const std::byte* base = port_.endpoints[size_t{job} * port_.ranks_each + rank].worker_base;
-        const auto payload = [&](uint64_t index) {
-          return base + (index & (tx_depth_ - 1)) * config_.payload_bytes;
+        const std::byte* bases[kMaxWorkers];
+        for (uint32_t member = 0; member < group; ++member)
+          bases[member] =
+              port_.endpoints[size_t{job} * port_.ranks_each + rank + member].worker_base;
+        const auto payload = [&](uint32_t member, uint64_t index) {
+          return bases[member] + (index & (tx_depth_ - 1)) * config_.payload_bytes;
         };
         for (uint32_t fragment = 0; fragment < window_; ++fragment) {
           const uint64_t seq = seq_of(round, fragment);
           const uint64_t index = round * window_ + fragment;
           if constexpr (kPrefetch) {
-            const std::byte* next_row = row_of(job, seq + uint64_t{ahead} * config_.lanes);
-            const std::byte* next_payload = payload(index + ahead);
-            for (uint32_t line = 0; line < slot_bytes_; line += 64)
-              __builtin_prefetch(next_row + line, 1);
-            for (uint32_t line = 0; line < config_.payload_bytes; line += 64)
-              __builtin_prefetch(next_payload + line);
+            if (!kGroups || !is_first || !is_last)
+              prefetch<1>(row_of(job, seq + uint64_t{ahead} * config_.lanes), slot_bytes_);
+            for (uint32_t member = 0; member < group; ++member)
+              prefetch<0>(payload(member, index + ahead), config_.payload_bytes);
           }
           std::byte* row = row_of(job, seq);
-          if (is_first)
-            kernels.load(row, payload(index), elements);
-          else if (is_last)
-            kernels.add_finish(result_row(job, seq), row, payload(index), elements, 1);
-          else
-            kernels.add(row, payload(index), elements);
+          std::byte* result = result_row(job, seq);
+          if (kGroups && group != 1) {
+            const std::byte* payloads[kMaxWorkers];
+            for (uint32_t member = 0; member < group; ++member)
+              payloads[member] = payload(member, index);
+            if (is_last)
+              kernels.finish_all(result, is_first ? nullptr : row, payloads, group, elements, 1);
+            else
+              kernels.add_all(row, !is_first, payloads, group, elements);
+            continue;
+          }
+          for (uint32_t member = 0; member < group; ++member) {
+            if (is_first && member == 0)
+              kernels.load(row, payload(member, index), elements);
+            else if (is_last && member + 1 == group)
+              kernels.add_finish(result, row, payload(member, index), elements, 1);
+            else
+              kernels.add(row, payload(member, index), elements);
+          }
         }
       }
     }
@@ -449,8 +481,10 @@ Nanos Load::run_floor(uint64_t rounds) {
   return now_ns() - start;
 }
 
-template Nanos Load::run_floor<false>(uint64_t);
-template Nanos Load::run_floor<true>(uint64_t);
+template Nanos Load::run_floor<false, false>(uint64_t);
+template Nanos Load::run_floor<true, false>(uint64_t);
+template Nanos Load::run_floor<false, true>(uint64_t);
+template Nanos Load::run_floor<true, true>(uint64_t);
 
 uint64_t Load::packets_per_round() const {
   return uint64_t{window_} * config_.jobs * (senders_ - (config_.worst_case ? 1 : 0));
@@ -500,6 +534,9 @@ std::string Load::check_counters() const {
                   counters.absorbed * config_.payload_bytes);
   const uint64_t results = has_fallback() ? 0 : fragments;
   if (counters.results != results) return differ("results", counters.results, results);
+  const uint64_t grouped = config_.group == 1 ? 0 : fragments * senders_;
+  if (counters.grouped != grouped)
+    return differ("contributions in groups", counters.grouped, grouped);
   const uint64_t preemptions =
       config_.worst_case ? rounds_ * (packets_per_round() + untimed_preemptions()) : 0;
   if (counters.preemptions != preemptions)
@@ -561,15 +598,16 @@ std::string Load::check() {
   if (wrong.empty()) wrong = check_round();
   if (wrong.empty()) wrong = check_counters();
   // The floor is none if it does not do the same work.
-  for (const bool prefetch : {false, true}) {
-    if (!wrong.empty()) break;
+  const auto check_floor = [&](auto run) {
+    if (!wrong.empty()) return;
     spoil_results();
-    if (prefetch)
-      run_floor<true>(2);
-    else
-      run_floor<false>(2);
+    run();
     wrong = check_ring(rounds_, rounds_ + 2);
-  }
+  };
+  check_floor([&] { run_floor<false, false>(2); });
+  check_floor([&] { run_floor<true, false>(2); });
+  check_floor([&] { run_floor<false, true>(2); });
+  check_floor([&] { run_floor<true, true>(2); });
   return wrong;
 }
 

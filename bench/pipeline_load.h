@@ -2,7 +2,9 @@
 //
 // Order of the packets: a round is a window of all jobs, first all fragments from rank 0 of each
 // job, then from rank 1, and so on. A row is touched again only after all others of the round, so
-// that the stated place of the slots (cache or memory) holds for each packet. Job ids are chosen so
+// that the stated place of the slots (cache or memory) holds for each packet. With groups of g, the
+// ranks come g at a time, one packet of each in turn: so a NIC delivers what g workers send at the
+// same time. Job ids are chosen so
 // that no two fragments of a round share a slot. In the worst case two jobs share all slots
 // instead. The priority rises with each pass over them, so that each packet preempts the other
 // job's sum.
@@ -17,6 +19,7 @@
 #include "aggregator/serve.h"
 #include "common/fd.h"
 #include "io/port.h"
+#include "wire/header_check.h"
 
 namespace ina::bench {
 
@@ -38,6 +41,8 @@ struct LoadConfig {
   bool worst_case = false;
   uint32_t slots = 0;  ///< 0: as many as fill slots_in
   uint32_t ways = 1;   ///< slots to choose from; not in the worst case
+  uint32_t group =
+      1;  ///< packets to the same fragment in a burst; divides fan_in. Not in the worst case
   uint32_t lanes = 1;
   uint32_t lane = 0;
 
@@ -56,9 +61,10 @@ static_assert(sizeof(Descriptor) == 64);
 
 /// A packet's place in a round.
 struct Step {
-  uint32_t rank = 0;
+  uint32_t rank = 0;  ///< the first of its group
   uint32_t job = 0;
   uint32_t fragment = 0;
+  uint32_t member = 0;  ///< of the group
 };
 
 /// Takes prepared packets from the workers' memory, as the shm port does, and writes descriptors
@@ -77,6 +83,7 @@ class MemoryPort {
     uint32_t slot_bytes = 0;
     bool tx_taken = false;
     std::atomic<uint64_t>* tx_read = nullptr;
+    wire::HeaderCheck header{};
     // Receiving side.
     Descriptor* rx_ring = nullptr;
     uint64_t rx_index = 0;
@@ -103,6 +110,7 @@ class MemoryPort {
   uint32_t rx_depth = 0;
   uint32_t lanes = 1;
   uint32_t lane = 0;
+  uint32_t group = 1;
   bool rising_priority = false;
 
  private:
@@ -128,8 +136,9 @@ class Load {
   };
   /// The whole path. Without Send::kDescriptors, messages are counted but not written.
   Times run_path(uint64_t rounds, Send send);
-  /// The bare kernels over the same memory in the same order.
-  template <bool kPrefetch>
+  /// The bare kernels over the same memory in the same order: one add a packet, or with kGroups one
+  /// pass a group, which goes past the row where it is a whole fragment.
+  template <bool kPrefetch, bool kGroups>
   Nanos run_floor(uint64_t rounds);
 
   /// Contributions that run_path() times in a round.

@@ -16,9 +16,14 @@ static_assert(static_cast<int>(DType::kInt8) == INA_INT8 &&
               static_cast<int>(DType::kFloat32) == INA_FLOAT32 &&
               static_cast<int>(DType::kFloat64) == INA_FLOAT64 &&
               static_cast<int>(DType::kBFloat16) == INA_BFLOAT16 &&
-              static_cast<int>(DType::kFloat16) == INA_FLOAT16);
+              static_cast<int>(DType::kFloat16) == INA_FLOAT16 &&
+              static_cast<int>(DType::kUInt8) == INA_UINT8 &&
+              static_cast<int>(DType::kBool) == INA_BOOL);
 static_assert(static_cast<int>(Op::kSum) == INA_SUM && static_cast<int>(Op::kMin) == INA_MIN &&
-              static_cast<int>(Op::kMax) == INA_MAX && static_cast<int>(Op::kAvg) == INA_AVG);
+              static_cast<int>(Op::kMax) == INA_MAX && static_cast<int>(Op::kAvg) == INA_AVG &&
+              static_cast<int>(Op::kProduct) == INA_PROD &&
+              static_cast<int>(Op::kBand) == INA_BAND && static_cast<int>(Op::kBor) == INA_BOR &&
+              static_cast<int>(Op::kBxor) == INA_BXOR);
 static_assert(static_cast<int>(IdleMode::kAuto) == INA_IDLE_AUTO &&
               static_cast<int>(IdleMode::kSpin) == INA_IDLE_SPIN &&
               static_cast<int>(IdleMode::kYield) == INA_IDLE_YIELD &&

@@ -1,12 +1,6 @@
 #include "client/context.h"
 
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -22,39 +16,7 @@ namespace ina::client {
 
 namespace {
 
-using control::Json;
 using namespace std::chrono_literals;
-
-// ---- fork: a child must neither use the parent's context nor keep its sockets open.
-
-std::atomic<uint32_t> fork_generation{0};
-std::mutex registry_mutex;
-std::vector<Context*> registry;
-
-void before_fork() {
-  registry_mutex.lock();
-}
-void after_fork_in_parent() {
-  registry_mutex.unlock();
-}
-void after_fork_in_child() {
-  fork_generation.fetch_add(1);
-  for (Context* context : registry) context->close_after_fork();
-  registry.clear();
-  registry_mutex.unlock();
-}
-
-void register_context(Context* context) {
-  static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  (void)once;
-  const std::lock_guard lock(registry_mutex);
-  registry.push_back(context);
-}
-
-void unregister_context(Context* context) {
-  const std::lock_guard lock(registry_mutex);
-  std::erase(registry, context);
-}
 
 // Between requests to join a switch that has no room, doubling.
 constexpr Nanos kFirstPauseNs = 5'000'000;
@@ -63,63 +25,34 @@ constexpr Nanos kLongestPauseNs = 200'000'000;
 constexpr Nanos kAbsentNs = 500'000'000;
 // How long a worker that gave up waits for the switch to say for whom it waited.
 constexpr Nanos kExplainNs = 1'000'000'000;
-// How long the background thread leaves a fresh operation to a caller who is about to wait for it.
-constexpr int kGraceMs = 1;
 // While the engine is driven in the background the control socket is looked at this often.
 constexpr Nanos kBackgroundSleepNs = 5'000'000;
 // How long the background thread waits for more after it was called.
 constexpr Nanos kLingerNs = 1'000'000;
+// Bursts of a channel after which others have their turn.
+constexpr int kBriefRounds = 16;
 // Scratch memory of all schedules that are under way: two reproducible sums of large tensors.
 constexpr size_t kScratchBytes = size_t{5} << 20;
 
 }  // namespace
 
-Context::Context(const Settings& settings)
+Context::Context(const Settings& settings, std::shared_ptr<Session> session, uint32_t id)
     : settings_(settings),
-      fork_generation_(fork_generation.load()),
+      fork_generation_(Session::fork_generation()),
+      session_(std::move(session)),
+      id_(id),
       copier_(settings.copy_threads, settings.world_size),
       idle_(settings.idle),
-      kick_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-
-Context::~Context() {
-  if (background_.joinable()) {
-    stopping_ = true;
-    kick();
-    background_.join();
-    unregister_context(this);
-  }
-}
+      result_buffers_(settings.world_size, static_cast<uint32_t>(settings.rank),
+                      settings.reproducible) {}
 
 bool Context::forked() const {
-  return fork_generation_ != fork_generation.load();
-}
-
-void Context::close_after_fork() {
-  control_.close();
-  kick_event_.reset();
-}
-
-/// A child that is forked meanwhile must find the connection in control_ or not at all: a fork
-/// waits for this, over TCP up to half a second while the switch's host does not answer.
-Result<void> Context::connect() {
-  const std::lock_guard registered(registry_mutex);
-  auto connection = control::Connection::open(control_path_, 0, tls_);
-  if (!connection) return tl::unexpected(connection.error());
-  const std::lock_guard lock(connection_mutex_);
-  control_ = std::move(*connection);
-  leave_sent_ = false;
-  return {};
-}
-
-void Context::disconnect() {
-  const std::lock_guard registered(registry_mutex);
-  const std::lock_guard lock(connection_mutex_);
-  control_.close();
+  return fork_generation_ != Session::fork_generation();
 }
 
 // ---- joining
 
-Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
+Result<std::shared_ptr<Context>> Context::join(const Settings& settings) {
   auto url = parse_url(settings.url);
   if (!url) return tl::unexpected(url.error());
   if (url->scheme != "shm" && url->scheme != "memif" && url->scheme != "udp" &&
@@ -129,113 +62,117 @@ Result<std::unique_ptr<Context>> Context::join(const Settings& settings) {
                     "shm:/path/of/switch.sock, udp:ADDRESS?control=..., " +
                     "dpdk:ADDRESS?control=... or memif:/path/of/memif.sock?ip=...");
   const Nanos deadline = now_ns() + settings.timeout_ns;
-  std::unique_ptr<Context> context(new Context(settings));
+  const auto session = std::make_shared<Session>(settings);
+  std::shared_ptr<Context> context(new Context(settings, session, 0));
   if (auto opened = context->open(*url, deadline); !opened) return tl::unexpected(opened.error());
-  // The background thread must not take the host program's signals.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  context->background_ = std::thread([raw = context.get()] { raw->background(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  register_context(context.get());
+  context->live_ = true;
+  session->start(context);
   if (context->away_.load()) context->await_return(deadline);
-  if (const int status = context->failure(); status != INA_OK)
-    return fail(static_cast<ina_status>(status), context->last_error());
-  if (context->away_.load()) return fail(INA_ERR_TIMEOUT, context->away_text());
-  return context;
+  const int status = context->failure();
+  const bool away = context->away_.load();
+  if (status == INA_OK && !away) return context;
+  const std::string text = status != INA_OK ? context->last_error() : context->away_text();
+  context->close();
+  return fail(status != INA_OK ? static_cast<ina_status>(status) : INA_ERR_TIMEOUT, text);
 }
 
 Result<void> Context::open(const Url& url, Nanos deadline) {
-  control_path_ = url.path;
   if (url.scheme == "memif")
     if (auto served = await_listener(url.path, absent_ns()); !served) return served;
   if (url.scheme != "shm") {
-    auto opened = open_frame_transport(url, deadline - now_ns());
-    if (!opened) return tl::unexpected(opened.error());
-    frames_ = opened->get();
-    transport_ = std::move(*opened);
-    auto place = frame_place_of(url);
-    if (!place) return tl::unexpected(place.error());
-    frame_place_ = std::move(*place);
-    control_path_ = url.get("control", control::kDefaultSocket);
+    if (auto opened = open_frames(url, deadline); !opened) return opened;
   } else if (auto known = url.check_keys({}); !known) {
     return known;
   }
-  tls_ = {settings_.tls, control::is_tls(control_path_) ? control::host_of(control_path_) : ""};
-  // Once: who comes back must not wait for a name server while a fork waits for it.
-  auto resolved = control::resolve(control_path_);
-  if (!resolved) return tl::unexpected(resolved.error());
-  control_path_ = std::move(*resolved);
+  if (auto resolved = session_->resolve(url); !resolved) return resolved;
   auto reply = ask_to_join(deadline);
   if (!reply) return tl::unexpected(reply.error());
-  try {
-    control::Received& received = *reply;
-    const Json& body = received.body;
-    if (body.at("type") != "joined") return tl::unexpected(error_of(body));
-    EngineConfig config;
-    config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
-    config.workers = settings_.world_size;
-    config.results_stay = frames_ == nullptr;
-    config.lossy_link = frames_ != nullptr;
-    config.epoch = body.at("epoch").get<uint32_t>();
-    config.window = body.at("window").get<uint32_t>();
-    config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
-    config.lanes = body.at("lanes").get<uint32_t>();
-    const auto policy =
-        value_in(scheduler::kPolicyNames, body.at("policy").get_ref<const std::string&>());
-    config.fixed_slots = policy && !scheduler::traits(*policy).hashed;
-    config.home =
-        value_in(kHomeNames, body.at("home").get_ref<const std::string&>()).value_or(Home::kSpill);
-    config.priority_max = body.at("priority_max").get<uint8_t>();
-    config.congestion_window = body.at("ecn").get<bool>();
-    config.aggregator_window = body.at("aggregator_window").get<bool>();
-    config.rto_min_ns = body.at("rto_min_us").get<Nanos>() * 1000;
-    config.rto_max_ns = body.at("rto_max_us").get<Nanos>() * 1000;
-    config.in_switch = body.value("in_switch", uint32_t{0});  // only where stragglers get help
-    config.park_room = body.value("park_room", uint32_t{0});
-    // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
-    if (!frames_ && !config.fixed_slots)
-      config.first_window = std::max(
-          1u, config.lanes * body.at("shm").at("side_rows").get<uint32_t>() / config.workers);
-    if (config.window == 0 || config.lanes == 0)
-      return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
-    job_id_ = body.at("job_id").get<uint32_t>();
-    job_key_ = body.at("job_key").get<uint64_t>();
-    engine_ = std::make_unique<Engine>(config);
-    if (frames_) {
-      if (auto attached = attach_frames(body); !attached) return attached;
-    } else {
-      auto attached = attach_shm(received);
-      if (!attached) return tl::unexpected(attached.error());
-      transport_ = std::move(*attached);
-    }
-  } catch (const Json::exception& e) {
-    return fail(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
-  }
+  const auto* joined = std::get_if<answer::Joined>(&reply->message);
+  if (!joined) return tl::unexpected(control::error_of(reply->message));
+  if (auto set = set_up(*joined, *reply); !set) return set;
   return await_ready(deadline);
 }
 
+Result<void> Context::open_frames(const Url& url, Nanos deadline) {
+  auto opened = open_frame_transport(url, deadline - now_ns());
+  if (!opened) return tl::unexpected(opened.error());
+  take_frames(std::move(*opened));
+  return {};
+}
+
+void Context::take_frames(std::unique_ptr<FrameTransport> frames) {
+  frames_ = frames.get();
+  transport_ = std::move(frames);
+}
+
+/// By which rules this worker plays.
+EngineConfig Context::engine_config(const answer::Joined& joined) const {
+  const answer::Place& place = joined.place;
+  const answer::Rules& rules = joined.rules;
+  EngineConfig config;
+  config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
+  config.workers = settings_.world_size;
+  config.results_stay = frames_ == nullptr;
+  config.lossy_link = frames_ != nullptr;
+  config.epoch = place.epoch;
+  config.window = place.window;
+  config.slot_bytes = place.slot_bytes;
+  config.lanes = place.lanes;
+  const auto policy = value_in(scheduler::kPolicyNames, rules.policy);
+  config.fixed_slots = policy && !scheduler::traits(*policy).hashed;
+  config.home = value_in(kHomeNames, rules.home).value_or(Home::kSpill);
+  config.priority_max = rules.priority_max;
+  config.congestion_window = rules.ecn;
+  config.aggregator_window = rules.aggregator_window;
+  config.rto_min_ns = rules.rto_min_us * 1000;
+  config.rto_max_ns = rules.rto_max_us * 1000;
+  if (rules.help) {
+    config.in_switch = rules.help->in_switch;
+    config.park_room = rules.help->park_room;
+  }
+  // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
+  if (place.shm && !config.fixed_slots)
+    config.first_window = std::max(1u, config.lanes * place.shm->side_rows / config.workers);
+  return config;
+}
+
+/// Makes engine and transport as `joined` says, and attaches. `heard`: in which it came.
+Result<void> Context::set_up(const answer::Joined& joined, control::Heard& heard) {
+  const answer::Place& place = joined.place;
+  const EngineConfig config = engine_config(joined);
+  if (config.window == 0 || config.lanes == 0)
+    return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
+  job_id_ = place.job_id;
+  job_key_ = place.job_key;
+  engine_ = std::make_unique<Engine>(config);
+  if (frames_) {
+    if (auto attached = attach_frames(place); !attached) return attached;
+  } else {
+    auto attached = attach_shm(place, heard);
+    if (!attached) return tl::unexpected(attached.error());
+    const std::lock_guard lock(transport_mutex_);
+    transport_ = std::move(*attached);
+  }
+  idle_poll_ns_ = transport_->idle_poll_ns();
+  return {};
+}
+
 /// Connects, and says `join`; again if the switch has no room just now, until `deadline`.
-Result<control::Received> Context::ask_to_join(Nanos deadline) {
-  Json join = join_message("join");
-  join["window_bytes"] = settings_.window_bytes;
-  std::optional<control::Received> refusal;
+Result<control::Heard> Context::ask_to_join(Nanos deadline) {
+  const request::Join join{.member = member(), .window_bytes = settings_.window_bytes};
+  std::optional<control::Heard> refusal;
   for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
     // Nobody asked to wait for a switch to start: then there is none, and its user wants to know.
-    auto connection =
-        control::Connection::open(control_path_, deadline - now_ns(), tls_, absent_ns());
-    if (!connection)
-      return fail(connection.error().status,
-                  connection.error().text + absent_hint(connection.error().status));
-    control_ = std::move(*connection);
-    auto reply = control_.ask(join, deadline - now_ns());
+    if (auto opened = session_->open(deadline - now_ns(), absent_ns()); !opened)
+      return fail(opened.error().status, opened.error().text + absent_hint(opened.error().status));
+    auto reply = control::ask(session_->control(), join, deadline - now_ns());
     if (!reply) return tl::unexpected(reply.error());
     // An attempt that the deadline cuts short says less than the one before.
     if (!*reply && refusal) return std::move(*refusal);
     if (!*reply)
       return fail(INA_ERR_TIMEOUT,
-                  "the switch at " + control_path_ + " did not answer the request to join");
-    if (!control::is_no_room((*reply)->body) || now_ns() + pause_ns >= deadline)
+                  "the switch at " + session_->path() + " did not answer the request to join");
+    if (!answer::is_no_room((*reply)->message) || now_ns() + pause_ns >= deadline)
       return std::move(**reply);
     refusal = std::move(**reply);
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
@@ -254,50 +191,54 @@ std::string Context::absent_hint(ina_status status) const {
          "about to start";
 }
 
-Json Context::join_message(const char* type) const {
-  Json message = {{"type", type},
-                  {"version", control::kControlVersion},
-                  {"library", ina_version()},
-                  {"job", settings_.job},
-                  {"rank", settings_.rank},
-                  {"world_size", settings_.world_size},
-                  {"parks", true},
-                  {"transport", "shm"}};
-  if (!settings_.job_owner.empty()) message["owner"] = settings_.job_owner;
-  if (!settings_.ticket.empty())
-    message["ticket"] = settings_.ticket;
-  else if (control::is_remote(control_path_) && !settings_.token.empty())
-    message["token"] = settings_.token;
-  if (frames_) {
-    add_frames(message, *frames_, frame_place_);
-    message["multicast"] = frames_->takes_groups();
+/// Who joins, and how it is reached.
+request::Member Context::member() const {
+  request::Member member;
+  member.job = settings_.job;
+  member.rank = settings_.rank;
+  member.world_size = settings_.world_size;
+  if (id_ == 0) {  // the session is known to the switch when it speaks of groups
+    member.version = control::kControlVersion;
+    member.library = ina_version();
+    if (!settings_.job_owner.empty()) member.owner = settings_.job_owner;
+    member.ticket = settings_.ticket;
+    if (member.ticket.empty() && control::is_remote(session_->path()))
+      member.token = settings_.token;
   }
-  return message;
+  if (frames_) {
+    member.reach = reach_of(*frames_, session_->frame_place());
+    member.reach.frame->multicast = frames_->takes_groups();
+  }
+  member.reach.parks = true;
+  return member;
 }
 
-Result<std::unique_ptr<Transport>> Context::attach_shm(control::Received& joined) {
-  auto transport = join_shm(joined, copier_);
+Result<std::unique_ptr<Transport>> Context::attach_shm(const answer::Place& place,
+                                                       control::Heard& joined) {
+  auto transport = join_shm(place, joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
   register_again(**transport);
-  if (auto sent = control_.send({{"type", "attach"}}, {(*transport)->region_fd()}); !sent)
-    return tl::unexpected(sent.error());
+  if (!send_control(request::Attach{}, {(*transport)->region_fd()}))
+    return fail(INA_ERR_SWITCH_LOST, "the switch closed the connection");
   return std::unique_ptr<Transport>(std::move(*transport));
 }
 
-Result<void> Context::attach_frames(const Json& joined) {
-  if (joined.contains("group"))
-    if (auto done = frames_->join_group(address_of(joined.at("group"))); !done) return done;
-  if (auto bound = bind_frames(joined, settings_.url, *frames_); !bound) return bound;
-  return control_.send({{"type", "attach"}});
+Result<void> Context::attach_frames(const answer::Place& place) {
+  if (place.group)
+    if (auto done = frames_->join_group(*place.group); !done) return done;
+  if (auto bound = bind_frames(place, settings_.url, *frames_); !bound) return bound;
+  if (send_control(request::Attach{})) return {};
+  return fail(INA_ERR_SWITCH_LOST, "the switch closed the connection");
 }
 
 Result<void> Context::await_ready(Nanos deadline) {
   std::string missing = "the other ranks";
   for (;;) {
-    auto message = control_.receive(std::max<Nanos>(0, deadline - now_ns()));
+    auto message = control::hear(session_->control(), std::max<Nanos>(0, deadline - now_ns()));
     if (!message && message.error().status == INA_ERR_SWITCH_LOST) {
       // The job may run already: the switch tells one worker after the other.
       go_away();
+      session_->lose();
       return {};
     }
     if (!message) return tl::unexpected(message.error());
@@ -305,15 +246,14 @@ Result<void> Context::await_ready(Nanos deadline) {
       return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
                                        settings_.job + "' waited " + seconds(settings_.timeout_ns) +
                                        " for " + missing + " to join at " + settings_.url);
-    const Json& body = (*message)->body;
-    const std::string type = body.value("type", std::string());
-    if (type == "ready") return {};
-    if (type == "waiting" && body.contains("missing"))
-      missing = missing_text(body);
-    else if (type == "epoch")  // the fallback server was started again meanwhile
-      engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
+    const answer::Message& said = (*message)->message;
+    if (std::holds_alternative<answer::Ready>(said)) return {};
+    if (const auto* waiting = std::get_if<answer::Waiting>(&said))
+      missing = missing_text(*waiting);
+    else if (const auto* epoch = std::get_if<answer::Epoch>(&said))
+      engine_->set_epoch(epoch->epoch, now_ns());  // the fallback server was started again
     else
-      return tl::unexpected(error_of(body));
+      return tl::unexpected(control::error_of(said));
   }
 }
 
@@ -331,11 +271,12 @@ std::unique_lock<std::mutex> Context::lock_engine() {
 
 /// Whoever drives may be asleep in the transport, which may be replaced meanwhile.
 void Context::wake_driver() {
-  const std::lock_guard lock(connection_mutex_);
-  transport_->wake();
+  const std::lock_guard lock(transport_mutex_);
+  if (transport_) transport_->wake();
 }
 
-Result<Operation*> Context::start(OperationSpec spec) {
+Result<Operation*> Context::start(OperationSpec spec, const CollectiveCall* call,
+                                  const PlanPointer* plan) {
   if (failed_.load() != INA_OK) {
     const int status = failure();
     return fail(static_cast<ina_status>(status), last_error());
@@ -343,11 +284,16 @@ Result<Operation*> Context::start(OperationSpec spec) {
   Operation* operation = nullptr;
   {
     const auto lock = lock_engine();
-    if (!shared_.empty())
-      if (auto aimed = aim(spec); !aimed) return tl::unexpected(aimed.error());
+    if (!result_buffers_.empty())
+      if (auto aimed = plan   ? result_buffers_.refuse(spec.recv, (*plan)->peak_bytes(),
+                                                       "ina_redistribute: buffer")
+                       : call ? result_buffers_.aim(spec, *call)
+                              : result_buffers_.aim(spec);
+          !aimed)
+        return tl::unexpected(aimed.error());
     if (Operation* collected = collect(spec)) return collected;
     transport_->set_idle(false);
-    operation = submit(spec, now_ns());
+    operation = submit(spec, call, plan, now_ns());
     progress();
     running_.store(engine_->running(), std::memory_order_relaxed);
     rest();
@@ -356,15 +302,24 @@ Result<Operation*> Context::start(OperationSpec spec) {
 }
 
 /// Sums of floats go another way if they are to be reproducible.
-Operation* Context::submit(const OperationSpec& spec, Nanos now) {
+Operation* Context::submit(const OperationSpec& spec, const CollectiveCall* call,
+                           const PlanPointer* plan, Nanos now) {
+  if (plan) return submit_redistribution(spec, *plan, now);
+  if (call && call->counted) return submit_counted(spec, *call, now);
   if (!settings_.reproducible || spec.elements == 0 || !Reproducible::handles(spec))
     return engine_->submit(spec, now);
-  if (!reproducible_) reproducible_.emplace(executor(), settings_.world_size);
+  if (!reproducible_)
+    reproducible_.emplace(executor(),
+                          Reproducible::Job{.workers = settings_.world_size,
+                                            .rank = engine_->config().rank,
+                                            .slot_bytes = engine_->config().slot_bytes});
   return reproducible_->start(spec, now);
 }
 
 void Context::release(Operation* operation) {
   if (fused_ && fused_->release(operation)) return;
+  if (counted_ && counted_->release(operation)) return;
+  if (redistributions_ && redistributions_->release(operation)) return;
   if (!executor_ || !executor_->release(operation)) engine_->release(operation);
 }
 
@@ -393,7 +348,7 @@ size_t Context::receive(Nanos now) {
 }
 
 bool Context::progress() {
-  if (away_.load(std::memory_order_relaxed)) return false;
+  if (away_.load(std::memory_order_relaxed) || closed_) return false;
   TxPacket to_send[Engine::kBurst];
   const Nanos now = now_ns();
   const uint64_t operations = engine_->counters().operations;
@@ -405,22 +360,21 @@ bool Context::progress() {
     engine_->sent(sent, now);
   }
   all_sent_ = sent == ready && ready < Engine::kBurst;
-  if (const aggregator::Fallback* fallback = engine_->fallback();
-      fallback && fallback->mismatch() && !mismatch_reported_)
-    report_mismatch(*fallback->mismatch());
+  if (const auto& mismatch = engine_->mismatch(); mismatch && !mismatch_reported_)
+    report_mismatch(*mismatch);
+  if (!mismatch_reported_ && !disagreement().empty()) report_disagreement();
   if (engine_->counters().operations != operations) {
     running_.store(engine_->running(), std::memory_order_relaxed);
     if (sleepers_.load() != 0) cv_.notify_all();
+    announce();
   }
   return arrived + sent != 0;
 }
 
-/// The fallback in this worker found that the ranks disagree. The switch tells them all.
+/// This worker, or the fallback in it, found that the ranks disagree. The switch tells them all.
 void Context::report_mismatch(const aggregator::FallbackMismatch& mismatch) {
-  mismatch_reported_ =
-      send_control({{"type", "mismatch"},
-                    {"text", wire::mismatch_text(mismatch.first, mismatch.first_signature,
-                                                 mismatch.other, mismatch.other_signature)}});
+  mismatch_reported_ = send_control(request::Mismatch{wire::mismatch_text(
+      mismatch.first, mismatch.first_signature, mismatch.other, mismatch.other_signature)});
 }
 
 /// Under mutex_, by whoever stops driving. When nothing is under way, the switch is to call if
@@ -523,7 +477,7 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
     text += trouble_text(text);  // for the other ranks, too
   }
   if (const std::string away = away_text(); !away.empty()) text += "; " + away;
-  if (send_control({{"type", "abort"}, {"text", text}})) {
+  if (send_control(request::Abort{text})) {
     std::unique_lock state(state_mutex_);
     sleepers_.fetch_add(1);
     cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
@@ -544,7 +498,8 @@ std::string Context::describe(const Operation& operation) const {
     text += "barrier";
   else
     text += std::string(name(spec.collective)) + " of " + std::to_string(spec.elements) + " " +
-            std::string(name(spec.dtype)) + " " + std::string(name(spec.op));
+            std::string(name(spec.dtype)) +
+            (is_moved(spec.collective) ? "" : " " + std::string(name(spec.op)));
   return text + "): " + std::to_string(operation.complete) + " of " +
          std::to_string(operation.fragments) + " fragments complete";
 }
@@ -563,7 +518,7 @@ std::string Context::explain() {
   if (std::string away = away_text(); !away.empty()) return away;
   std::unique_lock state(state_mutex_);
   explanation_.clear();
-  if (!send_control({{"type", "explain"}})) return "the switch does not answer";
+  if (!send_control(request::Explain{})) return "the switch does not answer";
   sleepers_.fetch_add(1);
   cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
                [&] { return !explanation_.empty() || failed_.load() != INA_OK; });
@@ -574,40 +529,9 @@ std::string Context::explain() {
 
 // ---- the background thread
 
-void Context::kick() {
-  if (kicked_.exchange(true)) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(kick_event_.get(), &one, sizeof(one));
-}
-
-void Context::background() {
-  ::pthread_setname_np(::pthread_self(), "ina-background");
-  const Nanos idle_poll_ns = transport_->idle_poll_ns();
-  const int idle_poll_ms = idle_poll_ns == 0 ? -1 : static_cast<int>(idle_poll_ns / 1'000'000);
-  {
-    const auto lock = lock_engine();
-    rest();
-  }
-  while (!stopping_.load()) {
-    if (away_.load() && failed_.load() == INA_OK) {
-      rejoin();
-      continue;
-    }
-    const bool needed =
-        (running_.load() != 0 || called_.load()) && !driving_.load() && failed_.load() == INA_OK;
-    pollfd fds[2] = {{control_.fd(), control_.events(), 0}, {kick_event_.get(), POLLIN, 0}};
-    // A context whose switch is gone has nothing more to hear.
-    const nfds_t first = failed_.load() == INA_OK ? 0 : 1;
-    const int events = ::poll(fds + first, 2 - first, needed ? 0 : first == 0 ? idle_poll_ms : -1);
-    if (events == 0 && !needed) called_ = true;
-    if (first == 0 && fds[0].revents != 0) read_control();
-    if (fds[1].revents != 0) {
-      if (!stopping_.load()) ::poll(fds, first == 0 ? 1 : 0, kGraceMs);
-      drain_kicks();
-    }
-    // Whoever wanted the engine is about to drive it, too.
-    if (needed && !drive_in_background()) ::poll(fds, 1, kGraceMs);
-  }
+void Context::rest_for_background() {
+  const auto lock = lock_engine();
+  rest();
 }
 
 /// False: left it to somebody who wants the engine.
@@ -622,7 +546,7 @@ bool Context::drive_in_background() {
   IdleStrategy idle(settings_.idle == IdleMode::kSpin ? IdleMode::kYield : settings_.idle);
   Nanos linger_until = 0;
   const auto mine = [&] {
-    if (contenders_.load() != 0 || failed_.load() != INA_OK || stopping_.load()) return false;
+    if (contenders_.load() != 0 || !going_on() || completions_.due()) return false;
     return engine_->running() != 0 ? sleepers_.load() == 0 : called;
   };
   while (mine()) {
@@ -638,7 +562,11 @@ bool Context::drive_in_background() {
       transport_->wait(linger_until - now);
     } else if (idle.idle(now) == IdleStrategy::Step::kSleep) {
       const Nanos left = engine_->next_deadline() - now;
-      if (left > 0) transport_->wait(std::min({idle.sleep_ns(), left, kBackgroundSleepNs}));
+      if (left > 0) {
+        session_->sleeps_in(this);
+        transport_->wait(std::min({idle.sleep_ns(), left, kBackgroundSleepNs}));
+        session_->sleeps_in(nullptr);
+      }
       break;
     }
   }
@@ -649,63 +577,60 @@ bool Context::drive_in_background() {
   return !wanted;
 }
 
-void Context::drain_kicks() {
-  uint64_t count;
-  [[maybe_unused]] const ssize_t got = ::read(kick_event_.get(), &count, sizeof(count));
-  kicked_ = false;
+bool Context::drive_briefly() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || failed_.load() != INA_OK) return false;
+  if (called_.exchange(false)) transport_->set_idle(false);
+  bool any = false;
+  for (int rounds = 0; rounds < kBriefRounds && contenders_.load() == 0 && progress(); ++rounds)
+    any = true;
+  rest();
+  return any;
 }
 
-void Context::read_control() {
-  do {
-    auto received = control_.receive(0);
-    if (!received && received.error().status == INA_ERR_INTERNAL)
-      return end(INA_ERR_INTERNAL, received.error().text);
-    if (!received) return go_away();
-    if (!*received) return;
-    try {
-      on_control(**received);
-    } catch (const Json::exception& e) {
-      return end(INA_ERR_INTERNAL, std::string("malformed message of the switch: ") + e.what());
+void Context::on_control(control::Heard& heard) {
+  // What is only noted, for whoever waits.
+  const auto note = [this](auto&& write) {
+    {
+      const std::lock_guard state(state_mutex_);
+      write();
     }
-  } while (control_.buffered());
+    cv_.notify_all();
+  };
+  std::visit(
+      control::Overloaded{
+          [&](const answer::Abort&) { end_by_switch(control::error_of(heard.message)); },
+          [&](const answer::Refused&) { end_by_switch(control::error_of(heard.message)); },
+          [&](const answer::Wake&) { called_ = true; },
+          [&](const answer::Split& split) { on_split(split); },
+          [&](const answer::Joined& joined) { on_joined(joined, heard); },
+          [&](const answer::Ready& ready) { on_ready(ready); },
+          [&](const answer::Registered& registered) { on_registered(registered); },
+          [&](const answer::Results& results) { on_results(results, heard); },
+          [&](const answer::Epoch& epoch) {
+            const auto lock = lock_engine();
+            if (engine_) engine_->set_epoch(epoch.epoch, now_ns());
+          },
+          [&](const answer::Explain& explain) { note([&] { explanation_ = explain.text; }); },
+          [&](const answer::Dropped& dropped) { note([&] { dropped_text_ = dropped.text; }); },
+          [&](const answer::Left&) { note([&] { left_ = true; }); },
+          [&](const answer::Waiting& waiting) {
+            note([&] {
+              if (away_.load() || !live_.load()) others_missing_ = missing_text(waiting);
+            });
+          },
+          [](const auto&) {}},
+      heard.message);
 }
 
-void Context::on_control(control::Received& received) {
-  const Json& body = received.body;
-  const Json type = body.value("type", Json());
-  if (type == "abort" || type == "refused") return end_by_switch(body);
-  if (type == "wake") {
-    called_ = true;
-    return;
-  }
-  if (type == "registered") return on_registered(body);
-  if (type == "results") return on_results(received);
-  if (type == "epoch") {
-    const auto lock = lock_engine();
-    engine_->set_epoch(body.value("epoch", uint32_t{0}), now_ns());
-    return;
-  }
-  {
-    const std::lock_guard state(state_mutex_);
-    if (type == "explain") explanation_ = error_of(body).text;
-    if (type == "dropped") dropped_text_ = error_of(body).text;
-    if (type == "left") left_ = true;
-  }
-  cv_.notify_all();
-}
-
-bool Context::send_control(const Json& message, const std::vector<int>& descriptors) {
-  const std::lock_guard lock(connection_mutex_);
-  const bool sent = control_.send(message, descriptors).has_value();
-  if (control_.pending()) kick();  // the background thread sends the rest
-  return sent;
+bool Context::send_control(const request::Message& message, const std::vector<int>& descriptors) {
+  return session_->send(id_, message, descriptors);
 }
 
 // ---- errors and the end
 
-void Context::end_by_switch(const Json& message) {
+void Context::end_by_switch(Error error) {
   bool giving_up = false;
-  Error error = error_of(message);
   {
     const std::lock_guard state(state_mutex_);
     giving_up = giving_up_;
@@ -724,7 +649,13 @@ void Context::end(int status, const std::string& text) {
   }
   cv_.notify_all();
   wake_driver();
+  announce();
   kick();
+}
+
+std::string Context::last_failure() const {
+  const std::lock_guard state(state_mutex_);
+  return failure_text_;
 }
 
 int Context::failure() {
@@ -751,11 +682,13 @@ int Context::leave(Nanos timeout_ns) {
     if (failed_.load() != INA_OK) return failure();
     if (fused_) fused_->submit_collected(now_ns());
     // The switch takes the closed connection for a lost worker, which is what the others must hear.
-    if (engine_->running() != 0)
-      return set_error(INA_ERR_ABORTED,
-                       "left with " + std::to_string(engine_->running()) +
-                           " operations running, the oldest: " + describe(*engine_->oldest()));
+    if (engine_->running() != 0) return set_error(INA_ERR_ABORTED, "left with " + running_text());
   }
+  // A job that all have left has no groups any more.
+  if (id_ == 0)
+    for (const auto& group : session_->groups())
+      if (const std::string running = group->leave_with_job(); !running.empty())
+        return set_error(INA_ERR_ABORTED, "left with " + running + ", in a group of it");
   // If the switch is away, the background thread says it once it is back.
   leaving_ = true;
   send_leave();
@@ -775,11 +708,68 @@ int Context::leave(Nanos timeout_ns) {
 }
 
 void Context::send_leave() {
-  const std::lock_guard lock(connection_mutex_);
-  if (away_.load() || leave_sent_) return;
-  leave_sent_ = control_.send({{"type", "leave"}}).has_value();
-  if (leave_sent_) leave_ever_sent_ = true;
-  if (control_.pending()) kick();
+  if (!away_.load() && session_->send_leave(id_)) leave_ever_sent_ = true;
+}
+
+/// Under mutex_; something runs.
+std::string Context::running_text() const {
+  return std::to_string(engine_->running()) +
+         " operations running, the oldest: " + describe(*engine_->oldest());
+}
+
+/// Its job is left, and it with it, unless something is still under way. Returns what, or nothing.
+std::string Context::leave_with_job() {
+  {
+    const auto lock = lock_engine();
+    if (!live_.load() || failed_.load() != INA_OK) return {};
+    if (engine_->running() != 0) return running_text();
+  }
+  leaving_ = true;
+  send_leave();
+  return {};
+}
+
+void Context::close() {
+  {
+    const auto lock = lock_engine();
+    closed_ = true;
+    running_ = 0;
+    called_ = false;
+  }
+  if (id_ != 0) {
+    // The connection stays open, so the others would not notice. One that has ended hears nothing.
+    if (!leave_ever_sent_.load())
+      send_control(request::Abort{"it left before its operations were complete"});
+    session_->remove(*this);
+  } else {
+    session_->stop(INA_ERR_ABORTED,
+                   "the job of this group was left (ina_finalize of the context that was split)");
+  }
+  const int failed = failed_.load();
+  completions_.give_up(failed != INA_OK ? failed : static_cast<int>(INA_ERR_ABORTED));
+}
+
+void Context::call_back(Operation* operation, void (*call)(void*, int), void* argument) {
+  start_collected(*operation);
+  completions_.add(operation, call, argument);
+  // Of a group whose job was left: there is no background thread any more.
+  if (session_->stopping()) return run_callbacks();
+  kick();
+}
+
+/// Operations have completed, or the job has failed.
+void Context::announce() {
+  if (completions_.announce()) kick();
+}
+
+void Context::run_callbacks() {
+  completions_.run(failed_, [this](Operation* operation, bool done) {
+    {
+      const auto lock = lock_engine();
+      release(operation);
+    }
+    return done ? static_cast<int>(INA_OK) : failure();
+  });
 }
 
 void Context::set_hints(const scheduler::Hints& hints) {
@@ -804,7 +794,14 @@ void Context::stats(ina_stats& stats) {
   stats.dropped = lost_counters_.dropped + transport.dropped + engine.results_ignored;
   stats.overflows = overflows();
   stats.queries = engine.queries;
+  stats.bytes_by_switch = engine.bytes_received - engine.bytes_by_fallback;
+  stats.bytes_by_fallback = engine.bytes_by_fallback;
   stats.bytes_copied = lost_counters_.bytes_copied + transport.bytes_copied + engine.bytes_copied;
+  stats.packets_sent = engine.packets_sent;
+  stats.packets_received = engine.packets_received;
+  stats.payload_packets_sent = engine.payloads_sent;
+  stats.payload_packets_received = engine.payloads_received;
+  stats.priority = engine.priority;
 }
 
 bool Context::overflowed(bool clear) {

@@ -1,49 +1,65 @@
-// One worker's membership in a job. A context joins over the control socket, drives the engine over
-// a transport, waits, and turns failures into a status and a text.
+// One worker's membership in a job, or in a group of its ranks: a channel of a session
+// (client/session.h). A context joins, drives the engine over a transport, waits, and turns
+// failures into a status and a text.
 //
 // Threads. A thread that waits drives the engine itself, under mutex_. Other waiting threads sleep
-// on cv_ meanwhile. One background thread reads the control socket. It also drives the engine when
-// operations are under way and no thread waits, or when the switch calls because others have a
-// question for this worker.
+// on cv_ meanwhile. The session's background thread hands over what the switch says. It also drives
+// the engine when operations are under way and no thread waits, or when the switch calls because
+// others have a question for this worker.
 //
 // When the control connection breaks, the context is away: no thread drives the engine, and callers
 // wait. The background thread tries to re-join the job until it succeeds or the time for it has
-// passed (rejoin.cc).
+// passed, and then its groups (rejoin.cc).
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "client/collective_call.h"
+#include "client/completions.h"
 #include "client/memory.h"
+#include "client/result_buffers.h"
+#include "client/session.h"
 #include "client/settings.h"
 #include "common/idle.h"
 #include "control/socket.h"
+#include "engine/counted_moves.h"
 #include "engine/engine.h"
 #include "engine/fused.h"
+#include "engine/redistributions.h"
 #include "engine/reproducible.h"
 #include "engine/transport.h"
 #include "transport/bulk_copy.h"
-#include "transport/frame_join.h"
+#include "transport/frame_transport.h"
 #include "transport/url.h"
 
 namespace ina::client {
 
-class Context {
+class Context : public std::enable_shared_from_this<Context> {
  public:
+  using PlanPointer = std::shared_ptr<const redistribution::Plan>;
+
   /// Joins the job and waits for all its workers, at most settings.timeout_ns.
-  static Result<std::unique_ptr<Context>> join(const Settings& settings);
-  ~Context();
+  static Result<std::shared_ptr<Context>> join(const Settings& settings);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   const Settings& settings() const { return settings_; }
 
-  Result<Operation*> start(OperationSpec spec);
+  /// `call`: of which it comes, but for all-reduce and barrier.
+  Result<Operation*> start(OperationSpec spec, const CollectiveCall* call = nullptr,
+                           const PlanPointer* plan = nullptr);
+  /// A collective other than all-reduce and barrier (collective_calls.cc). Errors as check() has
+  /// them leave everything as it was.
+  Result<Operation*> start(CollectiveCall& call);
+  /// Carries a plan out in `buffer`, of `bytes` bytes (redistribution_calls.cc). Errors likewise.
+  Result<Operation*> start(const PlanPointer& plan, void* buffer, size_t bytes,
+                           std::string_view function);
   struct Waited {
     int status;
     bool released;  ///< the operation is no longer the caller's
@@ -55,12 +71,53 @@ class Context {
   int test(Operation* operation);
   /// Says goodbye and waits until all have. The context is of no use afterwards.
   int leave(Nanos timeout_ns);
+  /// Nothing happens on this context any more, whatever is under way; that of ina_init ends its
+  /// groups with it. Before the last reference goes.
+  void close();
+
+  /// Collective: the group of those that gave the same colour, in the order of `key` and then of
+  /// ranks. nullptr: this worker gave a negative one, and is in none. In groups.cc.
+  Result<std::shared_ptr<Context>> split(int32_t colour, int32_t key);
 
   /// Has the background thread look after what is under way.
-  void kick();
+  void kick() { session_->kick(); }
   void kick_if_running();
 
-  // Groups (fused_calls.cc). Each has a number, from 1.
+  // Of operations that are part of a Schedule over several contexts (hierarchy.h).
+  /// Submits one that waits for let_go(), as does what is started after it. `spec.listener` is
+  /// called under this context's lock.
+  Operation* submit_held(const OperationSpec& spec, Nanos now);
+  void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
+              std::shared_ptr<const scheduler::BlockTable> blocks);
+  void forget(Operation* operation);
+  /// While somebody else drives, by drive_briefly(), the background thread does not.
+  void add_driver() { other_drivers_.fetch_add(1); }
+  void remove_driver() { other_drivers_.fetch_sub(1); }
+  /// Has the background thread look at its followers, if it drives. From a listener, too.
+  void interrupt_background() { completions_.set_due(); }
+  /// Ends the job, or group, for all its workers. Nothing touches a caller's memory afterwards.
+  /// `mismatch`: all ranks have found that they disagree.
+  void give_up(int status, const std::string& text, bool mismatch = false);
+  /// INA_ERR_UNSUPPORTED if a result buffer lies there.
+  Result<void> refuse_result_buffers(const void* memory, uint64_t bytes, std::string_view what);
+  uint32_t slot_bytes() const { return engine_->config().slot_bytes; }
+  /// What is under way, and what the switch says of it.
+  std::string explain_oldest();
+  /// For measurements: carries packets instead of the transport, which it is given. While nothing
+  /// is under way.
+  void replace_transport(
+      const std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>& made);
+  const std::shared_ptr<Session>& session() const { return session_; }
+
+  // Completion that nobody waits for.
+  /// Calls `call(argument, status)` on the background thread, without a lock, once the operation
+  /// has ended; the operation is not the caller's any more. When the context ends before, it is
+  /// called then, with INA_ERR_ABORTED.
+  void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
+  /// An eventfd that can be read after operations have completed. It is the context's.
+  Result<int> completion_fd() { return completions_.fd(); }
+
+  // Fused groups (fused_calls.cc). Each has a number, from 1.
   int start_group();
   int end_group();
   /// 0: none.
@@ -86,26 +143,62 @@ class Context {
   /// True in a child of the process that joined.
   bool forked() const;
 
-  /// In a forked child: lets go of descriptors that would keep the parent looking alive.
-  void close_after_fork();
+  // For the session, on its background thread.
+  /// The id of its group; 0: of the job itself.
+  uint32_t channel() const { return id_; }
+  /// INA_OK, or the status of what ended it.
+  int failed() const { return failed_.load(); }
+  std::string last_failure() const;
+  /// Operations are under way, or packets wait, and no thread drives.
+  bool needs_driver() const {
+    return live_.load() && (running_.load() != 0 || called_.load()) && !driving_.load() &&
+           other_drivers_.load() == 0 && !away_.load() && failed_.load() == INA_OK;
+  }
+  /// False: left it to somebody who wants the engine.
+  bool drive_in_background();
+  /// The same without ever sleeping. True: something was done.
+  bool drive_briefly();
+  /// Transport::idle_poll_ns().
+  Nanos idle_poll_ns() const { return live_.load() ? idle_poll_ns_ : 0; }
+  void look_for_packets() { called_ = live_.load(); }
+  void on_control(control::Heard& heard);
+  void rest_for_background();
+  /// Of operations that have ended.
+  void run_callbacks();
+  void wake_driver();
+  void go_away();
+  /// Of the job: tries until it runs again, or has failed, or the session ends.
+  void rejoin();
+  /// Of a group, whose job runs again: the switch's answers do the rest.
+  void ask_to_rejoin();
+  /// From any thread: it has failed.
+  void end(int status, const std::string& text);
 
  private:
-  explicit Context(const Settings& settings);
+  Context(const Settings& settings, std::shared_ptr<Session> session, uint32_t id);
 
   Result<void> open(const Url& url, Nanos deadline);
+  Result<void> open_frames(const Url& url, Nanos deadline);
+  void take_frames(std::unique_ptr<FrameTransport> frames);
+  Result<void> set_up(const answer::Joined& joined, control::Heard& heard);
+  EngineConfig engine_config(const answer::Joined& joined) const;
   std::string trouble_text(const std::string& said) const;
   Nanos absent_ns() const;
   std::string absent_hint(ina_status status) const;
-  control::Json join_message(const char* type) const;
-  Result<control::Received> ask_to_join(Nanos deadline);
-  /// Makes the transport that `joined` describes and tells the switch.
-  Result<std::unique_ptr<Transport>> attach_shm(control::Received& joined);
+  request::Member member() const;
+  Result<control::Heard> ask_to_join(Nanos deadline);
+  /// Makes the transport that `place`, of a `joined`, describes and tells the switch.
+  Result<std::unique_ptr<Transport>> attach_shm(const answer::Place& place, control::Heard& joined);
   /// The same with frames_, which exists already.
-  Result<void> attach_frames(const control::Json& joined);
+  Result<void> attach_frames(const answer::Place& place);
   Result<void> await_ready(Nanos deadline);
   std::unique_lock<std::mutex> lock_engine();
-  void wake_driver();
-  Operation* submit(const OperationSpec& spec, Nanos now);
+  Operation* submit(const OperationSpec& spec, const CollectiveCall* call, const PlanPointer* plan,
+                    Nanos now);
+  Operation* submit_counted(const OperationSpec& spec, const CollectiveCall& call, Nanos now);
+  Operation* submit_redistribution(const OperationSpec& spec, const PlanPointer& plan, Nanos now);
+  const std::string& disagreement() const;
+  void report_disagreement();
   void release(Operation* operation);
   Executor& executor();
   Operation* collect(const OperationSpec& spec);
@@ -118,42 +211,53 @@ class Context {
   size_t receive(Nanos now);
   void drive(const Operation& operation, Nanos deadline);
   void rest();
-  void background();
-  bool drive_in_background();
-  void read_control();
-  void on_control(control::Received& received);
-  void drain_kicks();
-  void end_by_switch(const control::Json& message);
+  void announce();
+  void end_by_switch(Error error);
 
-  // In memory.cc.
+  // In groups.cc.
+  struct SplitAnswer {
+    Error error{INA_OK, ""};
+    uint32_t job_id = 0;  ///< of the group; 0: this worker is in none
+    std::string name = "";
+    uint32_t rank = 0;
+    uint32_t world_size = 0;
+    uint64_t losses = 0;  ///< Session::losses() when it came
+  };
+  Result<SplitAnswer> ask_to_split(int32_t colour, int32_t key);
+  void on_split(const answer::Split& split);
+  void split_again(uint64_t furthest);
+  Result<void> join_group(FrameTransport* frames, uint64_t losses, Nanos deadline);
+  void on_joined(const answer::Joined& joined, control::Heard& heard);
+  void on_ready(const answer::Ready& ready);
+
   template <class Come>
   bool await(Come come);
+
+  // In context_memory.cc.
   Result<void*> adopt(RegisteredMemory memory);
-  void on_registered(const control::Json& body);
+  void on_registered(const answer::Registered& registered);
   void register_again(Transport& transport);
-  void on_results(control::Received& received);
-  void leave_result_buffers();
+  void on_results(const answer::Results& results, control::Heard& heard);
   void share_again(uint64_t furthest);
-  static Result<void> make_ordinary(SharedResults& results);
-  Result<void> aim(OperationSpec& spec) const;
 
   enum class Attempt { kBack, kAgain, kOver };
-  Result<void> connect();
-  void disconnect();
-  void go_away();
-  void rejoin();
+  request::Rejoin rejoin_message() const;
   Attempt try_rejoin(Nanos deadline, std::string& why);
-  Attempt on_rejoin_answer(control::Received& answer, std::string& why);
-  Attempt await_ready_again(std::string& why, uint64_t& buffers_shared);
-  void come_back(uint32_t epoch, std::unique_ptr<Transport> transport);
+  Attempt on_rejoin_answer(control::Heard& heard, std::string& why);
+  std::string changed_text(const answer::Place& place) const;
+  Result<std::unique_ptr<Transport>> attach_again(const answer::Place& place,
+                                                  control::Heard& joined);
+  Attempt await_ready_again(std::string& why, answer::Ready& ready);
+  void come_back(uint32_t epoch, std::unique_ptr<Transport> transport, const answer::Ready& ready);
   void await_return(Nanos deadline);
-  Result<std::optional<control::Received>> next_message(Nanos deadline);
-  bool going_on() const { return !stopping_.load() && failed_.load() == INA_OK; }
+  Result<std::optional<control::Heard>> next_message(Nanos deadline);
+  bool going_on() const { return !session_->stopping() && failed_.load() == INA_OK; }
   std::string away_text() const;
 
-  bool send_control(const control::Json& message, const std::vector<int>& descriptors = {});
+  bool send_control(const request::Message& message, const std::vector<int>& descriptors = {});
   void send_leave();
-  void end(int status, const std::string& text);
+  std::string leave_with_job();
+  std::string running_text() const;
   int failure();
   Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
   std::string describe(const Operation& operation) const;
@@ -161,36 +265,47 @@ class Context {
 
   const Settings settings_;
   const uint32_t fork_generation_;
-  std::string control_path_;
-  control::TlsClient tls_;            ///< for a control_path_ that wants it
-  FramePlace frame_place_;            ///< likewise
+  const std::shared_ptr<Session> session_;
+  const uint32_t id_;                 ///< of its group; 0: of the job itself
   FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames
   uint32_t job_id_ = 0;
   uint64_t job_key_ = 0;
   BulkCopier copier_;
   IdleStrategy idle_;  ///< of whoever waits; under mutex_
 
-  /// Replaced by the background thread alone: it reads without connection_mutex_, others with.
-  control::Connection control_;
-  std::unique_ptr<Transport> transport_;      ///< replaced under mutex_ and connection_mutex_
-  std::unique_ptr<Engine> engine_;            ///< under mutex_
-  std::optional<EngineChannel> channel_;      ///< under mutex_; once it is needed
-  std::optional<Executor> executor_;          ///< likewise
-  std::optional<Reproducible> reproducible_;  ///< likewise
+  std::unique_ptr<Transport> transport_;            ///< replaced under mutex_ and transport_mutex_
+  Nanos idle_poll_ns_ = 0;                          ///< of transport_
+  std::unique_ptr<Engine> engine_;                  ///< under mutex_
+  std::optional<EngineChannel> channel_;            ///< under mutex_; once it is needed
+  std::optional<Executor> executor_;                ///< likewise
+  std::optional<Reproducible> reproducible_;        ///< likewise
+  std::optional<CountedMoves> counted_;             ///< likewise
+  std::optional<Redistributions> redistributions_;  ///< likewise
+  CallTables call_tables_;
   std::vector<RegisteredMemory> registered_;  ///< under mutex_
-  std::vector<SharedResults> shared_;         ///< under mutex_
+  ResultBuffers result_buffers_;              ///< under mutex_
   std::optional<Fused> fused_;                ///< under mutex_; once it is needed
-  uint32_t groups_ = 0;                       ///< under mutex_: opened so far
+  uint32_t groups_ = 0;                       ///< under mutex_: fused groups opened so far
   TransportCounters lost_counters_;           ///< under mutex_: of transports that were replaced
   Standing standing_;                         ///< background thread: when the switch went
 
-  std::mutex sharing_mutex_;  ///< taken first: one request about memory at a time
+  /// Background thread: what a group goes on with once it is `ready` again.
+  struct Return {
+    uint32_t epoch = 0;
+    std::unique_ptr<Transport> transport;
+  };
+  std::optional<Return> return_;
+
+  std::mutex splitting_mutex_;  ///< taken first: one split at a time
+  std::mutex sharing_mutex_;    ///< taken first: one request about memory at a time
   std::mutex mutex_;
-  std::mutex connection_mutex_;     ///< taken last
-  bool leave_sent_ = false;         ///< under connection_mutex_: on this connection
+  std::mutex transport_mutex_;      ///< taken last
+  bool closed_ = false;             ///< under mutex_
+  std::atomic<bool> live_{false};   ///< all its workers have joined
   std::atomic<int> contenders_{0};  ///< threads that want mutex_ from a driver
   std::atomic<bool> driving_{false};
-  std::atomic<int> sleepers_{0};  ///< threads that sleep on cv_
+  std::atomic<int> other_drivers_{0};  ///< by drive_briefly()
+  std::atomic<int> sleepers_{0};       ///< threads that sleep on cv_
   std::atomic<size_t> running_{0};
   std::atomic<bool> has_collected_{false};  ///< written under mutex_
   std::atomic<uint32_t> open_group_{0};     ///< written under mutex_
@@ -210,19 +325,33 @@ class Context {
   std::optional<Error> registered_answer_;
   std::optional<size_t> sharing_bytes_;  ///< of the result buffer that waits for an answer
   std::optional<SharedAnswer> shared_answer_;
-  uint64_t buffers_shared_ = 0;  ///< requests for result buffers that were answered
-  Nanos away_since_ = 0;         ///< written by the background thread
-  std::string others_missing_;   ///< ranks for which the restarted switch waits
+  uint64_t buffers_shared_ = 0;              ///< requests for result buffers that were answered
+  std::optional<request::Split> splitting_;  ///< what was asked for, until it is answered
+  bool split_sent_ = false;                  ///< on this connection
+  std::optional<SplitAnswer> split_answer_;
+  uint32_t splits_ = 0;         ///< that were answered
+  Nanos away_since_ = 0;        ///< written by the background thread
+  std::string others_missing_;  ///< ranks for which the restarted switch waits
+
+  Completions completions_;
 
   std::atomic<bool> away_{false};  ///< written by the background thread under mutex_
   std::atomic<bool> leaving_{false};
   std::atomic<bool> leave_ever_sent_{false};
   std::atomic<int> failed_{INA_OK};  ///< status of what ended the job
   std::atomic<uint64_t> overflows_cleared_{0};
-  Fd kick_event_;
-  std::atomic<bool> kicked_{false};
-  std::atomic<bool> stopping_{false};
-  std::thread background_;
 };
+
+/// Waits for what the background thread brings, at most the default time. `come` is called with
+/// state_mutex_ held. False: it did not come.
+template <class Come>
+bool Context::await(Come come) {
+  std::unique_lock state(state_mutex_);
+  sleepers_.fetch_add(1);
+  cv_.wait_for(state, std::chrono::nanoseconds(settings_.timeout_ns),
+               [&] { return come() || failed_.load() != INA_OK; });
+  sleepers_.fetch_sub(1);
+  return come();
+}
 
 }  // namespace ina::client

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <string>
 
-#include "common/result.h"
-#include "control/socket.h"
+#include "control/messages.h"
+#include "wire/types.h"
 
 namespace ina::client {
 
@@ -15,23 +15,14 @@ inline std::string seconds(Nanos ns) {
   return text;
 }
 
-inline std::string rank_list(const control::Json& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + ranks[i].dump();
-  return text;
-}
-
 /// Whom the switch says a job still waits for.
-inline std::string missing_text(const control::Json& waiting) {
-  const std::string fallback =
-      waiting.value("fallback_missing", false) ? "the fallback server (ina-psd)" : "";
-  if (waiting["missing"].empty()) return fallback;
-  return rank_list(waiting["missing"]) + (fallback.empty() ? "" : " and " + fallback);
-}
-
-inline Error error_of(const control::Json& message) {
-  return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
-          message.value("text", std::string("the switch gave no reason"))};
+inline std::string missing_text(const control::answer::Waiting& waiting) {
+  const std::string fallback = waiting.fallback_missing ? "the fallback server (ina-psd)" : "";
+  if (waiting.missing.empty()) return fallback;
+  std::string text = waiting.missing.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < waiting.missing.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(waiting.missing[i]);
+  return text + (fallback.empty() ? "" : " and " + fallback);
 }
 
 }  // namespace ina::client

@@ -8,7 +8,7 @@ namespace {
 
 std::string in_group_text(std::string_view function) {
   return std::string(function) +
-         ": a group is open (ina_group_start), in which only ina_allreduce_async starts "
+         ": a group is open (ina_group_start), in which only asynchronous calls start "
          "operations; call ina_group_end first";
 }
 

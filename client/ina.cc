@@ -6,86 +6,29 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "client/abi.h"
 #include "client/context.h"
+#include "client/handles.h"
 #include "common/status_name.h"
 
 using ina::DType;
 using ina::Op;
+using ina::client::check_context;
 using ina::client::Context;
 using ina::client::dtype_of;
+using ina::client::global_error;
+using ina::client::global_failure;
+using ina::client::guarded;
 using ina::client::op_of;
 using ina::client::Operation;
 using ina::client::OperationSpec;
 
-// A request is its operation; the context comes with it.
-struct ina_request {
-  ina_context* context = nullptr;
-  Operation* operation = nullptr;
-  uint32_t group = 0;  ///< that was open when it was made
-};
-
-struct ina_context {
-  std::unique_ptr<Context> impl;
-
-  /// Requests are used again, and live until the context ends.
-  ina_request* new_request() {
-    const std::lock_guard lock(mutex);
-    if (spare.empty()) {
-      spare.reserve(requests.size() + 1);
-      requests.push_back(std::make_unique<ina_request>());
-      spare.push_back(requests.back().get());
-    }
-    ina_request* request = spare.back();
-    spare.pop_back();
-    request->context = this;
-    return request;
-  }
-  void release(ina_request* request) {
-    const std::lock_guard lock(mutex);
-    spare.push_back(request);
-  }
-
-  std::mutex mutex;
-  std::vector<std::unique_ptr<ina_request>> requests;
-  std::vector<ina_request*> spare;  ///< with capacity for all
-};
-
 namespace {
 
-thread_local std::string global_error;
 thread_local std::string shown_error;
-
-int global_failure(int status, std::string text) {
-  global_error = std::move(text);
-  return status;
-}
-
-/// Runs `call` and turns exceptions (allocation, threads) into a status.
-template <class F>
-int guarded(F&& call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return global_failure(INA_ERR_NO_MEMORY, "out of memory");
-  } catch (const std::exception& e) {
-    return global_failure(INA_ERR_INTERNAL, e.what());
-  }
-}
-
-int check_context(const ina_context* context, const char* function) {
-  if (!context) return global_failure(INA_ERR_INVALID, std::string(function) + ": context is NULL");
-  if (context->impl->forked())
-    return global_failure(INA_ERR_FORKED, std::string(function) +
-                                              ": the context belongs to the parent process; join "
-                                              "again in the child");
-  return INA_OK;
-}
 
 int check_arguments(ina_context* context, const char* function, const void* send, const void* recv,
                     size_t count, int dtype, int op) {
@@ -98,8 +41,15 @@ int check_arguments(ina_context* context, const char* function, const void* send
   const auto operation = op_of(op);
   if (!operation) return invalid("op " + std::to_string(op) + " is no ina_op");
   if (!ina::is_valid(*type, *operation))
-    return invalid("avg of " + std::string(ina::name(*type)) +
-                   " is not defined: use sum and divide, or a float type");
+    return invalid(std::string(ina::name(*operation)) + " of " + std::string(ina::name(*type)) +
+                   " is not defined: " +
+                   (*operation == Op::kAvg ? "use sum and divide, or a float type"
+                                           : "bitwise operations are for integers and bool"));
+  if (impl.settings().reproducible && ina::is_float(*type) && *operation == Op::kProduct)
+    return impl.set_error(INA_ERR_UNSUPPORTED,
+                          std::string(function) + ": prod of " + std::string(ina::name(*type)) +
+                              " cannot be made reproducible: it is rounded at each factor, in "
+                              "order of arrival; use INA_NUMERIC_NATIVE");
   if (impl.settings().reproducible && *type == DType::kFloat64 &&
       (*operation == Op::kSum || *operation == Op::kAvg))
     return impl.set_error(
@@ -161,6 +111,12 @@ OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int
           ina::Collective::kAllReduce};
 }
 
+/// Of a request that was freed: INA_ERR_TIMEOUT says that it was not. The job has ended, because
+/// somebody's time had passed, as the text says.
+int status_of_freed(int status) {
+  return status == INA_ERR_TIMEOUT ? INA_ERR_ABORTED : status;
+}
+
 }  // namespace
 
 extern "C" {
@@ -193,9 +149,28 @@ int ina_finalize(ina_context* context, int64_t timeout_us) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, "ina_finalize"); status != INA_OK) return status;
     const int status = context->impl->leave(timeout_us * 1000);
-    if (status != INA_OK) global_error = context->impl->last_error();
+    if (status != INA_OK) global_error() = context->impl->last_error();
+    context->impl->close();
     delete context;
     return status;
+  });
+}
+
+int ina_split(ina_context* context, int32_t colour, int32_t key, ina_context** group) {
+  return guarded([&]() -> int {
+    if (const int status = check_context(context, "ina_split"); status != INA_OK) return status;
+    if (!group) return context->impl->set_error(INA_ERR_INVALID, "ina_split: group is NULL");
+    *group = nullptr;
+    if (const int status = context->impl->refuse_in_group("ina_split"); status != INA_OK)
+      return status;
+    auto made = std::make_unique<ina_context>();
+    auto split = context->impl->split(colour, key);
+    if (!split)
+      return context->impl->set_error(split.error().status, "ina_split: " + split.error().text);
+    if (!*split) return INA_OK;
+    made->impl = std::move(*split);
+    *group = made.release();
+    return INA_OK;
   });
 }
 
@@ -261,10 +236,10 @@ int ina_wait(ina_request* request, int64_t timeout_us) {
     if (const int status = request->context->impl->refuse_in_group("ina_wait", request->group);
         status != INA_OK)
       return status;
-    const auto [status, released] =
-        request->context->impl->wait(request->operation, timeout_us * 1000, false);
-    if (released) request->context->release(request);
-    return status;
+    const auto [status, released] = request->wait(timeout_us * 1000, false);
+    if (!released) return status;
+    request->context->release(request);
+    return status_of_freed(status);
   });
 }
 
@@ -273,7 +248,7 @@ int ina_request_free(ina_request* request) {
     if (!request) return global_failure(INA_ERR_INVALID, "ina_request_free: request is NULL");
     if (const int status = check_context(request->context, "ina_request_free"); status != INA_OK)
       return status;
-    const int status = request->context->impl->wait(request->operation, 0, true).status;
+    const int status = request->wait(0, true).status;
     request->context->release(request);
     return status;
   });
@@ -287,9 +262,10 @@ int ina_test(ina_request* request) {
     if (const int status = request->context->impl->refuse_in_group("ina_test", request->group);
         status != INA_OK)
       return status;
-    const int status = request->context->impl->test(request->operation);
-    if (status != INA_IN_PROGRESS) request->context->release(request);
-    return status;
+    const int status = request->test();
+    if (status == INA_IN_PROGRESS) return status;
+    request->context->release(request);
+    return status_of_freed(status);
   });
 }
 
@@ -396,7 +372,7 @@ int ina_overflowed(ina_context* context, int clear) {
 }
 
 const char* ina_last_error(const ina_context* context) {
-  shown_error = context && !context->impl->forked() ? context->impl->last_error() : global_error;
+  shown_error = context && !context->impl->forked() ? context->impl->last_error() : global_error();
   return shown_error.c_str();
 }
 

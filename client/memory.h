@@ -1,15 +1,24 @@
-// Memory of a context on the direct path: registered memory that the switch reads in place, and
-// result buffers that the switch writes for all workers of the job.
+// A worker's own memory that the switch reads in place. See docs/protocol.md, "Registered memory
+// and result buffers".
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "common/fd.h"
 #include "common/result.h"
 
 namespace ina::client {
+
+// As numbers: pointers into different memory have no order.
+inline bool contains(const std::byte* data, size_t bytes, const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) - reinterpret_cast<uintptr_t>(data) < bytes;
+}
+inline bool overlaps(const std::byte* data, size_t bytes, const std::byte* other,
+                     size_t other_bytes) {
+  return other != nullptr && other_bytes != 0 &&
+         (contains(data, bytes, other) || contains(other, other_bytes, data));
+}
 
 /// The worker's own memory, which the switch may read.
 struct RegisteredMemory {
@@ -21,21 +30,11 @@ struct RegisteredMemory {
   bool known = false;  ///< to the switch
 };
 
-/// One of the job's result buffers.
-struct SharedResults {
-  Mapping mapping;  ///< read-only, as long as the switch writes to it
-  /// Nothing: ordinary memory, to which results are copied: the switch that wrote to it has gone,
-  /// or a worker of the job is not on this host.
-  std::optional<uint32_t> first_unit;
-};
-
-/// What the switch said to a request for a result buffer.
-struct SharedAnswer {
-  Error error{INA_OK, ""};
-  std::optional<uint32_t> first_unit;  ///< as in SharedResults
-  size_t bytes = 0;
-  Fd file;
-  uint32_t epoch = 0;  ///< in which it came
-};
+/// New memory of that size, rounded up to pages, which may be sealed and sent.
+Result<RegisteredMemory> make_memory(size_t bytes);
+/// The caller's own: `memfd` has `bytes` bytes, which it has mapped at `data`.
+Result<RegisteredMemory> take_memory(int memfd, void* data, size_t bytes);
+/// Ordinary zeroed memory.
+Result<Mapping> map_private(size_t bytes);
 
 }  // namespace ina::client

@@ -1,5 +1,6 @@
-// What a context does when its switch is gone: it comes back to the job with the switch that starts
-// in its place, while its callers wait. All of it runs on the background thread.
+// What a context does when its switch is gone: it comes back to its job with the switch that starts
+// in its place, while its callers wait. All of it runs on the background thread. A group comes back
+// once its job runs again, step by step as the switch answers (groups.cc).
 #include <poll.h>
 #include <unistd.h>
 
@@ -13,8 +14,6 @@ namespace ina::client {
 
 namespace {
 
-using control::Json;
-
 // Between attempts, doubling: a switch starts within a second or so.
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
@@ -27,6 +26,9 @@ constexpr Nanos kForEver = INT64_MAX;
 
 /// The control connection broke.
 void Context::go_away() {
+  if (failed_.load() != INA_OK) return;
+  if (!transport_ || !engine_)
+    return end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
   {
     const auto lock = lock_engine();
     // What the switch delivered before it went needs no recovery.
@@ -35,13 +37,14 @@ void Context::go_away() {
     }
     running_.store(engine_->running(), std::memory_order_relaxed);
     standing_ = engine_->standing();
+    return_.reset();
     const std::lock_guard state(state_mutex_);
-    away_since_ = now;
+    if (!away_.load()) away_since_ = now;
     others_missing_.clear();
+    split_sent_ = false;
     away_ = true;
   }
   cv_.notify_all();
-  disconnect();
 }
 
 /// Tries until the job runs again, the context has failed, or it ends.
@@ -52,11 +55,11 @@ void Context::rejoin() {
   while (going_on()) {
     const Attempt attempt = try_rejoin(away_since_ + settings_.rejoin_timeout_ns, why);
     if (attempt == Attempt::kBack) return;
-    disconnect();
+    session_->close();
     if (attempt == Attempt::kOver) return;
     if (const Nanos pause = std::min(pause_ns, left()); pause > 0) {
-      pollfd kicked{kick_event_.get(), POLLIN, 0};
-      if (::poll(&kicked, 1, static_cast<int>(pause / 1'000'000 + 1)) > 0) drain_kicks();
+      pollfd kicked{session_->kick_fd(), POLLIN, 0};
+      if (::poll(&kicked, 1, static_cast<int>(pause / 1'000'000 + 1)) > 0) session_->drain_kicks();
       pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
     }
     // Nor one more attempt, which would have no time to hear why it fails.
@@ -65,7 +68,21 @@ void Context::rejoin() {
                  "the switch at " + settings_.url + " is gone and did not come back within " +
                      seconds(settings_.rejoin_timeout_ns) + " (rejoin_timeout_us): " + why);
   }
-  disconnect();
+  session_->close();
+}
+
+/// What the switch must know of this worker that comes back.
+request::Rejoin Context::rejoin_message() const {
+  request::Rejoin message{.member = member(),
+                          .job_id = job_id_,
+                          .job_key = job_key_,
+                          .low = standing_.low.value,
+                          .next = standing_.next.value,
+                          .results_end = standing_.results_end.value};
+  const std::lock_guard state(state_mutex_);
+  message.buffers_shared = buffers_shared_;
+  message.splits = splits_;
+  return message;
 }
 
 /// One attempt. `why`: what came in its way, if it should be tried again.
@@ -74,48 +91,33 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
     why = error.text;
     return Attempt::kAgain;
   };
-  if (auto connected = connect(); !connected) return again(connected.error());
+  if (auto opened = session_->open(0, INT64_MAX); !opened) return again(opened.error());
   if (frames_)
     if (auto opened = frames_->reopen(std::min(kOpenPortNs, deadline - now_ns())); !opened)
       return again(opened.error());
-  Json message = join_message("rejoin");
-  message["job_id"] = job_id_;
-  message["job_key"] = job_key_;
-  message["low"] = standing_.low.value;
-  message["next"] = standing_.next.value;
-  message["results_end"] = standing_.results_end.value;
-  {
-    const std::lock_guard state(state_mutex_);
-    message["buffers_shared"] = buffers_shared_;
-  }
   // A switch that has no room may have said so and closed the connection already.
-  const auto sent = control_.send(message);
+  const auto sent = control::say(session_->control(), rejoin_message());
   auto reply = next_message(sent ? deadline : now_ns());
   if (!sent && !(reply && *reply)) return again(sent.error());
   if (!reply) return again(reply.error());
   if (!*reply)
     return again({INA_ERR_TIMEOUT, "it did not answer the request to re-join" +
                                        (why.empty() ? "" : " (before that: " + why + ")")});
-  try {
-    return on_rejoin_answer(**reply, why);
-  } catch (const Json::exception& e) {
-    end(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
-    return Attempt::kOver;
-  }
+  return on_rejoin_answer(**reply, why);
 }
 
-Context::Attempt Context::on_rejoin_answer(control::Received& answer, std::string& why) {
+Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& why) {
   const auto over = [&](const Error& error) {
     end(error.status, error.text);
     return Attempt::kOver;
   };
-  const Json& body = answer.body;
-  if (control::is_no_room(body)) {
-    why = error_of(body).text;
+  if (answer::is_no_room(heard.message)) {
+    why = control::error_of(heard.message).text;
     return Attempt::kAgain;
   }
-  if (body.at("type") != "joined") {
-    const Error error = error_of(body);
+  const auto* const joined = std::get_if<answer::Joined>(&heard.message);
+  if (!joined) {
+    const Error error = control::error_of(heard.message);
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
       const std::lock_guard state(state_mutex_);
@@ -123,26 +125,12 @@ Context::Attempt Context::on_rejoin_answer(control::Received& answer, std::strin
     }
     return over(error);
   }
-  const EngineConfig& config = engine_->config();
-  const auto epoch = body.at("epoch").get<uint32_t>();
-  if (body.at("window").get<uint32_t>() != config.window ||
-      body.at("slot_bytes").get<uint32_t>() != config.slot_bytes ||
-      body.at("lanes").get<uint32_t>() != config.lanes || epoch <= config.epoch)
-    return over({INA_ERR_SWITCH_LOST, "the switch at " + settings_.url +
-                                          " came back with another window, slot size or number "
-                                          "of lanes, or in an old epoch"});
-  std::unique_ptr<Transport> transport;
-  Result<void> attached;
-  if (frames_) {
-    attached = attach_frames(body);
-  } else if (auto made = attach_shm(answer)) {
-    transport = std::move(*made);
-  } else {
-    attached = tl::unexpected(made.error());
-  }
-  if (!attached) {
-    if (attached.error().status != INA_ERR_SWITCH_LOST) return over(attached.error());
-    why = attached.error().text;
+  if (const std::string text = changed_text(joined->place); !text.empty())
+    return over({INA_ERR_SWITCH_LOST, text});
+  auto transport = attach_again(joined->place, heard);
+  if (!transport) {
+    if (transport.error().status != INA_ERR_SWITCH_LOST) return over(transport.error());
+    why = transport.error().text;
     return Attempt::kAgain;
   }
   {
@@ -151,17 +139,31 @@ Context::Attempt Context::on_rejoin_answer(control::Received& answer, std::strin
     away_since_ = now_ns();
     others_missing_ = "the other ranks";
   }
-  uint64_t furthest = 0;
-  const Attempt ready = await_ready_again(why, furthest);
-  if (ready == Attempt::kBack) {
-    come_back(epoch, std::move(transport));
-    share_again(furthest);
-  }
-  return ready;
+  answer::Ready ready;
+  const Attempt attempt = await_ready_again(why, ready);
+  if (attempt == Attempt::kBack) come_back(joined->place.epoch, std::move(*transport), ready);
+  return attempt;
 }
 
-/// `buffers_shared`: how many result buffers the worker had got that was furthest.
-Context::Attempt Context::await_ready_again(std::string& why, uint64_t& buffers_shared) {
+/// Why this worker cannot go on at its new place; empty if it can.
+std::string Context::changed_text(const answer::Place& place) const {
+  const EngineConfig& config = engine_->config();
+  if (place.window == config.window && place.slot_bytes == config.slot_bytes &&
+      place.lanes == config.lanes && place.epoch > config.epoch)
+    return {};
+  return "the switch at " + settings_.url +
+         " came back with another window, slot size or number of lanes, or in an old epoch";
+}
+
+/// Attaches anew. The transport to go on with; nullptr: the old one, which was connected anew.
+Result<std::unique_ptr<Transport>> Context::attach_again(const answer::Place& place,
+                                                         control::Heard& joined) {
+  if (!frames_) return attach_shm(place, joined);
+  if (auto attached = attach_frames(place); !attached) return tl::unexpected(attached.error());
+  return std::unique_ptr<Transport>();
+}
+
+Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& ready) {
   for (;;) {
     auto received = next_message(kForEver);
     if (!received || !*received) {
@@ -172,41 +174,44 @@ Context::Attempt Context::await_ready_again(std::string& why, uint64_t& buffers_
       if (!received) why = received.error().text;
       return Attempt::kAgain;
     }
-    const Json& body = (*received)->body;
-    const Json type = body.value("type", Json());
-    if (type == "ready") {
-      buffers_shared = body.value("buffers_shared", uint64_t{0});
+    const answer::Message& said = (*received)->message;
+    if (const auto* all_are_back = std::get_if<answer::Ready>(&said)) {
+      ready = *all_are_back;
       return Attempt::kBack;
     }
-    if (type == "registered") on_registered(body);
-    if (type == "waiting" && body.contains("missing")) {
+    if (const auto* registered = std::get_if<answer::Registered>(&said)) {
+      on_registered(*registered);
+    } else if (const auto* waiting = std::get_if<answer::Waiting>(&said)) {
       const std::lock_guard state(state_mutex_);
-      others_missing_ = missing_text(body);
-    } else if (control::is_no_room(body)) {
+      others_missing_ = missing_text(*waiting);
+    } else if (answer::is_no_room(said)) {
       // Its place went to others before the job went on.
-      why = error_of(body).text;
+      why = control::error_of(said).text;
       return Attempt::kAgain;
-    } else if (type == "abort" || type == "refused") {
-      end_by_switch(body);
+    } else if (std::holds_alternative<answer::Abort>(said) ||
+               std::holds_alternative<answer::Refused>(said)) {
+      end_by_switch(control::error_of(said));
       return Attempt::kOver;
     }
   }
 }
 
-/// `transport`: the new one; none if the old one was connected anew.
-void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport) {
+/// `transport`: the new one; none if the old one was connected anew. `ready`: what the switch said.
+void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport,
+                        const answer::Ready& ready) {
   {
     const auto lock = lock_engine();
     // Before the old results are unmapped: it may still need some of them.
     engine_->rejoin(epoch, now_ns());
-    leave_result_buffers();
+    if (auto replaced = result_buffers_.make_ordinary(); !replaced)
+      end(replaced.error().status, replaced.error().text);
     mismatch_reported_ = false;
     if (transport) {
       const TransportCounters counters = transport_->counters();
       lost_counters_.sleeps += counters.sleeps;
       lost_counters_.dropped += counters.dropped;
       lost_counters_.bytes_copied += counters.bytes_copied;
-      const std::lock_guard connection(connection_mutex_);
+      const std::lock_guard lock_transport(transport_mutex_);
       std::swap(transport_, transport);
     }
     const std::lock_guard state(state_mutex_);
@@ -219,7 +224,57 @@ void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport) {
   }
   cv_.notify_all();
   if (leaving_.load()) send_leave();
+  share_again(ready.buffers_shared);
+  split_again(ready.splits);
 }
+
+// ---- a group
+
+void Context::ask_to_rejoin() {
+  if (failed_.load() != INA_OK) return;
+  {
+    const std::lock_guard state(state_mutex_);
+    others_missing_ = "the other ranks";
+  }
+  if (frames_)
+    if (auto opened = frames_->reopen(kOpenPortNs); !opened)
+      return end(INA_ERR_SWITCH_LOST, "the group cannot come back: " + opened.error().text);
+  session_->send(id_, rejoin_message());
+}
+
+/// The switch has a place for it: its first, or that which it had before a restart.
+void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
+  if (id_ == 0 || (engine_ && !away_.load())) return;
+  if (!engine_) {
+    auto set = set_up(joined, heard);
+    if (!set) end(set.error().status, set.error().text);
+    return;
+  }
+  if (const std::string text = changed_text(joined.place); !text.empty())
+    return end(INA_ERR_SWITCH_LOST, text);
+  auto transport = attach_again(joined.place, heard);
+  if (!transport) return end(transport.error().status, transport.error().text);
+  return_ = Return{joined.place.epoch, std::move(*transport)};
+}
+
+/// All its workers have attached.
+void Context::on_ready(const answer::Ready& ready) {
+  if (id_ == 0 || !engine_) return;
+  if (away_.load() && return_) {
+    Return back = std::move(*return_);
+    return_.reset();
+    come_back(back.epoch, std::move(back.transport), ready);
+  }
+  {
+    const auto lock = lock_engine();
+    live_ = true;
+    rest();
+  }
+  const std::lock_guard state(state_mutex_);
+  cv_.notify_all();
+}
+
+// ---- waiting
 
 /// A caller's part: sleeps until the job goes on, has failed, or the time has passed.
 void Context::await_return(Nanos deadline) {
@@ -230,18 +285,25 @@ void Context::await_return(Nanos deadline) {
   sleepers_.fetch_sub(1);
 }
 
-/// The next message of the switch. Nothing: the time has passed, or the context ends.
-Result<std::optional<control::Received>> Context::next_message(Nanos deadline) {
+/// The next message of the switch about the job itself. Groups do not come back before their job:
+/// what the switch says of one is its answer to what crossed the end of the switch before it.
+/// Nothing: the time has passed, or the context ends.
+Result<std::optional<control::Heard>> Context::next_message(Nanos deadline) {
   while (going_on()) {
-    auto received = control_.receive(0);
-    if (!received || *received) return received;
+    const control::Connection& control = session_->control();
+    auto received = control::hear(control, 0);
+    if (!received) return received;
+    if (*received) {
+      if ((*received)->channel.value_or(0) == 0) return received;
+      continue;
+    }
     const Nanos left = deadline - now_ns();
     if (left <= 0) break;
-    pollfd fds[2] = {{control_.fd(), control_.events(), 0}, {kick_event_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{control.fd(), control.events(), 0}, {session_->kick_fd(), POLLIN, 0}};
     ::poll(fds, 2, static_cast<int>(std::min(left, kLongestPollNs) / 1'000'000 + 1));
-    if (fds[1].revents != 0) drain_kicks();
+    if (fds[1].revents != 0) session_->drain_kicks();
   }
-  return std::optional<control::Received>();
+  return std::optional<control::Heard>();
 }
 
 /// What a caller is told whose time has passed meanwhile; empty if the switch is there.

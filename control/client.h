@@ -1,4 +1,5 @@
-// Questions that every client may ask a running switch over its control connection.
+// What a client of a switch says and hears on its control connection, and questions that every
+// client may ask a running switch.
 #pragma once
 
 #include "control/socket.h"
@@ -6,6 +7,27 @@
 namespace ina::control {
 
 inline constexpr const char* kDefaultSocket = "/run/ina/switch.sock";
+
+/// A message of the switch, and what came beside it.
+struct Heard {
+  answer::Message message;
+  std::optional<uint32_t> channel;
+  std::vector<Fd> fds;
+  bool lost_descriptors = false;  ///< Received::lost_descriptors
+};
+
+/// INA_ERR_INTERNAL: the message is malformed, and the text says where.
+Result<Heard> heard(Received received);
+/// Connection::receive(), of a switch. Errors: of both.
+Result<std::optional<Heard>> hear(const Connection& connection, Nanos timeout_ns);
+Result<void> say(const Connection& connection, const request::Message& message,
+                 const std::vector<int>& fds = {});
+/// Connection::ask(), of a switch. Errors: of both.
+Result<std::optional<Heard>> ask(const Connection& connection, const request::Message& message,
+                                 Nanos timeout_ns);
+
+/// Why a switch ended or refused something; what it said may be anything.
+Error error_of(const answer::Message& message);
 
 /// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
 /// "tcp:HOST:PORT", or "tls:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those

@@ -19,8 +19,6 @@ using doorman::Kind;
 using doorman::Reply;
 using doorman::Request;
 
-/// Before Linux 6.9 whoever closes a unix socket also closes what others have left in the queues of
-/// sockets that nobody can reach any more.
 bool kernel_collects_on_close() {
   utsname name{};
   int major = 0;
@@ -32,8 +30,6 @@ bool kernel_collects_on_close() {
 /// Whether closing the socket would close others' descriptors. It is shut down, so that no more
 /// can come.
 bool holds_descriptors(int socket) {
-  static const bool always = kernel_collects_on_close();
-  if (always) return true;
   char path[48];
   std::snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", socket);
   const Fd info(::open(path, O_RDONLY | O_CLOEXEC));
@@ -86,6 +82,9 @@ Result<std::unique_ptr<Doorman>> Doorman::start() {
   return std::unique_ptr<Doorman>(new Doorman(std::move(ours), static_cast<pid_t>(hello.token)));
 }
 
+Doorman::Doorman(Fd socket, pid_t pid)
+    : socket_(std::move(socket)), pid_(pid), kernel_collects_(kernel_collects_on_close()) {}
+
 Doorman::~Doorman() {
   constexpr int kPatienceMs = 100;
   for (turn(); alive_ && waiting() != 0; turn()) {
@@ -117,7 +116,7 @@ Result<void> Doorman::ask(int connection, uid_t user, uint64_t token) {
 
 void Doorman::close(Fd connection) {
   ::shutdown(connection.get(), SHUT_RDWR);
-  if (!holds_descriptors(connection.get())) return;
+  if (!kernel_collects_ && !holds_descriptors(connection.get())) return;
   // In turn, and not at all if nobody is left who may close it.
   if (!waiting_.empty() || !hand_over(connection)) waiting_.push_back(std::move(connection));
 }
@@ -145,9 +144,11 @@ std::optional<Doorman::Answer> Doorman::next() {
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) alive_ = false;
   if (got != sizeof(reply)) return std::nullopt;
   answer.token = reply.token;
+  answer.user = reply.user;
+  answer.cpu_ns = reply.cpu_ns;
   answer.status = static_cast<ina_status>(reply.status);
   answer.text.assign(reply.text, ::strnlen(reply.text, sizeof(reply.text)));
-  if (answer.status == INA_OK && !answer.file) {
+  if (answer.token != 0 && answer.status == INA_OK && !answer.file) {
     answer.status = INA_ERR_NO_MEMORY;
     answer.text = "the switch has no descriptor left for the memory";
   }

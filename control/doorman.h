@@ -18,6 +18,7 @@
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "wire/types.h"
 
 namespace ina::control {
 
@@ -31,12 +32,14 @@ class Doorman {
   static constexpr int kChildrenPerUser = 4;
   static constexpr int kChildren = 64;
 
-  /// What came of ask().
+  /// What came of ask(); or, without a token, what requests of a user cost.
   struct Answer {
     uint64_t token = 0;
     ina_status status = INA_OK;
     std::string text;  ///< why not
     Fd file;           ///< the memory file: sealed and without holes (common/sealed_memory.h)
+    uid_t user = 0;
+    Nanos cpu_ns = 0;  ///< processor time of the doorman and its children
   };
 
   /// Makes the process. To be called first of all: it is a copy of this one, without any of its
@@ -62,15 +65,20 @@ class Doorman {
   /// False: it is gone, what should not be. Descriptors are refused from then on.
   bool alive() const { return alive_; }
   pid_t pid() const { return pid_; }
+  /// What the kernel's version says, if not this: before Linux 6.9 whoever closes a unix socket
+  /// also closes what others have left in the queues of sockets that nobody can reach any more, so
+  /// that all connections go to the doorman.
+  void set_kernel_collects(bool collects) { kernel_collects_ = collects; }
 
  private:
-  Doorman(Fd socket, pid_t pid) : socket_(std::move(socket)), pid_(pid) {}
+  Doorman(Fd socket, pid_t pid);
   bool hand_over(Fd& connection);
   bool send(doorman::Kind kind, uid_t user, uint64_t token, int connection);
 
   Fd socket_;
   pid_t pid_ = 0;
   bool alive_ = true;
+  bool kernel_collects_ = false;
   uint32_t unconfirmed_ = 0;  ///< handed over, but the doorman does not know yet that we closed it
   std::deque<Fd> waiting_;
 };

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -24,6 +25,9 @@ namespace ina::control::doorman {
 namespace {
 
 constexpr int kMaxPending = 1024;
+// Descriptors of this process itself: its socket and signals, a pipe to each child, standard
+// streams.
+constexpr rlim_t kOwnDescriptors = 32;
 // Of one user: that many requests wait for children that hang. Then it is refused, and what is to
 // be buried goes to one more child together.
 constexpr int kMaxPendingAsks = 64;
@@ -38,6 +42,28 @@ int64_t now_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
+}
+
+/// So many connections fit. One that does not would be closed here by the kernel, which may hang.
+int most_pending() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kMaxPending / 2;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur >= kMaxPending + kOwnDescriptors) return kMaxPending;
+  return files.rlim_cur > kOwnDescriptors ? static_cast<int>(files.rlim_cur - kOwnDescriptors) : 1;
+}
+
+int64_t cpu_ns() {
+  timespec spent{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return int64_t{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
+}
+
+int64_t cpu_ns_of(const rusage& usage) {
+  return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * int64_t{1'000'000'000} +
+         (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * int64_t{1'000};
 }
 
 void close_from(unsigned first) {
@@ -58,12 +84,12 @@ class Office {
   [[noreturn]] void run() {
     for (;;) {
       pollfd fds[2] = {{ended_, POLLIN, 0}, {socket_, POLLIN, 0}};
-      ::poll(fds, pending_count_ < kMaxPending ? 2 : 1, pending_count_ == 0 ? -1 : 100);
+      ::poll(fds, pending_count_ < most_pending_ ? 2 : 1, pending_count_ == 0 ? -1 : 100);
       signalfd_siginfo info[8];
       while (::read(ended_, info, sizeof(info)) > 0) {
       }
       reap();
-      while (pending_count_ < kMaxPending && take_request()) {
+      while (pending_count_ < most_pending_ && take_request()) {
       }
       serve_pending();
     }
@@ -81,12 +107,15 @@ class Office {
   struct Child {
     pid_t pid = 0;
     uid_t user = 0;
+    int64_t cpu_ns = 0;  ///< of this process, for it
   };
 
   void reap() {
-    for (pid_t pid; (pid = ::waitpid(-1, nullptr, WNOHANG)) > 0;)
+    rusage usage{};
+    for (pid_t pid; (pid = ::wait4(-1, nullptr, WNOHANG, &usage)) > 0;)
       for (int i = 0; i < child_count_; ++i)
         if (children_[i].pid == pid) {
+          report(children_[i].user, children_[i].cpu_ns + cpu_ns_of(usage));
           children_[i] = children_[--child_count_];
           break;
         }
@@ -195,6 +224,7 @@ class Office {
 
   /// A child for the requests [first, end): it has their connections then, and nobody else here.
   bool fork_for(int first, int end) {
+    const int64_t began_ns = cpu_ns();
     int go[2];
     if (::pipe2(go, O_CLOEXEC) != 0) return false;
     const pid_t pid = ::fork();
@@ -215,10 +245,10 @@ class Office {
       ::close(socket_);
       ::_exit(0);  // closes everything else, however long that takes
     }
-    children_[child_count_++] = {pid, pending_[first].user};
     ::close(go[0]);
     for (int i = first; i < end; ++i) ::close(pending_[i].connection);  // the child has them
     ::close(go[1]);
+    children_[child_count_++] = {pid, pending_[first].user, cpu_ns() - began_ns};
     return true;
   }
 
@@ -250,6 +280,14 @@ class Office {
     answer(pending.token, INA_OK, "", file);
   }
 
+  /// What a child cost, at its end. A switch that is too busy to hear it is not waited for.
+  void report(uid_t user, int64_t spent_ns) const {
+    Reply reply;
+    reply.user = user;
+    reply.cpu_ns = spent_ns;
+    (void)send_message(socket_, reply, -1, MSG_DONTWAIT);
+  }
+
   void answer(uint64_t token, ina_status status, const char* text, int file = -1,
               const char* subject = "") {
     Reply reply;
@@ -265,6 +303,7 @@ class Office {
   int ended_;
   int pending_count_ = 0;
   int child_count_ = 0;
+  const int most_pending_ = most_pending();
   Pending pending_[kMaxPending];
   Child children_[Doorman::kChildren];
 };
@@ -280,10 +319,10 @@ void serve(int socket) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2})
     ::signal(number, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);
+  Office office(0);
   Request hello;
   hello.token = static_cast<uint64_t>(::getpid());
   (void)send_message(0, hello, -1, 0);
-  Office office(0);
   office.run();
 }
 

@@ -23,9 +23,11 @@ struct Request {
 };
 
 struct Reply {
-  uint64_t token = 0;
+  uint64_t token = 0;  ///< of the request; 0: what a user's requests cost
   int32_t status = 0;
   char text[160] = {};  ///< ends with 0
+  uid_t user = 0;       ///< without token
+  int64_t cpu_ns = 0;   ///< likewise: processor time
 };
 
 /// A message of the kernel's with room for descriptors.

@@ -15,7 +15,6 @@
 
 #include "common/clock.h"
 #include "control/doorman.h"
-#include "control/fields.h"
 
 namespace ina::control {
 
@@ -117,7 +116,7 @@ Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns, c
   // A backlog that is full (EAGAIN) and a switch that is just starting are worth waiting for.
   for (;;) {
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0)
-      return as_client(Connection(std::move(fd)));
+      return Connection(std::move(fd));
     const int error = errno;
     const bool absent = (error == ENOENT || error == ECONNREFUSED) && !is_no_socket(path);
     const bool busy = error == EAGAIN || error == EINTR;
@@ -143,9 +142,9 @@ Result<Connection> Connection::open_tcp(const std::string& text, Nanos timeout_n
       const Nanos until = std::max(deadline, now_ns() + kTcpAttemptNs);
       auto session = shake_hands(fd->get(), text, until, tls);
       if (!session) return tl::unexpected(session.error());
-      return as_client(Connection(std::move(*fd), kWorkerLimits, std::move(*session)));
+      return Connection(std::move(*fd), kWorkerLimits, std::move(*session));
     }
-    if (*fd) return as_client(Connection(std::move(*fd), kWorkerLimits));
+    if (*fd) return Connection(std::move(*fd), kWorkerLimits);
     if (now_ns() >= give_up) return fail(INA_ERR_NO_SWITCH, "no switch at " + text + ": " + why);
     pause_ms(20);
   }
@@ -175,9 +174,12 @@ Result<std::unique_ptr<TlsSession>> Connection::shake_hands(int fd, const std::s
   }
 }
 
-Result<void> Connection::send(const Json& body, const std::vector<int>& fds) const {
+std::string Connection::text_of(const Json& body) {
   // Text of foreign origin may be no UTF-8; it is replaced, not refused.
-  const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<void> Connection::send_text(const std::string& text, const std::vector<int>& fds) const {
   if (stream_) {
     if (fds.empty()) return stream_->send(fd_.get(), text);
     return fail(INA_ERR_INTERNAL, "descriptors cannot be sent over TCP");
@@ -216,7 +218,6 @@ Connection& Connection::operator=(Connection&& other) noexcept {
   if (this == &other) return *this;
   close();
   fd_ = std::move(other.fd_);
-  hears_switch_ = other.hears_switch_;
   accepted_ = other.accepted_;
   doorman_ = other.doorman_;
   stream_ = std::move(other.stream_);
@@ -233,17 +234,9 @@ int Connection::unread() const {
   return ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
-Json no_room_message(const std::string& text) {
-  return {{"type", "refused"}, {"status", INA_ERR_REFUSED}, {"text", text}, {"retry", true}};
-}
-
-bool is_no_room(const Json& answer) {
-  const auto retry = answer.find("retry");
-  return retry != answer.end() && retry->is_boolean() && retry->get<bool>();
-}
-
-Result<std::optional<Received>> Connection::ask(const Json& body, Nanos timeout_ns) const {
-  const auto sent = send(body);
+Result<std::optional<Received>> Connection::ask_text(const std::string& text,
+                                                     Nanos timeout_ns) const {
+  const auto sent = send_text(text);
   if (!sent && sent.error().status != INA_ERR_SWITCH_LOST) return tl::unexpected(sent.error());
   auto answer = receive(sent ? timeout_ns : 0);
   if (!sent && !(answer && *answer)) return tl::unexpected(sent.error());
@@ -278,7 +271,7 @@ Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
       received.lost_descriptors = (header.msg_flags & MSG_CTRUNC) != 0;
       if (auto parsed = parse(text, got, header.msg_flags, received.body); !parsed)
         return tl::unexpected(parsed.error());
-      return checked(std::move(received));
+      return std::optional<Received>(std::move(received));
     }
     // The other end closed with something of ours unread. What it said before is still there.
     if (got < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
@@ -331,25 +324,12 @@ Result<std::optional<Received>> Connection::receive_stream(Nanos deadline) const
       received.body = Json::parse(**text, nullptr, false);
       if (!received.body.is_object())
         return fail(INA_ERR_INVALID, "a control message is not one JSON object");
-      return checked(std::move(received));
+      return std::optional<Received>(std::move(received));
     }
     const Nanos left = deadline - now_ns();
     if (left <= 0) return std::optional<Received>();
     wait_for(fd_.get(), events(), left);
   }
-}
-
-Connection Connection::as_client(Connection connection) {
-  connection.hears_switch_ = true;
-  return connection;
-}
-
-/// What the reader may rely on: of a switch's messages, the types of their fields.
-Result<std::optional<Received>> Connection::checked(Received received) const {
-  if (hears_switch_)
-    if (const std::string problem = problem_of_answer(received.body); !problem.empty())
-      return fail(INA_ERR_INTERNAL, "the switch sent a malformed message: " + problem);
-  return std::optional<Received>(std::move(received));
 }
 
 short Connection::events() const {

@@ -5,13 +5,13 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/fd.h"
 #include "common/result.h"
+#include "control/messages.h"
 #include "control/stream.h"
 #include "control/tcp.h"
 #include "control/tls.h"
@@ -19,9 +19,6 @@
 
 namespace ina::control {
 
-using Json = nlohmann::json;
-
-inline constexpr int kControlVersion = 1;
 inline constexpr size_t kMaxMessageBytes = 16 * 1024;
 inline constexpr size_t kMaxDescriptors = 80;
 /// Of what a switch says over TCP: the status cannot be a memory file there.
@@ -57,11 +54,6 @@ struct PeerCredentials {
   uint64_t key() const { return remote ? uint64_t{1} << 32 | ip : uid; }
 };
 
-/// `refused`, by a switch that has no room just now: whoever hears it may try again.
-Json no_room_message(const std::string& text);
-/// The answer is such a one.
-bool is_no_room(const Json& answer);
-
 /// One end of a connection. Not thread-safe, but one thread may send while another receives.
 class Connection {
  public:
@@ -89,10 +81,14 @@ class Connection {
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
   /// when much waits for it, until then receive() sends the rest. Descriptors do not pass over TCP.
-  Result<void> send(const Json& body, const std::vector<int>& fds = {}) const;
+  Result<void> send_text(const std::string& text, const std::vector<int>& fds = {}) const;
+  /// The same of what is no message of control/messages.h, or passed on as it stands.
+  Result<void> send(const Json& body, const std::vector<int>& fds = {}) const {
+    return send_text(text_of(body), fds);
+  }
   /// Receives one message, waiting at most `timeout_ns` (0: not at all). Nothing if none came in
   /// time; error INA_ERR_SWITCH_LOST at end of file, INA_ERR_INVALID for a message that is no JSON
-  /// object, INA_ERR_INTERNAL for one of a switch with fields of wrong types (control/fields.h).
+  /// object.
   Result<std::optional<Received>> receive(Nanos timeout_ns) const;
 
   PeerCredentials peer() const;
@@ -107,10 +103,13 @@ class Connection {
   std::optional<std::string> peer_name() const {
     return stream_ ? stream_->peer_name() : std::nullopt;
   }
-  /// Sends `body` and waits for the answer. What the other end said before it closed the
+  /// Sends a message and waits for the answer. What the other end said before it closed the
   /// connection counts as one, also if nothing could be sent any more. Nothing: it did not answer
   /// in time.
-  Result<std::optional<Received>> ask(const Json& body, Nanos timeout_ns) const;
+  Result<std::optional<Received>> ask_text(const std::string& text, Nanos timeout_ns) const;
+  Result<std::optional<Received>> ask(const Json& body, Nanos timeout_ns) const {
+    return ask_text(text_of(body), timeout_ns);
+  }
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close();
   /// Bytes that the peer has not read yet, give or take; unix sockets only.
@@ -123,14 +122,12 @@ class Connection {
   static Result<std::unique_ptr<TlsSession>> shake_hands(int fd, const std::string& address,
                                                          Nanos deadline, TlsClient tls);
   Result<std::optional<Received>> receive_stream(Nanos deadline) const;
-  static Connection as_client(Connection connection);
-  Result<std::optional<Received>> checked(Received received) const;
+  static std::string text_of(const Json& body);
 
   Fd fd_;
   bool accepted_ = false;
   Doorman* doorman_ = nullptr;
   std::unique_ptr<Stream> stream_;  ///< TCP only
-  bool hears_switch_ = false;       ///< made by open(): what it receives is checked
 };
 
 /// A listening unix socket of `type` (SOCK_SEQPACKET, SOCK_STREAM) at `path`. A stale path left by

@@ -35,7 +35,29 @@ bool is_capped(const EngineConfig& config) {
          config.in_switch == 0 && !config.fixed_slots;
 }
 
+/// An operation of no elements has one fragment, too.
+uint64_t fragments_of(uint64_t elements, uint32_t elements_per_fragment) {
+  return std::max<uint64_t>(1, (elements + elements_per_fragment - 1) / elements_per_fragment);
+}
+
+/// Where the switch is to write a fragment that all receive at the same place of the result
+/// buffers. 0: there is none, or it does not begin at a unit.
+uint32_t target_of(const OperationSpec& spec, const scheduler::BlockTable::Place& place) {
+  if (spec.target == 0 || place.block->receiver != 0) return 0;
+  const uint64_t first_byte = (place.block->receive_offset + place.first) * wire_bytes(spec.dtype);
+  if (first_byte % wire::kTargetUnitBytes != 0) return 0;
+  return static_cast<uint32_t>(spec.target + first_byte / wire::kTargetUnitBytes);
+}
+
 }  // namespace
+
+/// What this worker is to have of a fragment's result.
+struct Engine::Expected {
+  bool bytes = true;  ///< otherwise they are for others
+  wire::Signature signature;
+  uint32_t elements = 0;
+  std::byte* to = nullptr;
+};
 
 Engine::Engine(const EngineConfig& config)
     : config_(config),
@@ -54,6 +76,8 @@ Engine::Engine(const EngineConfig& config)
     parked_out_.resize(config.park_room);
   }
   overdue_.reserve(kMaxOverdue);
+  to_close_.reserve(config.window);
+  prepared_new_.reserve(2 * kBurst);
   finished_.reserve(config.window);
   if (config.home == Home::kWorkers) {
     aggregator::FallbackConfig fallback;
@@ -87,13 +111,12 @@ Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
   priority_.started(now, running_.size());
   operation->spec = spec;
   operation->number = operations_submitted_++;
-  operation->elements_per_fragment = elements_per_fragment(spec.dtype, config_.slot_bytes);
-  operation->fragments = std::max<uint64_t>(
-      1, (spec.elements + operation->elements_per_fragment - 1) / operation->elements_per_fragment);
+  cut(*operation);
   operation->sent = 0;
   operation->complete = 0;
   operation->started = now;
   operation->priority = std::min(priority_.priority(now), config_.priority_max);
+  counters_.priority = operation->priority;
   operation->placed = false;
   operation->done.store(false, std::memory_order_relaxed);
   running_.push_back(operation);
@@ -101,13 +124,27 @@ Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
   return operation;
 }
 
+/// Into fragments.
+void Engine::cut(Operation& operation) const {
+  const OperationSpec& spec = operation.spec;
+  operation.elements_per_fragment = elements_per_fragment(spec.dtype, config_.slot_bytes);
+  operation.fragments = fragments_of(spec.elements, operation.elements_per_fragment);
+  operation.closes = false;
+  operation.to_receive = operation.fragments;
+  if (!spec.blocks) return;
+  operation.elements_per_fragment = spec.blocks->elements_per_fragment();
+  operation.closes = has_closing(spec.collective) && spec.blocks->fragments() != 0;
+  operation.fragments =
+      std::max<uint64_t>(1, spec.blocks->fragments() + (operation.closes ? 1 : 0));
+  operation.to_receive = to_receive(spec);
+}
+
 void Engine::release_hold(Operation* operation, const std::byte* send, uint64_t elements,
                           bool skip) {
   operation->spec.held = false;
   operation->spec.send = send;
   operation->spec.elements = elements;
-  operation->fragments = std::max<uint64_t>(
-      1, (elements + operation->elements_per_fragment - 1) / operation->elements_per_fragment);
+  cut(*operation);
   if (!skip) return;
   operation->fragments = 0;
   std::erase(to_send_, operation);
@@ -115,15 +152,13 @@ void Engine::release_hold(Operation* operation, const std::byte* send, uint64_t 
 }
 
 void Engine::release(Operation* operation) {
+  operation->spec.blocks = nullptr;
   spare_.push_back(operation);
 }
 
 // ---- sending
 
 void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) const {
-  const uint64_t first = (seq - operation.first_seq) * operation.elements_per_fragment;
-  const auto elements = static_cast<uint16_t>(
-      std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first));
   Message& message = packet.message;
   message = Message{};
   message.bitmap = bit_of(config_.rank);
@@ -131,7 +166,6 @@ void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) con
   message.operation = operation.number;
   message.epoch = config_.epoch;
   message.seq = seq.low();
-  message.elements = elements;
   message.type = Type::kGrad;
   message.dtype = operation.spec.dtype;
   message.op = operation.spec.op;
@@ -139,13 +173,82 @@ void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) con
   message.rank = config_.rank;
   message.priority = operation.priority;
   message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+  if (operation.spec.blocks) [[unlikely]]
+    return describe_block(seq - operation.first_seq, operation, packet);
+  const uint64_t first = (seq - operation.first_seq) * operation.elements_per_fragment;
+  message.elements = static_cast<uint16_t>(
+      std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first));
   if (operation.spec.target != 0)
     message.target = static_cast<uint32_t>(
         operation.spec.target + first * wire_bytes(operation.spec.dtype) / wire::kTargetUnitBytes);
-  packet.payload_bytes = elements * wire_bytes(operation.spec.dtype);
+  packet.payload_bytes = message.elements * wire_bytes(operation.spec.dtype);
   packet.payload = packet.payload_bytes == 0
                        ? nullptr
                        : operation.spec.send + first * wire_bytes(operation.spec.dtype);
+}
+
+/// What is this fragment's own: a contribution, a mark, or the closing fragment's nothing.
+void Engine::describe_block(uint64_t index, const Operation& operation, TxPacket& packet) const {
+  const scheduler::BlockTable& blocks = *operation.spec.blocks;
+  Message& message = packet.message;
+  message.operation_elements |= wire::blocks_bits(operation.spec.elements, blocks.fingerprint());
+  if (needs_prompt_results()) message.flags |= wire::kFlagPrompt;
+  packet.payload = nullptr;
+  packet.payload_bytes = 0;
+  if (index >= blocks.fragments()) return;
+  const auto place = blocks.place_of(index);
+  if (!has_role(place.block->source, config_.rank)) {
+    message.flags |= wire::kFlagBare;
+    message.elements = 1;
+    return;
+  }
+  const uint32_t width = wire_bytes(operation.spec.dtype);
+  message.receiver = place.block->receiver;
+  message.target = target_of(operation.spec, place);
+  message.elements = place.elements;
+  packet.payload_bytes = place.elements * width;
+  packet.payload = operation.spec.send + (place.block->send_offset + place.first) * width;
+}
+
+/// So many fragments of others from `seq` on: a run for each lane. 0: there is no room for them.
+size_t Engine::describe_marks(Seq seq, uint64_t fragments, const Operation& operation,
+                              std::span<TxPacket> packets) const {
+  const uint64_t runs = std::min<uint64_t>(fragments, config_.lanes);
+  if (packets.size() < runs) return 0;
+  for (uint64_t run = 0; run < runs; ++run) {
+    describe(seq + run, operation, packets[run]);
+    packets[run].message.elements =
+        static_cast<uint16_t>((fragments - run + config_.lanes - 1) / config_.lanes);
+  }
+  return static_cast<size_t>(runs);
+}
+
+uint64_t Engine::to_receive(const OperationSpec& spec) const {
+  uint64_t sum = 0;
+  const uint32_t per_fragment = spec.blocks->elements_per_fragment();
+  for (const scheduler::Block& block : spec.blocks->blocks())
+    if (has_role(block.receiver, config_.rank))
+      sum += (block.elements + per_fragment - 1) / per_fragment;
+  return sum;
+}
+
+/// Whoever enters the closing fragment says that nobody needs to send it anything again.
+bool Engine::may_close(const Operation& operation) const {
+  return operation.to_receive == 0 || !rule(Rule::kClosing);
+}
+
+/// Closing fragments that later operations have overtaken.
+size_t Engine::prepare_closings(std::span<TxPacket> packets) {
+  size_t count = 0;
+  // The ones that may go stand first.
+  for (size_t i = 0; i < to_close_.size() && count < packets.size(); ++i) {
+    if (!may_close(*to_close_[i])) continue;
+    std::swap(to_close_[i], to_close_[count]);
+    const Operation& operation = *to_close_[count];
+    describe(operation.first_seq + (operation.fragments - 1), operation, packets[count]);
+    ++count;
+  }
+  return count;
 }
 
 void Engine::query(Seq seq, TxPacket& packet) const {
@@ -212,28 +315,64 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
       describe(seq, *overdue.operation, packets[count++]);
   }
 
+  prepared_closings_ = prepare_closings(packets.subspan(count));
+  count += prepared_closings_;
+  return count + prepare_new(packets.subspan(count), now);
+}
+
+/// New fragments, as the windows allow.
+size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
+  prepared_new_.clear();
+  size_t count = 0;
   Seq seq = next_;
   const Seq end = low_ + config_.window;  // C1
   const uint32_t window = window_now();
-  uint32_t in_flight = in_flight_;
+  uint32_t in_flight = in_flight_ + static_cast<uint32_t>(prepared_closings_);
   const bool early = now < windows_.paced_until();
   const uint32_t window_so_far =
       early ? in_flight : std::min(window, in_flight + windows_.quantum());
-  const size_t first_new = count;
   const auto may_send = [&](uint32_t limit) {
     return count < packets.size() && seq < end && in_flight < limit;
   };
   bool more = false;
-  for (Operation* operation : to_send_) {
-    if (operation->spec.held) break;
-    if (!operation->placed) {
-      operation->first_seq = seq;
-      operation->placed = true;
+  for (size_t i = 0; i < to_send_.size(); ++i) {
+    Operation& operation = *to_send_[i];
+    if (operation.spec.held) break;
+    if (!operation.placed) {
+      operation.first_seq = seq;
+      operation.placed = true;
     }
-    const Seq operation_end = operation->first_seq + operation->fragments;
-    for (; seq < operation_end && may_send(window_so_far); ++seq) {
+    const Seq operation_end = operation.first_seq + operation.fragments;
+    const bool of_blocks = operation.spec.blocks != nullptr;
+    uint64_t contributions = 0;  // of this operation, in the last entry
+    while (seq < operation_end) {
+      if (of_blocks) {
+        const uint64_t marks = marks_from(operation, seq, end);
+        if (marks != 0) {
+          const size_t runs = describe_marks(seq, marks, operation, packets.subspan(count));
+          if (runs == 0) break;
+          prepared_new_.push_back({New::Kind::kMarks, static_cast<uint32_t>(runs), marks});
+          count += runs;
+          seq = seq + marks;
+          continue;
+        }
+        if (operation.closes && seq + 1 == operation_end && !may_close(operation)) {
+          // Later operations need not wait for it.
+          const bool later = i + 1 < to_send_.size() && !to_send_[i + 1]->spec.held;
+          if (!later || seq >= end) break;
+          prepared_new_.push_back({New::Kind::kClosingLater, 0, 1});
+          ++seq;
+          continue;
+        }
+      }
+      if (!may_send(window_so_far)) break;
       ++in_flight;
-      describe(seq, *operation, packets[count++]);
+      describe(seq, operation, packets[count++]);
+      ++seq;
+      if (contributions == 0 || prepared_new_.back().kind != New::Kind::kContribution)
+        prepared_new_.push_back({New::Kind::kContribution, 0, 0});
+      ++prepared_new_.back().packets;
+      contributions = ++prepared_new_.back().fragments;
     }
     more = seq < operation_end;
     if (more) break;
@@ -241,31 +380,79 @@ size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   paced_ = early && more && may_send(window);
   // On all of them, since they may go to different lanes.
   if (more && in_flight >= window && config_.in_switch != 0)
-    for (TxPacket& packet : packets.subspan(first_new, count - first_new))
-      packet.message.flags |= wire::kFlagFull;
+    for (TxPacket& packet : packets.first(count)) packet.message.flags |= wire::kFlagFull;
   return count;
 }
 
-void Engine::mark_sent(Seq seq, Operation& operation, bool again, Nanos now) {
+bool Engine::held_up_by_window() const {
+  if (to_send_.empty() || to_send_.front()->spec.held) return false;
+  const Operation& operation = *to_send_.front();
+  const Seq end = low_ + config_.window;
+  if (next_ >= end) return true;
+  if (operation.placed && operation.spec.blocks &&
+      (marks_from(operation, next_, end) != 0 ||
+       next_ + 1 == operation.first_seq + operation.fragments))
+    return false;
+  return in_flight_ >= window_now();
+}
+
+/// Fragments from `seq` on, within the window, that this worker adds nothing to.
+uint64_t Engine::marks_from(const Operation& operation, Seq seq, Seq end) const {
+  if (seq >= end) return 0;
+  const uint64_t index = seq - operation.first_seq;
+  const uint64_t marks = operation.spec.blocks->end_of_marks(index, config_.rank) - index;
+  return std::min({marks, end - seq, uint64_t{UINT16_MAX}});
+}
+
+void Engine::mark_sent(Seq seq, Operation& operation, Nanos now) {
   Fragment& fragment = this->fragment(seq);
-  if (!again) {
-    fragment = Fragment{};
-    if (parker_) parker_->forget_before(seq);
-  }
   fragment.operation = &operation;
   fragment.epoch = config_.epoch;
   fragment.state = State::kSent;
   fragment.sent_at = now;
   fragment.deadline = now + timeout_after(fragment.timeouts);
   next_deadline_ = std::min(next_deadline_, fragment.deadline);
+  if (fragment.mark) return;
   ++counters_.fragments_sent;
-  const uint64_t first = (seq - operation.first_seq) * operation.elements_per_fragment;
-  counters_.bytes_sent +=
-      std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first) *
-      wire_bytes(operation.spec.dtype);
+  const uint64_t bytes = contribution_bytes(seq, operation);
+  counters_.bytes_sent += bytes;
+  if (bytes != 0) ++counters_.payloads_sent;
+}
+
+uint64_t Engine::contribution_bytes(Seq seq, const Operation& operation) const {
+  const uint64_t index = seq - operation.first_seq;
+  const uint32_t width = wire_bytes(operation.spec.dtype);
+  if (const auto& blocks = operation.spec.blocks)
+    return index < blocks->fragments() ? uint64_t{blocks->place_of(index).elements} * width : 0;
+  const uint64_t first = index * operation.elements_per_fragment;
+  return std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first) *
+         width;
+}
+
+/// The next fragments have been sent, or are to be sent after others.
+void Engine::new_sent(const New& sent, Nanos now) {
+  Operation* const operation = to_send_.front();
+  for (uint64_t i = 0; i < sent.fragments; ++i, ++next_) {
+    Fragment& fragment = this->fragment(next_);
+    fragment = Fragment{};
+    if (parker_) parker_->forget_before(next_);
+    fragment.operation = operation;
+    fragment.mark = sent.kind == New::Kind::kMarks;
+    if (sent.kind == New::Kind::kClosingLater) continue;
+    mark_sent(next_, *operation, now);
+    if (!fragment.mark) ++in_flight_;
+  }
+  if (sent.kind == New::Kind::kMarks) {
+    counters_.marks_sent += sent.fragments;
+    counters_.mark_runs_sent += sent.packets;
+  }
+  if (sent.kind == New::Kind::kClosingLater) to_close_.push_back(operation);
+  operation->sent += sent.fragments;
+  if (operation->sent == operation->fragments) to_send_.erase(to_send_.begin());
 }
 
 void Engine::sent(size_t count, Nanos now) {
+  counters_.packets_sent += count;
   const size_t answers = std::min(count, prepared_answers_);
   questions_head_ = (questions_head_ + answers) % std::max<size_t>(1, questions_.size());
   questions_used_ -= answers;
@@ -288,8 +475,13 @@ void Engine::sent(size_t count, Nanos now) {
     const Overdue what = what_to_do(fragment);
     if (fragment.timeouts < 255) ++fragment.timeouts;
     if (what == Overdue::kAgain) {
-      mark_sent(overdue_[i], *fragment.operation, true, now);
-      ++counters_.fragments_resent;
+      mark_sent(overdue_[i], *fragment.operation, now);
+      if (fragment.mark) {
+        ++counters_.marks_sent;
+        ++counters_.mark_runs_sent;
+      } else {
+        ++counters_.fragments_resent;
+      }
     } else {
       fragment.state = State::kSent;
       fragment.queried = true;
@@ -302,14 +494,28 @@ void Engine::sent(size_t count, Nanos now) {
   count -= overdue;
   prepared_overdue_ = 0;
 
-  if (count != 0) windows_.left(count, now, rtt_);
-  for (; count != 0; --count) {
-    Operation* operation = to_send_.front();
-    mark_sent(next_, *operation, false, now);
+  const size_t closings = std::min(count, prepared_closings_);
+  for (size_t i = 0; i < closings; ++i) {
+    Operation& operation = *to_close_[i];
+    mark_sent(operation.first_seq + (operation.fragments - 1), operation, now);
     ++in_flight_;
-    ++next_;
-    if (++operation->sent == operation->fragments) to_send_.erase(to_send_.begin());
   }
+  to_close_.erase(to_close_.begin(), to_close_.begin() + static_cast<ptrdiff_t>(closings));
+  count -= closings;
+  prepared_closings_ = 0;
+
+  if (count != 0) windows_.left(count, now, rtt_);
+  for (New& some : prepared_new_) {
+    const bool whole = some.packets <= count;
+    if (!whole) {
+      if (some.kind != New::Kind::kContribution) break;  // a run that went in part goes again
+      some.fragments = some.packets = static_cast<uint32_t>(count);
+    }
+    count -= some.packets;
+    new_sent(some, now);
+    if (!whole) break;  // what follows has numbers behind what did not go
+  }
+  prepared_new_.clear();
 }
 
 // ---- deadlines
@@ -401,6 +607,8 @@ size_t Engine::on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* j
     return 0;
   TxPacket result;
   if (!fallback_->result_of(extend(packet.message.seq, low_), result)) return 0;
+  // Nobody else would miss it, should the switch not hear of it.
+  if (result.message.receiver != 0) return 0;
   return accept_result({result.message, result.payload, result.payload_bytes}, now, jobs);
 }
 
@@ -421,7 +629,7 @@ void Engine::on_parked(const Message& message, Nanos now) {
 }
 
 void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
-  if (fragment.parked) return;
+  if (fragment.parked || fragment.mark) return;
   fragment.parked = true;
   fragment.deadline = std::max(fragment.deadline, now + timeout_of(seq, fragment));
   // Together with others: a look at all that has been sent is not worth it for one.
@@ -459,11 +667,11 @@ size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   Parker::Held* held = parker_->find(seq);
   if (held && held->epoch != message.epoch) {
     // The fallback sorts out what belongs to which epoch.
-    fragment.home = true;
+    fragment.all_to_fallback = true;
     queue_parked(*held);
   }
   // A second place where the sum could be completed must never come to be.
-  if (fragment.bound != 0 || fragment.home) return lose();
+  if (fragment.bound != 0 || fragment.all_to_fallback) return lose();
   if (!held) held = parker_->hold(seq, message);
   if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
   ++counters_.parks;
@@ -485,14 +693,10 @@ void Engine::queue_parked(Parker::Held& held) {
 void Engine::describe_parked(const Parker::Held& held, TxPacket& packet) {
   packet = TxPacket{};
   Message& message = packet.message;
+  message.set_signature(held.signature);
   message.type = held.complete ? Type::kResult : Type::kPart;
   message.origin = wire::Origin::kParker;
   message.bitmap = held.bits;
-  message.operation_elements = held.signature.elements;
-  message.operation = held.signature.operation;
-  message.dtype = held.signature.dtype;
-  message.op = held.signature.op;
-  message.collective = held.signature.collective;
   message.elements = held.elements;
   message.flags = held.flags;
   message.epoch = held.epoch;
@@ -527,22 +731,21 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   message.instance = question.instance;
   message.rank = config_.rank;
   message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
-  if (seq >= next_) {
+  if (seq >= next_ || fragment(seq).state == State::kUnsent) {
     message.type = Type::kNotYet;
     return true;
   }
   Fragment& fragment = this->fragment(seq);
-  if (fragment.state == State::kDone) {
+  const bool over = fragment.operation == nullptr;
+  if (fragment.state == State::kDone && (!fragment.bare || !rule(Rule::kNonReceiverSent))) {
     if (seq + config_.window < results_end_ || !rule(Rule::kRetainResults)) return false;
     message.type = Type::kHave;
-    message.operation_elements = fragment.operation_elements;
-    message.operation = fragment.operation_number;
-    message.dtype = fragment.dtype;
-    message.op = fragment.op;
-    message.collective = fragment.collective;
+    message.set_signature(
+        {fragment.operation_elements, fragment.operation_number, fragment.dtype, fragment.op,
+         fragment.collective, fragment.target,
+         fragment.to_one ? static_cast<uint8_t>(1 + value(config_.rank)) : uint8_t{0}});
     message.elements = fragment.elements;
     message.flags = static_cast<uint16_t>(fragment.flags);
-    message.target = fragment.target;
     packet.payload_bytes = wire::payload_bytes(message);
     packet.payload = fragment.result;
     return true;
@@ -551,6 +754,10 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
     message.type = Type::kSent;
     return true;
   }
+  // Its bytes are for others, who have them by the time that this worker's buffer is its user's
+  // again: nobody needs an answer then.
+  if (over) return false;
+  if (fragment.state == State::kDone && !rule(Rule::kBindAgain)) return false;
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
   // Asked for what it sent: that was lost on the way to the switch.
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
@@ -560,7 +767,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
     if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
   if ((question.ask & bit_of(config_.rank)) != 0) {
     describe(seq, *fragment.operation, packet);
-    message.flags = wire::kFlagRaw;
+    message.flags |= wire::kFlagRaw;
     message.instance = question.instance;
     ++counters_.raws_sent;
   }
@@ -570,6 +777,10 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
 
 size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Message& message = packet.message;
+  if (message.bare()) [[unlikely]] {
+    accept_bare_results(message, now);
+    return 0;
+  }
   const auto ignore = [this]() -> size_t {
     ++counters_.results_ignored;
     return 0;
@@ -586,25 +797,137 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       }
     return ignore();
   }
+  if (fragment.state == State::kUnsent) return ignore();
   // Whoever is bound waits for the fallback's decision: others may have been given another sum.
   if (fragment.bound != 0) {
     if (message.origin != wire::Origin::kFallback && rule(Rule::kResultOrigin)) return ignore();
     if (message.instance + 1 < fragment.bound && rule(Rule::kInstance)) return ignore();
   }
   Operation& operation = *fragment.operation;
-  TxPacket ours;
-  describe(seq, operation, ours);
-  if (message.signature() != ours.message.signature() ||
-      message.elements != ours.message.elements || packet.payload_bytes != ours.payload_bytes)
+  const Expected ours = expected(seq, operation);
+  note_mismatch(ours.signature, message);
+  if (!ours.bytes || message.signature() != ours.signature || message.elements != ours.elements ||
+      packet.payload_bytes != ours.elements * wire_bytes(message.dtype))
     return ignore();
-  std::byte* to = operation.spec.recv + (seq - operation.first_seq) *
-                                            operation.elements_per_fragment *
-                                            wire_bytes(operation.spec.dtype);
   // Only the switch can write there.
-  if (message.target != 0 && packet.payload != to) return ignore();
-  // Karn: never from a fragment that was sent or asked for again.
+  if (message.target != 0 && packet.payload != ours.to) return ignore();
+  complete(seq, fragment, message, now);
+  fragment.elements = message.elements;
+  fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+  fragment.target = message.target;
+  fragment.to_one = message.receiver != 0;
+  fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
+  const bool closes = operation.closes && seq + 1 == operation.first_seq + operation.fragments;
+  if (!closes) --operation.to_receive;
+  fragment.operation = nullptr;
+  counters_.bytes_received += packet.payload_bytes;
+  if (packet.payload_bytes != 0) ++counters_.payloads_received;
+  if (message.origin != wire::Origin::kSwitch) counters_.bytes_by_fallback += packet.payload_bytes;
+  if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
+  if (closes) accept_missing_bare_results(operation, message, now);
+  if (packet.payload_bytes == 0 || message.target != 0) return 0;
+  counters_.bytes_copied += packet.payload_bytes;
+  const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
+  jobs[0] = {ours.to, packet.payload, packet.payload_bytes, stream};
+  if (config_.results_stay) return 1;
+  jobs[1] = {kept_row(seq), packet.payload, packet.payload_bytes};
+  return 2;
+}
+
+Engine::Expected Engine::expected(Seq seq, const Operation& operation) const {
+  const OperationSpec& spec = operation.spec;
+  const uint32_t width = wire_bytes(spec.dtype);
+  Expected ours;
+  if (!spec.blocks) [[likely]] {
+    TxPacket packet;
+    describe(seq, operation, packet);
+    ours.signature = packet.message.signature();
+    ours.elements = packet.message.elements;
+    ours.to = spec.recv + (seq - operation.first_seq) * operation.elements_per_fragment * width;
+    return ours;
+  }
+  const scheduler::BlockTable& blocks = *spec.blocks;
+  ours.signature = {spec.elements | wire::blocks_bits(spec.elements, blocks.fingerprint()),
+                    operation.number,
+                    spec.dtype,
+                    spec.op,
+                    spec.collective,
+                    0,
+                    0};
+  const uint64_t index = seq - operation.first_seq;
+  if (index >= blocks.fragments()) return ours;
+  const auto place = blocks.place_of(index);
+  ours.signature.receiver = place.block->receiver;
+  ours.signature.target = target_of(spec, place);
+  ours.bytes = has_role(place.block->receiver, config_.rank);
+  ours.elements = place.elements;
+  if (ours.bytes) ours.to = spec.recv + (place.block->receive_offset + place.first) * width;
+  return ours;
+}
+
+/// Fragments that are decided, of which this worker gets nothing. Nobody could have been given
+/// anything else, so it does not matter who says so.
+void Engine::accept_bare_results(const Message& message, Nanos now) {
+  const Seq begin = extend(message.seq, low_);
+  for (uint64_t i = 0; i < message.elements; ++i) {
+    const Seq seq = begin + i * config_.lanes;
+    if (seq >= next_) return;
+    if (seq < low_) continue;
+    Fragment& fragment = this->fragment(seq);
+    if (!takes_bare_result(seq, fragment, message)) {
+      // Later ones may be of the next operation, or have bytes for this worker.
+      const bool waits = fragment.state == State::kSent || fragment.state == State::kOverdue;
+      if (i == 0 && waits) note_mismatch(expected(seq, *fragment.operation).signature, message);
+      if (i == 0 || fragment.bare) ++counters_.results_ignored;
+      continue;
+    }
+    fragment.bare = true;
+    complete(seq, fragment, message, now);
+  }
+}
+
+/// No other operation ever has a fragment of this number, so whoever was given another result
+/// called something else. Marks may have met where nobody could compare them.
+void Engine::note_mismatch(const wire::Signature& ours, const Message& message) {
+  if (mismatch_ || same_operation(ours, message.signature())) return;
+  const Bitmap self = bit_of(config_.rank);
+  mismatch_ = aggregator::FallbackMismatch{self, full_bitmap(config_.workers) & ~self, ours,
+                                           message.signature()};
+}
+
+bool Engine::takes_bare_result(Seq seq, const Fragment& fragment, const Message& message) const {
+  if (fragment.state != State::kSent && fragment.state != State::kOverdue) return false;
+  const Operation& operation = *fragment.operation;
+  if (!operation.spec.blocks || operation.number != message.operation) return false;
+  return is_for_others(seq, operation);
+}
+
+/// Its result is bare here. Of an operation with blocks.
+bool Engine::is_for_others(Seq seq, const Operation& operation) const {
+  const uint64_t index = seq - operation.first_seq;
+  const scheduler::BlockTable& blocks = *operation.spec.blocks;
+  return index < blocks.fragments() &&
+         !has_role(blocks.place_of(index).block->receiver, config_.rank);
+}
+
+/// All workers have entered the operation's closing fragment: all that is missing here is bare.
+void Engine::accept_missing_bare_results(Operation& operation, const Message& message, Nanos now) {
+  const Seq end = operation.first_seq + (operation.fragments - 1);
+  for (Seq seq = std::max(low_, operation.first_seq); seq < end; ++seq) {
+    Fragment& fragment = this->fragment(seq);
+    if (!takes_bare_result(seq, fragment, message)) continue;
+    fragment.bare = true;
+    complete(seq, fragment, message, now);
+  }
+}
+
+/// A result has been taken, with bytes or without.
+void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos now) {
+  // Karn: never from a fragment that was sent or asked for again. A mark waits for its fragment's
+  // source, and what a closing fragment stands for waits for that.
+  const bool stood_for = fragment.bare && !message.bare();
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
-      !fragment.parked)
+      !fragment.parked && !fragment.mark && !stood_for)
     rtt_.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
@@ -612,21 +935,19 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
-  if (config_.lossy_link) look_after_overtaken(fragment, seq);
-  --(fragment.parked ? parked_ : in_flight_);
+  if (config_.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
+  if (fragment.parked)
+    --parked_;
+  else if (!fragment.mark)
+    --in_flight_;
   windows_.delivered(now, in_flight_ == 0, rtt_);
 
   fragment.state = State::kDone;
-  fragment.operation = nullptr;
   fragment.operation_elements = message.operation_elements;
   fragment.operation_number = message.operation;
-  fragment.elements = message.elements;
-  fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
-  fragment.target = message.target;
   fragment.dtype = message.dtype;
   fragment.op = message.op;
   fragment.collective = message.collective;
-  fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
   if (seq >= results_end_) {
     const Seq before = results_end_;
     results_end_ = seq + 1;
@@ -635,16 +956,17 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   }
   ++counters_.results;
   if (message.origin == wire::Origin::kFallback) ++counters_.results_from_fallback;
-  counters_.bytes_received += packet.payload_bytes;
-  if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
+  Operation& operation = *fragment.operation;
   if (++operation.complete == operation.fragments) finished_.push_back(&operation);
-  if (packet.payload_bytes == 0 || message.target != 0) return 0;
-  counters_.bytes_copied += packet.payload_bytes;
-  const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
-  jobs[0] = {to, packet.payload, packet.payload_bytes, stream};
-  if (config_.results_stay) return 1;
-  jobs[1] = {kept_row(seq), packet.payload, packet.payload_bytes};
-  return 2;
+}
+
+/// Its buffers are the user's again.
+void Engine::forget_bare_results(const Operation& operation) {
+  const uint64_t kept = ring_.size();
+  const Seq end = operation.first_seq + operation.fragments;
+  const uint64_t count = std::min(operation.fragments, kept);
+  for (Seq seq = end - count; seq < end; ++seq)
+    if (fragment(seq).operation == &operation) fragment(seq).operation = nullptr;
 }
 
 std::byte* Engine::kept_row(Seq seq) {
@@ -665,7 +987,15 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
     Fragment& overtaken = fragment(overtaken_end_);
     if (overtaken.sent_at > before) return;
-    if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked) continue;
+    // The switch may keep its result; what is kept comes in the order of its lane.
+    const bool same_lane = (seq - overtaken_end_) % config_.lanes == 0;
+    if (overtaken.state != State::kDone && !overtaken.mark && overtaken.operation->spec.blocks &&
+        !(by.bare && same_lane) && !needs_prompt_results() &&
+        is_for_others(overtaken_end_, *overtaken.operation))
+      return;
+    if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked ||
+        overtaken.mark)
+      continue;
     overtaken.state = State::kOverdue;
     overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
@@ -710,6 +1040,7 @@ void Engine::finish_operations(Nanos now) {
   for (size_t i = 0; i < finished_.size(); ++i) {
     Operation* operation = finished_[i];
     std::erase(running_, operation);
+    if (operation->closes) forget_bare_results(*operation);
     priority_.finished(now, running_.size());
     ++counters_.operations;
     if (operation->spec.listener) operation->spec.listener->completed(*operation);

@@ -16,6 +16,7 @@
 #include "engine/parker.h"
 #include "engine/transport.h"
 #include "engine/windows.h"
+#include "scheduler/blocks.h"
 #include "scheduler/priority.h"
 #include "wire/message.h"
 
@@ -76,6 +77,10 @@ struct OperationSpec {
   DType dtype = DType::kInt8;
   Op op = Op::kSum;
   Collective collective = Collective::kAllReduce;
+  /// Needed by collectives other than all-reduce and barrier: `elements` is its elements(). All
+  /// send from and receive to the places that it names. `recv` may equal `send` where a rank's
+  /// blocks lie at the same place in both.
+  std::shared_ptr<const scheduler::BlockTable> blocks{};
   /// 1 + the unit at which `recv` lies in the job's result buffers: the results appear there. 0:
   /// they are copied to `recv`.
   uint32_t target = 0;
@@ -97,6 +102,8 @@ struct Operation {
   uint64_t fragments = 0;  ///< at least 1: an operation of no elements still synchronises
   uint64_t sent = 0;
   uint64_t complete = 0;
+  uint64_t to_receive = 0;  ///< fragments of which it gets bytes that it has not got yet
+  bool closes = false;      ///< the last fragment closes it: has_closing()
   Nanos started = 0;
   uint8_t priority = 1;
   bool placed = false;            ///< first_seq is known
@@ -116,6 +123,8 @@ struct EngineCounters {
   uint64_t operations = 0;
   uint64_t fragments_sent = 0;
   uint64_t fragments_resent = 0;
+  uint64_t marks_sent = 0;      ///< fragments to which this worker adds nothing
+  uint64_t mark_runs_sent = 0;  ///< and the messages that said so
   uint64_t results = 0;
   uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
   uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
@@ -128,9 +137,15 @@ struct EngineCounters {
   uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
   uint64_t bytes_sent = 0;       ///< payload of contributions
   uint64_t bytes_received = 0;
-  uint64_t bytes_copied = 0;  ///< of these, moved to where their users want them
+  uint64_t bytes_by_fallback = 0;  ///< of these, of results that another than the switch completed
+  uint64_t bytes_copied = 0;       ///< of these, moved to where their users want them
+  uint64_t priority = 0;           ///< of the operation submitted last
   uint64_t overflows = 0;
   uint64_t ecn_marks = 0;
+  uint64_t packets_sent = 0;  ///< of all kinds, with payload and without
+  uint64_t packets_received = 0;
+  uint64_t payloads_sent = 0;  ///< packets with payload of contributions; again where sent again
+  uint64_t payloads_received = 0;  ///< and of results that were taken
 };
 
 /// How far a worker has come; told to the switch when it must be told again.
@@ -148,7 +163,8 @@ class Engine {
 
   /// Starts an operation. All workers must submit the same operations in the same order.
   Operation* submit(const OperationSpec& spec, Nanos now);
-  /// A held operation may go: its input is at `send`, its size may have changed. With `skip` it is
+  /// A held operation may go: its input is at `send`, its size may have changed, and the caller may
+  /// have given it another table of blocks. With `skip` it is
   /// complete without a fragment, which all workers must decide alike; from a listener only.
   void release_hold(Operation* operation, const std::byte* send, uint64_t elements,
                     bool skip = false);
@@ -168,6 +184,7 @@ class Engine {
   template <class Copier>
   void on_packets(std::span<const RxPacket> packets, Nanos now, Copier& copier) {
     CopyJob jobs[2 * kBurst];
+    counters_.packets_received += packets.size();
     while (!packets.empty()) {
       const auto burst = packets.first(std::min(packets.size(), kBurst));
       packets = packets.subspan(burst.size());
@@ -206,6 +223,11 @@ class Engine {
   const EngineConfig& config() const { return config_; }
   /// The shard of the fallback that this worker is home to, or nullptr.
   const aggregator::Fallback* fallback() const { return fallback_ ? &*fallback_ : nullptr; }
+  /// Set once, when workers turn out to disagree: in this worker's shard of the fallback, or
+  /// because a result is of another operation than this worker's.
+  const std::optional<aggregator::FallbackMismatch>& mismatch() const {
+    return mismatch_ || !fallback_ ? mismatch_ : fallback_->mismatch();
+  }
   /// An operation that is not complete and of which `uses(spec)` is true, or nullptr.
   template <class Uses>
   const Operation* find_running(Uses&& uses) const {
@@ -216,6 +238,14 @@ class Engine {
   /// Oldest operation that is not complete, or nullptr.
   const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
   Seq low() const { return low_; }
+  /// Whether the fragment was sent and has no result.
+  bool awaits(Seq seq) const {
+    if (seq < low_ || seq >= next_) return false;
+    const State state = ring_[seq.value % ring_.size()].state;
+    return state == State::kSent || state == State::kOverdue;
+  }
+  /// More is to be sent, and nothing but the windows is in its way.
+  bool held_up_by_window() const;
   /// Fragments that may be in the switch at once, as congestion and parking allow.
   uint32_t window_now() const {
     const uint32_t window = windows_.fragments();
@@ -239,7 +269,10 @@ class Engine {
     uint32_t epoch = 0;  ///< in which it was sent
     uint32_t bound = 0;  ///< 1 + instance of the fallback whose result it waits for; 0: anybody's
     uint32_t target : 24 = 0;  ///< of the result, for HAVE
-    uint32_t flags : 8 = 0;    ///< likewise
+    uint32_t flags : 4 = 0;    ///< likewise
+    bool mark : 1 = false;     ///< this worker adds nothing to it: it takes no place in the window
+    bool bare : 1 = false;     ///< done without bytes, which were for others
+    bool to_one : 1 = false;   ///< this worker alone gets its bytes
     uint16_t elements = 0;
     DType dtype{};
     Op op{};
@@ -249,7 +282,8 @@ class Engine {
     bool queried : 1 = false;
     bool parked : 1 =
         false;  ///< left its slot because somebody is slow: takes no place in the window
-    bool home : 1 = false;  ///< what was parked here went to the fallback, and so does all else
+    bool all_to_fallback : 1 =
+        false;  ///< what was parked here went to the fallback, and so does all else
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
   };
@@ -264,7 +298,21 @@ class Engine {
   enum class Overdue : uint8_t { kAgain, kQuery };
 
   Fragment& fragment(Seq seq) { return ring_[seq.value % ring_.size()]; }
+  /// Messages of new fragments, in the order of prepare(), from the first one on.
+  struct New {
+    enum class Kind : uint8_t { kContribution, kMarks, kClosingLater };
+    Kind kind{};
+    uint32_t packets = 0;
+    uint64_t fragments = 0;
+  };
   void describe(Seq seq, const Operation& operation, TxPacket& packet) const;
+  void describe_block(uint64_t index, const Operation& operation, TxPacket& packet) const;
+  size_t describe_marks(Seq seq, uint64_t fragments, const Operation& operation,
+                        std::span<TxPacket> packets) const;
+  size_t prepare_closings(std::span<TxPacket> packets);
+  bool may_close(const Operation& operation) const;
+  uint64_t to_receive(const OperationSpec& spec) const;
+  void cut(Operation& operation) const;
   bool answer(const Question& question, TxPacket& packet);
   void query(Seq seq, TxPacket& packet) const;
   Overdue what_to_do(const Fragment& fragment) const;
@@ -276,6 +324,7 @@ class Engine {
   bool keeps_results() const {
     return config_.park_room != 0 && config_.workers > 1 && !config_.results_stay;
   }
+  void forget_bare_results(const Operation& operation);
   bool is_slowed_by(const wire::Message& message, bool parked) const;
   void on_parked(const wire::Message& message, Nanos now);
   void leaves_window(Seq seq, Fragment& fragment, Nanos now);
@@ -285,13 +334,31 @@ class Engine {
   void describe_parked(const Parker::Held& held, TxPacket& packet);
   void parked_sent(size_t count);
   size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  void accept_bare_results(const wire::Message& message, Nanos now);
+  void accept_missing_bare_results(Operation& operation, const wire::Message& message, Nanos now);
+  void note_mismatch(const wire::Signature& ours, const wire::Message& message);
+  bool is_for_others(Seq seq, const Operation& operation) const;
+  /// Whether a quarter of a window, which the switch may keep bare results of, is too much to wait
+  /// for: half of what the worker may have in the switch at most is under way.
+  bool needs_prompt_results() const { return 2 * uint64_t{window_now()} < most_in_switch(); }
+  uint32_t most_in_switch() const {
+    return config_.in_switch == 0 ? config_.window : std::min(config_.window, config_.in_switch);
+  }
+  bool takes_bare_result(Seq seq, const Fragment& fragment, const wire::Message& message) const;
+  void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
+  struct Expected;
+  Expected expected(Seq seq, const Operation& operation) const;
   void finish_operations(Nanos now);
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
   void more_operations();
-  void mark_sent(Seq seq, Operation& operation, bool again, Nanos now);
+  void mark_sent(Seq seq, Operation& operation, Nanos now);
+  void new_sent(const New& sent, Nanos now);
+  uint64_t contribution_bytes(Seq seq, const Operation& operation) const;
+  size_t prepare_new(std::span<TxPacket> packets, Nanos now);
+  uint64_t marks_from(const Operation& operation, Seq seq, Seq end) const;
   void adjust_windows(const wire::Message& message, Seq seq, bool parked);
   void look_after_overtaken(const Fragment& by, Seq seq);
 
@@ -307,8 +374,11 @@ class Engine {
   std::vector<Seq> overdue_;
   size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after
   // Not deques, which allocate as they move on.
-  std::vector<Operation*> running_;  ///< in order of submission
-  std::vector<Operation*> to_send_;  ///< those with fragments not sent yet
+  std::vector<Operation*> running_;   ///< in order of submission
+  std::vector<Operation*> to_send_;   ///< those with fragments not sent yet
+  std::vector<Operation*> to_close_;  ///< sent but for their closing fragments
+  std::vector<New> prepared_new_;
+  size_t prepared_closings_ = 0;
   std::vector<std::unique_ptr<Operation[]>> storage_;
   std::vector<Operation*> spare_;
   std::vector<Operation*> finished_;
@@ -334,6 +404,7 @@ class Engine {
   void keep_results_where(Where&& where);
   std::unique_ptr<std::byte[], Free> kept_;  ///< 2W results, where the transport does not keep them
 
+  std::optional<aggregator::FallbackMismatch> mismatch_;
   Nanos next_deadline_ = kNever;
   RoundTrip rtt_;
   Windows windows_;

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "wire/rules.h"
+
 namespace ina::client {
 
 using scheduler::Buffer;
@@ -77,8 +79,9 @@ void ScratchPool::give_back(const std::byte* memory) {
 struct Executor::Frame::State {
   static constexpr uint64_t kSkipped = UINT64_MAX;
   Operation* operation = nullptr;
-  uint64_t elements = 0;  ///< of the operation; or kSkipped
-  uint32_t channel = 0;   ///< likewise
+  uint64_t elements = 0;                                ///< of the operation; or kSkipped
+  std::shared_ptr<const scheduler::BlockTable> blocks;  ///< likewise
+  uint32_t channel = 0;                                 ///< likewise
   uint32_t awaits = 0;
   bool ended = false;
 };
@@ -111,6 +114,12 @@ class Executor::Run final : public Operation, public OperationListener {
 
 void Executor::Frame::set_elements(Schedule::Stage stage, uint64_t elements) const {
   stages_[stage].elements = elements;
+}
+
+void Executor::Frame::set_blocks(Schedule::Stage stage,
+                                 std::shared_ptr<const scheduler::BlockTable> blocks) const {
+  stages_[stage].elements = blocks->elements();
+  stages_[stage].blocks = std::move(blocks);
 }
 
 void Executor::Frame::skip(Schedule::Stage stage) const {
@@ -189,11 +198,13 @@ void Executor::submit(Run& run, Nanos now) {
     spec.op = operate->op;
     spec.collective = operate->collective;
     spec.fused = operate->fused;
+    spec.blocks = operate->blocks;
     spec.held = true;
     spec.listener = &run;
     spec.stage = stage;
     Frame::State& state = run.stages[stage];
     state.elements = operate->elements;
+    state.blocks = operate->blocks;
     state.channel = operate->channel;
     state.operation = channels_[operate->channel].channel->submit_held(spec, now);
     if (std::exchange(first, false)) run.number = state.operation->number;
@@ -230,10 +241,12 @@ void Executor::perform(Run& run, Schedule::Stage stage) {
     Channel& channel = *channels_[state.channel].channel;
     if (state.elements != Frame::State::kSkipped)
       return channel.let_go(state.operation, run.to_send(operate->send),
-                            run.to_receive(operate->receive), state.elements);
+                            run.to_receive(operate->receive), state.elements,
+                            std::move(state.blocks));
     channel.skip(state.operation);
   } else if (const auto* compute = std::get_if<Compute>(&work)) {
     run.kernels->run(*compute, Frame(run.spec, run.scratch, stage, run.stages));
+    if (stopped_) return;  // by the kernel: not even a run whose last stage it was has ended
   } else {
     const auto& copy = std::get<Copy>(work);
     if (copy.bytes != 0) std::memcpy(run.to_receive(copy.to), run.to_send(copy.from), copy.bytes);
@@ -244,7 +257,9 @@ void Executor::perform(Run& run, Schedule::Stage stage) {
 void Executor::end(Run& run, Schedule::Stage stage) {
   run.stages[stage].ended = true;
   run.schedule->for_each_dependent(stage, [&](Schedule::Stage dependent) {
-    if (--run.stages[dependent].awaits == 0) ready_.push_back({&run, dependent});
+    const uint32_t left = --run.stages[dependent].awaits;
+    const bool is_first = left + 1 == run.schedule->awaits(dependent);
+    if (rule(Rule::kStageOrder) ? left == 0 : is_first) ready_.push_back({&run, dependent});
   });
   if (++run.complete == run.fragments) finish(run);
 }
@@ -284,6 +299,7 @@ void Executor::recycle(Run& run) {
     if (state.operation) channels_[state.channel].channel->forget(state.operation);
   run.schedule = nullptr;
   run.spec.owner = nullptr;
+  run.spec.blocks = nullptr;
   spare_.push_back(&run);
 }
 

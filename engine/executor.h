@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -21,9 +22,10 @@ class Channel {
   virtual ~Channel() = default;
   /// Submits an operation that waits to be let go, as does what is submitted after it.
   virtual Operation* submit_held(const OperationSpec& spec, Nanos now) = 0;
-  /// Lets it go; where its bytes lie and how many elements it has replaces the specification's.
+  /// Lets it go; where its bytes lie, how many elements it has and their blocks replace the
+  /// specification's.
   virtual void let_go(Operation* operation, const std::byte* send, std::byte* recv,
-                      uint64_t elements) = 0;
+                      uint64_t elements, std::shared_ptr<const scheduler::BlockTable> blocks) = 0;
   /// Drops it from the order, which all ranks must decide alike; from a listener only. Its end may
   /// be told or not.
   virtual void skip(Operation* operation) = 0;
@@ -38,9 +40,10 @@ class EngineChannel final : public Channel {
   Operation* submit_held(const OperationSpec& spec, Nanos now) override {
     return engine_.submit(spec, now);
   }
-  void let_go(Operation* operation, const std::byte* send, std::byte* recv,
-              uint64_t elements) override {
+  void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
+              std::shared_ptr<const scheduler::BlockTable> blocks) override {
     operation->spec.recv = recv;
+    operation->spec.blocks = std::move(blocks);
     engine_.release_hold(operation, send, elements);
   }
   void skip(Operation* operation) override {
@@ -97,6 +100,9 @@ class Executor final {
     scheduler::Schedule::Stage stage() const { return stage_; }
     /// Of an operation that waits for this kernel.
     void set_elements(scheduler::Schedule::Stage stage, uint64_t elements) const;
+    /// Likewise, of a collective that has blocks.
+    void set_blocks(scheduler::Schedule::Stage stage,
+                    std::shared_ptr<const scheduler::BlockTable> blocks) const;
     /// Likewise; it counts as ended. All ranks must decide alike, and the kernel must itself wait
     /// for an operation.
     void skip(scheduler::Schedule::Stage stage) const;

@@ -6,6 +6,7 @@
 
 namespace ina::client {
 
+using scheduler::BlockTable;
 using scheduler::Buffer;
 using scheduler::Compute;
 using scheduler::Operate;
@@ -41,12 +42,15 @@ struct Layout {
 /// Adds the stages of one tensor.
 class Planner {
  public:
-  Planner(uint64_t elements, uint64_t tag, std::array<uint32_t, 3> kernels)
-      : elements_(elements),
-        chunk_elements_(Reproducible::chunk_elements(elements)),
-        chunks_((elements + chunk_elements_ - 1) / chunk_elements_),
-        tag_(tag),
+  Planner(const OperationSpec& spec, std::array<uint32_t, 3> kernels, uint32_t slot_bytes)
+      : collective_(spec.collective),
+        blocks_(spec.blocks.get()),
+        elements_(spec.elements),
+        chunk_elements_(Reproducible::chunk_elements(elements_)),
+        chunks_((elements_ + chunk_elements_ - 1) / chunk_elements_),
+        tag_(tag_of(spec)),
         kernels_(kernels),
+        slot_bytes_(slot_bytes),
         layout_(chunk_elements_) {}
 
   Schedule plan() {
@@ -83,18 +87,43 @@ class Planner {
   void add_values(uint64_t chunk) {
     const Schedule::Stage kernel = schedule_.add(Compute{kernels_[1], chunk}, {exponents_[chunk]});
     const uint64_t elements = elements_of(chunk);
-    const Schedule::Stage fixed =
-        schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.fixed), {kernel});
+    Operate sum = operate(chunk, DType::kInt32, Op::kSum, elements, layout_.fixed);
+    sum.collective = collective_;
+    sum.blocks = blocks_in(chunk);
+    const Schedule::Stage fixed = schedule_.add(sum, {kernel});
     const Schedule::Stage classes =
         schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.classes), {kernel});
     finish_.push_back(schedule_.add(Compute{kernels_[2], chunk}, {fixed, classes}));
   }
 
+  /// In place within the chunk's scratch memory.
+  std::shared_ptr<const BlockTable> blocks_in(uint64_t chunk) const {
+    if (!blocks_) return nullptr;
+    const uint64_t first = chunk * chunk_elements_;
+    const uint64_t end = first + elements_of(chunk);
+    std::vector<scheduler::Block> parts;
+    for (const scheduler::Block& block : blocks_->blocks()) {
+      const uint64_t from = std::max(first, block.send_offset);
+      const uint64_t to = std::min(end, block.send_offset + block.elements);
+      if (from >= to) continue;
+      scheduler::Block part = block;
+      part.elements = to - from;
+      part.send_offset = part.receive_offset = from - first;
+      parts.push_back(part);
+    }
+    return std::make_shared<const BlockTable>(
+        parts, elements_per_fragment(collective_, DType::kInt32, slot_bytes_),
+        blocks_->fingerprint());
+  }
+
+  const Collective collective_;
+  const BlockTable* const blocks_;
   const uint64_t elements_;
   const uint64_t chunk_elements_;
   const uint64_t chunks_;
   const uint64_t tag_;
   const std::array<uint32_t, 3> kernels_;
+  const uint32_t slot_bytes_;
   const Layout layout_;
   std::vector<Schedule::Stage> exponents_, finish_;  ///< by chunk
   Schedule schedule_;
@@ -102,12 +131,12 @@ class Planner {
 
 }  // namespace
 
-Reproducible::Reproducible(Executor& executor, uint32_t workers)
-    : executor_(executor), workers_(workers), headroom_(headroom_bits(workers)) {}
+Reproducible::Reproducible(Executor& executor, const Job& job)
+    : executor_(executor), job_(job), headroom_(headroom_bits(job.workers)) {}
 
 bool Reproducible::handles(const OperationSpec& spec) {
-  return spec.collective == Collective::kAllReduce && has_fixed_point(spec.dtype) &&
-         (spec.op == Op::kSum || spec.op == Op::kAvg);
+  return spec.collective != Collective::kBarrier && !is_moved(spec.collective) &&
+         has_fixed_point(spec.dtype) && (spec.op == Op::kSum || spec.op == Op::kAvg);
 }
 
 uint64_t Reproducible::chunk_elements(uint64_t elements) {
@@ -121,13 +150,15 @@ Operation* Reproducible::start(const OperationSpec& spec, Nanos now) {
 
 std::shared_ptr<const Schedule> Reproducible::schedule_for(const OperationSpec& spec) {
   const uint64_t tag = tag_of(spec);
-  auto plan = std::ranges::find_if(
-      plans_, [&](const Plan& one) { return one.elements == spec.elements && one.tag == tag; });
+  auto plan = std::ranges::find_if(plans_, [&](const Plan& one) {
+    return one.elements == spec.elements && one.tag == tag && one.collective == spec.collective &&
+           one.blocks == spec.blocks;
+  });
   if (plan == plans_.end()) {
     auto schedule = std::make_shared<const Schedule>(
-        Planner(spec.elements, tag, {kExponents, kValues, kFinish}).plan());
+        Planner(spec, {kExponents, kValues, kFinish}, job_.slot_bytes).plan());
     if (plans_.size() == kMostPlans) plans_.pop_back();
-    plans_.push_front({spec.elements, tag, std::move(schedule)});
+    plans_.push_front({spec.elements, tag, spec.collective, spec.blocks, std::move(schedule)});
     plan = plans_.begin();
   }
   plans_.splice(plans_.begin(), plans_, plan);
@@ -188,28 +219,60 @@ void Reproducible::prepare_values(const Executor::Frame& frame, const Chunk& chu
     frame.skip(classes);
 }
 
+/// What this rank gets of the chunk.
 void Reproducible::finish(const Executor::Frame& frame, const Chunk& chunk) {
+  const OperationSpec& spec = frame.spec();
+  const size_t width = wire_bytes(spec.dtype);
+  if (!spec.blocks)
+    return finish_part(frame, chunk, 0, chunk.elements, spec.recv + chunk.first * width);
+  for (const scheduler::Block& block : spec.blocks->blocks()) {
+    if (block.receiver != 1 + value(job_.rank)) continue;
+    const uint64_t from = std::max<uint64_t>(chunk.first, block.send_offset);
+    const uint64_t to =
+        std::min<uint64_t>(chunk.first + chunk.elements, block.send_offset + block.elements);
+    if (from < to)
+      finish_part(frame, chunk, from - chunk.first, to - from,
+                  spec.recv + (block.receive_offset + from - block.send_offset) * width);
+  }
+}
+
+/// `elements` of the chunk from its `first` on, to `values`.
+void Reproducible::finish_part(const Executor::Frame& frame, const Chunk& chunk, uint64_t first,
+                               uint64_t elements, std::byte* values) {
   const DType dtype = frame.spec().dtype;
-  std::byte* const values = frame.spec().recv + chunk.first * wire_bytes(dtype);
+  const uint64_t end = first + elements;
   const auto for_each_special = [&](auto&& call) {
     const int32_t* classes = chunk.classes;
     for (size_t block = 0; block < blocks_of(chunk.elements); ++block) {
       if (chunk.specials[block] == 0) continue;
-      const size_t elements = elements_of_block(block, chunk.elements);
-      call(block * kBlockElements, classes, elements);
-      classes += elements;
+      const uint64_t begins = block * kBlockElements;
+      const size_t size = elements_of_block(block, chunk.elements);
+      const uint64_t from = std::max(first, begins), to = std::min(end, begins + size);
+      if (from < to) call(from, classes + (from - begins), to - from);
+      classes += size;
     }
   };
 
   // First out of the sum, so that a NaN's finite companions do not count as an overflow.
-  for_each_special([&](size_t first, const int32_t* classes, size_t elements) {
-    clear_specials(classes, elements, chunk.fixed + first);
+  for_each_special([&](uint64_t from, const int32_t* classes, size_t count) {
+    clear_specials(classes, count, chunk.fixed + from);
   });
-  const uint32_t divisor = frame.spec().op == Op::kAvg ? workers_ : 1;
-  if (dequantise(dtype, chunk.fixed, chunk.elements, chunk.exponents, headroom_, divisor, values))
-    ++overflows_;
-  for_each_special([&](size_t first, const int32_t* classes, size_t elements) {
-    put_specials(dtype, classes, elements, values + first * wire_bytes(dtype));
+  const uint32_t divisor = frame.spec().op == Op::kAvg ? job_.workers : 1;
+  // The rest of a block that it begins within has an exponent of its own.
+  const uint64_t head =
+      std::min(elements, (kBlockElements - first % kBlockElements) % kBlockElements);
+  bool overflowed = false;
+  const auto convert = [&](uint64_t from, uint64_t count) {
+    if (count != 0 &&
+        dequantise(dtype, chunk.fixed + from, count, chunk.exponents + from / kBlockElements,
+                   headroom_, divisor, values + (from - first) * wire_bytes(dtype)))
+      overflowed = true;
+  };
+  convert(first, head);
+  convert(first + head, elements - head);
+  if (overflowed) ++overflows_;
+  for_each_special([&](uint64_t from, const int32_t* classes, size_t count) {
+    put_specials(dtype, classes, count, values + (from - first) * wire_bytes(dtype));
   });
 }
 

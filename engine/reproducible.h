@@ -1,5 +1,6 @@
 // Sums and averages of floats with the same bits for every order of arrival, composed of integer
-// all-reduces (fixed_point.h has the numbers). Pure; under the context's lock.
+// sums (fixed_point.h has the numbers): all-reduce, reduce and reduce-scatter. Pure; under the
+// context's lock.
 //
 // A tensor is cut into chunks. For each, three operations:
 //   E  max, int8: per block of 256 elements the largest exponent, and whether it has a NaN or Inf
@@ -9,6 +10,11 @@
 // are a Schedule, whose operations have the order E0 E1 V0 S0 E2 V1 S1 E3 ... This order is the
 // same on all ranks, and keeps one chunk on its way while another one's exponents are awaited. E's
 // size also tells data type and operation apart, so that the switch notices ranks that disagree.
+//
+// E and S are all-reduces. V is of the caller's collective, with the part of its blocks that lies
+// in the chunk, so that each rank receives what it gets and no more. A block of 256 elements begins
+// at the same place of the tensor whatever the ranks' shares are: the bits are those of an
+// all-reduce.
 #pragma once
 
 #include <list>
@@ -28,8 +34,14 @@ class Reproducible final : private Executor::Kernels {
   static constexpr uint64_t kMaxChunkElements = 64 * 1024;
   static constexpr uint64_t kMinChunkElements = 16 * 1024;
 
-  /// `workers` of the job; `executor` must outlive it.
-  Reproducible(Executor& executor, uint32_t workers);
+  /// What it must know of the job.
+  struct Job {
+    uint32_t workers = 1;
+    Rank rank{};
+    uint32_t slot_bytes = 0;
+  };
+  /// `executor` must outlive it.
+  Reproducible(Executor& executor, const Job& job);
 
   /// Whether an operation's result depends on the order of arrival and can be made not to.
   static bool handles(const OperationSpec& spec);
@@ -45,10 +57,12 @@ class Reproducible final : private Executor::Kernels {
 
  private:
   enum Kernel : uint32_t { kExponents, kValues, kFinish };
-  /// Made once for tensors of a size, type and operation.
+  /// Made once for tensors of a size, type, operation and collective.
   struct Plan {
     uint64_t elements = 0;
     uint64_t tag = 0;
+    Collective collective{};
+    std::shared_ptr<const scheduler::BlockTable> blocks;
     std::shared_ptr<const scheduler::Schedule> schedule;
   };
   static constexpr size_t kMostPlans = 64;
@@ -68,9 +82,11 @@ class Reproducible final : private Executor::Kernels {
   static void prepare_exponents(const Executor::Frame& frame, const Chunk& chunk);
   void prepare_values(const Executor::Frame& frame, const Chunk& chunk);
   void finish(const Executor::Frame& frame, const Chunk& chunk);
+  void finish_part(const Executor::Frame& frame, const Chunk& chunk, uint64_t first,
+                   uint64_t elements, std::byte* values);
 
   Executor& executor_;
-  const uint32_t workers_;
+  const Job job_;
   const uint32_t headroom_;
   std::list<Plan> plans_;  ///< the last used first
   uint64_t overflows_ = 0;

@@ -200,7 +200,7 @@ Admission::Tenant& Admission::tenant_of(const std::string& name) {
 void Admission::drop_if_unused(const std::string& name) {
   const auto found = tenants_.find(name);
   if (found != tenants_.end() && !found->second.listed && found->second.jobs == 0 &&
-      found->second.memory_held_bytes == 0)
+      found->second.groups == 0 && found->second.memory_held_bytes == 0)
     tenants_.erase(found);
 }
 
@@ -283,17 +283,52 @@ tl::expected<Grant, std::string> Admission::admit_shared(const Tenant& tenant,
   return shared_.admit(request.window, floor * config_.lanes, ceiling, kept);
 }
 
+tl::expected<Grant, std::string> Admission::admit_group(const Tenant& tenant,
+                                                        const JobRequest& request) {
+  if (!config_.fixed_slots) {
+    auto grant = shared_.admit(request.window, 0, request.slots_ceiling);
+    if (grant) grant->group = true;
+    return grant;
+  }
+  // A smaller pool makes it slower; no pool would make it impossible.
+  tl::expected<Grant, std::string> grant;
+  for (uint32_t slots = config_.slots_per_job; slots >= 2 * config_.lanes; slots /= 2) {
+    const uint32_t need = pools_.need(slots, request.window);
+    if (need > left_per_lane(tenant))
+      grant = tl::unexpected(over_text(tenant, need));
+    else
+      grant = pools_.admit(slots, request.window, tenant.area);
+    if (grant) break;
+  }
+  if (!grant)
+    return tl::unexpected(
+        grant.error() +
+        "; under aggregator.policy static each group needs a pool of slots of its "
+        "own, while policies that share the slots (fcfs, esa) refuse no group for "
+        "want of them");
+  grant->group = true;
+  return grant;
+}
+
 void Admission::charge(Tenant& tenant, uint32_t workers, const Grant& grant) const {
-  ++tenant.jobs;
-  tenant.workers += workers;
+  if (grant.group) {
+    ++tenant.groups;
+  } else {
+    ++tenant.jobs;
+    tenant.workers += workers;
+  }
+  if (grant.group && !config_.fixed_slots) return;
   tenant.floors_per_lane += config_.fixed_slots ? grant.slots_per_lane : grant.floor_per_lane;
   tenant.ceilings_per_lane += config_.fixed_slots ? grant.slots_per_lane : grant.ceiling_per_lane;
 }
 
 tl::expected<Grant, std::string> Admission::admit(const JobRequest& request) {
   Tenant& tenant = tenant_of(request.tenant);
-  tl::expected<Grant, std::string> grant = tl::unexpected(crowded_text(tenant, request.workers));
-  if (grant.error().empty())
+  tl::expected<Grant, std::string> grant =
+      tl::unexpected(request.group ? "" : crowded_text(tenant, request.workers));
+  if (request.group)
+    grant = admit_group(tenant, request);
+  else if (grant.error().empty())
     grant = config_.fixed_slots ? admit_fixed(tenant, request) : admit_shared(tenant, request);
   if (grant) {
     grant->priority_max =
@@ -309,11 +344,13 @@ tl::expected<Grant, std::string> Admission::readmit(const JobRequest& request,
   Tenant& tenant = tenant_of(request.tenant);
   Grant grant = before;
   grant.memory_bytes = 0;
+  grant.group = request.group;
   grant.priority_max =
       std::min({config_.priority_max, tenant.quota.priority_max, before.priority_max});
   const uint32_t need = config_.fixed_slots ? before.slots_per_lane : before.ceiling_per_lane;
-  std::string problem = crowded_text(tenant, request.workers);
-  if (problem.empty() && need > left_per_lane(tenant)) problem = over_text(tenant, need);
+  const bool counts = !request.group || config_.fixed_slots;
+  std::string problem = request.group ? "" : crowded_text(tenant, request.workers);
+  if (problem.empty() && counts && need > left_per_lane(tenant)) problem = over_text(tenant, need);
   if (problem.empty() && !(config_.fixed_slots ? pools_.reserve(grant, tenant.area)
                                                : shared_.reserve(grant, tenant.kept_per_lane())))
     problem = "its slots are not there any more: aggregator.slots, or the floors of others";
@@ -361,6 +398,12 @@ void Admission::give_back_kept(const std::string& name, uint64_t bytes) {
   drop_if_unused(name);
 }
 
+uint64_t Admission::memory_left(const std::string& name) const {
+  const uint64_t left = left_of(memory_.total(), memory_.used());
+  const uint64_t most = quota(name).memory_bytes;
+  return most == 0 ? left : std::min(left, left_of(most, use(name).memory_bytes));
+}
+
 bool Admission::within(const std::string& name) const {
   const uint64_t most = quota(name).memory_bytes;
   return memory_.used() <= memory_.total() && (most == 0 || use(name).memory_bytes <= most);
@@ -371,10 +414,16 @@ void Admission::release(const std::string& name, uint32_t workers, const Grant& 
   memory_.give_back(grant.memory_bytes);
   tenant.memory_bytes -= grant.memory_bytes;
   const uint32_t kept_before = tenant.kept_per_lane();
-  --tenant.jobs;
-  tenant.workers -= workers;
-  tenant.floors_per_lane -= config_.fixed_slots ? grant.slots_per_lane : grant.floor_per_lane;
-  tenant.ceilings_per_lane -= config_.fixed_slots ? grant.slots_per_lane : grant.ceiling_per_lane;
+  if (grant.group) {
+    --tenant.groups;
+  } else {
+    --tenant.jobs;
+    tenant.workers -= workers;
+  }
+  if (!grant.group || config_.fixed_slots) {
+    tenant.floors_per_lane -= config_.fixed_slots ? grant.slots_per_lane : grant.floor_per_lane;
+    tenant.ceilings_per_lane -= config_.fixed_slots ? grant.slots_per_lane : grant.ceiling_per_lane;
+  }
   if (config_.fixed_slots)
     pools_.release(grant);
   else
@@ -400,7 +449,8 @@ TenantUse Admission::use(const std::string& name) const {
           tenant.floors_per_lane * config_.lanes,
           tenant.ceilings_per_lane * config_.lanes,
           tenant.memory_bytes,
-          tenant.memory_held_bytes};
+          tenant.memory_held_bytes,
+          tenant.groups};
 }
 
 std::vector<std::string> Admission::tenants() const {

@@ -27,6 +27,7 @@ struct Grant {
   // Straggler help, over all lanes, in fragments.
   uint32_t in_switch = 0;  ///< of each worker at once; 0: the window, and no help
   uint32_t park_room = 0;  ///< that each worker keeps; 0: the fallback does
+  bool group = false;  ///< of a group: not counted among its tenant's jobs, workers and ceilings
 };
 
 /// Gives out ranges of slots, first fit. All lanes have the same layout, so one map serves them
@@ -143,6 +144,7 @@ struct TenantUse {
   uint64_t slots_ceiling = 0;  ///< sum of the jobs' ceilings, or of their pools
   uint64_t memory_bytes = 0;
   uint64_t memory_held_bytes = 0;  ///< of these, of jobs and places that are no more
+  uint32_t groups = 0;             ///< of ranks of its jobs
 };
 
 /// A job that asks for a place.
@@ -153,6 +155,10 @@ struct JobRequest {
   uint32_t slots_floor = 0;    ///< 0: what the switch gives who does not ask
   uint32_t slots_ceiling = 0;  ///< 0: likewise
   uint8_t priority_max = 255;
+  /// Of a group of ranks of a job that was admitted. It has no floor, and its fragments that find
+  /// no slot go to the fallback, so shared slots never refuse it. Fixed slots give it what is left,
+  /// at least one fragment a lane.
+  bool group = false;
 };
 
 struct AdmissionConfig {
@@ -179,7 +185,8 @@ class Admission {
   explicit Admission(AdmissionConfig config);
 
   tl::expected<Grant, std::string> admit(const JobRequest& request);
-  /// Takes exactly what was granted before the switch was restarted. `request`: tenant and workers.
+  /// Takes exactly what was granted before the switch was restarted. `request`: tenant, workers and
+  /// group.
   tl::expected<Grant, std::string> readmit(const JobRequest& request, const Grant& before);
   /// Memory for a job that was admitted; the grant remembers how much.
   tl::expected<void, std::string> take_memory(const std::string& tenant, Grant& grant,
@@ -189,6 +196,8 @@ class Admission {
   /// every limit, and what is asked for then is refused.
   void keep_memory(const std::string& tenant, uint64_t bytes);
   void give_back_kept(const std::string& tenant, uint64_t bytes);
+  /// What the tenant may still take.
+  uint64_t memory_left(const std::string& tenant) const;
   /// Neither the tenant nor all together have more memory than they may.
   bool within(const std::string& tenant) const;
   /// The job has ended: all that it was granted is free again.
@@ -212,6 +221,7 @@ class Admission {
     uint32_t floor_per_lane = 0;               ///< kept for it; shared slots
     // What its jobs have.
     uint32_t jobs = 0;
+    uint32_t groups = 0;
     uint32_t workers = 0;
     uint32_t floors_per_lane = 0;    ///< or pools
     uint64_t ceilings_per_lane = 0;  ///< or pools
@@ -231,6 +241,7 @@ class Admission {
   std::string over_text(const Tenant& tenant, uint32_t need_per_lane) const;
   tl::expected<Grant, std::string> admit_fixed(const Tenant& tenant, const JobRequest& request);
   tl::expected<Grant, std::string> admit_shared(const Tenant& tenant, const JobRequest& request);
+  tl::expected<Grant, std::string> admit_group(const Tenant& tenant, const JobRequest& request);
   void charge(Tenant& tenant, uint32_t workers, const Grant& grant) const;
 
   AdmissionConfig config_;

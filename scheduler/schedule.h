@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <variant>
 #include <vector>
 
+#include "scheduler/blocks.h"
 #include "wire/types.h"
 
 namespace ina::scheduler {
@@ -35,6 +37,9 @@ struct Operate {
   Buffer send;
   Buffer receive;
   uint64_t fused = 0;  ///< wire::fused_bits() of an operation made of several
+  /// Of collectives that have one; a kernel before it may set another, alike on all ranks but for
+  /// displacements.
+  std::shared_ptr<const BlockTable> blocks = nullptr;
 };
 
 /// A kernel of the executor's caller, told apart by two numbers.

@@ -16,7 +16,8 @@ share of computation. Workers check every element of every sum.
 The numbers of slots are multiples of the bandwidth-delay product of one link: of its rate and the
 time that one fragment's sum takes on an idle network. In each round all settings take turns: esa as
 shipped, and fcfs with four ways and one, with A2TP's window and without, each with a window of 512
-fragments and one as large as the bandwidth-delay product, and static. A speedup is the ratio of
+fragments and one as large as the bandwidth-delay product (or the least that a configuration may
+have, 64 KiB), and static. A speedup is the ratio of
 average completion times in the same round, median over the rounds, of fcfs at the setting that is
 best for it at that number of slots and home, to esa; above 1 esa is faster.
 
@@ -24,29 +25,25 @@ best for it at that number of slots and home, to esa; above 1 esa is faster.
 "cpu_idle", ...}], "speedups": [...], "best_speedup", "worst_speedup"}.
 """
 
-import argparse
 import contextlib
 import json
-import pathlib
 import select
-import signal
 import shlex
 import statistics
-import sys
-import tempfile
 import time
 
-import bench_allreduce
-from bench_allreduce import BenchError
-from outputs import result_file
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
-from namespaces import NetworkTestBed, require_root  # noqa: E402
+from benchlib import command_line, metadata, results, stats, testbed
+from benchlib.errors import BenchError
+from benchlib.machine import cpu_times
+from benchlib.processes import temporary_folder
+from benchlib.switch import status
+from benchlib.testbed import NetworkTestBed, require_root
 
 RATE_MBIT = 100
 SLOT_BYTES = 1344
 FRAME_BYTES = 1344 + 40 + 42 + 24  # with the protocol's and the network's headers, and the gap
 WINDOW = 512  # fragments
+LEAST_WINDOW = -(-(64 << 10) // SLOT_BYTES)  # of what jobs.window_bytes may be
 RANKS = 2
 LAYERS = 4
 LAYER_BYTES = 128 << 10
@@ -57,7 +54,7 @@ ROUNDS = 10
 QUEUE_MS = 20  # of a link, before it drops
 
 # Name, aggregator.policy, aggregator.ways, congestion.aggregator_window, window: as large as may
-# be, or as the bandwidth-delay product.
+# be, or as the bandwidth-delay product, if that many may be.
 SETTINGS = [
     ("esa", "esa", 4, True, "large"),
     ("fcfs, as esa", "fcfs", 4, True, "large"),
@@ -104,12 +101,12 @@ class Bed(NetworkTestBed):
 
 def config_of(setting, slots, jobs, bdp, home):
     _, policy, ways, window, size = setting
-    fragments = WINDOW if size == "large" else max(4, round(bdp))
+    fragments = WINDOW if size == "large" else max(LEAST_WINDOW, round(bdp))
     return (f"aggregator: {{policy: {policy}, ways: {ways}, slot_bytes: {SLOT_BYTES}, "
             f"slots: {slots}}}\n"
             f"static: {{slots_per_job: {max(2, slots // jobs // 2 * 2)}}}\n"
             f"congestion: {{aggregator_window: {str(window).lower()}}}\n"
-            f"jobs: {{window_bytes: {max(fragments * SLOT_BYTES, 1 << 14)}}}\n"
+            f"jobs: {{window_bytes: {fragments * SLOT_BYTES}}}\n"
             f"fallback: {{home: {home}}}\n"
             "recovery: {rto_min: 20 ms}\n"
             "switch: {idle: backoff}\n")
@@ -141,12 +138,6 @@ class Worker:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
-
-
-def cpu_times():
-    """Idle and all time of all cores, in ticks."""
-    fields = list(map(int, pathlib.Path("/proc/stat").read_text("utf-8").split("\n")[0].split()[1:9]))
-    return fields[3] + fields[4], sum(fields)
 
 
 class Network:
@@ -227,7 +218,7 @@ class Network:
             reports = self.run([self.command(job, rank, *jobs[job])
                                 for job in range(self.jobs) for rank in range(RANKS)])
             idle, all_ = (now - before for now, before in zip(cpu_times(), (idle, all_)))
-            after = self.bed.status(self.build / "programs/inactl/inactl")["aggregator"]
+            after = status(self.build, self.bed.socket)["aggregator"]
         took = [max(r["seconds"] for r in reports[job * RANKS:(job + 1) * RANKS])
                 for job in range(self.jobs)]
         results = after["results"] + after["fallback_results"]
@@ -248,8 +239,7 @@ def combine(home, name, policy, slots, multiple, turns):
     """A point: medians over the rounds."""
     point = {"home": home, "slots": slots, "bdp_multiple": multiple, "policy": policy,
              "setting": name}
-    point |= {key: statistics.median(turn[key] for turn in turns)
-              for key in turns[0] if key != "jct_s"}
+    point |= stats.medians(turns, leave_out=("jct_s",))
     return point | {"avg_jct_s_by_round": [turn["avg_jct_s"] for turn in turns]}
 
 
@@ -290,9 +280,12 @@ def sweep(network, options):
     print(f"one fragment's sum takes {round_trip_s * 1e6:.0f} us, so that {bdp:.1f} fragments are "
           f"under way\n\n{HEADER}")
     points = []
-    for multiple in multiples:
-        slots = max(4, round(multiple * bdp / 4) * 4)
-        turns = {(home, setting): [] for home in HOMES[options.home] for setting in settings}
+    # A set of four is the least that four ways make sense with.
+    sizes = {max(4, round(multiple * bdp / 4) * 4): multiple for multiple in multiples}
+    for slots, multiple in sizes.items():
+        # Each job has a piece of the array with static, if there is one for each.
+        turns = {(home, setting): [] for home in HOMES[options.home] for setting in settings
+                 if setting[1] != "static" or slots >= 2 * options.jobs}
         for _ in range(rounds):
             for (home, setting), taken in turns.items():
                 taken.append(network.measure(home, setting, slots, bdp, 4 if options.quick else 1))
@@ -303,21 +296,19 @@ def sweep(network, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=3, choices=range(2, len(JOBS) + 1))
     parser.add_argument("--rate-mbit", type=int, default=RATE_MBIT)
     parser.add_argument("--home", choices=HOMES, help="of the fallback (both; --quick: workers)")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer of all, below a minute")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     options.home = options.home or ("workers" if options.quick else "both")
     require_root()
-    meta = bench_allreduce.metadata("contention")
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        network = Network(options.build.resolve(), options.jobs, options.rate_mbit,
-                          pathlib.Path(folder), "dedicated" in HOMES[options.home])
+    meta = metadata.measured("contention")
+    with temporary_folder() as folder:
+        network = Network(options.build.resolve(), options.jobs, options.rate_mbit, folder,
+                          "dedicated" in HOMES[options.home])
         with network.bed:
             points, round_trip_s, bdp = sweep(network, options)
     speedups = [speedup([p for p in points if (p["home"], p["slots"]) == place])
@@ -335,14 +326,9 @@ def main():
               "points": points, "speedups": speedups,
               "best_speedup": max(row["esa_vs_fcfs_best"] for row in speedups),
               "worst_speedup": min(row["esa_vs_fcfs_best"] for row in speedups)}
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    results.write(options.json, result)
     return 0
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        sys.exit(main())
-    except (BenchError, RuntimeError) as error:
-        sys.exit(f"bench_contention: {error}")
+    command_line.run(main, "bench_contention", *testbed.ERRORS)

@@ -10,20 +10,16 @@ the protocol was derived from. All of it is virtual time and decided by seeds: t
 the same figures on every machine. Exit status 1 if an invariant was violated or a rule not missed.
 """
 
-import argparse
-import datetime
 import json
-import os
 import pathlib
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
 
-from bench_allreduce import output_of
-from outputs import result_file
+from benchlib import command_line, metadata, processes, results
+from benchlib.parallel import cores, side_by_side
 
 LOSSES = (0.0001, 0.001, 0.01, 0.1)
 MODEL_LOSSES = (0, 0.001, 0.01, 0.05, 0.1)
@@ -35,12 +31,10 @@ class FaultSim:
 
     def run(self, *arguments):
         with tempfile.NamedTemporaryFile(suffix=".json") as summary:
-            done = subprocess.run([self.program, *map(str, arguments), "--json", summary.name],
-                                  capture_output=True, text=True)
-            if done.returncode not in (0, 1):
-                sys.exit(f"ina-faultsim failed: {done.stderr.strip()}")
+            text = processes.run([self.program, *arguments, "--json", summary.name],
+                                 accepted=(0, 1))
             result = json.loads(pathlib.Path(summary.name).read_text())
-        result["text"] = done.stdout
+        result["text"] = text
         return result
 
     def rules(self):
@@ -52,16 +46,8 @@ class FaultSim:
         return known.stderr.split("is none of ")[1].split(";")[0].split(", ")
 
 
-def in_parallel(jobs):
-    """Runs functions side by side, as many as there are cores; returns their results in order."""
-    from concurrent.futures import ThreadPoolExecutor
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda job: job(), jobs))
-
-
 def random_scenarios(sim, first, seeds):
-    cores = os.cpu_count() or 1
-    step = min(2000, max(1, seeds // cores))
+    step = min(2000, max(1, seeds // cores()))
     parts = [(start, min(step, first + seeds - start))
              for start in range(first, first + seeds, step)]
     done = 0
@@ -76,7 +62,7 @@ def random_scenarios(sim, first, seeds):
         print(f"\r{done} of {seeds} seeds", end="", file=sys.stderr, flush=True)
         return result
 
-    for part in in_parallel([lambda s=s, c=c: run(s, c) for s, c in parts]):
+    for part in side_by_side([lambda s=s, c=c: run(s, c) for s, c in parts]):
         total["runs"] += part["runs"]
         total["violations"] += part["violations"]
         total["max_loss"] = max(total["max_loss"], part["max_loss"])
@@ -92,7 +78,7 @@ def random_scenarios(sim, first, seeds):
 
 def mutants(sim, most):
     rules = sim.rules()
-    results = in_parallel([lambda r=r: sim.run("--without", r, "--count", most, "--quiet")
+    results = side_by_side([lambda r=r: sim.run("--without", r, "--count", most, "--quiet")
                            for r in rules])
     rows = [{"rule": rule, "caught": result["violations"] > 0,
              "seed": result.get("first_failing_seed")} for rule, result in zip(rules, results)]
@@ -108,7 +94,7 @@ def small(sim, policy, loss, seeds, *arguments):
 def inflation(sim, seeds):
     rows = []
     for policy in sim.policies():
-        base, *lossy = in_parallel([lambda l=l: small(sim, policy, l, seeds)
+        base, *lossy = side_by_side([lambda l=l: small(sim, policy, l, seeds)
                                     for l in (0, *LOSSES)])
         for loss, cell in zip(LOSSES, lossy):
             rows.append({"policy": policy, "loss": loss,
@@ -119,7 +105,7 @@ def inflation(sim, seeds):
 def shares(sim, seeds):
     cases = [(loss, residual, 64) for loss in MODEL_LOSSES for residual in (True, False)]
     cases += [(0, True, slots) for slots in (2, 16)]
-    cells = in_parallel([lambda c=c: small(sim, "esa", c[0], seeds, "--residual",
+    cells = side_by_side([lambda c=c: small(sim, "esa", c[0], seeds, "--residual",
                                            str(c[1]).lower(), "--slots", c[2]) for c in cases])
     return [{"loss": loss, "residual": residual, "slots": slots,
              "fallback_share": cell["fallback_fragments"] / cell["fragments"],
@@ -129,19 +115,17 @@ def shares(sim, seeds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default="build")
+    parser = command_line.parser_of(__doc__, build="build")
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--seeds", type=int, help="random scenarios (default 10000, quick 1000)")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=result_file)
-    args = parser.parse_args()
-    seeds = args.seeds or (1000 if args.quick else 10_000)
-    table_seeds = 100 if args.quick else 1000
-    sim = FaultSim(str(pathlib.Path(args.build) / "sim/ina-faultsim"))
+    options = command_line.parse(parser)
+    seeds = options.seeds or (1000 if options.quick else 10_000)
+    table_seeds = 100 if options.quick else 1000
+    sim = FaultSim(options.build / "sim/ina-faultsim")
     started = time.monotonic()
 
-    result, text = random_scenarios(sim, args.first, seeds)
+    result, text = random_scenarios(sim, options.first, seeds)
     print(text, end="")
     print(f"{'policy':8} {'home':10} {'runs':>7} {'fragments':>10} {'dropped':>9} "
           f"{'preemptions':>11} {'restarts':>8}")
@@ -172,19 +156,13 @@ def main():
               f"{row['fallback_share']:>11.1%} {row['raw_share']:>7.1%} "
               f"{row['reminders_per_fragment']:>18.3f}")
 
-    result["meta"] = {
-        "commit": output_of(["git", "describe", "--always", "--dirty"]) or "unknown",
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": f"{platform.node()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "command": shlex.join(sys.argv),
-        "wall_s": round(time.monotonic() - started, 1),
-    }
+    result["meta"] = metadata.predicted(started)
+    result["meta"]["machine"] = f"{platform.node()} {result['meta']['machine']}"
     print(f"\n{result['meta']['wall_s']} s, commit {result['meta']['commit']}")
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+    results.write(options.json, result)
     return 0 if (result["violations"] == 0 and
                  result["mutants"]["caught"] == result["mutants"]["tried"]) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line.run(main, "bench_faults")

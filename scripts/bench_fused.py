@@ -13,20 +13,14 @@ round.
 --json writes {"meta", "rows": [a row for each mix and way]}.
 """
 
-import argparse
-import json
-import pathlib
 import statistics
-import subprocess
-import sys
-import tempfile
 
-import bench_allreduce
-from bench_allreduce import BenchError
-from outputs import result_file
+from benchlib import command_line, metadata, results, stats
+from benchlib.errors import BenchError
+from benchlib.processes import Ranks, temporary_folder
+from benchlib.switch import plain_switch
 
-# Two jobs (with and without coalescing) with the windows that a job gets by default.
-CONFIG = bench_allreduce.CONFIG.replace("slots: 512", "slots: 1024", 1)
+JOBS = 2  # with and without coalescing, each with the window that a job gets by default
 TENSORS = 100
 MIXES = [(256, 256), (1024, 1024), (4096, 4096), (256, 4096)]
 QUICK_MIXES = [(256, 4096)]
@@ -43,38 +37,12 @@ def rank_commands(build, switch, ranks, mix, rounds):
              "--rounds", str(rounds)] for rank in range(ranks)]
 
 
-def run_ranks(commands):
-    """What each rank reports."""
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  text=True) for command in commands]
-    try:
-        reports = []
-        for process in processes:
-            output, errors = process.communicate(timeout=RUN_DEADLINE_S)
-            if process.returncode != 0:
-                raise BenchError(errors.strip())
-            reports.append(json.loads(output))
-        return reports
-    except subprocess.TimeoutExpired as late:
-        raise BenchError(f"no result within {RUN_DEADLINE_S} s") from late
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-
-
 def measure(build, ranks, mix, rounds):
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        switch = bench_allreduce.Switch(build, pathlib.Path(folder), CONFIG,
-                                        slot_bytes=bench_allreduce.SLOT_BYTES)
-        try:
-            switch.wait_until_ready()
-            before = switch.absorbed_bytes()
-            reports = run_ranks(rank_commands(build, switch, ranks, mix, rounds))
-            absorbed = switch.absorbed_bytes() - before
-        finally:
-            switch.stop()
+    with temporary_folder() as folder, plain_switch(build, folder, JOBS) as switch:
+        before = switch.absorbed_bytes()
+        with Ranks(rank_commands(build, switch, ranks, mix, rounds)) as running:
+            reports = running.reports(RUN_DEADLINE_S)
+        absorbed = switch.absorbed_bytes() - before
     # No way leaves work out: the switch has added all of it, for each way in each round.
     least = len(WAYS) * ranks * reports[0]["bytes"] * reports[0]["checked_rounds"]
     if absorbed < least:
@@ -86,18 +54,16 @@ def measure(build, ranks, mix, rounds):
 
 
 def rows_of(reports, ranks, mix):
-    slowest = {way: [max(times) for times in zip(*(r["samples_us"][way] for r in reports))]
-               for way in WAYS}
+    slowest = {way: stats.slowest([r["samples_us"][way] for r in reports]) for way in WAYS}
     rows = []
     for way in WAYS:
         samples = slowest[way]
-        quartiles = statistics.quantiles(samples, n=4)
         rows.append({
             "way": way, "ranks": ranks, "tensors": TENSORS,
             "least_bytes": mix[0], "most_bytes": mix[1], "bytes": reports[0]["bytes"],
             "fragments": reports[0]["fragments"][way],
             "median_us": statistics.median(samples),
-            "quartiles_us": [quartiles[0], quartiles[2]],
+            "quartiles_us": stats.quartiles(samples, "exclusive"),
             "speedup_over_blocking": statistics.median(
                 blocking / own for blocking, own in zip(slowest["blocking"], samples)),
             "correct": all(report["wrong_elements"][way] == 0 for report in reports),
@@ -118,27 +84,21 @@ def print_rows(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one mix, some seconds")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     build = options.build.resolve()
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    meta = bench_allreduce.metadata("fused")
+    meta = metadata.measured("fused")
     rows = []
     for mix in QUICK_MIXES if options.quick else MIXES:
         measured = measure(build, options.ranks, mix, rounds)
         print_rows(measured)
         rows += measured
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    results.write(options.json, {"meta": meta, "rows": rows})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BenchError as error:
-        sys.exit(f"bench_fused: {error}")
+    command_line.run(main, "bench_fused")

@@ -16,25 +16,21 @@ can bring about was not met, or if forged frames count. Needs root. --json write
 "packets", "rate_pps", ..., "attacks": [a row for each]}.
 """
 
-import argparse
 import bisect
 import json
-import pathlib
 import random
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
-import bench_allreduce
-from bench_allreduce import BenchError
+from benchlib import command_line, metadata, results, testbed
+from benchlib.errors import BenchError
+from benchlib.processes import temporary_folder
+from benchlib.stats import median_interval
+from benchlib.testbed import require_root, wait_until
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
-import hostile  # noqa: E402
-from hostile import Attacker, HostileBed, drops, job, more  # noqa: E402
-from namespaces import require_root, wait_until  # noqa: E402
-from outputs import result_file
+# After benchlib.testbed, which makes tests/net importable.
+import hostile
+from hostile import Attacker, HostileBed, drops, job, more
 
 PACKETS = 10_000_000
 QUICK_PACKETS = 1_000_000
@@ -47,7 +43,6 @@ CONTROL_ATTACK_S = 5
 QUICK_CONTROL_ATTACK_S = 2
 DRAIN_S = 0.02
 LONGEST_SUM_NS = 500_000_000  # a pause beyond this is no running job
-RESAMPLES = 2000
 STOP_DEADLINE_S = 60
 KINDS = ("quiet", "honest", "hostile")
 
@@ -130,14 +125,6 @@ def ratios(triples, ends, kind, reference):
     return [a / b for a, b in pairs if a and b]
 
 
-def interval(values):
-    """Of the median, by bootstrap."""
-    rng = random.Random(1)
-    medians = sorted(statistics.median(rng.choices(values, k=len(values)))
-                     for _ in range(RESAMPLES))
-    return [medians[int(RESAMPLES * 0.025)], medians[int(RESAMPLES * 0.975)]]
-
-
 def rows_of(run, ends):
     rows = []
     for attack, tenant in run.attacker.attacks.items():
@@ -182,7 +169,7 @@ def summary(run, ends, control, slowdown_ratios):
         "victim_correct": True,
         "victim_sums": len(ends),
         "victim_slowdown": statistics.median(slowdown_ratios) - 1,
-        "slowdown_interval": [value - 1 for value in interval(slowdown_ratios)],
+        "slowdown_interval": [value - 1 for value in median_interval(slowdown_ratios)],
         "pairs": len(slowdown_ratios),
         "victim_slowdown_by_honest_traffic":
             statistics.median(ratios(run.triples, ends, "honest", "quiet")) - 1,
@@ -197,8 +184,7 @@ def summary(run, ends, control, slowdown_ratios):
 
 
 def measure(build, packets, rate_pps, control_s):
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as name, HostileBed() as bed:
-        folder = pathlib.Path(name)
+    with temporary_folder() as folder, HostileBed() as bed:
         log = folder / "sums"
         bed.start(build / "switchd/ina-switchd", folder)
         victims = [bed.victim(rank, build / "tests/switchd/load_worker", "victim", SUM_ELEMENTS, -1,
@@ -216,8 +202,8 @@ def measure(build, packets, rate_pps, control_s):
         ends = [int(line) for line in log.read_text("utf-8").split()]
         if bed.stop_switch() != 0:
             raise BenchError(f"ina-switchd failed:\n{bed.log()}")
-    return summary(run, ends, control, ratios(run.triples, ends, "hostile", "honest")) | {
-        "forged_sums": forged}
+    slowdowns = ratios(run.triples, ends, "hostile", "honest")
+    return summary(run, ends, control, slowdowns) | {"forged_sums": forged}
 
 
 def check(result):
@@ -249,29 +235,23 @@ def show(result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--packets", type=int, help=f"hostile frames in all ({PACKETS:,})")
     parser.add_argument("--rate", type=int, default=RATE_PPS, help="frames a second")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_PACKETS:,} frames")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     require_root()
     packets = options.packets or (QUICK_PACKETS if options.quick else PACKETS)
-    meta = bench_allreduce.metadata("hostile", transport="udp, AF_PACKET ports, veth",
-                                    honest="frames of the same lengths at the same pace, forwarded "
-                                           "by the switch to another host")
+    meta = metadata.measured("hostile", transport="udp, AF_PACKET ports, veth",
+                             honest="frames of the same lengths at the same pace, forwarded "
+                                    "by the switch to another host")
     result = measure(options.build.resolve(), packets, options.rate,
                      QUICK_CONTROL_ATTACK_S if options.quick else CONTROL_ATTACK_S)
     show(result)
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta} | result, indent=1) + "\n")
+    results.write(options.json, {"meta": meta} | result)
     check(result)
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (BenchError, RuntimeError, subprocess.TimeoutExpired) as error:
-        sys.exit(f"bench hostile: {error}")
+    command_line.run(main, "bench hostile", *testbed.ERRORS)

@@ -19,7 +19,8 @@ of the others, above 1 where esa is slower.
 import statistics
 import time
 
-import simulations
+from benchlib import command_line, results, simulations
+from benchlib.stats import mean_interval
 
 HEAVY = "vgg16,bert,gnmt"
 LIGHT = "resnet50,dlrm"
@@ -202,7 +203,7 @@ def ratios(points):
         name = min(names, key=lambda n: points[n]["avg_jct_s"])
         by_seed = [a / b for a, b in zip(points[name]["avg_jct_s_by_seed"], esa)]
         mean = points[name]["avg_jct_s"] / points["esa"]["avg_jct_s"]
-        return name, mean, simulations.interval(by_seed)[1]
+        return name, mean, mean_interval(by_seed)[1]
 
     others = [name for name in points if name not in ("esa", "bound")]
     fcfs, fcfs_ratio, fcfs_half = to_esa([name for name in others if name.startswith("fcfs")])
@@ -279,11 +280,11 @@ def ablations(runs, base, seeds):
 
 
 def main():
-    args = simulations.parse_arguments(__doc__.splitlines()[0])
+    args = simulations.parse_arguments(__doc__)
     started = time.monotonic()
     base = QUICK_BASE if args.quick else BASE
     seeds = range(1, 3) if args.quick else SEEDS
-    runs = Runs(f"{args.build}/sim/ina-sim")
+    runs = Runs(args.build / "sim/ina-sim")
     comparisons = [Comparison(experiment, varied, base, args.quick)
                    for experiment, varied in experiments(args.quick)]
     runs.run([options for c in comparisons for options in c.first(seeds[0])])
@@ -315,9 +316,9 @@ def main():
           f"{result['median_speedup_vs_fcfs_best']:.3f}; against the best other: worst "
           f"{result['worst_vs_best_other']:.3f}, {result['points_worse_than_1_02']} of "
           f"{len(speedups)} points worse than 1.02; {result['meta']['wall_s']} s")
-    simulations.write(args.json, result)
+    results.write(args.json, result)
     return 0
 
 
 if __name__ == "__main__":
-    simulations.exit_with(main, "bench_jct")
+    command_line.run(main, "bench_jct")

@@ -10,20 +10,11 @@ loss. Every element of every sum is checked; the switch must have absorbed at le
 Needs root. --json writes {"meta", "rows": [a row for each rate]}.
 """
 
-import argparse
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-
-import bench_allreduce
-from bench_allreduce import BenchError
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
-from namespaces import NetworkTestBed, require_root  # noqa: E402
-from outputs import result_file
+from benchlib import command_line, metadata, perf, results, testbed
+from benchlib.errors import BenchError
+from benchlib.processes import temporary_folder
+from benchlib.switch import status
+from benchlib.testbed import NetworkTestBed, require_root
 
 LOSSES = [0, 0.0001, 0.001, 0.01, 0.03, 0.1]  # of each frame, on each link, in each direction
 QUICK_LOSSES = [0, 0.01, 0.1]
@@ -59,31 +50,19 @@ def lose(host, rate):
 def run_ranks(build, bed, folder, operations):
     """Rank 0's row of ina-perf."""
     report = folder / "perf.json"
-    processes = []
-    for rank, host in enumerate(bed.hosts):
-        # Each frame is lost on its own, not with those that went to the kernel in one piece.
-        url = f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.switch_port(rank)}&gso=off"
-        environment = os.environ | {"INA_RANK": str(rank), "INA_WORLD_SIZE": str(len(bed.hosts))}
-        processes.append(host.start(
-            build / "bench/ina-perf", "--url", url, "--job", "loss", "--sizes", BYTES,
-            "--warmup", 2, "--iterations", operations, "--timeout", "60s",
-            *(["--json", report] if rank == 0 else []), env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    for process in processes:
-        output = process.communicate(timeout=RUN_DEADLINE_S)[0]
-        if process.returncode != 0:
-            raise BenchError(output.strip())
-    return json.loads(report.read_text(encoding="utf-8"))["rows"][0]
+    # Each frame is lost on its own, not with those that went to the kernel in one piece.
+    ranks = perf.start(build, bed, "loss", BYTES, "--warmup", 2, "--iterations", operations,
+                       report=report, url_options="&gso=off")
+    return perf.row_of(ranks, report, RUN_DEADLINE_S)
 
 
 def measure(build, ranks, rate, operations):
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as name, NetworkTestBed(ranks) as bed:
-        folder = pathlib.Path(name)
+    with temporary_folder() as folder, NetworkTestBed(ranks) as bed:
         bed.start_switch(build / "switchd/ina-switchd", folder, CONFIG)
         for host in bed.hosts:
             lose(host, rate)
         row = run_ranks(build, bed, folder, operations)
-        counters = bed.status(build / "programs/inactl/inactl")["aggregator"]
+        counters = status(build, bed.socket)["aggregator"]
     # With the fallback in the workers, what it got went through the switch too.
     least = ranks * BYTES * operations
     seen = counters["absorbed_bytes"] + counters["bypassed_bytes"]
@@ -100,13 +79,12 @@ def measure(build, ranks, rate, operations):
 
 
 def measure_incast(build, hosts, queue_bytes, operations):
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as name, NetworkTestBed(hosts) as bed:
-        folder = pathlib.Path(name)
+    with temporary_folder() as folder, NetworkTestBed(hosts) as bed:
         bed.share_link(INCAST_MBIT, queue_bytes)
         bed.start_switch(build / "switchd/ina-switchd", folder, CONFIG)
         row = run_ranks(build, bed, folder, operations)
         lost = bed.lost_on_shared_link()
-        counters = bed.status(build / "programs/inactl/inactl")["aggregator"]
+        counters = status(build, bed.socket)["aggregator"]
     if not row["correct"]:
         raise BenchError(f"wrong sums with {hosts} hosts behind one link")
     fragments = -(-BYTES // 1024)
@@ -137,15 +115,13 @@ def incast(build, quick):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="three rates, few operations")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     require_root()
     build = options.build.resolve()
-    meta = bench_allreduce.metadata("loss", transport="udp, AF_PACKET ports, veth")
+    meta = metadata.measured("loss", transport="udp, AF_PACKET ports, veth")
     rows = []
     print(f"{BYTES} bytes of float32, {options.ranks} ranks")
     print(f"  {'loss':>8}{'p50 ms':>10}{'p99 ms':>10}{'GB/s':>8}{'by fallback':>13}"
@@ -158,14 +134,9 @@ def main():
               f"{row['algbw_GBps']:>8.3f}{row['by_fallback']:>12.1%}"
               f"{row['packets_per_contribution']:>14.2f}", flush=True)
     incast_rows = incast(build, options.quick)
-    if options.json:
-        report = {"meta": meta, "rows": rows, "incast": incast_rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    results.write(options.json, {"meta": meta, "rows": rows, "incast": incast_rows})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (BenchError, RuntimeError, subprocess.TimeoutExpired) as error:
-        sys.exit(f"bench loss: {error}")
+    command_line.run(main, "bench loss", *testbed.ERRORS)

@@ -1,44 +1,53 @@
 #!/usr/bin/env python3
-"""Compares all-reduce through the switch with OpenMPI, MPICH and Gloo, interleaved in one run.
+"""Compares our collectives with those of OpenMPI, MPICH and Gloo, interleaved in one run.
 
-    bench_peers.py --build FOLDER [--ranks 2,4,8] [--quick] [--rounds N] [--sizes 4096,...]
-                   [--json FILE]
+    bench_peers.py --build FOLDER [--collectives allreduce,broadcast,...] [--ranks 2,4,8] [--quick]
+                   [--rounds N] [--sizes 4096,...] [--json FILE]
 
 For each number of ranks all competitors are started at once: n processes each, of one harness
 (bench/peers) linked with one library, which sleep in read() while it is not their turn. For each
-size, each competitor shows that its sums are right in every element; then, in each round, all take
-their turn, in an order that is rotated from round to round: k operations, each from a start line
-that is the same for all competitors, timed until the slowest rank has its result. A sample is the
-median of the k. Before and after each turn the round trip between two cores is measured, which on
+collective and size, each competitor shows that its results are right in every element; then, in each
+round, all take their turn, in an order that is rotated from round to round: k operations, each from a
+start line that is the same for all competitors, timed until the slowest rank has its result. A sample is
+the median of the k. Before and after each turn the round trip between two cores is measured, which on
 virtual machines changes within seconds and shared memory's speed with it.
 
---json writes {"meta": ..., "rows": [one object for each number of ranks, size, and kind of our
-buffers]}. Ratios are the peer's time by ours in the same round, medians over the rounds: above 1
-where ours is faster. A peer that is not installed, or fails, is null, and `missing` says why.
+--json writes {"meta": ..., "rows": [one object for each collective, number of ranks, size, and kind of
+our buffers]}. `bytes` is the whole vector: all ranks' blocks together, and of a send-receive (to the next
+rank; MPI_Sendrecv) what each sends. Ratios are the peer's time by ours in the same round, medians over
+the rounds: above 1 where ours is faster. A peer that is not installed, or fails, is null, and `missing`
+says why.
 
 Processes are bound to cores if there is one for each rank and one for the switch; otherwise nobody
 is, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by the only means that it
 documents, MPIR_CVAR_POLLS_BEFORE_YIELD (it waits for whole time slices nevertheless). Gloo sleeps
-by itself. MPI and the ring of Gloo work out of place, as ours; Gloo's halving-doubling in place,
-and the copy that makes up for it is not timed.
+by itself.
+
+Peers are at their best. OpenMPI: all algorithms of its component "tuned" are tried for each collective
+and size, and the fastest, or what it chooses by itself, plays (`algorithms` says which). Over shared
+memory it copies by CMA, which is seen to work between two processes here before (`meta.cma_works`).
+malloc keeps the memory that libraries free, so that no operation pays for pages again. MPI and the
+ring of Gloo work out of place, as ours; Gloo's halving-doubling and its reduce-scatter in place, and the
+copy that makes up for it is not timed.
 """
 
-import argparse
-import json
 import os
-import pathlib
-import shlex
-import signal
-import sys
-import tempfile
 
-from bench_allreduce import (CONFIG, SLOT_BYTES, BenchError, Switch, memory_bytes, metadata)
 from bench_peers_report import HEADER, OURS, make_row, table_line
-from bench_team import CorePing, Team, Tournament
-from outputs import result_file
+from benchlib import command_line, machine, metadata, results
+from benchlib.core_ping import CorePing
+from benchlib.processes import temporary_folder
+from benchlib.switch import SLOT_BYTES, check_absorbed, plain_switch
+from benchlib.teams import OPENMPI_ENVIRONMENT, Team
+from benchlib.tournament import Contestant, Tournament
 
-SIZES_BYTES = [4 << 10 << 2 * i for i in range(9)]  # 4 KiB .. 256 MiB
-QUICK_SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 64 << 20]
+SIZES_BYTES = [4 << 10 << 2 * i for i in range(8)]  # 4 KiB .. 64 MiB
+ALLREDUCE_SIZES_BYTES = [*SIZES_BYTES, 256 << 20]
+QUICK_SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20]
+QUICK_ALLREDUCE_SIZES_BYTES = [*QUICK_SIZES_BYTES, 64 << 20]
+# Those that at least one peer has. A permute of ours is a send and receive of theirs.
+COLLECTIVES = ("allreduce", "reduce", "reduce-scatter", "broadcast", "all-gather", "gather", "scatter",
+               "all-to-all", "send-receive", "barrier")
 ROUNDS, QUICK_ROUNDS = 9, 3
 TURN_S, QUICK_TURN_S = 0.2, 0.1
 # Buffers of this size go back to the system after a turn: all competitors' together would not fit.
@@ -48,23 +57,27 @@ LARGE_ROUNDS = 5
 # Send and receive buffers, and what libraries allocate for themselves.
 MEMORY_FACTOR = 5
 
+# Nothing that was freed goes back to the system, and nothing is mapped for itself.
+ALLOCATOR_ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+                         "MALLOC_TOP_PAD_": str(64 << 20)}
 # plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
 OPENMPI = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated",
-           "--mca", "pml", "ob1"]
+           "--mca", "pml", "ob1", "--mca", "coll_tuned_use_dynamic_rules", "1"]
 # By contestant's team: the program, how it is launched, and what goes into the environment, always
 # and when there are more ranks than cores. No launcher: the ranks are started here.
 TEAMS = {
     "ina": {"program": "peer_ina"},
     "openmpi_shm": {
         "program": "peer_openmpi",
-        "launcher": [*OPENMPI, "--mca", "btl", "vader,self", "-n", "{ranks}"],
-        "environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        "launcher": [*OPENMPI, "--mca", "btl", "vader,self", "--mca",
+                     "btl_vader_single_copy_mechanism", "cma", "-n", "{ranks}"],
+        "environment": OPENMPI_ENVIRONMENT,
     },
     "openmpi_tcp": {
         "program": "peer_openmpi",
         "launcher": [*OPENMPI, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
                      "-n", "{ranks}"],
-        "environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        "environment": OPENMPI_ENVIRONMENT,
     },
     "mpich": {
         "program": "peer_mpich",
@@ -77,17 +90,18 @@ TEAMS = {
 
 
 class Comparison(Tournament):
-    """All competitors with one number of ranks."""
+    """All competitors with one number of ranks, at one collective after the other."""
 
     def __init__(self, options, folder, ranks, ping):
         super().__init__(f"{ranks} ranks", options.turn_s, ping)
+        self.collective = "allreduce"
         self.options = options
         self.ranks = ranks
         self.build = options.build.resolve()
         self.folder = folder
         # One core for each rank and for the switch, or nobody is bound.
-        self.bound = len(os.sched_getaffinity(0)) > ranks
-        self.switch = Switch(self.build, self.folder, CONFIG, slot_bytes=SLOT_BYTES)
+        self.bound = machine.cpus() > ranks
+        self.switch = plain_switch(self.build, self.folder)
 
     def start(self):
         self.switch.wait_until_ready()
@@ -96,14 +110,26 @@ class Comparison(Tournament):
             for thread in os.listdir(f"/proc/{self.switch.process.pid}/task"):
                 os.sched_setaffinity(int(thread), cores)
         for name in TEAMS:
-            self.enter(self.make_team(name), lambda mode, name=name:
-                       name if mode == "plain" and name != "ina" else f"{name}_{mode}")
+            self.enter(self.make_team(name), lambda mode, name=name: name)
+
+    def go_on_with(self, collective):
+        self.collective = collective
+        self.where = f"{self.ranks} ranks, {collective}"
+        self.choose(collective, self.contestants_of)
+
+    def contestants_of(self, team, modes):
+        """OpenMPI plays with the fastest of its algorithms. Other modes are contestants of their own."""
+        if team.name.startswith("openmpi"):
+            return [Contestant(team.name, team, modes[0], modes, self.collective)]
+        return [Contestant(team.name if mode == "plain" and not team.ours else f"{team.name}_{mode}",
+                           team, mode, collective=self.collective) for mode in modes]
 
     def make_team(self, name):
         what = TEAMS[name]
         folder = self.folder / f"{name}-{self.ranks}"
-        environment = what.get("environment", {}) | {"INA_JOB": f"peers-{self.ranks}"}
-        if self.ranks > len(os.sched_getaffinity(0)):
+        environment = (ALLOCATOR_ENVIRONMENT | what.get("environment", {})
+                       | {"INA_JOB": f"peers-{self.ranks}"})
+        if self.ranks > machine.cpus():
             environment |= what.get("oversubscribed_environment", {})
 
         def launch(command):
@@ -121,7 +147,7 @@ class Comparison(Tournament):
 
     def measure(self, size):
         """Rows of one size."""
-        if size * self.ranks * MEMORY_FACTOR > memory_bytes():
+        if size * self.ranks * MEMORY_FACTOR > machine.memory_bytes():
             return self.rows(size, [], f"{self.ranks} x {size} bytes do not fit into the memory")
         rounds = self.options.rounds
         if size >= RELEASE_FROM_BYTES:
@@ -144,88 +170,98 @@ class Comparison(Tournament):
     def rows(self, size, rounds, reason):
         measured = {c.name for c in self.contestants} if reason is None else set()
         missing = dict(self.lost)
+        for team in self.teams:
+            if team.name not in missing and all(c.team is not team for c in self.contestants):
+                missing[team.name] = f"it has no {self.collective}"
         if reason:
             missing |= {c.name: reason for c in self.contestants}
         own = [kind for kind, name in OURS.items()
                if name in measured or reason and name == OURS["plain"]]
-        return [make_row(self.ranks, size, kind, rounds, missing) for kind in own]
+        algorithms = {c.name: c.mode for c in self.contestants if len(c.modes) > 1}
+        return [make_row(self.ranks, size, kind, rounds, missing, self.collective, algorithms)
+                for kind in own]
 
     def check_absorbed(self):
         """Ours went through the switch, all of it."""
         expected = sum(team.contributed_bytes() for team in self.teams if team.ours)
-        absorbed = self.switch.absorbed_bytes()
-        if absorbed != expected:
-            raise BenchError(f"{self.ranks} ranks: the switch absorbed {absorbed} bytes, but "
-                             f"ranks x bytes of all operations is {expected}")
-
-    def describe(self):
-        """What ran, without the names of folders that are this machine's."""
-        return {team.name: {
-            "version": team.version,
-            "command": shlex.join(team.commands[0]).replace(str(self.folder), "TMP")
-                       .replace(str(self.build), str(self.options.build)),
-            "environment": team.environment,
-            "bound": self.bound,
-            "missing": self.lost.get(team.name),
-        } for team in self.teams}
+        check_absorbed(f"{self.ranks} ranks", self.switch.absorbed_bytes(), expected)
 
     def stop(self):
         super().stop()
         self.switch.stop()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+def sizes_of(collective, options):
+    """Bytes; a barrier has none."""
+    if collective == "barrier":
+        return [0]
+    if options.sizes:
+        return [int(size) for size in options.sizes.split(",")]
+    if collective == "allreduce":
+        return QUICK_ALLREDUCE_SIZES_BYTES if options.quick else ALLREDUCE_SIZES_BYTES
+    return QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
+
+
+def parse_options():
+    parser = command_line.parser_of(__doc__)
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES))
     parser.add_argument("--ranks", help="default 2,4,8; 2,4 with --quick")
     parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--quick", action="store_true", help="fewer of all, about a minute")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="fewer of all, some minutes")
+    options = command_line.parse(parser)
+    options.collectives = options.collectives.split(",")
+    unknown = set(options.collectives) - set(COLLECTIVES)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))} (known: {', '.join(COLLECTIVES)})")
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     options.turn_s = QUICK_TURN_S if options.quick else TURN_S
-    sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
-    if options.sizes:
-        sizes = [int(size) for size in options.sizes.split(",")]
-    all_ranks = options.ranks or ("2,4" if options.quick else "2,4,8")
-    all_ranks = [int(ranks) for ranks in all_ranks.split(",")]
+    options.ranks = [int(n) for n in (options.ranks or ("2,4" if options.quick else "2,4,8")).split(",")]
+    return options
 
+
+def compare(comparison, options, rows):
+    """Appends and prints the rows of all collectives with one number of ranks."""
+    comparison.start()
+    for collective in options.collectives:
+        comparison.go_on_with(collective)
+        for size in sizes_of(collective, options):
+            for row in comparison.measure(size):
+                rows.append(row)
+                print(table_line(row), flush=True)
+    comparison.check_absorbed()
+
+
+def main():
+    options = parse_options()
     rows, teams = [], {}
-    meta = metadata("peers", slot_bytes=SLOT_BYTES, rounds=options.rounds, turn_s=options.turn_s,
-                    teams_by_ranks=teams)
+    meta = metadata.measured("peers", slot_bytes=SLOT_BYTES, rounds=options.rounds,
+                             turn_s=options.turn_s, cma_works=machine.cma_works(),
+                             teams_by_ranks=teams)
+    if not meta["cma_works"]:
+        print("process_vm_readv() is not allowed here: OpenMPI copies twice over shared memory")
     ping = CorePing(options.build.resolve())
     try:
         print(HEADER)
-        for ranks in all_ranks:
-            with tempfile.TemporaryDirectory(prefix="ina-peers-") as folder:
-                comparison = Comparison(options, pathlib.Path(folder), ranks, ping)
+        for ranks in options.ranks:
+            with temporary_folder("ina-peers-") as folder:
+                comparison = Comparison(options, folder, ranks, ping)
                 try:
-                    comparison.start()
-                    for size in sizes:
-                        for row in comparison.measure(size):
-                            rows.append(row)
-                            print(table_line(row), flush=True)
-                    comparison.check_absorbed()
-                    teams[ranks] = comparison.describe()
+                    compare(comparison, options, rows)
+                    teams[ranks] = comparison.describe(
+                        {folder: "TMP", comparison.build: options.build}, bound=comparison.bound)
                 finally:
                     comparison.stop()
     finally:
         ping.stop()
-    for name, team in teams[all_ranks[-1]].items():
+    for name, team in teams[options.ranks[-1]].items():
         print(f"{name}: {team['version'] or '-'}"
               + (f" ({team['missing']})" if team["missing"] else ""))
     if not any(team["bound"] for by_name in teams.values() for team in by_name.values()):
         print("nobody bound to a core: ranks and the switch are more than the cores")
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    results.write(options.json, {"meta": meta, "rows": rows})
     return 0
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        sys.exit(main())
-    except BenchError as error:
-        print(f"bench_peers: {error}", file=sys.stderr)
-        sys.exit(1)
+    command_line.run(main, "bench_peers")

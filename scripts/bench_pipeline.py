@@ -9,23 +9,22 @@ takes medians over its repetitions. Prints a table; --json writes {"meta", "rows
 A row: `ns_per_packet` is the whole path, messages to the workers included; `ns_per_result` is what
 it costs to write these for one result (or, in the worst case, for one partial sum) and is not part
 of `ns_per_packet_without_results`. `floor_ns` is the faster of the floor with and without
-prefetching; `ratio_to_floor` = floor_ns / ns_per_packet, 1 if the path costs nothing on top.
+prefetching; `ratio_to_floor` = floor_ns / ns_per_packet, 1 if the path costs nothing on top. `group` is how many packets
+to the same fragment come one after the other in a burst of 32, as a NIC delivers what workers send at the same time;
+`nway_floor_ns` is the floor whose kernels sum such a group in one pass, and `ratio_to_nway_floor` the ratio to that.
 `gbit_per_s` is of gradient payload, on one core. Cycles and instructions are null where the machine
 does not count them. `samples_ns` has ns_per_packet of each repetition and `floor_samples_ns` the
 floor's, `spread` is (largest - smallest) / median of the former.
 """
 
-import argparse
 import json
-import pathlib
 import shlex
 import statistics
 import subprocess
-import sys
-import tempfile
 
-from bench_allreduce import BenchError, metadata
-from outputs import result_file
+from benchlib import command_line, metadata, processes, results
+from benchlib.errors import BenchError
+from benchlib.table import print_table
 
 RUN_DEADLINE_S = 3600
 BASE_PAYLOAD_BYTES = 1024
@@ -34,11 +33,12 @@ COLUMNS = [
     # title, key, format
     ("payload", "payload_bytes", "d"), ("fan-in", "fan_in", "d"), ("dtype", "dtype", "s"),
     ("policy", "policy", "s"), ("slots", "slots_in", "s"), ("packets", "packets_in", "s"),
-    ("jobs", "jobs", "d"), ("ways", "ways", "d"), ("worst", "worst_case", "s"),
+    ("jobs", "jobs", "d"), ("ways", "ways", "d"), ("group", "group", "d"), ("worst", "worst_case", "s"),
     ("ns/pkt", "ns_per_packet", ".1f"),
     ("no sends", "ns_per_packet_without_results", ".1f"), ("ns/result", "ns_per_result", ".1f"),
     ("Mpps", "mpps", ".1f"), ("Gbit/s", "gbit_per_s", ".0f"), ("floor ns", "floor_ns", ".1f"),
-    ("ratio", "ratio_to_floor", ".2f"), ("spread", "spread", ".2f"),
+    ("ratio", "ratio_to_floor", ".2f"), ("n-way ns", "nway_floor_ns", ".1f"),
+    ("ratio", "ratio_to_nway_floor", ".2f"), ("spread", "spread", ".2f"),
 ]
 SCALING_COLUMNS = [
     ("dimension", "dimension", "s"), ("value", "value", "d"), ("estimated", "estimated", "s"),
@@ -49,25 +49,17 @@ SCALING_COLUMNS = [
 
 def run_bench(build, quick, only):
     """Google Benchmark's report and the command."""
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
-        report = pathlib.Path(folder) / "report.json"
+    with processes.temporary_folder() as folder:
+        report = folder / "report.json"
         command = [str(build / "bench/pipeline_bench"), f"--benchmark_out={report}",
                    "--benchmark_out_format=json"]
         if quick:
             command.append("--quick")
         if only:
             command.append(f"--benchmark_filter={only}")
-        try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.PIPE, text=True, timeout=RUN_DEADLINE_S,
-                                  check=False)
-        except subprocess.TimeoutExpired as error:
-            raise BenchError(f"no end within {RUN_DEADLINE_S} s: {shlex.join(command)}") from error
-        if done.returncode != 0:
-            raise BenchError(f"{shlex.join(command)} ended with status {done.returncode}:\n"
-                             f"{done.stderr.strip()}")
+        processes.run(command, RUN_DEADLINE_S, stdout=subprocess.DEVNULL)
         return (json.loads(report.read_text()),
-                shlex.join(command).replace(folder, "TMP"))
+                shlex.join(command).replace(str(folder), "TMP"))
 
 
 def value_of(text):
@@ -97,18 +89,22 @@ def medians(repetitions):
         "mpps": 1e3 / of("ns_per_packet"),
         "floor_ns": None,
         "ratio_to_floor": None,
+        "nway_floor_ns": None,
+        "ratio_to_nway_floor": None,
         "cycles_per_packet": of("cycles_per_packet"),
         "instructions_per_packet": of("instructions_per_packet"),
         "samples_ns": samples,
         "spread": (max(samples) - min(samples)) / statistics.median(samples),
     }
-    if of("floor_plain_ns") is not None:
-        kind = min(("floor_plain_ns", "floor_prefetching_ns"), key=of)
-        figures["floor_ns"] = of(kind)
-        figures["floor_prefetches"] = kind == "floor_prefetching_ns"
-        figures["floor_samples_ns"] = [repetition[kind] for repetition in repetitions]
+    for floor in ("floor", "nway_floor"):
+        if of(f"{floor}_plain_ns") is None:
+            continue
+        kind = min((f"{floor}_plain_ns", f"{floor}_prefetching_ns"), key=of)
+        figures[f"{floor}_ns"] = of(kind)
+        figures[f"{floor}_prefetches"] = kind == f"{floor}_prefetching_ns"
+        figures[f"{floor}_samples_ns"] = [repetition[kind] for repetition in repetitions]
         # Both of a repetition met the same neighbours: compared with each other first.
-        figures["ratio_to_floor"] = statistics.median(
+        figures[f"ratio_to_{floor}"] = statistics.median(
             repetition[kind] / repetition["ns_per_packet"] for repetition in repetitions)
     return figures
 
@@ -133,30 +129,13 @@ def rows_of(report):
     return rows, scaling
 
 
-def print_table(columns, rows):
-    def text(value, form):
-        if value is None:
-            return "-"
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        return format(value, form)
-
-    lines = [[title for title, _, _ in columns]]
-    lines += [[text(row.get(key), form) for _, key, form in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    for line in lines:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths)))
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--filter", help="names of the benchmarks to run, as Google Benchmark's")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
 
-    meta = metadata("pipeline")
+    meta = metadata.measured("pipeline")
     report, command = run_bench(options.build, options.quick, options.filter)
     rows, scaling = rows_of(report)
     if not rows and not scaling:
@@ -172,14 +151,9 @@ def main():
                                l3_bytes=int(context["l3_bytes"]),
                                instruction_set=context["instruction_set"])
         meta["bench_command"] = command
-        options.json.write_text(
-            json.dumps({"meta": meta, "rows": rows, "scaling": scaling}, indent=1) + "\n")
+        results.write(options.json, {"meta": meta, "rows": rows, "scaling": scaling})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BenchError as error:
-        print(f"bench_pipeline: {error}", file=sys.stderr)
-        sys.exit(1)
+    command_line.run(main, "bench_pipeline")

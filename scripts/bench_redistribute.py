@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Plans of array redistributions: checked on every element, and compared by modelled time.
+"""Array redistributions: planned and checked in memory, then executed over a switch.
 
-    bench_redistribute.py --build FOLDER [--quick] [--json FILE]
+    bench_redistribute.py --build FOLDER [--quick] [--modelled] [--json FILE]
 
-Runs redistribute_bench: 600 seeded problems (60 with --quick) and the users' cases. Each plan is carried
-out in memory, every element is checked on every rank, and the buffers are watched. Nothing is sent over
-a network: times are those of a cost model, which `costs` states (us an operation, us a message, bytes
-a us). --json writes {"meta", "seed", "costs", "modelled", "users_cases", "by_costs", "planning"}:
+First redistribute_bench: 600 seeded problems (60 with --quick) and the users' cases. Each plan is carried
+out in memory, every element is checked on every rank, and the buffers are watched. Times are those of a
+cost model there, which `costs` states (us an operation, us a message, bytes a us). Then, without
+--modelled, ina-redistribute: 4 and 8 processes over the shm port of an ina-switchd of their own take 20
+problems (4 with --quick) and the users' cases by each method in turn, in paired rounds. --json writes
+{"meta", "seed", "costs", "modelled", "executed", "users_cases", "by_costs", "planning"}:
 
 `modelled`: `geomean_vs_X` and `max_vs_X` are the baseline's modelled time / the chosen plan's, over all
 cases in which the plan sends anything (`free_cases` do not); the chosen plan is the cheaper of the
@@ -14,21 +16,26 @@ synthesised and the direct one. `geomean_vs_best_baseline`: against the best of 
 `synthesised_..`: of plans in the normal form alone. `limited_cases` were planned again with a limit of
 1.25 times the larger of source and target. Planning times are processor time of
 the planner's one thread on this machine.
+`executed`: for each number of ranks the same ratios of measured times: the median over the rounds of a
+case of baseline / chosen plan, each the time of the slowest rank. `failures` counts wrong elements,
+`memory_violations` bytes written beyond peak_bytes; `cases` has the medians of each.
 `by_costs`: the same cases under other costs. `planning`: the planner's time on large meshes.
 """
 
-import argparse
 import json
-import pathlib
 import shlex
-import subprocess
-import sys
+import statistics
 
-from bench_allreduce import BenchError, metadata
-from outputs import result_file
+from benchlib import command_line, metadata, processes, progress, results, stats
+from benchlib.switch import plain_switch
 
 RUN_DEADLINE_S = 3600
 CASES, QUICK_CASES = 600, 60
+EXECUTED_RANKS = (4, 8)
+EXECUTED_CASES, QUICK_EXECUTED_CASES = 20, 4
+ROUNDS, QUICK_ROUNDS = 15, 5
+# Of all ranks' tiles together: 16 MiB.
+EXECUTED_ELEMENTS = 1 << 22
 BASELINES = (("XLA's order", "xla"), ("gather, then slice", "naive"), ("direct", "direct"))
 
 
@@ -36,15 +43,69 @@ def run_bench(build, quick):
     """What redistribute_bench found, and the command."""
     command = [str(build / "bench/redistribute_bench"), "--cases",
                str(QUICK_CASES if quick else CASES), "--json", "-"]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=RUN_DEADLINE_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise BenchError(f"no end within {RUN_DEADLINE_S} s: {shlex.join(command)}") from error
-    if done.returncode != 0:
-        raise BenchError(f"{shlex.join(command)} ended with status {done.returncode}:\n"
-                         f"{done.stderr.strip()}")
-    return json.loads(done.stdout), shlex.join(command)
+    return json.loads(processes.run(command, RUN_DEADLINE_S)), shlex.join(command)
+
+
+def rank_commands(build, switch, ranks, quick):
+    return [[str(build / "bench/ina-redistribute"), "--url", f"shm:{switch.socket}",
+             "--rank", str(rank), "--ranks", str(ranks),
+             "--cases", str(QUICK_EXECUTED_CASES if quick else EXECUTED_CASES),
+             "--rounds", str(QUICK_ROUNDS if quick else ROUNDS),
+             "--most-elements", str(EXECUTED_ELEMENTS)] for rank in range(ranks)]
+
+
+def execute(build, ranks, quick):
+    """Plans of a job of so many ranks, executed over a switch of its own."""
+    progress.show(f"{ranks} ranks")
+    with processes.temporary_folder() as folder, plain_switch(build, folder) as switch:
+        with processes.Ranks(rank_commands(build, switch, ranks, quick)) as running:
+            reports = running.reports(RUN_DEADLINE_S)
+    progress.clear()
+    return executed_of(ranks, [report["cases"] for report in reports])
+
+
+def executed_of(ranks, by_rank):
+    """What the reports of all ranks say together, each a list of cases."""
+    cases = [case_of([report[i] for report in by_rank]) for i in range(len(by_rank[0]))]
+    result = {"ranks": ranks, "failures": sum(case["wrong_elements"] for case in cases),
+              "memory_violations": sum(case["memory_violations"] for case in cases)}
+    moving = [case for case in cases if case["ways"]["chosen"]["planned_bytes"] > 0]
+    for key in ("xla", "naive", "direct", "best_baseline"):
+        ratios = [case["ratios"][key] for case in moving]
+        result[f"geomean_vs_{key}"] = statistics.geometric_mean(ratios)
+        result[f"max_vs_{key}"] = max(ratios)
+    return {**result, "cases": cases}
+
+
+def case_of(by_rank):
+    """One case as all ranks saw it."""
+    ways = [report["ways"] for report in by_rank]
+    times = {name: stats.slowest([way[name]["samples_us"] for way in ways]) for name in ways[0]}
+    chosen = times["chosen"]
+    ratios = {key: statistics.median(other / own for other, own in zip(times[key], chosen))
+              for _, key in BASELINES}
+    ratios["best_baseline"] = min(ratios.values())
+    return {
+        "name": by_rank[0]["name"],
+        "wrong_elements": sum(own["wrong_elements"] for way in ways for own in way.values()),
+        "memory_violations": sum(own["memory_violations"] for way in ways for own in way.values()),
+        "ratios": ratios,
+        "ways": {name: {"median_us": statistics.median(times[name]),
+                        "quartiles_us": stats.quartiles(times[name]),
+                        "sent_bytes": max(way[name]["sent_bytes"] for way in ways),
+                        **{key: ways[0][name][key]
+                           for key in ("planned_bytes", "peak_bytes", "steps")}}
+                 for name in times}}
+
+
+def print_executed(rows):
+    print("\nmeasured time of a baseline / of the plan, over the switch")
+    for row in rows:
+        print(f"  {row['ranks']} ranks, {len(row['cases'])} cases: {row['failures']} wrong elements, "
+              f"{row['memory_violations']} memory violations")
+        for name, key in (*BASELINES, ("the best of them", "best_baseline")):
+            print(f"    {name:20} geometric mean {row[f'geomean_vs_{key}']:7.2f}   "
+                  f"largest {row[f'max_vs_{key}']:7.2f}")
 
 
 def print_result(result):
@@ -72,23 +133,23 @@ def print_result(result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer cases")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    parser.add_argument("--modelled", action="store_true", help="nothing over a switch")
+    options = command_line.parse(parser)
 
-    meta = metadata("redistribute")
+    meta = metadata.measured("redistribute")
     result, meta["bench_command"] = run_bench(options.build, options.quick)
     print_result(result)
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta, **result}, indent=1) + "\n")
-    return 0
+    failed = False
+    if not options.modelled:
+        rows = [execute(options.build, ranks, options.quick) for ranks in EXECUTED_RANKS]
+        print_executed(rows)
+        result["executed"] = rows
+        failed = any(row["failures"] + row["memory_violations"] for row in rows)
+    results.write(options.json, {"meta": meta, **result})
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BenchError as error:
-        print(f"bench_redistribute: {error}", file=sys.stderr)
-        sys.exit(1)
+    command_line.run(main, "bench_redistribute")

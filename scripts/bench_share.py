@@ -11,24 +11,19 @@ rounds, alone and together in turn. Prints medians; fails if a sum or the copy i
 --json writes {"meta", "rows": [one object for each of the four, with "alone" and "together"]}.
 """
 
-import argparse
 import contextlib
 import json
-import os
-import pathlib
 import re
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-import bench_allreduce
-from bench_allreduce import BenchError
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
-from namespaces import NetworkTestBed, require_root, wait_until  # noqa: E402
-from outputs import result_file
+from benchlib import command_line, metadata, perf, results, testbed
+from benchlib.errors import BenchError
+from benchlib.processes import temporary_folder
+from benchlib.stats import medians, percentile
+from benchlib.switch import status
+from benchlib.testbed import NetworkTestBed, require_root, wait_until
 
 MTU = 9000
 CONFIG = "aggregator: {policy: esa, slots: 8192, slot_bytes: 8192}\n"
@@ -65,10 +60,6 @@ print(hashlib.sha256(data).hexdigest())
 """
 
 
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
-
-
 class Load:
     """The four things that can be done between the hosts."""
 
@@ -84,20 +75,12 @@ class Load:
                      stderr=subprocess.DEVNULL)
 
     def status(self):
-        return self.bed.status(self.build / "programs/inactl/inactl")
+        return status(self.build, self.bed.socket)
 
     def start_ranks(self, seconds, report=None):
         self.runs += 1
-        ranks = []
-        for rank, host in enumerate(self.bed.hosts):
-            url = f"udp:{self.bed.switch_ip}?control={self.bed.socket}&port={self.bed.port(rank)}"
-            environment = os.environ | {"INA_RANK": str(rank), "INA_WORLD_SIZE": "2"}
-            ranks.append(host.start(
-                self.build / "bench/ina-perf", "--url", url, "--job", f"share-{self.runs}",
-                "--sizes", SUM_BYTES, "--seconds-per-size", seconds, "--timeout", "60s",
-                *(["--json", report] if report and rank == 0 else []), env=environment,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        return ranks
+        return perf.start(self.build, self.bed, f"share-{self.runs}", SUM_BYTES,
+                          "--seconds-per-size", seconds, report=report)
 
     def start_iperf(self, seconds):
         return self.a.start("iperf3", "--client", self.b.ip, "--port", IPERF_PORT, "--time",
@@ -111,11 +94,7 @@ class Load:
 
     def allreduce(self):
         report = self.folder / f"perf-{self.runs}.json"
-        for process in self.start_ranks(self.seconds, report):
-            output = process.communicate(timeout=DEADLINE_S)[0]
-            if process.returncode != 0:
-                raise BenchError(output.strip())
-        row = json.loads(report.read_text(encoding="utf-8"))["rows"][0]
+        row = perf.row_of(self.start_ranks(self.seconds, report), report, DEADLINE_S)
         if not row["correct"]:
             raise BenchError("wrong sums")
         return {key: row[key] for key in ("algbw_GBps", "p50_us", "p99_us")}
@@ -177,15 +156,9 @@ KINDS = {"allreduce": Load.allreduce, "tcp": Load.tcp, "ping": Load.ping, "copy"
 RATES = {"allreduce": "algbw_GBps", "tcp": "GBps", "copy": "GBps", "ping": "p50_us"}
 
 
-def medians(samples):
-    return {key: statistics.median(sample[key] for sample in samples) for key in samples[0]}
-
-
 def measure(build, rounds, seconds, copy_bytes):
     samples = {kind: {"alone": [], "together": []} for kind in KINDS}
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as name, \
-            NetworkTestBed(2, mtu=MTU) as bed:
-        folder = pathlib.Path(name)
+    with temporary_folder() as folder, NetworkTestBed(2, mtu=MTU) as bed:
         bed.start_switch(build / "switchd/ina-switchd", folder, CONFIG)
         load = Load(build, bed, folder, seconds, copy_bytes)
         for number in range(rounds):
@@ -216,25 +189,19 @@ def show(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="two short rounds")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     require_root()
-    meta = bench_allreduce.metadata("share", transport="udp, AF_PACKET ports, veth", mtu=MTU,
-                                    allreduce_bytes=SUM_BYTES, ranks=2)
+    meta = metadata.measured("share", transport="udp, AF_PACKET ports, veth", mtu=MTU,
+                             allreduce_bytes=SUM_BYTES, ranks=2)
     rows = measure(options.build.resolve(), QUICK_ROUNDS if options.quick else ROUNDS,
                    QUICK_SECONDS if options.quick else SECONDS,
                    QUICK_COPY_BYTES if options.quick else COPY_BYTES)
     show(rows)
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    results.write(options.json, {"meta": meta, "rows": rows})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (BenchError, RuntimeError, subprocess.TimeoutExpired) as error:
-        sys.exit(f"bench share: {error}")
+    command_line.run(main, "bench share", *testbed.ERRORS)

@@ -25,40 +25,30 @@ by no more than 64 KiB and 32 KiB a second; and the attack itself did not get wh
 not held. --json writes {"meta", "attacks": [a row for each], "all_held"}.
 """
 
-import argparse
-import json
-import pathlib
-import subprocess
-import sys
 import time
 
-import bench_allreduce
-from bench_allreduce import BenchError
-from outputs import result_file
+from benchlib import command_line, metadata, results, testbed
+from benchlib.errors import BenchError
+from benchlib.table import cell
+from benchlib.testbed import require_root
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests/net"), str(ROOT / "bench/siege")]
+testbed.use_folder("bench/siege")
 import rows  # noqa: E402
 from bed import MEMORY_MAX, QUOTA, BedError  # noqa: E402
-from namespaces import require_root  # noqa: E402
 from play import Play  # noqa: E402
 
 PAIRS, SLICE_S = 12, 0.4
 QUICK_PAIRS, QUICK_SLICE_S = 1, 0.15
 
 
-def cell(value, form="{:.2f}"):
-    return "-" if value is None else form.format(value)
-
-
 def show(row, seconds):
     print(f"  {row['name']:<24}{'held' if row['held'] else 'NOT HELD':<10}"
-          f"{cell(row['victim_p99_ms_before']):>9}{cell(row['victim_p99_ms']):>9}"
+          f"{cell(row['victim_p99_ms_before'], '9.2f')}{cell(row['victim_p99_ms'], '9.2f')}"
           f"{row['switch_rss_growth_bytes'] / 2**20:>8.1f}"
-          f"{cell(row.get('cgroup_growth_bytes'), '{:.0f}'):>12}"
+          f"{cell(row.get('cgroup_growth_bytes'), '12.0f')}"
           f"{row['switch_descriptors']:>6}{row['log_bytes'] / 1024:>8.1f}"
-          f"{cell(row['join_max_ms']):>9}{cell(row['answer_p99_ms']):>9}"
-          f"{cell(row.get('switch_cores')):>8}{seconds:>6.1f}",
+          f"{cell(row['join_max_ms'], '9.2f')}{cell(row['answer_p99_ms'], '9.2f')}"
+          f"{cell(row.get('switch_cores'), '8.2f')}{seconds:>6.1f}",
           flush=True)
     for problem in row["problems"]:
         print(f"      {problem}", flush=True)
@@ -82,21 +72,18 @@ def compare_with_busy_loop(done):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--only", default="", help="names of rows, with commas")
     parser.add_argument("--pairs", type=int, help=f"slices of attack of a row ({PAIRS})")
     parser.add_argument("--quick", action="store_true", help="one short slice of attack a row")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     require_root()
     pairs = options.pairs or (QUICK_PAIRS if options.quick else PAIRS)
     slice_s = QUICK_SLICE_S if options.quick else SLICE_S
-    meta = bench_allreduce.metadata("siege", quota_bytes=QUOTA, memory_max_bytes=MEMORY_MAX,
-                                    max_map_count=rows.max_map_count(), pairs=pairs,
-                                    slice_s=slice_s,
-                                    before="beside a process of the attacker's that computes as "
-                                           "much as the attack did")
+    meta = metadata.measured("siege", quota_bytes=QUOTA, memory_max_bytes=MEMORY_MAX,
+                             max_map_count=rows.max_map_count(), pairs=pairs, slice_s=slice_s,
+                             before="beside a process of the attacker's that computes as "
+                                    "much as the attack did")
     print(f"  {'attack':<24}{'':<10}{'p99 ms':>9}{'attacked':>9}{'rss MiB':>8}{'cgroup B':>12}"
           f"{'fds':>6}{'log KiB':>8}{'join ms':>9}{'answer':>9}{'switch':>8}{'s':>6}")
     done = []
@@ -108,9 +95,7 @@ def main():
         show(done[-1], time.monotonic() - start)
         # After each: what was found is not lost with what comes.
         held = all(one["held"] for one in done)
-        if options.json:
-            options.json.write_text(json.dumps({"meta": meta, "attacks": done, "all_held": held},
-                                               indent=1) + "\n")
+        results.write(options.json, {"meta": meta, "attacks": done, "all_held": held})
     broken = [one["name"] for one in done if not one["held"]]
     print(f"{len(done)} attacks, {len(done) - len(broken)} held" +
           (f"; not held: {', '.join(broken)}" if broken else ""))
@@ -118,7 +103,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (BenchError, BedError, RuntimeError, subprocess.TimeoutExpired) as error:
-        sys.exit(f"bench siege: {error}")
+    command_line.run(main, "bench siege", BedError, *testbed.ERRORS)

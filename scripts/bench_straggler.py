@@ -21,18 +21,14 @@ overhead is the median over turns of the worst way's, without a straggler and wi
 nothing but send; the noise is the same of `again`.
 """
 
-import argparse
-import json
-import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-import bench_allreduce
-from bench_allreduce import BenchError
-from outputs import result_file
+from benchlib import command_line, metadata, results, stats
+from benchlib.errors import BenchError
+from benchlib.processes import Ranks, temporary_folder
+from benchlib.switch import Switch
 
 CONFIG = """\
 aggregator: {{slots: 1024, slot_bytes: 1024, policy: esa}}
@@ -86,8 +82,8 @@ class Way:
     def __init__(self, build, folder, name, help_, home, window):
         self.name = name
         folder.mkdir()
-        self.switch = bench_allreduce.Switch(build, folder, CONFIG, help=help_, home=home,
-                                             window=window, run_ahead=RUN_AHEAD)
+        self.switch = Switch(build, folder, CONFIG, help=help_, home=home, window=window,
+                             run_ahead=RUN_AHEAD)
         self.build = build
 
     def run(self, ranks, pattern, seed, gradient, rate, iterations):
@@ -96,30 +92,18 @@ class Way:
                      "--rank", str(rank), "--ranks", str(ranks), "--bytes", str(gradient),
                      "--rate", str(rate), "--iterations", str(iterations),
                      "--straggle", pattern, "--seed", str(seed)] for rank in range(ranks)]
-        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                      text=True) for command in commands]
-        try:
-            held = self.watch(processes)
-            reports = []
-            for process in processes:
-                output, errors = process.communicate(timeout=RUN_DEADLINE_S)
-                if process.returncode != 0:
-                    raise BenchError(f"{self.name}, {pattern}: {errors.strip()}")
-                reports.append(json.loads(output))
-        finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
+        with Ranks(commands, f"{self.name}, {pattern}") as running:
+            held = self.watch(running)
+            reports = running.reports(RUN_DEADLINE_S)
         if any(report["wrong_elements"] for report in reports):
             raise BenchError(f"{self.name}, {pattern}: wrong sums")
-        return [max(times) for times in zip(*(report["iterations_s"] for report in reports))], held
+        return stats.slowest([report["iterations_s"] for report in reports]), held
 
-    def watch(self, processes):
+    def watch(self, ranks):
         """Slots that the job holds, now and then, while it runs."""
         held = []
         deadline = time.monotonic() + RUN_DEADLINE_S
-        while all(process.poll() is None for process in processes):
+        while ranks.all_run():
             if time.monotonic() > deadline:
                 raise BenchError(f"{self.name}: no result within {RUN_DEADLINE_S} s")
             for job in self.switch.status()["jobs"]:
@@ -206,23 +190,21 @@ def print_points(points):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--rounds", type=int, help="3, 1 in --quick")
     parser.add_argument("--quick", action="store_true", help="two patterns, less than a minute")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     options.rounds = options.rounds or (1 if options.quick else 3)
     build = options.build.resolve()
-    meta = bench_allreduce.metadata("straggler")
-    with tempfile.TemporaryDirectory(prefix="ina-bench-") as folder:
+    meta = metadata.measured("straggler")
+    with temporary_folder() as folder:
         ways = []
         try:
             for way in WAYS:
                 if options.quick and way[0] not in QUICK_WAYS:
                     continue
-                ways.append(Way(build, pathlib.Path(folder) / way[0], *way))
+                ways.append(Way(build, folder / way[0], *way))
             for way in ways:
                 way.switch.wait_until_ready()
             points = measure(ways, options, meta)
@@ -234,14 +216,9 @@ def main():
     print(f"\niteration time down by {100 * result['best_iteration_reduction']:.0f} % at best, "
           f"throughput {result['best_throughput_gain']:.2f}x; without a straggler "
           f"{100 * result['no_straggler_overhead']:+.1f} %")
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta, "points": points} | result, indent=1)
-                                + "\n")
+    results.write(options.json, {"meta": meta, "points": points} | result)
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BenchError as error:
-        sys.exit(f"bench_straggler: {error}")
+    command_line.run(main, "bench_straggler")

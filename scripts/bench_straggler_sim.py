@@ -30,7 +30,8 @@ waiting is parked: `leader`, `fallback` (at the workers), `spill` (in the switch
 import statistics
 import time
 
-import simulations
+from benchlib import command_line, results, simulations
+from benchlib.stats import mean_interval
 
 BASE = {"policy": "esa", "slots": 256, "ways": 4, "workers": 8, "rate-gbps": 100, "delay-us": 1, "rto-ms": 5,
         "sample-us": 20, "home": "workers", "no-aggregator-window": False}
@@ -184,7 +185,7 @@ class Case:
 
 def point(case, help_, options, runs):
     times = [run["avg_iteration_s"] for run in runs]
-    iteration_s, half = simulations.interval(times)
+    iteration_s, half = mean_interval(times)
     return case | {
         "help": help_, "home": options["home"], "window": options["window"],
         "in_switch": options.get("in-switch"),
@@ -203,7 +204,7 @@ def point(case, help_, options, runs):
 
 def against(points, name, other):
     """Iteration time of one way to another's, by seed: mean, half of the interval."""
-    return simulations.interval(
+    return mean_interval(
         [a / b for a, b in zip(points[name]["iteration_s_by_seed"],
                                points[other]["iteration_s_by_seed"])])
 
@@ -276,10 +277,10 @@ def gains_of(row):
 
 
 def main():
-    args = simulations.parse_arguments(__doc__.splitlines()[0])
+    args = simulations.parse_arguments(__doc__)
     started = time.monotonic()
     workloads = QUICK_WORKLOADS if args.quick else WORKLOADS
-    runs = Runs(f"{args.build}/sim/ina-sim")
+    runs = Runs(args.build / "sim/ina-sim")
     cases = [Case(case, workloads[case["workload"]], seeds_of(case, args.quick))
              for case in patterns(args.quick)]
     runs.run_seeds([found for case in cases for found in case.search()])
@@ -329,9 +330,9 @@ def main():
     print("worst against off: " + ", ".join(f"{way} {worst[way]:+.1%}" for way in HELP) +
           f"; without stragglers at most {result['no_straggler_overhead']:+.1%}; "
           f"{result['meta']['wall_s']} s")
-    simulations.write(args.json, result)
+    results.write(args.json, result)
     return 0
 
 
 if __name__ == "__main__":
-    simulations.exit_with(main, "bench_straggler_sim")
+    command_line.run(main, "bench_straggler_sim")

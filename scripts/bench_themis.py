@@ -13,19 +13,10 @@ compared with the golden figures below, and a row that is off by more than 3 % i
 means over the sizes, of Themis with the smallest chunk first.
 """
 
-import argparse
-import datetime
 import json
-import os
-import pathlib
-import platform
-import shlex
-import subprocess
-import sys
 import time
 
-from bench_allreduce import output_of
-from outputs import result_file
+from benchlib import command_line, metadata, processes, results
 
 FOLDER = "conf/topologies"
 TOPOLOGIES = ("2d-sw-sw", "3d-sw-sw-sw-homo", "3d-sw-sw-sw-hetero", "3d-fc-ring-sw", "4d-ring-sw-sw-sw",
@@ -55,26 +46,16 @@ GOALS = {"mean_speedup": 1.72, "max_speedup": 2.70, "mean_speedup_ina": 1.88, "m
 MOST_PLANNING_MS = 1000
 
 
-class BenchError(Exception):
-    """The program failed."""
-
-
 def paths(names):
     return [f"{FOLDER}/{name}.yaml" for name in names]
 
 
 def measure(build, quick):
-    command = [f"{build}/bench/ina-themis", "--json", "-", "--topology", *paths(TOPOLOGIES),
+    command = [build / "bench/ina-themis", "--json", "-", "--topology", *paths(TOPOLOGIES),
                "--planning", *paths(PLANNING)]
     if quick:
-        command += ["--evaluations", str(QUICK_EVALUATIONS)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BenchError(f"{shlex.join(command)}: {error}") from error
-    if done.returncode != 0:
-        raise BenchError(f"{shlex.join(command)}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+        command += ["--evaluations", QUICK_EVALUATIONS]
+    return json.loads(processes.run(command, DEADLINE_S))
 
 
 def failures_of(report):
@@ -134,31 +115,20 @@ def show(report):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default="build")
+    parser = command_line.parser_of(__doc__, build="build")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=result_file)
-    args = parser.parse_args()
+    options = command_line.parse(parser)
     started = time.monotonic()
-    report = measure(args.build, args.quick)
+    report = measure(options.build, options.quick)
     failures = failures_of(report)
     show(report)
     for failure in failures:
         print(f"MISSED: {failure}")
-    meta = {"benchmark": "themis",
-            "commit": output_of(["git", "describe", "--always", "--dirty"]) or "unknown",
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-            "command": shlex.join(sys.argv),
-            "wall_s": round(time.monotonic() - started, 1)}
-    if args.json:
-        pathlib.Path(args.json).write_text(
-            json.dumps({"meta": meta, **report, "failures": failures}, indent=1) + "\n", "utf-8")
+    results.write(options.json, {
+        "meta": {"benchmark": "themis", **metadata.predicted(started)}, **report,
+        "failures": failures})
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BenchError as error:
-        sys.exit(f"bench_themis: {error}")
+    command_line.run(main, "bench_themis")

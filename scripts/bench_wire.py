@@ -34,24 +34,19 @@ and to each host by the same transport, but forwarded by the switch to another h
 aggregated.
 """
 
-import argparse
 import contextlib
-import json
 import os
-import pathlib
 import shlex
 import signal
-import subprocess
-import sys
-import tempfile
 
-from bench_allreduce import BenchError, metadata
-from bench_team import CorePing, Team, Tournament
 from bench_wire_report import HEADER, make_row, table_line
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/net"))
-from namespaces import NetworkTestBed, require_root  # noqa: E402
-from outputs import result_file
+from benchlib import command_line, metadata, results, switch, testbed
+from benchlib.core_ping import CorePing
+from benchlib.errors import BenchError
+from benchlib.processes import temporary_folder
+from benchlib.teams import OPENMPI_ENVIRONMENT, Team
+from benchlib.testbed import NetworkTestBed, require_root
+from benchlib.tournament import Tournament
 
 SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]
 ROUNDS, QUICK_ROUNDS = 9, 3
@@ -104,7 +99,6 @@ MOST_LOST = 0.01
 OPENMPI = ["mpirun.openmpi", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
            "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0",
            "--mca", "mpi_yield_when_idle", "1", "--mca", "plm", "rsh"]
-OPENMPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Run in a namespace: a host name of its own makes it another host for OpenMPI.
 AS_HOST = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
 # Stands in for ssh: AGENT ADDRESS COMMAND, the command as one text for a shell.
@@ -162,7 +156,7 @@ class Network:
             switch_ip=self.bed.switch_ip, socket=self.bed.socket, port=self.bed.port(rank))
 
     def status(self):
-        return self.bed.status(self.build / "programs/inactl/inactl")
+        return switch.status(self.build, self.bed.socket)
 
     def openmpi(self, command):
         """mpirun on the first host, and how it reaches the others."""
@@ -304,26 +298,10 @@ class Session(Tournament):
                 status = self.network_of[team.name].status()
             counters[team.name] = {**status["aggregator"],
                                    "contributed_bytes": team.contributed_bytes()}
-            absorbed = status["aggregator"]["absorbed_bytes"]
-            expected = team.contributed_bytes()
             lost = status["aggregator"]["fallback_results"] != 0
-            if absorbed > expected or absorbed < expected * (1 - MOST_LOST if lost else 1):
-                raise BenchError(f"{self.where}: the switch absorbed {absorbed} bytes, but ranks x "
-                                 f"bytes of all operations is {expected}")
+            switch.check_absorbed(self.where, status["aggregator"]["absorbed_bytes"],
+                                  team.contributed_bytes(), MOST_LOST if lost else 0)
         return counters
-
-    def describe(self):
-        """What ran, without the names of folders that are this machine's."""
-        def anywhere(text):
-            return (text.replace(str(self.folder), "TMP")
-                    .replace(str(self.build), str(self.options.build)))
-
-        return {team.name: {
-            "version": team.version,
-            "command": anywhere(shlex.join(map(str, team.commands[0]))),
-            "environment": {name: anywhere(value) for name, value in team.environment.items()},
-            "missing": self.lost.get(team.name),
-        } for team in self.teams}
 
     def stop(self):
         for team in self.teams:
@@ -335,22 +313,21 @@ class Session(Tournament):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", default="4,2")
     parser.add_argument("--mtus", default=",".join(map(str, SETTINGS)))
     parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     options.turn_s = QUICK_TURN_S if options.quick else TURN_S
     sizes = [int(size) for size in options.sizes.split(",")] if options.sizes else SIZES_BYTES
     require_root()
 
     rows, sessions = [], []
-    meta = metadata("wire", rounds=options.rounds, turn_s=options.turn_s, sessions=sessions)
+    meta = metadata.measured("wire", rounds=options.rounds, turn_s=options.turn_s,
+                             sessions=sessions)
     ping = CorePing(options.build.resolve())
     try:
         print(HEADER)
@@ -359,8 +336,8 @@ def main():
                 raise BenchError(f"there are no settings for an MTU of {mtu}, only for "
                                  f"{list(SETTINGS)}")
             for ranks in map(int, options.ranks.split(",")):
-                with tempfile.TemporaryDirectory(prefix="ina-wire-") as folder:
-                    session = Session(options, pathlib.Path(folder), mtu, ranks, ping)
+                with temporary_folder("ina-wire-") as folder:
+                    session = Session(options, folder, mtu, ranks, ping)
                     try:
                         session.start()
                         for size in sizes:
@@ -369,19 +346,15 @@ def main():
                                 print(table_line(row), flush=True)
                         sessions.append({"mtu": mtu, "ranks": ranks, "config": config(mtu),
                                          "switch": session.check_absorbed(),
-                                         "teams": session.describe()})
+                                         "teams": session.describe({folder: "TMP",
+                                                                    session.build: options.build})})
                     finally:
                         session.stop()
     finally:
         ping.stop()
-    if options.json:
-        options.json.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n",
-                                encoding="utf-8")
+    results.write(options.json, {"meta": meta, "rows": rows})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (BenchError, RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-        sys.exit(f"bench wire: {error}")
+    command_line.run(main, "bench wire", OSError, *testbed.ERRORS)

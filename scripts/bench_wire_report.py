@@ -1,11 +1,13 @@
 """What bench_wire.py makes of its samples: bandwidths, spread, the better of what forwards for the
 peers, paired ratios.
 
-Rounds are as bench_peers_report.py has them. A peer's contestants are NAME@PATH, one for each of
+Rounds are as benchlib/rounds.py has them. A peer's contestants are NAME@PATH, one for each of
 its algorithms and for each path, which is what forwards. Nothing here measures or prints.
 """
 
-from bench_peers_report import cell, fastest, median, paired_ratios, quartiles, times_us
+from benchlib.rounds import fastest, paired_ratios, times_us
+from benchlib.stats import median, quartiles
+from benchlib.table import cell
 
 # By peer: its contestants, without the path.
 PEERS = {"openmpi_tcp": ["openmpi_tcp"], "gloo_tcp": ["gloo_ring", "gloo_halving_doubling"]}
@@ -73,8 +75,8 @@ HEADER = (f"{'mtu':>5} {'ranks':>5} {'bytes':>9} {'transport':>9} {'offloads':>8
 
 def table_line(row):
     return (f"{row['mtu']:5d} {row['ranks']:5d} {row['bytes']:9d} {row['transport']:>9} "
-            f"{'on' if row['offloads'] else 'off':>8} {cell(row['us'], 9)} "
-            f"{cell(row['algbw_GBps'], 7, 4)} {cell(row['forwarding_limit_GBps'], 7, 4)} "
-            f"{cell(row['openmpi_tcp_same_path_GBps'], 7, 4)} "
-            f"{cell(row['gloo_tcp_same_path_GBps'], 7, 4)} {cell(row['ratio'], 6, 2)} "
-            f"{cell(row['ratio_by_path'].get('switch'), 6, 2)}  {row['best_peer'] or '-'}")
+            f"{'on' if row['offloads'] else 'off':>8} {cell(row['us'], '9.1f')} "
+            f"{cell(row['algbw_GBps'], '7.4f')} {cell(row['forwarding_limit_GBps'], '7.4f')} "
+            f"{cell(row['openmpi_tcp_same_path_GBps'], '7.4f')} "
+            f"{cell(row['gloo_tcp_same_path_GBps'], '7.4f')} {cell(row['ratio'], '6.2f')} "
+            f"{cell(row['ratio_by_path'].get('switch'), '6.2f')}  {row['best_peer'] or '-'}")

@@ -20,7 +20,8 @@ is_compiled_first() {
 }
 
 # Headers that are included several times on purpose (Highway's per-target code) are not on their own.
-find . -path './build*' -prune -o -path './.git' -prune -o \
+# Those of the MPI interposer are compiled with each MPI that there is, by the build.
+find . -path './build*' -prune -o -path './.git' -prune -o -path ./plugins/mpi -prune -o \
   \( -name '*.h' -o -name '*.hpp' \) ! -name '*-inl.h' -print |
   while read -r header; do is_compiled_first "$header" || printf '%s\0' "$header"; done |
   xargs -0 -r -P "${INA_JOBS:-$(nproc)}" -I{} "${CXX:-g++}" "${flags[@]}" -x c++ {}

@@ -20,26 +20,20 @@ Prints a table of the times: until the survivors were told, and the longest that
 one sum with the kill in it. --json writes {"meta": {commit, command, ...}, "worker": {...}, ...}.
 """
 
-import argparse
 import contextlib
-import datetime
 import json
-import os
 import pathlib
-import platform
 import random
 import re
-import shlex
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 
-from bench_allreduce import cpu_model, memory_bytes, output_of
-from outputs import result_file
+from benchlib import command_line, machine, metadata, processes, results, switch
+from benchlib.errors import BenchError
 
 # 1 KiB slots; so few of them, unless each job has its own, that the fallback has work to do.
 CONFIG = """\
@@ -79,9 +73,7 @@ class Process:
     def __init__(self, folder, name, command):
         self.name = name
         self.log = folder / f"{name}.log"
-        with open(self.log, "ab") as log:
-            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
-                                          stderr=subprocess.STDOUT)
+        self.child = processes.start_logged(command, self.log)
 
     def kill(self):
         """Time of the SIGKILL, in ns of the clock that workers use, too."""
@@ -126,7 +118,7 @@ class World:
                 f"{self.elements} elements")
 
     def start(self, name, *command):
-        process = Process(self.folder, name, [str(part) for part in command])
+        process = Process(self.folder, name, command)
         self.processes.append(process)
         return process
 
@@ -165,9 +157,10 @@ class World:
         return self.folder / f"{job}-{rank}.times"
 
     def status(self, socket=None):
-        done = subprocess.run([self.build / "programs/inactl/inactl", "status", "-j", "--socket",
-                               socket or self.socket], capture_output=True, text=True, check=False)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        """None: there is no answer."""
+        with contextlib.suppress(BenchError):
+            return switch.status(self.build, socket or self.socket)
+        return None
 
     def await_status(self, what, holds, socket=None):
         deadline = time.monotonic() + DEADLINE_S
@@ -327,8 +320,7 @@ TIME_OF = {"worker": "notice_ms", "switch": "recovery_ms", "psd": "recovery_ms",
 def repeat(build, part, seed):
     """Times in ms of one repetition, or None if it failed."""
     chance = random.Random(f"{part} {seed}")
-    with tempfile.TemporaryDirectory(prefix="ina-kill-") as name:
-        folder = pathlib.Path(name)
+    with processes.temporary_folder("ina-kill-") as folder:
         world = World(build, folder, chance, home="dedicated" if part == "psd" else None)
         try:
             return RUN[part](world, chance)
@@ -362,30 +354,20 @@ def print_row(part, found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser = command_line.parser_of(__doc__)
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--quick", action="store_true", help="5 repetitions instead of 100")
     parser.add_argument("--seed", type=int, help="of the first repetition; the others count on")
     parser.add_argument("--part", choices=PARTS, help="only this one")
-    parser.add_argument("--json", type=result_file)
-    options = parser.parse_args()
+    options = command_line.parse(parser)
     repetitions = options.repetitions or (5 if options.quick else 100)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
 
     print(f"seed {seed}")
     print(f"{'killed':<8}{'repetitions':>12}{'failures':>10}  {'time':<12}{'p50':>8}{'max':>10}",
           flush=True)
-    report = {"meta": {
-        "benchmark": "kills",
-        "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=40"]) or "unknown",
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {"cpu": cpu_model(), "cpus": len(os.sched_getaffinity(0)),
-                    "memory_bytes": memory_bytes(), "kernel": platform.release()},
-        "command": shlex.join(["scripts/kill_loop.py", *sys.argv[1:]]),
-        "seed": seed,
-        "notice_limit_ms": NOTICE_LIMIT_MS,
-    }}
+    report = {"meta": metadata.measured("kills", "kill_loop.py", machine.description(), seed=seed,
+                                        notice_limit_ms=NOTICE_LIMIT_MS)}
     for part in [options.part] if options.part else PARTS:
         times, failures = [], 0
         for i in range(repetitions):
@@ -394,8 +376,7 @@ def main():
             times += found or []
         report[part] = summary(part, repetitions, times, failures)
         print_row(part, report[part])
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    results.write(options.json, report)
     return 1 if any(report[part]["failures"] for part in PARTS if part in report) else 0
 
 

@@ -187,8 +187,13 @@ def peer_points(rows):
     return series
 
 
+def allreduces(content):
+    """Files from before there were other collectives do not say it."""
+    return [row for row in content["rows"] if row.get("collective", "allreduce") == "allreduce"]
+
+
 def plot_peers_algbw(content, folder):
-    groups = by(content["rows"], "ranks")
+    groups = by(allreduces(content), "ranks")
     figure, axes = panels(len(groups))
     for axis, ((ranks,), rows) in zip(axes, groups.items()):
         series = peer_points(rows)
@@ -206,7 +211,7 @@ def plot_peers_algbw(content, folder):
 
 
 def plot_peers_ratio(content, folder):
-    groups = by(content["rows"], "ranks")
+    groups = by(allreduces(content), "ranks")
     figure, axes = panels(len(groups))
     for axis, ((ranks,), rows) in zip(axes, groups.items()):
         for (buffers,), own in by(rows, "buffers").items():
@@ -252,7 +257,7 @@ def plot_payload(rows, folder):
     """Gradient per core by payload: the usual case, fan-in 8 and float32, beside the floor."""
     usual = [row for row in rows if row["dtype"] == "float32" and row["fan_in"] == 8
              and (row["jobs"] == 1 or row["worst_case"])
-             and row.get("packets_in") in (None, "L3")]
+             and row.get("packets_in") in (None, "L3") and row.get("group", 1) == 1]
     # A panel of one payload would say nothing.
     groups = {key: own for key, own in by(usual, "slots_in").items()
               if len({row["payload_bytes"] for row in own}) > 1}

@@ -23,7 +23,10 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 # What meson calls its results; anything else (FAIL, TIMEOUT, ERROR, INTERRUPT, ...) is a failure.
 MESON_RESULTS = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED}
 
-Case = collections.namedtuple("Case", "build suite name result")
+# Of what a failed test said, the lines that are repeated at the end of a long log.
+MOST_LINES = 15
+
+Case = collections.namedtuple("Case", "build suite name result said", defaults=[""])
 
 
 def case_result(element):
@@ -34,8 +37,14 @@ def case_result(element):
     return PASSED
 
 
+def failure_text(element):
+    return "\n".join(problem.get("message") or problem.text or ""
+                     for problem in (*element.findall("failure"), *element.findall("error")))
+
+
 def gtest_cases(junit, pretty_name):
-    """(name, result) of each case that the report has for one program."""
+    """(name, result, what it said if it failed) of each case that the report has for one
+    program."""
     # meson names a suite <project>.<pretty name>.<suite>.
     marker = f".{pretty_name}."
     for suite in junit.iter("testsuite"):
@@ -43,7 +52,7 @@ def gtest_cases(junit, pretty_name):
         if not found or "." in project:
             continue
         for case in suite.iter("testcase"):
-            yield f"{suite_name}.{case.get('name')}", case_result(case)
+            yield f"{suite_name}.{case.get('name')}", case_result(case), failure_text(case)
 
 
 def read_build(build, folder, status):
@@ -69,14 +78,15 @@ def read_build(build, folder, status):
         test = tests.get(name, {"suite": [], "protocol": "exitcode"})
         suite = "+".join(s.partition(":")[2] or s for s in test["suite"]) or "-"
         result = MESON_RESULTS.get(run["result"], FAILED)
+        said = (run.get("stdout") or "") + (run.get("stderr") or "") if result == FAILED else ""
         if test["protocol"] != "gtest":
-            cases.append(Case(build, suite, name, result))
+            cases.append(Case(build, suite, name, result, said))
             continue
         found = list(gtest_cases(junit, run["name"])) if junit is not None else []
-        cases += [Case(build, suite, f"{name}.{case}", r) for case, r in found]
-        if result == FAILED and not any(r == FAILED for _, r in found):
+        cases += [Case(build, suite, f"{name}.{case}", r, text) for case, r, text in found]
+        if result == FAILED and not any(r == FAILED for _, r, _ in found):
             # Crashed, timed out, or a sanitizer spoke after the last case.
-            cases.append(Case(build, suite, f"{name} ({run['result']})", FAILED))
+            cases.append(Case(build, suite, f"{name} ({run['result']})", FAILED, said))
         elif not found:
             cases.append(Case(build, suite, f"{name} (no case reported)", FAILED))
 
@@ -112,6 +122,8 @@ def print_names(heading, cases):
         print(f"\n{heading}:")
         for case in cases:
             print(f"  {case.build}: {case.name}")
+            for line in case.said.splitlines()[-MOST_LINES:]:
+                print(f"      {line}")
 
 
 def main(arguments):

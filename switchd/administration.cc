@@ -76,7 +76,7 @@ admin::Answer Conductor::administer(const admin::Request& request, const std::st
 admin::Answer Conductor::carry_out(const admin::CreateJob& request, const std::string& who) {
   if (const std::string problem = problem_of(request); !problem.empty())
     return decline(Code::kInvalid, problem);
-  if (job_of(request.tenant, request.name))
+  if (jobs_.find(request.tenant, request.name))
     return decline(Code::kExists,
                    fmt::format("there is a job '{}' of {} already", request.name, request.tenant));
   if (draining_) return decline(Code::kUnavailable, "the switch is drained: it takes no new job");
@@ -112,17 +112,20 @@ admin::Answer Conductor::carry_out(const admin::CreateJob& request, const std::s
 }
 
 admin::Answer Conductor::carry_out(const admin::AbortJob& request, const std::string& who) {
-  const auto meant = job_meant(request.name, request.owner);
+  const auto meant = jobs_.meant(request.name, request.owner);
   if (!meant) return tl::unexpected(meant.error());
   Job* job = *meant;
-  end_job(*job, INA_ERR_ABORTED,
-          fmt::format("an administrator ({}) ended job '{}'{}", who, job->name,
-                      request.reason.empty() ? "" : ": " + request.reason.substr(0, 1024)));
+  const std::string text =
+      fmt::format("an administrator ({}) ended job '{}'{}", who, job->name,
+                  request.reason.empty() ? "" : ": " + request.reason.substr(0, 1024));
+  const JobId id = job->id;
+  end_job(*job, INA_ERR_ABORTED, text);
+  end_groups_of(id, INA_ERR_ABORTED, text, false);
   return Json::object();
 }
 
 admin::Answer Conductor::carry_out(const admin::KickWorker& request, const std::string& who) {
-  const auto meant = job_meant(request.job, request.owner);
+  const auto meant = jobs_.meant(request.job, request.owner);
   if (!meant) return tl::unexpected(meant.error());
   Job* job = *meant;
   Client* client = request.rank < job->workers ? job->members[request.rank].client : nullptr;
@@ -133,26 +136,21 @@ admin::Answer Conductor::carry_out(const admin::KickWorker& request, const std::
       fmt::format("an administrator ({}) sent rank {} ({}) of job '{}' away{}", who, request.rank,
                   client->peer.text(), job->name,
                   request.reason.empty() ? "" : ": " + request.reason.substr(0, 1024));
-  to_close_.insert(client->connection.fd());
+  connections_.close_later(*client);
   if (job->state == Job::State::kRunning || job->state == Job::State::kLeaving) {
     end_job(*job, INA_ERR_ABORTED, text);
     return Json::object();
   }
   logging::warn("worker sent away")("text", text);
-  send(*client, {{"type", "abort"}, {"status", INA_ERR_ABORTED}, {"text", text}});
+  send(*client, answer::Abort{INA_ERR_ABORTED, text});
   worker_gone(*client);
   return Json::object();
 }
 
 /// False: refused, and `client` was told.
-bool Conductor::check_ticket(Client& client, const Json& body) {
-  const std::string ticket = body.at("ticket").get<std::string>();
-  // All are compared, so that the time says nothing.
-  const Job* found = nullptr;
-  for (const auto& job : jobs_)
-    if (job && !job->ticket.empty() && control::equal_in_constant_time(job->ticket, ticket))
-      found = job.get();
-  if (!found || ticket.empty()) {
+bool Conductor::check_ticket(Client& client, const std::string& ticket) {
+  const Job* found = jobs_.find_ticket(ticket);
+  if (!found) {
     refuse(client, INA_ERR_REFUSED,
            "the ticket is unknown: its job has ended, or its time has passed, or it was made for "
            "another switch (INA_TICKET)");
@@ -164,11 +162,11 @@ bool Conductor::check_ticket(Client& client, const Json& body) {
 }
 
 void Conductor::end_overdue_reservations(Nanos now) {
-  for (auto& job : jobs_) {
-    if (!job || job->reserved_until == 0 || now < job->reserved_until) continue;
-    end_job(*job, INA_ERR_TIMEOUT,
-            fmt::format("job '{}' was made for a time that has passed: {}", job->name,
-                        waiting_text(*job)));
+  for (Job& job : jobs_) {
+    if (job.reserved_until == 0 || now < job.reserved_until) continue;
+    end_job(job, INA_ERR_TIMEOUT,
+            fmt::format("job '{}' was made for a time that has passed: {}", job.name,
+                        waiting_.text(job)));
   }
 }
 
@@ -188,20 +186,23 @@ admin::Answer Conductor::carry_out(const admin::Undrain&, const std::string& who
 
 admin::Answer Conductor::carry_out(const admin::GetDrain&, const std::string&) {
   Json left = Json::array();
-  for (const auto& job : jobs_)
-    if (job) left.push_back({{"name", job->name}, {"owner", job->owner()}});
+  for (const Job& job : jobs_) left.push_back({{"name", job.name}, {"owner", job.owner()}});
   return Json{{"draining", draining_}, {"jobs", left}};
 }
 
 // ---- the rest
 
 admin::Answer Conductor::carry_out(const admin::GetStatus&, const std::string&) {
-  return status_json();
+  return status_.make(true, draining_);
+}
+
+admin::Answer Conductor::carry_out(const admin::GetCounters&, const std::string&) {
+  return status_.make(false, draining_);
 }
 
 admin::Answer Conductor::carry_out(const admin::Reload&, const std::string& who) {
-  const bool has_credentials =
-      tcp_listener_ && !(config_.token_file.empty() && config_.tls.certificate.empty());
+  const bool has_credentials = connections_.tcp_listener() &&
+                               !(config_.token_file.empty() && config_.tls.certificate.empty());
   if (!has_credentials && !config_.reopen_log)
     return decline(Code::kInvalid,
                    "this switch has neither a token file (control.token_file) nor certificates "
@@ -212,9 +213,9 @@ admin::Answer Conductor::carry_out(const admin::Reload&, const std::string& who)
     logging::info("log opened again")("by", who);
   }
   if (!has_credentials) return Json{{"tokens", 0}};
-  if (const auto loaded = load_credentials(); !loaded)
+  if (const auto loaded = credentials_.load(*connections_.tcp_listener()); !loaded)
     return decline(Code::kInvalid, loaded.error().text + "; all stays as it is");
-  const size_t tokens = tokens_ ? tokens_->size() : 0;
+  const size_t tokens = credentials_.tokens();
   logging::info("credentials read again")("tokens", tokens)("by", who);
   return Json{{"tokens", tokens}};
 }

@@ -1,15 +1,11 @@
 #include "switchd/conductor_state.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <new>
 
 #include "common/logging/record.h"
 
@@ -17,9 +13,6 @@ namespace ina::switchd {
 
 namespace {
 
-constexpr int kMessagesPerTurn = 16;
-// Connections that say nothing are looked for this often.
-constexpr Nanos kSilentNs = 50'000'000;
 // How long until the doorman is told again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
 // A worker is called so often at once, and so often in the long run. It stays awake for a while
@@ -27,28 +20,6 @@ constexpr Nanos kAgainNs = 10'000'000;
 // conductor.
 constexpr Nanos kCallNs = 10'000'000;
 constexpr Nanos kMostCallsNs = 64 * kCallNs;
-
-scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
-  scheduler::AdmissionConfig admission;
-  admission.fixed_slots = config.fixed_slots();
-  admission.slots = config.slots;
-  admission.lanes = static_cast<uint32_t>(lanes);
-  admission.memory_bytes = config.memory_bytes;
-  admission.slots_per_job = config.slots_per_job;
-  admission.slots_floor = config.slots_floor;
-  admission.slots_ceiling = config.slots_ceiling;
-  admission.priority_max = config.priority_max;
-  admission.tenants = config.tenants;
-  admission.others = config.other_tenants;
-  return admission;
-}
-
-HandleCount handle_count(const ConductorConfig& config) {
-  HandleCount count = Handles::of_this_process(config.max_connections);
-  if (config.mappings != 0) count.mappings = config.mappings;
-  if (config.descriptors != 0) count.descriptors = config.descriptors;
-  return count;
-}
 
 /// What cannot be for want of descriptors is not promised.
 ConductorConfig within_limits(ConductorConfig config) {
@@ -74,86 +45,52 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
     : config_(within_limits(std::move(config))),
       state_(std::move(state)),
       lanes_(std::move(lanes)),
-      admission_(admission_config(config_, lanes_.size())),
-      handles_(handle_count(config_), config_.handles_share_percent),
+      rules_(config_, lanes_.count()),
+      resources_(config_, rules_),
       doorman_(doorman),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      jobs_(config_.max_jobs),
-      budget_(config_.work),
-      started_(now_ns()) {
+      credentials_(config_),
+      jobs_(config_.job_places()),
+      connections_(
+          config_, jobs_, doorman_, epoll_,
+          {.message = [this](Client& client,
+                             control::Received& received) { on_message(client, received); },
+           .closed = [this](Client& client) { on_closed(client); }}),
+      peer_memory_(lanes_, resources_, connections_, doorman_,
+                   [this](Client& client) { attach_member(client); }),
+      result_buffers_(config_, lanes_, resources_, jobs_, connections_,
+                      [this](Job& job, const std::string& sides) {
+                        end_job(job, INA_ERR_MISMATCH, mismatch_text(job, sides));
+                      }),
+      dropped_(config_, lanes_, connections_),
+      waiting_(rules_, lanes_, dropped_),
+      status_(config_, state_, lanes_, rules_, resources_, jobs_, waiting_, dropped_, now_ns()) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
 
 Conductor::~Conductor() = default;
 
 Result<void> Conductor::open() {
-  auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
-  if (!listener) return tl::unexpected(listener.error());
-  listener_.emplace(std::move(*listener));
-  listener_->set_doorman(doorman_);
-  if (doorman_)
-    if (auto watched = watch(doorman_->fd()); !watched) return watched;
   if (!config_.listen.empty())
-    if (auto opened = open_tcp(); !opened) return opened;
-  for (const int fd :
-       {stop_event_.get(), reload_event_.get(), lane_event_.get(), admin_.event_fd(), mapper_.fd()})
-    if (auto watched = watch(fd); !watched) return watched;
-  for (const int fd : listening())
-    if (auto watched = watch(fd); !watched) return watched;
+    if (auto checked = credentials_.check_listen(); !checked) return checked;
+  if (auto opened = connections_.open(); !opened) return opened;
+  if (control::Listener* tcp = connections_.tcp_listener())
+    if (auto loaded = credentials_.load(*tcp); !loaded) return loaded;
+  std::vector<int> fds = {stop_event_.get(), reload_event_.get(), lane_event_.get(),
+                          admin_.event_fd(), resources_.mapper().fd()};
+  if (doorman_) fds.push_back(doorman_->fd());
+  for (const int fd : fds)
+    if (auto watched = epoll_.watch(fd); !watched) return watched;
+  if (auto watched = connections_.accept_from_now_on(); !watched) return watched;
   restore_jobs();
   logging::info("control socket open")("path", config_.socket_path);
-  if (tcp_listener_)
+  if (connections_.tcp_listener())
     logging::info("control socket open")("listen", config_.listen)(
-        "tls", !config_.tls.certificate.empty())("tokens", tokens_ ? tokens_->size() : 0)(
+        "tls", !config_.tls.certificate.empty())("tokens", credentials_.tokens())(
         "anonymous", config_.allow_anonymous);
   return {};
-}
-
-/// For workers on other hosts.
-Result<void> Conductor::open_tcp() {
-  const bool certificates = !config_.tls.certificate.empty() && config_.require_client_certificate;
-  if (config_.token_file.empty() && !certificates && !config_.allow_anonymous)
-    return fail(INA_ERR_INVALID,
-                "control.listen would let anybody in who reaches " + config_.listen +
-                    ": set control.token_file, or control.allow_anonymous: true if that is meant");
-  auto listener = control::Listener::open_tcp(config_.listen, config_.dead_peer_ns);
-  if (!listener) return tl::unexpected(listener.error());
-  tcp_listener_.emplace(std::move(*listener));
-  return load_credentials();
-}
-
-/// What workers on other hosts are to show, and what they are shown. On failure all stays as it is.
-Result<void> Conductor::load_credentials() {
-  std::optional<control::TokenTable> tokens;
-  if (!config_.token_file.empty()) {
-    auto loaded = control::TokenTable::load(config_.token_file);
-    if (!loaded) return tl::unexpected(loaded.error());
-    tokens.emplace(std::move(*loaded));
-  }
-  if (!config_.tls.certificate.empty()) {
-    auto tls = control::load_tls_acceptor(config_.tls, config_.require_client_certificate);
-    if (!tls) return tl::unexpected(tls.error());
-    tcp_listener_->set_tls(std::move(*tls));
-  }
-  tokens_ = std::move(tokens);
-  return {};
-}
-
-std::vector<int> Conductor::listening() const {
-  std::vector<int> fds = {listener_->fd()};
-  if (tcp_listener_) fds.push_back(tcp_listener_->fd());
-  return fds;
-}
-
-Result<void> Conductor::watch(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST) return {};
-  return fail(INA_ERR_NO_MEMORY, std::string("cannot watch a socket: ") + std::strerror(errno));
 }
 
 void Conductor::stop() {
@@ -168,240 +105,229 @@ void Conductor::reload() {
 
 /// How long the next turn may wait for events.
 int Conductor::turn_ms(Nanos now) const {
-  Nanos until = now + 1'000'000'000;
-  if (accept_again_ != 0) until = std::min(until, accept_again_);
+  if (connections_.has_unread() || !splits_.empty()) return 0;
+  Nanos until = connections_.next_turn(now + 1'000'000'000);
   if (call_again_ != 0) until = std::min(until, call_again_);
-  if (!paused_.empty()) until = std::min(until, paused_.begin()->first);
+  if (next_beat_ != 0) until = std::min(until, next_beat_);
   if (doorman_ && doorman_->waiting() != 0) until = std::min<Nanos>(until, now + kAgainNs);
-  for (const auto& job : jobs_) {
-    if (!job) continue;
-    if (job->state == Job::State::kRejoining) until = std::min(until, job->rejoin_deadline);
-    if (job->reserved_until != 0) until = std::min(until, job->reserved_until);
+  for (const Job& job : jobs_) {
+    if (job.state == Job::State::kRejoining) until = std::min(until, job.rejoin_deadline);
+    if (job.reserved_until != 0) until = std::min(until, job.reserved_until);
   }
   return static_cast<int>(std::max<Nanos>(0, until - now) / 1'000'000 + 1);
 }
 
 void Conductor::run() {
-  lanes_run_ = true;
+  lanes_.set_running();
   begin_reserved_jobs();
+  beat(now_ns());
   for (bool stopping = false; !stopping;) {
-    epoll_event events[64];
-    const int count =
-        ::epoll_wait(epoll_.get(), events, 64, unread_.empty() ? turn_ms(now_ns()) : 0);
-    for (int i = 0; i < count; ++i) {
-      const int fd = events[i].data.fd;
-      if (fd == stop_event_.get()) {
-        stopping = true;
-      } else if (fd == lane_event_.get()) {
-        uint64_t value;
-        [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
-        on_lane_events();
-        call_idle_workers(now_ns());
-      } else if (fd == admin_.event_fd()) {
-        admin_.serve([this](const admin::Request& request, const std::string& who) {
-          return administer(request, who);
-        });
-      } else if (fd == reload_event_.get()) {
-        uint64_t value;
-        [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
-        (void)administer(admin::Reload{}, "SIGHUP");
-      } else if (fd == mapper_.fd()) {
-        on_mapped();
-      } else if (doorman_ && fd == doorman_->fd()) {
-        on_doorman();
-      } else if (fd == listener_->fd()) {
-        accept_clients(*listener_);
-      } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
-        accept_clients(*tcp_listener_);
-      } else if (const auto client = clients_.find(fd); client != clients_.end()) {
-        if (client->second->token == 0)
-          serve_client(*client->second);
-        else
-          to_close_.insert(fd);  // it is not read from, so this is its end
-      } else if (farewells_.contains(fd)) {
-        serve_farewell(fd);
-      }
-    }
-    for (const int fd : std::exchange(unread_, {}))
-      if (const auto client = clients_.find(fd); client != clients_.end())
-        serve_client(*client->second);
+    for (const epoll_event& event : epoll_.wait(turn_ms(now_ns()))) serve(event.data.fd, stopping);
+    connections_.serve_unread();
+    go_on_splitting();
     const Nanos now = now_ns();
-    look_after_memory(now);
-    resume_paused(now);
+    if (doorman_) doorman_->turn();
+    resources_.look_after_held(now);
     if (call_again_ != 0 && now >= call_again_) call_idle_workers(now);
-    end_farewells(now);
-    if (now - looked_for_silent_ >= kSilentNs) {
-      looked_for_silent_ = now;
-      close_silent(now);
-    }
-    while (!to_close_.empty()) close_client(*to_close_.begin());
-    // A job whose first worker was refused half-way, or whose workers all went before it began.
-    for (auto& job : jobs_)
-      if (job && job->state != Job::State::kRejoining && job->reserved_until == 0 &&
-          job->members_present() == 0) {
-        logging::info("job ended", job->owner())("job", job->name)("id", value(job->id))(
-            "text", "its workers went before it began");
-        remove_job(*job);
-      }
-    end_overdue_rejoins(now);
-    end_overdue_reservations(now);
-    tell_dropped(now);
+    connections_.turn(now);
+    remove_left_places();
+    look_after_jobs(now);
+    if (next_beat_ != 0 && now >= next_beat_) beat(now);
     logging::report_omitted(now);
-    if (accept_again_ != 0 && now >= accept_again_) {
-      bool watched = true;
-      for (const int fd : listening()) watched = watch(fd) && watched;
-      if (watched) accept_again_ = 0;
-    }
   }
+  end_serving();
+}
+
+/// Something has come on `fd`.
+void Conductor::serve(int fd, bool& stopping) {
+  const auto take = [fd] {
+    uint64_t value;
+    [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
+  };
+  if (fd == stop_event_.get()) {
+    stopping = true;
+  } else if (fd == lane_event_.get()) {
+    take();
+    on_lane_events();
+    call_idle_workers(now_ns());
+  } else if (fd == admin_.event_fd()) {
+    admin_.serve([this](const admin::Request& request, const std::string& who) {
+      return administer(request, who);
+    });
+  } else if (fd == reload_event_.get()) {
+    take();
+    (void)administer(admin::Reload{}, "SIGHUP");
+  } else if (fd == resources_.mapper().fd()) {
+    on_mapped();
+  } else if (doorman_ && fd == doorman_->fd()) {
+    peer_memory_.on_doorman(epoll_);
+  } else {
+    connections_.serve(fd);
+  }
+}
+
+/// Ends those whose workers went, did not come, or do not come back.
+void Conductor::look_after_jobs(Nanos now) {
+  // A job whose first worker was refused half-way, or whose workers all went before it began.
+  for (Job& job : jobs_)
+    if (job.state != Job::State::kRejoining && job.reserved_until == 0 &&
+        job.members_present() == 0) {
+      logging::info("job ended", job.owner())("job", job.name)("id", value(job.id))(
+          "text", "its workers went before it began");
+      remove_job(job);
+    }
+  end_overdue_rejoins(now);
+  end_overdue_reservations(now);
+  dropped_.tell(jobs_, now);
+}
+
+/// Who joins is told; the others find the connection closed and come back to the next switch.
+void Conductor::end_serving() {
   admin_.close();
-  // Who joins is told; the others find the connection closed and come back to the next switch.
-  for (auto& job : jobs_) {
-    if (!job) continue;
-    if (job->state == Job::State::kJoining && job->reserved_until == 0) {
-      end_job(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+  for (Job& job : jobs_) {
+    if (job.state == Job::State::kJoining && job.reserved_until == 0) {
+      end_job(job, INA_ERR_SWITCH_LOST, "the switch was shut down");
       continue;
     }
     // One that an administrator made waits on, in the state file.
-    if (job->state == Job::State::kJoining)
-      tell_end(*job, INA_ERR_SWITCH_LOST, "the switch was shut down");
-    on_lanes(LaneCommand::Kind::kRemoveJob,
-             [&](LaneCommand& command, uint32_t) { command.job = job->index; });
+    if (job.state == Job::State::kJoining)
+      tell_end(job, INA_ERR_SWITCH_LOST, "the switch was shut down");
+    lanes_.run(LaneCommand::Kind::kRemoveJob,
+               [&](LaneCommand& command, uint32_t) { command.job = job.index; });
   }
-  listener_.reset();
-  tcp_listener_.reset();
-  farewells_.clear();
-  clients_.clear();
+  connections_.close_all();
 }
 
-void Conductor::read_client(Client& client) {
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
-    auto received = client.connection.receive(0);  // sends what waits, too
-    watch_output(client);
-    if (!received) {
-      if (received.error().status == INA_ERR_INVALID)
-        refuse(client, INA_ERR_INVALID, received.error().text);
-      else if (received.error().status == INA_ERR_REFUSED)  // there is no telling it
-        logging::warn("refused", client.source())("peer", client.peer.text())(
-            "text", received.error().text);
-      to_close_.insert(client.connection.fd());
-      return;
-    }
-    if (!*received) return;
-    try {
-      if ((*received)->carries_descriptors)
-        on_descriptors(client, std::move((*received)->body));
-      else
-        handle(client, **received);
-    } catch (const Json::exception& e) {
-      refuse(client, INA_ERR_INVALID, std::string("malformed control message: ") + e.what());
-      if ((*received)->carries_descriptors) to_close_.insert(client.connection.fd());
-    } catch (const std::bad_alloc&) {
-      refuse(client, INA_ERR_NO_MEMORY, "the switch is out of memory: try again");
-    }
-    if (client.token != 0 || to_close_.contains(client.connection.fd())) return;
-  }
-  if (client.connection.buffered()) unread_.insert(client.connection.fd());
+void Conductor::on_message(Client& client, control::Received& received) {
+  if (received.carries_descriptors)
+    peer_memory_.on_descriptors(client, received.body);
+  else
+    handle(client, received.body);
 }
 
-void Conductor::handle(Client& client, control::Received& received) {
-  const std::string type = received.body.at("type").get<std::string>();
-  if (!may_say(client, type)) return;
-  if ((type == "join" || type == "rejoin") && received.body.contains("ticket") &&
-      !check_ticket(client, received.body))
+/// Its connection is gone.
+void Conductor::on_closed(Client& client) {
+  peer_memory_.forget(client);
+  for (auto& [channel, place] : client.places)
+    if (place->job) worker_gone(*place);
+  if (!client.job) return;
+  if (client.role == Client::Role::kFallback)
+    fallback_gone(client);
+  else
+    worker_gone(client);
+}
+
+void Conductor::on_mapped() {
+  Mapper& mapper = resources_.mapper();
+  while (auto done = mapper.next()) {
+    if (!peer_memory_.on_mapped(*done)) result_buffers_.on_made(*done);
+    if (done->region) mapper.discard(std::move(done->region->map), std::move(done->region->fd));
+  }
+}
+
+/// A message without descriptors.
+void Conductor::handle(Client& client, const Json& body) {
+  const auto type = control::type_of(body);
+  if (!type) return refuse_malformed(client, type.error());
+  if (!connections_.may_say(client, *type) ||
+      (client.peer.remote && !may_say_over_tcp(client, *type)))
     return;
-  if (client.peer.remote) {
-    if (type == "serve" || type == "join_fallback")
-      return refuse(client, INA_ERR_UNSUPPORTED,
-                    fmt::format("'{}' needs the switch's unix socket: over TCP nobody may serve as "
-                                "fallback, since that sees every job's contributions",
-                                type));
-    if (type == "register")
-      return refuse(
-          client, INA_ERR_UNSUPPORTED,
-          fmt::format("'{}' needs the switch's unix socket: no descriptors pass over TCP", type));
-    if (type == "join" || type == "rejoin" || type == "status") {
-      if (!authenticate(client, received.body)) return;
-    } else if (client.tenant.empty()) {
-      return refuse(client, INA_ERR_REFUSED,
-                    fmt::format("'{}' before join: the switch does not know who asks", type));
-    }
-  }
-  if (client.role != Client::Role::kWorker || type == "serve" || type == "join_fallback")
-    return handle_server(client, received, type);
-  if (type == "join") return on_join(client, received.body);
-  if (type == "rejoin") return on_rejoin(client, received.body);
-  if (type == "attach") return on_attach(client);
-  if (type == "register")
-    return answer_register(client, received.body, INA_ERR_INVALID,
-                           "memory is registered over the shm port with one descriptor");
-  if (type == "unregister") return on_unregister(client, received.body);
-  if (type == "share_results") return on_share_results(client, received.body);
-  if (type == "free_results") return on_free_results(client, received.body);
-  if (type == "leave") return on_leave(client);
-  if (type == "abort") return on_abort(client, received.body);
-  if (type == "mismatch") return on_mismatch(client, received.body);
-  if (type == "explain") return on_explain(client);
-  if (type == "status") return on_status(client);
-  refuse(client, INA_ERR_INVALID, "unknown control message type '" + type + "'");
+  const auto said = control::parse_request(body);
+  if (!said) return refuse_malformed(client, said.error());
+  const request::Message& message = said->message;
+  if (!identify(client, message)) return;
+  if (client.role != Client::Role::kWorker || std::holds_alternative<request::Serve>(message) ||
+      std::holds_alternative<request::JoinFallback>(message))
+    return handle_server(client, message);
+  if (said->channel) return on_channel(client, *said->channel, message);
+  std::visit(control::Overloaded{[&](const request::Join& join) { on_join(client, join); },
+                                 [&](const request::Rejoin& rejoin) { on_rejoin(client, rejoin); },
+                                 [&](const request::Status&) { on_status(client); },
+                                 [&](const auto&) { dispatch(client, message); }},
+             message);
+}
+
+/// False: refused.
+bool Conductor::may_say_over_tcp(Client& client, const std::string& type) {
+  const auto refused = [&](ina_status status, const std::string& text) {
+    refuse(client, status, text);
+    return false;
+  };
+  if (type == request::Serve::kType || type == request::JoinFallback::kType)
+    return refused(INA_ERR_UNSUPPORTED,
+                   fmt::format("'{}' needs the switch's unix socket: over TCP nobody may serve as "
+                               "fallback, since that sees every job's contributions",
+                               type));
+  if (type == request::Register::kType)
+    return refused(
+        INA_ERR_UNSUPPORTED,
+        fmt::format("'{}' needs the switch's unix socket: no descriptors pass over TCP", type));
+  const bool introduces = type == request::Join::kType || type == request::Rejoin::kType ||
+                          type == request::Status::kType;
+  if (introduces || !client.tenant.empty()) return true;
+  return refused(INA_ERR_REFUSED,
+                 fmt::format("'{}' before join: the switch does not know who asks", type));
+}
+
+/// Looks at what the client shows of who it is. False: refused.
+bool Conductor::identify(Client& client, const request::Message& message) {
+  const std::string* token = nullptr;
+  const auto shows = [&](const request::Member& member) {
+    token = &member.token;
+    return member.ticket.empty() || check_ticket(client, member.ticket);
+  };
+  if (const auto* join = std::get_if<request::Join>(&message); join && !shows(join->member))
+    return false;
+  if (const auto* rejoin = std::get_if<request::Rejoin>(&message); rejoin && !shows(rejoin->member))
+    return false;
+  if (const auto* status = std::get_if<request::Status>(&message)) token = &status->token;
+  return !client.peer.remote || !token || authenticate(client, *token);
+}
+
+/// What a worker says in a job or group that it has joined.
+void Conductor::dispatch(Client& client, const request::Message& message) {
+  std::visit(control::Overloaded{
+                 [&](const request::Attach&) { on_attach(client); },
+                 [&](const request::Register& said) {
+                   send(client,
+                        answer::Registered{said.number, INA_ERR_INVALID,
+                                           "memory is registered over the shm port with one "
+                                           "descriptor"});
+                 },
+                 [&](const request::Unregister& said) { peer_memory_.on_unregister(client, said); },
+                 [&](const request::ShareResults& said) { result_buffers_.on_share(client, said); },
+                 [&](const request::FreeResults& said) { result_buffers_.on_free(client, said); },
+                 [&](const request::Split& said) { on_split(client, said); },
+                 [&](const request::Leave&) { on_leave(client); },
+                 [&](const request::Abort& said) { on_abort(client, said); },
+                 [&](const request::Mismatch& said) { on_mismatch(client, said); },
+                 [&](const request::Explain&) { on_explain(client); },
+                 [&](const auto&) {
+                   refuse(client, INA_ERR_INVALID,
+                          "unknown control message type '" + control::type_of(message) + "'");
+                 }},
+             message);
 }
 
 /// Over TCP: learns whose worker this is. False: refused, and the connection is about to be closed.
-bool Conductor::authenticate(Client& client, const Json& body) {
+bool Conductor::authenticate(Client& client, const std::string& token) {
   if (!client.tenant.empty()) return true;
-  if (const auto name = client.connection.peer_name())
-    return authenticate_by(client, *name) && !is_crowded(client);
-  const std::string token = body.value("token", std::string());
-  const auto tenant = tokens_ && !token.empty() ? tokens_->tenant_of(token) : std::nullopt;
-  if (tenant) {
-    client.tenant = *tenant;
-  } else if (config_.allow_anonymous && (token.empty() || !tokens_)) {
-    client.tenant = control::kAnonymousTenant;
-  } else if (token.empty()) {
-    refuse(client, INA_ERR_REFUSED,
-           "the token is missing: over TCP this switch lets nobody in without one (INA_TOKEN or "
-           "INA_TOKEN_FILE)");
-  } else {
-    refuse(client, INA_ERR_REFUSED,
-           "the token is unknown: it is not in the switch's control.token_file");
-  }
-  return !client.tenant.empty() && !is_crowded(client);
-}
-
-/// True: refused, because its tenant has enough connections.
-bool Conductor::is_crowded(Client& client) {
-  const auto open = std::ranges::count_if(clients_, [&](const auto& entry) {
-    return entry.second->peer.remote && entry.second->tenant == client.tenant;
-  });
-  if (client.returning || open <= connections_per_user()) return false;
-  refuse_for_now(client, fmt::format("tenant '{}' has {} connections already "
-                                     "(control.max_connections_per_user)",
-                                     client.tenant, open - 1));
-  client.tenant.clear();
-  to_close_.insert(client.connection.fd());
-  return true;
-}
-
-/// Its certificate says whose worker it is.
-bool Conductor::authenticate_by(Client& client, const std::string& common_name) {
-  std::string problem = control::tenant_problem(common_name);
-  if (common_name == control::kAnonymousTenant)
-    problem = "the tenant 'anonymous' is that of workers who show nothing";
-  if (!problem.empty()) {
-    refuse(client, INA_ERR_REFUSED, "the certificate's common name is no tenant: " + problem);
+  auto tenant = credentials_.tenant_of(client.connection.peer_name(), token);
+  if (!tenant) {
+    refuse(client, tenant.error().status, tenant.error().text);
     return false;
   }
-  client.tenant = common_name;
-  return true;
+  client.tenant = std::move(*tenant);
+  return !connections_.refuse_if_crowded(client);
 }
 
 /// Why no more workers' connections are taken for the job's owner; empty if they are. A worker has
 /// one, and may be slow to close that of a job that has ended.
 std::string Conductor::crowded_text(const Job& job) const {
-  const uint64_t most = 2 * uint64_t{admission_.quota(job.owner()).workers_max};
-  const auto open = std::ranges::count_if(clients_, [owner = job.owner()](const auto& entry) {
-    return entry.second->account == owner;
-  });
-  if (most == 0 || static_cast<uint64_t>(open) < most) return {};
+  const uint64_t most = 2 * uint64_t{resources_.admission().quota(job.owner()).workers_max};
+  const uint32_t open = connections_.count(
+      [owner = job.owner()](const Client& client) { return client.account == owner; });
+  if (most == 0 || open < most) return {};
   return fmt::format(
       "tenant '{}' has {} connections open, twice as many as it may have workers "
       "(tenants: workers_max); close those whose jobs have ended",
@@ -409,57 +335,11 @@ std::string Conductor::crowded_text(const Job& job) const {
 }
 
 /// Its job has ended for it.
-void Conductor::part(Client& client) {
+void Conductor::leave_job(Client& client) {
   client.job = nullptr;
   client.state = Client::State::kEnded;
   client.since = now_ns();
-}
-
-void Conductor::close_client(int fd) {
-  to_close_.erase(fd);
-  const auto found = clients_.find(fd);
-  if (found == clients_.end()) return;
-  const std::unique_ptr<Client> client = std::move(found->second);
-  clients_.erase(found);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  asking_.erase(client->token);
-  unread_.erase(fd);
-  if (client->paused_until != 0) paused_.erase({client->paused_until, fd});
-  if (client->job && client->role == Client::Role::kFallback)
-    fallback_gone(*client);
-  else if (client->job)
-    worker_gone(*client);
-  if (client->peer.remote && client->told) say_farewell(std::move(client->connection));
-}
-
-void Conductor::send(Client& client, const Json& body, const std::vector<int>& fds) {
-  const auto sent = client.connection.send(body, fds);
-  if (!sent && sent.error().status == INA_ERR_NO_MEMORY)
-    return refuse(client, INA_ERR_NO_MEMORY, "the switch " + sent.error().text);
-  if (!sent) to_close_.insert(client.connection.fd());
-  watch_output(client);
-}
-
-/// While something waits for room in the socket of a client, its turn comes when there is some.
-void Conductor::watch_output(Client& client) {
-  const bool wanted = (client.connection.events() & POLLOUT) != 0;
-  if (wanted == client.watching_output || client.paused_until != 0) return;
-  epoll_event event{};
-  event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  event.data.fd = client.connection.fd();
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, event.data.fd, &event) == 0)
-    client.watching_output = wanted;
-  else
-    to_close_.insert(event.data.fd);
-}
-
-void Conductor::refuse(Client& client, ina_status status, const std::string& text) {
-  logging::warn("refused", client.source())("peer", client.peer.text())("status", status)("text",
-                                                                                          text);
-  send(client, {{"type", "refused"}, {"status", status}, {"text", text}});
-  client.told = true;
-  // Who has shown no token gets one answer.
-  if (client.peer.remote && client.tenant.empty()) to_close_.insert(client.connection.fd());
+  if (client.carrier) left_places_.insert(client.line().connection.fd());
 }
 
 // ---- joining
@@ -476,8 +356,8 @@ SavedJob Conductor::new_job(const std::string& name, uint32_t workers) {
 }
 
 /// Gives a new job its place, and the lanes the job. `request`: what it asks for beside its window.
-Result<Conductor::Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRequest request,
-                                         uint64_t window_bytes, const std::string& who) {
+Result<Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRequest request,
+                              uint64_t window_bytes, const std::string& who) {
   const auto refused = [&](ina_status status, const std::string& text) {
     return fail(status, fmt::format("job '{}' does not fit: {}", fresh.name, text));
   };
@@ -486,29 +366,21 @@ Result<Conductor::Job*> Conductor::admit(const SavedJob& fresh, scheduler::JobRe
                 fmt::format("the switch is drained and takes no new job, such as '{}'; `inactl "
                             "undrain` would open it again",
                             fresh.name));
-  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
-  if (free == jobs_.end())
+  if (const uint32_t running = jobs_.jobs(); running >= config_.max_jobs)
     return refused(INA_ERR_REFUSED,
-                   fmt::format("the switch runs {} jobs already (switch.max_jobs)", jobs_.size()));
-  auto job = make_job(fresh, static_cast<size_t>(free - jobs_.begin()));
-  if (auto taken = take_resources(*job, std::move(request), window_bytes); !taken)
+                   fmt::format("the switch runs {} jobs already (switch.max_jobs)", running));
+  auto job = make_job(fresh, jobs_.free_place());
+  if (auto taken = resources_.take(*job, std::move(request), window_bytes); !taken)
     return refused(taken.error().status, taken.error().text);
-  auto made = take_handles(*job);
-  if (made) made = make_results(*job);
-  if (!made) {
-    give_back_resources(*job);
-    return refused(made.error().status, made.error().text);
-  }
   add_to_lanes(*job, Seq{});
   logging::info("job admitted", job->owner())("job", job->name)("id", value(job->id))(
       "workers", job->workers)("window", job->grant.window)(
       "memory_bytes", job->grant.memory_bytes)("by", who)("owner", job->owner());
-  *free = std::move(job);
-  return free->get();
+  return &jobs_.add(std::move(job));
 }
 
 /// A job of what its entry in the state file says, but for the results.
-std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_t index) {
+std::unique_ptr<Job> Conductor::make_job(const SavedJob& saved, size_t index) {
   auto job = std::make_unique<Job>();
   job->name = saved.name;
   job->index = static_cast<aggregator::JobIndex>(index);
@@ -519,23 +391,18 @@ std::unique_ptr<Conductor::Job> Conductor::make_job(const SavedJob& saved, size_
   job->ticket = saved.ticket;
   job->workers = saved.workers;
   job->epoch = saved.epoch;
+  job->root = JobId{saved.root};
+  job->root_ranks = saved.root_ranks;
   job->payload_key = {random_u64(), random_u64()};
   job->members.resize(saved.workers);
   return job;
 }
 
-Result<void> Conductor::make_results(Job& job) {
-  auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
-  if (!results) return tl::unexpected(results.error());
-  job.results = std::move(*results);
-  return {};
-}
-
 /// `start`: the first fragment that may still have to be served.
 void Conductor::add_to_lanes(Job& job, Seq start) {
-  on_lanes(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
+  lanes_.run(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
     command.job = job.index;
-    fill_spec(job, lane, start, command.spec);
+    rules_.fill_spec(job, lane, start, command.spec);
   });
 }
 
@@ -549,10 +416,11 @@ void Conductor::on_leave(Client& client) {
     return refuse(client, INA_ERR_INVALID, "leave before the job was ready again");
   client.state = Client::State::kLeaving;
   if (job.state == Job::State::kJoining) {
-    send(client, {{"type", "left"}});
+    send(client, answer::Left{});
     return worker_gone(client);
   }
   job.state = Job::State::kLeaving;
+  refuse_splits(job);
   const Bitmap left = job.bits([](const Job::Worker& worker) {
     return !worker.client || worker.client->state == Client::State::kLeaving;
   });
@@ -560,8 +428,8 @@ void Conductor::on_leave(Client& client) {
   forget(job);
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
-    send(*member.client, {{"type", "left"}});
-    part(*member.client);
+    send(*member.client, answer::Left{});
+    leave_job(*member.client);
     member.client = nullptr;
   }
   logging::info("job ended", job.owner())("job", job.name)("id", value(job.id));
@@ -573,15 +441,19 @@ void Conductor::worker_gone(Client& client) {
   Job& job = *client.job;
   Job::Worker& worker = job.members[value(client.rank)];
   const bool leaving = client.state == Client::State::kLeaving;
-  part(client);
+  leave_job(client);
   worker.client = nullptr;
+  if (job.is_group() && job.state == Job::State::kJoining)
+    return end_job(job, INA_ERR_PEER_LOST,
+                   fmt::format("rank {} ({}) of group '{}' died or left while the group was made",
+                               value(client.rank), client.peer.text(), job.name));
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) {
     if (worker.attached && job.state == Job::State::kJoining)
-      on_lanes(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
+      lanes_.run(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
         command.job = job.index;
         command.rank = client.rank;
       });
-    drop_worker(job, client.rank);
+    resources_.drop_worker(job, client.rank);
     return tell_missing(job);
   }
   // If it said goodbye and did not wait for the others, they need nothing more from it.
@@ -596,6 +468,8 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
       "text", text);
   forget(job);
   tell_end(job, status, text);
+  // Its workers do not come back, and without it not to its groups either.
+  if (job.state == Job::State::kRejoining) end_groups_of(job.id, status, text, true);
   remove_job(job);
 }
 
@@ -603,81 +477,91 @@ void Conductor::end_job(Job& job, ina_status status, const std::string& text) {
 void Conductor::tell_end(Job& job, ina_status status, const std::string& text) {
   for (Job::Worker& member : job.members) {
     if (!member.client) continue;
-    send(*member.client, {{"type", "abort"}, {"status", status}, {"text", text}});
-    part(*member.client);
+    send(*member.client, answer::Abort{status, text});
+    leave_job(*member.client);
     member.client = nullptr;
   }
 }
 
 void Conductor::remove_job(Job& job) {
   release_fallback(job);
-  on_lanes(LaneCommand::Kind::kRemoveJob,
-           [&](LaneCommand& command, uint32_t) { command.job = job.index; });
+  lanes_.run(LaneCommand::Kind::kRemoveJob,
+             [&](LaneCommand& command, uint32_t) { command.job = job.index; });
   forget(job);
-  give_back_resources(job);
-  // What its workers still have is charged on.
-  drop_worker(job, kFallbackRank);
-  for (uint32_t rank = 0; rank < job.workers; ++rank)
-    drop_worker(job, Rank{static_cast<uint8_t>(rank)});
-  for (Job::ResultBuffer& buffer : job.result_buffers) hold(job.owner(), std::move(buffer.region));
-  hold(job.owner(), std::move(job.results));
-  jobs_[job.index].reset();
+  resources_.give_back(job);
+  jobs_.remove(job);
 }
 
-void Conductor::on_abort(Client& client, const Json& body) {
+void Conductor::on_abort(Client& client, const request::Abort& abort) {
   if (!client.job) return;  // the abort of another worker crossed this one
   Job& job = *client.job;
-  const std::string text = body.value("text", std::string("a worker gave up"));
   end_job(job, INA_ERR_ABORTED,
           fmt::format("rank {} of job '{}' gave up: {}; {}", value(client.rank), job.name,
-                      text.substr(0, 1024), waiting_text(job)));
+                      abort.text.substr(0, 1024), waiting_.text(job)));
 }
 
 /// A home of the fallback outside the switch found that the workers disagree.
-void Conductor::on_mismatch(Client& client, const Json& body) {
+void Conductor::on_mismatch(Client& client, const request::Mismatch& mismatch) {
   if (!client.job) return;  // another one has found it, too
-  end_job(*client.job, INA_ERR_MISMATCH,
-          mismatch_text(*client.job, body.value("text", std::string()).substr(0, 1024)));
+  end_job(*client.job, INA_ERR_MISMATCH, mismatch_text(*client.job, mismatch.text.substr(0, 1024)));
 }
 
 std::string Conductor::mismatch_text(const Job& job, const std::string& sides) {
   return fmt::format("workers of job '{}' disagree: {}", job.name, sides);
 }
 
+void Conductor::on_status(Client& client) {
+  if (client.peer.remote) {
+    Json status = status_.make(true, draining_);
+    // The names of other tenants' jobs are none of its business.
+    Json own = Json::array();
+    for (Json& job : status["jobs"])
+      if (client.ticket ? job["id"] == value(*client.ticket) ||
+                              job.value("group_of", 0u) == value(*client.ticket)
+                        : job.value("tenant", "") == client.tenant)
+        own.push_back(std::move(job));
+    status["jobs"] = std::move(own);
+    Json tenants = Json::array();
+    for (Json& tenant : status["tenants"])
+      if (!client.ticket && tenant["name"] == client.tenant) tenants.push_back(std::move(tenant));
+    status["tenants"] = std::move(tenants);
+    return send(client, answer::Status{std::move(status)});
+  }
+  if (const std::string text = unread_status_text(client); !text.empty())
+    return refuse(client, INA_ERR_REFUSED, text);
+  const std::string text =
+      status_.make(true, draining_).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const Fd file(::memfd_create("ina-status", MFD_CLOEXEC));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return refuse(client, INA_ERR_NO_MEMORY, "cannot make a memory file for the status");
+  client.tells_status = true;
+  send(client, answer::Status{}, {file.get()});
+}
+
+/// Why a user gets no further status; empty if he does. Descriptors on their way are limited in
+/// number, for all whom the switch tells something.
+std::string Conductor::unread_status_text(const Client& client) {
+  constexpr uint32_t kMostUnread = 16;
+  uint32_t unread = 0;
+  for (const auto& [fd, other] : connections_.all()) {
+    if (!other->tells_status || other->peer.uid != client.peer.uid) continue;
+    other->tells_status = other->connection.unread() != 0;
+    if (other->tells_status && other.get() == &client)
+      return "the answer to the last status was not read yet";
+    unread += other->tells_status;
+  }
+  if (unread < kMostUnread) return {};
+  return fmt::format("{} answers to status were not read yet by uid {}", unread, client.peer.uid);
+}
+
 void Conductor::on_explain(Client& client) {
-  send(client, {{"type", "explain"},
-                {"text", client.job ? waiting_text(*client.job) : "the job has ended"}});
-}
-
-std::optional<aggregator::Waiting> Conductor::oldest_waiting(const Job& job) {
-  std::optional<aggregator::Waiting> oldest;
-  for (const auto& command : on_lanes(LaneCommand::Kind::kOldestWaiting,
-                                      [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
-    if (command->waiting && (!oldest || command->waiting->seq < oldest->seq))
-      oldest = command->waiting;
-  return oldest;
-}
-
-std::string Conductor::waiting_text(Job& job) {
-  if (job.state == Job::State::kJoining)
-    return "waiting for " +
-           missing_text(full_bitmap(job.workers) & ~job.attached(), !has_fallback(job)) +
-           " to join";
-  if (job.state == Job::State::kRejoining) return "the job " + rejoin_text(job);
-  const std::string gone =
-      has_fallback(job) ? "" : "; the fallback server (ina-psd) is gone and must be started again";
-  const auto oldest = oldest_waiting(job);
-  const std::string arrivals = gone + arrivals_text(job);
-  if (!oldest) return "the switch holds no incomplete fragment of the job" + arrivals;
-  return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),
-                     ranks_text(oldest->missing)) +
-         arrivals;
+  send(client, answer::Explain{client.job ? waiting_.text(*client.job) : "the job has ended"});
 }
 
 void Conductor::on_lane_events() {
   for (LaneLink* lane : lanes_) {
     while (const auto event = lane->next_event()) {
-      Job* job = jobs_[event->job].get();
+      Job* job = jobs_.at(event->job);
       if (!job || job->id != event->job_id) continue;  // ended meanwhile
       end_job(*job, INA_ERR_MISMATCH,
               mismatch_text(*job, wire::mismatch_text(event->first_ranks, event->first,
@@ -686,14 +570,21 @@ void Conductor::on_lane_events() {
   }
 }
 
+/// A lane that has stopped answering stops this thread, too, and then nobody is told.
+void Conductor::beat(Nanos now) {
+  if (!config_.heartbeat) return;
+  lanes_.run(LaneCommand::Kind::kAnswer, [](LaneCommand&, uint32_t) {});
+  config_.heartbeat();
+  next_beat_ = config_.heartbeat_ns == 0 ? 0 : now + config_.heartbeat_ns;
+}
+
 /// Packets wait for workers whose users compute: somebody must take them in. One that falls idle
 /// again and again is called less often then. Lanes leave `call_wanted` alone while it is set, so
 /// that nothing is lost, and nobody is woken.
 void Conductor::call_idle_workers(Nanos now) {
   call_again_ = 0;
-  for (auto& job : jobs_) {
-    if (!job) continue;
-    for (Job::Worker& member : job->members) {
+  for (Job& job : jobs_) {
+    for (Job::Worker& member : job.members) {
       if (!member.client || !member.session ||
           !member.session->call_wanted.load(std::memory_order_acquire))
         continue;
@@ -703,7 +594,7 @@ void Conductor::call_idle_workers(Nanos now) {
       }
       member.calls.add(kCallNs, now);
       member.session->call_wanted.exchange(false, std::memory_order_acq_rel);
-      send(*member.client, {{"type", "wake"}});
+      send(*member.client, answer::Wake{});
     }
   }
 }

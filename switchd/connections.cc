@@ -1,50 +1,103 @@
-// Who gets a connection, who keeps it, and how much of the conductor's time it may take. No user
-// and no address decides that for the others: see docs/security.md, "What a peer may use".
+#include "switchd/connections.h"
+
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <bit>
+#include <new>
+#include <utility>
 
+#include "common/clock.h"
 #include "common/logging/record.h"
-#include "switchd/conductor_state.h"
 #include "switchd/work_timer.h"
 
 namespace ina::switchd {
 
+namespace answer = control::answer;
+
 namespace {
 
 constexpr int kAcceptsPerTurn = 32;
+constexpr int kMessagesPerTurn = 16;
+// With so many connections to be closed that the doorman has not taken, no others are accepted.
+constexpr size_t kMostUnclosed = 256;
 // How long connections wait in the backlog when no descriptor is left for them.
 constexpr Nanos kAcceptPauseNs = 100'000'000;
 // A connection on a place that is kept for workers that come back says `rejoin` by then.
 constexpr Nanos kReturnNs = 2'000'000'000;
 constexpr Nanos kLongestPauseNs = 1'000'000'000;
-
-}  // namespace
+// Connections that say nothing are looked for this often.
+constexpr Nanos kSilentNs = 50'000'000;
 
 /// Root and the switch's own user, on this host: they could stop the switch.
-bool Conductor::is_trusted(const control::PeerCredentials& peer) {
+bool is_trusted(const control::PeerCredentials& peer) {
   return !peer.remote && (peer.uid == 0 || peer.uid == ::geteuid());
 }
 
-uint32_t Conductor::connections_per_user() const {
+/// It has joined no job, or its job has ended.
+bool has_no_job(const Client& client) {
+  return client.places.empty() &&
+         (client.state == Client::State::kNew || client.state == Client::State::kEnded);
+}
+
+/// A connection that nobody would miss.
+bool is_idle(const Client& client) {
+  return client.role == Client::Role::kWorker && !client.returning && has_no_job(client);
+}
+
+/// How many workers have not come back to a job yet; groups are in their jobs.
+uint32_t missing_in(const Job& job) {
+  if (job.is_group() || job.state != Job::State::kRejoining) return 0;
+  return job.workers - static_cast<uint32_t>(std::popcount(job.members_present()));
+}
+
+}  // namespace
+
+Connections::Connections(const ConductorConfig& config, const JobTable& jobs,
+                         control::Doorman* doorman, Epoll& epoll, Handlers handlers)
+    : config_(config),
+      jobs_(jobs),
+      doorman_(doorman),
+      epoll_(epoll),
+      handlers_(std::move(handlers)),
+      farewells_(epoll, config.farewell_ns),
+      budget_(config.work) {}
+
+// ---- who gets one
+
+Result<void> Connections::open() {
+  auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
+  if (!listener) return tl::unexpected(listener.error());
+  listener_.emplace(std::move(*listener));
+  listener_->set_doorman(doorman_);
+  if (config_.listen.empty()) return {};
+  auto tcp = control::Listener::open_tcp(config_.listen, config_.dead_peer_ns);
+  if (!tcp) return tl::unexpected(tcp.error());
+  tcp_listener_.emplace(std::move(*tcp));
+  return {};
+}
+
+std::vector<int> Connections::listening() const {
+  std::vector<int> fds = {listener_->fd()};
+  if (tcp_listener_) fds.push_back(tcp_listener_->fd());
+  return fds;
+}
+
+Result<void> Connections::accept_from_now_on() {
+  for (const int fd : listening())
+    if (auto watched = epoll_.watch(fd); !watched) return watched;
+  accept_again_ = 0;
+  return {};
+}
+
+uint32_t Connections::per_user() const {
   if (config_.max_connections_per_user != 0) return config_.max_connections_per_user;
   return std::max(1u, config_.max_connections / 2);
 }
 
-// ---- places
-
-/// A connection that nobody would miss: it has joined no job, or its job has ended.
-bool Conductor::is_idle(const Client& client) {
-  return client.role == Client::Role::kWorker && !client.returning &&
-         (client.state == Client::State::kNew || client.state == Client::State::kEnded);
-}
-
-Conductor::Places Conductor::count_places() const {
+Connections::Places Connections::count_places() const {
   Places places;
   for (const auto& [fd, client] : clients_) {
     Places::Use& use = places.of[client->peer.key()];
@@ -56,32 +109,27 @@ Conductor::Places Conductor::count_places() const {
     use.guests += guest;
     places.guests += guest;
   }
-  for (const auto& job : jobs_)
-    if (job && job->state == Job::State::kRejoining)
-      places.missing += job->workers - static_cast<uint32_t>(std::popcount(job->members_present()));
+  for (const Job& job : jobs_) places.missing += missing_in(job);
   return places;
 }
 
 /// How many of those that `peer` may be are missing from jobs that wait for them to come back.
-uint32_t Conductor::missing_of(const control::PeerCredentials& peer) const {
+uint32_t Connections::missing_of(const control::PeerCredentials& peer) const {
   uint32_t own = 0;
   uint32_t any = 0;
-  for (const auto& job : jobs_) {
-    if (!job || job->state != Job::State::kRejoining) continue;
-    const auto missing =
-        job->workers - static_cast<uint32_t>(std::popcount(job->members_present()));
-    const bool of_tenant = !job->tenant.empty();
-    if (!peer.remote && !of_tenant && job->uid == peer.uid)
-      own += missing;
-    else if (!job->ticket.empty() || (peer.remote && of_tenant))
-      any += missing;  // who it is it says later: nobody has them all
+  for (const Job& job : jobs_) {
+    const bool of_tenant = !job.tenant.empty();
+    if (!peer.remote && !of_tenant && job.uid == peer.uid)
+      own += missing_in(job);
+    else if (!job.ticket.empty() || (peer.remote && of_tenant))
+      any += missing_in(job);  // who it is it says later: nobody has them all
   }
   return own + (any + 1) / 2;
 }
 
 /// Why a connection cannot be served; empty if it can. `returning`: only as one that comes back.
-std::string Conductor::no_room(const control::PeerCredentials& peer, Places& places,
-                               bool& returning) {
+std::string Connections::no_room(const control::PeerCredentials& peer, Places& places,
+                                 bool& returning) {
   const Places::Use use = places.of[peer.key()];
   if (peer.remote && use.unjoined >= config_.max_unjoined)
     return fmt::format(
@@ -89,7 +137,7 @@ std::string Conductor::no_room(const control::PeerCredentials& peer, Places& pla
         "(control.max_unjoined)",
         use.unjoined);
   std::string text;
-  if (!peer.remote && !is_trusted(peer) && use.total >= connections_per_user())
+  if (!peer.remote && !is_trusted(peer) && use.total >= per_user())
     text = fmt::format("uid {} has {} connections already (control.max_connections_per_user)",
                        peer.uid, use.total);
   // Places are kept for members that come back, but never most of them.
@@ -104,7 +152,7 @@ std::string Conductor::no_room(const control::PeerCredentials& peer, Places& pla
 }
 
 /// Closes an idle connection of whoever has most of them, if that is more than `peer` has.
-bool Conductor::make_room(const control::PeerCredentials& peer, Places& places) {
+bool Connections::make_room(const control::PeerCredentials& peer, Places& places) {
   const auto greediest =
       std::ranges::max_element(places.of, {}, [](const auto& entry) { return entry.second.idle; });
   if (greediest == places.of.end() || greediest->second.idle <= places.of[peer.key()].idle + 1)
@@ -120,19 +168,15 @@ bool Conductor::make_room(const control::PeerCredentials& peer, Places& places) 
                  "others (control.max_connections)");
   --greediest->second.idle;
   --greediest->second.total;
-  close_client(oldest->connection.fd());
+  close(oldest->connection.fd());
   return true;
 }
 
-/// A refusal that time may change: libina tries again.
-void Conductor::refuse_for_now(Client& client, const std::string& text) {
-  logging::warn("refused", client.source())("peer", client.peer.text())("status", INA_ERR_REFUSED)(
-      "text", text);
-  send(client, control::no_room_message(text));
-  client.told = true;
+bool Connections::doorman_busy() const {
+  return doorman_ && doorman_->waiting() > kMostUnclosed;
 }
 
-void Conductor::accept_clients(const control::Listener& listener) {
+void Connections::accept(const control::Listener& listener) {
   std::optional<Places> places;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const WorkTimer timer;
@@ -142,18 +186,17 @@ void Conductor::accept_clients(const control::Listener& listener) {
     if (!accepted) {
       logging::warn("no connection accepted", "accept")("ms", kAcceptPauseNs / 1'000'000)(
           "text", accepted.error().text);
-      for (const int fd : listening()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+      for (const int fd : listening()) epoll_.forget(fd);
       accept_again_ = timer.began_ns() + kAcceptPauseNs;
       return;
     }
     if (!*accepted) return;
     if (!places) places = count_places();
-    accept_client(std::move(**accepted), *places, timer);
+    take_in(std::move(**accepted), *places, timer);
   }
 }
 
-void Conductor::accept_client(control::Connection connection, Places& places,
-                              const WorkTimer& timer) {
+void Connections::take_in(control::Connection connection, Places& places, const WorkTimer& timer) {
   const Nanos now = timer.began_ns();
   const control::PeerCredentials peer = connection.peer();
   bool returning = false;
@@ -164,8 +207,9 @@ void Conductor::accept_client(control::Connection connection, Places& places,
         "the time";
   if (!text.empty()) {
     logging::warn("connection refused", peer.source())("peer", peer.text())("text", text);
-    (void)connection.send(control::no_room_message(text));
-    if (peer.remote) say_farewell(std::move(connection));
+    const answer::Refused refused{.status = INA_ERR_REFUSED, .text = text, .retry = true};
+    (void)connection.send_text(control::to_text(refused));
+    if (peer.remote) farewells_.add(std::move(connection), now);
     return budget_.charge(peer.key(), timer.spent_ns(), now);
   }
   auto client = std::make_unique<Client>();
@@ -174,7 +218,7 @@ void Conductor::accept_client(control::Connection connection, Places& places,
   client->since = now;
   client->returning = returning;
   const int fd = client->connection.fd();
-  if (!watch(fd)) return;
+  if (!epoll_.watch(fd)) return;
   clients_[fd] = std::move(client);
   Places::Use& use = places.of[peer.key()];
   ++use.total;
@@ -185,61 +229,49 @@ void Conductor::accept_client(control::Connection connection, Places& places,
   budget_.charge(peer.key(), timer.spent_ns(), now);
 }
 
-/// False: refused. A place that is kept for members that come back is for nothing else.
-bool Conductor::may_say(Client& client, const std::string& type) {
-  if (!client.returning || client.state != Client::State::kNew || type == "rejoin") return true;
-  refuse_for_now(client,
-                 "the switch has no more places but for workers that come back to their jobs");
-  to_close_.insert(client.connection.fd());
-  return false;
-}
-
 /// Closes those that have joined nothing for too long.
-void Conductor::close_silent(Nanos now) {
+void Connections::close_silent(Nanos now) {
   for (auto& [fd, client] : clients_) {
-    const bool idle =
-        client->state == Client::State::kNew || client->state == Client::State::kEnded;
     const Nanos most = client->returning && client->state == Client::State::kNew
                            ? std::min(kReturnNs, config_.join_timeout_ns)
                            : config_.join_timeout_ns;
-    if (idle && now - client->since > most) to_close_.insert(fd);
+    if (has_no_job(*client) && now - client->since > most) to_close_.insert(fd);
   }
 }
 
 // ---- time
 
 /// Reads what a client has to say, if its user or address has not taken too much time lately.
-void Conductor::serve_client(Client& client) {
-  if (is_trusted(client.peer)) return read_client(client);
+void Connections::serve(Client& client) {
+  if (is_trusted(client.peer)) return read(client);
   const WorkTimer timer;
   const Nanos begin = timer.began_ns();
   if (const Nanos free_at = budget_.free_at(client.peer.key(), begin); free_at > begin)
     return pause(client, std::min(free_at, begin + kLongestPauseNs));
-  read_client(client);
-  charge_time(client, timer.spent_ns());
+  read(client);
+  charge_time(client.peer, timer.spent_ns());
 }
 
-/// Of the conductor, or of a thread that works for it.
-void Conductor::charge_time(const Client& client, Nanos spent) {
-  if (!is_trusted(client.peer)) budget_.charge(client.peer.key(), spent, now_ns());
+void Connections::charge_time(const control::PeerCredentials& peer, Nanos spent) {
+  if (!is_trusted(peer)) budget_.charge(peer.key(), spent, now_ns());
 }
 
-void Conductor::pause(Client& client, Nanos until) {
+void Connections::pause(Client& client, Nanos until) {
   if (client.paused_until != 0) return;
   client.paused_until = until;
   const int fd = client.connection.fd();
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  epoll_.forget(fd);
   paused_.emplace(until, fd);
 }
 
-void Conductor::resume_paused(Nanos now) {
+void Connections::resume_paused(Nanos now) {
   while (!paused_.empty() && paused_.begin()->first <= now) {
     const int fd = paused_.begin()->second;
     paused_.erase(paused_.begin());
     Client& client = *clients_.at(fd);
     client.paused_until = 0;
     client.watching_output = false;
-    if (!watch(fd)) {
+    if (!epoll_.watch(fd)) {
       to_close_.insert(fd);
       continue;
     }
@@ -248,36 +280,163 @@ void Conductor::resume_paused(Nanos now) {
   }
 }
 
-// ---- the end
-
-/// A TCP connection that is closed while something of its peer is unread is reset, and takes the
-/// reason with it. So its peer gets some time to read that, as long as not too many do.
-void Conductor::say_farewell(control::Connection connection) {
-  const int fd = connection.fd();
-  if (farewells_.size() >= kMaxFarewells || !watch(fd)) return;
-  Farewell& farewell = farewells_[fd];
-  farewell = {std::move(connection), now_ns() + config_.farewell_ns};
-  serve_farewell(fd);
-}
-
-void Conductor::serve_farewell(int fd) {
-  Farewell& farewell = farewells_.at(fd);
-  bool open = true;
-  if (farewell.connection.pending()) open = farewell.connection.receive(0).has_value();
-  if (!farewell.connection.pending()) ::shutdown(fd, SHUT_WR);
-  char unread[4096];
-  for (int i = 0; open && !farewell.connection.pending() && i < 4; ++i) {
-    const ssize_t got = ::recv(fd, unread, sizeof(unread), MSG_DONTWAIT);
-    if (got < 0) break;
-    open = got > 0;
+bool Connections::serve(int fd) {
+  if (listener_ && fd == listener_->fd()) {
+    accept(*listener_);
+  } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
+    accept(*tcp_listener_);
+  } else if (Client* client = find(fd)) {
+    if (client->token == 0)
+      serve(*client);
+    else
+      close_later(*client);
+  } else if (farewells_.contains(fd)) {
+    farewells_.serve(fd);
+  } else {
+    return false;
   }
-  if (open) return;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  farewells_.erase(fd);
+  return true;
 }
 
-void Conductor::end_farewells(Nanos now) {
-  std::erase_if(farewells_, [now](const auto& entry) { return entry.second.until <= now; });
+void Connections::serve_unread() {
+  for (const int fd : std::exchange(unread_, {}))
+    if (Client* client = find(fd)) serve(*client);
+}
+
+Nanos Connections::next_turn(Nanos until) const {
+  if (accept_again_ != 0) until = std::min(until, accept_again_);
+  if (!paused_.empty()) until = std::min(until, paused_.begin()->first);
+  return until;
+}
+
+void Connections::turn(Nanos now) {
+  resume_paused(now);
+  farewells_.end_overdue(now);
+  if (now - looked_for_silent_ >= kSilentNs) {
+    looked_for_silent_ = now;
+    close_silent(now);
+  }
+  while (!to_close_.empty()) close(*to_close_.begin());
+  if (accept_again_ != 0 && now >= accept_again_) (void)accept_from_now_on();
+}
+
+Client* Connections::find(int fd) const {
+  const auto found = clients_.find(fd);
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+// ---- their end
+
+void Connections::close(int fd) {
+  to_close_.erase(fd);
+  const auto found = clients_.find(fd);
+  if (found == clients_.end()) return;
+  const std::unique_ptr<Client> client = std::move(found->second);
+  clients_.erase(found);
+  epoll_.forget(fd);
+  unread_.erase(fd);
+  if (client->paused_until != 0) paused_.erase({client->paused_until, fd});
+  handlers_.closed(*client);
+  if (client->peer.remote && client->told) farewells_.add(std::move(client->connection), now_ns());
+}
+
+void Connections::close_all() {
+  listener_.reset();
+  tcp_listener_.reset();
+  farewells_.clear();
+  clients_.clear();
+}
+
+// ---- what is said
+
+void Connections::read(Client& client) {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    auto received = client.connection.receive(0);  // sends what waits, too
+    watch_output(client);
+    if (!received) {
+      if (received.error().status == INA_ERR_INVALID)
+        refuse(client, INA_ERR_INVALID, received.error().text);
+      else if (received.error().status == INA_ERR_REFUSED)  // there is no telling it
+        logging::warn("refused", client.source())("peer", client.peer.text())(
+            "text", received.error().text);
+      return close_later(client);
+    }
+    if (!*received) return;
+    try {
+      handlers_.message(client, **received);
+    } catch (const std::bad_alloc&) {
+      refuse(client, INA_ERR_NO_MEMORY, "the switch is out of memory: try again");
+    }
+    if (client.token != 0 || to_close_.contains(client.connection.fd())) return;
+  }
+  if (client.connection.buffered()) unread_.insert(client.connection.fd());
+}
+
+void Connections::release(Client& client) {
+  if (!epoll_.change(client.connection.fd(), EPOLLIN)) close_later(client);
+}
+
+void Connections::send(Client& client, const answer::Message& message,
+                       const std::vector<int>& fds) {
+  Client& line = client.line();
+  const auto channel = client.carrier ? std::optional(client.channel) : std::nullopt;
+  const Result<void> sent = line.connection.send_text(control::to_text(message, channel), fds);
+  if (!sent && sent.error().status == INA_ERR_NO_MEMORY)
+    return refuse(client, INA_ERR_NO_MEMORY, "the switch " + sent.error().text);
+  if (!sent) close_later(line);
+  watch_output(line);
+}
+
+/// While something waits for room in the socket of a client, its turn comes when there is some.
+void Connections::watch_output(Client& client) {
+  const bool wanted = (client.connection.events() & POLLOUT) != 0;
+  if (wanted == client.watching_output || client.paused_until != 0) return;
+  if (epoll_.change(client.connection.fd(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN))
+    client.watching_output = wanted;
+  else
+    close_later(client);
+}
+
+void Connections::refuse(Client& client, ina_status status, const std::string& text) {
+  logging::warn("refused", client.source())("peer", client.peer.text())("status", status)("text",
+                                                                                          text);
+  send(client, answer::Refused{status, text});
+  client.line().told = true;
+  // Who has shown no token gets one answer.
+  if (client.peer.remote && client.tenant.empty()) close_later(client);
+}
+
+void Connections::refuse_malformed(Client& client, const Error& error) {
+  refuse(client, INA_ERR_INVALID, "malformed control message: " + error.text);
+}
+
+bool Connections::refuse_if_crowded(Client& client) {
+  const uint32_t open = count(
+      [&](const Client& other) { return other.peer.remote && other.tenant == client.tenant; });
+  if (client.returning || open <= per_user()) return false;
+  refuse_for_now(client, fmt::format("tenant '{}' has {} connections already "
+                                     "(control.max_connections_per_user)",
+                                     client.tenant, open - 1));
+  client.tenant.clear();
+  close_later(client);
+  return true;
+}
+
+void Connections::refuse_for_now(Client& client, const std::string& text) {
+  logging::warn("refused", client.source())("peer", client.peer.text())("status", INA_ERR_REFUSED)(
+      "text", text);
+  send(client, answer::Refused{.status = INA_ERR_REFUSED, .text = text, .retry = true});
+  client.told = true;
+}
+
+bool Connections::may_say(Client& client, const std::string& type) {
+  if (!client.returning || client.state != Client::State::kNew ||
+      type == control::request::Rejoin::kType)
+    return true;
+  refuse_for_now(client,
+                 "the switch has no more places but for workers that come back to their jobs");
+  close_later(client);
+  return false;
 }
 
 }  // namespace ina::switchd

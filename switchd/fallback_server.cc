@@ -10,98 +10,84 @@
 
 namespace ina::switchd {
 
-std::string missing_text(Bitmap ranks, bool fallback) {
-  const std::string server = fallback ? "the fallback server (ina-psd)" : "";
-  if (ranks == 0) return server;
-  return ranks_text(ranks) + (fallback ? " and " : "") + server;
-}
-
-bool Conductor::has_fallback(const Job& job) const {
-  return config_.home != Home::kDedicated || job.fallback.attached;
-}
-
-void Conductor::handle_server(Client& client, control::Received& received,
-                              const std::string& type) {
+void Conductor::handle_server(Client& client, const request::Message& message) {
   // It sees every job's contributions: nobody else may take its place.
   if (client.peer.uid != 0 && client.peer.uid != ::geteuid())
     return refuse(client, INA_ERR_REFUSED,
                   fmt::format("only root and the switch's own user may serve as fallback, not uid "
                               "{}",
                               client.peer.uid));
-  const Json& body = received.body;
-  if (type == "serve") return on_serve(client, body);
-  if (type == "join_fallback") return on_join_fallback(client, body);
-  if (type == "attach" && client.role == Client::Role::kFallback && client.job)
+  if (const auto* serve = std::get_if<request::Serve>(&message)) return on_serve(client, *serve);
+  if (const auto* join = std::get_if<request::JoinFallback>(&message))
+    return on_join_fallback(client, *join);
+  const bool serves_job = client.role == Client::Role::kFallback;
+  if (std::holds_alternative<request::Attach>(message) && serves_job && client.job)
     return on_attach(client);
-  if (type == "next_job" && client.role == Client::Role::kServer) {
+  if (std::holds_alternative<request::NextJob>(message) && client.role == Client::Role::kServer) {
     client.wants_job = true;
     return offer_jobs();
   }
-  if (type == "mismatch" && client.role == Client::Role::kFallback)
-    return on_mismatch(client, body);
-  refuse(client, INA_ERR_INVALID, "a fallback server cannot say '" + type + "' here");
+  if (const auto* mismatch = std::get_if<request::Mismatch>(&message); mismatch && serves_job)
+    return on_mismatch(client, *mismatch);
+  refuse(client, INA_ERR_INVALID,
+         "a fallback server cannot say '" + control::type_of(message) + "' here");
 }
 
-void Conductor::on_serve(Client& client, const Json& body) {
+void Conductor::on_serve(Client& client, const request::Serve& serve) {
   if (client.state != Client::State::kNew)
     return refuse(client, INA_ERR_INVALID, "this connection has joined already");
-  if (const int version = body.at("version").get<int>(); version != control::kControlVersion)
+  if (serve.version != control::kControlVersion)
     return refuse(client, INA_ERR_VERSION,
                   fmt::format("ina-psd speaks control version {}, this switch ({}) version {}: "
                               "install matching versions",
-                              version, INA_PROJECT_VERSION, control::kControlVersion));
+                              serve.version, INA_PROJECT_VERSION, control::kControlVersion));
   if (config_.home != Home::kDedicated)
     return refuse(client, INA_ERR_UNSUPPORTED,
                   fmt::format("this switch needs no fallback server: its fallback.home is {}",
                               name(config_.home)));
-  for (const auto& [fd, other] : clients_)
+  for (const auto& [fd, other] : connections_.all())
     if (other->role == Client::Role::kServer)
       return refuse(
           client, INA_ERR_REFUSED,
           fmt::format("another fallback server (pid {}) serves already", other->peer.pid));
-  for (auto& job : jobs_)
-    if (job) job->offered = false;
+  for (Job& job : jobs_) job.offered = false;
   client.role = Client::Role::kServer;
   client.state = Client::State::kAttached;
   logging::info("fallback server connected", client.source())("pid", client.peer.pid);
-  send(client, {{"type", "serving"}, {"library", INA_PROJECT_VERSION}});
+  send(client, answer::Serving{INA_PROJECT_VERSION});
 }
 
 /// Tells the fallback server of one job after the other, each when it asks for it: so a message at
 /// most is under way, however many jobs there are.
 void Conductor::offer_jobs() {
-  for (auto& [fd, client] : clients_) {
+  for (const auto& [fd, client] : connections_.all()) {
     if (client->role != Client::Role::kServer || !client->wants_job) continue;
-    const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
+    for (Job& job : jobs_) {
       // Where a job goes on after a restart is known when all its workers are back.
-      const bool known = job && (job->state != Job::State::kRejoining ||
-                                 job->attached() == full_bitmap(job->workers));
-      return known && !job->offered && !job->fallback.client;
-    });
-    if (next == jobs_.end()) continue;
-    client->wants_job = false;
-    (*next)->offered = true;
-    send(*client, {{"type", "job"}, {"job_id", value((*next)->id)}, {"job", (*next)->name}});
+      const bool known =
+          job.state != Job::State::kRejoining || job.attached() == full_bitmap(job.workers);
+      if (!known || job.offered || job.fallback.client) continue;
+      client->wants_job = false;
+      job.offered = true;
+      send(*client, answer::Job{value(job.id), job.name});
+      break;
+    }
   }
 }
 
-void Conductor::on_join_fallback(Client& client, const Json& body) {
+void Conductor::on_join_fallback(Client& client, const request::JoinFallback& join) {
   if (client.state != Client::State::kNew)
     return refuse(client, INA_ERR_INVALID, "this connection has joined already");
   if (config_.home != Home::kDedicated)
     return refuse(client, INA_ERR_UNSUPPORTED, "this switch needs no fallback server");
-  const auto id = body.at("job_id").get<uint32_t>();
-  const auto found = std::find_if(jobs_.begin(), jobs_.end(),
-                                  [&](const auto& job) { return job && value(job->id) == id; });
-  if (found == jobs_.end())
-    return refuse(client, INA_ERR_ABORTED, fmt::format("job {} has ended", id));
-  Job& job = **found;
+  Job* const found = jobs_.find(JobId{join.job_id});
+  if (!found) return refuse(client, INA_ERR_ABORTED, fmt::format("job {} has ended", join.job_id));
+  Job& job = *found;
   if (job.fallback.client)
     return refuse(client, INA_ERR_RANK_TAKEN,
                   fmt::format("job '{}' has a fallback server (pid {})", job.name,
                               job.fallback.client->peer.pid));
-  std::optional<Transport> transport = Transport{.shm = true};
-  if (body.contains("transport")) transport = transport_of(client, body);
+  auto transport = transport_of(client, join.reach);
   if (!transport) return;
   transport->multicast = false;  // the group's results are the workers'
   // What its predecessor held is lost, so whatever the switch and the workers hold of it belongs to
@@ -111,23 +97,18 @@ void Conductor::on_join_fallback(Client& client, const Json& body) {
   const auto epoch = successor ? next_epoch(job) : job.epoch;
   if (!epoch) return refuse(client, epoch.error().status, epoch.error().text);
   if (successor)
-    for (const auto& command : on_lanes(LaneCommand::Kind::kProgress,
-                                        [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
+    for (const auto& command : lanes_.run(LaneCommand::Kind::kProgress,
+                                          [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
       start = std::max(start, command->results_end);
-  drop_worker(job, kFallbackRank);
-  Json reply = {{"type", "joined"},
-                {"job", job.name},
-                {"job_id", value(job.id)},
-                {"job_key", job.key},
-                {"workers", job.workers},
-                {"epoch", *epoch},
-                {"instance", *epoch},
-                {"start", start.value},
-                {"window", job.grant.window},
-                {"slot_bytes", config_.slot_bytes},
-                {"lanes", job.geometry.lanes},
-                {"bind_at_once", config_.fixed_slots()}};
-  const auto fds = place(job, kFallbackRank, *transport, reply);
+  resources_.drop_worker(job, kFallbackRank);
+  answer::FallbackJoined reply{.place = place_in(job),
+                               .job = job.name,
+                               .workers = job.workers,
+                               .instance = *epoch,
+                               .start = start.value,
+                               .bind_at_once = config_.fixed_slots()};
+  reply.place.epoch = *epoch;
+  const auto fds = give_place(job, kFallbackRank, *transport, reply.place);
   if (!fds) return refuse(client, fds.error().status, fds.error().text);
   job.fallback.client = &client;
   client.role = Client::Role::kFallback;
@@ -156,7 +137,7 @@ void Conductor::attach_fallback(Client& client) {
   // The lanes hear of a job that waits for its workers when these are back.
   if (job.state != Job::State::kRejoining) {
     // Before the successor hears anything, so that nothing of the old epoch reaches it.
-    on_lanes(LaneCommand::Kind::kNewEpoch, [&](LaneCommand& command, uint32_t) {
+    lanes_.run(LaneCommand::Kind::kNewEpoch, [&](LaneCommand& command, uint32_t) {
       command.job = job.index;
       command.spec.epoch = job.epoch;
       command.spec.instance = job.instance;
@@ -170,7 +151,7 @@ void Conductor::attach_fallback(Client& client) {
       "instance", job.instance)("epoch", job.epoch)("pid", client.peer.pid);
   if (successor)
     for (Job::Worker& member : job.members)
-      if (member.client) send(*member.client, {{"type", "epoch"}, {"epoch", job.epoch}});
+      if (member.client) send(*member.client, answer::Epoch{job.epoch});
   on_gathered(job);
 }
 
@@ -181,19 +162,19 @@ void Conductor::fallback_gone(Client& client) {
   logging::warn("fallback server lost", client.source())("job", job.name)("id", value(job.id))(
       "pid", client.peer.pid);
   if (job.fallback.attached && job.state != Job::State::kRejoining)
-    on_lanes(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
+    lanes_.run(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
       command.job = job.index;
       command.rank = kFallbackRank;
     });
-  drop_worker(job, kFallbackRank);
+  resources_.drop_worker(job, kFallbackRank);
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining) tell_missing(job);
 }
 
 /// The job has ended for the server, too.
 void Conductor::release_fallback(Job& job) {
   if (!job.fallback.client) return;
-  send(*job.fallback.client, {{"type", "left"}});
-  part(*job.fallback.client);
+  send(*job.fallback.client, answer::Left{});
+  leave_job(*job.fallback.client);
   job.fallback.client = nullptr;
 }
 

@@ -27,11 +27,15 @@ std::string problem(const std::string& owner, const char* what, const char* limi
 }
 
 /// Without those that the switch has itself, and that come and go with a message.
-uint64_t descriptors_for_peers() {
+uint64_t descriptors_for_peers(uint64_t limit) {
   constexpr uint64_t kReserved = 128;
+  return limit - std::min<uint64_t>(limit / 2, kReserved);
+}
+
+uint64_t file_limit() {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
-  return files.rlim_cur - std::min<uint64_t>(files.rlim_cur / 2, kReserved);
+  return files.rlim_cur;
 }
 
 }  // namespace
@@ -73,17 +77,25 @@ HandleCount Handles::used_by(const std::string& owner) const {
   return own == by_owner_.end() ? HandleCount{} : own->second;
 }
 
-HandleCount Handles::of_this_process(uint64_t connections) {
+HandleCount Handles::of_limits(uint64_t max_map_count, uint64_t files, uint64_t connections) {
   constexpr uint64_t kMostReserve = 8'192;  // mappings of libraries, DPDK, heaps and stacks
+  const uint64_t descriptors = descriptors_for_peers(files);
+  return {max_map_count - std::min(max_map_count / 4, kMostReserve),
+          descriptors - std::min(descriptors / 2, connections)};
+}
+
+HandleCount Handles::of_this_process(uint64_t connections) {
   uint64_t mappings = 65'530;
   std::ifstream("/proc/sys/vm/max_map_count") >> mappings;
-  mappings -= std::min(mappings / 4, kMostReserve);
-  const uint64_t descriptors = descriptors_for_peers();
-  return {mappings, descriptors - std::min(descriptors / 2, connections)};
+  return of_limits(mappings, file_limit(), connections);
+}
+
+uint32_t Handles::connections_of(uint32_t wanted, uint64_t files) {
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, descriptors_for_peers(files) / 2));
 }
 
 uint32_t Handles::connections_of_this_process(uint32_t wanted) {
-  return static_cast<uint32_t>(std::min<uint64_t>(wanted, descriptors_for_peers() / 2));
+  return connections_of(wanted, file_limit());
 }
 
 }  // namespace ina::switchd

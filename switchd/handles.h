@@ -65,8 +65,11 @@ class Handles {
   /// What this process may have for workers, of its limits (vm.max_map_count, RLIMIT_NOFILE):
   /// without a reserve for itself, and without descriptors for `connections`.
   static HandleCount of_this_process(uint64_t connections);
+  /// The same of a process with such limits.
+  static HandleCount of_limits(uint64_t max_map_count, uint64_t files, uint64_t connections);
   /// How many connections it may have of `wanted`: at most half of its descriptors are for them.
   static uint32_t connections_of_this_process(uint32_t wanted);
+  static uint32_t connections_of(uint32_t wanted, uint64_t files);
 
  private:
   void give_back(const std::string& owner, HandleCount count);

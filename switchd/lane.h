@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <new>
 #include <vector>
 
@@ -27,11 +28,22 @@
 namespace ina::switchd {
 
 struct LaneCounters {
+  /// Bursts by size: 1, 2, 3..4, 5..8, ... packets; the last for the largest burst, 512.
+  static constexpr size_t kBurstBuckets = 10;
+
   uint64_t polls = 0;
   uint64_t busy_polls = 0;
   uint64_t packets = 0;
   uint64_t sleeps = 0;
   uint64_t unsent = 0;  ///< results that a port did not take; the worker asks again
+  Nanos busy_ns = 0;    ///< spent in rounds that found a packet
+  Nanos idle_ns = 0;    ///< all other time since the first round, sleep included
+  std::array<uint64_t, kBurstBuckets> bursts{};
+  uint64_t burst_packets = 0;  ///< in all of `bursts`
+
+  static size_t bucket_of(size_t packets) {
+    return static_cast<size_t>(std::bit_width(packets - 1));
+  }
 };
 
 /// What an Ethernet port counts beyond io::PortCounters.
@@ -79,6 +91,7 @@ struct LaneCommand {
     kFindStation,
     kArrivals,
     kSnapshot,
+    kAnswer,  ///< nothing else: says that the lane lives
     kStop,
   };
   Kind kind{};
@@ -93,6 +106,7 @@ struct LaneCommand {
   bool multicast = false;                     // kAttachFrame: results come to its group
   bool parks = false;                         // kAttachShm, kAttachFrame: keeps parked sums
   uint64_t job_key = 0;                       // kAttachFrame
+  JobId root{};                               // kAttachFrame: of a group; otherwise 0
   std::optional<wire::TagKeys> tag_keys;      // kAttachFrame
   uint32_t number = 0;                        // kSetRegistered
   std::span<const std::byte> memory;          // kSetRegistered
@@ -150,7 +164,7 @@ class LaneLink {
   }
 
   SpscRing<LaneCommand*> commands_{64};
-  SpscRing<LaneEvent> events_{4096};
+  SpscRing<LaneEvent> events_{8192};
   Fd wake_;
   int conductor_event_ = -1;
 };
@@ -176,7 +190,7 @@ struct NoFramePort {
   void tx_flush() {}
   const io::PortCounters& counters() const { return counters_; }
   Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
-                                 const std::optional<wire::TagKeys>&) {
+                                 const std::optional<wire::TagKeys>&, JobId) {
     return fail(INA_ERR_UNSUPPORTED, "this build has no Ethernet ports");
   }
   void unbind(io::EndpointIndex) {}
@@ -230,6 +244,8 @@ class Lane {
     for (;;) {
       while (const auto command = link_.next_command()) execute(**command);
       if (stopped_) return;
+      // It would yield anyway once it has added up what there is; then there may be more of it.
+      shm_.set_patient(idle.crowded());
       if (poll_once()) {
         idle.reset();
         continue;
@@ -242,15 +258,17 @@ class Lane {
   /// only system calls are those that wake a sleeping worker or drive a port.
   bool poll_once() {
     const Nanos now = now_ns();
+    charge_time(now);
     ++counters_.polls;
     size_t handled = poll_port(shm_, now, config_.burst);
     bool moved = false;
     if (!frame_ports_.empty()) handled += poll_frame_ports(now, moved);
     if (aggregator_.parking() && now >= next_parking_) handled += park_overdue(now);
+    if (now >= aggregator_.bare_results().due()) send_bare_results(now);
     counters_.packets += handled;
-    if (handled == 0 && !moved) return false;
-    ++counters_.busy_polls;
-    return true;
+    busy_ = handled != 0 || moved;
+    counters_.busy_polls += busy_;
+    return busy_;
   }
 
  private:
@@ -273,6 +291,12 @@ class Lane {
     bool reported = false;                         ///< that its workers disagree
   };
 
+  /// The time since the last round began is that round's.
+  void charge_time(Nanos now) {
+    if (round_began_ != 0) (busy_ ? counters_.busy_ns : counters_.idle_ns) += now - round_began_;
+    round_began_ = now;
+  }
+
   template <class P>
   size_t poll_port(P& port, Nanos now, size_t most) {
     const size_t count = aggregator::serve(
@@ -285,7 +309,9 @@ class Lane {
                  bit_of(packet.rank), packet.message.signature());
         });
     if (count != 0) {
-      report_mismatches_of_spill(count);
+      ++counters_.bursts[LaneCounters::bucket_of(count)];
+      counters_.burst_packets += count;
+      report_mismatches_of_spill();
       flush();
     }
     return count;
@@ -331,6 +357,16 @@ class Lane {
     return parked;
   }
 
+  /// Those that waited for others to join them, when no packet does.
+  void send_bare_results(Nanos now) {
+    aggregator::send_bare_results(
+        aggregator_, now,
+        [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+          send(jobs_[job].member[value(rank)], emission);
+        });
+    flush();
+  }
+
   void report(aggregator::JobIndex job, Bitmap first_ranks, const wire::Signature& first,
               Bitmap other_ranks, const wire::Signature& other) {
     JobMembers& members = jobs_[job];
@@ -340,8 +376,8 @@ class Lane {
   }
 
   /// Fallbacks within this lane that took in something of the last burst.
-  void report_mismatches_of_spill(size_t count) {
-    for (size_t i = 0; i < count; ++i)
+  void report_mismatches_of_spill() {
+    aggregator_.for_each_noted([&](size_t i) {
       for (const aggregator::Emission& emission : verdicts_[i].to_send()) {
         if (emission.to != aggregator::Emission::To::kFallback) continue;
         const aggregator::Fallback* spill = aggregator_.spec(emission.job).spill;
@@ -350,6 +386,7 @@ class Lane {
         report(emission.job, mismatch.first, mismatch.first_signature, mismatch.other,
                mismatch.other_signature);
       }
+    });
   }
 
   void flush() {
@@ -417,7 +454,7 @@ class Lane {
         for (FramePort* any : frame_ports_) any->expect(command.spec.id, command.job_key);
         attach(command, port,
                port->bind(command.address, command.spec.id, command.job_key, command.job,
-                          command.rank, command.tag_keys));
+                          command.rank, command.tag_keys, command.root));
         Member& member = jobs_[command.job].member[value(command.rank)];
         member.multicast = member.bound && command.multicast;
         cover(jobs_[command.job]);
@@ -473,6 +510,8 @@ class Lane {
           command.snapshot.bridge = {table.counters(), table.size(), table.capacity()};
         }
         break;
+      case Kind::kAnswer:
+        break;
       case Kind::kStop:
         stopped_ = true;
         break;
@@ -519,6 +558,8 @@ class Lane {
     if (polled) timeout_ns = std::min<Nanos>(timeout_ns, 50'000);
     if (aggregator_.counters().slots_used != 0 && aggregator_.parking())
       timeout_ns = std::min(timeout_ns, kParkingPauseNs);
+    if (const Nanos due = aggregator_.bare_results().due(); due != aggregator::BareResults::kNever)
+      timeout_ns = std::clamp<Nanos>(due - now_ns(), 0, timeout_ns);
     if (shm_.prepare_sleep() && !link_.has_command()) {
       ++counters_.sleeps;
       if (polled) {
@@ -548,6 +589,8 @@ class Lane {
   std::vector<io::RxPacket> packets_;
   std::vector<aggregator::Verdict> verdicts_;
   LaneCounters counters_;
+  Nanos round_began_ = 0;
+  bool busy_ = false;  ///< the last round found something
   Nanos next_parking_ = 0;
   bool stopped_ = false;
 };

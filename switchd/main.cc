@@ -1,6 +1,7 @@
 // ina-switchd: reads the configuration, starts DPDK, opens the ports, runs a lane on each datapath
 // lcore and the conductor on the main one, until SIGTERM or SIGINT.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <signal.h>
@@ -18,6 +19,9 @@
 #ifdef INA_HAVE_ADMIN
 #include "control/admin/server.h"
 #endif
+#ifdef INA_HAVE_METRICS
+#include "control/metrics/server.h"
+#endif
 #include "common/command_line.h"
 #include "common/logging/file_sink.h"
 #include "common/logging/record.h"
@@ -28,12 +32,16 @@
 #include "switchd/config/config.h"
 #include "switchd/lane.h"
 #include "switchd/preflight.h"
+#include "switchd/readiness.h"
+#include "switchd/service_manager.h"
+#include "switchd/telemetry.h"
 
 namespace ina::switchd {
 namespace {
 
 constexpr int kExitConfig = command_line::kExitUsage;  // also what `--check` returns for a bad file
 constexpr int kExitStart = 1;
+constexpr int kExitImprove = 3;  // of `--self-test`: the switch would serve, but not at its best
 
 using DaemonLane = Lane<io::EthdevPort>;
 
@@ -96,6 +104,7 @@ Result<io::Eal> start_eal(const config::Config& config) {
   eal.cpus = cpu_list(config.eal.cpus);
   eal.lcores = config.switchd.lcores;
   eal.extra_args = config.eal.extra_args;
+  eal.telemetry = config.eal.telemetry;
   for (const config::PortConfig& port : config.ports)
     if (port.type == config::PortType::kEthdev && !port.device.starts_with("net_"))
       eal.pci.push_back(port.device);
@@ -196,6 +205,9 @@ ConductorConfig conductor_config(const config::Config& config,
   c.join_timeout_ns = config.control.join_timeout_us * 1000;
   c.rejoin_timeout_ns = config.control.rejoin_timeout_us * 1000;
   c.max_jobs = config.switchd.max_jobs;
+  c.max_groups = config.switchd.max_groups;
+  c.max_groups_per_user = config.switchd.max_groups_per_user;
+  c.max_groups_per_job = config.switchd.max_groups_per_job;
   c.slots = config.aggregator.slots;
   c.slot_bytes = config.aggregator.slot_bytes;
   c.slots_per_job = config.static_pools.slots_per_job;
@@ -269,6 +281,25 @@ Result<std::nullptr_t> start_admin(const config::Config& config, admin::Queue&) 
 }
 #endif
 
+#ifdef INA_HAVE_METRICS
+/// nullptr: nobody is to scrape.
+Result<std::unique_ptr<metrics::Server>> start_metrics(const config::Config& config,
+                                                       admin::Queue& queue) {
+  const config::MetricsConfig& metrics = config.metrics;
+  if (metrics.listen.empty()) return nullptr;
+  auto server = metrics::Server::start({metrics.listen, metrics.jobs}, queue);
+  if (server) logging::info("metrics served")("listen", metrics.listen);
+  return server;
+}
+#else
+Result<std::nullptr_t> start_metrics(const config::Config& config, admin::Queue&) {
+  if (!config.metrics.listen.empty())
+    return fail(INA_ERR_UNSUPPORTED,
+                "metrics.listen: this ina-switchd was built without metrics for Prometheus");
+  return nullptr;
+}
+#endif
+
 /// As many descriptors as the switch may have.
 void raise_file_limit() {
   rlimit files{};
@@ -298,6 +329,25 @@ int check_only(const config::Config& config, const std::string& name) {
   if (result.may_start()) fmt::print("{}: ok\n", name);
   for (const std::string& text : result.not_checked) fmt::print("not checked: {}\n", text);
   return result.may_start() ? 0 : kExitStart;
+}
+
+/// `--self-test`: the exit status of the program.
+int test_machine(const config::Config& config, bool json) {
+  const MachineFiles files;
+  const SelfTest result = self_test(config, Machine::here(files), HostFacts::of(files));
+  using Json = nlohmann::json;
+  fmt::print(
+      "{}", json ? self_test_json(result).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                 : format_self_test(result));
+  switch (result.verdict()) {
+    case Readiness::kReady:
+      return 0;
+    case Readiness::kImprove:
+      return kExitImprove;
+    case Readiness::kMissing:
+      break;
+  }
+  return kExitStart;
 }
 
 /// Everything between a valid configuration and the end; errors are whole sentences.
@@ -333,7 +383,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
     }
     lane.shape.slots = config.aggregator.slots / lanes;
     lane.shape.slot_bytes = config.aggregator.slot_bytes;
-    lane.shape.max_jobs = config.switchd.max_jobs;
+    lane.shape.max_jobs = config.switchd.job_places();
     lane.shape.burst = config.switchd.burst;
     lane.shape.lanes = lanes;
     lane.shape.lane = i;
@@ -343,7 +393,9 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
     lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
     lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
     lane.shape.policy.ways = config.aggregator.ways;
-    lane.max_endpoints = std::min<uint32_t>(config.switchd.max_jobs * (kMaxWorkers + 1), 65535);
+    // Most groups are small: an eighth of the most members that they could have.
+    const uint32_t places = config.switchd.max_jobs + config.switchd.max_groups / 8;
+    lane.max_endpoints = std::min<uint32_t>(places * (kMaxWorkers + 1), 65535);
     auto memory =
         row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());
     if (!memory) return tl::unexpected(memory.error());
@@ -358,10 +410,16 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
 
   ConductorConfig conducted = conductor_config(config, *ports);
   if (log) conducted.reopen_log = [log] { return log->reopen(); };
+  ServiceManager manager;
+  conducted.heartbeat = [&manager] { manager.alive(); };
+  conducted.heartbeat_ns = ServiceManager::heartbeat_ns();
   Conductor conductor(std::move(conducted), std::move(*state), raw_links, doorman->get());
   if (auto opened = conductor.open(); !opened) return opened;
   auto administration = start_admin(config, conductor.admin());
   if (!administration) return tl::unexpected(administration.error());
+  auto metrics = start_metrics(config, conductor.admin());
+  if (!metrics) return tl::unexpected(metrics.error());
+  const Telemetry telemetry(conductor.admin());
   signalled = &conductor;
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -388,7 +446,9 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
       "hugepages", eal->uses_hugepages());
   conductor.run();
 
+  ServiceManager::stopping();
   signalled = nullptr;
+  *metrics = nullptr;
   *administration = nullptr;
   for (LaneLink* link : raw_links) {
     LaneCommand stop;
@@ -406,6 +466,8 @@ int run(int argc, char** argv) {
   std::string config_file;
   std::string socket;
   bool check = false;
+  bool self_test = false;
+  bool json = false;
   bool sample = false;
   bool manual = false;
   app.set_version_flag("--version", INA_PROJECT_VERSION);
@@ -414,6 +476,12 @@ int run(int argc, char** argv) {
   app.add_flag("--check", check,
                "only check: exit 0; 2 if the configuration is wrong; 1 if this machine keeps the "
                "switch from starting with it");
+  CLI::Option* tests = app.add_flag(
+      "--self-test", self_test,
+      "only look at this machine: hugepages, cores, governor, clock, NICs, limits, and\n"
+      "what to change for this configuration; exit 0 if it is ready; 3 if the switch\n"
+      "would serve and something can be improved; 1 and 2 as --check");
+  app.add_flag("-j,--json", json, "of --self-test: JSON, for programs")->needs(tests);
   app.add_flag("--print-config", sample, "print a commented configuration with all defaults");
   app.add_flag("--print-manual", manual, "print the manual page of the configuration (roff)");
   if (const auto status = command_line::parse(app, argc, argv)) return *status;
@@ -429,12 +497,16 @@ int run(int argc, char** argv) {
     return kExitConfig;
   }
   if (!socket.empty()) config->control.socket = socket;
+  if (self_test) return test_machine(*config, json);
   if (check) return check_only(*config, config_file.empty() ? "defaults" : config_file);
   const auto log = set_up_log(config->log);
   if (!log) {
     fmt::print(stderr, "ina-switchd: {}\n", log.error().text);
     return kExitStart;
   }
+  // A heap does not grow where mappings have run out (brk counts as one): the conductor, which
+  // tells that, has room from the start. Pages come when they are used.
+  ::mallopt(M_TOP_PAD, 16 << 20);
   if (const auto served = serve(*config, *log); !served) {
     logging::critical("cannot serve")("text", served.error().text);
     return kExitStart;

@@ -17,6 +17,9 @@ namespace ina::switchd {
 
 namespace {
 
+/// Soon done: some 0.2 ms of new pages, and as much of rest.
+constexpr size_t kSmallBytes = size_t{1} << 20;
+
 /// Rests as long as it has worked since. A thread that the scheduler lets run until its next tick
 /// would keep packets from a core for milliseconds, and a lower priority alone does not help those
 /// whose processes are in other groups.
@@ -41,7 +44,7 @@ Mapper::Mapper() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
+  for (Queue* queue : {&small_, &large_}) queue->thread = std::thread([=, this] { run(*queue); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -50,8 +53,10 @@ Mapper::~Mapper() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wanted_.notify_one();
-  thread_.join();
+  for (Queue* queue : {&small_, &large_}) {
+    queue->wanted.notify_one();
+    queue->thread.join();
+  }
 }
 
 void Mapper::map(uint64_t token, Fd file, size_t bytes, const char* what) {
@@ -69,14 +74,15 @@ void Mapper::discard(Mapping map, Fd file) {
 }
 
 void Mapper::post(Task task) {
+  Queue& queue = std::max(task.bytes, task.map.size()) <= kSmallBytes ? small_ : large_;
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    queue.tasks.push_back(std::move(task));
   }
-  wanted_.notify_one();
+  queue.wanted.notify_one();
 }
 
-void Mapper::run() {
+void Mapper::run(Queue& queue) {
   ::pthread_setname_np(::pthread_self(), "ina-mapper");
   // Of this thread alone: where cores are few, packets go before whole buffers of new pages.
   ::setpriority(PRIO_PROCESS, 0, 10);
@@ -84,10 +90,10 @@ void Mapper::run() {
     Task task;
     {
       std::unique_lock lock(mutex_);
-      wanted_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      queue.wanted.wait(lock, [&] { return stopping_ || !queue.tasks.empty(); });
+      if (queue.tasks.empty()) return;
+      task = std::move(queue.tasks.front());
+      queue.tasks.pop_front();
     }
     carry_out(task);
   }

@@ -1,6 +1,7 @@
 // Work on memory that takes time in proportion to a worker's request: mapping registered memory,
-// making result buffers, giving memory back. One thread of the switch does it, so that the
-// conductor never waits for it.
+// making result buffers, giving memory back. Threads of their own do it, so that the conductor
+// never waits for it: one for what is soon done, such as a worker's region, which so never waits
+// for another user's gigabytes, and one for the rest.
 #pragma once
 
 #include <atomic>
@@ -30,6 +31,9 @@ class Mapper {
   Mapper(const Mapper&) = delete;
   Mapper& operator=(const Mapper&) = delete;
 
+  /// For a task, or for whatever else one is to be told from others.
+  uint64_t new_token() { return ++last_token_; }
+
   /// io::shm::map_peer_region(); `what` must stay.
   void map(uint64_t token, Fd file, size_t bytes, const char* what);
   /// io::shm::make_region(); `name` must stay.
@@ -52,18 +56,22 @@ class Mapper {
     Fd file;
     Mapping map;
   };
+  struct Queue {
+    std::condition_variable wanted;
+    std::deque<Task> tasks;
+    std::thread thread;
+  };
   void post(Task task);
-  void run();
+  void run(Queue& queue);
   void carry_out(Task& task);
 
+  uint64_t last_token_ = 0;
   Fd event_;
-  std::mutex mutex_;
-  std::condition_variable wanted_;
-  std::deque<Task> tasks_;
+  std::mutex mutex_;  ///< of the queues and of what is done
   std::deque<Done> done_;
   bool stopping_ = false;
   std::atomic<uint32_t> leaving_{0};
-  std::thread thread_;
+  Queue small_, large_;
 };
 
 }  // namespace ina::switchd

@@ -84,6 +84,15 @@ void check_admin_listen(const Asked& asked, Report& report) {
   if (!pem) report.problem(pem.error().text);
 }
 
+void check_metrics(const Asked& asked, Report& report) {
+  const std::string& listen = asked.config.metrics.listen;
+  if (listen.empty()) return;
+  report.problem(listen_problem(listen, "metrics.listen"));
+  if (!listen.starts_with("127."))
+    report.warning("metrics.listen: " + listen +
+                   " is no loopback address: whoever reaches it reads the names of all jobs");
+}
+
 void check_log(const Asked& asked, Report& report) {
   report.problem(log_problem(asked.config.log.file));
 }
@@ -93,7 +102,7 @@ void check_log(const Asked& asked, Report& report) {
 void check_cpus(const Asked& asked, Report& report) {
   const std::vector<uint32_t>& here = asked.machine.cpus;
   for (const uint32_t cpu : asked.config.eal.cpus)
-    if (!std::ranges::binary_search(here, cpu))
+    if (!asked.machine.has_cpu(cpu))
       report.problem(
           fmt::format("eal.cpus: CPU {} does not exist or is not allowed to this process ({})", cpu,
                       fmt::join(here, ",")));
@@ -104,16 +113,6 @@ void check_cpus(const Asked& asked, Report& report) {
         fmt::format("eal.cpus names {} CPUs for switch.lcores: {}, so the packet loops "
                     "share them and are not pinned",
                     named.size(), wanted));
-}
-
-uint64_t row_bytes(const config::Config& config) {
-  aggregator::Shape shape;
-  shape.lanes = config.switchd.lcores;
-  shape.slots = config.aggregator.slots / shape.lanes;
-  shape.slot_bytes = config.aggregator.slot_bytes;
-  shape.max_jobs = config.switchd.max_jobs;
-  shape.burst = config.switchd.burst;
-  return aggregator::Aggregator::row_memory_bytes(shape) * shape.lanes;
 }
 
 bool takes_hugepages(const Asked& asked) {
@@ -131,7 +130,7 @@ void check_memory(const Asked& asked, Report& report) {
                     "/proc/sys/vm/nr_hugepages, or set eal.huge: auto",
                     mib(eal), mib(huge)));
   const bool hugepages = takes_hugepages(asked);
-  const uint64_t rows = row_bytes(config);
+  const uint64_t rows = row_memory_bytes(config);
   const uint64_t need =
       rows + (hugepages ? 0 : std::min(needed_eal_memory(config, false).least, eal));
   // Rows take hugepages that are left.
@@ -178,6 +177,7 @@ constexpr Check kChecks[] = {
     {"admin.socket", check_admin_socket},
     {"admin.group", check_admin_group},
     {"admin.listen", check_admin_listen},
+    {"metrics.listen", check_metrics},
     {"log.file", check_log},
     {"eal.cpus", check_cpus},
     {"memory", check_memory},
@@ -186,6 +186,16 @@ constexpr Check kChecks[] = {
 };
 
 }  // namespace
+
+uint64_t row_memory_bytes(const config::Config& config) {
+  aggregator::Shape shape;
+  shape.lanes = config.switchd.lcores;
+  shape.slots = config.aggregator.slots / shape.lanes;
+  shape.slot_bytes = config.aggregator.slot_bytes;
+  shape.max_jobs = config.switchd.job_places();
+  shape.burst = config.switchd.burst;
+  return aggregator::Aggregator::row_memory_bytes(shape) * shape.lanes;
+}
 
 bool Preflight::may_start() const {
   return std::ranges::none_of(findings, &Finding::fatal);

@@ -7,18 +7,24 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "switchd/config/config.h"
+#include "switchd/machine_files.h"
 
 namespace ina::switchd {
 
 /// What the checks ask of the machine, so that tests can be on another one.
 struct Machine {
-  static Machine here();
+  /// Processors, interfaces and addresses are this machine's; the rest is what `files` say.
+  static Machine here(const MachineFiles& files = MachineFiles());
+  /// Whether a packet loop may be bound to it.
+  bool has_cpu(uint32_t cpu) const;
 
-  std::vector<uint32_t> cpus;  ///< that this process may run on
-  uint64_t free_bytes = 0;     ///< memory that can be had, swap included
+  std::vector<uint32_t> cpus;      ///< on which this process runs
+  std::vector<uint32_t> isolated;  ///< that the kernel leaves to threads that are bound to them
+  uint64_t free_bytes = 0;         ///< memory that can be had, swap included
   uint64_t free_hugepage_bytes = 0;
   bool raw_sockets = false;    ///< CAP_NET_RAW
   bool network_admin = false;  ///< CAP_NET_ADMIN
@@ -50,5 +56,14 @@ struct EalMemory {
   uint64_t enough = 0;  ///< with so much it does
 };
 EalMemory needed_eal_memory(const config::Config& config, bool hugepages);
+
+/// Memory of the aggregator's value rows, in bytes, of all lanes.
+uint64_t row_memory_bytes(const config::Config& config);
+
+/// Whether DPDK can use a PCI device that the kernel has given this driver.
+bool is_dpdk_driver(std::string_view driver);
+
+/// "01:00.0" -> "0000:01:00.0"
+std::string full_pci_address(const std::string& address);
 
 }  // namespace ina::switchd

@@ -4,7 +4,6 @@
 #include <linux/capability.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -13,17 +12,15 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
+#include "common/cpu_list.h"
+#include "common/cpus.h"
 #include "common/fd.h"
 #include "common/receive_queues.h"
 #include "io/ethdev/device_limits.h"
 #include "switchd/preflight_checks.h"
 
 namespace ina::switchd {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -105,70 +102,55 @@ std::string log_problem(const std::string& path) {
 namespace {
 
 /// Of /proc/meminfo, in bytes; 0: there is no such line.
-uint64_t memory_line(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key + ":"))
-      return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
-  return 0;
+uint64_t memory_line(const MachineFiles& files, const std::string& key) {
+  return std::strtoull(files.after("proc/meminfo", key + ":").c_str(), nullptr, 10) * 1024;
 }
 
-uint64_t free_memory() {
-  uint64_t bytes = memory_line("MemAvailable") + memory_line("SwapFree");
+uint64_t free_memory(const MachineFiles& files) {
+  const uint64_t bytes = memory_line(files, "MemAvailable") + memory_line(files, "SwapFree");
   if (bytes == 0) return UINT64_MAX;  // it is not said
-  uint64_t limit = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit) bytes = std::min(bytes, limit);
-  return bytes;
+  return std::min(bytes, files.number("sys/fs/cgroup/memory.max").value_or(UINT64_MAX));
 }
 
-uint64_t free_hugepages() {
+uint64_t free_hugepages(const MachineFiles& files) {
   uint64_t sum = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/sys/kernel/mm/hugepages", error)) {
-    const std::string name = entry.path().filename();  // hugepages-2048kB
-    uint64_t pages = 0;
-    std::ifstream(entry.path() / "free_hugepages") >> pages;
-    const size_t dash = name.find('-');
-    if (dash != std::string::npos)
-      sum += pages * std::strtoull(name.c_str() + dash + 1, nullptr, 10) * 1024;
-  }
+  for (const HugepagePool& pool : hugepage_pools(files)) sum += pool.free * pool.page_bytes;
   return sum;
 }
 
-uint64_t capabilities() {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("CapEff:")) return std::strtoull(line.c_str() + 7, nullptr, 16);
-  return UINT64_MAX;
-}
-
-std::optional<std::string> pci_driver(const std::string& address) {
-  const std::string full = address.find(':') == address.rfind(':') ? "0000:" + address : address;
-  const fs::path device = fs::path("/sys/bus/pci/devices") / full;
-  std::error_code error;
-  if (!fs::exists(device, error)) return std::nullopt;
-  return fs::read_symlink(device / "driver", error).filename().string();
+std::optional<std::string> pci_driver(const MachineFiles& files, const std::string& address) {
+  const std::string device = "sys/bus/pci/devices/" + full_pci_address(address);
+  if (!files.exists(device)) return std::nullopt;
+  return files.link(device + "/driver");
 }
 
 }  // namespace
 
-Machine Machine::here() {
+std::string full_pci_address(const std::string& address) {
+  return address.find(':') == address.rfind(':') ? "0000:" + address : address;
+}
+
+bool Machine::has_cpu(uint32_t cpu) const {
+  return std::ranges::binary_search(cpus, cpu) || std::ranges::binary_search(isolated, cpu);
+}
+
+Machine Machine::here(const MachineFiles& files) {
   Machine machine;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
-    for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) machine.cpus.push_back(cpu);
-  machine.free_bytes = free_memory();
-  machine.free_hugepage_bytes = free_hugepages();
-  const uint64_t caps = capabilities();
+  machine.cpus = cpus_of_process();
+  const auto isolated = parse_cpus(files.line("sys/devices/system/cpu/isolated"));
+  if (isolated && !isolated->empty()) machine.isolated = bindable_cpus(*isolated);
+  machine.free_bytes = free_memory(files);
+  machine.free_hugepage_bytes = free_hugepages(files);
+  const uint64_t caps = capabilities(files);
   const auto has = [caps](int bit) { return (caps >> bit & 1) != 0; };
   machine.raw_sockets = has(CAP_NET_RAW);
   machine.network_admin = has(CAP_NET_ADMIN);
   machine.bpf = has(CAP_BPF) || has(CAP_SYS_ADMIN);
   machine.mtu_of = io::mtu_of_interface;
   machine.receive_queues_of = ina::receive_queues_of;
-  machine.pci_driver_of = pci_driver;
+  machine.pci_driver_of = [files](const std::string& address) {
+    return pci_driver(files, address);
+  };
   return machine;
 }
 

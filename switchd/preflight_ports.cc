@@ -156,8 +156,7 @@ struct PortCheck {
     if (!driver) return problem("there is no PCI device " + port.device);
     if (driver->empty())
       problem("PCI device " + port.device + " has no driver: bind it to vfio-pci");
-    else if (*driver != "vfio-pci" && *driver != "uio_pci_generic" && *driver != "igb_uio" &&
-             !driver->starts_with("mlx"))
+    else if (!is_dpdk_driver(*driver))
       problem("PCI device " + port.device + " is used by the kernel's driver " + *driver +
               ": bind it to vfio-pci");
   }
@@ -205,6 +204,11 @@ EalMemory needed_eal_memory(const Config& config, bool hugepages) {
   need.enough = need.least + pools * io::kPoolOwnBytes + io::kEalOwnBytes;
   need.least += pools * io::kLeastPoolOwnBytes;
   return need;
+}
+
+bool is_dpdk_driver(std::string_view driver) {
+  return driver == "vfio-pci" || driver == "uio_pci_generic" || driver == "igb_uio" ||
+         driver.starts_with("mlx");
 }
 
 void check_port(const Asked& asked, const PortConfig& port, Report& report) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <tuple>
 
 #include "common/logging/record.h"
 #include "switchd/conductor_state.h"
@@ -25,10 +26,11 @@ int64_t reserved_until_s(Nanos until) {
 void Conductor::restore_jobs() {
   const Nanos deadline = now_ns() + config_.rejoin_timeout_ns;
   const std::vector<SavedJob> saved_jobs = state_.jobs();
-  for (const SavedJob& saved : saved_jobs) restore(saved, deadline);
+  for (const bool groups : {false, true})  // these need their jobs
+    for (const SavedJob& saved : saved_jobs)
+      if ((saved.root != 0) == groups) restore(saved, deadline);
   std::vector<SavedJob> restored;
-  for (const auto& job : jobs_)
-    if (job) restored.push_back(saved_of(*job));
+  for (const Job& job : jobs_) restored.push_back(saved_of(job));
   // Once for all of them: each time is a wait for the disk.
   if (auto saved = state_.replace(std::move(restored)); !saved)
     logging::error("jobs not saved")("text", saved.error().text);
@@ -37,7 +39,7 @@ void Conductor::restore_jobs() {
 /// What no switch with this configuration granted: why it cannot go on with the job; empty if it
 /// can. The file may have been written by a switch with another one, or by hand.
 std::string Conductor::unfit_text(const SavedJob& saved) const {
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
+  const auto lanes = lanes_.count();
   if (saved.lanes != lanes || saved.slot_bytes != config_.slot_bytes)
     return fmt::format("it ran with switch.lcores {} and aggregator.slot_bytes {}", saved.lanes,
                        saved.slot_bytes);
@@ -45,6 +47,12 @@ std::string Conductor::unfit_text(const SavedJob& saved) const {
   if (saved.window % lanes != 0 || per_lane == 0 || per_lane > scheduler::kMostWindowPerLane)
     return fmt::format("its window of {} fragments is none that a switch with {} lanes grants",
                        saved.window, lanes);
+  if (saved.root != 0) {
+    const Job* root = jobs_.find(JobId{saved.root});
+    if (!root || root->state != Job::State::kRejoining ||
+        std::ranges::any_of(saved.root_ranks, [&](uint32_t rank) { return rank >= root->workers; }))
+      return "it is a group of a job that does not come back";
+  }
   if (config_.fixed_slots())
     return saved.slots_per_lane == 2 * per_lane
                ? ""
@@ -64,19 +72,17 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
     logging::error("job not restored")("job", saved.name)("id", saved.id)("text", why);
   };
   if (const std::string why = unfit_text(saved); !why.empty()) return drop(why);
-  const auto free = std::find(jobs_.begin(), jobs_.end(), nullptr);
-  if (free == jobs_.end()) return drop("switch.max_jobs is smaller than it was");
-  auto job = make_job(saved, static_cast<size_t>(free - jobs_.begin()));
-  if (auto taken = retake_resources(*job, saved); !taken) return drop(taken.error().text);
-  if (auto taken = take_handles(*job); !taken) {
-    give_back_resources(*job);
-    return drop(taken.error().text);
-  }
+  const bool full =
+      saved.root != 0 ? jobs_.groups() >= config_.max_groups : jobs_.jobs() >= config_.max_jobs;
+  if (full)
+    return drop(saved.root != 0 ? "switch.max_groups is smaller than it was"
+                                : "switch.max_jobs is smaller than it was");
+  auto job = make_job(saved, jobs_.free_place());
+  if (auto taken = resources_.retake(*job, saved); !taken) return drop(taken.error().text);
   const auto epoch = state_.epoch_after(saved.epoch);
-  auto results = make_results(*job);
-  if (!epoch || !results) {
-    give_back_resources(*job);
-    return drop(!epoch ? epoch.error().text : results.error().text);
+  if (!epoch) {
+    resources_.give_back(*job);
+    return drop(epoch.error().text);
   }
   job->epoch = *epoch;
   if (saved.reserved_until != 0) {
@@ -89,46 +95,47 @@ void Conductor::restore(const SavedJob& saved, Nanos deadline) {
   }
   logging::info("job waits for its workers")("job", job->name)("id", saved.id)("epoch", job->epoch)(
       "workers", job->workers)("owner", job->owner());
-  *free = std::move(job);
+  jobs_.add(std::move(job));
 }
 
 /// Jobs whose workers have not come yet are the lanes' as soon as those run. Those that wait for
 /// their workers to come back are not, before on_rejoined().
 void Conductor::begin_reserved_jobs() {
-  for (auto& job : jobs_)
-    if (job && job->state == Job::State::kJoining) add_to_lanes(*job, Seq{});
+  for (Job& job : jobs_)
+    if (job.state == Job::State::kJoining) add_to_lanes(job, Seq{});
 }
 
-void Conductor::on_rejoin(Client& client, const Json& body) {
+void Conductor::on_rejoin(Client& client, const request::Rejoin& message) {
   if (client.state != Client::State::kNew)
     return refuse(client, INA_ERR_INVALID, "this connection has joined already");
-  if (!check_version(client, body)) return;
-  const std::string name = body.at("job").get<std::string>();
-  const auto id = body.at("job_id").get<uint32_t>();
-  const auto rank = body.at("rank").get<uint32_t>();
-  const auto low = body.at("low").get<uint64_t>();
-  const auto next = body.at("next").get<uint64_t>();
-  const auto results_end = body.at("results_end").get<uint64_t>();
-  const auto buffers_shared = body.value("buffers_shared", uint64_t{0});
-  const auto transport = transport_of(client, body);
-  if (!transport) return;
-  const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) {
-    return job && job->name == name && value(job->id) == id;
-  });
-  if (found == jobs_.end())
+  const request::Member& member = message.member;
+  if (!check_version(client, member)) return;
+  const std::string& name = member.job;
+  Job* job = jobs_.find(JobId{message.job_id});
+  if (!job || job->is_group() || job->name != name)
     return refuse(client, INA_ERR_SWITCH_LOST,
                   fmt::format("the switch was restarted and does not know job '{}' (id {}) any "
                               "more, or the job has ended",
-                              name, id));
-  Job& job = **found;
-  if (const std::string text = foreign_text(client, job, body); !text.empty())
+                              name, message.job_id));
+  if (const std::string text = foreign_text(client, *job, member.owner.value_or("")); !text.empty())
     return refuse(client, INA_ERR_REFUSED, text);
-  if (body.at("job_key").get<uint64_t>() != job.key)
+  rejoin(client, *job, message);
+}
+
+/// A worker comes back to a job or group that is its own.
+void Conductor::rejoin(Client& client, Job& job, const request::Rejoin& message) {
+  const std::string& name = job.name;
+  const request::Member& member = message.member;
+  const auto [low, next, results_end] = std::tuple(message.low, message.next, message.results_end);
+  const auto transport = transport_of(client, member.reach);
+  if (!transport) return;
+  if (message.job_key != job.key)
     return refuse(client, INA_ERR_REFUSED, fmt::format("this is not the key of job '{}'", name));
-  if (body.at("world_size").get<uint32_t>() != job.workers || rank >= job.workers)
+  if (member.world_size != job.workers || member.rank < 0 || member.rank >= job.workers)
     return refuse(client, INA_ERR_INVALID,
                   fmt::format("job '{}' has {} workers, not one of rank {} of {}", name,
-                              job.workers, rank, body.at("world_size").get<uint32_t>()));
+                              job.workers, member.rank, member.world_size));
+  const auto rank = static_cast<uint32_t>(member.rank);
   if (low > next || next - low > job.grant.window || results_end > next)
     return refuse(client, INA_ERR_INVALID,
                   fmt::format("rank {} of job '{}' cannot stand at fragments {}..{} with results "
@@ -140,13 +147,14 @@ void Conductor::on_rejoin(Client& client, const Json& body) {
   Job::Worker& worker = job.members[rank];
   if (Client* before = worker.client) {
     // A worker that holds the key and starts over: its old connection is about to be closed.
-    part(*before);
-    to_close_.insert(before->connection.fd());
-    drop_worker(job, Rank{static_cast<uint8_t>(rank)});
+    leave_job(*before);
+    connections_.close_later(*before);
+    resources_.drop_worker(job, Rank{static_cast<uint8_t>(rank)});
   }
   job.start = std::max(job.start, Seq{results_end});
-  job.buffers_shared = std::max(job.buffers_shared, buffers_shared);
-  logging::info("worker re-joins", client.source())("job", name)("id", id)("rank", rank)(
+  job.buffers_shared = std::max(job.buffers_shared, message.buffers_shared);
+  job.splits = std::max(job.splits, message.splits);
+  logging::info("worker re-joins", client.source())("job", name)("id", value(job.id))("rank", rank)(
       "peer", client.peer.text())("low", low)("next", next)("results_end", results_end);
   answer_join(client, job, Rank{static_cast<uint8_t>(rank)}, *transport);
 }
@@ -165,25 +173,21 @@ void Conductor::on_rejoined(Job& job) {
   logging::info("job running again", job.owner())("job", job.name)("id", value(job.id))(
       "epoch", job.epoch)("start", job.start.value);
   for (Job::Worker& member : job.members)
-    send(*member.client, {{"type", "ready"}, {"buffers_shared", job.buffers_shared}});
+    send(*member.client, answer::Ready{job.buffers_shared, job.splits});
+  // Workers come back to its groups from now on.
+  for (Job& group : jobs_)
+    if (group.root == job.id) group.rejoin_deadline = now_ns() + config_.rejoin_timeout_ns;
 }
 
 void Conductor::end_overdue_rejoins(Nanos now) {
-  for (auto& job : jobs_) {
-    if (!job || job->state != Job::State::kRejoining || now < job->rejoin_deadline) continue;
-    end_job(
-        *job, INA_ERR_PEER_LOST,
-        fmt::format("{} of job '{}' did not come back within {} s after the switch was "
-                    "restarted (control.rejoin_timeout)",
-                    missing_text(full_bitmap(job->workers) & ~job->attached(), !has_fallback(*job)),
-                    job->name, static_cast<double>(config_.rejoin_timeout_ns) * 1e-9));
+  for (Job& job : jobs_) {
+    if (job.state != Job::State::kRejoining || now < job.rejoin_deadline) continue;
+    end_job(job, INA_ERR_PEER_LOST,
+            fmt::format("{} of job '{}' did not come back within {} s after the switch was "
+                        "restarted (control.rejoin_timeout)",
+                        waiting_.missing_text(job), job.name,
+                        static_cast<double>(config_.rejoin_timeout_ns) * 1e-9));
   }
-}
-
-std::string Conductor::rejoin_text(Job& job) {
-  return "waits for " +
-         missing_text(full_bitmap(job.workers) & ~job.attached(), !has_fallback(job)) +
-         " to come back after the switch was restarted";
 }
 
 SavedJob Conductor::saved_of(const Job& job) {
@@ -205,7 +209,9 @@ SavedJob Conductor::saved_of(const Job& job) {
           .in_switch = job.grant.in_switch,
           .park_room = job.grant.park_room,
           .ticket = job.ticket,
-          .reserved_until = reserved_until_s(job.reserved_until)};
+          .reserved_until = reserved_until_s(job.reserved_until),
+          .root = value(job.root),
+          .root_ranks = job.root_ranks};
 }
 
 /// A job that cannot be saved goes on, but would not survive a restart.

@@ -1,46 +1,59 @@
-// What a job gets of the switch, by policy: window, slots, memory; and what lanes and workers are
-// told of it.
-#include <algorithm>
-#include <bit>
-#include <new>
+#include "switchd/resources.h"
 
-#include "switchd/conductor_state.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
 
 namespace ina::switchd {
 
 namespace {
 
-io::shm::Geometry geometry_for(const scheduler::Grant& grant, uint32_t lanes, uint32_t slot_bytes) {
-  // Payload rows that a worker runs through again and again should stay in its cache; its window
-  // may be much larger.
-  constexpr uint32_t kTxBytes = 1 << 20;
-  constexpr uint32_t kLeastTxRows = 64;
-  // Contributions that found no slot come to the fallback in a worker while that waits for a core.
-  constexpr uint32_t kSideBytes = 2 << 20;
-  // What is parked at a worker comes as fast as others catch up.
-  constexpr uint32_t kParkBytes = 4 << 20;
-  const uint32_t window = grant.window;
-  io::shm::Geometry geometry;
-  geometry.lanes = lanes;
-  geometry.tx_depth = std::min(std::bit_ceil(window / lanes),
-                               std::max(kLeastTxRows, kTxBytes / std::bit_ceil(slot_bytes)));
-  // Results of the whole double window, and answers to questions asked again.
-  geometry.rx_depth = 2 * std::bit_ceil(2 * window / lanes);
-  geometry.slot_bytes = slot_bytes;
-  geometry.result_rows = 2 * window;
-  geometry.side_rows =
-      std::clamp((grant.park_room != 0 ? kParkBytes : kSideBytes) / std::bit_ceil(slot_bytes),
-                 io::shm::side_rows_for(geometry.rx_depth), geometry.rx_depth);
-  return geometry;
+// Pieces of held memory that are looked at in one turn.
+constexpr size_t kLookedAt = 1'000;
+constexpr Nanos kLookAgainNs = 1'000'000'000;
+/// Tables from here on are mappings of their own; each lane has so many of a job.
+constexpr uint64_t kLargeTableBytes = 64 * 1024;
+constexpr uint64_t kTables = 3;
+// A group may take so much of the memory that its owner may still take: many groups have smaller
+// windows, and the last one of many still has one.
+constexpr uint64_t kMemoryParts = 32;
+// Smaller windows save no memory worth having.
+constexpr uint64_t kLeastWindowPerLane = 32;
+
+scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
+  scheduler::AdmissionConfig admission;
+  admission.fixed_slots = config.fixed_slots();
+  admission.slots = config.slots;
+  admission.lanes = static_cast<uint32_t>(lanes);
+  admission.memory_bytes = config.memory_bytes;
+  admission.slots_per_job = config.slots_per_job;
+  admission.slots_floor = config.slots_floor;
+  admission.slots_ceiling = config.slots_ceiling;
+  admission.priority_max = config.priority_max;
+  admission.tenants = config.tenants;
+  admission.others = config.other_tenants;
+  return admission;
+}
+
+HandleCount handle_count(const ConductorConfig& config) {
+  HandleCount count = Handles::of_this_process(config.max_connections);
+  if (config.mappings != 0) count.mappings = config.mappings;
+  if (config.descriptors != 0) count.descriptors = config.descriptors;
+  return count;
 }
 
 }  // namespace
 
-/// Decides window, slots and memory of a job, whose number of workers is known. Whatever was taken
-/// is given back by give_back_resources().
-/// `request`: what the job asks for, beside its window.
-Result<void> Conductor::take_resources(Job& job, scheduler::JobRequest request,
-                                       uint64_t window_bytes) {
+Resources::Resources(const ConductorConfig& config, const JobRules& rules)
+    : config_(config),
+      rules_(rules),
+      admission_(admission_config(config, rules.lanes())),
+      handles_(handle_count(config), config.handles_share_percent) {}
+
+// ---- a job's
+
+Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t window_bytes) {
   const uint64_t wanted =
       window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
   request.tenant = job.owner();
@@ -52,30 +65,19 @@ Result<void> Conductor::take_resources(Job& job, scheduler::JobRequest request,
   auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
-  if (config_.helps()) grant_help(job.grant, in_switch);
-  return take_memory(job);
+  if (config_.helps()) rules_.grant_help(job.grant, in_switch);
+  return take_rest(job);
 }
 
-/// `in_switch`: fragments that each worker would have in the switch at once. More than the job may
-/// have slots would only pass them by.
-void Conductor::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
-  const uint64_t slots = uint64_t{grant.ceiling_per_lane} * lanes;
-  grant.in_switch = std::max<uint32_t>(
-      2 * lanes, static_cast<uint32_t>(std::min({in_switch, slots, uint64_t{grant.window}})));
-  const uint64_t room = std::min<uint64_t>(config_.park_bytes / config_.slot_bytes, grant.window);
-  grant.park_room = static_cast<uint32_t>(room / lanes) * lanes;  // each lane has its share
-}
-
-/// What a job had that ran when the last switch ended: the regions' sizes follow from its window.
-Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
-  const scheduler::JobRequest request{
-      .tenant = job.owner(), .workers = saved.workers, .window = saved.window};
+Result<void> Resources::retake(Job& job, const SavedJob& saved) {
+  const scheduler::JobRequest request{.tenant = job.owner(),
+                                      .workers = saved.workers,
+                                      .window = saved.window,
+                                      .group = job.is_group()};
   // Switches before this one did not write down what they promised of shared slots.
   const bool known = config_.fixed_slots() || saved.ceiling_per_lane != 0;
   // The array may be smaller than it was.
-  const uint32_t ceiling =
-      std::min(saved.ceiling_per_lane, config_.slots / static_cast<uint32_t>(lanes_.size()));
+  const uint32_t ceiling = std::min(saved.ceiling_per_lane, config_.slots / rules_.lanes());
   auto grant =
       known ? admission_.readmit(request, {saved.first_slot, saved.slots_per_lane, saved.window,
                                            saved.floor_per_lane, ceiling, saved.priority_max})
@@ -86,110 +88,173 @@ Result<void> Conductor::retake_resources(Job& job, const SavedJob& saved) {
     job.grant.in_switch = saved.in_switch;
     job.grant.park_room = saved.park_room;
   }
-  return take_memory(job);
+  return take_rest(job);
 }
 
-/// The memory of a job whose slots are taken; gives them back if there is none.
-Result<void> Conductor::take_memory(Job& job) {
-  const auto lanes = static_cast<uint32_t>(lanes_.size());
-  job.geometry = geometry_for(job.grant, lanes, config_.slot_bytes);
-  const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes);
-  const size_t seen_words = config_.fixed_slots() ? 0 : ring;
-  const size_t parked_words = job.grant.in_switch == 0 ? 0 : ring;
-  const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
-  uint64_t bytes = io::shm::result_region_bytes(job.geometry) +
-                   endpoints * io::shm::SwitchLayout(job.geometry).bytes +
-                   (seen_words * sizeof(Bitmap) + ring * sizeof(uint64_t) + parked_words) * lanes;
-  if (config_.home == Home::kSpill)
-    bytes += lanes * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
-  auto taken = charge(job, bytes);
-  try {
-    if (taken) {
-      job.seen.assign(lanes, std::vector<Bitmap>(seen_words));
-      job.placed.assign(lanes, std::vector<uint64_t>(ring));
-      job.parked.assign(lanes, std::vector<uint8_t>(parked_words));
-    }
-  } catch (const std::bad_alloc&) {
-    taken = fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
+Result<void> Resources::take_for_group(Job& group, const Job& parent) {
+  const auto lanes = rules_.lanes();
+  const uint64_t ceiling = uint64_t{parent.grant.ceiling_per_lane} * lanes;
+  scheduler::JobRequest request{.tenant = group.owner(),
+                                .workers = group.workers,
+                                .priority_max = parent.grant.priority_max,
+                                .group = true};
+  // Where the job may not have all slots, its groups share what it may have.
+  if (ceiling < config_.slots)
+    request.slots_ceiling =
+        std::max<uint32_t>(1, static_cast<uint32_t>(ceiling * group.workers / parent.workers));
+  if (held_.count() != 0) credit_held();
+  const uint64_t share = admission_.memory_left(group.owner()) / kMemoryParts;
+  const uint64_t in_switch =
+      parent.grant.in_switch != 0 ? parent.grant.in_switch : parent.grant.window;
+  for (request.window = parent.grant.window;; request.window /= 2) {
+    auto grant = admission_.admit(request);
+    if (!grant) return fail(INA_ERR_REFUSED, grant.error());
+    group.grant = *grant;
+    if (config_.helps()) rules_.grant_help(group.grant, std::min(in_switch, request.window));
+    if (rules_.memory_bytes(group) <= share || request.window <= kLeastWindowPerLane * lanes) break;
+    admission_.release(group.owner(), group.workers, group.grant);
   }
-  if (!taken) give_back_resources(job);
+  return take_rest(group);
+}
+
+/// Of a job whose slots are taken; gives them back if there is no more.
+Result<void> Resources::take_rest(Job& job) {
+  job.geometry = rules_.geometry(job.grant);
+  auto taken = take_tables(job);
+  if (taken) taken = take_handles(job);
+  if (taken) {
+    auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
+    if (results) {
+      job.results = std::move(*results);
+      return {};
+    }
+    taken = tl::unexpected(results.error());
+  }
+  admission_.release(job.owner(), job.workers, job.grant);
   return taken;
 }
 
-void Conductor::give_back_resources(Job& job) {
-  admission_.release(job.owner(), job.workers, job.grant);
-}
-
-aggregator::FallbackConfig Conductor::spill_config(const Job& job, uint32_t lane, Seq start) const {
-  aggregator::FallbackConfig config;
-  config.workers = job.workers;
-  config.window = job.grant.window;
-  config.slot_bytes = config_.slot_bytes;
-  config.lanes = job.geometry.lanes;
-  config.shards = job.geometry.lanes;
-  config.shard = lane;
-  config.instance = job.epoch;  // never used twice, not even after a restart of the switch
-  config.epoch = job.epoch;
-  config.min_epoch = job.epoch;
-  config.start = start;
-  config.bind_at_once = config_.fixed_slots();
-  return config;
-}
-
-/// What a lane must know of a job that starts at fragment `start`. The lanes do not serve it yet.
-void Conductor::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) {
-  spec.id = job.id;
-  spec.epoch = job.epoch;
-  spec.workers = job.workers;
-  spec.window = job.grant.window;
-  spec.start = start;
-  spec.rejoined = job.state == Job::State::kRejoining;
-  spec.results = job.results.map.data();
-  spec.priority_max = job.grant.priority_max;
-  spec.home = config_.home;
-  spec.instance = job.instance;
-  std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
-  spec.placed = job.placed[lane].data();
-  if (config_.fixed_slots()) {
-    spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
-  } else {
-    std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
-    spec.seen = job.seen[lane].data();
-    spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
+Result<void> Resources::take_tables(Job& job) {
+  const JobRules::TableWords words = rules_.table_words(job);
+  if (auto taken = charge(job, rules_.memory_bytes(job)); !taken) return taken;
+  try {
+    job.seen.assign(rules_.lanes(), std::vector<Bitmap>(words.seen));
+    job.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
+    job.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
+  } catch (const std::bad_alloc&) {
+    return fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
   }
-  if (job.grant.in_switch != 0) fill_help(job, lane, spec);
-  if (config_.home != Home::kSpill) return;
-  job.spill.resize(job.geometry.lanes);
-  job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
-  spec.spill = job.spill[lane].get();
-  spec.instance = job.epoch;
+  return {};
 }
 
-void Conductor::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
-  spec.park_by(job.grant.in_switch, config_.home);
-  spec.park_patience = config_.park_patience_ns;
-  spec.park_if_it_pays = true;
-  std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
-  spec.parked_at = job.parked[lane].data();
-  spec.park_room = job.grant.park_room / job.geometry.lanes;
-  spec.park_missing = std::max(1u, job.workers / 8);
-  spec.park_home = config_.park_home;
-  spec.parkers = 0;  // until they have attached
+/// What a job needs of the process beside its workers.
+Result<void> Resources::take_handles(Job& job) {
+  const auto lanes = rules_.lanes();
+  const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
+  const bool large = words * sizeof(Bitmap) >= kLargeTableBytes || config_.home == Home::kSpill;
+  const uint64_t mappings = 1 + (large ? kTables * lanes : 0);
+  auto share = handles_.take(job.owner(), {mappings, 1}, mapper_.leaving());
+  if (!share) return tl::unexpected(share.error());
+  job.share = std::move(*share);
+  return {};
 }
 
-/// Adds to the answer to a join by which rules the worker is to play.
-void Conductor::add_rules(const Job& job, Json& joined) const {
-  joined["policy"] = std::string(name(config_.policy));
-  joined["home"] = std::string(name(config_.home));
-  joined["instance"] = job.instance;
-  joined["rto_min_us"] = config_.rto_min_us;
-  joined["rto_max_us"] = config_.rto_max_us;
-  joined["ecn"] = config_.ecn;
-  joined["aggregator_window"] = config_.aggregator_window;
-  joined["priority_max"] = job.grant.priority_max;
-  if (job.grant.in_switch == 0) return;
-  joined["in_switch"] = job.grant.in_switch;
-  joined["park_room"] = job.grant.park_room;
+void Resources::give_back(Job& job) {
+  admission_.release(job.owner(), job.workers, job.grant);
+  drop_worker(job, kFallbackRank);
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    drop_worker(job, Rank{static_cast<uint8_t>(rank)});
+  for (Job::ResultBuffer& buffer : job.result_buffers) hold(job.owner(), std::move(buffer.region));
+  hold(job.owner(), std::move(job.results));
+}
+
+// ---- a worker's
+
+Result<void> Resources::make_session(Job& job, Rank rank) {
+  if (!admission_.within(job.owner())) credit_held();
+  if (!admission_.within(job.owner()))
+    return fail(
+        INA_ERR_REFUSED,
+        fmt::format("no memory for another worker of '{}': processes still have {} bytes of "
+                    "places that were left (memory_held_bytes); end them",
+                    job.owner(), held_.bytes()));
+  auto share = handles_.take(job.owner(), {2, 1 + rules_.lanes()}, mapper_.leaving());
+  if (!share) return tl::unexpected(share.error());
+  auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
+  if (!session) return tl::unexpected(session.error());
+  Job::Worker& worker = job.at(rank);
+  worker.session = std::move(*session);
+  worker.share = std::move(*share);
+  return {};
+}
+
+void Resources::drop_worker(Job& job, Rank rank) {
+  Job::Worker& worker = job.at(rank);
+  if (worker.session) {
+    mapper_.discard(std::move(worker.session->worker_region));
+    for (Mapping& memory : worker.session->registered) mapper_.discard(std::move(memory));
+    hold(job.owner(), std::move(worker.session->switch_region));
+  }
+  worker = Job::Worker{};
+}
+
+// ---- memory
+
+Result<void> Resources::charge(Job& job, uint64_t bytes) {
+  auto taken = admission_.take_memory(job.owner(), job.grant, bytes);
+  if (!taken && held_.count() != 0) {
+    credit_held();
+    taken = admission_.take_memory(job.owner(), job.grant, bytes);
+  }
+  if (taken) return {};
+  std::string text = taken.error();
+  if (held_.count() != 0)
+    text += fmt::format(
+        "; {} bytes are memory of ended jobs that processes still have "
+        "(memory_held_bytes)",
+        held_.bytes());
+  return fail(INA_ERR_REFUSED, text);
+}
+
+Result<void> Resources::take(Job& job, Job::ResultBuffer& buffer) {
+  auto share = handles_.take(job.owner(), {1, 1}, mapper_.leaving());
+  if (!share) return tl::unexpected(share.error());
+  buffer.share = std::move(*share);
+  return charge(job, buffer.bytes());
+}
+
+void Resources::give_back(Job& job, Job::ResultBuffer& buffer) {
+  admission_.give_back_memory(job.owner(), job.grant, buffer.bytes());
+  hold(job.owner(), std::move(buffer.region));
+}
+
+/// Memory that workers were given, and for which nobody is charged any more: stays charged until
+/// they have given it back.
+void Resources::hold(const std::string& owner, io::shm::Region region) {
+  const uint64_t bytes = region.map.size();
+  if (bytes == 0) return;
+  admission_.keep_memory(owner, bytes);
+  held_.add(owner, bytes, std::move(region), handles_.keep(owner, {.descriptors = 1}));
+  // Most often those who had it are dead.
+  held_.look_at_last([this](const std::string& whose, uint64_t freed) {
+    admission_.give_back_kept(whose, freed);
+  });
+}
+
+void Resources::credit_held() {
+  credit_held(held_.count());
+}
+
+void Resources::credit_held(size_t most) {
+  held_.look(
+      [this](const std::string& owner, uint64_t bytes) { admission_.give_back_kept(owner, bytes); },
+      most);
+}
+
+void Resources::look_after_held(Nanos now) {
+  if (now < look_again_) return;
+  look_again_ = now + kLookAgainNs;
+  credit_held(kLookedAt);
 }
 
 }  // namespace ina::switchd

@@ -87,7 +87,9 @@ Json to_json(const SavedJob& job) {
           {"in_switch", job.in_switch},
           {"park_room", job.park_room},
           {"ticket", job.ticket},
-          {"reserved_until", job.reserved_until}};
+          {"reserved_until", job.reserved_until},
+          {"root", job.root},
+          {"root_ranks", job.root_ranks}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -102,7 +104,8 @@ T number(const Json& json, const char* field, uint64_t low, uint64_t high) {
 SavedJob job_of(const Json& json) {
   SavedJob job;
   job.name = json.at("name").get<std::string>();
-  if (job.name.empty() || job.name.size() > 128)
+  if (json.contains("root")) job.root = number<uint32_t>(json, "root", 0, UINT32_MAX);
+  if (job.name.empty() || job.name.size() > (job.root == 0 ? 128 : 160))
     throw std::runtime_error("a job's name does not have 1 to 128 characters");
   job.id = number<uint32_t>(json, "id", 1, UINT32_MAX);
   job.key = number<uint64_t>(json, "key", 0, UINT64_MAX);
@@ -129,6 +132,12 @@ SavedJob job_of(const Json& json) {
   if (json.contains("ticket")) {
     job.ticket = json.at("ticket").get<std::string>();
     job.reserved_until = number<int64_t>(json, "reserved_until", 0, INT64_MAX);
+  }
+  if (job.root != 0) {
+    job.root_ranks = json.at("root_ranks").get<std::vector<uint32_t>>();
+    if (job.root_ranks.size() != job.workers ||
+        std::ranges::any_of(job.root_ranks, [](uint32_t rank) { return rank >= kMaxWorkers; }))
+      throw std::runtime_error("a group does not say which workers of its job are in it");
   }
   return job;
 }
@@ -180,7 +189,9 @@ Result<void> StateFile::read() {
         const SavedJob& last = jobs_.back();
         const std::string owner =
             last.tenant.empty() ? std::to_string(last.uid) + ":" : last.tenant;
-        if (!ids.insert(last.id).second || !names.insert(owner + "/" + last.name).second)
+        // A group's name is for people alone.
+        if (!ids.insert(last.id).second ||
+            (last.root == 0 && !names.insert(owner + "/" + last.name).second))
           throw std::runtime_error("a job is in it twice");
       }
       return {};

@@ -39,6 +39,9 @@ struct SavedJob {
   uint32_t park_room = 0;      ///< and that it keeps
   std::string ticket = {};     ///< of a job that an administrator made
   int64_t reserved_until = 0;  ///< seconds since 1970 (UTC); 0: the job has begun
+  // Of a group: the job that its workers joined, and their ranks in that; 0 and empty: of a job.
+  uint32_t root = 0;
+  std::vector<uint32_t> root_ranks = {};
   bool operator==(const SavedJob&) const = default;
 };
 

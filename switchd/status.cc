@@ -1,59 +1,60 @@
-// The answer to `inactl status`: what lanes counted and how the jobs stand, as JSON.
-#include <sys/mman.h>
-#include <unistd.h>
+#include "switchd/status.h"
 
-#include "switchd/conductor_state.h"
+#include <algorithm>
+
+#include "common/clock.h"
+#include "wire/text.h"
 
 namespace ina::switchd {
 
-void Conductor::on_status(Client& client) {
-  if (client.peer.remote) {
-    Json status = status_json();
-    // The names of other tenants' jobs are none of its business.
-    Json own = Json::array();
-    for (Json& job : status["jobs"])
-      if (client.ticket ? job["id"] == value(*client.ticket)
-                        : job.value("tenant", "") == client.tenant)
-        own.push_back(std::move(job));
-    status["jobs"] = std::move(own);
-    Json tenants = Json::array();
-    for (Json& tenant : status["tenants"])
-      if (!client.ticket && tenant["name"] == client.tenant) tenants.push_back(std::move(tenant));
-    status["tenants"] = std::move(tenants);
-    return send(client, {{"type", "status"}, {"status", std::move(status)}});
+using control::Json;
+
+namespace {
+
+/// What all lanes together counted of a job.
+Json counters_json(const Job& job, const Lanes::Commands& snapshots) {
+  aggregator::JobCounters sum;
+  for (const auto& snapshot : snapshots) {
+    const aggregator::JobCounters& c = snapshot->snapshot.jobs[job.index];
+    sum.slots_held += c.slots_held;
+    sum.absorbed += c.absorbed;
+    sum.bypassed += c.bypassed;
+    sum.preempted += c.preempted;
+    sum.results += c.results;
+    sum.fallback_results += c.fallback_results;
+    sum.slots_held_peak += c.slots_held_peak;
+    sum.parked += c.parked;
+    sum.parked_now += c.parked_now;
+    sum.parked_now_peak += c.parked_now_peak;
+    sum.parker_results += c.parker_results;
   }
-  if (const std::string text = unread_status_text(client); !text.empty())
-    return refuse(client, INA_ERR_REFUSED, text);
-  const std::string text = status_json().dump(-1, ' ', false, Json::error_handler_t::replace);
-  const Fd file(::memfd_create("ina-status", MFD_CLOEXEC));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return refuse(client, INA_ERR_NO_MEMORY, "cannot make a memory file for the status");
-  client.tells_status = true;
-  send(client, {{"type", "status"}}, {file.get()});
+  Json json = {{"slots_held", sum.slots_held},
+               {"slots_held_peak", sum.slots_held_peak},
+               {"absorbed", sum.absorbed},
+               {"bypassed", sum.bypassed},
+               {"preempted", sum.preempted},
+               {"results", sum.results},
+               {"fallback_results", sum.fallback_results}};
+  if (job.grant.in_switch != 0)
+    json.update({{"in_switch", job.grant.in_switch},
+                 {"park_room", job.grant.park_room},
+                 {"parked", sum.parked},
+                 {"parked_now", sum.parked_now},
+                 {"parked_now_peak", sum.parked_now_peak},
+                 {"parker_results", sum.parker_results}});
+  return json;
 }
 
-/// Why a user gets no further status; empty if he does. Descriptors on their way are limited in
-/// number, for all whom the switch tells something.
-std::string Conductor::unread_status_text(const Client& client) {
-  constexpr uint32_t kMostUnread = 16;
-  uint32_t unread = 0;
-  for (auto& [fd, other] : clients_) {
-    if (!other->tells_status || other->peer.uid != client.peer.uid) continue;
-    other->tells_status = other->connection.unread() != 0;
-    if (other->tells_status && other.get() == &client)
-      return "the answer to the last status was not read yet";
-    unread += other->tells_status;
-  }
-  if (unread < kMostUnread) return {};
-  return fmt::format("{} answers to status were not read yet by uid {}", unread, client.peer.uid);
-}
+}  // namespace
 
-Conductor::Json Conductor::status_json() {
-  credit_held(held_.count());
+Json StatusReport::make(bool explain, bool draining) {
+  resources_.credit_held();
+  const scheduler::Admission& admission = resources_.admission();
+  const Handles& handles = resources_.handles();
   const auto snapshots =
-      on_lanes(LaneCommand::Kind::kSnapshot, [this](LaneCommand& command, uint32_t) {
+      lanes_.run(LaneCommand::Kind::kSnapshot, [this](LaneCommand& command, uint32_t) {
         // Here and not in the lane.
-        command.snapshot.jobs.reserve(jobs_.size());
+        command.snapshot.jobs.reserve(jobs_.places());
         command.snapshot.ports.reserve(1 + config_.frame_ports.size());
         command.snapshot.frame_ports.reserve(config_.frame_ports.size());
       });
@@ -79,6 +80,10 @@ Conductor::Json Conductor::status_json() {
                      {"polls", s.lane.polls},
                      {"packets", s.lane.packets},
                      {"sleeps", s.lane.sleeps},
+                     {"busy_s", static_cast<double>(s.lane.busy_ns) * 1e-9},
+                     {"idle_s", static_cast<double>(s.lane.idle_ns) * 1e-9},
+                     {"bursts", s.lane.bursts},
+                     {"burst_packets", s.lane.burst_packets},
                      {"busy_ratio", s.lane.polls ? static_cast<double>(s.lane.busy_polls) /
                                                        static_cast<double>(s.lane.polls)
                                                  : 0.0}});
@@ -87,6 +92,8 @@ Conductor::Json Conductor::status_json() {
     total.packets += a.packets;
     total.absorbed += a.absorbed;
     total.absorbed_bytes += a.absorbed_bytes;
+    total.groups += a.groups;
+    total.grouped += a.grouped;
     total.results += a.results;
     total.results_again += a.results_again;
     total.forwarded += a.forwarded;
@@ -149,43 +156,13 @@ Conductor::Json Conductor::status_json() {
                    {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
                    {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
   Json jobs = Json::array();
-  for (auto& job : jobs_) {
-    if (job) {
-      jobs.push_back(job_json(*job));
-      aggregator::JobCounters sum;
-      for (const auto& snapshot : snapshots) {
-        const aggregator::JobCounters& c = snapshot->snapshot.jobs[job->index];
-        sum.slots_held += c.slots_held;
-        sum.absorbed += c.absorbed;
-        sum.bypassed += c.bypassed;
-        sum.preempted += c.preempted;
-        sum.results += c.results;
-        sum.fallback_results += c.fallback_results;
-        sum.slots_held_peak += c.slots_held_peak;
-        sum.parked += c.parked;
-        sum.parked_now += c.parked_now;
-        sum.parked_now_peak += c.parked_now_peak;
-        sum.parker_results += c.parker_results;
-      }
-      jobs.back().update({{"slots_held", sum.slots_held},
-                          {"slots_held_peak", sum.slots_held_peak},
-                          {"absorbed", sum.absorbed},
-                          {"bypassed", sum.bypassed},
-                          {"preempted", sum.preempted},
-                          {"results", sum.results},
-                          {"fallback_results", sum.fallback_results}});
-      if (job->grant.in_switch != 0)
-        jobs.back().update({{"in_switch", job->grant.in_switch},
-                            {"park_room", job->grant.park_room},
-                            {"parked", sum.parked},
-                            {"parked_now", sum.parked_now},
-                            {"parked_now_peak", sum.parked_now_peak},
-                            {"parker_results", sum.parker_results}});
-    }
+  for (Job& job : jobs_) {
+    jobs.push_back(job_json(job, explain));
+    jobs.back().update(counters_json(job, snapshots));
   }
   return {{"version", INA_PROJECT_VERSION},
           {"boots", state_.boots()},
-          {"draining", draining_},
+          {"draining", draining},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
           {"ports", port_list},
           {"bridge", bridge_json},
@@ -193,21 +170,23 @@ Conductor::Json Conductor::status_json() {
           {"aggregator",
            {{"policy", std::string(name(config_.policy))},
             {"home", std::string(name(config_.home))},
-            {"slots", admission_.slots_total()},
+            {"slots", admission.slots_total()},
             {"slot_bytes", config_.slot_bytes},
-            {"slots_reserved", admission_.slots_reserved()},
-            {"memory_bytes", admission_.memory().total()},
-            {"memory_used_bytes", admission_.memory().used()},
-            {"memory_held_bytes", held_.bytes()},
-            {"mappings", handles_.total().mappings},
-            {"mappings_used", handles_.used().mappings},
-            {"descriptors", handles_.total().descriptors},
-            {"descriptors_used", handles_.used().descriptors},
+            {"slots_reserved", admission.slots_reserved()},
+            {"memory_bytes", admission.memory().total()},
+            {"memory_used_bytes", admission.memory().used()},
+            {"memory_held_bytes", resources_.held().bytes()},
+            {"mappings", handles.total().mappings},
+            {"mappings_used", handles.used().mappings},
+            {"descriptors", handles.total().descriptors},
+            {"descriptors_used", handles.used().descriptors},
             {"slots_used", total.slots_used},
             {"slots_used_peak", total.slots_used_peak},
             {"packets", total.packets},
             {"absorbed", total.absorbed},
             {"absorbed_bytes", total.absorbed_bytes},
+            {"groups", total.groups},
+            {"grouped", total.grouped},
             {"results", total.results},
             {"results_again", total.results_again},
             {"results_unsent", unsent},
@@ -230,20 +209,23 @@ Conductor::Json Conductor::status_json() {
 }
 
 /// Those that have jobs, or a quota of their own. In quotas 0 is no limit.
-Conductor::Json Conductor::tenants_json() const {
+Json StatusReport::tenants_json() const {
+  const scheduler::Admission& admission = resources_.admission();
+  const Handles& handles = resources_.handles();
   Json tenants = Json::array();
-  for (const std::string& name : admission_.tenants()) {
-    const scheduler::TenantUse use = admission_.use(name);
-    const scheduler::TenantQuota& quota = admission_.quota(name);
+  for (const std::string& name : admission.tenants()) {
+    const scheduler::TenantUse use = admission.use(name);
+    const scheduler::TenantQuota& quota = admission.quota(name);
     tenants.push_back({{"name", name},
                        {"jobs", use.jobs},
+                       {"groups", use.groups},
                        {"workers", use.workers},
                        {"slots_floor", use.slots_floor},
                        {"slots_ceiling", use.slots_ceiling},
                        {"memory_bytes", use.memory_bytes},
                        {"memory_held_bytes", use.memory_held_bytes},
-                       {"mappings", handles_.used_by(name).mappings},
-                       {"descriptors", handles_.used_by(name).descriptors},
+                       {"mappings", handles.used_by(name).mappings},
+                       {"descriptors", handles.used_by(name).descriptors},
                        {"quota",
                         {{"slots_floor", quota.slots_floor},
                          {"slots_ceiling", quota.slots_ceiling},
@@ -255,7 +237,7 @@ Conductor::Json Conductor::tenants_json() const {
   return tenants;
 }
 
-Conductor::Json Conductor::job_json(Job& job) {
+Json StatusReport::job_json(Job& job, bool explain) const {
   static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
   const Bitmap attached = job.attached();
   Json json = {{"name", job.name},
@@ -270,24 +252,48 @@ Conductor::Json Conductor::job_json(Job& job) {
                {"memory_bytes", job.grant.memory_bytes},
                {"priority_max", job.grant.priority_max}};
   json["owner"] = job.owner();
+  if (job.is_group()) {
+    json["group_of"] = value(job.root);
+    json["root_ranks"] = job.root_ranks;
+  }
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (job.reserved_until != 0)
     json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
-  if (config_.home == Home::kDedicated) json["fallback_missing"] = !has_fallback(job);
+  if (config_.home == Home::kDedicated) json["fallback_missing"] = !rules_.has_fallback(job);
   if (config_.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
   } else {
     json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
     json["slots_ceiling"] = job.grant.ceiling_per_lane * job.geometry.lanes;
   }
-  if (job.state == Job::State::kRunning) {
-    if (const auto oldest = oldest_waiting(job)) {
-      json["waiting_for"] = ranks_of(oldest->missing);
-      json["oldest_fragment"] = oldest->seq.value;
-      json["oldest_operation"] = text_of(oldest->signature);
-    }
-  }
+  if (explain) explain_job(job, json);
   return json;
+}
+
+/// What the job waits for, and why that does not come.
+void StatusReport::explain_job(Job& job, Json& json) const {
+  if (job.state != Job::State::kRunning) return;
+  if (const auto oldest = waiting_.oldest_of(job)) {
+    json["waiting_for"] = ranks_of(oldest->missing);
+    json["oldest_fragment"] = oldest->seq.value;
+    json["oldest_operation"] = wire::text_of(oldest->signature);
+    Json peers = Json::array();
+    for (const uint32_t rank : ranks_of(oldest->missing)) {
+      const Client* const client = job.members[rank].client;
+      peers.push_back(client ? client->peer.text() : "gone");
+    }
+    json["waiting_for_peers"] = std::move(peers);
+  }
+  for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {
+    Json entry = {{"dropped", worker.dropped}, {"text", worker.text}};
+    if (worker.rank != kFallbackRank) entry["rank"] = value(worker.rank);
+    if (worker.reason) entry["reason"] = std::string(name(*worker.reason));
+    json["unheard"].push_back(std::move(entry));
+  }
+  if (const Bitmap asked =
+          job.bits([](const Job::Worker& member) { return member.split.has_value(); });
+      asked != 0)
+    json["splitting"] = ranks_of(asked);
 }
 
 }  // namespace ina::switchd

@@ -8,6 +8,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 import bench_peers_report as report  # noqa: E402
+from benchlib.rounds import mode_of, paired_ratios, times_us  # noqa: E402
+from benchlib.teams import payload_up  # noqa: E402
 
 NEAR, FAR = [100, 120], [500, 520]
 
@@ -25,40 +27,49 @@ def rounds_of(**series):
 
 class ModeTest(unittest.TestCase):
     def test_both_round_trips_decide(self):
-        self.assertEqual(report.mode_of(sample(1, [299, 100])), "near")
-        self.assertEqual(report.mode_of(sample(1, [300, 900])), "far")
-        self.assertIsNone(report.mode_of(sample(1, [100, 500])), "changed meanwhile")
-        self.assertIsNone(report.mode_of(sample(1, [0, 100])), "not measured")
+        self.assertEqual(mode_of(sample(1, [299, 100])), "near")
+        self.assertEqual(mode_of(sample(1, [300, 900])), "far")
+        self.assertIsNone(mode_of(sample(1, [100, 500])), "changed meanwhile")
+        self.assertIsNone(mode_of(sample(1, [0, 100])), "not measured")
 
     def test_times_of_a_mode(self):
         rounds = rounds_of(ina_plain=[(1, NEAR), (5, FAR), (2, [100, 500])])
-        self.assertEqual(report.times_us(rounds, "ina_plain", "near"), [1])
-        self.assertEqual(report.times_us(rounds, "ina_plain", "far"), [5])
-        self.assertEqual(report.times_us(rounds, "ina_plain"), [1, 5, 2])
+        self.assertEqual(times_us(rounds, "ina_plain", "near"), [1])
+        self.assertEqual(times_us(rounds, "ina_plain", "far"), [5])
+        self.assertEqual(times_us(rounds, "ina_plain"), [1, 5, 2])
 
 
 class RatioTest(unittest.TestCase):
     def test_above_one_where_ours_is_faster(self):
         rounds = rounds_of(ina_plain=[10], openmpi_shm=[20])
-        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm"), [2])
+        self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm"), [2])
 
     def test_pairs_are_of_one_round(self):
         # Medians of 4 and 8 would give 2; no round says so.
         rounds = rounds_of(ina_plain=[1, 4, 16], openmpi_shm=[8, 2, 8])
-        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm"), [8, 0.5, 0.5])
+        self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm"), [8, 0.5, 0.5])
         row = report.figures(rounds, "ina_plain")
         self.assertEqual(row["ratio_vs_openmpi_shm"], 0.5)
         self.assertEqual(row["ours_us"], 4)
 
     def test_a_round_without_one_of_both_is_no_pair(self):
         rounds = rounds_of(ina_plain=[10, None, 10], openmpi_shm=[None, 20, 30])
-        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm"), [3])
+        self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm"), [3])
 
     def test_pairs_of_a_mode_are_both_in_it(self):
         rounds = rounds_of(ina_plain=[(10, NEAR), (10, FAR), (10, FAR)],
                            openmpi_shm=[(20, FAR), (30, FAR), (40, NEAR)])
-        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm", "far"), [3])
-        self.assertEqual(report.paired_ratios(rounds, "ina_plain", "openmpi_shm", "near"), [])
+        self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm", "far"), [3])
+        self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm", "near"), [])
+
+
+class PayloadTest(unittest.TestCase):
+    def test_all_ranks_contributions(self):
+        self.assertEqual(payload_up("allreduce", 4096, 4), 4 * 4096)
+        self.assertEqual(payload_up("send-receive", 4096, 4), 4 * (4096 + 32))
+        self.assertEqual(payload_up("broadcast", 4096, 4), 4096)
+        self.assertEqual(payload_up("scatter", 4096, 4), 3 * 1024)
+        self.assertEqual(payload_up("all-to-all", 4096, 4), 4 * 3 * 1024)
 
 
 class RowTest(unittest.TestCase):
@@ -87,7 +98,7 @@ class RowTest(unittest.TestCase):
         self.assertEqual(row["missing"], {"gloo": "not installed"})
         self.assertEqual(row["best_network_peer"], "openmpi_tcp")
         cells = report.table_line(row).split()
-        self.assertEqual(cells[3:9], ["10.0", "-", "20.0", "-", "-", "2.00"])
+        self.assertEqual(cells[4:10], ["10.0", "-", "20.0", "-", "-", "2.00"])
 
     def test_spread_is_quartiles(self):
         rounds = rounds_of(ina_plain=[1, 2, 3, 4, 100], openmpi_shm=[2, 4, 6, 8, 200])
@@ -101,6 +112,16 @@ class RowTest(unittest.TestCase):
         self.assertEqual(report.make_row(2, 4096, "plain", rounds, {})["ratio_vs_openmpi_shm"], 2)
         row = report.make_row(2, 4096, "registered", rounds, {})
         self.assertEqual((row["ours_us"], row["ratio_vs_openmpi_shm"]), (5, 4))
+
+    def test_other_collectives_have_rows_of_the_same_form(self):
+        rounds = rounds_of(ina_plain=[10], openmpi_tcp=[40], gloo=[20])
+        row = report.make_row(4, 65536, "plain", rounds, {}, "all-gather",
+                              {"openmpi_tcp": "tuned_ring"})
+        self.assertEqual((row["collective"], row["best_network_peer"], row["best_network_peer_us"]),
+                         ("all-gather", "gloo", 20))
+        self.assertEqual(row["ratio_vs_best_network_peer"], 2)
+        self.assertEqual(row["algorithms"], {"openmpi_tcp": "tuned_ring"})
+        self.assertEqual(report.make_row(4, 65536, "plain", rounds, {})["collective"], "allreduce")
 
     def test_table_is_aligned(self):
         rounds = rounds_of(ina_plain=[10], openmpi_tcp=[20])

@@ -34,7 +34,8 @@ class SummaryTest(unittest.TestCase):
                      for name, suite, protocol in tests]
         (self.root / "meson-info/intro-tests.json").write_text(json.dumps(described))
         (self.root / "meson-logs/testlog.json").write_text(
-            "".join(json.dumps({"name": name, "result": result}) + "\n" for name, result in runs))
+            "".join(json.dumps({"name": name, "result": result, "stdout": "".join(said)}) + "\n"
+                    for name, result, *said in runs))
         (self.root / "meson-logs/testlog.junit.xml").write_text(f"<testsuites>{junit}</testsuites>")
 
     def summarise(self, *options, status=0):
@@ -59,6 +60,17 @@ class SummaryTest(unittest.TestCase):
         self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")],
                    gtest_suite("ina:wire / a_test", "A", [("x", "<failure/>"), ("y", "")]))
         self.assertEqual(self.summarise(status=1)[:2], (1, "1 passed, 1 failed"))
+
+    def test_what_a_failed_test_said_is_at_the_end(self):
+        self.write([("a_test", "wire", "gtest"), ("layers", "lint", "exitcode")],
+                   [("ina:wire / a_test", "FAIL"),
+                    ("ina:lint / layers", "FAIL", "".join(f"line {n}\n" for n in range(100)))],
+                   gtest_suite("ina:wire / a_test", "A",
+                               [("x", '<failure message="1 is not 2"/>'), ("y", "")]))
+        lines = self.summarise(status=1)[2]
+        self.assertIn("      1 is not 2", lines)
+        self.assertIn("      line 99", lines)
+        self.assertNotIn("      line 80", lines)
 
     def test_crash_without_report(self):
         self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")])

@@ -1,12 +1,8 @@
 #include "transport/frame_join.h"
 
-#include <array>
-
 namespace ina::client {
 
 namespace {
-
-using control::Json;
 
 std::string unfit_text(uint32_t slot_bytes, uint32_t max_slot_bytes, const std::string& url) {
   constexpr auto kAround = static_cast<uint32_t>(wire::kFrameHeaderBytes - wire::kEthernetBytes);
@@ -27,39 +23,32 @@ Result<FramePlace> frame_place_of(const Url& url) {
   return FramePlace{url.get("port"), static_cast<uint32_t>(*interface)};
 }
 
-void add_frames(Json& request, const FrameTransport& frames, const FramePlace& place) {
-  const wire::Address own = frames.address();
-  request["transport"] = "frame";
-  request["address"] = {{"mac", own.mac}, {"ip", own.ip}, {"udp_port", own.udp_port}};
-  request["port"] = place.port;
-  request["interface"] = place.interface;
-  request["tags"] = Json::array({"siphash"});
+control::request::Reach reach_of(const FrameTransport& frames, const FramePlace& place) {
+  return {.transport = control::kTransportFrame,
+          .frame = control::request::FrameEnd{.address = frames.address(),
+                                              .port = place.port,
+                                              .interface = place.interface,
+                                              .tags = {control::kTagSiphash}}};
 }
 
-wire::Address address_of(const Json& address) {
-  return {address.at("mac").get<wire::MacAddress>(), address.at("ip").get<uint32_t>(),
-          address.at("udp_port").get<uint16_t>()};
-}
-
-Result<void> bind_frames(const Json& joined, const std::string& url, FrameTransport& frames) {
+Result<void> bind_frames(const control::answer::Place& place, const std::string& url,
+                         FrameTransport& frames) {
+  if (!place.address)
+    return fail(INA_ERR_INTERNAL, "the switch sent no address in answer to the request to join");
   FrameBinding binding;
   binding.own = frames.address();
-  binding.switch_address = address_of(joined.at("address"));
-  binding.job = JobId{joined.at("job_id").get<uint32_t>()};
-  binding.job_key = joined.at("job_key").get<uint64_t>();
-  binding.lanes = joined.at("lanes").get<uint16_t>();
-  binding.slot_bytes = joined.at("slot_bytes").get<uint32_t>();
+  binding.switch_address = *place.address;
+  binding.job = JobId{place.job_id};
+  binding.job_key = place.job_key;
+  binding.lanes = static_cast<uint16_t>(place.lanes);
+  binding.slot_bytes = place.slot_bytes;
   if (binding.slot_bytes > frames.max_slot_bytes())
     return fail(INA_ERR_INVALID, unfit_text(binding.slot_bytes, frames.max_slot_bytes(), url));
-  if (const auto tag = joined.find("tag"); tag != joined.end()) {
-    const auto key = [&](const char* name) {
-      const auto words = tag->at(name).get<std::array<uint64_t, 2>>();
-      return wire::SipKey{words[0], words[1]};
-    };
-    if (tag->at("algorithm") != "siphash")
+  if (place.tag) {
+    if (place.tag->algorithm != control::kTagSiphash)
       return fail(INA_ERR_VERSION, "the switch wants tags of a kind that version " +
                                        std::string(INA_PROJECT_VERSION) + " does not know");
-    binding.tag_keys = {key("key"), key("payload_key")};
+    binding.tag_keys = {place.tag->key, place.tag->payload_key};
   }
   frames.bind(binding);
   return {};

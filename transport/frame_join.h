@@ -1,7 +1,7 @@
 // What is said on the control connection about frames, for whoever joins over an Ethernet port.
 #pragma once
 
-#include "control/socket.h"
+#include "control/messages.h"
 #include "transport/frame_transport.h"
 
 namespace ina::client {
@@ -13,15 +13,11 @@ struct FramePlace {
 };
 Result<FramePlace> frame_place_of(const Url& url);
 
-/// Adds to a request to join how `frames` is reached.
-void add_frames(control::Json& request, const FrameTransport& frames, const FramePlace& place);
+/// How `frames` is reached, for a request to join.
+control::request::Reach reach_of(const FrameTransport& frames, const FramePlace& place);
 
-/// Throws control::Json::exception if something is missing.
-wire::Address address_of(const control::Json& address);
-
-/// Has `frames`, opened by `url`, speak to the switch as its `joined` says. Throws
-/// control::Json::exception if that lacks something.
-Result<void> bind_frames(const control::Json& joined, const std::string& url,
+/// Has `frames`, opened by `url`, speak to the switch as the answer to that says.
+Result<void> bind_frames(const control::answer::Place& place, const std::string& url,
                          FrameTransport& frames);
 
 }  // namespace ina::client

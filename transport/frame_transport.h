@@ -35,6 +35,9 @@ class FrameTransport : public Transport {
   virtual bool takes_groups() const { return false; }
   /// What this end could not send, in words; empty: nothing. From any thread.
   virtual std::string trouble() const { return {}; }
+  /// Another one by the same way, for another job of the same worker. It is used like any other, by
+  /// another thread. Its reopen() follows that of the first one, from open_frame_transport().
+  virtual Result<std::unique_ptr<FrameTransport>> share() = 0;
   /// Receives what the switch sends to `group`, too, until reopen(). Called before bind(), and only
   /// if takes_groups().
   virtual Result<void> join_group(const wire::Address&) { return {}; }

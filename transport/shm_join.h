@@ -3,13 +3,14 @@
 
 #include <memory>
 
-#include "control/socket.h"
+#include "control/client.h"
 #include "transport/shm_transport.h"
 
 namespace ina::client {
 
-/// The transport that a `joined` describes, whose descriptors it takes over. Throws
-/// control::Json::exception if the message lacks something.
-Result<std::unique_ptr<ShmTransport>> join_shm(control::Received& joined, BulkCopier& copier);
+/// The transport that `place` describes, which came in `joined`. It takes over the descriptors that
+/// came beside it.
+Result<std::unique_ptr<ShmTransport>> join_shm(const control::answer::Place& place,
+                                               control::Heard& joined, BulkCopier& copier);
 
 }  // namespace ina::client

@@ -90,6 +90,12 @@ Result<std::unique_ptr<UdpTransport>> UdpTransport::open(const Url& url) {
   return transport;
 }
 
+Result<std::unique_ptr<FrameTransport>> UdpTransport::share() {
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(url_, own_, max_slot_bytes_, segment_));
+  if (auto opened = transport->open_socket(); !opened) return tl::unexpected(opened.error());
+  return transport;
+}
+
 UdpTransport::UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes, bool segment)
     : url_(std::move(url)),
       own_(own),

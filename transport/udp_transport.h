@@ -36,6 +36,7 @@ class UdpTransport final : public FrameTransport {
   wire::Address address() const override { return own_; }
   uint32_t max_slot_bytes() const override { return max_slot_bytes_; }
   bool takes_groups() const override { return true; }
+  Result<std::unique_ptr<FrameTransport>> share() override;
   Result<void> join_group(const wire::Address& group) override;
   void bind(const FrameBinding& binding) override;
   Result<void> reopen(Nanos timeout_ns) override;

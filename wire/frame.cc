@@ -99,8 +99,8 @@ struct InaHeader {
   uint8_t op;
   uint8_t rank;
   uint8_t priority;
-  uint8_t origin;
-  uint8_t phase;
+  uint8_t origin_phase;  ///< low nibble: origin; high nibble: phase
+  uint8_t receiver;
   Le16 flags;
   uint8_t lane;
   uint8_t collective;
@@ -124,8 +124,8 @@ static_assert(offsetof(InaHeader, dtype) == 46);
 static_assert(offsetof(InaHeader, op) == 47);
 static_assert(offsetof(InaHeader, rank) == 48);
 static_assert(offsetof(InaHeader, priority) == 49);
-static_assert(offsetof(InaHeader, origin) == 50);
-static_assert(offsetof(InaHeader, phase) == 51);
+static_assert(offsetof(InaHeader, origin_phase) == 50);
+static_assert(offsetof(InaHeader, receiver) == 51);
 static_assert(offsetof(InaHeader, flags) == 52);
 static_assert(offsetof(InaHeader, lane) == 54);
 static_assert(offsetof(InaHeader, collective) == 55);
@@ -314,8 +314,10 @@ InaWords sealed(const Envelope& envelope, const Message& message,
   ina.put(offsetof(InaHeader, op), message.op);
   ina.put(offsetof(InaHeader, rank), message.rank);
   ina.put(offsetof(InaHeader, priority), message.priority);
-  ina.put(offsetof(InaHeader, origin), message.origin);
-  ina.put(offsetof(InaHeader, phase), message.phase);
+  ina.put(offsetof(InaHeader, origin_phase),
+          static_cast<uint8_t>(static_cast<uint8_t>(message.origin) |
+                               static_cast<uint8_t>(message.phase) << 4));
+  ina.put(offsetof(InaHeader, receiver), message.receiver);
   ina.put(offsetof(InaHeader, flags), message.flags);
   ina.put(offsetof(InaHeader, lane), static_cast<uint8_t>(message.lane));
   ina.put(offsetof(InaHeader, collective), message.collective);
@@ -342,8 +344,10 @@ Message message_from(const InaWords& ina) {
   message.collective = Collective{ina.get<uint8_t>(offsetof(InaHeader, collective))};
   message.rank = Rank{ina.get<uint8_t>(offsetof(InaHeader, rank))};
   message.priority = ina.get<uint8_t>(offsetof(InaHeader, priority));
-  message.origin = Origin{ina.get<uint8_t>(offsetof(InaHeader, origin))};
-  message.phase = Phase{ina.get<uint8_t>(offsetof(InaHeader, phase))};
+  const auto origin_phase = ina.get<uint8_t>(offsetof(InaHeader, origin_phase));
+  message.origin = Origin{static_cast<uint8_t>(origin_phase & 0xf)};
+  message.phase = Phase{static_cast<uint8_t>(origin_phase >> 4)};
+  message.receiver = ina.get<uint8_t>(offsetof(InaHeader, receiver));
   message.lane = ina.get<uint8_t>(offsetof(InaHeader, lane));
   return message;
 }

@@ -17,7 +17,7 @@
 
 namespace ina::wire {
 
-inline constexpr uint8_t kProtocolVersion = 1;
+inline constexpr uint8_t kProtocolVersion = 2;
 inline constexpr uint16_t kMagic = 0x4e49;         ///< bytes 'I' 'N' on the wire (little-endian)
 inline constexpr uint16_t kDefaultUdpPort = 7584;  ///< lane n of a switch listens on this + n
 

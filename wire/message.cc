@@ -20,6 +20,10 @@ std::string_view name(DType dtype) {
       return "bfloat16";
     case DType::kFloat16:
       return "float16";
+    case DType::kUInt8:
+      return "uint8";
+    case DType::kBool:
+      return "bool";
   }
   return "?";
 }
@@ -34,6 +38,14 @@ std::string_view name(Op op) {
       return "max";
     case Op::kAvg:
       return "avg";
+    case Op::kProduct:
+      return "prod";
+    case Op::kBand:
+      return "band";
+    case Op::kBor:
+      return "bor";
+    case Op::kBxor:
+      return "bxor";
   }
   return "?";
 }
@@ -44,6 +56,22 @@ std::string_view name(Collective collective) {
       return "allreduce";
     case Collective::kBarrier:
       return "barrier";
+    case Collective::kReduce:
+      return "reduce";
+    case Collective::kReduceScatter:
+      return "reduce-scatter";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kAllGather:
+      return "all-gather";
+    case Collective::kGather:
+      return "gather";
+    case Collective::kScatter:
+      return "scatter";
+    case Collective::kAllToAll:
+      return "all-to-all";
+    case Collective::kPermute:
+      return "permute";
   }
   return "?";
 }
@@ -128,7 +156,26 @@ bool is_partial(Type type) {
 
 /// Partial sums travel as accumulators, everything else in the operation's own data type.
 bool carries_accumulators(const Message& message) {
-  return is_partial(message.type) && (message.flags & kFlagRaw) == 0;
+  return is_partial(message.type) && (message.flags & kFlagRaw) == 0 &&
+         !is_moved(message.collective);
+}
+
+/// Bytes of one element in a slot's row.
+uint32_t row_width(const Message& message) {
+  return wire_bytes(is_moved(message.collective) ? message.dtype : accumulator_of(message.dtype));
+}
+
+bool may_be_bare(const Message& message) {
+  switch (message.type) {
+    case Type::kGrad:
+    case Type::kPart:
+    case Type::kDefer:
+      return is_moved(message.collective);
+    case Type::kResult:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool carries_payload(const Message& message) {
@@ -149,7 +196,7 @@ bool carries_payload(const Message& message) {
 }  // namespace
 
 uint32_t payload_bytes(const Message& message) {
-  if (!carries_payload(message)) return 0;
+  if (!carries_payload(message) || message.bare()) return 0;
   const DType dtype = carries_accumulators(message) ? accumulator_of(message.dtype) : message.dtype;
   return message.elements * wire_bytes(dtype);
 }
@@ -162,22 +209,28 @@ std::optional<DropReason> validate_any(const Message& message, uint32_t bytes,
   // bit_of() of a larger rank is undefined; a partial sum of nobody cannot be merged.
   if (value(message.rank) > kMaxWorkers || (is_partial(message.type) && message.bitmap == 0))
     return DropReason::kBadRank;
-  if (is_partial(message.type) && (message.flags & kFlagRaw) &&
+  if (is_partial(message.type) && (message.flags & kFlagRaw) && !is_moved(message.collective) &&
       !std::has_single_bit(message.bitmap))
     return DropReason::kBadRank;
+  if (message.receiver > kMaxWorkers) return DropReason::kBadRank;
   if (!carries_payload(message))
     return bytes == 0 ? std::nullopt : std::optional(DropReason::kBadLength);
   if (!is_valid(message.dtype)) return DropReason::kBadDtype;
   if (!is_valid(message.dtype, message.op) || !is_valid(message.collective))
     return DropReason::kBadOp;
-  const uint32_t row_bytes = message.elements * wire_bytes(accumulator_of(message.dtype));
+  if (message.bare())
+    return may_be_bare(message) && bytes == 0 && message.elements != 0
+               ? std::nullopt
+               : std::optional(DropReason::kBadLength);
+  const uint32_t row_bytes = message.elements * row_width(message);
   const uint32_t expected_bytes =
       carries_accumulators(message) ? row_bytes : message.elements * wire_bytes(message.dtype);
   if (row_bytes > slot_bytes || message.elements > message.operation_elements ||
       bytes != expected_bytes)
     return DropReason::kBadLength;
-  // Only an operation of no elements has an empty fragment.
-  if (message.elements == 0 && message.operation_elements != 0) return DropReason::kBadLength;
+  // Only an operation of no elements has an empty fragment, or one that has a closing fragment.
+  if (message.elements == 0 && message.operation_elements != 0 && !has_closing(message.collective))
+    return DropReason::kBadLength;
   return std::nullopt;
 }
 

@@ -36,8 +36,8 @@ enum class Phase : uint8_t { kNone = 0, kStatus, kBind };
 
 /// Bits of Message::flags.
 enum Flag : uint16_t {
-  kFlagOverflow =
-      1u << 0,  ///< the result saturated (int8) or became Inf from finite values (16-bit floats)
+  kFlagOverflow = 1u << 0,  ///< the result saturated (8-bit integers) or became Inf from finite
+                            ///< values (16-bit floats)
   kFlagEcn = 1u << 1,    ///< congestion experienced; echoed by the receiver
   kFlagRaw = 1u << 2,    ///< the payload is one contribution in the operation's data type (PART,
                          ///< DEFER)
@@ -46,9 +46,15 @@ enum Flag : uint16_t {
   /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
   kFlagParked = 1u << 5,
   kFlagKept = 1u << 6,  ///< the worker that says so has it: it need not come back (RESULT)
+  /// No payload. GRAD: a mark, of a worker that adds nothing to so many fragments as `elements`
+  /// says, one after the other in their lane. RESULT: so many fragments are decided, of which the
+  /// receiver of this message gets nothing. PART, DEFER: the workers in `bitmap` add nothing.
+  kFlagBare = 1u << 7,
+  /// The worker's window is too small now for bare results to be kept from it (GRAD).
+  kFlagPrompt = 1u << 8,
 };
-inline constexpr uint16_t kAllFlags =
-    kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull | kFlagParked | kFlagKept;
+inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull |
+                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {
@@ -57,9 +63,16 @@ struct Signature {
   DType dtype{};
   Op op{};
   Collective collective{};
-  uint32_t target = 0;  ///< of the fragment: Message::target
+  uint32_t target = 0;   ///< of the fragment: Message::target
+  uint8_t receiver = 0;  ///< of the fragment: Message::receiver
   friend bool operator==(const Signature&, const Signature&) = default;
 };
+
+/// Whether two fragments are of the same operation, which they need not have the same role in.
+constexpr bool same_operation(const Signature& a, const Signature& b) {
+  return a.elements == b.elements && a.operation == b.operation && a.dtype == b.dtype &&
+         a.op == b.op && a.collective == b.collective;
+}
 
 /// An operation that a worker has made of several all-reduces has more to agree on: its
 /// operation_elements hold in bits 0..31 the elements, in 32..47 a fingerprint of the tensors'
@@ -74,14 +87,29 @@ constexpr uint64_t fused_bits(uint64_t elements, uint32_t tensors, uint16_t fing
   return kFusedBit | uint64_t{tensors & kMaxFusedTensors} << 48 | uint64_t{fingerprint} << 32;
 }
 
+/// An operation of several blocks, as workers' shares of uneven size, has their table to agree on:
+/// its operation_elements hold in bits 0..45 the elements of all blocks, in 46..61 a fingerprint of
+/// root and sizes, and bit 62.
+inline constexpr uint64_t kBlocksBit = uint64_t{1} << 62;
+inline constexpr uint32_t kBlocksShift = 46;
+inline constexpr uint64_t kMaxBlocksElements = (uint64_t{1} << kBlocksShift) - 1;
+/// What is to be or-ed to `elements`; 0 for an operation without any.
+constexpr uint64_t blocks_bits(uint64_t elements, uint16_t fingerprint) {
+  return elements == 0 ? 0 : kBlocksBit | uint64_t{fingerprint} << kBlocksShift;
+}
+
+inline constexpr uint32_t kTargetUnitBytes = 256;
+inline constexpr uint32_t kMaxTargetUnits = (1u << 24) - 1;
+
 struct Message {
-  Bitmap bitmap = 0;                ///< workers whose contributions the payload holds
-  uint64_t operation_elements = 0;  ///< signature: elements of the whole operation, or fused_bits()
-  uint32_t operation = 0;           ///< signature: number of the operation within its job
+  Bitmap bitmap = 0;  ///< workers whose contributions the payload holds
+  uint64_t operation_elements =
+      0;  ///< signature: of the whole operation, with fused_bits() or blocks_bits()
+  uint32_t operation = 0;  ///< signature: number of the operation within its job
   uint32_t epoch = 0;
   uint32_t seq = 0;       ///< low 32 bits of the fragment's Seq
   uint32_t instance = 0;  ///< fallback instance
-  uint16_t elements = 0;  ///< in this fragment's payload
+  uint16_t elements = 0;  ///< in this fragment's payload; with kFlagBare as said there
   uint16_t flags = 0;     ///< Flag
   Type type{};
   DType dtype{};  ///< of the operation; PART and PARK carry accumulator_of(dtype), unless raw
@@ -89,19 +117,28 @@ struct Message {
   Collective collective{};
   Rank rank{};  ///< the switch believes its bindings only, and writes what it forwards
   uint8_t priority = 0;
-  Origin origin{};
-  Phase phase{};
+  Origin origin : 4 = Origin::kNone;
+  Phase phase : 4 = Phase::kNone;
+  uint8_t receiver = 0;  ///< of the fragment's result: 1 + its rank; 0: all workers
   uint32_t lane : 8 = 0;
   /// Where the fragment's result goes: 0: the job's result ring, otherwise 1 + the unit of
   /// kTargetUnitBytes in the job's result buffers. Not in frames: result buffers are shared memory.
   uint32_t target : 24 = 0;
 
   Signature signature() const {
-    return {operation_elements, operation, dtype, op, collective, target};
+    return {operation_elements, operation, dtype, op, collective, target, receiver};
   }
+  void set_signature(const Signature& s) {
+    operation_elements = s.elements;
+    operation = s.operation;
+    dtype = s.dtype;
+    op = s.op;
+    collective = s.collective;
+    target = s.target & kMaxTargetUnits;
+    receiver = s.receiver;
+  }
+  bool bare() const { return (flags & kFlagBare) != 0; }
 };
-inline constexpr uint32_t kTargetUnitBytes = 256;
-inline constexpr uint32_t kMaxTargetUnits = (1u << 24) - 1;
 static_assert(sizeof(Message) == 48 && std::is_trivially_copyable_v<Message>);
 
 /// A message to send and a view of its payload, whose memory is the sender's.
@@ -128,8 +165,9 @@ namespace detail {
 struct Kind {
   uint8_t wire_bytes = 0;
   uint8_t accumulator_bytes = 0;
-  uint8_t ops = 0;  ///< bit o: Op o is defined
+  uint16_t ops = 0;  ///< bit o: Op o is defined
 };
+static_assert(std::size(kAllOps) < 16);
 inline constexpr auto kKinds = [] {
   std::array<Kind, 256> kinds{};
   for (const DType dtype : kAllDTypes) {
@@ -137,7 +175,7 @@ inline constexpr auto kKinds = [] {
     kind.wire_bytes = static_cast<uint8_t>(ina::wire_bytes(dtype));
     kind.accumulator_bytes = static_cast<uint8_t>(ina::wire_bytes(accumulator_of(dtype)));
     for (const Op op : kAllOps)
-      if (is_valid(dtype, op)) kind.ops |= static_cast<uint8_t>(1u << static_cast<uint32_t>(op));
+      if (is_valid(dtype, op)) kind.ops |= static_cast<uint16_t>(1u << static_cast<uint32_t>(op));
   }
   return kinds;
 }();
@@ -148,13 +186,16 @@ inline std::optional<DropReason> validate(const Message& message, uint32_t paylo
                                           uint32_t slot_bytes) {
   const detail::Kind kind = detail::kKinds[static_cast<size_t>(message.dtype)];
   const uint32_t elements = message.elements;
-  const bool in_order =
-      int{message.type == Type::kGrad} & (message.origin <= Origin::kParker) &
-      (message.phase <= Phase::kBind) & (value(message.rank) <= kMaxWorkers) &
-      (message.op <= Op::kAvg) & ((kind.ops >> (static_cast<uint32_t>(message.op) & 7) & 1) != 0) &
-      is_valid(message.collective) & (elements * kind.accumulator_bytes <= slot_bytes) &
-      (elements * kind.wire_bytes == payload_bytes) & (elements != 0) &
-      (elements <= message.operation_elements);
+  const bool in_order = int{message.type == Type::kGrad} & (message.origin <= Origin::kParker) &
+                        (message.phase <= Phase::kBind) & (value(message.rank) <= kMaxWorkers) &
+                        (message.op <= Op::kBxor) &
+                        ((kind.ops >> (static_cast<uint32_t>(message.op) & 15) & 1) != 0) &
+                        (message.collective >= Collective::kAllReduce) &
+                        (message.collective <= Collective::kReduceScatter) &
+                        (elements * kind.accumulator_bytes <= slot_bytes) &
+                        ((message.flags & kFlagBare) == 0) & (message.receiver <= kMaxWorkers) &
+                        (elements * kind.wire_bytes == payload_bytes) & (elements != 0) &
+                        (elements <= message.operation_elements);
   if (in_order) [[likely]]
     return std::nullopt;
   return validate_any(message, payload_bytes, slot_bytes);

@@ -10,21 +10,32 @@
 namespace ina {
 
 // X(enumerator, name)
-#define INA_RULES(X)                                                                    \
-  X(kBaseTest, "base_test")             /* a partial sum is never a RESULT */           \
-  X(kAntiReplay, "anti_replay")         /* a contribution counts once */                \
-  X(kReplayTooOld, "replay_too_old")    /* what the window passed is dropped */         \
-  X(kResultOrigin, "result_origin")     /* who deferred takes no switch sum */          \
-  X(kEpochCheck, "epoch_check")         /* before any slot is touched */                \
-  X(kOneEpoch, "one_epoch")             /* a GRAD leaves in one epoch only */           \
-  X(kInstance, "instance")              /* DEFER and RESULT name the fallback's life */ \
-  X(kEpochBump, "epoch_bump")           /* when a fallback restarts */                  \
-  X(kRetainResults, "retain_results")   /* W results are kept for POLLs */              \
-  X(kFallbackMemory, "fallback_memory") /* of 2W fragments */                           \
-  X(kWideKey, "wide_key")               /* 64-bit sequence numbers inside */            \
-  X(kLeaveBarrier, "leave_barrier")     /* a leaver stays until all have all */         \
-  X(kDisjointMerge, "disjoint_merge")   /* overlapping partial sums are not added */    \
-  X(kKeptResult, "kept_result")         /* who needs no result back has taken it */
+#define INA_RULES(X)                                                                       \
+  X(kPartialTest, "partial_test")          /* a partial sum is never a RESULT */           \
+  X(kAntiReplay, "anti_replay")            /* a contribution counts once */                \
+  X(kReplayTooOld, "replay_too_old")       /* what the window passed is dropped */         \
+  X(kResultOrigin, "result_origin")        /* who deferred takes no switch sum */          \
+  X(kEpochCheck, "epoch_check")            /* before any slot is touched */                \
+  X(kOneEpoch, "one_epoch")                /* a GRAD leaves in one epoch only */           \
+  X(kInstance, "instance")                 /* DEFER and RESULT name the fallback's life */ \
+  X(kEpochBump, "epoch_bump")              /* when a fallback restarts */                  \
+  X(kRetainResults, "retain_results")      /* W results are kept for POLLs */              \
+  X(kFallbackMemory, "fallback_memory")    /* of 2W fragments */                           \
+  X(kWideKey, "wide_key")                  /* 64-bit sequence numbers inside */            \
+  X(kLeaveBarrier, "leave_barrier")        /* a leaver stays until all have all */         \
+  X(kDisjointMerge, "disjoint_merge")      /* overlapping partial sums are not added */    \
+  X(kKeptResult, "kept_result")            /* who needs no result back has taken it */     \
+  X(kAllMarks, "all_marks")                /* before a moved payload goes on */            \
+  X(kClosing, "closing")                   /* is entered only with all received */         \
+  X(kBindAgain, "bind_again")              /* who got no bytes may be bound again */       \
+  X(kNonReceiverSent, "non_receiver_sent") /* and says SENT, for it has no result */       \
+  X(kGroupOnce, "group_once")              /* each worker, within a group of a burst */    \
+  X(kJoinNext, "join_next")                /* a run has decided fragments only */          \
+  X(kJoinLate, "join_late")                /* not kept: what others have overtaken */      \
+  X(kJoinLimit, "join_limit")              /* and goes at a quarter of a window */         \
+  X(kJoinPrompt, "join_prompt")            /* at once to who has a small window */         \
+  X(kJoinForget, "join_forget")            /* and ends with its job */                     \
+  X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

@@ -4,6 +4,7 @@
 #include <bit>
 #include <string>
 
+#include "wire/fingerprint.h"
 #include "wire/message.h"
 
 namespace ina::wire {
@@ -16,23 +17,52 @@ inline std::string ranks_text(Bitmap ranks) {
   return text;
 }
 
-/// "operation 7: allreduce of 1000 float32 sum"; ", fused from 3 tensors (sizes 2f0c)" if it is
+/// `digits` hexadecimal digits, the last ones of `number`.
+inline std::string hex_text(uint64_t number, int digits) {
+  std::string text;
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+    text += "0123456789abcdef"[number >> shift & 15];
+  return text;
+}
+
+/// Of an operation with blocks: ", root 3", ", counts 2f0c", or both. Counts are told apart by a
+/// fingerprint, which says whether they differ and not what they are.
+inline std::string blocks_text(const Signature& s) {
+  const auto fingerprint = static_cast<uint16_t>(s.elements >> kBlocksShift);
+  const std::string counts = ", counts " + hex_text(fingerprint, 4);
+  if (!has_root(s.collective)) return counts;
+  const bool by_rank = s.collective == Collective::kGather || s.collective == Collective::kScatter;
+  return ", root " + std::to_string(root_of(fingerprint)) + (by_rank ? counts : "");
+}
+
+/// "operation 7: allreduce of 1000 float32 sum"; ", fused from 3 tensors (sizes 2f0c)" if it is;
+/// "operation 7: gather of 1000 int8, root 3, counts 2f03"
 inline std::string text_of(const Signature& s) {
   const std::string number = "operation " + std::to_string(s.operation) + ": ";
   if (s.collective == Collective::kBarrier) return number + "barrier";
   const bool fused = (s.elements & kFusedBit) != 0;
+  const bool blocks = !fused && (s.elements & kBlocksBit) != 0;
+  if (blocks && s.collective == Collective::kAllGather) {
+    const auto fingerprint = static_cast<uint16_t>(s.elements >> kBlocksShift);
+    if (fingerprint == kSizesOfAllToAll) return number + "all-to-all with counts by rank";
+    if (fingerprint == kSizesOfSendReceive) return number + "send and receive";
+    if (fingerprint == kHashesOfPlans) return number + "redistribution";
+  }
   std::string text = number + std::string(name(s.collective)) + " of " +
-                     std::to_string(fused ? s.elements & 0xffffffff : s.elements) + " " +
-                     std::string(name(s.dtype)) + " " + std::string(name(s.op));
+                     std::to_string(fused    ? s.elements & 0xffffffff
+                                    : blocks ? s.elements & kMaxBlocksElements
+                                             : s.elements) +
+                     " " + std::string(name(s.dtype));
+  if (!is_moved(s.collective)) text += " " + std::string(name(s.op));
+  if (blocks) text += blocks_text(s);
+  if (s.receiver != 0 && !has_root(s.collective))
+    text += ", for rank " + std::to_string(s.receiver - 1);
   if (s.target != 0)
     text += " into byte " + std::to_string((uint64_t{s.target} - 1) * kTargetUnitBytes) +
             " of the result buffers";
   if (!fused) return text;
-  constexpr char kDigits[] = "0123456789abcdef";
-  text +=
-      ", fused from " + std::to_string(s.elements >> 48 & kMaxFusedTensors) + " tensors (sizes ";
-  for (int shift = 44; shift >= 32; shift -= 4) text += kDigits[s.elements >> shift & 15];
-  return text + ")";
+  return text + ", fused from " + std::to_string(s.elements >> 48 & kMaxFusedTensors) +
+         " tensors (sizes " + hex_text(s.elements >> 32, 4) + ")";
 }
 
 /// What two sides that disagree did.

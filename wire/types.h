@@ -38,6 +38,12 @@ constexpr Bitmap full_bitmap(uint32_t workers) {
   return ~Bitmap{0} >> (kMaxWorkers - workers);
 }
 
+/// A fragment's roles, to contribute and to receive, are all workers' or one's: 0, or 1 + its rank
+/// (docs/protocol.md, "Roles").
+constexpr bool has_role(uint8_t role, Rank rank) {
+  return role == 0 || role == 1 + value(rank);
+}
+
 /// Number of a fragment within its job: monotonic across operations and epochs, never reused.
 /// 64 bits inside; the wire carries the low 32, which each receiver extends (see extend()).
 struct Seq {
@@ -84,21 +90,56 @@ enum class Home : uint8_t {
 inline constexpr Names<Home, 3> kHomeNames = {
     {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}};
 
-enum class DType : uint8_t { kInt8 = 1, kInt32, kInt64, kFloat32, kFloat64, kBFloat16, kFloat16 };
+enum class DType : uint8_t {
+  kInt8 = 1,
+  kInt32,
+  kInt64,
+  kFloat32,
+  kFloat64,
+  kBFloat16,
+  kFloat16,
+  kUInt8,
+  kBool,  ///< a byte, 0 for false; sum and max are or, product and min are and
+};
 inline constexpr DType kAllDTypes[] = {DType::kInt8,    DType::kInt32,   DType::kInt64,
                                        DType::kFloat32, DType::kFloat64, DType::kBFloat16,
-                                       DType::kFloat16};
+                                       DType::kFloat16, DType::kUInt8,   DType::kBool};
 
-enum class Op : uint8_t { kSum = 1, kMin, kMax, kAvg };
-inline constexpr Op kAllOps[] = {Op::kSum, Op::kMin, Op::kMax, Op::kAvg};
+enum class Op : uint8_t { kSum = 1, kMin, kMax, kAvg, kProduct, kBand, kBor, kBxor };
+inline constexpr Op kAllOps[] = {Op::kSum,     Op::kMin,  Op::kMax, Op::kAvg,
+                                 Op::kProduct, Op::kBand, Op::kBor, Op::kBxor};
 
 /// What the fragments of an operation are for; part of its signature.
-enum class Collective : uint8_t { kAllReduce = 1, kBarrier };
+enum class Collective : uint8_t {
+  // Sums: every worker contributes to every fragment.
+  kAllReduce = 1,
+  kBarrier,
+  kReduce,
+  kReduceScatter,
+  // Moved: one worker contributes to a fragment, the others mark that they have come to it.
+  kBroadcast,
+  kAllGather,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kPermute,  ///< each worker sends to at most one other: also send and receive
+};
+constexpr bool is_moved(Collective c) {
+  return c >= Collective::kBroadcast;
+}
+/// Not all workers get every result: the operation ends with a fragment that closes it
+/// (docs/protocol.md, "Closing fragment").
+constexpr bool has_closing(Collective c) {
+  return c != Collective::kAllReduce && c != Collective::kBarrier && c != Collective::kBroadcast &&
+         c != Collective::kAllGather;
+}
 
 /// Bytes of one element on the wire; 0 for a value that is no DType.
 constexpr uint32_t wire_bytes(DType dtype) {
   switch (dtype) {
     case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kBool:
       return 1;
     case DType::kBFloat16:
     case DType::kFloat16:
@@ -113,25 +154,42 @@ constexpr uint32_t wire_bytes(DType dtype) {
   return 0;
 }
 
-/// Type in which the switch accumulates: 16-bit floats in float32, int8 in int32, others as they
-/// are.
+/// Type in which the switch accumulates: 16-bit floats in float32, int8 and uint8 in int32, others
+/// as they are.
 constexpr DType accumulator_of(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:
     case DType::kFloat16:
       return DType::kFloat32;
     case DType::kInt8:
+    case DType::kUInt8:
       return DType::kInt32;
     default:
       return dtype;
   }
 }
 
+/// Most elements of one fragment, whose number has 16 bits on the wire: the largest rows have room
+/// for more single bytes.
+inline constexpr uint32_t kMaxFragmentElements = 1u << 15;
+
+/// Elements of `width` bytes that a fragment has in a row of `slot_bytes`; 0 for width 0.
+constexpr uint32_t elements_in_row(uint32_t width, uint32_t slot_bytes) {
+  if (width == 0) return 0;
+  const uint32_t elements = slot_bytes / width;
+  return elements < kMaxFragmentElements ? elements : kMaxFragmentElements;
+}
+
 /// Elements of one fragment: as many accumulators as fit a slot's value row. 0 for a value that is
 /// no DType, so that a packet not yet validated cannot divide by zero.
 constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
-  const uint32_t width = wire_bytes(accumulator_of(dtype));
-  return width == 0 ? 0 : slot_bytes / width;
+  return elements_in_row(wire_bytes(accumulator_of(dtype)), slot_bytes);
+}
+/// The same of a collective: what is moved is not added, and fills a row with the elements
+/// themselves.
+constexpr uint32_t elements_per_fragment(Collective collective, DType dtype, uint32_t slot_bytes) {
+  if (!is_moved(collective)) return elements_per_fragment(dtype, slot_bytes);
+  return elements_in_row(wire_bytes(dtype), slot_bytes);
 }
 
 constexpr bool is_valid(DType dtype) {
@@ -141,14 +199,19 @@ constexpr bool is_float(DType dtype) {
   return dtype >= DType::kFloat32 && dtype <= DType::kFloat16;
 }
 constexpr bool is_valid(Op op) {
-  return op >= Op::kSum && op <= Op::kAvg;
+  return op >= Op::kSum && op <= Op::kBxor;
+}
+constexpr bool is_bitwise(Op op) {
+  return op >= Op::kBand && op <= Op::kBxor;
 }
 constexpr bool is_valid(Collective c) {
-  return c >= Collective::kAllReduce && c <= Collective::kBarrier;
+  return c >= Collective::kAllReduce && c <= Collective::kPermute;
 }
-/// avg is refused for integers: a rounded mean is not what anybody means by it.
+/// avg is refused for integers: a rounded mean is not what anybody means by it. Bitwise operations
+/// are refused for floats.
 constexpr bool is_valid(DType dtype, Op op) {
-  return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype));
+  return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype)) &&
+         !(is_bitwise(op) && is_float(dtype));
 }
 
 std::string_view name(DType dtype);

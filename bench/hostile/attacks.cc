@@ -105,7 +105,7 @@ void ip_checksum(Forge& forge, uint64_t) {
 
 void version(Forge& forge, uint64_t) {
   right_frame(forge);
-  forge.store(kVersionAt, 2 + forge.random().below(250), 1);
+  forge.store(kVersionAt, 1 + wire::kProtocolVersion + forge.random().below(250), 1);
 }
 
 // ---- strangers: right frames of whom nobody knows
@@ -264,10 +264,10 @@ void malformed(Forge& forge, uint64_t i) {
       payload_bytes = 0;
       break;
     case 2:
-      message.dtype = DType{choose(8, 255)};
+      message.dtype = DType{choose(std::size(kAllDTypes) + 1, 255)};
       break;
     case 3:
-      message.op = Op{choose(5, 255)};
+      message.op = Op{choose(std::size(kAllOps) + 1, 255)};
       break;
     case 4:
       message.op = Op::kAvg;

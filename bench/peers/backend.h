@@ -1,5 +1,5 @@
-// The interface between the harness and a library whose all-reduce it measures. One file implements
-// it for each library. Everything else within the measured time is the harness's.
+// The interface between the harness and a library whose collectives it measures. One file
+// implements it for each library. Everything else within the measured time is the harness's.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "bench/perf/collective.h"
 
 namespace ina::peers {
 
@@ -21,11 +23,17 @@ struct Place {
   uint32_t window = 128;              ///< forwarding: frames ahead of what has come
 };
 
-/// What one all-reduce reads and writes: float32, out of place.
+/// What is measured: of float32; sums add; rank 0 is the root.
+struct Operation {
+  perf::Collective collective{};
+  uint64_t whole = 0;  ///< elements, as in bench/perf/collective.h
+  perf::Shape shape;   ///< of this rank
+};
+
+/// What one operation reads and writes. A broadcast's root has nothing but `send`.
 struct Buffers {
   float* send = nullptr;
   const float* recv = nullptr;
-  size_t count = 0;
 };
 
 /// Any failure is thrown as std::runtime_error.
@@ -36,17 +44,17 @@ class Backend {
   virtual int ranks() const = 0;
   /// The library and its version, in one line.
   virtual std::string version() const = 0;
-  /// Algorithms, or kinds of buffers, that are measured apart.
-  virtual std::vector<std::string> modes() const = 0;
+  /// Algorithms, or kinds of buffers, that are measured apart; none: the library lacks it.
+  virtual std::vector<std::string> modes(perf::Collective collective) = 0;
 
   /// All ranks call these two together, in the same order. One set of buffers at a time.
-  virtual Buffers allocate(const std::string& mode, size_t count) = 0;
+  virtual Buffers allocate(const std::string& mode, const Operation& operation) = 0;
   virtual void release() = 0;
 
   /// Before the start line of each operation: what an algorithm in place needs to have copied.
   virtual void prepare() {}
-  /// The operation on the buffers of the last allocate(); this is what is timed.
-  virtual void allreduce() = 0;
+  /// The operation of the last allocate() on its buffers; this is what is timed.
+  virtual void run() = 0;
   /// Lets the library finish what an earlier operation left half sent, if it has no thread for it.
   virtual void progress() {}
 };
@@ -62,18 +70,16 @@ class PlainBuffers {
   PlainBuffers& operator=(const PlainBuffers&) = delete;
   ~PlainBuffers() { release(); }
 
-  void allocate(size_t count);
+  void allocate(uint64_t send_elements, uint64_t recv_elements);
   void release();
   float* send() const { return send_; }
   float* recv() const { return recv_; }
-  size_t count() const { return count_; }
 
  private:
-  size_t bytes() const { return count_ * sizeof(float); }
-
   float* send_ = nullptr;
   float* recv_ = nullptr;
-  size_t count_ = 0;
+  size_t send_bytes_ = 0;
+  size_t recv_bytes_ = 0;
 };
 
 }  // namespace ina::peers

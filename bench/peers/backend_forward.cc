@@ -80,17 +80,21 @@ class ForwardBackend : public Backend {
   int rank() const override { return place_.rank; }
   int ranks() const override { return place_.ranks; }
   std::string version() const override { return "forwarding"; }
-  std::vector<std::string> modes() const override { return {"plain"}; }
+  std::vector<std::string> modes(perf::Collective collective) override {
+    if (collective != perf::Collective::kAllreduce) return {};
+    return {"plain"};
+  }
 
-  Buffers allocate(const std::string&, size_t count) override {
-    buffers_.allocate(count);
-    return {.send = buffers_.send(), .recv = buffers_.recv(), .count = count};
+  Buffers allocate(const std::string&, const Operation& operation) override {
+    count_ = operation.whole;
+    buffers_.allocate(count_, count_);
+    return {buffers_.send(), buffers_.recv()};
   }
   void release() override { buffers_.release(); }
 
-  void allreduce() override {
+  void run() override {
     const size_t per_frame = place_.slot_bytes / sizeof(float);
-    const auto fragments = static_cast<uint32_t>((buffers_.count() + per_frame - 1) / per_frame);
+    const auto fragments = static_cast<uint32_t>((count_ + per_frame - 1) / per_frame);
     uint32_t sent = 0;
     uint32_t received = 0;
     uint32_t lost = 0;
@@ -136,13 +140,13 @@ class ForwardBackend : public Backend {
     const size_t count = std::min<size_t>(end - from, client::Engine::kBurst);
     for (size_t i = 0; i < count; ++i) {
       const size_t first = (from + i) * per_frame;
-      const size_t elements = std::min(per_frame, buffers_.count() - first);
+      const size_t elements = std::min(per_frame, count_ - first);
       wire::Message message;
       message.type = wire::Type::kGrad;
       message.dtype = DType::kFloat32;
       message.op = Op::kSum;
       message.collective = Collective::kAllReduce;
-      message.operation_elements = buffers_.count();
+      message.operation_elements = count_;
       message.elements = static_cast<uint16_t>(elements);
       message.seq = first_ + from + static_cast<uint32_t>(i);
       packets[i] = {message, reinterpret_cast<const std::byte*>(buffers_.send() + first),
@@ -154,6 +158,7 @@ class ForwardBackend : public Backend {
   const Place place_;
   std::unique_ptr<client::FrameTransport> transport_;
   PlainBuffers buffers_;
+  uint64_t count_ = 0;
   IdleStrategy idle_{IdleMode::kAuto};
   uint32_t first_ = 0;  ///< of the operation's fragments
 };

@@ -27,7 +27,6 @@ class InaBackend : public Backend {
   }
   ~InaBackend() override {
     release();
-    registered_.reset();
     ina_finalize(context_, 0);
   }
   InaBackend(const InaBackend&) = delete;
@@ -37,21 +36,28 @@ class InaBackend : public Backend {
   int ranks() const override { return ina_world_size(context_); }
   std::string version() const override { return std::string("INA ") + ina_version(); }
 
-  std::vector<std::string> modes() const override {
-    if (shm_) return {"plain", "registered"};
+  std::vector<std::string> modes(perf::Collective collective) override {
+    if (shm_ && collective != perf::Collective::kBarrier) return {"plain", "registered"};
     return {"plain"};
   }
 
-  Buffers allocate(const std::string& mode, size_t count) override {
-    if (mode == "registered") {
-      registered_ = std::make_unique<perf::RegisteredBuffers>(context_, count * sizeof(float));
-      used_ = {.send = static_cast<float*>(registered_->send()),
-               .recv = static_cast<const float*>(registered_->result()),
-               .count = count};
-    } else {
-      plain_.allocate(count);
-      used_ = {.send = plain_.send(), .recv = plain_.recv(), .count = count};
-    }
+  Buffers allocate(const std::string& mode, const Operation& operation) override {
+    const perf::Shape& shape = operation.shape;
+    plain_.allocate(shape.send, shape.recv);
+    call_ = {.collective = operation.collective,
+             .whole = operation.whole,
+             .dtype = INA_FLOAT32,
+             .op = INA_SUM};
+    used_ = {plain_.send(), plain_.recv()};
+    if (mode != "registered") return used_;
+    registered_ = std::make_unique<perf::RegisteredBuffers>(
+        context_, std::max<uint64_t>(operation.whole * sizeof(float), 1));
+    used_.send = static_cast<float*>(registered_->send());
+    // Results that all get go there, in blocks at its units. The others are copied to plain memory.
+    const uint64_t block_bytes = operation.whole / static_cast<uint64_t>(ranks()) * sizeof(float);
+    call_.direct = shape.to_all && (operation.collective != perf::Collective::kAllGather ||
+                                    block_bytes % INA_RESULT_ALIGNMENT == 0);
+    if (call_.direct) used_.recv = static_cast<const float*>(registered_->result());
     return used_;
   }
 
@@ -61,11 +67,10 @@ class InaBackend : public Backend {
     used_ = {};
   }
 
-  void allreduce() override {
+  void run() override {
     // A result buffer of the job is read-only here; the switch is who writes it.
-    require(ina_allreduce(context_, used_.send, const_cast<float*>(used_.recv), used_.count,
-                          INA_FLOAT32, INA_SUM, 0),
-            "ina_allreduce", context_);
+    require(perf::call(context_, call_, used_.send, const_cast<float*>(used_.recv)), "libina",
+            context_);
   }
 
  private:
@@ -74,6 +79,7 @@ class InaBackend : public Backend {
   PlainBuffers plain_;
   std::unique_ptr<perf::RegisteredBuffers> registered_;
   Buffers used_;
+  perf::Call call_;
 };
 
 }  // namespace

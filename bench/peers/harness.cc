@@ -1,10 +1,11 @@
 // One rank of one competitor. It joins its library's job, reports to the orchestrator
-// (scripts/bench_team.py) over a unix socket, and sleeps in read() while others are measured.
+// (scripts/benchlib/teams.py) over a unix socket, and sleeps in read() while others are measured.
 //
-// Said by the rank:      hello RANK RANKS PID MODE[,MODE...] VERSION
-// Asked, and answered:   check MODE BYTES       -> ok | wrong TEXT
-//                        run MODE BYTES K       -> times W NS[ NS...]  (W to warm up, then K timed)
-//                        release                -> ok
+// Said by the rank:      hello RANK RANKS PID MODE[,MODE...] VERSION  (modes of an all-reduce)
+// Asked, and answered:   modes COLLECTIVE                 -> modes [MODE...]
+//                        check MODE BYTES [COLLECTIVE]    -> ok | wrong TEXT
+//                        run MODE BYTES K [COLLECTIVE]    -> times W NS[ NS...]  (W to warm up,
+//                        then K timed) release                          -> ok
 // Any failure:           error TEXT, and the process ends. So it does at the end of the connection.
 //
 // The time of an operation on a rank: from the moment when the last rank arrived at the start line
@@ -41,23 +42,30 @@ int64_t now_ns() {
   return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
 }
 
-void PlainBuffers::allocate(size_t count) {
+namespace {
+
+float* map_floats(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw std::runtime_error(fmt::format("no memory for a buffer of {} bytes", bytes));
+  return static_cast<float*>(memory);
+}
+
+}  // namespace
+
+void PlainBuffers::allocate(uint64_t send_elements, uint64_t recv_elements) {
   release();
-  count_ = count;
-  for (float** buffer : {&send_, &recv_}) {
-    void* memory =
-        mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-      throw std::runtime_error(fmt::format("no memory for a buffer of {} bytes", bytes()));
-    *buffer = static_cast<float*>(memory);
-  }
+  send_ = map_floats(send_elements * sizeof(float));
+  send_bytes_ = send_elements * sizeof(float);
+  recv_ = map_floats(recv_elements * sizeof(float));
+  recv_bytes_ = recv_elements * sizeof(float);
 }
 
 void PlainBuffers::release() {
-  if (send_ != nullptr) munmap(send_, bytes());
-  if (recv_ != nullptr) munmap(recv_, bytes());
+  if (send_ != nullptr) munmap(send_, send_bytes_);
+  if (recv_ != nullptr) munmap(recv_, recv_bytes_);
   send_ = recv_ = nullptr;
-  count_ = 0;
 }
 
 namespace {
@@ -157,44 +165,72 @@ class Rank {
     std::istringstream words(request);
     std::string verb;
     std::string mode;
+    std::string collective;
     size_t bytes = 0;
     int operations = 0;
-    words >> verb >> mode >> bytes >> operations;
+    words >> verb;
+    if (verb == "modes") {
+      words >> collective;
+      return fmt::format("modes {}", fmt::join(backend_.modes(collective_of(collective)), " "));
+    }
     if (verb == "release") {
       release();
       return "ok";
     }
-    if (bytes < sizeof(float)) throw std::runtime_error("cannot be understood: " + request);
-    use(mode, bytes / sizeof(float));
+    words >> mode >> bytes;
+    if (verb == "run") words >> operations;
+    if (!words) throw std::runtime_error("cannot be understood: " + request);
+    words >> collective;
+    use(mode, collective.empty() ? perf::Collective::kAllreduce : collective_of(collective), bytes);
     if (verb == "check") return check();
     if (verb == "run" && operations > 0) return run(operations);
     throw std::runtime_error("cannot be understood: " + request);
   }
 
  private:
+  static perf::Collective collective_of(const std::string& name) {
+    for (const perf::Collective collective : perf::kAllCollectives)
+      if (perf::name(collective) == name) return collective;
+    throw std::runtime_error("no such collective: " + name);
+  }
+
   void release() {
-    if (buffers_.count != 0) backend_.release();
+    if (allocated_) backend_.release();
+    allocated_ = false;
     buffers_ = {};
   }
 
-  void use(const std::string& mode, size_t count) {
-    if (buffers_.count == count && mode_ == mode) return;
+  void use(const std::string& mode, perf::Collective collective, size_t bytes) {
+    const int ranks = backend_.ranks();
+    const uint64_t whole = perf::whole_elements(collective, bytes, sizeof(float), ranks);
+    if (whole == 0 && collective != perf::Collective::kBarrier)
+      throw std::runtime_error(fmt::format("{} bytes have no element for each rank", bytes));
+    if (allocated_ && operation_.whole == whole && operation_.collective == collective &&
+        mode_ == mode)
+      return;
     release();
-    buffers_ = backend_.allocate(mode, count);
+    operation_ = {collective, whole, perf::shape_of(collective, whole, backend_.rank(), ranks)};
+    buffers_ = backend_.allocate(mode, operation_);
+    allocated_ = true;
     mode_ = mode;
     fill(0);
   }
 
+  std::span<float> send() const { return {buffers_.send, operation_.shape.send}; }
+
   void fill(uint32_t round) {
-    perf::fill(std::as_writable_bytes(std::span(buffers_.send, buffers_.count)),
-               perf::input_block(INA_FLOAT32, INA_SUM, backend_.rank(), backend_.ranks(), round));
+    perf::fill(std::as_writable_bytes(send()), input_of(backend_.rank(), round));
+  }
+
+  std::vector<std::byte> input_of(int rank, uint32_t round) const {
+    return perf::input_block(INA_FLOAT32, INA_SUM, rank, backend_.ranks(), round);
   }
 
   /// Returns how long it took, from the common start to the end on this rank.
   int64_t operation() {
     backend_.prepare();
     const int64_t start_ns = start();
-    backend_.allreduce();
+    backend_.run();
     return now_ns() - start_ns;
   }
 
@@ -203,7 +239,7 @@ class Rank {
   }
 
   std::string run(int operations) {
-    const int warm_ups = buffers_.count * sizeof(float) > kLargeBytes ? 1 : kWarmUps;
+    const int warm_ups = operation_.whole * sizeof(float) > kLargeBytes ? 1 : kWarmUps;
     for (int i = 0; i < warm_ups; ++i) operation();
     std::vector<int64_t> times_ns(static_cast<size_t>(operations));
     for (int64_t& time_ns : times_ns) time_ns = operation();
@@ -226,25 +262,32 @@ class Rank {
 
   std::string compare(uint32_t round) const {
     const int rank = backend_.rank();
-    const int ranks = backend_.ranks();
-    const std::string wrong = difference("result", buffers_.recv,
-                                         perf::expected_block(INA_FLOAT32, INA_SUM, ranks, round));
-    if (!wrong.empty()) return wrong;
-    return difference("input (which was written to)", buffers_.send,
-                      perf::input_block(INA_FLOAT32, INA_SUM, rank, ranks, round));
+    for (const perf::Segment& segment : operation_.shape.segments) {
+      const auto expected =
+          segment.source == perf::Segment::kResult
+              ? perf::expected_block(INA_FLOAT32, INA_SUM, backend_.ranks(), round)
+              : input_of(segment.source, round);
+      const std::string wrong = difference(
+          "result",
+          std::span(buffers_.recv, operation_.shape.recv).subspan(segment.to, segment.count),
+          expected, segment.from);
+      if (!wrong.empty()) return wrong;
+    }
+    return difference("input (which was written to)", send(), input_of(rank, round), 0);
   }
 
-  std::string difference(const char* what, const float* buffer,
-                         std::span<const std::byte> block) const {
-    const auto at = perf::find_difference(std::as_bytes(std::span(buffer, buffers_.count)), block);
+  static std::string difference(const char* what, std::span<const float> buffer,
+                                std::span<const std::byte> block, uint64_t first) {
+    const auto at = perf::find_difference(std::as_bytes(buffer), block, first * sizeof(float));
     if (!at) return {};
     const size_t element = *at / sizeof(float);
-    return fmt::format("{}: element {} of {} is {}", what, element, buffers_.count,
-                       buffer[element]);
+    return fmt::format("{}: element {} of {} is {}", what, element, buffer.size(), buffer[element]);
   }
 
   Backend& backend_;
   StartLine start_line_;
+  bool allocated_ = false;
+  Operation operation_;
   Buffers buffers_;
   std::string mode_;
   uint32_t round_ = 0;
@@ -258,7 +301,8 @@ int run(const Options& options) {
   if (options.bind && options.place.rank < 0) bind_to_core(backend->rank());
   Line line(options.socket);
   line.say(fmt::format("hello {} {} {} {} {}", backend->rank(), backend->ranks(), getpid(),
-                       fmt::join(backend->modes(), ","), backend->version()));
+                       fmt::join(backend->modes(perf::Collective::kAllreduce), ","),
+                       backend->version()));
   try {
     Rank rank(*backend, map_area(options.area), cores);
     for (std::string request; line.hear(request);) line.say(rank.answer(request));
@@ -276,7 +320,7 @@ int main(int argc, char** argv) {
   // A rank without its launcher would wait for peers that nobody ends.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ina::peers::Options options;
-  CLI::App app{"One rank of a competitor; started by scripts/bench_team.py."};
+  CLI::App app{"One rank of a competitor; started by scripts/benchlib/teams.py."};
   app.add_option("--socket", options.socket)->required();
   app.add_option("--area", options.area)->required();
   app.add_option("--url", options.place.url);

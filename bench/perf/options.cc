@@ -105,9 +105,11 @@ tl::expected<std::vector<uint64_t>, std::string> parse_sizes(std::string_view te
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App app{
-      "Time and check all-reduces over the INA switch, in the manner of nccl-tests.\n"
-      "algbw = bytes / time of the slowest rank; busbw = algbw * 2(n-1)/n; CPU time is the ranks' "
-      "own; the switch's is apart."};
+      "Time and check collectives over the INA switch, in the manner of nccl-tests.\n"
+      "algbw = bytes / time of the slowest rank; busbw = algbw * what a rank's link needs, as\n"
+      "nccl-tests have it: 2(n-1)/n of an all-reduce; CPU time is the ranks' own; the switch's is "
+      "apart."};
+  std::string collectives = "allreduce";
   std::string sizes = "4:256MiB:4";
   std::string dtypes = "float32";
   std::string ops = "sum";
@@ -123,18 +125,30 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                  "the switch, e.g. shm:/run/ina/switch.sock; {rank} stands for\n"
                  "the rank's number, as memif ports need; default: INA_URL");
   app.add_option("--job", options.job, "name of the job");
+  app.add_option(
+         "--collective", collectives,
+         "list of allreduce, reduce, reduce-scatter, broadcast, all-gather, gather, scatter,\n"
+         "all-to-all, permute, send-receive (both to the next rank), barrier; or all.\n"
+         "The root is rank 0")
+      ->capture_default_str();
   auto* sizes_option =
       app.add_option("--sizes", sizes,
-                     "bytes: smallest:largest:factor or a list; rounded down to whole elements")
+                     "bytes of the whole vector, all ranks' blocks together:\n"
+                     "smallest:largest:factor or a list; rounded down to whole elements")
           ->capture_default_str();
   app.add_option("--dtype", dtypes,
-                 "list of int8, int32, int64, float32, float64, bfloat16, float16")
+                 "list of int8, int32, int64, float32, float64, bfloat16, float16, uint8, bool")
       ->capture_default_str();
-  app.add_option("--op", ops, "list of sum, min, max, avg (of floats only)")->capture_default_str();
-  auto* in_place_option = app.add_flag("--inplace", in_place, "result over the input");
-  auto* both_option = app.add_flag("--both", both, "out of place, and in place");
+  app.add_option(
+         "--op", ops,
+         "list of sum, min, max, avg (of floats only), prod, band, bor, bxor (not of floats)")
+      ->capture_default_str();
+  auto* in_place_option =
+      app.add_flag("--inplace", in_place, "result over the input; allreduce only");
+  auto* both_option = app.add_flag("--both", both, "out of place, and in place; allreduce only");
   app.add_flag("--registered", options.registered,
-               "gradients in memory that the switch reads, results in memory that it writes")
+               "inputs in memory that the switch reads, results that all ranks get in memory that\n"
+               "it writes")
       ->excludes(in_place_option)
       ->excludes(both_option);
   app.add_option("--switch-pid", options.switch_pid,
@@ -162,6 +176,12 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
     auto parsed = parse_sizes(sizes);
     if (!parsed) throw CLI::ValidationError(parsed.error());
     options.sizes_bytes = std::move(*parsed);
+    options.collectives =
+        collectives == "all"
+            ? std::vector<Collective>(std::begin(kAllCollectives), std::end(kAllCollectives))
+            : parse_names(collectives, kAllCollectives);
+    if ((in_place || both) && options.collectives != std::vector{Collective::kAllreduce})
+      throw CLI::ValidationError("--inplace and --both are for --collective allreduce alone");
     options.dtypes = parse_names(dtypes, kAllDtypes);
     options.ops = parse_names(ops, kAllOps);
     options.timeout_us = parse_time_us(timeout);

@@ -8,6 +8,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bench/perf/collective.h"
 #include "ina/ina.h"
 
 namespace ina::perf {
@@ -16,12 +17,13 @@ struct Options {
   int ranks = 0;    ///< 0: started by a launcher
   std::string url;  ///< empty: INA_URL; "{rank}" in it is the rank's own number
   std::string job;  ///< empty: by the launcher, or made from the process id
-  std::vector<uint64_t> sizes_bytes;
+  std::vector<Collective> collectives;
+  std::vector<uint64_t> sizes_bytes;  ///< of the whole vector
   std::vector<ina_dtype> dtypes;
   std::vector<ina_op> ops;
-  bool in_place = false;
+  bool in_place = false;  ///< all-reduce only
   bool out_of_place = true;
-  bool registered = false;  ///< buffers of the direct path; out of place only
+  bool registered = false;  ///< buffers of the direct path, where there is one; out of place only
   int warmup = 5;
   int iterations = 0;  ///< 0: as many as fit seconds_per_size
   double seconds_per_size = 1;

@@ -18,7 +18,8 @@ uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// Largest n so that all integers in -n..n are exact; 0 for integer types, which need no limit.
+/// Largest n so that all integers in -n..n are exact (of uint8 in 0..n); 0 for wide integers, which
+/// need no limit.
 int64_t largest_exact(ina_dtype dtype) {
   switch (dtype) {
     case INA_FLOAT32:
@@ -29,17 +30,45 @@ int64_t largest_exact(ina_dtype dtype) {
       return 256;
     case INA_FLOAT16:
       return 2048;
+    case INA_INT8:
+      return 127;
+    case INA_UINT8:
+      return 255;
     default:
       return 0;
   }
 }
 
+/// Neither all nor none of the results are true, of any number of ranks.
+int64_t bool_input(ina_op op, uint64_t random, uint64_t ranks) {
+  if (op == INA_BXOR) return random & 1;
+  const bool rare = random % (ranks + 1) == 0;
+  return rare == (op == INA_SUM || op == INA_MAX || op == INA_BOR);
+}
+
+/// One rank's factor has the `digits`, all that fit. Those of the others are signs, and of bytes
+/// now and then `large`, so that the product saturates.
+int64_t factor(ina_dtype dtype, uint64_t random, bool digits, bool large) {
+  const auto limit = static_cast<uint64_t>(largest_exact(dtype));
+  const bool is_byte = dtype == INA_INT8 || dtype == INA_UINT8;
+  int64_t magnitude = is_byte && large ? 2 : 1;
+  if (digits) magnitude = static_cast<int64_t>(1 + (random >> 1) % limit);
+  return dtype != INA_UINT8 && random & 1 ? -magnitude : magnitude;
+}
+
 /// What one rank contributes to element `index` of the block.
 int64_t input(ina_dtype dtype, ina_op op, int rank, int ranks, uint32_t round, size_t index) {
   const uint64_t random = mix(mix(uint64_t{round} << 32 | static_cast<uint32_t>(rank)) + index);
+  if (dtype == INA_BOOL) return bool_input(op, random, static_cast<uint64_t>(ranks));
+  if (dtype == INA_UINT8 && op == INA_SUM && ranks > 1)  // about half of the sums saturate
+    return static_cast<int64_t>(random % (2 * 255 / static_cast<uint64_t>(ranks) + 1));
+  if (op == INA_PROD && dtype != INA_INT32 && dtype != INA_INT64)
+    return factor(dtype, random, index % static_cast<size_t>(ranks) == static_cast<size_t>(rank),
+                  index % 16 == 0);
   if (dtype == INA_INT8) return static_cast<int8_t>(random);
   if (dtype == INA_INT32) return static_cast<int32_t>(random);
   if (dtype == INA_INT64) return static_cast<int64_t>(random);
+  if (dtype == INA_UINT8) return static_cast<uint8_t>(random);
   // For avg all inputs are multiples of the number of ranks, which makes the quotient whole; the
   // sum then is `ranks` times larger, which matters where it is accumulated in the type itself.
   const bool wide_accumulator = dtype == INA_BFLOAT16 || dtype == INA_FLOAT16;
@@ -49,19 +78,50 @@ int64_t input(ina_dtype dtype, ina_op op, int rank, int ranks, uint32_t round, s
   return op == INA_AVG ? value * ranks : value;
 }
 
+int64_t multiply(ina_dtype dtype, int64_t a, int64_t b) {
+  const auto product = static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+  // Far out of the range of bytes, into which a factor 0 alone leads back.
+  return dtype == INA_INT8 || dtype == INA_UINT8 ? std::clamp<int64_t>(product, -65536, 65536)
+                                                 : product;
+}
+
+int64_t apply(ina_dtype dtype, ina_op op, int64_t a, int64_t b) {
+  switch (op) {
+    case INA_MIN:
+      return std::min(a, b);
+    case INA_MAX:
+      return std::max(a, b);
+    case INA_PROD:
+      return multiply(dtype, a, b);
+    case INA_BAND:
+      return a & b;
+    case INA_BOR:
+      return a | b;
+    case INA_BXOR:
+      return a ^ b;
+    case INA_SUM:
+    case INA_AVG:
+    case INA_OP_MAX_ENUM:  // no value
+      break;
+  }
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
 int64_t expected(ina_dtype dtype, ina_op op, int ranks, uint32_t round, size_t index) {
   int64_t result = input(dtype, op, 0, ranks, round, index);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const int64_t value = input(dtype, op, rank, ranks, round, index);
-    if (op == INA_MIN)
-      result = std::min(result, value);
-    else if (op == INA_MAX)
-      result = std::max(result, value);
-    else
-      result = static_cast<int64_t>(static_cast<uint64_t>(result) + static_cast<uint64_t>(value));
-  }
+  for (int rank = 1; rank < ranks; ++rank)
+    result = apply(dtype, op, result, input(dtype, op, rank, ranks, round, index));
   if (op == INA_AVG) return result / ranks;
-  return dtype == INA_INT8 ? std::clamp<int64_t>(result, -128, 127) : result;
+  switch (dtype) {
+    case INA_INT8:
+      return std::clamp<int64_t>(result, -128, 127);
+    case INA_UINT8:
+      return std::clamp<int64_t>(result, 0, 255);
+    case INA_BOOL:
+      return result != 0;
+    default:
+      return result;
+  }
 }
 
 template <class T>
@@ -115,26 +175,31 @@ void encode(ina_dtype dtype, int64_t value, std::byte* out) {
                  static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
     case INA_FLOAT16:
       return put(out, to_float16(value));
+    case INA_UINT8:
+    case INA_BOOL:
+      return put(out, static_cast<uint8_t>(value));
   }
 }
 
 template <class Value>
-std::vector<std::byte> block_of(ina_dtype dtype, Value value) {
+std::vector<std::byte> block_of(ina_dtype dtype, size_t elements, Value value) {
   const size_t width = ina_dtype_size(dtype);
-  std::vector<std::byte> block(kPatternElements * width);
-  for (size_t i = 0; i < kPatternElements; ++i) encode(dtype, value(i), block.data() + i * width);
+  std::vector<std::byte> block(elements * width);
+  for (size_t i = 0; i < elements; ++i) encode(dtype, value(i), block.data() + i * width);
   return block;
 }
 
 }  // namespace
 
-std::vector<std::byte> input_block(ina_dtype dtype, ina_op op, int rank, int ranks,
-                                   uint32_t round) {
-  return block_of(dtype, [=](size_t i) { return input(dtype, op, rank, ranks, round, i); });
+std::vector<std::byte> input_block(ina_dtype dtype, ina_op op, int rank, int ranks, uint32_t round,
+                                   size_t elements) {
+  return block_of(dtype, elements,
+                  [=](size_t i) { return input(dtype, op, rank, ranks, round, i); });
 }
 
-std::vector<std::byte> expected_block(ina_dtype dtype, ina_op op, int ranks, uint32_t round) {
-  return block_of(dtype, [=](size_t i) { return expected(dtype, op, ranks, round, i); });
+std::vector<std::byte> expected_block(ina_dtype dtype, ina_op op, int ranks, uint32_t round,
+                                      size_t elements) {
+  return block_of(dtype, elements, [=](size_t i) { return expected(dtype, op, ranks, round, i); });
 }
 
 void fill(std::span<std::byte> buffer, std::span<const std::byte> block) {
@@ -143,12 +208,14 @@ void fill(std::span<std::byte> buffer, std::span<const std::byte> block) {
 }
 
 std::optional<size_t> find_difference(std::span<const std::byte> buffer,
-                                      std::span<const std::byte> block) {
-  for (size_t at = 0; at < buffer.size(); at += block.size()) {
-    const size_t bytes = std::min(block.size(), buffer.size() - at);
-    if (std::memcmp(buffer.data() + at, block.data(), bytes) == 0) continue;
-    for (size_t i = 0; i < bytes; ++i)
-      if (buffer[at + i] != block[i]) return at + i;
+                                      std::span<const std::byte> block, uint64_t first_byte) {
+  for (size_t at = 0; at < buffer.size();) {
+    const size_t in_block = (first_byte + at) % block.size();
+    const size_t bytes = std::min(block.size() - in_block, buffer.size() - at);
+    if (std::memcmp(buffer.data() + at, block.data() + in_block, bytes) != 0)
+      for (size_t i = 0; i < bytes; ++i)
+        if (buffer[at + i] != block[in_block + i]) return at + i;
+    at += bytes;
   }
   return std::nullopt;
 }
@@ -171,6 +238,9 @@ std::string format_element(ina_dtype dtype, const std::byte* element) {
       return fmt::format("{}", std::bit_cast<float>(uint32_t{get<uint16_t>(element)} << 16));
     case INA_FLOAT16:
       return fmt::format("{}", from_float16(get<uint16_t>(element)));
+    case INA_UINT8:
+    case INA_BOOL:
+      return fmt::format("{}", get<uint8_t>(element));
   }
   return "?";
 }
@@ -193,6 +263,10 @@ std::string_view name(ina_dtype dtype) {
       return "bfloat16";
     case INA_FLOAT16:
       return "float16";
+    case INA_UINT8:
+      return "uint8";
+    case INA_BOOL:
+      return "bool";
   }
   return "?";
 }
@@ -209,6 +283,14 @@ std::string_view name(ina_op op) {
       return "max";
     case INA_AVG:
       return "avg";
+    case INA_PROD:
+      return "prod";
+    case INA_BAND:
+      return "band";
+    case INA_BOR:
+      return "bor";
+    case INA_BXOR:
+      return "bxor";
   }
   return "?";
 }

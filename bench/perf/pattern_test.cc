@@ -54,6 +54,66 @@ TEST(Pattern, AveragesAreExact) {
   expect_sum<double>(INA_FLOAT64, INA_AVG);
 }
 
+/// Multiplies the inputs as the hardware does, last rank first, and compares bits.
+template <class T>
+void expect_product(ina_dtype dtype) {
+  constexpr int kRanks = 63;
+  const auto expected = expected_block(dtype, INA_PROD, kRanks, 7);
+  std::vector<T> products(kPatternElements, T{1});
+  for (int rank = kRanks - 1; rank >= 0; --rank) {
+    const auto input = input_block(dtype, INA_PROD, rank, kRanks, 7);
+    for (size_t i = 0; i < kPatternElements; ++i)
+      products[i] = static_cast<T>(products[i] * element<T>(input, i));
+  }
+  for (size_t i = 0; i < kPatternElements; ++i)
+    ASSERT_EQ(products[i], element<T>(expected, i)) << i;
+}
+
+TEST(Pattern, ProductsAreExactInAnyOrder) {
+  expect_product<uint32_t>(INA_INT32);
+  expect_product<uint64_t>(INA_INT64);
+  expect_product<float>(INA_FLOAT32);
+  expect_product<double>(INA_FLOAT64);
+}
+
+TEST(Pattern, TheResultOfOneRankIsItsInput) {
+  for (const ina_dtype dtype : kAllDtypes)
+    for (const ina_op op : kAllOps)
+      if (is_offered(dtype, op)) {
+        EXPECT_TRUE(input_block(dtype, op, 0, 1, 1) == expected_block(dtype, op, 1, 1))
+            << name(dtype) << ' ' << name(op);
+      }
+}
+
+/// How many elements of the result, of all, are `value`.
+double share_of(ina_dtype dtype, ina_op op, int ranks, uint8_t value) {
+  const auto expected = expected_block(dtype, op, ranks, 1);
+  const auto found = std::count(expected.begin(), expected.end(), std::byte{value});
+  return static_cast<double>(found) / static_cast<double>(expected.size());
+}
+
+TEST(Pattern, BoolIsZeroAndOne) {
+  for (const int ranks : {1, 2, 64})
+    for (const ina_op op : kAllOps) {
+      if (!is_offered(INA_BOOL, op)) continue;
+      const double ones = share_of(INA_BOOL, op, ranks, 1);
+      EXPECT_GT(ones, 0.2) << name(op) << ' ' << ranks;
+      EXPECT_LT(ones, 0.8) << name(op) << ' ' << ranks;
+      EXPECT_DOUBLE_EQ(ones + share_of(INA_BOOL, op, ranks, 0), 1) << name(op);
+    }
+}
+
+TEST(Pattern, BytesSaturateNowAndThen) {
+  for (const int ranks : {2, 8, 64}) {
+    for (const auto& [dtype, largest] : {std::pair{INA_UINT8, 255}, std::pair{INA_INT8, 127}})
+      for (const ina_op op : {INA_SUM, INA_PROD}) {
+        const double share = share_of(dtype, op, ranks, static_cast<uint8_t>(largest));
+        EXPECT_GT(share, 0.005) << name(dtype) << ' ' << name(op) << ' ' << ranks;
+        EXPECT_LT(share, 0.7) << name(dtype) << ' ' << name(op) << ' ' << ranks;
+      }
+  }
+}
+
 TEST(Pattern, Int8SaturatesBothWays) {
   constexpr int kRanks = 8;
   const auto expected = expected_block(INA_INT8, INA_SUM, kRanks, 3);
@@ -79,13 +139,16 @@ double as_double(ina_dtype dtype, const std::vector<std::byte>& block, size_t in
 
 TEST(Pattern, SixteenBitFloatsAreExact) {
   for (const ina_dtype dtype : {INA_BFLOAT16, INA_FLOAT16})
-    for (const ina_op op : {INA_SUM, INA_AVG})
+    for (const ina_op op : {INA_SUM, INA_AVG, INA_PROD})
       for (const int ranks : {1, 3, 64}) {
         const auto expected = expected_block(dtype, op, ranks, 1);
-        std::vector<double> sums(500);
+        std::vector<double> sums(500, op == INA_PROD ? 1 : 0);
         for (int rank = 0; rank < ranks; ++rank) {
           const auto input = input_block(dtype, op, rank, ranks, 1);
-          for (size_t i = 0; i < sums.size(); ++i) sums[i] += as_double(dtype, input, i);
+          for (size_t i = 0; i < sums.size(); ++i) {
+            const double value = as_double(dtype, input, i);
+            sums[i] = op == INA_PROD ? sums[i] * value : sums[i] + value;
+          }
         }
         for (size_t i = 0; i < sums.size(); ++i)
           ASSERT_EQ(as_double(dtype, expected, i), op == INA_AVG ? sums[i] / ranks : sums[i]);

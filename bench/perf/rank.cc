@@ -48,30 +48,48 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
+/// Of a message without payload on an Ethernet port: Ethernet, IPv4, UDP and INA headers.
+constexpr int64_t kBareMessageBytes = 14 + 20 + 8 + 72;
+
 /// What a row measures.
 struct Case {
-  uint64_t bytes = 0;
+  Collective collective{};
+  uint64_t bytes = 0;  ///< of the whole vector
   uint64_t count = 0;
   ina_dtype dtype{};
   ina_op op{};
   bool in_place = false;
 };
 
-std::vector<Case> cases_of(const Options& options) {
-  std::vector<Case> cases;
-  for (const ina_dtype dtype : options.dtypes)
-    for (const ina_op op : options.ops) {
-      if (!is_offered(dtype, op)) continue;
-      for (const bool in_place : {false, true}) {
-        if (!(in_place ? options.in_place : options.out_of_place)) continue;
-        for (const uint64_t bytes : options.sizes_bytes) {
-          const uint64_t count = bytes / ina_dtype_size(dtype);
-          // Empty operations only where size 0 is asked for.
-          if (count > 0 || bytes == 0)
-            cases.push_back({count * ina_dtype_size(dtype), count, dtype, op, in_place});
-        }
-      }
+/// Of one data type and operation.
+void add_cases(const Options& options, Collective collective, ina_dtype dtype, ina_op op, int ranks,
+               std::vector<Case>& cases) {
+  const size_t width = ina_dtype_size(dtype);
+  for (const bool in_place : {false, true}) {
+    if (!(in_place ? options.in_place : options.out_of_place)) continue;
+    for (const uint64_t bytes : options.sizes_bytes) {
+      const uint64_t count = whole_elements(collective, bytes, width, ranks);
+      // Empty operations only where size 0 is asked for.
+      if (count > 0 || bytes == 0)
+        cases.push_back({collective, count * width, count, dtype, op, in_place});
     }
+  }
+}
+
+std::vector<Case> cases_of(const Options& options, int ranks) {
+  std::vector<Case> cases;
+  for (const Collective collective : options.collectives) {
+    if (collective == Collective::kBarrier) {
+      cases.push_back({collective, 0, 0, INA_INT32, INA_SUM, false});
+      continue;
+    }
+    for (const ina_dtype dtype : options.dtypes)
+      for (const ina_op op : options.ops) {
+        if (!is_offered(dtype, op)) continue;
+        add_cases(options, collective, dtype, op, ranks, cases);
+        if (!is_sum(collective)) break;  // what adds nothing has no operation
+      }
+  }
   return cases;
 }
 
@@ -88,11 +106,10 @@ class Worker {
     if (options.registered) {
       registered_.emplace(context, std::max<uint64_t>(largest(options), 1));
       send_ = static_cast<std::byte*>(registered_->send());
-      recv_ = static_cast<const std::byte*>(registered_->result());
     } else {
       send_ = plain_send_.emplace(largest(options)).data();
-      recv_ = plain_recv_.emplace(largest(options)).data();
     }
+    plain_recv_.emplace(largest(options));
   }
 
   int rank() const { return rank_; }
@@ -100,7 +117,8 @@ class Worker {
 
   /// The same row on all ranks.
   Row measure(const Case& c) {
-    Row row{.ranks = ranks_,
+    Row row{.collective = c.collective,
+            .ranks = ranks_,
             .bytes = c.bytes,
             .count = c.count,
             .dtype = c.dtype,
@@ -108,6 +126,7 @@ class Worker {
             .in_place = c.in_place,
             .registered = options_.registered};
     operations_ = 0;
+    shape_ = shape_of(c.collective, c.count, rank_, ranks_);
     fill(send(c), input_block(c.dtype, c.op, rank_, ranks_, 0));
     if (!c.in_place) spoil(c, 1);  // touch it
     const int64_t estimate_ns = warm_up(c);
@@ -116,18 +135,18 @@ class Worker {
 
     if (rank_ == 0) row.core_round_trip_ns = core_round_trip_ns();
     gather_->barrier();
-    const uint64_t resent_before = fragments_resent();
+    const ina_stats before = stats();
     const auto switch_before_ns = switch_cpu_ns();
     const int64_t cpu_before_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
     row.samples_ns.reserve(static_cast<size_t>(iterations));
     for (int i = 0; i < iterations; ++i) {
       const int64_t start_ns = now_ns(CLOCK_MONOTONIC);
-      allreduce(c);
+      operate(c);
       row.samples_ns.push_back(now_ns(CLOCK_MONOTONIC) - start_ns);
     }
     const int64_t cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before_ns;
     const auto switch_after_ns = switch_cpu_ns();
-    const auto resent = static_cast<int64_t>(fragments_resent() - resent_before);
+    const ina_stats after = stats();
 
     if (options_.check) correct = check(c, ++round_) && correct;
     gather_->max_each(row.samples_ns);
@@ -135,7 +154,9 @@ class Worker {
     if (switch_before_ns && switch_after_ns)
       row.switch_cpu_us_per_op =
           static_cast<double>(*switch_after_ns - *switch_before_ns) / iterations / 1000;
-    row.fragments_resent = gather_->sum(resent);
+    row.fragments_resent =
+        gather_->sum(static_cast<int64_t>(after.fragments_resent - before.fragments_resent));
+    count_bytes(before, after, iterations, row);
     row.operations = operations_;
     // A rank that saw a wrong result says so itself too: through a broken switch this may be lost.
     const int64_t wrong_ranks = gather_->sum(correct ? 0 : 1);
@@ -148,9 +169,37 @@ class Worker {
     return *std::ranges::max_element(options.sizes_bytes);
   }
 
-  std::span<std::byte> send(const Case& c) const { return {send_, c.bytes}; }
+  std::span<std::byte> send(const Case& c) const {
+    return {send_, shape_.send * ina_dtype_size(c.dtype)};
+  }
   std::span<const std::byte> recv(const Case& c) const {
-    return {c.in_place ? send_ : recv_, c.bytes};
+    const size_t bytes = shape_.recv * ina_dtype_size(c.dtype);
+    if (c.in_place) return {send_, bytes};
+    if (direct(c)) return {static_cast<const std::byte*>(registered_->result()), bytes};
+    return {plain_recv_->data(), bytes};
+  }
+  /// Whether the switch writes the result: where all ranks get it, in blocks that begin at its
+  /// units.
+  bool direct(const Case& c) const {
+    const uint64_t block = c.bytes / static_cast<uint64_t>(ranks_);
+    return options_.registered && shape_.to_all &&
+           (c.collective != Collective::kAllGather || block % INA_RESULT_ALIGNMENT == 0);
+  }
+
+  /// What an operation took, at the rank with most of it.
+  void count_bytes(const ina_stats& before, const ina_stats& after, int iterations, Row& row) {
+    const auto more = [&](uint64_t ina_stats::*counter) {
+      return static_cast<int64_t>(after.*counter - before.*counter);
+    };
+    const int64_t bare = more(&ina_stats::packets_sent) + more(&ina_stats::packets_received) -
+                         more(&ina_stats::payload_packets_sent) -
+                         more(&ina_stats::payload_packets_received);
+    const auto an_operation = [&](int64_t of_this_rank) {
+      return static_cast<double>(gather_->max(of_this_rank)) / iterations;
+    };
+    row.payload_bytes_up = an_operation(more(&ina_stats::bytes_sent));
+    row.payload_bytes_down = an_operation(more(&ina_stats::bytes_received));
+    row.overhead_bytes = an_operation(bare * kBareMessageBytes);
   }
 
   /// Nothing unless this rank is the one that looks, and told where.
@@ -162,18 +211,24 @@ class Worker {
   /// Puts something into the result buffer that is no result of the rounds that are checked.
   void spoil(const Case& c, uint32_t round) {
     // Results of the direct path are read-only here.
-    if (options_.registered) return allreduce(c);
-    fill({plain_recv_->data(), c.bytes}, input_block(c.dtype, c.op, rank_, ranks_, round));
+    if (direct(c)) return operate(c);
+    fill({plain_recv_->data(), recv(c).size()}, input_block(c.dtype, c.op, rank_, ranks_, round));
   }
 
-  void allreduce(const Case& c) {
+  void operate(const Case& c) {
     ++operations_;
-    const int status =
-        ina_allreduce(context_, send(c).data(), const_cast<std::byte*>(recv(c).data()), c.count,
-                      c.dtype, c.op, options_.timeout_us);
+    const int status = call(context_,
+                            {.collective = c.collective,
+                             .whole = c.count,
+                             .dtype = c.dtype,
+                             .op = c.op,
+                             .direct = direct(c),
+                             .timeout_us = options_.timeout_us},
+                            send(c).data(), const_cast<std::byte*>(recv(c).data()));
     if (status != INA_OK)
-      throw std::runtime_error(fmt::format("{} at {} bytes of {}: {}", ina_status_name(status),
-                                           c.bytes, name(c.dtype), ina_last_error(context_)));
+      throw std::runtime_error(fmt::format("{}: {} at {} bytes of {}: {}", name(c.collective),
+                                           ina_status_name(status), c.bytes, name(c.dtype),
+                                           ina_last_error(context_)));
     if (area_) area_->ranks[rank_].progress.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -186,7 +241,7 @@ class Worker {
     int64_t fastest_ns = std::numeric_limits<int64_t>::max();
     for (int i = 0; i < operations; ++i) {
       const int64_t start_ns = now_ns(CLOCK_MONOTONIC);
-      allreduce(c);
+      operate(c);
       fastest_ns = std::min(fastest_ns, now_ns(CLOCK_MONOTONIC) - start_ns);
     }
     return gather_->max(operations > 0 ? fastest_ns : 1);
@@ -209,35 +264,46 @@ class Worker {
     if (!c.in_place) spoil(c, ~round);
     fill(send(c), input);
     gather_->barrier();
-    allreduce(c);
-    const auto expected = expected_block(c.dtype, c.op, ranks_, round);
-    bool correct = compare(c, "result", recv(c), expected);
+    operate(c);
+    bool correct = true;
+    for (const Segment& segment : shape_.segments)
+      correct = compare_segment(c, segment, round) && correct;
     if (!c.in_place)
-      correct = compare(c, "input (which was written to)", send(c), input) && correct;
+      correct = compare(c, "input (which was written to)", send(c), input, 0) && correct;
     // Sums of sums would become Inf in time; timed operations start from inputs again.
     fill(send(c), input);
     return correct;
   }
 
-  bool compare(const Case& c, const char* what, std::span<const std::byte> buffer,
-               std::span<const std::byte> block) const {
-    const auto offset = find_difference(buffer, block);
-    if (!offset) return true;
+  bool compare_segment(const Case& c, const Segment& segment, uint32_t round) const {
     const size_t width = ina_dtype_size(c.dtype);
+    const auto expected = segment.source == Segment::kResult
+                              ? expected_block(c.dtype, c.op, ranks_, round)
+                              : input_block(c.dtype, c.op, segment.source, ranks_, round);
+    return compare(c, "result", recv(c).subspan(segment.to * width, segment.count * width),
+                   expected, segment.from);
+  }
+
+  bool compare(const Case& c, const char* what, std::span<const std::byte> buffer,
+               std::span<const std::byte> block, uint64_t first) const {
+    const size_t width = ina_dtype_size(c.dtype);
+    const auto offset = find_difference(buffer, block, first * width);
+    if (!offset) return true;
     const size_t element = *offset / width;
-    fmt::print(stderr, "ina-perf: rank {}: wrong {}: element {} of {} {} is {}, expected {} ({})\n",
-               rank_, what, element, c.count, name(c.dtype),
+    fmt::print(stderr,
+               "ina-perf: rank {}: wrong {} of {}: element {} of {} {} is {}, expected {} ({})\n",
+               rank_, what, name(c.collective), element, buffer.size() / width, name(c.dtype),
                format_element(c.dtype, buffer.data() + element * width),
-               format_element(c.dtype, block.data() + element % kPatternElements * width),
+               format_element(c.dtype, block.data() + (first + element) % kPatternElements * width),
                name(c.op));
     return false;
   }
 
-  uint64_t fragments_resent() const {
+  ina_stats stats() const {
     ina_stats stats{};
     stats.struct_size = sizeof stats;
     ina_get_stats(context_, &stats);
-    return stats.fragments_resent;
+    return stats;
   }
 
   const Options& options_;
@@ -250,7 +316,7 @@ class Worker {
   std::optional<Buffer> plain_recv_;
   std::optional<RegisteredBuffers> registered_;
   std::byte* send_ = nullptr;
-  const std::byte* recv_ = nullptr;
+  Shape shape_;  ///< of the row
   uint32_t round_ = 1;
   int64_t operations_ = 0;  ///< of the row
 };
@@ -266,9 +332,6 @@ struct Context {
 }  // namespace
 
 ExitCode run_rank(const Options& options, int rank, SharedArea* area) {
-  const std::vector<Case> cases = cases_of(options);
-  if (cases.empty())
-    throw std::runtime_error("nothing to measure: the sizes hold no element, or avg of integers");
   ina_config config;
   ina_config_init(&config);
   std::string url = options.url;
@@ -289,6 +352,9 @@ ExitCode run_rank(const Options& options, int rank, SharedArea* area) {
     throw std::runtime_error(
         fmt::format("{}: {}", ina_status_name(status), ina_last_error(nullptr)));
 
+  const std::vector<Case> cases = cases_of(options, ina_world_size(joined.context));
+  if (cases.empty())
+    throw std::runtime_error("nothing to measure: the sizes hold no element, or avg of integers");
   std::optional<Worker> worker(std::in_place, options, rank, area, joined.context);
   const bool reports = worker->rank() == 0;
   if (reports) print_head(options, worker->ranks());

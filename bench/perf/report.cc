@@ -37,7 +37,8 @@ nlohmann::ordered_json machine() {
 }
 
 nlohmann::ordered_json to_json(const Row& row) {
-  nlohmann::ordered_json json = {{"ranks", row.ranks},
+  nlohmann::ordered_json json = {{"collective", name(row.collective)},
+                                 {"ranks", row.ranks},
                                  {"bytes", row.bytes},
                                  {"count", row.count},
                                  {"dtype", name(row.dtype)},
@@ -52,6 +53,9 @@ nlohmann::ordered_json to_json(const Row& row) {
                                  {"samples", row.samples_ns.size()},
                                  {"operations", row.operations},
                                  {"cpu_us_per_op", row.cpu_us_per_op},
+                                 {"payload_bytes_up", row.payload_bytes_up},
+                                 {"payload_bytes_down", row.payload_bytes_down},
+                                 {"overhead_bytes", row.overhead_bytes},
                                  {"fragments_resent", row.fragments_resent},
                                  {"core_round_trip_ns", row.core_round_trip_ns}};
   json["switch_cpu_us_per_op"] = row.switch_cpu_us_per_op
@@ -79,25 +83,28 @@ double Row::algbw() const {
 }
 
 double Row::busbw() const {
-  return algbw() * 2 * (ranks - 1) / ranks;
+  return algbw() * bus_factor(collective, ranks);
 }
 
 void print_head(const Options& options, int ranks) {
   fmt::print(
       "# ina-perf {}, libina {}, {} ranks, {}\n"
-      "{:>12} {:>12} {:>8} {:>3} {:>5} {:>5} {:>10} {:>10} {:>10} {:>9} {:>9} {:>10} {:>10} {:>6} "
+      "{:>14} {:>12} {:>12} {:>8} {:>4} {:>5} {:>5} {:>10} {:>10} {:>10} {:>9} {:>9} {:>10} {:>10} "
+      "{:>6} "
       "{:>7} {:>7}\n",
-      INA_PERF_COMMIT, ina_version(), ranks, options.url.empty() ? "INA_URL" : options.url, "bytes",
-      "count", "dtype", "op", "ranks", "place", "p50 us", "p99 us", "min us", "alg GB/s",
-      "bus GB/s", "cpu us/op", "switch us", "ops", "c2c ns", "correct");
+      INA_PERF_COMMIT, ina_version(), ranks, options.url.empty() ? "INA_URL" : options.url,
+      "collective", "bytes", "count", "dtype", "op", "ranks", "place", "p50 us", "p99 us", "min us",
+      "alg GB/s", "bus GB/s", "cpu us/op", "switch us", "ops", "c2c ns", "correct");
   std::fflush(stdout);
 }
 
 void print_row(const Row& row) {
   fmt::print(
-      "{:>12} {:>12} {:>8} {:>3} {:>5} {:>5} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} {:>9.3f} "
+      "{:>14} {:>12} {:>12} {:>8} {:>4} {:>5} {:>5} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} "
+      "{:>9.3f} "
       "{:>10.1f} {:>10} {:>6} {:>7} {:>7}\n",
-      row.bytes, row.count, name(row.dtype), name(row.op), row.ranks,
+      name(row.collective), row.bytes, row.count, name(row.dtype),
+      is_sum(row.collective) ? name(row.op) : "-", row.ranks,
       row.in_place     ? "in"
       : row.registered ? "reg"
                        : "out",

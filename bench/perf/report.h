@@ -11,8 +11,9 @@
 namespace ina::perf {
 
 struct Row {
+  Collective collective{};
   int ranks = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  ///< of the whole vector
   uint64_t count = 0;
   ina_dtype dtype{};
   ina_op op{};
@@ -25,11 +26,15 @@ struct Row {
   std::optional<bool> correct{};                 ///< nothing: not checked
   int64_t fragments_resent = 0;                  ///< by all ranks, while the clock ran
   int64_t core_round_trip_ns = 0;                ///< just before the row
+  // What one operation took, at the rank with most of it.
+  double payload_bytes_up = 0;
+  double payload_bytes_down = 0;
+  double overhead_bytes = 0;  ///< of messages without payload, both ways, with their headers
 
   double percentile_us(double percent) const;
   /// GB/s by the median.
   double algbw() const;
-  /// What each rank's link would carry with a ring; comparable between numbers of ranks.
+  /// By what each rank's link needs at least; comparable between numbers of ranks.
   double busbw() const;
 };
 

@@ -14,6 +14,7 @@ TIMEOUT_S = 3
 MESSAGE_BYTES = 256 * 1024
 PAGE = mmap.PAGESIZE
 F_ADD_SEALS = 1033
+MADV_POPULATE_WRITE = 23  # Linux 5.14
 SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 1, 2, 4, 16
 SEALS = SEAL_SEAL | SEAL_SHRINK | SEAL_GROW | SEAL_FUTURE_WRITE
 FALLOC_FL_KEEP_SIZE = 1
@@ -142,8 +143,10 @@ def worker_region_bytes(joined):
 
 
 def write_pages(fd, size):
-    """So that none is a hole: fallocate() alone leaves pages that nobody has written to."""
-    mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE).close()
+    """So that none is a hole: fallocate() alone leaves pages that nobody has written to, and
+    MAP_POPULATE says nothing when it leaves some."""
+    with mmap.mmap(fd, size) as pages:
+        pages.madvise(MADV_POPULATE_WRITE)
 
 
 def memory_file(size, populate=True, seals=SEALS):

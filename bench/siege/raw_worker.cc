@@ -22,8 +22,8 @@ T or_throw(Result<T> result) {
   return std::move(*result);
 }
 
-control::Received next_of(const control::Connection& connection) {
-  auto answer = or_throw(connection.receive(kTimeoutNs));
+control::Heard next_of(const control::Connection& connection) {
+  auto answer = or_throw(control::hear(connection, kTimeoutNs));
   if (!answer) throw std::runtime_error("the switch does not answer");
   return std::move(*answer);
 }
@@ -58,25 +58,25 @@ RawWorker::RawWorker(const std::string& socket, const std::string& name, bool se
 }
 
 void RawWorker::join(const std::string& name) {
-  const control::Json request = {{"type", "join"},
-                                 {"version", control::kControlVersion},
-                                 {"job", name},
-                                 {"rank", 0},
-                                 {"world_size", 1},
-                                 {"transport", "shm"},
-                                 {"window_bytes", 64 << 10}};
-  if (const auto sent = control_.send(request); !sent) throw std::runtime_error(sent.error().text);
-  control::Received joined = next_of(control_);
-  const control::Json& body = joined.body;
-  if (body.at("type") != "joined") throw std::runtime_error("cannot join: " + body.dump());
-  const control::Json& shm = body.at("shm");
-  geometry_ = {body.at("lanes"),      shm.at("tx_depth"),    shm.at("rx_depth"),
-               body.at("slot_bytes"), shm.at("result_rows"), shm.at("side_rows")};
-  epoch_ = body.at("epoch");
+  control::request::Join join;
+  join.window_bytes = 64 << 10;
+  join.member.version = control::kControlVersion;
+  join.member.job = name;
+  join.member.world_size = 1;
+  if (const auto sent = control::say(control_, join); !sent)
+    throw std::runtime_error(sent.error().text);
+  control::Heard heard = next_of(control_);
+  const auto* joined = std::get_if<control::answer::Joined>(&heard.message);
+  if (!joined || !joined->place.shm)
+    throw std::runtime_error("cannot join: " + control::error_of(heard.message).text);
+  const control::answer::Place& place = joined->place;
+  geometry_ = {place.lanes,      place.shm->tx_depth,    place.shm->rx_depth,
+               place.slot_bytes, place.shm->result_rows, place.shm->side_rows};
+  epoch_ = place.epoch;
   switch_region_ =
-      or_throw(map_peer_region(joined.fds.at(0), SwitchLayout(geometry_).bytes, "switch region"));
-  wake_events_.assign(std::make_move_iterator(joined.fds.begin() + 2),
-                      std::make_move_iterator(joined.fds.end()));
+      or_throw(map_peer_region(heard.fds.at(0), SwitchLayout(geometry_).bytes, "switch region"));
+  wake_events_.assign(std::make_move_iterator(heard.fds.begin() + 2),
+                      std::make_move_iterator(heard.fds.end()));
   doorbell_ = at<SleepFlag>(static_cast<const std::byte*>(switch_region_.data()),
                             SwitchLayout(geometry_).doorbell);
   tx_index_.assign(lanes(), 0);
@@ -89,13 +89,15 @@ bool RawWorker::attach(bool sealed) {
   const WorkerLayout layout(geometry_);
   own_ = sealed ? or_throw(make_region("ina-siege", layout.bytes)) : make_unsealed(layout.bytes);
   sleeping_ = at<SleepFlag>(own_.map.data(), layout.sleeping);
-  if (!control_.send({{"type", "attach"}}, {own_.fd.get()})) return false;
+  if (!control::say(control_, control::request::Attach{}, {own_.fd.get()})) return false;
   for (;;) {
-    const auto said = control_.receive(kTimeoutNs);
-    if (!said || !*said) return false;
-    const std::string type = (*said)->body.value("type", "");
-    if (type == "ready") return true;
-    if (type == "refused" || type == "abort") return false;
+    const auto heard = control::hear(control_, kTimeoutNs);
+    if (!heard || !*heard) return false;
+    const control::answer::Message& said = (*heard)->message;
+    if (std::holds_alternative<control::answer::Ready>(said)) return true;
+    if (std::holds_alternative<control::answer::Refused>(said) ||
+        std::holds_alternative<control::answer::Abort>(said))
+      return false;
   }
 }
 
@@ -169,11 +171,13 @@ uint64_t RawWorker::take_results() {
 
 bool RawWorker::hear() {
   for (;;) {
-    const auto said = control_.receive(0);
-    if (!said) return false;
-    if (!*said) return true;
-    const std::string type = (*said)->body.value("type", "");
-    if (type == "abort" || type == "left") return false;
+    const auto heard = control::hear(control_, 0);
+    if (!heard) return false;
+    if (!*heard) return true;
+    const control::answer::Message& said = (*heard)->message;
+    if (std::holds_alternative<control::answer::Abort>(said) ||
+        std::holds_alternative<control::answer::Left>(said))
+      return false;
   }
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "control/socket.h"
+#include "control/client.h"
 #include "io/shm/layout.h"
 #include "io/shm/region.h"
 

@@ -54,12 +54,14 @@ struct Undrain {};
 struct GetDrain {};
 /// Answer: what `inactl status --json` prints.
 struct GetStatus {};
+/// Answer: as GetStatus, without what each job waits for; to be asked often.
+struct GetCounters {};
 /// Reads the token file and the certificates of control.listen again. Answer: tokens (how many
 /// there are).
 struct Reload {};
 
-using Request =
-    std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus, Reload>;
+using Request = std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus,
+                             GetCounters, Reload>;
 
 struct Error {
   enum class Code {

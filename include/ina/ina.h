@@ -64,20 +64,27 @@ typedef enum ina_dtype {
   INA_FLOAT64 = 5,
   INA_BFLOAT16 = 6,
   INA_FLOAT16 = 7,
+  INA_UINT8 = 8,
+  INA_BOOL = 9, /* a byte each: 0 is false, all else true; results are 0 or 1 */
   INA_DTYPE_MAX_ENUM =
       0x7fffffff /* no value: gives the type the range of int, as in the two below */
 } ina_dtype;
 
-/* Integers wrap modulo 2^n, except int8, which accumulates in 32 bits and saturates once, in the
- * result. 16-bit floats accumulate in float32 and are rounded once. min and max: a NaN makes the
- * result NaN, and -0 < +0. avg divides before rounding; integers are refused. Float sums are made
- * in arrival order: all ranks get the bitwise same result, and two runs may differ in the last bits
- * (ina_numeric changes that). */
+/* Integers wrap modulo 2^n, except int8 and uint8, whose results are the true sum or product,
+ * saturated once. 16-bit floats accumulate in float32 and are rounded once. min and max: a NaN
+ * makes the result NaN, and -0 < +0. avg divides before rounding; integers and bool are refused.
+ * Bitwise operations are for integers and bool only. Of bool, sum and max are or, prod and min are
+ * and. Sums and products of floats are made in arrival order: all ranks get the bitwise same
+ * result, and two runs may differ in the last bits (ina_numeric changes that). */
 typedef enum ina_op {
   INA_SUM = 1,
   INA_MIN = 2,
   INA_MAX = 3,
   INA_AVG = 4,
+  INA_PROD = 5,
+  INA_BAND = 6, /* bitwise and */
+  INA_BOR = 7,
+  INA_BXOR = 8,
   INA_OP_MAX_ENUM = 0x7fffffff
 } ina_op;
 
@@ -98,8 +105,9 @@ typedef enum ina_idle {
  * per block of 256 elements (32 bits, log2(ranks) of them headroom). Let M be the largest value of
  * a block: before its rounding, a sum is exact to ranks^2 * 2^-30 * M. NaN and Inf propagate as in
  * IEEE 754. A sum that is zero is +0. float64 is refused with INA_ERR_UNSUPPORTED: its mantissa
- * does not fit. Integers, min and max never depend on the order and take the native way. The mode
- * costs a second round trip, and for 16-bit floats twice the bytes. */
+ * does not fit. prod of floats is refused, too. Integers, bool, min and max never depend on the
+ * order and take the native way. The mode costs a second round trip, and for 16-bit floats twice
+ * the bytes. */
 typedef enum ina_numeric {
   INA_NUMERIC_DEFAULT = 0, /* the variable INA_NUMERIC (native, reproducible), or native */
   INA_NUMERIC_NATIVE = 1,  /* in the data type's accumulator, in order of arrival */
@@ -148,6 +156,22 @@ INA_API int ina_init(const ina_config* config, ina_context** context);
  * to serve the others. Operations that still run are given up, and their requests are freed. */
 INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
 
+/* Groups of ranks, as MPI_Comm_split makes them. Collective: all ranks of `context` make the same
+ * calls in the same order. Those that give the same `colour` become a group, ranked by `key`, and
+ * by their ranks in `context` where keys are equal. A rank with a negative colour is in no group:
+ * *group is NULL, and INA_OK is returned. *group is a context: every call takes it, ina_split too,
+ * and its rank, world size, order of operations, statistics and errors are its own. An operation of
+ * one group waits for no operation of another. ina_finalize, which all ranks of the group call,
+ * leaves the group alone. ina_finalize of the context of ina_init leaves all groups with it: call
+ * ina_finalize for them before or afterwards, to free them.
+ * A group takes memory of the switch, not slots of its own, and is never refused for want of slots
+ * (but under the policy static, which has a pool for each group). Where slots are short the
+ * fallback makes its sums; ina_stats says how many. INA_ERR_REFUSED: memory, or the number of
+ * groups that the switch allows, does not suffice, and the text says which; no rank gets a group
+ * then, and `context` is as before. INA_ERR_TIMEOUT: not all ranks called it within the context's
+ * timeout, and the job of `context` has ended. */
+INA_API int ina_split(ina_context* context, int32_t colour, int32_t key, ina_context** group);
+
 INA_API int ina_rank(const ina_context* context);
 INA_API int ina_world_size(const ina_context* context);
 
@@ -165,19 +189,285 @@ INA_API int ina_allreduce(ina_context* context, const void* send, void* recv, si
 INA_API int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
                                 ina_dtype dtype, ina_op op, ina_request** request);
 
+/* The collectives below have the rules of ina_allreduce: all ranks make the same calls in the same
+ * order, with the same dtype, op, root and counts; timeout_us 0 is the context's default; when it
+ * passes, the job ends for all ranks; counts of 0 are allowed and still synchronise. Ranks that
+ * disagree get INA_ERR_MISMATCH, all of them, and the text names both sides. Each has a function
+ * that waits and one that starts it (_async), of which any number may be in flight.
+ *
+ * Counts and displacements are in elements. `counts` and `displacements` have world_size numbers,
+ * by rank, and are read before the call returns. Counts are those of all ranks, the same on all of
+ * them. Displacements say where a rank's block lies in this rank's buffer, and may differ between
+ * ranks; NULL: one block after the other. All counts together are at most 2^46 - 1.
+ *
+ * A buffer that a rank has no use for may be NULL. `recv` must not overlap with `send`, except in
+ * place, which each function says: at another place a result could overwrite what must be sent
+ * again when a message gets lost. INA_ERR_INVALID says so, and leaves everything as it was. `recv`
+ * of a broadcast or an all-gather may lie in a result buffer (ina_alloc_result) as that of an
+ * all-reduce does, with each block at a multiple of INA_RESULT_ALIGNMENT; elsewhere that is
+ * INA_ERR_UNSUPPORTED. docs/collectives.md has the bytes that each moves. */
+
+/* At `root`: recv[i] = op over ranks of send[i], for i in 0..count-1. Elsewhere `recv` is not used.
+ * In place: send == recv at the root. */
+INA_API int ina_reduce(ina_context* context, const void* send, void* recv, size_t count,
+                       ina_dtype dtype, ina_op op, int root, int64_t timeout_us);
+INA_API int ina_reduce_async(ina_context* context, const void* send, void* recv, size_t count,
+                             ina_dtype dtype, ina_op op, int root, ina_request** request);
+
+/* recv[i] = send[i] of `root`. Elsewhere `send` is not used. In place: send == recv at the root. */
+INA_API int ina_broadcast(ina_context* context, const void* send, void* recv, size_t count,
+                          ina_dtype dtype, int root, int64_t timeout_us);
+INA_API int ina_broadcast_async(ina_context* context, const void* send, void* recv, size_t count,
+                                ina_dtype dtype, int root, ina_request** request);
+
+/* recv[i] = op over ranks of send[rank * count + i], for i in 0..count-1: `send` has world_size
+ * blocks of `count`. In place: recv is this rank's own block, send + rank * count. */
+INA_API int ina_reduce_scatter_block(ina_context* context, const void* send, void* recv,
+                                     size_t count, ina_dtype dtype, ina_op op, int64_t timeout_us);
+INA_API int ina_reduce_scatter_block_async(ina_context* context, const void* send, void* recv,
+                                           size_t count, ina_dtype dtype, ina_op op,
+                                           ina_request** request);
+
+/* The same with blocks of counts[0], counts[1], ... elements, one after the other in `send`; this
+ * rank gets the sums of its block, counts[rank] elements. */
+INA_API int ina_reduce_scatter(ina_context* context, const void* send, void* recv,
+                               const size_t* counts, ina_dtype dtype, ina_op op,
+                               int64_t timeout_us);
+INA_API int ina_reduce_scatter_async(ina_context* context, const void* send, void* recv,
+                                     const size_t* counts, ina_dtype dtype, ina_op op,
+                                     ina_request** request);
+
+/* recv[r * count + i] = send[i] of rank r. In place: send is this rank's own block in `recv`. */
+INA_API int ina_all_gather(ina_context* context, const void* send, void* recv, size_t count,
+                           ina_dtype dtype, int64_t timeout_us);
+INA_API int ina_all_gather_async(ina_context* context, const void* send, void* recv, size_t count,
+                                 ina_dtype dtype, ina_request** request);
+
+/* recv[displacements[r] + i] = send[i] of rank r, for i in 0..counts[r]-1. In place: likewise. */
+INA_API int ina_all_gatherv(ina_context* context, const void* send, void* recv,
+                            const size_t* counts, const size_t* displacements, ina_dtype dtype,
+                            int64_t timeout_us);
+INA_API int ina_all_gatherv_async(ina_context* context, const void* send, void* recv,
+                                  const size_t* counts, const size_t* displacements,
+                                  ina_dtype dtype, ina_request** request);
+
+/* The same at `root` alone; elsewhere `recv` and the displacements are not used. In place: at the
+ * root, send is its own block in `recv`. */
+INA_API int ina_gather(ina_context* context, const void* send, void* recv, size_t count,
+                       ina_dtype dtype, int root, int64_t timeout_us);
+INA_API int ina_gather_async(ina_context* context, const void* send, void* recv, size_t count,
+                             ina_dtype dtype, int root, ina_request** request);
+INA_API int ina_gatherv(ina_context* context, const void* send, void* recv, const size_t* counts,
+                        const size_t* displacements, ina_dtype dtype, int root, int64_t timeout_us);
+INA_API int ina_gatherv_async(ina_context* context, const void* send, void* recv,
+                              const size_t* counts, const size_t* displacements, ina_dtype dtype,
+                              int root, ina_request** request);
+
+/* recv[i] = send[r * count + i], or send[displacements[r] + i], of `root`, where r is this rank.
+ * Elsewhere `send` and the displacements are not used. In place: at the root, recv is its own block
+ * in `send`. */
+INA_API int ina_scatter(ina_context* context, const void* send, void* recv, size_t count,
+                        ina_dtype dtype, int root, int64_t timeout_us);
+INA_API int ina_scatter_async(ina_context* context, const void* send, void* recv, size_t count,
+                              ina_dtype dtype, int root, ina_request** request);
+INA_API int ina_scatterv(ina_context* context, const void* send, void* recv, const size_t* counts,
+                         const size_t* displacements, ina_dtype dtype, int root,
+                         int64_t timeout_us);
+INA_API int ina_scatterv_async(ina_context* context, const void* send, void* recv,
+                               const size_t* counts, const size_t* displacements, ina_dtype dtype,
+                               int root, ina_request** request);
+
+/* recv[s * count + i] = send[r * count + i] of rank s, where r is this rank. Not in place. */
+INA_API int ina_all_to_all(ina_context* context, const void* send, void* recv, size_t count,
+                           ina_dtype dtype, int64_t timeout_us);
+INA_API int ina_all_to_all_async(ina_context* context, const void* send, void* recv, size_t count,
+                                 ina_dtype dtype, ina_request** request);
+
+/* The same with counts of any size: this rank sends send_counts[d] elements from
+ * send[send_displacements[d]] to rank d, and receives recv_counts[s] elements of rank s at
+ * recv[recv_displacements[s]]. Each rank gives its own counts; the ranks tell each other theirs
+ * first, which costs a round trip. Counts that do not fit are an INA_ERR_MISMATCH. */
+INA_API int ina_all_to_allv(ina_context* context, const void* send, void* recv,
+                            const size_t* send_counts, const size_t* send_displacements,
+                            const size_t* recv_counts, const size_t* recv_displacements,
+                            ina_dtype dtype, int64_t timeout_us);
+INA_API int ina_all_to_allv_async(ina_context* context, const void* send, void* recv,
+                                  const size_t* send_counts, const size_t* send_displacements,
+                                  const size_t* recv_counts, const size_t* recv_displacements,
+                                  ina_dtype dtype, ina_request** request);
+
+/* Each rank r sends `count` elements to destinations[r], a rank or INA_NOBODY; no two send to the
+ * same. A rank to which nobody sends leaves `recv` as it is. All ranks know all destinations. Not
+ * in place. */
+#define INA_NOBODY (-1)
+INA_API int ina_permute(ina_context* context, const void* send, void* recv, size_t count,
+                        ina_dtype dtype, const int* destinations, int64_t timeout_us);
+INA_API int ina_permute_async(ina_context* context, const void* send, void* recv, size_t count,
+                              ina_dtype dtype, const int* destinations, ina_request** request);
+
+/* The same where each rank knows its own partners alone: it sends send_count elements to
+ * `destination`, and receives recv_count from `source`; either may be INA_NOBODY. All ranks of the
+ * job call it. Partners or counts that do not fit are an INA_ERR_MISMATCH. */
+INA_API int ina_send_receive(ina_context* context, const void* send, void* recv, size_t send_count,
+                             int destination, size_t recv_count, int source, ina_dtype dtype,
+                             int64_t timeout_us);
+INA_API int ina_send_receive_async(ina_context* context, const void* send, void* recv,
+                                   size_t send_count, int destination, size_t recv_count,
+                                   int source, ina_dtype dtype, ina_request** request);
+
+/* Redistribution of an array that is spread over the ranks: from one layout on a mesh of ranks to
+ * another one (docs/redistribution.md). All ranks make the same plan, once; then any number of
+ * arrays is redistributed by it. No context is needed to plan. */
+typedef struct ina_plan ina_plan;
+
+typedef struct ina_redistribution {
+  size_t struct_size;  /* sizeof(ina_redistribution), set by the caller */
+  const char* mesh;    /* the axes and their sizes: "x=4,y=2". As many ranks as the job has, in
+                          row-major order: the last axis fastest */
+  const size_t* shape; /* of the whole array */
+  size_t dimensions;   /* of the array: 1..8 */
+  const char* from;    /* the layout that there is: for each dimension "-" (whole), or the axes that
+                          cut it ("x", "x*y"), separated by commas: "y,-,x" */
+  const char* to;      /* the layout that is wanted */
+  ina_dtype dtype;
+  uint64_t limit_bytes; /* most that the buffer may have; 0: no limit */
+  const char* method; /* "synthesised", "direct", "xla-order", "gather-slice"; NULL: the one of the
+                         first two that is faster by the cost model */
+} ina_redistribution;
+
+/* Makes a plan. INA_ERR_INVALID names what is wrong: an axis used twice or unknown, a dimension
+ * that does not divide, a limit that no plan keeps, with the least one that does. The text is
+ * ina_last_error(NULL)'s. On failure *plan is NULL. */
+INA_API int ina_plan_create(const ina_redistribution* wanted, ina_plan** plan);
+/* The same from ina_plan_json()'s text, or that of `ina-plan redistribute --json`. */
+INA_API int ina_plan_parse(const char* json, ina_plan** plan);
+/* Operations that were started with it go on. NULL is allowed. */
+INA_API void ina_plan_free(ina_plan* plan);
+
+typedef struct ina_plan_facts {
+  size_t struct_size;    /* sizeof(ina_plan_facts), set by the caller */
+  uint64_t buffer_bytes; /* that ina_redistribute needs: all memory of a rank */
+  uint64_t source_bytes; /* of a rank's tile before */
+  uint64_t target_bytes; /* and after */
+  uint64_t sent_bytes;   /* by the rank that sends most */
+  uint64_t hash;         /* the same on ranks with the same plan */
+  double predicted_us;   /* by the cost model */
+  uint32_t steps;
+  uint32_t pieces; /* one after the other, to keep the limit */
+} ina_plan_facts;
+
+INA_API int ina_plan_get_facts(const ina_plan* plan, ina_plan_facts* facts);
+/* The steps, what each does, and what other methods cost, for a person; and as JSON. Both live as
+ * long as the plan. NULL: out of memory. */
+INA_API const char* ina_plan_text(ina_plan* plan);
+INA_API const char* ina_plan_json(ina_plan* plan);
+
+/* Carries a plan out. `buffer` has ina_plan_facts.buffer_bytes bytes or more. It begins with this
+ * rank's tile of the source layout, in row-major order; when the call returns, with that of the
+ * target layout. The rest is overwritten: the library needs no other memory for the array. Ranks
+ * compare their plans before anything is moved: if they differ, all get INA_ERR_MISMATCH, and the
+ * text names ranks and hashes. A mesh of another size than the job's is INA_ERR_INVALID. Otherwise
+ * it is a collective like those above. */
+INA_API int ina_redistribute(ina_context* context, const ina_plan* plan, void* buffer,
+                             size_t buffer_bytes, int64_t timeout_us);
+INA_API int ina_redistribute_async(ina_context* context, const ina_plan* plan, void* buffer,
+                                   size_t buffer_bytes, ina_request** request);
+
+/* Hierarchical collectives: of all ranks of a job, through the dimensions of a network ("Themis",
+ * ISCA 2022; docs/themis.md). A rank is at one coordinate of each dimension; the first dimension's
+ * is the fastest digit of its number. In a dimension it exchanges data with the ranks that differ
+ * in that coordinate alone. The data is cut into chunks, and each chunk takes the dimensions in the
+ * order of a plan that evens out their load. */
+typedef struct ina_hierarchy ina_hierarchy;
+
+typedef struct ina_hierarchy_config {
+  size_t struct_size;   /* sizeof(ina_hierarchy_config), set by the caller */
+  const char* topology; /* YAML text with the dimensions (docs/themis.md); their sizes' product is
+                           the number of ranks. NULL: topology_file */
+  const char* topology_file; /* a file with such a text */
+  ina_context* const*
+      rails;         /* of each dimension: a context of the same ranks, maybe of another
+                        switch, of which its groups are split. NULL: all are split of `context` */
+  size_t rail_count; /* the number of dimensions; 0 without rails */
+} ina_hierarchy_config;
+
+/* Collective: all ranks of `context` make a hierarchy. It splits the ranks (ina_split) into groups
+ * of its own: one of all ranks, and one for each dimension. A wrong topology, dimensions whose
+ * product is not the number of ranks, and topologies that differ between ranks are found out by
+ * all: INA_ERR_INVALID on a rank whose own is wrong, INA_ERR_MISMATCH with the ranks' numbers on
+ * the others. Other errors as those of ina_split. Reading a topology needs libina-topology.so
+ * beside libina.so, or it is INA_ERR_UNSUPPORTED. On failure *hierarchy is NULL, and `context` has
+ * the text. */
+INA_API int ina_hierarchy_create(ina_context* context, const ina_hierarchy_config* config,
+                                 ina_hierarchy** hierarchy);
+/* Collective: leaves the hierarchy's groups, and frees it whatever happens; ina_last_error(NULL)
+ * has the text. Operations that still run are given up. Requests of it belong to `context`. After
+ * ina_finalize of `context` this is the only call that is left. NULL is allowed. */
+INA_API int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us);
+
+typedef struct ina_hierarchical_options {
+  size_t struct_size;    /* sizeof(ina_hierarchical_options), set by the caller */
+  const char* scheduler; /* "baseline": dimensions first to last and back; "themis": by load;
+                            "search": the best of both, bettered by trial. NULL: "themis" */
+  uint32_t chunks;       /* that the data is cut into, 1..4096; 0: 16 */
+} ina_hierarchical_options;
+
+/* As ina_allreduce, ina_reduce_scatter_block, ina_all_gather and ina_all_to_all of the context,
+ * with the same buffers, also in place, and the same rules. `options` NULL: the defaults; all ranks
+ * must give the same. The plan of a call is made at its first time and kept for the next ones.
+ * Ranks compare their plans before anything is moved: if they differ, all get INA_ERR_MISMATCH, and
+ * the text names ranks and hashes. An error of one dimension, or a time-out of a call that waits,
+ * ends the hierarchy on all ranks: from then on each call returns that error, and
+ * ina_hierarchy_free is left to do. `context` and its job go on. Sums are rounded, and int8 and
+ * uint8 saturated, once in each dimension. With INA_NUMERIC_REPRODUCIBLE, sums, averages and
+ * products of floats are INA_ERR_UNSUPPORTED. */
+INA_API int ina_hierarchical_allreduce(ina_hierarchy* hierarchy, const void* send, void* recv,
+                                       size_t count, ina_dtype dtype, ina_op op,
+                                       const ina_hierarchical_options* options, int64_t timeout_us);
+INA_API int ina_hierarchical_allreduce_async(ina_hierarchy* hierarchy, const void* send, void* recv,
+                                             size_t count, ina_dtype dtype, ina_op op,
+                                             const ina_hierarchical_options* options,
+                                             ina_request** request);
+INA_API int ina_hierarchical_reduce_scatter(ina_hierarchy* hierarchy, const void* send, void* recv,
+                                            size_t count, ina_dtype dtype, ina_op op,
+                                            const ina_hierarchical_options* options,
+                                            int64_t timeout_us);
+INA_API int ina_hierarchical_reduce_scatter_async(ina_hierarchy* hierarchy, const void* send,
+                                                  void* recv, size_t count, ina_dtype dtype,
+                                                  ina_op op,
+                                                  const ina_hierarchical_options* options,
+                                                  ina_request** request);
+INA_API int ina_hierarchical_all_gather(ina_hierarchy* hierarchy, const void* send, void* recv,
+                                        size_t count, ina_dtype dtype,
+                                        const ina_hierarchical_options* options,
+                                        int64_t timeout_us);
+INA_API int ina_hierarchical_all_gather_async(ina_hierarchy* hierarchy, const void* send,
+                                              void* recv, size_t count, ina_dtype dtype,
+                                              const ina_hierarchical_options* options,
+                                              ina_request** request);
+INA_API int ina_hierarchical_all_to_all(ina_hierarchy* hierarchy, const void* send, void* recv,
+                                        size_t count, ina_dtype dtype,
+                                        const ina_hierarchical_options* options,
+                                        int64_t timeout_us);
+INA_API int ina_hierarchical_all_to_all_async(ina_hierarchy* hierarchy, const void* send,
+                                              void* recv, size_t count, ina_dtype dtype,
+                                              const ina_hierarchical_options* options,
+                                              ina_request** request);
+
 /* With ina_config.coalesce_bytes the library collects all-reduces that are started in this way and
  * makes them one operation. They must have the same data type and op, be smaller than 64 KiB, and
  * fit together in coalesce_bytes. The collected all-reduces start
  *   when they fill coalesce_bytes, or the next one does not fit any more;
  *   when an operation starts that cannot join them: another data type or op, a larger one, a
- *   blocking one, a barrier, a group;
- *   when ina_wait, ina_test or ina_request_free is called for one of their requests, or
- *   ina_finalize.
+ *   blocking one, another collective, a group;
+ *   when ina_wait, ina_test, ina_request_free or ina_request_set_callback is called for one of
+ *   their requests, or ina_finalize.
  * The order of calls alone decides this, never time. All ranks must therefore make the same
  * calls in the same order, these calls included (repeating one changes nothing), and have the same
  * coalesce_bytes. Otherwise the job ends with INA_ERR_MISMATCH, and the text names both sides. */
 
-/* Waits for one operation. INA_ERR_TIMEOUT: it still runs, call again. */
+/* Waits for one operation. INA_ERR_TIMEOUT: it still runs, call again. Where a time-out of another
+ * call has ended the job, the status is INA_ERR_ABORTED. */
 INA_API int ina_wait(ina_request* request, int64_t timeout_us);
 
 /* Makes progress without waiting: INA_OK (complete, freed), INA_IN_PROGRESS, or an error (freed).
@@ -188,6 +478,21 @@ INA_API int ina_test(ina_request* request);
  * job ends for all ranks. Frees the request in any case; the buffers are the caller's again. */
 INA_API int ina_request_free(ina_request* request);
 
+/* Has the library call callback(user, status) when the operation has ended, instead of a wait for
+ * it: status is INA_OK, or the error that ended the job (its text: ina_last_error). The request is
+ * the library's from now on, and the buffers are the caller's again in the callback. It is called
+ * once, on the context's background thread; when ina_finalize comes first, there, with
+ * INA_ERR_ABORTED. It may start operations; it must not wait for one, nor call ina_finalize. */
+typedef void (*ina_callback)(void* user, int status);
+INA_API int ina_request_set_callback(ina_request* request, ina_callback callback, void* user);
+
+/* A descriptor for poll, epoll and event loops: it can be read after operations of this context
+ * have completed, or when the job has failed. Read 8 bytes from it (it is an eventfd that does not
+ * block), then call ina_test for the requests that were started. It may wake more often than
+ * requests complete. From its first call on the descriptor is the same until ina_finalize, which
+ * closes it. */
+INA_API int ina_completion_fd(ina_context* context, int* fd);
+
 /* The library fuses all-reduces that ina_allreduce_async starts between the two calls. It gathers
  * those with the same data type and op that are smaller than 64 KiB, sums them in one operation and
  * scatters the result. That saves the cost of an operation for each. They start when enough of them
@@ -195,7 +500,8 @@ INA_API int ina_request_free(ina_request* request);
  * has its request as always. The results are those of unfused operations. With
  * INA_NUMERIC_REPRODUCIBLE, sums and averages of floats are not fused, because a block of elements
  * shares an exponent. All ranks must start the same operations between the same two calls.
- * While a group is open, these calls return INA_ERR_INVALID: ina_allreduce and ina_barrier;
+ * While a group is open, these calls return INA_ERR_INVALID: ina_allreduce, ina_barrier and all
+ * other collectives that wait;
  * ina_wait and ina_test for the group's requests (which stay valid); ina_group_start, because
  * groups do not nest. ina_request_free of one of its requests starts the collected all-reduces,
  * because it must give the buffers back; the group stays open. A group belongs to the context, not
@@ -219,13 +525,13 @@ INA_API int ina_alloc(ina_context* context, size_t bytes, void** memory);
 INA_API int ina_register(ina_context* context, int memfd, void* memory, size_t bytes);
 
 /* A result buffer: memory that the switch writes once for all workers of the job on its host. Where
- * `recv` of an all-reduce lies in such a buffer, nobody copies the result. The call is collective:
- * all ranks make it with the same `bytes`, in the same order. They give `recv` at the same place of
- * the buffer, at a multiple of INA_RESULT_ALIGNMENT. READ-ONLY: a write to it faults. Another
- * operation may use the same place once the first has completed. A job has up to 32 buffers. The
- * buffer is ordinary memory, and results are copied, where a worker is on another host or the
- * switch's slots are no multiple of 1024 bytes. The context's timeout applies as to a blocking
- * operation. */
+ * `recv` of an all-reduce, broadcast or all-gather lies in such a buffer, nobody copies the result.
+ * The call is collective: all ranks make it with the same `bytes`, in the same order. They give
+ * `recv` at the same place of the buffer, at a multiple of INA_RESULT_ALIGNMENT. READ-ONLY: a write
+ * to it faults. Another operation may use the same place once the first has completed. A job has up
+ * to 32 buffers. The buffer is ordinary memory, and results are copied, where a worker is on
+ * another host or the switch's slots are no multiple of 1024 bytes. The context's timeout applies
+ * as to a blocking operation. */
 #define INA_RESULT_ALIGNMENT 256
 INA_API int ina_alloc_result(ina_context* context, size_t bytes, void** memory);
 
@@ -247,6 +553,17 @@ typedef struct ina_stats {
   uint64_t overflows;        /* results that saturated, or became infinite from finite inputs */
   uint64_t queries;          /* questions for results that were overdue */
   uint64_t bytes_copied;     /* payload that this process copied, either way (shm port) */
+  /* Of bytes_received: sums that the switch made, and those that left it for want of a slot or
+   * because a rank was slow, and were completed by the fallback or a worker. */
+  uint64_t bytes_by_switch;
+  uint64_t bytes_by_fallback;
+  /* Messages of all kinds, and those of them that carry the bytes above. The others are marks,
+   * results for other ranks, and what recovers losses. */
+  uint64_t packets_sent;
+  uint64_t packets_received;
+  uint64_t payload_packets_sent;
+  uint64_t payload_packets_received;
+  uint64_t priority; /* of the operation started last: 1..255 (ina_set_hints); 0: of none */
 } ina_stats;
 
 INA_API int ina_get_stats(const ina_context* context, ina_stats* stats);
@@ -271,10 +588,10 @@ typedef struct ina_hints {
  * change no result except by the order in which floats are added. */
 INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
-/* Whether a result so far saturated (int8), or became Inf from finite values (float16, bfloat16;
- * with INA_NUMERIC_REPRODUCIBLE also float32). With INA_NUMERIC_NATIVE an Inf in a sum or average
- * of bfloat16 counts even where a rank contributed an Inf. Returns 1 or 0, or a negative status. A
- * non-zero `clear` resets the flag. */
+/* Whether a result so far saturated (int8, uint8), or became Inf from finite values (float16,
+ * bfloat16; with INA_NUMERIC_REPRODUCIBLE also float32). With INA_NUMERIC_NATIVE an Inf in a sum,
+ * average or product of bfloat16, or in a product of float16, counts even where a rank contributed
+ * an Inf. Returns 1 or 0, or a negative status. A non-zero `clear` resets the flag. */
 INA_API int ina_overflowed(ina_context* context, int clear);
 
 /* Text of the last error of this context; with NULL, of this thread's last failed call without

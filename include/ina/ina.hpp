@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "ina/ina.h"
 
@@ -57,9 +59,17 @@ constexpr ina_dtype dtype_of() {
     return INA_BFLOAT16;
   else if constexpr (std::is_same_v<T, float16>)
     return INA_FLOAT16;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return INA_UINT8;
+  else if constexpr (std::is_same_v<T, bool>)
+    return INA_BOOL;
   else
     static_assert(sizeof(T) == 0, "no ina_dtype for this element type");
 }
+
+/// Counts or displacements by rank, in elements. Displacements may be left out ({}): one block
+/// after the other.
+using Numbers = std::span<const size_t>;
 
 /// An operation in flight. Its buffers must outlive it; wait() or the destructor ends it.
 class Request {
@@ -96,6 +106,13 @@ class Request {
     detail::check(status, context_);
     return true;
   }
+  /// Calls `callback(user, status)` on the library's thread once it is complete. The request is
+  /// empty afterwards, and waits for nothing.
+  void set_callback(ina_callback callback, void* user) {
+    if (!request_) return;
+    detail::check(ina_request_set_callback(request_, callback, user), context_);
+    request_ = nullptr;
+  }
 
  private:
   void finish() noexcept {
@@ -131,6 +148,62 @@ class Buffer {
   size_t count_;
 };
 
+/// How an array that is spread over the ranks gets another layout (ina_plan_create).
+class RedistributionPlan {
+ public:
+  using Shape = std::span<const size_t>;
+
+  /// `wanted.struct_size` is filled in.
+  explicit RedistributionPlan(ina_redistribution wanted) {
+    wanted.struct_size = sizeof wanted;
+    ina_plan* made = nullptr;
+    detail::check(ina_plan_create(&wanted, &made), nullptr);
+    plan_.reset(made);
+  }
+  /// Of elements of type T.
+  template <class T>
+  static RedistributionPlan of(const std::string& mesh, Shape shape, const std::string& from,
+                               const std::string& to, uint64_t limit_bytes = 0) {
+    ina_redistribution wanted{};
+    wanted.mesh = mesh.c_str();
+    wanted.shape = shape.data();
+    wanted.dimensions = shape.size();
+    wanted.from = from.c_str();
+    wanted.to = to.c_str();
+    wanted.dtype = dtype_of<T>();
+    wanted.limit_bytes = limit_bytes;
+    return RedistributionPlan(wanted);
+  }
+  static RedistributionPlan parse(const std::string& json) {
+    ina_plan* made = nullptr;
+    detail::check(ina_plan_parse(json.c_str(), &made), nullptr);
+    return RedistributionPlan(made);
+  }
+
+  ina_plan_facts facts() const {
+    ina_plan_facts facts{};
+    facts.struct_size = sizeof facts;
+    detail::check(ina_plan_get_facts(plan_.get(), &facts), nullptr);
+    return facts;
+  }
+  /// For a person, and to be parsed.
+  std::string text() const { return shown(ina_plan_text(plan_.get())); }
+  std::string json() const { return shown(ina_plan_json(plan_.get())); }
+
+  ina_plan* get() const { return plan_.get(); }
+
+ private:
+  explicit RedistributionPlan(ina_plan* plan) : plan_(plan) {}
+  static std::string shown(const char* text) {
+    if (!text) throw Exception(INA_ERR_NO_MEMORY, ina_last_error(nullptr));
+    return text;
+  }
+  struct Deleter {
+    void operator()(ina_plan* plan) const { ina_plan_free(plan); }
+  };
+  std::unique_ptr<ina_plan, Deleter> plan_;
+};
+
 /// One worker's membership in a job. The destructor leaves the job. With config.numeric
 /// INA_NUMERIC_REPRODUCIBLE, sums of floats have the same bits in every run (see ina_numeric).
 class Context {
@@ -141,6 +214,14 @@ class Context {
 
   int rank() const { return ina_rank(context_.get()); }
   int world_size() const { return ina_world_size(context_.get()); }
+
+  /// Collective: the group of the ranks that give the same colour, ranked by `key` and then by
+  /// rank (ina_split). Nothing: `colour` is negative.
+  [[nodiscard]] std::optional<Context> split(int32_t colour, int32_t key = 0) {
+    ina_context* group = nullptr;
+    detail::check(ina_split(context_.get(), colour, key, &group), context_.get());
+    return group ? std::optional<Context>(Context(group)) : std::nullopt;
+  }
 
   template <class T>
   void allreduce(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM,
@@ -173,6 +254,228 @@ class Context {
     return allreduce_async<T>(std::span<const T>(data), data, op);
   }
 
+  // The other collectives; ina.h has what each does and how it works in place. `send` and `recv`
+  // have the sizes that the call follows from. A rank that has no use for one gives {}. Each has a
+  // form that waits and, with _async, one that returns a Request.
+
+  /// At `root`, `recv` has as many elements as `send`.
+  template <class T>
+  void reduce(std::span<const T> send, std::span<T> recv, int root, ina_op op = INA_SUM,
+              std::chrono::microseconds timeout = {}) {
+    if (rank() == root) check_size("reduce", "recv", recv.size(), send.size());
+    wait(ina_reduce, timeout, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root);
+  }
+  template <class T>
+  [[nodiscard]] Request reduce_async(std::span<const T> send, std::span<T> recv, int root,
+                                     ina_op op = INA_SUM) {
+    if (rank() == root) check_size("reduce", "recv", recv.size(), send.size());
+    return begin(ina_reduce_async, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root);
+  }
+
+  /// In place at the root.
+  template <class T>
+  void broadcast(std::span<T> data, int root, std::chrono::microseconds timeout = {}) {
+    wait(ina_broadcast, timeout, data.data(), data.data(), data.size(), dtype_of<T>(), root);
+  }
+  template <class T>
+  [[nodiscard]] Request broadcast_async(std::span<T> data, int root) {
+    return begin(ina_broadcast_async, data.data(), data.data(), data.size(), dtype_of<T>(), root);
+  }
+
+  /// `send` has world_size() times as many elements as `recv`.
+  template <class T>
+  void reduce_scatter(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM,
+                      std::chrono::microseconds timeout = {}) {
+    check_size("reduce_scatter", "send", send.size(), recv.size() * ranks());
+    wait(ina_reduce_scatter_block, timeout, send.data(), recv.data(), recv.size(), dtype_of<T>(),
+         op);
+  }
+  template <class T>
+  [[nodiscard]] Request reduce_scatter_async(std::span<const T> send, std::span<T> recv,
+                                             ina_op op = INA_SUM) {
+    check_size("reduce_scatter", "send", send.size(), recv.size() * ranks());
+    return begin(ina_reduce_scatter_block_async, send.data(), recv.data(), recv.size(),
+                 dtype_of<T>(), op);
+  }
+  /// Blocks of uneven size.
+  template <class T>
+  void reduce_scatter(std::span<const T> send, std::span<T> recv, Numbers counts,
+                      ina_op op = INA_SUM, std::chrono::microseconds timeout = {}) {
+    check_shares("reduce_scatter", "send", send.size(), counts, {});
+    check_own("reduce_scatter", "recv", recv.size(), counts);
+    wait(ina_reduce_scatter, timeout, send.data(), recv.data(), counts.data(), dtype_of<T>(), op);
+  }
+  template <class T>
+  [[nodiscard]] Request reduce_scatter_async(std::span<const T> send, std::span<T> recv,
+                                             Numbers counts, ina_op op = INA_SUM) {
+    check_shares("reduce_scatter", "send", send.size(), counts, {});
+    check_own("reduce_scatter", "recv", recv.size(), counts);
+    return begin(ina_reduce_scatter_async, send.data(), recv.data(), counts.data(), dtype_of<T>(),
+                 op);
+  }
+
+  /// `recv` has world_size() times as many elements as `send`.
+  template <class T>
+  void all_gather(std::span<const T> send, std::span<T> recv,
+                  std::chrono::microseconds timeout = {}) {
+    check_size("all_gather", "recv", recv.size(), send.size() * ranks());
+    wait(ina_all_gather, timeout, send.data(), recv.data(), send.size(), dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request all_gather_async(std::span<const T> send, std::span<T> recv) {
+    check_size("all_gather", "recv", recv.size(), send.size() * ranks());
+    return begin(ina_all_gather_async, send.data(), recv.data(), send.size(), dtype_of<T>());
+  }
+  template <class T>
+  void all_gather(std::span<const T> send, std::span<T> recv, Numbers counts,
+                  Numbers displacements = {}, std::chrono::microseconds timeout = {}) {
+    check_own("all_gather", "send", send.size(), counts);
+    check_shares("all_gather", "recv", recv.size(), counts, displacements);
+    wait(ina_all_gatherv, timeout, send.data(), recv.data(), counts.data(), displacements.data(),
+         dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request all_gather_async(std::span<const T> send, std::span<T> recv, Numbers counts,
+                                         Numbers displacements = {}) {
+    check_own("all_gather", "send", send.size(), counts);
+    check_shares("all_gather", "recv", recv.size(), counts, displacements);
+    return begin(ina_all_gatherv_async, send.data(), recv.data(), counts.data(),
+                 displacements.data(), dtype_of<T>());
+  }
+
+  /// At `root`, `recv` has world_size() times as many elements as `send`.
+  template <class T>
+  void gather(std::span<const T> send, std::span<T> recv, int root,
+              std::chrono::microseconds timeout = {}) {
+    if (rank() == root) check_size("gather", "recv", recv.size(), send.size() * ranks());
+    wait(ina_gather, timeout, send.data(), recv.data(), send.size(), dtype_of<T>(), root);
+  }
+  template <class T>
+  [[nodiscard]] Request gather_async(std::span<const T> send, std::span<T> recv, int root) {
+    if (rank() == root) check_size("gather", "recv", recv.size(), send.size() * ranks());
+    return begin(ina_gather_async, send.data(), recv.data(), send.size(), dtype_of<T>(), root);
+  }
+  template <class T>
+  void gather(std::span<const T> send, std::span<T> recv, int root, Numbers counts,
+              Numbers displacements = {}, std::chrono::microseconds timeout = {}) {
+    check_own("gather", "send", send.size(), counts);
+    if (rank() == root) check_shares("gather", "recv", recv.size(), counts, displacements);
+    wait(ina_gatherv, timeout, send.data(), recv.data(), counts.data(), displacements.data(),
+         dtype_of<T>(), root);
+  }
+  template <class T>
+  [[nodiscard]] Request gather_async(std::span<const T> send, std::span<T> recv, int root,
+                                     Numbers counts, Numbers displacements = {}) {
+    check_own("gather", "send", send.size(), counts);
+    if (rank() == root) check_shares("gather", "recv", recv.size(), counts, displacements);
+    return begin(ina_gatherv_async, send.data(), recv.data(), counts.data(), displacements.data(),
+                 dtype_of<T>(), root);
+  }
+
+  /// At `root`, `send` has world_size() times as many elements as `recv`.
+  template <class T>
+  void scatter(std::span<const T> send, std::span<T> recv, int root,
+               std::chrono::microseconds timeout = {}) {
+    if (rank() == root) check_size("scatter", "send", send.size(), recv.size() * ranks());
+    wait(ina_scatter, timeout, send.data(), recv.data(), recv.size(), dtype_of<T>(), root);
+  }
+  template <class T>
+  [[nodiscard]] Request scatter_async(std::span<const T> send, std::span<T> recv, int root) {
+    if (rank() == root) check_size("scatter", "send", send.size(), recv.size() * ranks());
+    return begin(ina_scatter_async, send.data(), recv.data(), recv.size(), dtype_of<T>(), root);
+  }
+  template <class T>
+  void scatter(std::span<const T> send, std::span<T> recv, int root, Numbers counts,
+               Numbers displacements = {}, std::chrono::microseconds timeout = {}) {
+    if (rank() == root) check_shares("scatter", "send", send.size(), counts, displacements);
+    check_own("scatter", "recv", recv.size(), counts);
+    wait(ina_scatterv, timeout, send.data(), recv.data(), counts.data(), displacements.data(),
+         dtype_of<T>(), root);
+  }
+  template <class T>
+  [[nodiscard]] Request scatter_async(std::span<const T> send, std::span<T> recv, int root,
+                                      Numbers counts, Numbers displacements = {}) {
+    if (rank() == root) check_shares("scatter", "send", send.size(), counts, displacements);
+    check_own("scatter", "recv", recv.size(), counts);
+    return begin(ina_scatterv_async, send.data(), recv.data(), counts.data(), displacements.data(),
+                 dtype_of<T>(), root);
+  }
+
+  /// `send` and `recv` have world_size() blocks of the same size.
+  template <class T>
+  void all_to_all(std::span<const T> send, std::span<T> recv,
+                  std::chrono::microseconds timeout = {}) {
+    wait(ina_all_to_all, timeout, send.data(), recv.data(), block_of(send.size(), recv.size()),
+         dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request all_to_all_async(std::span<const T> send, std::span<T> recv) {
+    return begin(ina_all_to_all_async, send.data(), recv.data(), block_of(send.size(), recv.size()),
+                 dtype_of<T>());
+  }
+  /// Each rank gives its own counts. Blocks lie one after the other where there are no
+  /// displacements.
+  template <class T>
+  void all_to_all(std::span<const T> send, Numbers send_counts, std::span<T> recv,
+                  Numbers recv_counts, Numbers send_displacements = {},
+                  Numbers recv_displacements = {}, std::chrono::microseconds timeout = {}) {
+    check_shares("all_to_all", "send", send.size(), send_counts, send_displacements);
+    check_shares("all_to_all", "recv", recv.size(), recv_counts, recv_displacements);
+    wait(ina_all_to_allv, timeout, send.data(), recv.data(), send_counts.data(),
+         send_displacements.data(), recv_counts.data(), recv_displacements.data(), dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request all_to_all_async(std::span<const T> send, Numbers send_counts,
+                                         std::span<T> recv, Numbers recv_counts,
+                                         Numbers send_displacements = {},
+                                         Numbers recv_displacements = {}) {
+    check_shares("all_to_all", "send", send.size(), send_counts, send_displacements);
+    check_shares("all_to_all", "recv", recv.size(), recv_counts, recv_displacements);
+    return begin(ina_all_to_allv_async, send.data(), recv.data(), send_counts.data(),
+                 send_displacements.data(), recv_counts.data(), recv_displacements.data(),
+                 dtype_of<T>());
+  }
+
+  /// Both buffers have the same size on all ranks, used or not. destinations[r]: of rank r, or
+  /// INA_NOBODY.
+  template <class T>
+  void permute(std::span<const T> send, std::span<T> recv, std::span<const int> destinations,
+               std::chrono::microseconds timeout = {}) {
+    check_size("permute", "recv", recv.size(), send.size());
+    check_size("permute", "destinations", destinations.size(), ranks());
+    wait(ina_permute, timeout, send.data(), recv.data(), send.size(), dtype_of<T>(),
+         destinations.data());
+  }
+  template <class T>
+  [[nodiscard]] Request permute_async(std::span<const T> send, std::span<T> recv,
+                                      std::span<const int> destinations) {
+    check_size("permute", "recv", recv.size(), send.size());
+    check_size("permute", "destinations", destinations.size(), ranks());
+    return begin(ina_permute_async, send.data(), recv.data(), send.size(), dtype_of<T>(),
+                 destinations.data());
+  }
+
+  /// Either partner may be INA_NOBODY. All ranks of the job call it.
+  template <class T>
+  void send_receive(std::span<const T> send, int destination, std::span<T> recv, int source,
+                    std::chrono::microseconds timeout = {}) {
+    wait(ina_send_receive, timeout, send.data(), recv.data(), send.size(), destination, recv.size(),
+         source, dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request send_receive_async(std::span<const T> send, int destination,
+                                           std::span<T> recv, int source) {
+    return begin(ina_send_receive_async, send.data(), recv.data(), send.size(), destination,
+                 recv.size(), source, dtype_of<T>());
+  }
+
+  /// An eventfd for event loops (ina_completion_fd); the context's.
+  int completion_fd() {
+    int fd = -1;
+    detail::check(ina_completion_fd(context_.get(), &fd), context_.get());
+    return fd;
+  }
+
   /// Memory that the switch reads without a copy in between.
   template <class T>
   [[nodiscard]] Buffer<T> alloc(size_t count) {
@@ -193,6 +496,16 @@ class Context {
   void allreduce_into(std::span<const T> recv, std::span<const T> send, ina_op op = INA_SUM,
                       std::chrono::microseconds timeout = {}) {
     allreduce<T>(send, {const_cast<T*>(recv.data()), recv.size()}, op, timeout);
+  }
+
+  /// `buffer` has facts().buffer_bytes bytes; the tile is at its start, before and after.
+  void redistribute(const RedistributionPlan& plan, std::span<std::byte> buffer,
+                    std::chrono::microseconds timeout = {}) {
+    wait(ina_redistribute, timeout, plan.get(), buffer.data(), buffer.size());
+  }
+  [[nodiscard]] Request redistribute_async(const RedistributionPlan& plan,
+                                           std::span<std::byte> buffer) {
+    return begin(ina_redistribute_async, plan.get(), buffer.data(), buffer.size());
   }
 
   void barrier(std::chrono::microseconds timeout = {}) {
@@ -220,6 +533,7 @@ class Context {
   ina_context* get() const { return context_.get(); }
 
  private:
+  explicit Context(ina_context* context) : context_(context) {}
   void init(const ina_config* config) {
     ina_context* raw = nullptr;
     detail::check(ina_init(config, &raw), nullptr);
@@ -230,10 +544,192 @@ class Context {
       throw Exception(INA_ERR_INVALID, "allreduce: send has " + std::to_string(send) +
                                            " elements, recv has " + std::to_string(recv));
   }
+  /// Calls a C function that waits.
+  template <class Function, class... Arguments>
+  void wait(Function function, std::chrono::microseconds timeout, Arguments... arguments) {
+    detail::check(function(context_.get(), arguments..., detail::count_us(timeout)),
+                  context_.get());
+  }
+  /// Calls one that starts an operation.
+  template <class Function, class... Arguments>
+  Request begin(Function function, Arguments... arguments) {
+    ina_request* request = nullptr;
+    detail::check(function(context_.get(), arguments..., &request), context_.get());
+    return Request(request, context_.get());
+  }
+  size_t ranks() const { return static_cast<size_t>(world_size()); }
+  static void check_size(const char* function, const char* argument, size_t size, size_t wanted) {
+    if (size != wanted)
+      throw Exception(INA_ERR_INVALID, std::string(function) + ": " + argument + " has " +
+                                           std::to_string(size) + " elements, not " +
+                                           std::to_string(wanted));
+  }
+  void check_own(const char* function, const char* argument, size_t size, Numbers counts) const {
+    check_size(function, "counts", counts.size(), ranks());
+    check_size(function, argument, size, counts[static_cast<size_t>(rank())]);
+  }
+  /// Blocks of all ranks lie within a buffer of `size`.
+  void check_shares(const char* function, const char* argument, size_t size, Numbers counts,
+                    Numbers displacements) const {
+    check_size(function, "counts", counts.size(), ranks());
+    if (!displacements.empty())
+      check_size(function, "displacements", displacements.size(), ranks());
+    size_t packed = 0;
+    for (size_t r = 0; r < counts.size(); packed += counts[r++]) {
+      const size_t first = displacements.empty() ? packed : displacements[r];
+      if (first > size || counts[r] > size - first)
+        throw Exception(INA_ERR_INVALID, std::string(function) + ": the block of rank " +
+                                             std::to_string(r) + " reaches beyond " + argument +
+                                             ", which has " + std::to_string(size) + " elements");
+    }
+  }
+  /// Elements of a rank's block in both.
+  size_t block_of(size_t send, size_t recv) const {
+    check_size("all_to_all", "recv", recv, send);
+    check_size("all_to_all", "send", send, send / ranks() * ranks());
+    return send / ranks();
+  }
   struct Deleter {
     void operator()(ina_context* context) const { ina_finalize(context, 0); }
   };
   std::unique_ptr<ina_context, Deleter> context_;
+};
+
+/// How hierarchical collectives are planned (ina_hierarchical_options).
+struct HierarchicalOptions {
+  const char* scheduler = nullptr;  ///< "baseline", "themis", "search"; nullptr: "themis"
+  uint32_t chunks = 0;              ///< 0: the library's default
+};
+
+/// Collectives of all ranks through the dimensions of a network (ina_hierarchy_create). The
+/// destructor leaves its groups, which all ranks must do. Destroy it before its context.
+class Hierarchy {
+ public:
+  using Options = HierarchicalOptions;
+
+  /// `rails`: for each dimension a context of the same ranks; empty: `context` for all.
+  static Hierarchy from_text(Context& context, const std::string& yaml,
+                             std::span<Context* const> rails = {}) {
+    return {context, yaml.c_str(), nullptr, rails};
+  }
+  static Hierarchy from_file(Context& context, const std::string& path,
+                             std::span<Context* const> rails = {}) {
+    return {context, nullptr, path.c_str(), rails};
+  }
+
+  template <class T>
+  void allreduce(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM,
+                 const Options& options = {}, std::chrono::microseconds timeout = {}) {
+    check_size("allreduce", "recv", recv.size(), send.size());
+    wait(ina_hierarchical_allreduce, options, timeout, send.data(), recv.data(), send.size(),
+         dtype_of<T>(), op);
+  }
+  template <class T>
+  [[nodiscard]] Request allreduce_async(std::span<const T> send, std::span<T> recv,
+                                        ina_op op = INA_SUM, const Options& options = {}) {
+    check_size("allreduce", "recv", recv.size(), send.size());
+    return begin(ina_hierarchical_allreduce_async, options, send.data(), recv.data(), send.size(),
+                 dtype_of<T>(), op);
+  }
+  /// `send` has a block of recv.size() elements for each rank.
+  template <class T>
+  void reduce_scatter(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM,
+                      const Options& options = {}, std::chrono::microseconds timeout = {}) {
+    check_size("reduce_scatter", "send", send.size(), recv.size() * ranks_);
+    wait(ina_hierarchical_reduce_scatter, options, timeout, send.data(), recv.data(), recv.size(),
+         dtype_of<T>(), op);
+  }
+  template <class T>
+  [[nodiscard]] Request reduce_scatter_async(std::span<const T> send, std::span<T> recv,
+                                             ina_op op = INA_SUM, const Options& options = {}) {
+    check_size("reduce_scatter", "send", send.size(), recv.size() * ranks_);
+    return begin(ina_hierarchical_reduce_scatter_async, options, send.data(), recv.data(),
+                 recv.size(), dtype_of<T>(), op);
+  }
+  template <class T>
+  void all_gather(std::span<const T> send, std::span<T> recv, const Options& options = {},
+                  std::chrono::microseconds timeout = {}) {
+    check_size("all_gather", "recv", recv.size(), send.size() * ranks_);
+    wait(ina_hierarchical_all_gather, options, timeout, send.data(), recv.data(), send.size(),
+         dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request all_gather_async(std::span<const T> send, std::span<T> recv,
+                                         const Options& options = {}) {
+    check_size("all_gather", "recv", recv.size(), send.size() * ranks_);
+    return begin(ina_hierarchical_all_gather_async, options, send.data(), recv.data(), send.size(),
+                 dtype_of<T>());
+  }
+  /// `send` and `recv` have a block of the same size for each rank.
+  template <class T>
+  void all_to_all(std::span<const T> send, std::span<T> recv, const Options& options = {},
+                  std::chrono::microseconds timeout = {}) {
+    check_blocks(send.size(), recv.size());
+    wait(ina_hierarchical_all_to_all, options, timeout, send.data(), recv.data(),
+         send.size() / ranks_, dtype_of<T>());
+  }
+  template <class T>
+  [[nodiscard]] Request all_to_all_async(std::span<const T> send, std::span<T> recv,
+                                         const Options& options = {}) {
+    check_blocks(send.size(), recv.size());
+    return begin(ina_hierarchical_all_to_all_async, options, send.data(), recv.data(),
+                 send.size() / ranks_, dtype_of<T>());
+  }
+  /// Leaves its groups and reports errors, which the destructor cannot do.
+  void free(std::chrono::microseconds timeout = {}) {
+    detail::check(ina_hierarchy_free(hierarchy_.release(), detail::count_us(timeout)), nullptr);
+  }
+
+  ina_hierarchy* get() const { return hierarchy_.get(); }
+
+ private:
+  Hierarchy(Context& context, const char* text, const char* path, std::span<Context* const> rails)
+      : context_(context.get()), ranks_(static_cast<size_t>(context.world_size())) {
+    std::vector<ina_context*> raw;
+    for (const Context* rail : rails) raw.push_back(rail->get());
+    ina_hierarchy_config config{};
+    config.struct_size = sizeof config;
+    config.topology = text;
+    config.topology_file = path;
+    config.rails = raw.empty() ? nullptr : raw.data();
+    config.rail_count = raw.size();
+    ina_hierarchy* made = nullptr;
+    detail::check(ina_hierarchy_create(context_, &config, &made), context_);
+    hierarchy_.reset(made);
+  }
+  static ina_hierarchical_options c(const Options& options) {
+    return {sizeof(ina_hierarchical_options), options.scheduler, options.chunks};
+  }
+  template <class Function, class... Arguments>
+  void wait(Function function, const Options& options, std::chrono::microseconds timeout,
+            Arguments... arguments) {
+    const ina_hierarchical_options given = c(options);
+    detail::check(function(hierarchy_.get(), arguments..., &given, detail::count_us(timeout)),
+                  context_);
+  }
+  template <class Function, class... Arguments>
+  Request begin(Function function, const Options& options, Arguments... arguments) {
+    const ina_hierarchical_options given = c(options);
+    ina_request* request = nullptr;
+    detail::check(function(hierarchy_.get(), arguments..., &given, &request), context_);
+    return Request(request, context_);
+  }
+  static void check_size(const char* function, const char* argument, size_t size, size_t wanted) {
+    if (size != wanted)
+      throw Exception(INA_ERR_INVALID, std::string(function) + ": " + argument + " has " +
+                                           std::to_string(size) + " elements, not " +
+                                           std::to_string(wanted));
+  }
+  void check_blocks(size_t send, size_t recv) const {
+    check_size("all_to_all", "recv", recv, send);
+    check_size("all_to_all", "send", send, send / ranks_ * ranks_);
+  }
+  struct Deleter {
+    void operator()(ina_hierarchy* hierarchy) const { ina_hierarchy_free(hierarchy, 0); }
+  };
+  ina_context* context_;
+  size_t ranks_;
+  std::unique_ptr<ina_hierarchy, Deleter> hierarchy_;
 };
 
 /// Fuses the small all-reduces that are started during its lifetime (ina_group_start). end()

@@ -3,7 +3,6 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -17,6 +16,8 @@
 #include <mutex>
 #include <utility>
 
+#include "common/cpu_list.h"
+#include "common/cpus.h"
 #include "io/ethdev/eal_log.h"
 #include "io/ethdev/poll_gate.h"
 
@@ -100,28 +101,18 @@ uint64_t free_hugepage_bytes() {
   return sum;
 }
 
-std::vector<uint32_t> cpus_of_process() {
-  std::vector<uint32_t> cpus;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
-  for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  return cpus;
+/// CPUs that the kernel keeps for threads that are bound to them (isolcpus=).
+std::vector<uint32_t> isolated_cpus() {
+  std::string line;
+  std::ifstream stream("/sys/devices/system/cpu/isolated");
+  std::getline(stream, line);
+  const auto isolated = parse_cpus(line);
+  return isolated && !isolated->empty() ? bindable_cpus(*isolated) : std::vector<uint32_t>();
 }
 
 /// "(0-3,6)", the form in which --lcores takes a set of CPUs.
 std::string format_cpu_set(const std::vector<uint32_t>& cpus) {
-  std::string text = "(";
-  for (size_t i = 0; i < cpus.size();) {
-    size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    if (i != 0) text += ',';
-    text += std::to_string(cpus[i]);
-    if (last != i) text += '-' + std::to_string(cpus[last]);
-    i = last + 1;
-  }
-  return text + ')';
+  return '(' + format_cpus(cpus) + ')';
 }
 
 std::string prefix_of(const EalConfig& config) {
@@ -186,14 +177,15 @@ Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list) {
 
 Result<std::vector<std::string>> eal_arguments(const EalConfig& config,
                                                const std::vector<uint32_t>& available,
-                                               bool use_hugepages) {
+                                               bool use_hugepages,
+                                               const std::vector<uint32_t>& isolated) {
   std::vector<uint32_t> cpus = available;
   if (!config.cpus.empty()) {
     auto listed = parse_cpu_list(config.cpus);
     if (!listed) return tl::unexpected(listed.error());
     cpus = std::move(*listed);
     for (const uint32_t cpu : cpus)
-      if (!std::ranges::binary_search(available, cpu))
+      if (!std::ranges::binary_search(available, cpu) && !std::ranges::binary_search(isolated, cpu))
         return fail(INA_ERR_INVALID, "CPU list \"" + config.cpus + "\": CPU " +
                                          std::to_string(cpu) +
                                          " does not exist or is not allowed to this process (" +
@@ -208,7 +200,7 @@ Result<std::vector<std::string>> eal_arguments(const EalConfig& config,
 
   std::vector<std::string> args = {
       "ina",
-      "--no-telemetry",
+      config.telemetry ? "--telemetry" : "--no-telemetry",
       "--file-prefix=" + prefix_of(config),
       "--lcores=" + lcores,
       "-m",
@@ -240,7 +232,7 @@ Result<Eal> Eal::start(const EalConfig& config) {
                     " MiB are free. Raise /proc/sys/vm/nr_hugepages, or set huge: auto.");
   const bool use_hugepages = config.huge != HugePages::kNo && enough;
 
-  auto args = eal_arguments(config, cpus_of_process(), use_hugepages);
+  auto args = eal_arguments(config, cpus_of_process(), use_hugepages, isolated_cpus());
   if (!args) return tl::unexpected(args.error());
 
   // DPDK would say this itself, but to stderr.
@@ -280,18 +272,22 @@ Result<Eal> Eal::start(const EalConfig& config) {
   }
   started = true;
   PollGate::install();
-  return Eal(use_hugepages);
+  return Eal(use_hugepages, config.telemetry);
 }
 
-Eal::Eal(bool uses_hugepages) : uses_hugepages_(uses_hugepages), running_(true) {}
+Eal::Eal(bool uses_hugepages, bool telemetry)
+    : uses_hugepages_(uses_hugepages), telemetry_(telemetry), running_(true) {}
 
 Eal::Eal(Eal&& other) noexcept
-    : uses_hugepages_(other.uses_hugepages_), running_(std::exchange(other.running_, false)) {}
+    : uses_hugepages_(other.uses_hugepages_),
+      telemetry_(other.telemetry_),
+      running_(std::exchange(other.running_, false)) {}
 
 Eal& Eal::operator=(Eal&& other) noexcept {
   if (this != &other) {
     stop();
     uses_hugepages_ = other.uses_hugepages_;
+    telemetry_ = other.telemetry_;
     running_ = std::exchange(other.running_, false);
   }
   return *this;
@@ -310,6 +306,11 @@ void Eal::remove_runtime_folder() {
 
 void Eal::stop() {
   if (!std::exchange(running_, false)) return;
+  // DPDK removes its socket later than this.
+  std::error_code ignored;
+  if (telemetry_)
+    std::filesystem::remove(std::filesystem::path(rte_eal_get_runtime_dir()) / "dpdk_telemetry.v2",
+                            ignored);
   // rte_eal_cleanup() is not called: it unmaps memory that DPDK's interrupt thread, which it does
   // not stop, goes on using, and that crashes programs at their end. All it would do besides, the
   // end of the process does: there are no files, and devices are closed by their owners.

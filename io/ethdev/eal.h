@@ -26,6 +26,7 @@ struct EalConfig {
   std::vector<std::string> vdevs;  ///< "net_memif0,role=server,...": made at start
   std::vector<std::string> pci;    ///< addresses of PCI devices to take; none: PCI is not looked at
   std::vector<std::string> extra_args;  ///< given to the EAL as they are
+  bool telemetry = false;               ///< DPDK's socket for dpdk-telemetry.py
   /// Receives what DPDK logs up to `log_level`, a line at a time, from any thread, until the Eal is
   /// destroyed. Empty: quiet.
   std::function<void(EalLogLevel, std::string_view)> log;
@@ -46,16 +47,18 @@ class Eal {
   ~Eal();
 
   /// Removes the folder that DPDK makes for files of its prefix (/var/run/dpdk/<prefix>), in which
-  /// we let it keep none. Done at the end anyway; for those who do not live to see it.
+  /// we let it keep none, unless telemetry has its socket there. Done at the end anyway; for those
+  /// who do not live to see it.
   void remove_runtime_folder();
 
   bool uses_hugepages() const { return uses_hugepages_; }
 
  private:
-  explicit Eal(bool uses_hugepages);
+  Eal(bool uses_hugepages, bool telemetry);
   void stop();
 
   bool uses_hugepages_ = false;
+  bool telemetry_ = false;
   bool running_ = false;
 };
 
@@ -67,9 +70,11 @@ void add_eal_error(std::string_view line);
 /// CPU numbers of a list such as "0,2-5", ascending, without repetition.
 Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list);
 
-/// The arguments start() gives to the EAL; `available` are the CPUs of the process.
+/// The arguments start() gives to the EAL; `available` are the CPUs of the process. CPUs that are
+/// named may also be `isolated` ones, which are not among these.
 Result<std::vector<std::string>> eal_arguments(const EalConfig& config,
                                                const std::vector<uint32_t>& available,
-                                               bool use_hugepages);
+                                               bool use_hugepages,
+                                               const std::vector<uint32_t>& isolated = {});
 
 }  // namespace ina::io

@@ -191,7 +191,7 @@ EthdevPort::~EthdevPort() {
 
 Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
                                        JobIndex job, Rank rank,
-                                       const std::optional<wire::TagKeys>& tag_keys) {
+                                       const std::optional<wire::TagKeys>& tag_keys, JobId root) {
   if (!guard_.allows(bridge::HostAddress{worker.mac, worker.ip}))
     return fail(INA_ERR_REFUSED,
                 "Port " + config_.name + ": no host with the address " + ip_text(worker.ip) +
@@ -199,6 +199,7 @@ Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id
   EndpointTable::Refusal refusal{};
   const auto index = endpoints_.insert({.address = worker,
                                         .job_id = job_id,
+                                        .family = value(root) != 0 ? root : job_id,
                                         .job_key = job_key,
                                         .job = job,
                                         .rank = rank,
@@ -394,10 +395,9 @@ bool EthdevPort::parse(std::span<const std::byte> frame, wire::Frame& parsed,
   parsed = *unchecked;
   const wire::Envelope& envelope = parsed.envelope;
   if (envelope.destination.ip != own_.ip) return drop(DropReason::kNotIna);
-  endpoint = endpoints_.find(envelope.source);
+  endpoint = endpoints_.find(envelope.source, envelope.job);
   if (endpoint == nullptr) return drop(DropReason::kUnknownSource);
-  if (envelope.job != endpoint->job_id || envelope.job_key != endpoint->job_key)
-    return drop(DropReason::kBadJob);
+  if (envelope.job_key != endpoint->job_key) return drop(DropReason::kBadJob);
   // After what asks who it is: it reads the whole frame, which a flood of strangers' should not be
   // worth.
   if (!wire::crc_matches(parsed)) return drop(DropReason::kCrc);
@@ -412,7 +412,8 @@ void EthdevPort::note_drop(std::span<const std::byte> frame, DropReason reason) 
 
 /// The frame is its worker's.
 bool EthdevPort::accept(const wire::Frame& frame, const Endpoint& endpoint, RxPacket& packet) {
-  if (const auto invalid = wire::validate(frame.message, frame.payload_bytes, config_.slot_bytes)) {
+  if (const auto invalid =
+          endpoint.header.validate(frame.message, frame.payload_bytes, config_.slot_bytes)) {
     counters_.drops.add(*invalid);
     witness_.note(frame.envelope, endpoint.rank, *invalid);
     return false;

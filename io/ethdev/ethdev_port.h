@@ -75,10 +75,11 @@ class alignas(64) EthdevPort {
   bool steered() const { return common_->steered; }
 
   /// From now on, frames from `worker` that carry this job and key are this worker's, if their tags
-  /// are right where there are keys for tags.
+  /// are right where there are keys for tags. `root`: of a group the job whose workers are in it,
+  /// which may have bound the same address.
   Result<EndpointIndex> bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
                              JobIndex job, Rank rank,
-                             const std::optional<wire::TagKeys>& tag_keys = {});
+                             const std::optional<wire::TagKeys>& tag_keys = {}, JobId root = {});
   void unbind(EndpointIndex endpoint);
 
   /// Has the port remember what it drops of a job whose workers may be bound at other ports.

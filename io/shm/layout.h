@@ -22,6 +22,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,7 +30,7 @@
 
 namespace ina::io::shm {
 
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kLineBytes = 64;
 
@@ -141,9 +142,10 @@ const T* at(const std::byte* base, size_t offset) {
   return reinterpret_cast<const T*>(base + offset);
 }
 
-/// Turn number under which entry `index` of a ring of `depth` is filled.
+/// Turn number under which entry `index` of a ring of `depth` is filled. Asked for each packet, so
+/// without a division.
 constexpr uint32_t turn_of(uint64_t index, uint32_t depth) {
-  return static_cast<uint32_t>(index / depth) + 1;
+  return static_cast<uint32_t>(index >> std::countr_zero(depth)) + 1;
 }
 
 }  // namespace ina::io::shm

@@ -15,11 +15,20 @@ static_assert(SwitchPort<ShmPort>);
 
 namespace {
 constexpr uint32_t kDescriptorsAhead = 8;
+// So many turns at most of the others of its job pass before a worker that is ahead of them has its
+// own, and so many bursts with others' fragments before a job's turn comes that waits for somebody.
+constexpr uint32_t kMostTurnsOfOthers = 16;
+constexpr uint32_t kMostBurstsOfOthers = 4;
 // A worker may ring so often at once without need, as happens where it and the lane cross each
 // other, and so often in the long run.
 constexpr Nanos kEmptyRingNs = 1'000'000;
 constexpr Nanos kMostEmptyRingsNs = 64 * kEmptyRingNs;
 constexpr Nanos kMutedPollNs = 1'000'000;
+
+/// Of two fragments of a window, by the low halves of their numbers.
+bool is_before(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>(a - b) < 0;
+}
 }  // namespace
 
 Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geometry,
@@ -44,6 +53,7 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geo
 ShmPort::ShmPort(uint32_t lane, uint32_t max_endpoints, bool ecn)
     : lane_(lane), ecn_(ecn), epoll_(::epoll_create1(EPOLL_CLOEXEC)), endpoints_(max_endpoints) {
   active_.reserve(max_endpoints);
+  crews_.reserve(max_endpoints);
   written_.reserve(max_endpoints);
 }
 
@@ -65,6 +75,7 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   endpoint.tx_depth = g.tx_depth;
   endpoint.rx_depth = g.rx_depth;
   endpoint.slot_bytes = g.slot_bytes;
+  endpoint.lanes = g.lanes;
   endpoint.tx_ring = at<Descriptor>(peer, worker.tx_ring) + size_t{lane_} * g.tx_depth;
   endpoint.memory[0] = {peer, worker.bytes};
   for (uint32_t number = 1; number < kMaxRegions; ++number)
@@ -89,8 +100,21 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
     return fail(INA_ERR_NO_MEMORY,
                 std::string("cannot watch a worker's eventfd: ") + std::strerror(errno));
   endpoint.active = true;
-  active_.push_back(index);
+  const auto behind_its_job = std::ranges::upper_bound(
+      active_, job, {}, [&](EndpointIndex other) { return endpoints_[other].job; });
+  active_.insert(behind_its_job, index);
+  count_crews();
   return index;
+}
+
+void ShmPort::count_crews() {
+  crews_.clear();
+  for (size_t i = 0; i < active_.size(); ++i) {
+    if (i == 0 || endpoints_[active_[i]].job != endpoints_[active_[i - 1]].job)
+      crews_.push_back({.first = i});
+    ++crews_.back().size;
+  }
+  next_ = 0;
 }
 
 void ShmPort::detach(EndpointIndex index) {
@@ -104,7 +128,7 @@ void ShmPort::detach(EndpointIndex index) {
   endpoint = Endpoint{};
   std::erase(active_, index);
   std::erase(written_, index);
-  next_ = 0;
+  count_crews();
 }
 
 void ShmPort::set_registered(EndpointIndex index, uint32_t number,
@@ -112,15 +136,22 @@ void ShmPort::set_registered(EndpointIndex index, uint32_t number,
   endpoints_[index].memory[number] = memory;
 }
 
-bool ShmPort::has_packet(const Endpoint& endpoint) const {
-  const Descriptor& next = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
-  return next.turn.load(std::memory_order_acquire) == turn_of(endpoint.tx_index, endpoint.tx_depth);
+bool ShmPort::is_filled(const Endpoint& endpoint, uint64_t index) {
+  const Descriptor& entry = endpoint.tx_ring[index & (endpoint.tx_depth - 1)];
+  return entry.turn.load(std::memory_order_acquire) == turn_of(index, endpoint.tx_depth);
 }
 
-size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
+bool ShmPort::has_packet(const Endpoint& endpoint) const {
+  return is_filled(endpoint, endpoint.tx_index);
+}
+
+/// Contributions outside `band` stay, and what is behind them.
+size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst, Band band) {
+  const uint64_t first = endpoint.tx_index;
   size_t taken = 0;
+  uint64_t bytes_taken = 0;
   // The bound on what is looked at keeps a flood of bad packets from holding the lane.
-  for (size_t looked = 0; looked < burst.size() && has_packet(endpoint); ++looked) {
+  while (endpoint.tx_index - first < burst.size() && has_packet(endpoint)) {
     const Descriptor& shared = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
     __builtin_prefetch(
         &endpoint.tx_ring[(endpoint.tx_index + kDescriptorsAhead) & (endpoint.tx_depth - 1)]);
@@ -130,42 +161,139 @@ size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst) {
     const uint64_t number = shared.payload_offset >> kRegionShift;
     const uint64_t offset = shared.payload_offset & ((uint64_t{1} << kRegionShift) - 1);
     const uint32_t bytes = shared.payload_bytes;
+    if (packet.message.type == wire::Type::kGrad) {
+      if (!band.holds(packet.message.seq)) break;
+      endpoint.next_seq = packet.message.seq + 1;
+    }
     ++endpoint.tx_index;
-    endpoint.tx_taken = true;
-    ++counters_.rx_packets;
     const std::span memory =
         number < kMaxRegions ? endpoint.memory[number] : std::span<const std::byte>();
     if (bytes > memory.size() || offset > memory.size() - bytes) {
       counters_.drops.add(DropReason::kBadOffset);
       continue;
     }
-    if (const auto reason = wire::validate(packet.message, bytes, endpoint.slot_bytes)) {
+    if (const auto reason = endpoint.header.validate(packet.message, bytes, endpoint.slot_bytes)) {
       counters_.drops.add(*reason);
       continue;
     }
-    counters_.rx_bytes += bytes;
+    bytes_taken += bytes;
     packet.payload = memory.data() + offset;
     packet.payload_bytes = bytes;
     packet.job = endpoint.job;
     packet.rank = endpoint.rank;
     ++taken;
   }
+  endpoint.tx_taken |= endpoint.tx_index != first;
+  counters_.rx_packets += endpoint.tx_index - first;
+  counters_.rx_bytes += bytes_taken;
   return taken;
+}
+
+ShmPort::View ShmPort::look(const Crew& crew) const {
+  View view;
+  bool somebody_missing = false;
+  uint32_t furthest_behind = 0;  // of those that have nothing to take
+  for (const EndpointIndex index : std::span(active_).subspan(crew.first, crew.size)) {
+    const Endpoint& endpoint = endpoints_[index];
+    if (!has_packet(endpoint)) {
+      if (endpoint.rank == kFallbackRank) continue;
+      if (!somebody_missing || is_before(endpoint.next_seq, furthest_behind))
+        furthest_behind = endpoint.next_seq;
+      somebody_missing = true;
+      continue;
+    }
+    ++view.senders;
+    const wire::Message& next = next_of(endpoint);
+    if (next.type != wire::Type::kGrad) continue;
+    if (!view.has_oldest || is_before(next.seq, view.oldest)) view.oldest = next.seq;
+    view.has_oldest = true;
+  }
+  view.complete = !view.has_oldest || !somebody_missing || is_before(view.oldest, furthest_behind);
+  return view;
+}
+
+ShmPort::Turn ShmPort::turn_for(const Crew& crew) {
+  if (crew.view.senders == 0) return Turn::kNone;
+  return crew.view.complete || crew.passed_over >= kMostBurstsOfOthers ? Turn::kNow : Turn::kLast;
+}
+
+/// Whether what somebody is missing for stays in the rings though there is nothing else: once, and
+/// not if a worker has filled its ring or says that its window is full.
+bool ShmPort::stays(const Crew& crew) const {
+  if (!patient_ || crew.passed_over > 1) return false;
+  const auto out_of_room = [&](EndpointIndex index) {
+    const Endpoint& endpoint = endpoints_[index];
+    return is_filled(endpoint, endpoint.tx_index + endpoint.tx_depth - 1) ||
+           (has_packet(endpoint) && (next_of(endpoint).flags & wire::kFlagFull) != 0);
+  };
+  return std::ranges::none_of(std::span(active_).subspan(crew.first, crew.size), out_of_room);
+}
+
+/// Up to `fragments` packets of each worker, of as many fragments. Who is further ahead waits.
+size_t ShmPort::take_from(Crew& crew, std::span<RxPacket> burst, size_t fragments) {
+  size_t filled = 0;
+  for (size_t i = 0; i < crew.size && filled < burst.size(); ++i) {
+    Endpoint& endpoint = endpoints_[active_[crew.first + crew.next]];
+    crew.next = crew.next + 1 == crew.size ? 0 : crew.next + 1;
+    Band band;
+    if (crew.view.has_oldest && endpoint.passed_over < kMostTurnsOfOthers)
+      band = {crew.view.oldest, static_cast<uint32_t>(fragments) * endpoint.lanes - 1};
+    const uint64_t before = endpoint.tx_index;
+    filled +=
+        take(endpoint, burst.subspan(filled, std::min(fragments, burst.size() - filled)), band);
+    const bool passed_over = endpoint.tx_index == before && has_packet(endpoint);
+    endpoint.passed_over = passed_over ? endpoint.passed_over + 1 : 0;
+  }
+  return filled;
+}
+
+/// Calls `serve(crew)` for one crew after another, until it returns false or all had a turn.
+template <class Serve>
+void ShmPort::go_round(Serve&& serve) {
+  bool more = true;
+  for (size_t i = 0; i < crews_.size() && more; ++i) {
+    Crew& crew = crews_[next_];
+    next_ = next_ + 1 == crews_.size() ? 0 : next_ + 1;
+    more = serve(crew);
+  }
 }
 
 size_t ShmPort::rx_burst(std::span<RxPacket> burst) {
   if (active_.empty()) return 0;
-  // Equal shares first, so that the workers' copies of one fragment meet while its row is in cache;
-  // then whatever room is left goes to whoever has more.
   const size_t share = std::max<size_t>(1, burst.size() / active_.size());
   size_t filled = 0;
-  for (int round = 0; round < 2 && filled < burst.size(); ++round) {
-    for (size_t i = 0; i < active_.size() && filled < burst.size(); ++i) {
-      Endpoint& endpoint = endpoints_[active_[next_]];
-      next_ = next_ + 1 == active_.size() ? 0 : next_ + 1;
-      filled += take(endpoint, burst.subspan(filled, std::min(share, burst.size() - filled)));
-    }
-  }
+  const auto take_most = [&](Crew& crew, size_t fragments) {
+    filled += take_from(crew, burst.subspan(filled), fragments);
+    return filled < burst.size();
+  };
+  // No more fragments than there is room for with all that have come to them.
+  const auto take_rest = [&](Crew& crew) {
+    const size_t room = (burst.size() - filled) / crew.view.senders;
+    return take_most(crew, std::clamp<size_t>(room, 1, 2 * share));
+  };
+  // Equal shares first.
+  bool any = false;
+  go_round([&](Crew& crew) {
+    crew.view = look(crew);
+    crew.turn = turn_for(crew);
+    any |= crew.turn != Turn::kNone;
+    crew.passed_over = crew.turn == Turn::kLast ? crew.passed_over + 1 : 0;
+    return crew.turn != Turn::kNow || take_most(crew, share);
+  });
+  if (!any || filled == burst.size()) return filled;
+  // Then whatever room is left goes to those who have more, and then to those who wait for others.
+  go_round([&](Crew& crew) {
+    if (crew.turn != Turn::kNow) return true;
+    crew.view = look(crew);
+    crew.turn = turn_for(crew);
+    return crew.turn != Turn::kNow || take_rest(crew);
+  });
+  if (filled == burst.size()) return filled;
+  go_round([&](Crew& crew) {
+    if (crew.turn != Turn::kLast || stays(crew)) return true;
+    crew.passed_over = 0;
+    return take_rest(crew);
+  });
   return filled;
 }
 

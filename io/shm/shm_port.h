@@ -15,6 +15,7 @@
 #include "io/port.h"
 #include "io/shm/layout.h"
 #include "io/shm/region.h"
+#include "wire/header_check.h"
 
 namespace ina::io::shm {
 
@@ -54,7 +55,12 @@ class ShmPort {
   /// empty.
   void set_registered(EndpointIndex endpoint, uint32_t number, std::span<const std::byte> memory);
 
+  /// Workers of a job are served fragment by fragment, the oldest first, so that contributions to a
+  /// fragment come in one burst. Fragments to which not all have contributed come after all others.
   size_t rx_burst(std::span<RxPacket> burst);
+  /// Whether rx_burst() leaves such fragments in the rings once even if there is nothing else. For
+  /// a lane that yields then, to those who are missing.
+  void set_patient(bool patient) { patient_ = patient; }
   void rx_release();
   /// A payload in the job's result ring or result buffers is only referred to, any other is copied
   /// into a side row.
@@ -90,6 +96,10 @@ class ShmPort {
     Position* tx_read = nullptr;
     uint64_t tx_index = 0;
     bool tx_taken = false;  ///< something was read since the last rx_release
+    uint32_t next_seq = 0;  ///< behind the last contribution taken
+    uint32_t lanes = 1;
+    uint32_t passed_over = 0;  ///< times in a row, though it had something
+    wire::HeaderCheck header{};
     // Receiving side.
     Descriptor* rx_ring = nullptr;
     const Position* rx_read = nullptr;
@@ -116,8 +126,44 @@ class ShmPort {
     std::array<std::span<const std::byte>, kMaxRegions> memory;
   };
 
-  size_t take(Endpoint& endpoint, std::span<RxPacket> burst);
+  /// What can be seen of a crew before anything is taken.
+  struct View {
+    size_t senders = 0;     ///< workers that have a packet
+    bool complete = false;  ///< nobody's contribution to `oldest` is still to come
+    bool has_oldest = false;
+    uint32_t oldest = 0;  ///< fragment: the lowest that somebody would contribute to next
+  };
+  enum class Turn : uint8_t { kNone, kNow, kLast };
+  /// Workers of a job: active_[first] and the `size` - 1 behind it.
+  struct Crew {
+    size_t first = 0;
+    size_t size = 0;
+    size_t next = 0;  ///< worker, counted from `first`, with whom polling goes on
+    View view;
+    Turn turn{};               ///< in this burst
+    uint32_t passed_over = 0;  ///< bursts in a row in which it came last
+  };
+  /// Fragments of a job, the numbers from `first` to `first` + `reach`.
+  struct Band {
+    uint32_t first = 0;
+    uint32_t reach = UINT32_MAX;
+    bool holds(uint32_t seq) const { return seq - first <= reach; }
+  };
+
+  View look(const Crew& crew) const;
+  static Turn turn_for(const Crew& crew);
+  bool stays(const Crew& crew) const;
+  size_t take_from(Crew& crew, std::span<RxPacket> burst, size_t fragments);
+  template <class Serve>
+  void go_round(Serve&& serve);
+  size_t take(Endpoint& endpoint, std::span<RxPacket> burst, Band band);
+  void count_crews();
+  static bool is_filled(const Endpoint& endpoint, uint64_t index);
   bool has_packet(const Endpoint& endpoint) const;
+  /// Of one that has a packet. The worker may change it at any time.
+  static const wire::Message& next_of(const Endpoint& endpoint) {
+    return endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)].message;
+  }
   bool watch(EndpointIndex index);
   void look_at_reader(Endpoint& endpoint);
   std::byte* next_side_row(Endpoint& endpoint);
@@ -127,8 +173,10 @@ class ShmPort {
   bool ecn_;
   Fd epoll_;
   std::vector<Endpoint> endpoints_;
-  std::vector<EndpointIndex> active_;  ///< capacity is fixed; order is the polling order
-  size_t next_ = 0;                    ///< where polling goes on
+  std::vector<EndpointIndex> active_;  ///< by job; capacity is fixed
+  std::vector<Crew> crews_;            ///< of `active_`; likewise
+  size_t next_ = 0;                    ///< crew with which polling goes on
+  bool patient_ = false;
   std::vector<EndpointIndex> written_;
   bool calls_wanted_ = false;
   uint32_t muted_ = 0;  ///< endpoints

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "programs/inactl/common.h"
 #ifdef INA_HAVE_ADMIN
@@ -18,6 +20,8 @@
 #include "control/client.h"
 #include "control/tokens.h"
 #include "programs/inactl/status_format.h"
+#include "programs/inactl/top.h"
+#include "programs/inactl/why.h"
 
 namespace ina::cli {
 namespace {
@@ -27,24 +31,36 @@ constexpr Nanos kConnectTimeoutNs = 900'000'000;
 constexpr Nanos kAnswerTimeoutNs = 10'000'000'000;
 constexpr Nanos kSecondNs = 1'000'000'000;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
+constexpr auto kLookInterval = std::chrono::milliseconds(80);  // of `why`: all within a second
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
-/// Prints the status once; the reason, if there is none.
-int print_status(const Common& common, bool watch) {
+/// Asks the switch once.
+Result<nlohmann::json> ask_status(const Common& common) {
   const auto token = control::own_token(::getenv);
-  if (!token) return complain(common, exit_of(token.error().status), token.error().text);
+  if (!token) return tl::unexpected(token.error());
   const bool patient = common.timeout_s.has_value();
   const Nanos timeout_ns =
       patient ? static_cast<Nanos>(std::min<uint64_t>(*common.timeout_s, 1 << 30)) * kSecondNs
               : kAnswerTimeoutNs;
-  const auto status = control::query_status(common.socket, timeout_ns, *token, {common.tls, ""},
-                                            patient ? timeout_ns : kConnectTimeoutNs);
-  if (!status) return complain(common, exit_of(status.error().status), status.error().text);
-  using Json = nlohmann::json;
+  return control::query_status(common.socket, timeout_ns, *token, {common.tls, ""},
+                               patient ? timeout_ns : kConnectTimeoutNs);
+}
+
+int complain(const Common& common, const Error& error) {
+  return complain(common, exit_of(error.status), error.text);
+}
+
+/// As it is said, or a name in it that is no UTF-8 with replacements.
+std::string dump(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+/// Prints the status once; the reason, if there is none.
+int print_status(const Common& common, bool watch) {
+  const auto status = ask_status(common);
+  if (!status) return complain(common, status.error());
   // Under --watch one line an object, for programs that read along.
-  const std::string text =
-      common.json ? status->dump(watch ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n"
-                  : format_status(*status);
+  const std::string text = common.json ? dump(*status, watch ? -1 : 2) : format_status(*status);
   if (watch && !common.json) fmt::print("{}", kClearScreen);
   fmt::print("{}", text);
   return std::fflush(stdout) == 0 ? kDone : kRefused;
@@ -57,9 +73,42 @@ int run_status(const Common& common, bool watch) {
   }
 }
 
+int run_why(const Common& common, const std::string& job) {
+  std::vector<nlohmann::json> looks;
+  for (size_t i = 0; i < kLooks; ++i) {
+    if (i != 0) std::this_thread::sleep_for(kLookInterval);
+    auto status = ask_status(common);
+    if (!status) return complain(common, status.error());
+    looks.push_back(std::move(*status));
+  }
+  const auto verdict = why(looks, job);
+  if (!verdict) return complain(common, verdict.error());
+  fmt::print("{}", common.json ? dump(verdict_json(*verdict), 2) : format_verdict(*verdict));
+  return kDone;
+}
+
+int run_top(const Common& common, bool once) {
+  constexpr size_t kMostJobs = 20;
+  std::optional<nlohmann::json> before;
+  for (;;) {
+    auto now = ask_status(common);
+    if (!now) return complain(common, now.error());
+    if (before) {
+      const Top seen = top(*before, *now);
+      if (!once && !common.json) fmt::print("{}", kClearScreen);
+      fmt::print("{}",
+                 common.json ? dump(top_json(seen), once ? 2 : -1) : format_top(seen, kMostJobs));
+      if (std::fflush(stdout) != 0) return kRefused;
+      if (once) return kDone;
+    }
+    before = std::move(*now);
+    std::this_thread::sleep_for(kWatchInterval);
+  }
+}
+
 void add_common_options(CLI::App& app, Common& common) {
   app.add_option("--socket", common.socket,
-                 "The switch's control socket: its path, or for `status` also\n"
+                 "The switch's control socket: its path, or for `status`, `top` and `why` also\n"
                  "tcp:HOST:PORT with a token in INA_TOKEN or the file that\n"
                  "INA_TOKEN_FILE names, or tls:HOST:PORT with --ca, --cert, --key;\n"
                  "without it INA_SOCKET, or /run/ina/switch.sock");
@@ -102,6 +151,16 @@ int run(int argc, char** argv) {
       "status", "Ports, lcores, aggregator and jobs, and what each job waits for");
   status->add_flag("--watch", watch, "Again every second, until interrupted");
   std::function<int()> chosen = [&] { return run_status(common, watch); };
+  bool once = false;
+  CLI::App* tops = app.add_subcommand(
+      "top", "Rates of packet loops, ports and jobs, the busiest first, again every second");
+  tops->add_flag("--once", once, "Once, after a second");
+  tops->callback([&] { chosen = [&] { return run_top(common, once); }; });
+  std::string job;
+  CLI::App* asked = app.add_subcommand(
+      "why", "Why a job does not advance, or few of its contributions are added in slots");
+  asked->add_option("job", job, "Its name, or OWNER/NAME; without it all jobs");
+  asked->callback([&] { chosen = [&] { return run_why(common, job); }; });
 #ifdef INA_HAVE_ADMIN
   add_admin_commands(app, common, chosen);
 #endif

@@ -14,6 +14,8 @@
 #include "control/socket.h"
 #include "programs/inactl/shell_text.h"
 #include "programs/inactl/status_format.h"
+#include "programs/inactl/top.h"
+#include "programs/inactl/why.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::cli {
@@ -34,7 +36,7 @@ Json sample() {
     "lcores": [{"lcore": 0, "polls": 4000, "packets": 1000, "sleeps": 2, "busy_ratio": 0.25}],
     "aggregator": {"policy": "static", "slots": 4096, "slot_bytes": 8192, "slots_reserved": 1024,
       "slots_used": 5, "slots_used_peak": 64, "absorbed": 2000, "absorbed_bytes": 1048576,
-      "results": 500, "drops": {"duplicate": 1500}},
+      "groups": 250, "grouped": 1000, "results": 500, "drops": {"duplicate": 1500}},
     "jobs": [
       {"name": "train", "owner": "uid:1000", "id": 1, "epoch": 7, "world_size": 4,
        "joined": [0, 1], "missing": [2, 3], "state": "joining", "window": 512},
@@ -86,6 +88,12 @@ TEST(FormatStatus, ShowsWhatIsForwarded) {
 TEST(FormatStatus, SaysVersionAndUptime) {
   EXPECT_THAT(format_status(sample()),
               HasSubstr("ina-switchd 0.1.0, up 1 h 2 min, started 7 times\n"));
+}
+
+TEST(FormatStatus, SaysHowManyContributionsCameTogether) {
+  EXPECT_THAT(format_status(sample()),
+              HasSubstr("absorbed 2,000 contributions (1.0 MiB), 1,000 of them in 250 groups, "
+                        "completed 500 results\n"));
 }
 
 TEST(FormatStatus, ColumnsLineUp) {
@@ -297,6 +305,45 @@ TEST_F(Inactl, PrintsTablesOrTheJsonAsSent) {
     else
       EXPECT_EQ(outcome.output, format_status(sample()));
   }
+}
+
+TEST_F(Inactl, TopOnceIsOneTableOrObject) {
+  auto listener = control::Listener::open(socket(), 0600);
+  ASSERT_TRUE(listener) << listener.error().text;
+  for (const bool json : {false, true}) {
+    const std::jthread server([&](const std::stop_token& stop) {
+      for (int look = 0; look < 2; ++look) serve(stop, *listener, sample());
+    });
+    const Outcome outcome =
+        run_inactl(std::string("top --once ") + (json ? "-j " : "") + "--socket " + socket());
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    if (json)
+      EXPECT_EQ(Json::parse(outcome.output, nullptr, false), top_json(top(sample(), sample())));
+    else
+      EXPECT_EQ(outcome.output, format_top(top(sample(), sample()), 20));
+  }
+}
+
+TEST_F(Inactl, WhyLooksSeveralTimesAndSaysTheVerdict) {
+  auto listener = control::Listener::open(socket(), 0600);
+  ASSERT_TRUE(listener) << listener.error().text;
+  const auto ask = [&](const std::string& arguments) {
+    const std::jthread server([&](const std::stop_token& stop) {
+      for (size_t look = 0; look < kLooks; ++look) serve(stop, *listener, sample());
+    });
+    return run_inactl("why " + arguments + " --socket " + socket());
+  };
+  const Outcome text = ask("uid:1000/train");
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output, HasSubstr("job uid:1000/train (id 1): joining\n  - ranks 2, 3 of 4"));
+  const Outcome object = ask("train --json");
+  const Json json = Json::parse(object.output, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << object.output;
+  EXPECT_EQ(json.at("jobs").at(0).at("reasons").at(0).at("cause"), "ranks_missing");
+  EXPECT_EQ(Json::parse(ask("-j").output, nullptr, false).at("jobs").size(), 4u) << "all of them";
+  const Outcome absent = ask("no-such-job");
+  EXPECT_EQ(absent.status, 1);
+  EXPECT_THAT(absent.output, HasSubstr("inactl: there is no job 'no-such-job'"));
 }
 
 }  // namespace

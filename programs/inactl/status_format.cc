@@ -1,12 +1,12 @@
 #include "programs/inactl/status_format.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "wire/drop_reason.h"
+#include "common/text_table.h"
+#include "programs/inactl/status_json.h"
 
 namespace ina::cli {
 
@@ -25,46 +25,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& child(const Json& json, const char* key) {
-  static const Json kNull;
-  if (!json.is_object()) return kNull;
-  const auto it = json.find(key);
-  return it == json.end() ? kNull : *it;
-}
-
-uint64_t number(const Json& json, const char* key) {
-  const Json& value = child(json, key);
-  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
-}
-
-double real(const Json& json, const char* key) {
-  const Json& value = child(json, key);
-  return value.is_number() ? value.get<double>() : 0.0;
-}
-
-std::string text(const Json& json, const char* key) {
-  const Json& value = child(json, key);
-  return value.is_string() ? printable(value.get<std::string>()) : "?";
-}
-
-std::vector<uint64_t> ranks(const Json& json, const char* key) {
-  std::vector<uint64_t> found;
-  for (const Json& rank : child(json, key))
-    if (rank.is_number_unsigned()) found.push_back(rank.get<uint64_t>());
-  return found;
-}
-
-std::string ranks_text(const std::vector<uint64_t>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
-std::string with_separators(uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), 1, ',');
-  return digits;
-}
-
 std::string format_seconds(double seconds) {
   const auto whole = static_cast<uint64_t>(seconds);
   if (whole < 60) return fmt::format("{:.1f} s", seconds);
@@ -73,48 +33,9 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} d {} h", whole / 86400, whole / 3600 % 24);
 }
 
-/// Columns as wide as their widest cell; those named in `left` aligned left, numbers right.
-class Table {
- public:
-  Table(std::vector<std::string> heading, std::vector<bool> left)
-      : left_(std::move(left)), rows_{std::move(heading)} {}
-
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  bool empty() const { return rows_.size() == 1; }
-
-  std::string str() const {
-    std::vector<size_t> widths(rows_[0].size());
-    for (const auto& row : rows_)
-      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-    std::string out;
-    for (const auto& row : rows_) {
-      std::string line;
-      for (size_t i = 0; i < row.size(); ++i) {
-        const std::string padding(widths[i] - width_of(row[i]), ' ');
-        if (i != 0) line += "  ";
-        line += left_[i] ? row[i] + padding : padding + row[i];
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      out += line + "\n";
-    }
-    return out;
-  }
-
- private:
-  /// Characters, not bytes, of UTF-8.
-  static size_t width_of(const std::string& cell) {
-    return static_cast<size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    }));
-  }
-
-  std::vector<bool> left_;
-  std::vector<std::vector<std::string>> rows_;
-};
-
 std::string ports_text(const Json& status) {
-  Table table({"PORT", "TYPE", "RX PACKETS", "RX PAYLOAD", "TX PACKETS", "TX PAYLOAD"},
-              {true, true, false, false, false, false});
+  TextTable table({"PORT", "TYPE", "RX PACKETS", "RX PAYLOAD", "TX PACKETS", "TX PAYLOAD"},
+                  {true, true, false, false, false, false});
   for (const Json& port : child(status, "ports"))
     table.add({text(port, "name"), text(port, "type"), with_separators(number(port, "rx_packets")),
                format_bytes(number(port, "rx_bytes")), with_separators(number(port, "tx_packets")),
@@ -126,8 +47,9 @@ std::string ports_text(const Json& status) {
 std::string bridge_text(const Json& status) {
   const Json& bridge = child(status, "bridge");
   if (!bridge.is_object()) return "";
-  Table table({"BRIDGED", "LINK", "FORWARDED", "FLOODED", "SENT", "SENT BYTES", "LOST", "ANSWERED"},
-              {true, true, false, false, false, false, false, false});
+  TextTable table(
+      {"BRIDGED", "LINK", "FORWARDED", "FLOODED", "SENT", "SENT BYTES", "LOST", "ANSWERED"},
+      {true, true, false, false, false, false, false, false});
   for (const Json& port : child(status, "ports"))
     if (child(port, "forwarded").is_number())
       table.add({text(port, "name"), text(port, "link"), with_separators(number(port, "forwarded")),
@@ -144,7 +66,8 @@ std::string bridge_text(const Json& status) {
 }
 
 std::string lcores_text(const Json& status) {
-  Table table({"LCORE", "PACKETS", "POLLS", "SLEEPS", "BUSY"}, {true, false, false, false, false});
+  TextTable table({"LCORE", "PACKETS", "POLLS", "SLEEPS", "BUSY"},
+                  {true, false, false, false, false});
   for (const Json& lcore : child(status, "lcores"))
     table.add({std::to_string(number(lcore, "lcore")), with_separators(number(lcore, "packets")),
                with_separators(number(lcore, "polls")), with_separators(number(lcore, "sleeps")),
@@ -168,6 +91,9 @@ std::string aggregator_text(const Json& status) {
       fmt::format("  absorbed {} contributions", with_separators(number(aggregator, "absorbed")));
   if (child(aggregator, "absorbed_bytes").is_number())
     out += fmt::format(" ({})", format_bytes(number(aggregator, "absorbed_bytes")));
+  if (child(aggregator, "grouped").is_number())
+    out += fmt::format(", {} of them in {} groups", with_separators(number(aggregator, "grouped")),
+                       with_separators(number(aggregator, "groups")));
   out += fmt::format(", completed {} results\n", with_separators(number(aggregator, "results")));
   // Counters of the policies that share slots; static has none of them.
   static constexpr std::pair<const char*, const char*> kShared[] = {
@@ -193,14 +119,7 @@ std::string aggregator_text(const Json& status) {
   return out;
 }
 
-std::string_view describe_drop(const std::string& counter) {
-  for (size_t i = 0; i < kDropReasons; ++i)
-    if (const auto reason = static_cast<DropReason>(i); name(reason) == counter)
-      return describe(reason);
-  return "";
-}
-
-void add_drops(const std::string& where, const Json& drops, Table& table) {
+void add_drops(const std::string& where, const Json& drops, TextTable& table) {
   if (!drops.is_object()) return;
   for (const auto& [reason, count] : drops.items())
     if (count.is_number_unsigned() && count != 0u)
@@ -209,7 +128,7 @@ void add_drops(const std::string& where, const Json& drops, Table& table) {
 }
 
 std::string drops_text(const Json& status) {
-  Table table({"DROPS AT", "REASON", "PACKETS", "MEANING"}, {true, true, false, true});
+  TextTable table({"DROPS AT", "REASON", "PACKETS", "MEANING"}, {true, true, false, true});
   for (const Json& port : child(status, "ports"))
     add_drops(text(port, "name"), child(port, "drops"), table);
   add_drops("aggregator", child(child(status, "aggregator"), "drops"), table);
@@ -259,18 +178,15 @@ std::string slots_text(const Json& job) {
 }
 
 std::string jobs_text(const Json& status) {
-  Table table({"JOB", "OWNER", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
-              {true, true, false, false, true, false, false, true});
+  TextTable table({"JOB", "OWNER", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
+                  {true, true, false, false, true, false, false, true});
   std::string waiting;
   for (const Json& job : child(status, "jobs")) {
     table.add({text(job, "name"), text(job, "owner"), std::to_string(number(job, "id")),
                std::to_string(number(job, "epoch")), text(job, "state"),
                fmt::format("{} of {}", ranks(job, "joined").size(), number(job, "world_size")),
                with_separators(number(job, "window")), slots_text(job)});
-    // As `inactl abort` and `kick` take it: several may have one name.
-    const std::string owner =
-        child(job, "owner").is_string() ? text(job, "owner") + "/" : std::string();
-    waiting += fmt::format("job {}{}: {}\n", owner, text(job, "name"), waiting_text(job));
+    waiting += fmt::format("job {}: {}\n", job_label(job), waiting_text(job));
   }
   if (table.empty()) return "\nno job: no worker has joined\n";
   return fmt::format("\n{}\n{}", table.str(), waiting);
@@ -293,8 +209,9 @@ bool is_limited(const Json& tenant) {
 }  // namespace
 
 std::string format_tenants(const Json& status) {
-  Table table({"TENANT", "JOBS", "WORKERS", "SLOTS KEPT", "SLOTS AT MOST", "MEMORY", "PRIORITY"},
-              {true, false, false, false, false, false, false});
+  TextTable table(
+      {"TENANT", "JOBS", "WORKERS", "SLOTS KEPT", "SLOTS AT MOST", "MEMORY", "PRIORITY"},
+      {true, false, false, false, false, false, false});
   for (const Json& tenant : child(status, "tenants")) {
     const Json& quota = child(tenant, "quota");
     const uint64_t memory = number(quota, "memory_bytes");

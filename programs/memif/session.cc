@@ -14,12 +14,18 @@ namespace ina::memif {
 namespace {
 
 using control::Json;
+namespace request = control::request;
+namespace answer = control::answer;
 
 constexpr int kMessagesPerTurn = 16;
 
 /// What a worker may say that the switch is told as it stands.
 constexpr std::array<std::string_view, 7> kPassedOn = {
     "attach", "share_results", "leave", "abort", "mismatch", "explain", "status"};
+
+Error malformed(const Error& error) {
+  return {INA_ERR_INVALID, "malformed control message: " + error.text};
+}
 
 }  // namespace
 
@@ -64,116 +70,109 @@ bool Session::read(const control::Connection& from, Handle&& handle) {
 }
 
 bool Session::on_worker() {
-  return read(worker_, [this](control::Received& received) {
-    try {
-      return from_worker(received.body);
-    } catch (const Json::exception& e) {
-      return refuse({INA_ERR_INVALID, std::string("malformed control message: ") + e.what()});
-    }
-  });
+  return read(worker_, [this](control::Received& received) { return from_worker(received.body); });
 }
 
 bool Session::on_switch() {
-  return read(switch_, [this](control::Received& received) {
-    try {
-      return from_switch(received);
-    } catch (const Json::exception& e) {
-      return refuse(
-          {INA_ERR_INTERNAL, std::string("malformed control message of the switch: ") + e.what()});
-    }
-  });
+  return read(switch_, [this](control::Received& received) { return from_switch(received); });
 }
 
 // ---- from the worker to the switch
 
-bool Session::from_worker(Json& body) {
+bool Session::from_worker(const Json& body) {
   if (!barred_.empty()) return refuse({INA_ERR_REFUSED, barred_});
-  const std::string type = body.at("type").get<std::string>();
-  const bool joins = type == "join" || type == "rejoin";
-  if (joins) {
+  const auto type = control::type_of(body);
+  if (!type) return refuse(malformed(type.error()));
+  std::optional<request::Message> join;
+  if (*type == request::Join::kType || *type == request::Rejoin::kType) {
     if (transport_) return refuse({INA_ERR_INVALID, "this connection has joined already"});
-    if (!rewrite_join(body)) return true;
-  } else if (std::ranges::find(kPassedOn, type) == kPassedOn.end()) {
+    join = rewritten_join(body);
+    if (!join) return true;
+  } else if (std::ranges::find(kPassedOn, *type) == kPassedOn.end()) {
     return refuse({INA_ERR_UNSUPPORTED,
-                   "ina-memif passes no '" + type + "': it is for workers on memif alone"});
-  } else if (type == "attach" && !transport_) {
+                   "ina-memif passes no '" + *type + "': it is for workers on memif alone"});
+  } else if (*type == request::Attach::kType && !transport_) {
     return refuse({INA_ERR_INVALID, "attach without join"});
   }
   if (!switch_) {
     auto opened = control::Connection::open(switch_socket_, 0);
     // Who comes back tries again when the connection is closed, and gives up when it is refused.
-    if (!opened) return type != "rejoin" && refuse(opened.error());
+    if (!opened) return *type != request::Rejoin::kType && refuse(opened.error());
     switch_ = std::move(*opened);
   }
   std::vector<int> region;
-  if (type == "attach") region.push_back(transport_->region_fd());
-  if (switch_.send(body, region)) return true;
+  if (*type == request::Attach::kType) region.push_back(transport_->region_fd());
+  if (join ? control::say(switch_, *join) : switch_.send(body, region)) return true;
   // A switch that has no room has said so before it closed the connection.
   (void)on_switch();
   return false;
 }
 
-/// Makes the join of a worker with frames one of a worker on the shm port. False: refused.
-bool Session::rewrite_join(Json& body) {
-  if (body.at("transport") != "frame") {
+/// The `join` or `rejoin` of a worker with frames as that of one on the shm port. Nothing: refused.
+std::optional<request::Message> Session::rewritten_join(const Json& body) {
+  auto said = control::parse_request(body);
+  if (!said) {
+    refuse(malformed(said.error()));
+    return std::nullopt;
+  }
+  auto* const joins = std::get_if<request::Join>(&said->message);
+  request::Member& member = joins ? joins->member : std::get<request::Rejoin>(said->message).member;
+  if (!member.reach.frame) {
     refuse(
         {INA_ERR_UNSUPPORTED, "ina-memif takes workers on memif only; join the switch itself at " +
                                   switch_socket_ + " over shared memory"});
-    return false;
+    return std::nullopt;
   }
-  const Json& address = body.at("address");
-  address_ = {address.at("mac").get<wire::MacAddress>(), address.at("ip").get<uint32_t>(),
-              address.at("udp_port").get<uint16_t>()};
-  interface_ = body.value("interface", uint32_t{0});
-  job_ = body.at("job").get<std::string>();
-  rank_ = body.at("rank").get<uint32_t>();
-  for (const char* ours : {"address", "port", "interface"}) body.erase(ours);
-  body["transport"] = "shm";
-  body["result_buffers"] = false;  // frames do not say where in one a result lies
-  return true;
+  address_ = member.reach.frame->address;
+  interface_ = member.reach.frame->interface;
+  job_ = member.job;
+  rank_ = member.rank;
+  member.reach.transport = control::kTransportShm;
+  member.reach.frame.reset();
+  member.reach.result_buffers = false;  // frames do not say where in one a result lies
+  return std::move(said->message);
 }
 
 // ---- from the switch to the worker
 
 bool Session::from_switch(control::Received& received) {
-  Json& body = received.body;
   std::vector<int> fds;
-  if (body.at("type") == "joined") {
-    if (auto attached = attach(received); !attached) {
-      refuse(attached.error());
-      return false;  // the switch holds a place for it
-    }
-  } else {
-    for (const Fd& fd : received.fds) fds.push_back(fd.get());
-  }
-  return worker_.send(body, fds).has_value();
+  for (const Fd& fd : received.fds) fds.push_back(fd.get());
+  const auto type = control::type_of(received.body);
+  if (!type || *type != answer::Joined::kType) return worker_.send(received.body, fds).has_value();
+  auto joined = control::heard(std::move(received)).and_then([this](control::Heard heard) {
+    return attach(std::move(heard));
+  });
+  if (joined) return worker_.send_text(control::to_text(std::move(*joined))).has_value();
+  refuse(joined.error());
+  return false;  // the switch holds a place for it
 }
 
-/// Takes the worker's place on the shm port, and makes `joined` the answer for a worker with
-/// frames.
-Result<void> Session::attach(control::Received& joined) {
-  Json& body = joined.body;
-  auto transport = client::join_shm(joined, copier_);
+/// Takes the worker's place on the shm port. The answer for a worker with frames.
+Result<answer::Joined> Session::attach(control::Heard heard) {
+  auto* const said = std::get_if<answer::Joined>(&heard.message);
+  if (!said) return fail(INA_ERR_INTERNAL, "the switch takes the worker for a fallback server");
+  answer::Joined joined = std::move(*said);
+  auto transport = client::join_shm(joined.place, heard, copier_);
   if (!transport) return tl::unexpected(transport.error());
   const Binding binding{.worker = address_,
-                        .job = JobId{body.at("job_id").get<uint32_t>()},
-                        .job_key = body.at("job_key").get<uint64_t>(),
-                        .lanes = body.at("lanes").get<uint32_t>(),
-                        .slot_bytes = body.at("slot_bytes").get<uint32_t>()};
+                        .job = JobId{joined.place.job_id},
+                        .job_key = joined.place.job_key,
+                        .lanes = joined.place.lanes,
+                        .slot_bytes = joined.place.slot_bytes};
   const auto ours = interfaces_.attach(interface_, binding, **transport);
   if (!ours) return tl::unexpected(ours.error());
   transport_ = std::move(*transport);
-  body.erase("shm");
-  body["address"] = {{"mac", ours->mac}, {"ip", ours->ip}, {"udp_port", ours->udp_port}};
+  joined.place.shm.reset();
+  joined.place.address = *ours;
   logging::info("worker joined", source())("worker", name())("interface", interface_);
-  return {};
+  return joined;
 }
 
 /// True: the session goes on.
 bool Session::refuse(const Error& error) {
   logging::warn("refused", source())("worker", name())("status", error.status)("text", error.text);
-  return worker_.send({{"type", "refused"}, {"status", error.status}, {"text", error.text}})
-      .has_value();
+  return worker_.send_text(control::to_text(answer::Refused{error.status, error.text})).has_value();
 }
 
 }  // namespace ina::memif

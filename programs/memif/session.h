@@ -3,9 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "control/socket.h"
+#include "control/client.h"
 #include "transport/bulk_copy.h"
 #include "transport/shm_transport.h"
 #include "wire/frame.h"
@@ -60,10 +61,10 @@ class Session {
  private:
   template <class Handle>
   bool read(const control::Connection& from, Handle&& handle);
-  bool from_worker(control::Json& body);
+  bool from_worker(const control::Json& body);
   bool from_switch(control::Received& received);
-  bool rewrite_join(control::Json& body);
-  Result<void> attach(control::Received& joined);
+  std::optional<control::request::Message> rewritten_join(const control::Json& body);
+  Result<control::answer::Joined> attach(control::Heard heard);
   bool refuse(const Error& error);
   void leave_interface();
 
@@ -74,7 +75,7 @@ class Session {
   Interfaces& interfaces_;
   client::BulkCopier copier_{1, 1};
   std::string job_;
-  uint32_t rank_ = 0;
+  int64_t rank_ = 0;
   uint32_t interface_ = 0;
   wire::Address address_;                            ///< of the worker's frames
   std::unique_ptr<client::ShmTransport> transport_;  ///< once it has joined

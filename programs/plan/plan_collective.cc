@@ -185,13 +185,27 @@ void print_plan(Scheduler scheduler, const Planned& planned) {
   print_dimensions(planned);
 }
 
-void print_text(const Options& options, const Planned& own, const std::optional<Planned>& other) {
+/// "all-reduce of 1048576 bytes", "all-reduce and 2 others of 3145728 bytes together"
+std::string requests_text(const std::vector<themis::Request>& requests) {
+  const auto first = themis::name(requests[0].collective);
+  if (requests.size() == 1) return fmt::format("{} of {} bytes", first, requests[0].bytes);
+  uint64_t bytes = 0;
+  for (const themis::Request& request : requests) bytes += request.bytes;
+  return fmt::format("{} and {} other{} of {} bytes together", first, requests.size() - 1,
+                     requests.size() > 2 ? "s" : "", bytes);
+}
+
+void print_text(const Options& options, const Planned& own, const std::optional<Planned>& other,
+                themis::Picos one_after_another_ps) {
   const themis::Plan& plan = own.plan;
-  fmt::print("{} of {} bytes in {}, {} participants, {} chunks\n\n",
-             themis::name(plan.requests[0].collective), plan.requests[0].bytes,
+  fmt::print("{} in {}, {} participants, {} chunks\n\n", requests_text(plan.requests),
              plan.topology.name.empty() ? options.topology_file : plan.topology.name,
              plan.topology.participants(), plan.chunks.size());
   print_plan(options.plan.scheduler, own);
+  if (plan.requests.size() > 1)
+    fmt::print(
+        "one after the other they take {:.1f} us, {:.3f} times as long\n", us(one_after_another_ps),
+        static_cast<double>(one_after_another_ps) / static_cast<double>(own.timeline.end_ps));
   if (!other) return;
   fmt::print("\n");
   print_plan(*options.against, *other);
@@ -200,8 +214,10 @@ void print_text(const Options& options, const Planned& own, const std::optional<
              themis::name(*options.against));
 }
 
-void print_json(const Options& options, const Planned& own, const std::optional<Planned>& other) {
+void print_json(const Options& options, const Planned& own, const std::optional<Planned>& other,
+                themis::Picos one_after_another_ps) {
   nlohmann::json json = json_of(own.plan, own.timeline);
+  json["one_after_another_us"] = us(one_after_another_ps);
   json["scheduler"] = themis::name(options.plan.scheduler);
   if (other) {
     json["against"] = json_of(other->plan, other->timeline);
@@ -223,7 +239,9 @@ int complain(const std::string& text, int status) {
   return status;
 }
 
-int run_collective(const Options& options) {
+int run_collective(Options options) {
+  // As in the paper, which compares nothing.
+  if (!options.plan.or_baseline && !options.plan.carry_loads) options.plan.carry_loads = false;
   auto svg = OutputFile::open(options.svg_file);
   if (!svg) return complain(svg.error().text, command_line::kExitUsage);
   const auto topology = topology_of(options);
@@ -244,10 +262,14 @@ int run_collective(const Options& options) {
   if (const auto written = svg->write(svg->is_wanted() ? svg_of(options, *own, other) : "");
       !written)
     return complain(written.error().text, kFailed);
+  const themis::Picos alone_ps =
+      requests->size() == 1
+          ? own->timeline.end_ps
+          : themis::one_after_another_ps(*topology, *requests, options.plan).value();
   if (options.json)
-    print_json(options, *own, other);
+    print_json(options, *own, other, alone_ps);
   else
-    print_text(options, *own, other);
+    print_text(options, *own, other, alone_ps);
   return std::fflush(stdout) == 0 ? kDone : kFailed;
 }
 
@@ -264,10 +286,17 @@ void add_plan_options(CLI::App& app, themis::PlanOptions& plan) {
   app.add_option("--element-bytes", plan.element_bytes, "What cannot be divided")
       ->check(command_line::between(1u, themis::kMostElementBytes))
       ->capture_default_str();
-  app.add_flag("--carry-loads", plan.carry_loads,
-               "Each collective goes on from the loads of those before it");
+  CLI::Option* const carry = app.add_flag_callback(
+      "--carry-loads", [&plan] { plan.carry_loads = true; },
+      "Of several collectives each goes on from the loads of those before\nit; without, what is "
+      "faster");
+  app.add_flag_callback(
+         "--fresh-loads", [&plan] { plan.carry_loads = false; },
+         "Of several collectives each begins without load")
+      ->excludes(carry);
   app.add_flag("!--strict", plan.or_baseline,
-               "The scheduler themis as in the paper, even where the baseline is\nfaster");
+               "The scheduler themis as in the paper, even where the baseline, or\nseveral "
+               "collectives in turn, are faster");
   command_line::add_choice(app, "--in-network", plan.in_network,
                            {{"by-cost", themis::InNetwork::kByLoad},
                             {"never", themis::InNetwork::kNever},

@@ -9,23 +9,22 @@
 
 #include "common/command_line.h"
 #include "common/output_file.h"
-#include "programs/plan/redistribution_json.h"
 #include "programs/plan/redistribution_svg.h"
 #include "scheduler/redistribution/interpreter.h"
 #include "scheduler/redistribution/planner.h"
+#include "scheduler/redistribution/text/plan_json.h"
+#include "scheduler/redistribution/text/plan_text.h"
 
 namespace ina::cli {
 namespace {
 
+using redistribution::bytes_text;
 using redistribution::Expected;
 using redistribution::Method;
-using redistribution::Operation;
 using redistribution::Plan;
 using redistribution::Problem;
-using redistribution::Step;
 
 constexpr int kWrongPlan = 1;
-constexpr double kBytesPerUsOfGbps = 125;
 /// Of the buffers of all ranks together, and of elements of 4 bytes.
 constexpr uint64_t kMostVerifiedBytes = uint64_t{4} << 30;
 
@@ -50,7 +49,7 @@ struct Options {
   std::optional<uint64_t> ranks;
   double alpha_us = redistribution::CostModel{}.operation_us;
   double message_us = redistribution::CostModel{}.message_us;
-  double gbps = redistribution::CostModel{}.bytes_per_us / kBytesPerUsOfGbps;
+  double gbps = redistribution::CostModel{}.bytes_per_us / redistribution::kBytesPerUsOfGbps;
   std::string json;
   std::string svg;
   bool explain = false;
@@ -67,13 +66,14 @@ Expected<Problem> problem_of(const Options& options) {
   if (!from) return tl::unexpected("--from: " + from.error());
   const auto to = redistribution::parse_layout(*mesh, options.to);
   if (!to) return tl::unexpected("--to: " + to.error());
-  Problem problem{std::move(*mesh),
-                  {},
-                  options.element_bytes,
-                  *from,
-                  *to,
-                  {options.alpha_us, options.message_us, options.gbps * kBytesPerUsOfGbps},
-                  options.limit_bytes};
+  Problem problem{
+      std::move(*mesh),
+      {},
+      options.element_bytes,
+      *from,
+      *to,
+      {options.alpha_us, options.message_us, options.gbps * redistribution::kBytesPerUsOfGbps},
+      options.limit_bytes};
   for (const std::string_view part : redistribution::split(options.shape, ',')) {
     const auto size = redistribution::parse_number(part);
     if (!size)
@@ -84,108 +84,6 @@ Expected<Problem> problem_of(const Options& options) {
   if (auto checked = redistribution::check_problem(problem); !checked)
     return tl::unexpected(checked.error());
   return problem;
-}
-
-std::string bytes_text(uint64_t bytes) {
-  if (bytes >= 10 << 20) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-  if (bytes >= 10 << 10) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / (1 << 10));
-  return fmt::format("{} B", bytes);
-}
-
-void print_steps(const Plan& plan) {
-  const Problem& problem = plan.problem();
-  const uint64_t bytes = problem.element_bytes;
-  fmt::print("{:>4}  {:<13}  {:<24}  {:<18}  {:>10}  {:>8}  {:>10}  {:>10}\n", "step", "operation",
-             "layout after it", "tile", "sent", "messages", "us", "in + out");
-  fmt::print("{:>4}  {:<13}  {:<24}  {:<18}\n", "", "", layout_text(problem.mesh, problem.from),
-             redistribution::shape_text(tile_shape(problem.mesh, problem.from, problem.shape)));
-  size_t number = 0;
-  for (const Step& step : plan.steps())
-    fmt::print(
-        "{:>4}  {:<13}  {:<24}  {:<18}  {:>10}  {:>8}  {:>10.1f}  {:>10}\n", ++number,
-        name_of(step.operation), layout_text(problem.mesh, step.after),
-        redistribution::shape_text(tile_shape(problem.mesh, step.after, problem.shape)),
-        bytes_text(step.sent_elements * bytes), step.messages, step.predicted_us,
-        bytes_text((step.input_elements + step.output_elements) / plan.pieces().count * bytes));
-}
-
-void print_plan(const Plan& plan) {
-  const Problem& problem = plan.problem();
-  fmt::print("{} of {} B elements on {} ranks ({}): {}, {} step{}\n\n",
-             redistribution::shape_text(problem.shape), problem.element_bytes, problem.mesh.ranks(),
-             problem.mesh.text(), name_of(plan.method()), plan.steps().size(),
-             plan.steps().size() == 1 ? "" : "s");
-  print_steps(plan);
-  fmt::print(
-      "\nEach rank sends at most {} ({} elements), in {:.1f} us by the cost model; its buffers "
-      "hold at "
-      "most {}.\n",
-      bytes_text(plan.sent_bytes()), plan.sent_bytes() / problem.element_bytes, plan.predicted_us(),
-      bytes_text(plan.peak_bytes()));
-  if (plan.pieces().count > 1)
-    fmt::print("All steps are done for one piece after another: {} pieces along dimension {}.\n",
-               plan.pieces().count, plan.pieces().dimension);
-  fmt::print("Plan hash: {:016x}\n", plan.hash());
-}
-
-std::string move_text(const Problem& problem, const Step& step) {
-  const auto dimension_text = [&](const redistribution::Move& move) {
-    switch (step.operation) {
-      case Operation::kDynamicSlice:
-        return fmt::format("dimension {} by {}", move.to, axes_text(problem.mesh, move.pushed));
-      case Operation::kAllGather:
-        return fmt::format("dimension {} along {}", move.from,
-                           axes_text(problem.mesh, move.popped));
-      default:
-        return fmt::format("{} from dimension {} to dimension {}",
-                           axes_text(problem.mesh, move.popped), move.from, move.to);
-    }
-  };
-  std::vector<std::string> texts;
-  for (const auto& move : step.moves) texts.push_back(dimension_text(move));
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-std::string sentence_of(const Problem& problem, const Step& step) {
-  switch (step.operation) {
-    case Operation::kDynamicSlice:
-      return "every rank keeps its part of " + move_text(problem, step) + "; nothing is sent";
-    case Operation::kAllToAll:
-      return fmt::format("groups of {} ranks exchange chunks: {}", step.group,
-                         move_text(problem, step));
-    case Operation::kAllGather:
-      return fmt::format("groups of {} ranks gather {}", step.group, move_text(problem, step));
-    case Operation::kAllPermute:
-      return "whole tiles change places, because the next layout has the same tiles on other ranks";
-    case Operation::kExchange:
-      return fmt::format("every rank sends each of at most {} others just what that needs",
-                         step.messages);
-  }
-  return "";
-}
-
-void print_explanation(const Plan& plan) {
-  const Problem& problem = plan.problem();
-  fmt::print("\nThe steps:\n");
-  size_t number = 0;
-  for (const Step& step : plan.steps())
-    fmt::print("{:>4}  {}\n", ++number, sentence_of(problem, step));
-  fmt::print(
-      "\nThe costs: {} us an operation, {} us a message, {} Gb/s a rank and direction. The methods "
-      "by these:\n",
-      problem.costs.operation_us, problem.costs.message_us,
-      problem.costs.bytes_per_us / kBytesPerUsOfGbps);
-  fmt::print("{:<12}  {:>10}  {:>10}  {:>10}  {:>6}\n", "method", "sent", "us", "peak", "steps");
-  for (const Method method :
-       {Method::kSynthesised, Method::kDirect, Method::kXlaOrder, Method::kGatherSlice}) {
-    const auto other = plan_by(problem, method);
-    if (other)
-      fmt::print("{:<12}  {:>10}  {:>10.1f}  {:>10}  {:>6}\n", name_of(method),
-                 bytes_text(other->sent_bytes()), other->predicted_us(),
-                 bytes_text(other->peak_bytes()), other->steps().size());
-    else
-      fmt::print("{:<12}  {}\n", name_of(method), other.error());
-  }
 }
 
 /// The exit status. What was seen is said unless the output is for programs and all is right.
@@ -235,8 +133,8 @@ int run(const Options& options) {
   if (auto written = svg->write(timeline_svg(*plan)); !written)
     return complain(written.error().text);
   const bool is_for_people = options.json != "-" && options.svg != "-";
-  if (is_for_people) print_plan(*plan);
-  if (is_for_people && options.explain) print_explanation(*plan);
+  if (is_for_people) fmt::print("{}", plan_text(*plan));
+  if (is_for_people && options.explain) fmt::print("{}", explanation_text(*plan));
   return options.verify ? verify_plan(*plan, is_for_people) : 0;
 }
 

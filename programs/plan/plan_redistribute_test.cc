@@ -8,9 +8,9 @@
 
 #include "bench/redistribute/cases.h"
 #include "common/command_line.h"
-#include "programs/plan/redistribution_json.h"
 #include "programs/plan/redistribution_svg.h"
 #include "scheduler/redistribution/planner.h"
+#include "scheduler/redistribution/text/plan_json.h"
 
 namespace ina::cli {
 namespace {
@@ -19,6 +19,7 @@ using redistribution::Case;
 using redistribution::Cases;
 using redistribution::Method;
 using redistribution::Plan;
+using redistribution::plan_from_json;
 using testing::HasSubstr;
 using testing::StartsWith;
 

@@ -88,6 +88,23 @@ TEST(Plan, JsonHasThePlan) {
   EXPECT_GT(plan["against"]["predicted_us"].get<double>(), plan["predicted_us"].get<double>());
 }
 
+TEST(Plan, PlansSeveralCollectivesTogether) {
+  const std::string several =
+      kCollective + "--chunks 8 --also all-gather:64MiB --also all-to-all:16MiB@50 ";
+  const Outcome text = run(several);
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output,
+              HasSubstr("all-reduce and 2 others of 1083886080 bytes together in 2D-SW_SW"));
+  EXPECT_THAT(text.output,
+              HasSubstr("collective 3: all-to-all of 16777216 bytes, from 50.0 us to"));
+  EXPECT_THAT(text.output, HasSubstr("one after the other they take"));
+  const Json plan = Json::parse(run(several + "--json").output);
+  EXPECT_EQ(plan["collectives"].size(), 3u);
+  EXPECT_LT(plan["predicted_us"].get<double>(), plan["one_after_another_us"].get<double>());
+  EXPECT_NE(plan["hash"],
+            Json::parse(run(several + "--json --fresh-loads --strict").output)["hash"]);
+}
+
 TEST(Plan, DrawsARowForEachDimension) {
   const test::TempDir folder;
   const std::string path = folder / "plan.svg";
@@ -137,6 +154,7 @@ TEST(Plan, WrongInputIsASentence) {
   expect(kCollective + "--also all-gather", "--also: 'all-gather' is not COLLECTIVE:SIZE");
   expect(kCollective + "--also all-gather:much", "is not COLLECTIVE:SIZE");
   expect(kCollective + "--also all-gather:1MiB@-3", "is not COLLECTIVE:SIZE");
+  expect(kCollective + "--carry-loads --fresh-loads", "--carry-loads excludes --fresh-loads");
   expect(kCollective + "--svg /no/such/folder/x.svg", "cannot write /no/such/folder/x.svg");
   expect("collective --topology " INA_CONF_DIR "/topologies/2d-sw-sw.yaml --bytes 0",
          "collective 1 has 0 bytes");

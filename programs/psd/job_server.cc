@@ -13,15 +13,8 @@ namespace ina::psd {
 
 namespace {
 
-using control::Json;
-
 // How long to wait, at most, until what the transport did not take is tried again.
 constexpr Nanos kSendAgainNs = 1'000'000;
-
-Error error_of(const Json& message) {
-  return {static_cast<ina_status>(message.value("status", static_cast<int>(INA_ERR_INTERNAL))),
-          message.value("text", std::string("the switch gave no reason"))};
-}
 
 }  // namespace
 
@@ -44,66 +37,65 @@ JobServer::~JobServer() {
 }
 
 /// Opens the Ethernet port, if there is to be one: the switch is told its address.
-Result<Json> JobServer::request(const Way& way, Nanos timeout_ns) {
-  Json request = {{"type", "join_fallback"}, {"job_id", id_}};
+Result<request::JoinFallback> JobServer::join_message(const Way& way, Nanos timeout_ns) {
+  request::JoinFallback request{.job_id = id_};
   if (!way.url) return request;
   const auto place = client::frame_place_of(*way.url);
   if (!place) return tl::unexpected(place.error());
   auto opened = client::open_frame_transport(*way.url, timeout_ns);
   if (!opened) return tl::unexpected(opened.error());
-  client::add_frames(request, **opened, *place);
+  request.reach = client::reach_of(**opened, *place);
   frames_ = opened->get();
   transport_ = std::move(*opened);
   return request;
 }
 
 Result<void> JobServer::join(const Way& way, Nanos timeout_ns) {
-  const auto message = request(way, timeout_ns);
+  const auto message = join_message(way, timeout_ns);
   if (!message) return tl::unexpected(message.error());
   auto connection = control::Connection::open(way.socket, timeout_ns);
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  if (auto sent = control_.send(*message); !sent) return sent;
-  auto reply = control_.receive(timeout_ns);
+  if (auto sent = control::say(control_, *message); !sent) return sent;
+  auto reply = control::hear(control_, timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply) return fail(INA_ERR_TIMEOUT, "the switch did not answer the request to join a job");
-  try {
-    const Json& body = (*reply)->body;
-    if (control::is_no_room(body)) return fail(INA_ERR_NO_SWITCH, error_of(body).text);
-    if (body.at("type") != "joined") return tl::unexpected(error_of(body));
-    return attach(**reply, way);
-  } catch (const Json::exception& e) {
-    return fail(INA_ERR_INTERNAL, std::string("malformed answer of the switch: ") + e.what());
-  }
+  const answer::Message& said = (*reply)->message;
+  if (answer::is_no_room(said)) return fail(INA_ERR_NO_SWITCH, control::error_of(said).text);
+  const auto* const joined = std::get_if<answer::FallbackJoined>(&said);
+  if (!joined) return tl::unexpected(control::error_of(said));
+  return attach(*joined, **reply, way);
 }
 
-Result<void> JobServer::attach(control::Received& joined, const Way& way) {
-  const Json& body = joined.body;
-  name_ = body.at("job").get<std::string>();
+/// `heard`: in which `joined` came.
+Result<void> JobServer::attach(const answer::FallbackJoined& joined, control::Heard& heard,
+                               const Way& way) {
+  const answer::Place& place = joined.place;
+  name_ = joined.job;
   aggregator::FallbackConfig config;
-  config.workers = body.at("workers").get<uint32_t>();
-  config.window = body.at("window").get<uint32_t>();
-  config.slot_bytes = body.at("slot_bytes").get<uint32_t>();
-  config.lanes = body.at("lanes").get<uint32_t>();
-  config.instance = body.at("instance").get<uint32_t>();
-  config.epoch = body.at("epoch").get<uint32_t>();
+  config.workers = joined.workers;
+  config.window = place.window;
+  config.slot_bytes = place.slot_bytes;
+  config.lanes = place.lanes;
+  config.instance = joined.instance;
+  config.epoch = place.epoch;
   config.min_epoch = config.epoch;
-  config.bind_at_once = body.at("bind_at_once").get<bool>();
-  config.start = Seq{body.at("start").get<uint64_t>()};
+  config.bind_at_once = joined.bind_at_once;
+  config.start = Seq{joined.start};
   if (config.workers == 0 || config.workers > kMaxWorkers || config.window == 0)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
   fallback_.emplace(config);
-  if (!frames_) return attach_shm(joined);
-  if (auto bound = client::bind_frames(body, way.url->text, *frames_); !bound) return bound;
-  return control_.send({{"type", "attach"}});
+  if (!frames_) return attach_shm(place, heard);
+  if (auto bound = client::bind_frames(place, way.url->text, *frames_); !bound) return bound;
+  return control::say(control_, request::Attach{});
 }
 
-Result<void> JobServer::attach_shm(control::Received& joined) {
-  auto transport = client::join_shm(joined, copier_);
+Result<void> JobServer::attach_shm(const answer::Place& place, control::Heard& joined) {
+  auto transport = client::join_shm(place, joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
   const int region = (*transport)->region_fd();
   transport_ = std::move(*transport);
-  return control_.send({{"type", "attach"}}, {region});
+  return control::say(control_, request::Attach{}, {region});
 }
 
 void JobServer::run(IdleMode mode) {
@@ -141,9 +133,9 @@ bool JobServer::progress() {
 void JobServer::report_mismatch() {
   mismatch_reported_ = true;
   const aggregator::FallbackMismatch& mismatch = *fallback_->mismatch();
-  (void)control_.send({{"type", "mismatch"},
-                       {"text", wire::mismatch_text(mismatch.first, mismatch.first_signature,
-                                                    mismatch.other, mismatch.other_signature)}});
+  (void)control::say(
+      control_, request::Mismatch{wire::mismatch_text(mismatch.first, mismatch.first_signature,
+                                                      mismatch.other, mismatch.other_signature)});
 }
 
 }  // namespace ina::psd

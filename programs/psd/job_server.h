@@ -9,12 +9,15 @@
 
 #include "aggregator/fallback.h"
 #include "common/idle.h"
-#include "control/socket.h"
+#include "control/client.h"
 #include "transport/bulk_copy.h"
 #include "transport/frame_transport.h"
 #include "transport/url.h"
 
 namespace ina::psd {
+
+namespace request = control::request;
+namespace answer = control::answer;
 
 /// How a fallback server reaches its switch.
 struct Way {
@@ -37,9 +40,9 @@ class JobServer {
  private:
   JobServer() = default;
   Result<void> join(const Way& way, Nanos timeout_ns);
-  Result<control::Json> request(const Way& way, Nanos timeout_ns);
-  Result<void> attach(control::Received& joined, const Way& way);
-  Result<void> attach_shm(control::Received& joined);
+  Result<request::JoinFallback> join_message(const Way& way, Nanos timeout_ns);
+  Result<void> attach(const answer::FallbackJoined& joined, control::Heard& heard, const Way& way);
+  Result<void> attach_shm(const answer::Place& place, control::Heard& joined);
   void run(IdleMode mode);
   bool progress();
   void report_mismatch();

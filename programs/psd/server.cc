@@ -13,8 +13,6 @@ namespace ina::psd {
 
 namespace {
 
-using control::Json;
-
 // How long the switch may take to answer, and how long to wait before another try.
 constexpr Nanos kTimeoutNs = 5'000'000'000;
 constexpr int kRetryMs = 20;
@@ -83,9 +81,8 @@ Result<void> Server::serve() {
   auto connection = control::Connection::open(way_.socket, 0, config_.tls);
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  if (auto sent = control_.send({{"type", "serve"},
-                                 {"version", control::kControlVersion},
-                                 {"library", INA_PROJECT_VERSION}});
+  if (auto sent =
+          control::say(control_, request::Serve{control::kControlVersion, INA_PROJECT_VERSION});
       !sent)
     return sent;
   for (;;) {
@@ -95,34 +92,24 @@ Result<void> Server::serve() {
     if (fds[0].revents != 0) return {};
     logging::report_omitted(now_ns());
     if (auto looked = look_after_jobs(); !looked) return looked;
-    auto received = control_.receive(0);
-    if (!received) return tl::unexpected(received.error());
-    if (!*received) continue;
-    try {
-      if (auto handled = on_message((*received)->body); !handled) return handled;
-    } catch (const Json::exception& e) {
-      return fail(INA_ERR_INTERNAL, std::string("malformed message of the switch: ") + e.what());
-    }
+    const auto heard = control::hear(control_, 0);
+    if (!heard) return tl::unexpected(heard.error());
+    if (!*heard) continue;
+    if (auto handled = on_message((*heard)->message); !handled) return handled;
   }
 }
 
-Result<void> Server::on_message(const Json& message) {
-  const std::string type = message.at("type").get<std::string>();
-  if (control::is_no_room(message))
-    return fail(INA_ERR_NO_SWITCH, message.at("text").get<std::string>());
-  if (type == "refused")
-    return fail(static_cast<ina_status>(message.at("status").get<int>()),
-                message.at("text").get<std::string>());
-  if (type == "serving") {
-    logging::info("serving", way_.socket)("switch", way_.socket)(
-        "version", message.value("library", std::string("?")));
-  } else if (type == "job") {
-    auto job =
-        JobServer::start(way_, message.at("job_id").get<uint32_t>(), config_.idle, kTimeoutNs);
+Result<void> Server::on_message(const answer::Message& message) {
+  if (answer::is_no_room(message)) return fail(INA_ERR_NO_SWITCH, control::error_of(message).text);
+  if (std::holds_alternative<answer::Refused>(message))
+    return tl::unexpected(control::error_of(message));
+  if (const auto* serving = std::get_if<answer::Serving>(&message)) {
+    logging::info("serving", way_.socket)("switch", way_.socket)("version", serving->library);
+  } else if (const auto* offered = std::get_if<answer::Job>(&message)) {
+    auto job = JobServer::start(way_, offered->job_id, config_.idle, kTimeoutNs);
     if (!job)
-      return fail(
-          is_final(job.error().status) ? job.error().status : INA_ERR_INTERNAL,
-          "cannot serve job '" + message.value("job", std::string()) + "': " + job.error().text);
+      return fail(is_final(job.error().status) ? job.error().status : INA_ERR_INTERNAL,
+                  "cannot serve job '" + offered->job + "': " + job.error().text);
     if (*job) {
       logging::info("job served", way_.socket)("job", (*job)->name())("id", (*job)->id());
       jobs_[(*job)->id()] = std::move(*job);
@@ -130,29 +117,26 @@ Result<void> Server::on_message(const Json& message) {
   } else {
     return {};
   }
-  return control_.send({{"type", "next_job"}});
+  return control::say(control_, request::NextJob{});
 }
 
 /// Lets go of jobs that have ended. Losing a job otherwise means to begin anew.
 Result<void> Server::look_after_jobs() {
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    const auto received = job->second->control().receive(0);
-    if (!received)
-      return fail(INA_ERR_SWITCH_LOST,
-                  "job '" + job->second->name() + "': " + received.error().text);
-    if (!*received) {
+    const auto heard = control::hear(job->second->control(), 0);
+    if (!heard)
+      return fail(INA_ERR_SWITCH_LOST, "job '" + job->second->name() + "': " + heard.error().text);
+    if (!*heard) {
       ++job;
       continue;
     }
-    const Json& body = (*received)->body;
-    if (body.value("type", Json()) == "dropped") {
-      logging::warn("not heard", way_.socket)("job", job->second->name())(
-          "text", body.value("text", std::string()));
+    const answer::Message& said = (*heard)->message;
+    if (const auto* dropped = std::get_if<answer::Dropped>(&said)) {
+      logging::warn("not heard", way_.socket)("job", job->second->name())("text", dropped->text);
       continue;  // there may be more
     }
-    if (body.value("type", Json()) == "refused")
-      return fail(INA_ERR_INTERNAL,
-                  "job '" + job->second->name() + "': " + body.value("text", std::string()));
+    if (const auto* refused = std::get_if<answer::Refused>(&said))
+      return fail(INA_ERR_INTERNAL, "job '" + job->second->name() + "': " + refused->text);
     logging::info("job ended", way_.socket)("job", job->second->name())("id", job->second->id());
     job = jobs_.erase(job);
   }

@@ -30,7 +30,7 @@ class Server {
  private:
   Result<void> find_way();
   Result<void> serve();
-  Result<void> on_message(const control::Json& message);
+  Result<void> on_message(const answer::Message& message);
   Result<void> look_after_jobs();
   bool stopped(int timeout_ms) const;
 

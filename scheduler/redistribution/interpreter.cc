@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "scheduler/redistribution/routes.h"
+#include "scheduler/redistribution/transfers.h"
 
 namespace ina::redistribution {
 namespace {
@@ -59,54 +59,11 @@ class Buffer {
   Tile tile_;
 };
 
-/// A box within a tile.
-struct Box {
-  const Shape& tile;  ///< the shape of the whole tile
-  Shape first;
-};
-
-/// Copies a box of `extent`, row by row.
 void copy_box(const Tile& source, const Box& from, Tile& target, const Box& to,
               const Shape& extent) {
-  const size_t last = extent.size() - 1;
-  if (elements_of(extent) == 0) return;
-  Shape at(extent.size(), 0);
-  for (;;) {
-    uint64_t read = 0, write = 0;
-    for (size_t d = 0; d <= last; ++d) {
-      read = read * from.tile[d] + from.first[d] + at[d];
-      write = write * to.tile[d] + to.first[d] + at[d];
-    }
-    std::copy_n(source.begin() + static_cast<ptrdiff_t>(read), extent[last],
-                target.begin() + static_cast<ptrdiff_t>(write));
-    size_t d = last;
-    do {
-      if (d == 0) return;
-      --d;
-      at[d] = at[d] + 1 == extent[d] ? 0 : at[d] + 1;
-    } while (at[d] == 0);
-  }
-}
-
-/// The number that a rank has among those that differ in `axes` alone.
-uint64_t index_in_group(const Mesh& mesh, const std::vector<PrimeId>& axes, uint32_t rank) {
-  uint64_t index = 0;
-  for (const PrimeId axis : axes) index = index * mesh.size(axis) + mesh.coordinate(rank, axis);
-  return index;
-}
-
-/// The ranks that differ from `rank` in `axes` alone, itself among them.
-std::vector<uint32_t> group_of(const Mesh& mesh, const std::vector<PrimeId>& axes, uint32_t rank) {
-  uint32_t base = rank;
-  for (const PrimeId axis : axes) base -= mesh.coordinate(rank, axis) * mesh.primes()[axis].stride;
-  std::vector<uint32_t> members{base};
-  for (const PrimeId axis : axes) {
-    const size_t before = members.size();
-    for (uint32_t i = 1; i < mesh.size(axis); ++i)
-      for (size_t k = 0; k < before; ++k)
-        members.push_back(members[k] + i * mesh.primes()[axis].stride);
-  }
-  return members;
+  redistribution::copy_box(reinterpret_cast<const std::byte*>(source.data()), from,
+                           reinterpret_cast<std::byte*>(target.data()), to, extent,
+                           sizeof(Tile::value_type));
 }
 
 /// Carries out the steps for one piece, on an array of `shape`.
@@ -121,109 +78,25 @@ class Machine {
 
   std::vector<Buffer> run(const std::vector<Step>& steps, std::vector<Buffer> input) {
     for (const Step& step : steps) {
-      before_ = tile_shape(mesh_, step.before, shape_);
-      after_ = tile_shape(mesh_, step.after, shape_);
+      const StepTransfers transfers(mesh_, step, shape_);
       std::vector<Buffer> output(mesh_.ranks());
       for (uint32_t rank = 0; rank < mesh_.ranks(); ++rank)
-        output[rank] = Buffer(meters_[rank], Tile(elements_of(after_)));
-      carry_out(step, input, output);
+        output[rank] = Buffer(meters_[rank], Tile(elements_of(transfers.after())));
+      for (uint32_t rank = 0; rank < mesh_.ranks(); ++rank)
+        for (const Transfer& transfer : transfers.to(rank))
+          copy(transfer, transfers, rank, input, output);
       input = std::move(output);
     }
     return input;
   }
 
  private:
-  void carry_out(const Step& step, const std::vector<Buffer>& input, std::vector<Buffer>& output) {
-    const std::vector<uint32_t> sources = step.operation == Operation::kAllPermute
-                                              ? permutation(mesh_, step.before, step.after)
-                                              : std::vector<uint32_t>();
-    for (uint32_t rank = 0; rank < mesh_.ranks(); ++rank) switch (step.operation) {
-        case Operation::kDynamicSlice:
-          slice(step, rank, input, output);
-          break;
-        case Operation::kAllToAll:
-          all_to_all(step.moves.front(), rank, input, output);
-          break;
-        case Operation::kAllGather:
-          gather(step, rank, input, output);
-          break;
-        case Operation::kAllPermute:
-          copy(sources[rank], Shape(shape_.size()), rank, Shape(shape_.size()), before_, input,
-               output);
-          break;
-        case Operation::kExchange:
-          exchange(step, rank, input, output);
-          break;
-      }
-  }
-
-  void slice(const Step& step, uint32_t rank, const std::vector<Buffer>& input,
-             std::vector<Buffer>& output) {
-    Shape first(shape_.size());
-    for (const Move& move : step.moves)
-      first[move.to] = index_in_group(mesh_, move.pushed, rank) * after_[move.to];
-    copy(rank, first, rank, Shape(shape_.size()), after_, input, output);
-  }
-
-  /// Each member of the group has a chunk for this rank, and these are put behind one another.
-  void all_to_all(const Move& move, uint32_t rank, const std::vector<Buffer>& input,
-                  std::vector<Buffer>& output) {
-    Shape extent = before_;
-    extent[move.to] = after_[move.to];
-    Shape chunk(shape_.size());
-    chunk[move.to] = index_in_group(mesh_, move.pushed, rank) * extent[move.to];
-    for (const uint32_t member : group_of(mesh_, move.popped, rank)) {
-      Shape place(shape_.size());
-      place[move.from] = index_in_group(mesh_, move.popped, member) * extent[move.from];
-      copy(member, chunk, rank, place, extent, input, output);
-    }
-  }
-
-  void gather(const Step& step, uint32_t rank, const std::vector<Buffer>& input,
-              std::vector<Buffer>& output) {
-    std::vector<PrimeId> axes;
-    for (const Move& move : step.moves)
-      axes.insert(axes.end(), move.popped.begin(), move.popped.end());
-    for (const uint32_t member : group_of(mesh_, axes, rank)) {
-      Shape place(shape_.size());
-      for (const Move& move : step.moves)
-        place[move.from] = index_in_group(mesh_, move.popped, member) * before_[move.from];
-      copy(member, Shape(shape_.size()), rank, place, before_, input, output);
-    }
-  }
-
-  /// Of every source tile that touches this rank's target tile, the part that they share.
-  void exchange(const Step& step, uint32_t rank, const std::vector<Buffer>& input,
-                std::vector<Buffer>& output) {
-    const size_t dimensions = shape_.size();
-    Shape first(dimensions), low(dimensions), high(dimensions);
-    for (size_t d = 0; d < dimensions; ++d) {
-      first[d] = part_index(mesh_, step.after[d], rank) * after_[d];
-      low[d] = first[d] / before_[d];
-      high[d] = (first[d] + after_[d] - 1) / before_[d];
-    }
-    std::vector<uint64_t> part = low;
-    for (bool more = true; more;) {
-      Shape from(dimensions), to(dimensions), extent(dimensions);
-      for (size_t d = 0; d < dimensions; ++d) {
-        const uint64_t begin = std::max(first[d], part[d] * before_[d]);
-        from[d] = begin - part[d] * before_[d];
-        to[d] = begin - first[d];
-        extent[d] = std::min(first[d] + after_[d], (part[d] + 1) * before_[d]) - begin;
-      }
-      copy(holder(mesh_, step.before, part, rank), from, rank, to, extent, input, output);
-      more = false;
-      for (size_t d = dimensions; d-- > 0 && !more;) {
-        more = part[d] < high[d];
-        part[d] = more ? part[d] + 1 : low[d];
-      }
-    }
-  }
-
-  void copy(uint32_t source, const Shape& from, uint32_t target, const Shape& to,
-            const Shape& extent, const std::vector<Buffer>& input, std::vector<Buffer>& output) {
-    copy_box(input[source].tile(), {before_, from}, output[target].tile(), {after_, to}, extent);
-    if (source != target) observation_.sent_bytes[source] += elements_of(extent) * element_bytes_;
+  void copy(const Transfer& transfer, const StepTransfers& transfers, uint32_t target,
+            const std::vector<Buffer>& input, std::vector<Buffer>& output) {
+    copy_box(input[transfer.source].tile(), {transfers.before(), transfer.from},
+             output[target].tile(), {transfers.after(), transfer.to}, transfer.extent);
+    if (transfer.source != target)
+      observation_.sent_bytes[transfer.source] += elements_of(transfer.extent) * element_bytes_;
   }
 
   const Mesh& mesh_;
@@ -231,8 +104,6 @@ class Machine {
   Shape shape_;
   std::vector<Meter>& meters_;
   Observation& observation_;
-  Shape before_;  ///< of the tiles of the step under way
-  Shape after_;
 };
 
 /// Takes the elements of one piece out of a tile, or puts them into it.

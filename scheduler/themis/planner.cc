@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
+#include <numeric>
 #include <utility>
 
 #include "scheduler/themis/chunks.h"
@@ -9,6 +11,14 @@
 
 namespace ina::themis {
 namespace {
+
+/// Requests by their start; of those that begin at the same time the first one first.
+std::vector<uint32_t> by_start(const std::vector<Request>& requests) {
+  std::vector<uint32_t> order(requests.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::stable_sort(order, {}, [&](uint32_t r) { return requests[r].issue_ps; });
+  return order;
+}
 
 /// One plan in the making.
 class Planner {
@@ -82,10 +92,18 @@ class Planner {
 
   std::vector<Candidate> candidates(Scheduler scheduler, InNetwork in_network,
                                     const std::vector<Discipline>& disciplines) const {
-    const std::vector<Way> ways = ways_of(scheduler, in_network);
     std::vector<Candidate> found;
-    for (const Discipline discipline : disciplines) found.push_back({pieces_, ways, discipline});
+    for (const bool carry_loads : uses_of_loads(scheduler)) {
+      const std::vector<Way> ways = ways_of(scheduler, in_network, carry_loads);
+      for (const Discipline discipline : disciplines) found.push_back({pieces_, ways, discipline});
+    }
     return found;
+  }
+
+  std::vector<bool> uses_of_loads(Scheduler scheduler) const {
+    if (options_.carry_loads) return {*options_.carry_loads};
+    if (requests_.size() == 1 || scheduler == Scheduler::kBaseline) return {false};
+    return {false, true};
   }
 
   std::vector<InNetwork> uses_of_network() const {
@@ -95,17 +113,19 @@ class Planner {
     return {InNetwork::kNever, InNetwork::kByLoad, InNetwork::kAlways};
   }
 
-  std::vector<Way> ways_of(Scheduler scheduler, InNetwork in_network) const {
+  std::vector<Way> ways_of(Scheduler scheduler, InNetwork in_network, bool carry_loads) const {
     Balancer balancer(topology_, in_network);
-    std::vector<Way> ways;
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      const Collective collective = requests_[pieces_[i].request].collective;
-      if (i == 0 || pieces_[i].request != pieces_[i - 1].request)
-        balancer.begin(collective, options_.carry_loads);
-      ways.push_back(
-          scheduler == Scheduler::kThemis
-              ? balancer.next(pieces_[i].bytes)
-              : balancer.next_in_order(pieces_[i].bytes, baseline_order(topology_, collective)));
+    std::vector<Way> ways(pieces_.size());
+    for (const uint32_t request : by_start(requests_)) {
+      const Collective collective = requests_[request].collective;
+      balancer.begin(collective, carry_loads);
+      // clang 14 does not take std::ranges::equal_range of GCC 12's library.
+      const auto first = std::ranges::lower_bound(pieces_, request, {}, &Piece::request);
+      for (auto piece = first; piece != pieces_.end() && piece->request == request; ++piece)
+        ways[static_cast<size_t>(piece - pieces_.begin())] =
+            scheduler == Scheduler::kThemis
+                ? balancer.next(piece->bytes)
+                : balancer.next_in_order(piece->bytes, baseline_order(topology_, collective));
     }
     return ways;
   }
@@ -171,14 +191,92 @@ Result<void> validate(const PlanOptions& options) {
   return {};
 }
 
+Result<void> validate(const Topology& topology, const std::vector<Request>& requests,
+                      const PlanOptions& options) {
+  if (const auto valid = validate(topology); !valid) return valid;
+  if (const auto valid = validate(requests); !valid) return valid;
+  return validate(options);
+}
+
+Planned together(const Topology& topology, const std::vector<Request>& requests,
+                 const PlanOptions& options) {
+  return Planner(topology, requests, options).plan();
+}
+
+/// Plans of single collectives. Of those that are alike one is made.
+class Alone {
+ public:
+  Alone(const Topology& topology, const PlanOptions& options)
+      : topology_(topology), options_(options) {}
+
+  const Planned& operator()(Request request) {
+    request.issue_ps = 0;
+    const auto known = std::ranges::find(
+        made_, request, [](const auto& made) { return made->plan.requests.front(); });
+    if (known != made_.end()) return **known;
+    made_.push_back(std::make_unique<Planned>(together(topology_, {request}, options_)));
+    return *made_.back();
+  }
+
+ private:
+  const Topology& topology_;
+  const PlanOptions& options_;
+  std::vector<std::unique_ptr<Planned>> made_;
+};
+
+/// Each collective as if it was alone, and in each dimension one collective's operations after
+/// another's, in the order of their start. A dimension that one does not need any more serves the
+/// next one already. So no operation begins later than if each collective waited for the end of
+/// those before it.
+Planned in_turn(const Topology& topology, const std::vector<Request>& requests,
+                const PlanOptions& options) {
+  Alone alone(topology, options);
+  Planned done;
+  done.plan.topology = topology;
+  done.plan.requests = requests;
+  done.plan.order.resize(topology.dimensions.size());
+  std::vector<uint32_t> first_chunk;
+  for (uint32_t request = 0; request < requests.size(); ++request) {
+    first_chunk.push_back(static_cast<uint32_t>(done.plan.chunks.size()));
+    for (Chunk chunk : alone(requests[request]).plan.chunks) {
+      chunk.request = request;
+      done.plan.chunks.push_back(std::move(chunk));
+    }
+  }
+  for (const uint32_t request : by_start(requests)) {
+    const Plan& own = alone(requests[request]).plan;
+    for (size_t d = 0; d < own.order.size(); ++d)
+      for (const OperationId& id : own.order[d])
+        done.plan.order[d].push_back({first_chunk[request] + id.chunk, id.stage});
+  }
+  done.timeline = replay(done.plan).value();
+  return done;
+}
+
 }  // namespace
 
 Result<Planned> make_plan(const Topology& topology, const std::vector<Request>& requests,
                           const PlanOptions& options) {
-  if (const auto valid = validate(topology); !valid) return tl::unexpected(valid.error());
-  if (const auto valid = validate(requests); !valid) return tl::unexpected(valid.error());
-  if (const auto valid = validate(options); !valid) return tl::unexpected(valid.error());
-  return Planner(topology, requests, options).plan();
+  if (const auto valid = validate(topology, requests, options); !valid)
+    return tl::unexpected(valid.error());
+  Planned planned = together(topology, requests, options);
+  const bool compares = options.scheduler == Scheduler::kSearch ||
+                        (options.scheduler == Scheduler::kThemis && options.or_baseline);
+  if (requests.size() == 1 || !compares) return planned;
+  Planned turns = in_turn(topology, requests, options);
+  return turns.timeline.end_ps < planned.timeline.end_ps ? std::move(turns) : std::move(planned);
+}
+
+Result<Picos> one_after_another_ps(const Topology& topology, const std::vector<Request>& requests,
+                                   const PlanOptions& options) {
+  if (const auto valid = validate(topology, requests, options); !valid)
+    return tl::unexpected(valid.error());
+  Alone alone(topology, options);
+  Picos end_ps = 0;
+  for (const uint32_t request : by_start(requests))
+    end_ps =
+        std::max(end_ps, requests[request].issue_ps) + alone(requests[request]).timeline.end_ps;
+  return end_ps;
 }
 
 }  // namespace ina::themis

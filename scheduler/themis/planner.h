@@ -33,13 +33,16 @@ struct PlanOptions {
   std::optional<Discipline> discipline{};
   uint32_t chunks = 64;        ///< of each collective, at most
   uint32_t element_bytes = 4;  ///< what cannot be divided
-  /// Of several collectives: each goes on from the loads of those before it.
-  bool carry_loads = false;
+  /// Of several collectives, in the order of their start: each goes on from the loads of those
+  /// before it. Without: both ways are tried, and the one that the simulation says is faster is
+  /// taken.
+  std::optional<bool> carry_loads{};
   /// Use of aggregating switches. kByLoad tries all three and takes what the simulation says is
   /// best.
   InNetwork in_network = InNetwork::kByLoad;
-  /// kThemis: take the baseline's plan where the simulation says that it is faster. The paper's
-  /// scheduler has no such comparison, and loses where latencies are long beside a chunk's time.
+  /// kThemis: take the baseline's plan where the simulation says that it is faster, and several
+  /// collectives in turn (planner.cc) where that is. The paper's scheduler has no such comparison,
+  /// and loses where latencies are long beside a chunk's time.
   bool or_baseline = true;
   // Of the search.
   uint32_t evaluations = 3000;  ///< plans that it simulates
@@ -59,10 +62,17 @@ struct Planned {
   Timeline timeline;
 };
 
-/// Plans `requests`, which run at the same time in one network. The same arguments give the same
-/// plan on every machine. Error: INA_ERR_INVALID with a sentence that names the dimension, request
-/// or option.
+/// Plans `requests`, which run at the same time in one network: their chunks share the load of each
+/// dimension. With Scheduler::kSearch, and with kThemis and `or_baseline`, they end no later than
+/// if each was planned alone and began when those before it have ended. The same arguments give the
+/// same plan on every machine. Error: INA_ERR_INVALID with a sentence that names the dimension,
+/// request or option.
 Result<Planned> make_plan(const Topology& topology, const std::vector<Request>& requests,
                           const PlanOptions& options);
+
+/// When the last of the collectives ends if each is planned alone, and begins when those before it,
+/// in the order of their start, have ended. Error: as make_plan().
+Result<Picos> one_after_another_ps(const Topology& topology, const std::vector<Request>& requests,
+                                   const PlanOptions& options);
 
 }  // namespace ina::themis

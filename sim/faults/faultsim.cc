@@ -1,7 +1,9 @@
 // ina-faultsim: runs seeds of the fault simulator and says what they broke.
 //   ina-faultsim --seed 4711            replays one run
 //   ina-faultsim --from 0 --count 1000  runs many
-//   ina-faultsim --without base_test    switches a rule off: a violation must turn up
+//   ina-faultsim --without partial_test    switches a rule off: a violation must turn up
+//   ina-faultsim --without partial_test --swarm    the same in scenarios that do not know of the
+//   rule
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -21,8 +23,8 @@ namespace {
 
 struct Cell {
   uint64_t runs = 0, fragments = 0, fallback_fragments = 0, contributions = 0, raws = 0,
-           reminders = 0, queries = 0, packets = 0, dropped = 0, preemptions = 0, parked = 0,
-           parker_results = 0, restarts = 0, zombies = 0;
+           reminders = 0, queries = 0, packets = 0, dropped = 0, preemptions = 0, groups = 0,
+           grouped = 0, parked = 0, parker_results = 0, restarts = 0, zombies = 0;
   double finished_s = 0;
 };
 
@@ -35,7 +37,7 @@ int run(int argc, char** argv) {
   uint64_t seed = 0, from = 0, count = 1;
   std::string without, json_file;
   Restrictions restrictions;
-  bool quiet = false, progress = false, residual = true;
+  bool quiet = false, progress = false, residual = true, swarm = false;
   auto* one = app.add_option("--seed", seed, "replay this seed");
   app.add_option("--from", from, "first seed");
   app.add_option("--count", count, "number of seeds");
@@ -47,6 +49,16 @@ int run(int argc, char** argv) {
   app.add_option("--without", without, "switch this rule off and stop at the first violation");
   app.add_option("--profile", restrictions.profile,
                  "scenarios that are hard on this rule (default with --without: the rule's)");
+  app.add_flag("--swarm", swarm, "with --without: scenarios of all kinds all the same");
+  app.add_flag("--mismatch", restrictions.mismatch,
+               "one worker calls something else, and somebody must find out");
+  app.add_flag("--plain", restrictions.plain,
+               "all-reduces only, and no scenarios of dense restarts");
+  std::string collectives;
+  app.add_option("--collectives", collectives, "operations of this kind only, or 'mixed'")
+      ->type_name("NAME");
+  app.add_flag("--redistributions", restrictions.redistributions,
+               "redistributions of arrays as operations, and nothing else");
   app.add_option("--json", json_file, "write a summary to this file ('-': standard output)");
   app.add_option("--slots", restrictions.slots, "of the array");
   auto* with_residual = app.add_option("--residual", residual, "true or false");
@@ -72,7 +84,15 @@ int run(int argc, char** argv) {
       return 2;
     }
     rules_off = 1u << index;
-    if (restrictions.profile.empty()) restrictions.profile = without;
+    if (restrictions.profile.empty() && !swarm) restrictions.profile = without;
+  }
+  for (const Collective collective : all_collectives())
+    if (collectives == "mixed" || collectives == name(collective))
+      restrictions.collectives.push_back(collective);
+  if (!collectives.empty() && restrictions.collectives.empty()) {
+    fmt::print(stderr, "ina-faultsim: --collectives: no collective is called '{}'\n",
+               command_line::printable(collectives));
+    return command_line::kExitUsage;
   }
   std::map<std::pair<std::string, std::string>, Cell> cells;
   uint64_t violations = 0;
@@ -98,6 +118,8 @@ int run(int argc, char** argv) {
     cell.packets += outcome.packets;
     cell.dropped += outcome.dropped;
     cell.preemptions += outcome.preemptions;
+    cell.groups += outcome.groups;
+    cell.grouped += outcome.grouped;
     cell.parked += outcome.parked;
     cell.parker_results += outcome.parker_results;
     cell.restarts += outcome.restarts;
@@ -130,20 +152,23 @@ int run(int argc, char** argv) {
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!quiet && !*one) {
-    fmt::print("{:8} {:10} {:>7} {:>10} {:>9} {:>7} {:>9} {:>9} {:>10} {:>11} {:>8} {:>8}\n",
+    fmt::print("{:8} {:10} {:>7} {:>10} {:>9} {:>7} {:>9} {:>9} {:>10} {:>11} {:>8} {:>8} {:>8}\n",
                "policy", "home", "runs", "fragments", "fallback", "raw", "reminders", "queries",
-               "dropped", "preemptions", "parked", "restarts");
+               "dropped", "preemptions", "grouped", "parked", "restarts");
     for (const auto& [key, c] : cells) {
       const double fragments = static_cast<double>(std::max<uint64_t>(1, c.fragments));
       fmt::print(
           "{:8} {:10} {:>7} {:>10} {:>8.1f}% {:>6.1f}% {:>9.3f} {:>9.3f} {:>10} {:>11} "
-          "{:>8} {:>8}\n",
+          "{:>7.1f}% {:>8} {:>8}\n",
           key.first, key.second, c.runs, c.fragments,
           100 * static_cast<double>(c.fallback_fragments) / fragments,
           100 * static_cast<double>(c.raws) /
               static_cast<double>(std::max<uint64_t>(1, c.contributions)),
           static_cast<double>(c.reminders) / fragments, static_cast<double>(c.queries) / fragments,
-          c.dropped, c.preemptions, c.parked, c.restarts);
+          c.dropped, c.preemptions,
+          100 * static_cast<double>(c.grouped) /
+              static_cast<double>(std::max<uint64_t>(1, c.contributions)),
+          c.parked, c.restarts);
     }
     fmt::print("{} runs, {} with violations, seeds {}..{}, {:.1f} s, commit {}\n", runs, violations,
                from, from + runs - 1, wall_s, INA_COMMIT);
@@ -179,6 +204,8 @@ int run(int argc, char** argv) {
                                {"packets", c.packets},
                                {"dropped", c.dropped},
                                {"preemptions", c.preemptions},
+                               {"groups", c.groups},
+                               {"grouped", c.grouped},
                                {"parked", c.parked},
                                {"parker_results", c.parker_results},
                                {"restarts", c.restarts},

@@ -36,6 +36,23 @@ bool is_race(const std::string& rule) {
   return false;
 }
 
+constexpr Collective kCollectives[] = {
+    Collective::kAllReduce, Collective::kBarrier,   Collective::kReduce, Collective::kReduceScatter,
+    Collective::kBroadcast, Collective::kAllGather, Collective::kGather, Collective::kScatter,
+    Collective::kAllToAll,  Collective::kPermute};
+
+/// Rules of collectives whose receivers are not all workers, or whose fragments have one source.
+bool is_collective_rule(const std::string& rule) {
+  for (const char* name : {"all_marks", "closing", "bind_again", "non_receiver_sent"})
+    if (rule == name) return true;
+  return false;
+}
+
+/// Rules of bare results that are put together.
+bool is_joining_rule(const std::string& rule) {
+  return rule.starts_with("join_");
+}
+
 /// Rules whose absence shows only when a late packet meets a certain moment: many short moments of
 /// the right kind, with sums that tell the order of their making.
 Scenario make_race(uint64_t seed, const std::string& rule) {
@@ -82,6 +99,164 @@ Scenario make_race(uint64_t seed, const std::string& rule) {
   return s;
 }
 
+// Each of them may send to each other one, which many small windows take long for.
+constexpr uint32_t kMostRedistributing = 16;
+
+/// Rules of Schedules, such as redistributions are.
+bool is_schedule_rule(const std::string& rule) {
+  return rule == "stage_order";
+}
+
+/// Many short operations whose results go to some, or whose payloads come from one, at small
+/// windows: what one worker is done with others still need.
+Scenario make_exchange(uint64_t seed, const std::string& rule) {
+  Dice dice(seed * 0xd6e8feb86659fd93 + 11);
+  Scenario s;
+  s.seed = seed;
+  s.policy.kind = scheduler::kPolicyNames[dice.upto(scheduler::kPolicies - 1)].value;
+  s.policy.residual = dice.chance(0.8);
+  s.home = kHomeNames[dice.upto(2)].value;
+  s.rto_min_ns = 50'000;
+  s.slots = dice.log_between(1, 64);
+  const bool moved = rule == "all_marks";
+  for (uint64_t i = dice.between(1, 2); i != 0; --i) {
+    JobPlan job;
+    job.workers = static_cast<uint32_t>(dice.between(2, 4));
+    job.window = static_cast<uint32_t>(dice.between(1, 6));
+    job.operations = 10;
+    job.max_fragments = 8;
+    job.depth = static_cast<uint32_t>(dice.between(1, 4));
+    job.think_ns = dice.chance(0.5) ? 0 : static_cast<Nanos>(dice.upto(kMs));
+    for (const Collective collective : kCollectives)
+      if (moved ? is_moved(collective) : has_closing(collective))
+        job.collectives.push_back(collective);
+    s.jobs.push_back(std::move(job));
+  }
+  if (!scheduler::traits(s.policy.kind).hashed) {
+    s.slots = 0;
+    for (const JobPlan& job : s.jobs) s.slots += 2 * job.window;
+  }
+  s.faults.loss = dice.real(0.3);
+  s.faults.duplicate = dice.chance(0.5) ? 0 : dice.real(0.5);
+  s.faults.reorder = dice.chance(0.5) ? 0 : dice.real(0.5);
+  s.faults.reorder_delay_ns = static_cast<Nanos>(dice.between(50, 1000)) * 1000;
+  s.faults_end_ns = 60 * kMs;
+  const auto add = [&](Event::Kind kind, uint64_t most) {
+    for (uint64_t n = dice.upto(most); n != 0; --n) {
+      Event event;
+      event.kind = kind;
+      event.at = static_cast<Nanos>(dice.between(10, 20'000)) * 1000;
+      event.length_ns = static_cast<Nanos>(dice.between(1, 5'000)) * 1000;
+      event.job = static_cast<uint32_t>(dice.upto(s.jobs.size() - 1));
+      event.worker = static_cast<uint32_t>(dice.upto(s.jobs[event.job].workers - 1));
+      s.events.push_back(event);
+    }
+  };
+  add(Event::Kind::kPauseWorker, 6);
+  if (dice.chance(0.5)) add(Event::Kind::kSwitchRestart, 4);
+  std::stable_sort(s.events.begin(), s.events.end(),
+                   [](const Event& a, const Event& b) { return a.at < b.at; });
+  return s;
+}
+
+/// Windows of which a quarter is more than one, and operations that are longer than that. Jobs die,
+/// and others get their places.
+Scenario make_joining(uint64_t seed, const std::string& rule) {
+  Scenario s = make_exchange(seed, rule);
+  Dice dice(seed * 0xd6e8feb86659fd93 + 13);
+  const bool prompt = rule == "join_prompt";
+  s.ecn = prompt || dice.chance(0.3);
+  s.rto_min_ns = 500'000;
+  s.faults.loss = dice.chance(0.5) ? 0 : dice.real(0.05);
+  for (JobPlan& job : s.jobs) {
+    job.window = static_cast<uint32_t>(prompt ? 64 : dice.between(8, 64));
+    job.max_fragments = 150;
+    job.aggregator_window = prompt || dice.chance(0.3);
+    job.lossy_link = dice.chance(0.5);
+    job.join_patience = static_cast<Nanos>(dice.between(1, 300)) * 1000;
+  }
+  if (!scheduler::traits(s.policy.kind).hashed) {
+    s.slots = 0;
+    for (const JobPlan& job : s.jobs) s.slots += 2 * job.window;
+  }
+  for (int i = 0; i < 4; ++i) {
+    Event event;
+    event.kind = Event::Kind::kKillJob;
+    event.at = static_cast<Nanos>(dice.between(100, 10'000)) * 1000;
+    event.job = static_cast<uint32_t>(dice.upto(s.jobs.size() - 1));
+    s.events.push_back(event);
+  }
+  std::stable_sort(s.events.begin(), s.events.end(),
+                   [](const Event& a, const Event& b) { return a.at < b.at; });
+  return s;
+}
+
+/// How long bare results wait for others. From dice of its own, like collectives.
+void choose_joining(Scenario& scenario) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 7);
+  for (JobPlan& job : scenario.jobs)
+    if (!job.collectives.empty() && job.join_patience == 0 && dice.chance(0.7))
+      job.join_patience = static_cast<Nanos>(dice.log_between(1, 4'000)) * 1000;
+}
+
+/// What jobs do besides all-reduces. From dice of its own, so that whatever else a seed means
+/// stays.
+void choose_collectives(Scenario& scenario, const Restrictions& restrictions) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 3);
+  const bool some = !restrictions.plain && restrictions.profile.empty() && !restrictions.small &&
+                    restrictions.loss < 0 && dice.chance(0.6);
+  for (JobPlan& job : scenario.jobs) {
+    if (!restrictions.collectives.empty())
+      job.collectives = restrictions.collectives;
+    else if (some && dice.chance(0.4))
+      job.collectives = {kCollectives[dice.upto(std::size(kCollectives) - 1)]};
+    else if (some && dice.chance(0.9))
+      job.collectives = all_collectives();
+  }
+}
+
+/// Some have redistributions among their operations, or nothing else. Likewise.
+void choose_redistributions(Scenario& scenario, const Restrictions& restrictions) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 11);
+  const bool all = restrictions.redistributions || is_schedule_rule(restrictions.profile);
+  const bool some = !restrictions.plain && restrictions.profile.empty() && !restrictions.small &&
+                    restrictions.loss < 0 && restrictions.collectives.empty() && dice.chance(0.2);
+  for (JobPlan& job : scenario.jobs) {
+    if (job.workers > kMostRedistributing) continue;
+    if (all)
+      job.redistributions = 100;
+    else if (some && dice.chance(0.7))
+      job.redistributions = dice.chance(0.5) ? 100 : 40;
+  }
+}
+
+bool is_restricted(const Restrictions& restrictions) {
+  return restrictions.plain || restrictions.redistributions || !restrictions.profile.empty() ||
+         restrictions.small || restrictions.policy || restrictions.home || restrictions.loss >= 0 ||
+         restrictions.slots != 0 || restrictions.residual >= 0 || !restrictions.collectives.empty();
+}
+
+/// Likewise some are long operations in large windows, of jobs that die.
+std::optional<Scenario> choose_long(uint64_t seed, const Restrictions& restrictions) {
+  Dice dice(seed * 0x2545f4914f6cdd1d + 9);
+  if (is_restricted(restrictions) || !dice.chance(0.03)) return std::nullopt;
+  return make_joining(seed, dice.chance(0.5) ? "join_prompt" : "join_forget");
+}
+
+/// A search in which restarts are few and far between meets none of the races between an old life's
+/// packets and a new one's. So some seeds are nothing else.
+std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restrictions) {
+  if (is_restricted(restrictions)) return std::nullopt;
+  Dice dice(seed * 0x2545f4914f6cdd1d + 5);
+  if (!dice.chance(0.1)) return std::nullopt;
+  constexpr const char* kRaces[] = {"epoch_check", "one_epoch", "one_epoch", "instance",
+                                    "epoch_bump"};
+  Scenario race = make_race(seed, kRaces[dice.upto(std::size(kRaces) - 1)]);
+  if (dice.chance(0.3))
+    for (JobPlan& job : race.jobs) job.collectives = all_collectives();
+  return race;
+}
+
 /// The later a policy's place in the registry, the more it has to go wrong, and the more seeds it
 /// gets: as many shares as its place counts.
 scheduler::PolicyKind choose_policy(Dice& dice) {
@@ -92,9 +267,8 @@ scheduler::PolicyKind choose_policy(Dice& dice) {
   return scheduler::kPolicyNames[place].value;
 }
 
-}  // namespace
-
-Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
+/// What a seed means apart from races and collectives.
+Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
   Dice dice(seed * 0x9e3779b97f4a7c15 + 1);
   Scenario s;
   s.seed = seed;
@@ -186,7 +360,6 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
       s.events.push_back(event);
     }
   };
-  if (is_race(restrictions.profile)) return make_race(seed, restrictions.profile);
   add(Event::Kind::kSwitchRestart, 0.25, 3);
   if (s.home != Home::kWorkers) add(Event::Kind::kFallbackRestart, 0.3, 3);
   add(Event::Kind::kPauseWorker, 0.3, 4);
@@ -207,6 +380,36 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   return s;
 }
 
+std::string operations_of(const JobPlan& job) {
+  if (job.redistributions == 100) return ":redistributions";
+  if (job.redistributions != 0) return ":with-redistributions";
+  if (job.collectives.empty()) return {};
+  if (job.collectives.size() == 1) return fmt::format(":{}", name(job.collectives[0]));
+  return job.collectives.size() == std::size(kCollectives) ? ":mixed" : ":some";
+}
+
+}  // namespace
+
+Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
+  if (const auto race = choose_race(seed, restrictions)) return *race;
+  if (const auto operations = choose_long(seed, restrictions)) return *operations;
+  Scenario scenario =
+      is_race(restrictions.profile) && restrictions.loss < 0 ? make_race(seed, restrictions.profile)
+      : is_collective_rule(restrictions.profile) || is_schedule_rule(restrictions.profile)
+          ? make_exchange(seed, restrictions.profile)
+      : is_joining_rule(restrictions.profile) ? make_joining(seed, restrictions.profile)
+                                              : make_plain(seed, restrictions);
+  choose_collectives(scenario, restrictions);
+  choose_joining(scenario);
+  choose_redistributions(scenario, restrictions);
+  scenario.mismatch = restrictions.mismatch;
+  return scenario;
+}
+
+std::vector<Collective> all_collectives() {
+  return {std::begin(kCollectives), std::end(kCollectives)};
+}
+
 std::string describe(const Scenario& s) {
   std::string text = fmt::format(
       "seed={} policy={}{} ways={} home={} slots={} lanes={} loss={:.3f} burst={:.3f} dup={:.2f} "
@@ -215,7 +418,8 @@ std::string describe(const Scenario& s) {
       name(s.home), s.slots, s.lanes, s.faults.loss, s.faults.burst, s.faults.duplicate,
       s.faults.reorder, s.faults.corrupt, s.faults.spike, s.events.size());
   for (size_t i = 0; i < s.jobs.size(); ++i)
-    text += fmt::format("{}{}x{}w", i ? "," : "", s.jobs[i].workers, s.jobs[i].window);
+    text += fmt::format("{}{}x{}w{}", i ? "," : "", s.jobs[i].workers, s.jobs[i].window,
+                        operations_of(s.jobs[i]));
   return text;
 }
 

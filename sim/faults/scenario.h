@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "scheduler/policies.h"
+#include "sim/faults/operation.h"
 #include "sim/network/sim_network.h"
+#include "wire/types.h"
 
 namespace ina::sim {
 
@@ -19,13 +21,17 @@ struct JobPlan {
   Nanos think_ns = 0;           ///< mean time between the end of an operation and the next
   scheduler::Quota quota;       ///< over all lanes
   bool aggregator_window = false;
-  uint32_t in_switch = 0;      ///< client::EngineConfig::in_switch
-  uint32_t park_after = 0;     ///< aggregator::JobSpec::park_after
-  uint32_t park_pressure = 0;  ///< aggregator::JobSpec::park_pressure
-  Nanos park_patience = 0;     ///< aggregator::JobSpec::park_patience
+  uint32_t in_switch = 0;        ///< client::EngineConfig::in_switch
+  uint32_t park_after = 0;       ///< aggregator::JobSpec::park_after
+  uint32_t park_pressure = 0;    ///< aggregator::JobSpec::park_pressure
+  Nanos park_patience = 0;       ///< aggregator::JobSpec::park_patience
   bool park_if_it_pays = false;  ///< aggregator::JobSpec::park_if_it_pays
   uint32_t park_room = 0;  ///< of each worker, over all lanes; 0: the fallback keeps what is parked
   bool lossy_link = false;  ///< client::EngineConfig::lossy_link
+  Nanos join_patience = 0;  ///< aggregator::Joining::patience
+  /// Of which its operations are drawn. Empty: all-reduces.
+  std::vector<Collective> collectives;
+  uint32_t redistributions = 0;  ///< of a hundred of its operations
 };
 
 /// Something that happens at a time of its own.
@@ -59,6 +65,10 @@ struct Scenario {
   bool ecn = false;
   bool floats_only = false;  ///< whose sums tell in which order they were made
   Nanos rto_min_ns = 200'000;
+  /// One worker of job 0 calls something else in one of its operations: nobody may complete that,
+  /// and somebody must say so.
+  bool mismatch = false;
+  BrokenPlans broken_plans = BrokenPlans::kNone;
 
   uint32_t workers() const {
     uint32_t sum = 0;
@@ -75,6 +85,12 @@ struct Restrictions {
   std::string profile;  ///< name of a rule (wire/rules.h): what makes its absence show
   uint32_t slots = 0;   ///< 0: by the seed
   int residual = -1;    ///< 0, 1; -1: by the seed
+  /// All-reduces, and restarts as rare as elsewhere: what a seed meant before there was more.
+  bool plain = false;
+  /// All jobs have operations of these alone.
+  std::vector<Collective> collectives{};
+  bool redistributions = false;  ///< all operations of all jobs are
+  bool mismatch = false;         ///< Scenario::mismatch
   /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
   /// always the same, for tables.
   bool small = false;
@@ -82,6 +98,9 @@ struct Restrictions {
 
 /// Swarm testing: each seed takes a random subset of features at random strength.
 Scenario make_scenario(uint64_t seed, const Restrictions& restrictions = {});
+
+/// All that there are.
+std::vector<Collective> all_collectives();
 
 /// One line for people.
 std::string describe(const Scenario& scenario);

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <list>
 
+#include "engine/redistributions.h"
+#include "sim/faults/redistribution.h"
 #include "wire/rules.h"
 
 namespace ina::sim {
@@ -16,7 +17,9 @@ namespace {
 constexpr Nanos kMs = 1'000'000;
 // Once the network is perfect everything must be over by then.
 constexpr Nanos kLivenessLimit = 60'000 * kMs;
+constexpr Nanos kMismatchLimit = 2'000 * kMs;
 constexpr uint64_t kStepLimit = 20'000'000;
+constexpr size_t kScratchBytes = 1 << 20;
 
 struct PlainCopier {
   void copy(std::span<const client::CopyJob> jobs) {
@@ -33,32 +36,16 @@ std::byte* data(Lines& lines) {
   return reinterpret_cast<std::byte*>(lines.data());
 }
 
-float from_bfloat16(const std::byte* bytes) {
-  uint16_t half;
-  std::memcpy(&half, bytes, 2);
-  const uint32_t bits = uint32_t{half} << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
 }  // namespace
-
-/// One operation of a job, as all its workers run it, and what the naive model says of it.
-struct World::Plan {
-  DType dtype{};
-  Op op{};
-  size_t elements = 0;
-  bool in_place = false;
-  std::vector<std::vector<std::byte>> inputs;  ///< by worker
-  std::vector<double> expected;
-};
 
 struct World::Worker {
   Job* job = nullptr;
   Rank rank{};
   uint32_t host = 0;
   std::unique_ptr<client::Engine> engine;
+  std::unique_ptr<client::EngineChannel> channel;
+  std::unique_ptr<client::Executor> executor;
+  std::unique_ptr<client::Redistributions> redistributions;
   std::unique_ptr<io::sim::SimTransport> transport;
   Nanos paused_until = 0;
   Nanos submit_at = 0;
@@ -67,12 +54,15 @@ struct World::Worker {
     size_t plan;
     client::Operation* operation;
     std::vector<std::byte> send, recv;
+    Nanos held_until = 0;  ///< 0: not held
   };
   std::list<Running> running;
   size_t next_plan = 0;
   std::vector<std::vector<std::byte>> got;  ///< results, by plan
 
   bool done() const;
+  /// The next time at which a held operation may go.
+  Nanos release_at() const;
   bool gone() const { return !rule(Rule::kLeaveBarrier) && done(); }
 };
 
@@ -85,7 +75,12 @@ struct World::Job {
   uint32_t epoch = 1;
   uint32_t instance = 0;
   uint32_t fallback_host = 0;
-  std::vector<Plan> plans;
+  std::vector<PlannedOperation> plans;
+  size_t deviating_plan = SIZE_MAX;  ///< which `deviant` has another idea of
+  Rank deviant{};
+  PlannedOperation deviation;
+  std::mt19937_64 random;  ///< with collectives: without, dice fall as they did before these
+  bool dices() const { return !config.collectives.empty() || config.redistributions != 0; }
   std::vector<Worker> workers;
   Lines results;
   std::vector<std::vector<Bitmap>> seen;                         ///< by lane
@@ -94,6 +89,7 @@ struct World::Job {
   std::vector<std::unique_ptr<aggregator::Fallback>> old_lives;  ///< for their counters
   std::unique_ptr<io::sim::SimTransport> fallback_transport;     ///< dedicated
   Nanos fallback_down_until = 0;
+  std::vector<bool> given_out;  ///< by fragment: whether its result was, to any worker
 };
 
 struct World::Lane {
@@ -109,6 +105,13 @@ struct World::Lane {
 
 bool World::Worker::done() const {
   return running.empty() && next_plan == job->plans.size();
+}
+
+Nanos World::Worker::release_at() const {
+  Nanos at = INT64_MAX;
+  for (const Running& operation : running)
+    if (operation.held_until != 0) at = std::min(at, operation.held_until);
+  return at;
 }
 
 World::World(const Scenario& scenario)
@@ -137,6 +140,7 @@ World::World(const Scenario& scenario)
   for (auto& job : jobs_) {
     job->fallback_host = host++;
     plan(*job);
+    if (scenario_.mismatch && job->index == 0) deviate(*job);
     start_job(*job);
   }
 }
@@ -162,45 +166,62 @@ void World::make_lanes() {
 }
 
 void World::plan(Job& job) {
+  const OperationLimits limits{job.config.workers, job.config.max_fragments, scenario_.slot_bytes,
+                               scenario_.floats_only, scenario_.broken_plans};
+  job.random.seed(scenario_.seed ^ 0xc011ec7 ^ uint64_t{job.index} << 32);
   for (uint32_t i = 0; i < job.config.operations; ++i) {
-    Plan plan;
-    const DType dtypes[] = {DType::kInt32, DType::kFloat32, DType::kInt32, DType::kBFloat16};
-    plan.dtype = scenario_.floats_only ? DType::kFloat32 : dtypes[random_() % 4];
-    plan.op = is_float(plan.dtype) && random_() % 4 == 0 ? Op::kAvg : Op::kSum;
-    const uint32_t per_fragment = elements_per_fragment(plan.dtype, scenario_.slot_bytes);
-    plan.elements = random_() % (size_t{job.config.max_fragments} * per_fragment + 1);
-    plan.in_place = random_() % 3 == 0;
-    plan.expected.assign(plan.elements, 0);
-    const double divisor = plan.op == Op::kAvg ? job.config.workers : 1;
-    for (uint32_t w = 0; w < job.config.workers; ++w) {
-      std::vector<std::byte> input(plan.elements * wire_bytes(plan.dtype));
-      for (size_t e = 0; e < plan.elements; ++e) {
-        std::byte* at = &input[e * wire_bytes(plan.dtype)];
-        if (plan.dtype == DType::kInt32) {
-          const auto element = static_cast<int32_t>(random_() % 2'000'001) - 1'000'000;
-          std::memcpy(at, &element, 4);
-          plan.expected[e] += element;
-        } else {
-          // Of many magnitudes, so that another order of adding gives another sum.
-          const auto element =
-              static_cast<float>(std::ldexp(static_cast<double>(random_() % 2'000'001) - 1'000'000,
-                                            -10 - static_cast<int>(random_() % 16)));
-          if (plan.dtype == DType::kFloat32) {
-            std::memcpy(at, &element, 4);
-            plan.expected[e] += static_cast<double>(element) / divisor;
-          } else {
-            uint32_t bits;
-            std::memcpy(&bits, &element, 4);
-            const auto half = static_cast<uint16_t>(bits >> 16);
-            std::memcpy(at, &half, 2);
-            plan.expected[e] += static_cast<double>(from_bfloat16(at)) / divisor;
-          }
-        }
-      }
-      plan.inputs.push_back(std::move(input));
-    }
-    job.plans.push_back(std::move(plan));
+    job.plans.push_back(draw(job, limits));
+    if (const auto& beyond = job.plans.back().beyond_memory)
+      violate(fmt::format("memory: job {} operation {}: {}", job.index, i, *beyond));
   }
+}
+
+PlannedOperation World::draw(Job& job, const OperationLimits& limits) {
+  const auto& collectives = job.config.collectives;
+  if (job.config.redistributions != 0 && job.random() % 100 < job.config.redistributions)
+    return draw_redistribution(job.random, limits);
+  if (collectives.empty()) return draw_allreduce(random_, limits);
+  return draw_operation(job.random, collectives[job.random() % collectives.size()], limits);
+}
+
+/// One worker calls something else in one operation.
+void World::deviate(Job& job) {
+  const OperationLimits limits{job.config.workers, job.config.max_fragments, scenario_.slot_bytes,
+                               scenario_.floats_only};
+  std::mt19937_64 random(scenario_.seed ^ 0xde71a7e);
+  const std::vector<Collective> collectives = all_collectives();
+  job.deviating_plan = random() % job.plans.size();
+  job.deviant = Rank{static_cast<uint8_t>(random() % job.config.workers)};
+  const PlannedOperation& plan = job.plans[job.deviating_plan];
+  if (plan.redistribution) {
+    do {
+      job.deviation = draw_redistribution(random, limits);
+    } while (job.deviation.redistribution->hash() == plan.redistribution->hash());
+    return;
+  }
+  do {
+    const bool same = random() % 2 == 0;  // of another root, or of other sizes
+    job.deviation = draw_operation(
+        random, same ? plan.collective : collectives[random() % collectives.size()], limits);
+  } while (job.deviation.collective == plan.collective && job.deviation.dtype == plan.dtype &&
+           job.deviation.op == plan.op && job.deviation.elements == plan.elements &&
+           (plan.elements == 0 || plan.tables.empty()));
+}
+
+const PlannedOperation& World::plan_of(const Worker& worker, size_t plan) const {
+  const Job& job = *worker.job;
+  return plan == job.deviating_plan && worker.rank == job.deviant ? job.deviation : job.plans[plan];
+}
+
+/// Whether somebody sees that job 0's workers disagree.
+bool World::knows_of_mismatch() const {
+  const Job& job = *jobs_[0];
+  const auto sees = [](const auto& fallback) { return fallback && fallback->mismatch(); };
+  return switch_sees_mismatch_ || std::ranges::any_of(job.fallbacks, sees) ||
+         std::ranges::any_of(job.workers, [](const Worker& worker) {
+           return worker.engine->mismatch().has_value() ||
+                  !worker.redistributions->disagreement().empty();
+         });
 }
 
 /// A new life of the job, under a new identity, from its first operation on.
@@ -211,24 +232,9 @@ void World::start_job(Job& job) {
   job.instance = 0;
   job.results.assign(2 * size_t{job.window} * scenario_.slot_bytes / sizeof(Line) + 1, {});
   job.fallback_down_until = 0;
+  job.given_out.clear();
   for (Worker& worker : job.workers) {
-    client::EngineConfig config;
-    config.rank = worker.rank;
-    config.workers = job.config.workers;
-    config.epoch = job.epoch;
-    config.window = job.window;
-    config.slot_bytes = scenario_.slot_bytes;
-    config.lanes = scenario_.lanes;
-    config.fixed_slots = !scheduler::traits(scenario_.policy.kind).hashed;
-    config.home = scenario_.home;
-    config.aggregator_window = job.config.aggregator_window;
-    config.lossy_link = job.config.lossy_link;
-    config.in_switch = job.config.in_switch;
-    config.park_room = job.config.park_room;
-    config.rto_min_ns = scenario_.rto_min_ns;
-    config.rto_max_ns = 5 * kMs;
-    worker.running.clear();
-    worker.engine = std::make_unique<client::Engine>(config);
+    make_engine(worker);
     worker.transport = std::make_unique<io::sim::SimTransport>(network_, worker.host, job.id,
                                                                job.key, scenario_.slot_bytes);
     worker.next_plan = 0;
@@ -256,6 +262,34 @@ void World::start_job(Job& job) {
     endpoints.push_back(lane->port.bind(job.fallback_host, job.id, job.key, index, kFallbackRank));
   }
   add_to_lanes(job);
+}
+
+void World::make_engine(Worker& worker) {
+  const Job& job = *worker.job;
+  client::EngineConfig config;
+  config.rank = worker.rank;
+  config.workers = job.config.workers;
+  config.epoch = job.epoch;
+  config.window = job.window;
+  config.slot_bytes = scenario_.slot_bytes;
+  config.lanes = scenario_.lanes;
+  config.fixed_slots = !scheduler::traits(scenario_.policy.kind).hashed;
+  config.home = scenario_.home;
+  config.aggregator_window = job.config.aggregator_window;
+  config.lossy_link = job.config.lossy_link;
+  config.in_switch = job.config.in_switch;
+  config.park_room = job.config.park_room;
+  config.rto_min_ns = scenario_.rto_min_ns;
+  config.rto_max_ns = 5 * kMs;
+  worker.running.clear();
+  worker.redistributions.reset();
+  worker.executor.reset();
+  worker.engine = std::make_unique<client::Engine>(config);
+  worker.channel = std::make_unique<client::EngineChannel>(*worker.engine);
+  client::Channel* const channels[] = {worker.channel.get()};
+  worker.executor = std::make_unique<client::Executor>(channels, kScratchBytes);
+  worker.redistributions = std::make_unique<client::Redistributions>(
+      *worker.executor, redistribution::Job{worker.rank, scenario_.slot_bytes});
 }
 
 std::unique_ptr<aggregator::Fallback> World::make_fallback(const Job& job, uint32_t shards,
@@ -307,6 +341,9 @@ void World::add_to_lanes(Job& job) {
     spec.park_if_it_pays = job.config.park_if_it_pays;
     if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
     spec.park_room = job.config.park_room;
+    spec.joining = aggregator::Joining::of(
+        job.config.in_switch == 0 ? job.window : std::min(job.window, job.config.in_switch),
+        scenario_.lanes, job.config.join_patience);
     spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;
     spec.quota.floor = job.config.quota.floor / scenario_.lanes;
     if (job.config.quota.ceiling != UINT32_MAX)
@@ -413,17 +450,25 @@ void World::serve_lanes() {
       const auto& endpoints = lane.endpoints[job];
       const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
       wire::Message message = emission.message;
+      if (message.type == wire::Type::kResult)
+        check_given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
       if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
       lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
     };
     const auto mismatch = [&](const io::RxPacket& packet, const aggregator::Verdict&) {
-      violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
+      if (scenario_.mismatch && packet.job == 0)
+        switch_sees_mismatch_ = true;
+      else
+        violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
     };
     while (aggregator::serve(lane.port, *lane.aggregator, packets, verdicts, network_.now(), send,
-                             mismatch)) {
-    }
+                             mismatch))
+      check_quotas(*lane.aggregator);
     if (lane.aggregator->parking())
       aggregator::park_overdue(*lane.aggregator, verdicts[0], 16, network_.now(), send);
+    if (network_.now() >= lane.aggregator->bare_results().due())
+      aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
+    check_quotas(*lane.aggregator);
   }
 }
 
@@ -449,6 +494,19 @@ void World::serve_fallbacks() {
   }
 }
 
+/// Of what is moved, those who agree may have their bytes before it turns out that not all do;
+/// never of a sum.
+void World::check_deviation(const Worker& worker, size_t operation) {
+  const Job& job = *worker.job;
+  if (operation != job.deviating_plan) return;
+  const uint32_t rank = value(worker.rank);
+  const PlannedOperation& plan = plan_of(worker, operation);
+  if (!is_moved(plan.collective) || plan.redistribution || plan.wrong(rank, worker.got[operation]))
+    violate(fmt::format("I1: rank {} completes operation {} ({}), rank {} called {}", rank,
+                        operation, name(plan.collective), value(job.deviant),
+                        name(job.deviation.collective)));
+}
+
 void World::submit_more(Worker& worker) {
   const Nanos now = network_.now();
   for (auto running = worker.running.begin(); running != worker.running.end();) {
@@ -456,8 +514,18 @@ void World::submit_more(Worker& worker) {
       ++running;
       continue;
     }
-    worker.engine->release(running->operation);
-    worker.got[running->plan] = running->recv.empty() ? running->send : running->recv;
+    const PlannedOperation& plan = plan_of(worker, running->plan);
+    if (plan.redistribution) {
+      worker.redistributions->release(running->operation);
+      outcome_.redistributions += value(worker.rank) == 0;
+    } else {
+      worker.engine->release(running->operation);
+    }
+    worker.got[running->plan] = plan.in_place ? running->send : running->recv;
+    check_deviation(worker, running->plan);
+    if (!plan.in_place && running->send != plan.inputs[value(worker.rank)])
+      violate(fmt::format("I1: job {} operation {}: the input of rank {} was written to",
+                          worker.job->index, running->plan, value(worker.rank)));
     // The buffers are the user's again, who writes to them at once.
     std::fill(running->send.begin(), running->send.end(), std::byte{0xee});
     std::fill(running->recv.begin(), running->recv.end(), std::byte{0xee});
@@ -469,16 +537,53 @@ void World::submit_more(Worker& worker) {
   }
   while (worker.next_plan < worker.job->plans.size() && now >= worker.submit_at &&
          worker.running.size() < worker.job->config.depth) {
-    const Plan& plan = worker.job->plans[worker.next_plan];
-    Worker::Running running{worker.next_plan++, nullptr, plan.inputs[value(worker.rank)], {}};
-    if (!plan.in_place) running.recv.resize(running.send.size());
-    worker.running.push_back(std::move(running));
-    Worker::Running& r = worker.running.back();
-    r.operation =
-        worker.engine->submit({r.send.data(), plan.in_place ? r.send.data() : r.recv.data(),
-                               plan.elements, plan.dtype, plan.op, Collective::kAllReduce},
-                              now);
+    const PlannedOperation& plan = plan_of(worker, worker.next_plan);
+    start(worker, plan);
   }
+}
+
+void World::start(Worker& worker, const PlannedOperation& plan) {
+  const Nanos now = network_.now();
+  const uint32_t rank = value(worker.rank);
+  worker.running.push_back({worker.next_plan++, nullptr, plan.inputs[rank], plan.fresh_recv(rank),
+                            plan.redistribution ? 0 : hold(worker)});
+  Worker::Running& r = worker.running.back();
+  if (plan.redistribution) {
+    r.operation = worker.redistributions->start(plan.redistribution, redistributed(r.send), now);
+    return;
+  }
+  client::OperationSpec spec;
+  spec.send = r.send.data();
+  spec.recv = plan.in_place ? r.send.data() : r.recv.data();
+  spec.elements = plan.elements;
+  spec.dtype = plan.dtype;
+  spec.op = plan.op;
+  spec.collective = plan.collective;
+  if (!plan.tables.empty()) spec.blocks = plan.tables[rank];
+  spec.held = r.held_until != 0;
+  r.operation = worker.engine->submit(spec, now);
+}
+
+/// Until when the worker's next operation waits for its input; 0: it does not.
+Nanos World::hold(Worker& worker) {
+  Job& job = *worker.job;
+  if (!job.dices() || job.random() % 8 != 0) return 0;
+  return network_.now() + 1 + static_cast<Nanos>(job.random() % kMs);
+}
+
+void World::release_held(Worker& worker) {
+  for (Worker::Running& running : worker.running) {
+    if (running.held_until == 0 || running.held_until > network_.now()) continue;
+    running.held_until = 0;
+    worker.engine->release_hold(running.operation, running.send.data(),
+                                plan_of(worker, running.plan).elements);
+  }
+}
+
+/// Of so many packets the transport takes a prefix.
+size_t World::taken(Job& job, size_t packets) {
+  if (!job.dices() || job.random() % 8 != 0) return packets;
+  return 1 + job.random() % packets;
 }
 
 void World::step(Worker& worker) {
@@ -494,10 +599,12 @@ void World::step(Worker& worker) {
     worker.transport->rx_release();
   }
   submit_more(worker);
+  release_held(worker);
   client::TxPacket to_send[16];
   while (const size_t count = worker.engine->prepare(to_send, now)) {
-    worker.transport->tx_burst(std::span(to_send, count));
-    worker.engine->sent(count, now);
+    const size_t sent = taken(*worker.job, count);
+    worker.transport->tx_burst(std::span(to_send, sent));
+    worker.engine->sent(sent, now);
   }
 }
 
@@ -513,7 +620,7 @@ void World::step_workers() {
       const bool submits = now >= worker.submit_at && worker.next_plan < job->plans.size() &&
                            worker.running.size() < job->config.depth;
       if (network_.has_frame(worker.host) || now >= worker.engine->next_deadline() || submits ||
-          now >= worker.rejoin_at || worker.engine->has_answers())
+          now >= worker.rejoin_at || now >= worker.release_at() || worker.engine->has_answers())
         step(worker);
     }
   }
@@ -528,6 +635,7 @@ Nanos World::next_time() const {
   if (next_event_ < scenario_.events.size()) consider(scenario_.events[next_event_].at);
   consider(scenario_.faults_end_ns);
   consider(switch_down_until_);
+  for (const auto& lane : lanes_) consider(lane->aggregator->bare_results().due());
   for (const auto& job : jobs_) {
     consider(job->fallback_down_until);
     for (const Worker& worker : job->workers) {
@@ -538,6 +646,7 @@ Nanos World::next_time() const {
       }
       consider(worker.engine->next_deadline());
       consider(worker.rejoin_at);
+      consider(worker.release_at());
       if (worker.next_plan < job->plans.size()) consider(worker.submit_at);
     }
   }
@@ -554,10 +663,11 @@ bool World::done() const {
 Outcome World::run() {
   bool faults = true;
   uint64_t steps = 0;
-  const Nanos limit =
-      (scenario_.faults_end_ns == INT64_MAX ? 0 : scenario_.faults_end_ns) + kLivenessLimit;
+  const Nanos limit = (scenario_.faults_end_ns == INT64_MAX ? 0 : scenario_.faults_end_ns) +
+                      (scenario_.mismatch ? kMismatchLimit : kLivenessLimit);
   // What is still under way at the end must not disturb anything.
   while (!done() || !network_.quiet()) {
+    if (scenario_.mismatch && knows_of_mismatch()) break;
     if (network_.now() > limit || ++steps > kStepLimit) {
       std::string text = "I3: no end;";
       for (const auto& job : jobs_)
@@ -567,6 +677,14 @@ Outcome World::run() {
                                 value(worker.rank), worker.engine->standing().low.value,
                                 worker.engine->standing().next.value, worker.engine->config().epoch,
                                 job->epoch);
+      if (scenario_.mismatch) {
+        const Job& job = *jobs_[0];
+        const PlannedOperation& plan = job.plans[job.deviating_plan];
+        text +=
+            fmt::format("; rank {} called {} of {} elements, the others {} of {} in operation {}",
+                        value(job.deviant), name(job.deviation.collective), job.deviation.elements,
+                        name(plan.collective), plan.elements, job.deviating_plan);
+      }
       violate(text);
       for (auto& lane : lanes_) {
         std::string drops;
@@ -592,69 +710,22 @@ Outcome World::run() {
     serve_lanes();
     serve_fallbacks();
     step_workers();
+    check_joining();
     if (outcome_.finished_at == 0 && done()) outcome_.finished_at = network_.now();
     network_.advance(next_time());
   }
 
   for (const auto& job : jobs_) {
-    for (size_t p = 0; p < job->plans.size(); ++p) {
-      const Plan& plan = job->plans[p];
-      for (const Worker& worker : job->workers) {
-        if (!worker.done()) continue;
-        const auto& got = worker.got[p];
-        if (got != job->workers[0].got[p] && job->workers[0].done())
-          violate(fmt::format("I2: job {} operation {}: rank {} differs from rank 0", job->index, p,
-                              value(worker.rank)));
-        for (size_t e = 0; e < plan.elements; ++e) {
-          const std::byte* at = &got[e * wire_bytes(plan.dtype)];
-          double value_got = 0;
-          double slack = 0;
-          if (plan.dtype == DType::kInt32) {
-            int32_t element;
-            std::memcpy(&element, at, 4);
-            value_got = element;
-          } else if (plan.dtype == DType::kFloat32) {
-            float element;
-            std::memcpy(&element, at, 4);
-            value_got = static_cast<double>(element);
-            slack = 0.02;
-          } else {
-            value_got = static_cast<double>(from_bfloat16(at));
-            slack = std::abs(plan.expected[e]) / 128 + 0.05;
-          }
-          if (std::abs(value_got - plan.expected[e]) > slack) {
-            violate(fmt::format("I1: job {} operation {} element {} at rank {}: {} instead of {}",
-                                job->index, p, e, value(worker.rank), value_got, plan.expected[e]));
-            break;
-          }
-        }
-      }
-    }
-    for (const Worker& worker : job->workers) {
-      const client::EngineCounters& c = worker.engine->counters();
-      outcome_.contributions += c.fragments_sent - c.fragments_resent;
-      outcome_.raws += c.raws_sent;
-      outcome_.queries += c.queries;
-      if (value(worker.rank) == 0) {
-        outcome_.fragments += c.results;
-        outcome_.fallback_fragments += c.results_from_fallback;
-      }
-      if (const auto* fallback = worker.engine->fallback()) {
-        outcome_.reminders += fallback->counters().reminds;
-        if (fallback->mismatch()) violate("I1: a fallback sees a mismatch");
-      }
-    }
-    for (const auto& lives : {&job->fallbacks, &job->old_lives})
-      for (const auto& fallback : *lives) {
-        outcome_.reminders += fallback->counters().reminds;
-        if (fallback->mismatch()) violate("I1: a fallback sees a mismatch");
-      }
+    count_up(*job);
+    if (scenario_.mismatch && job->index == 0) continue;
+    check_results(*job);
+    for (const Worker& worker : job->workers) check_payload(*job, worker);
   }
   for (auto& lane : lanes_) outcome_.zombies += lane->aggregator->counters().slots_used;
   check();
   for (auto& lane : lanes_) {
     for (const auto& job : jobs_)
-      if (outcome_.violations.empty() &&
+      if (outcome_.violations.empty() && !scenario_.mismatch &&
           lane->aggregator->job_counters(static_cast<io::JobIndex>(job->index)).parked_now != 0)
         violate(fmt::format("I5: something of job {} is parked though all is done", job->index));
     for (const auto& job : jobs_)
@@ -667,23 +738,165 @@ Outcome World::run() {
   return outcome_;
 }
 
+void World::check_results(const Job& job) {
+  for (size_t p = 0; p < job.plans.size(); ++p) {
+    const PlannedOperation& plan = job.plans[p];
+    for (const Worker& worker : job.workers) {
+      if (!worker.done()) continue;
+      const auto& got = worker.got[p];
+      const auto say = [&](const char* what, const std::string& how) {
+        violate(fmt::format("{}: job {} operation {} ({}) at rank {}: {}", what, job.index, p,
+                            name(plan.collective), value(worker.rank), how));
+      };
+      // What is moved is compared byte by byte, and other sums have one receiver.
+      if (plan.collective == Collective::kAllReduce && job.workers[0].done() &&
+          got != job.workers[0].got[p])
+        say("I2", "differs from rank 0");
+      if (const auto wrong = plan.wrong(value(worker.rank), got)) say("I1", *wrong);
+    }
+  }
+}
+
+/// A worker gets each byte once, and sends it once where nothing was lost.
+void World::check_payload(const Job& job, const Worker& worker) {
+  if (!worker.done()) return;
+  uint64_t up = 0;
+  uint64_t down = 0;
+  for (const PlannedOperation& plan : job.plans) {
+    up += plan.payload_up(value(worker.rank));
+    down += plan.payload_down(value(worker.rank));
+  }
+  const client::EngineCounters& c = worker.engine->counters();
+  if (c.bytes_received != down)
+    violate(fmt::format("payload: job {} rank {} got {} bytes instead of {}", job.index,
+                        value(worker.rank), c.bytes_received, down));
+  if (c.fragments_resent == 0 && c.bytes_sent != up)
+    violate(fmt::format("payload: job {} rank {} sent {} bytes instead of {}", job.index,
+                        value(worker.rank), c.bytes_sent, up));
+}
+
+void World::count_up(const Job& job) {
+  for (const Worker& worker : job.workers) {
+    const client::EngineCounters& c = worker.engine->counters();
+    outcome_.contributions += c.fragments_sent - c.fragments_resent;
+    outcome_.resent += c.fragments_resent;
+    outcome_.raws += c.raws_sent;
+    outcome_.queries += c.queries;
+    if (value(worker.rank) == 0) {
+      outcome_.fragments += c.results;
+      outcome_.fallback_fragments += c.results_from_fallback;
+    }
+    if (const auto* fallback = worker.engine->fallback())
+      outcome_.reminders += fallback->counters().reminds;
+    if (worker.engine->mismatch() && !scenario_.mismatch)
+      violate(fmt::format("I1: job {} rank {} sees a mismatch", job.index, value(worker.rank)));
+    if (!worker.redistributions->disagreement().empty() && !scenario_.mismatch)
+      violate(fmt::format("I1: job {} rank {}: {}", job.index, value(worker.rank),
+                          worker.redistributions->disagreement()));
+  }
+  for (const auto& lives : {&job.fallbacks, &job.old_lives})
+    for (const auto& fallback : *lives) {
+      outcome_.reminders += fallback->counters().reminds;
+      if (fallback->mismatch() && !scenario_.mismatch) violate("I1: a fallback sees a mismatch");
+    }
+}
+
+/// A bare result stands for fragments of which somebody was given the bytes.
+void World::check_given_out(Job& job, Seq first, const wire::Message& message) {
+  if (!message.bare()) {
+    job.given_out.resize(std::max<size_t>(job.given_out.size(), first.value + 1));
+    job.given_out[first.value] = true;
+    return check_sent_by_all(job, first);
+  }
+  for (uint32_t nth = 0; nth < message.elements; ++nth) {
+    const Seq seq = first + uint64_t{nth} * scenario_.lanes;
+    check_sent_by_all(job, seq);
+    if (seq.value < job.given_out.size() && job.given_out[seq.value]) continue;
+    // Its receiver may have had it from its own fallback.
+    if (std::ranges::all_of(job.workers,
+                            [&](const Worker& worker) { return worker.engine->awaits(seq); }))
+      violate(fmt::format("C2: job {}: {} is said to be decided, and nobody has its result",
+                          job.index, seq.value));
+  }
+}
+
+/// C2: a result is given out when all workers have sent its fragment, and so have the result of
+/// what lies a window behind it.
+void World::check_sent_by_all(const Job& job, Seq seq) {
+  for (const Worker& worker : job.workers) {
+    const client::Standing standing = worker.engine->standing();
+    if (seq >= standing.next || seq >= standing.low + job.window)
+      violate(fmt::format(
+          "C2: job {}: the result of {} is given out; rank {} has sent up to {} and "
+          "waits for {}",
+          job.index, seq.value, value(worker.rank), standing.next.value, standing.low.value));
+  }
+}
+
+/// I3: nobody whose window is full waits for the switch to put results together: of what it has
+/// sent, something else is missing.
+void World::check_joining() {
+  for (const auto& job : jobs_) {
+    if (job->config.join_patience == 0) continue;
+    for (const Worker& worker : job->workers) {
+      if (!worker.engine->held_up_by_window()) continue;
+      const client::Standing standing = worker.engine->standing();
+      uint64_t kept = 0;
+      Seq seq = standing.low;
+      for (; seq < standing.next; ++seq) {
+        if (!worker.engine->awaits(seq)) continue;
+        const aggregator::Aggregator& lane = *lanes_[seq.value % scenario_.lanes]->aggregator;
+        if (!lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.rank,
+                                       seq.low()))
+          break;
+        ++kept;
+      }
+      if (kept != 0 && seq == standing.next)
+        violate(fmt::format("I3: job {} rank {} waits at {} for {} bare results that are kept",
+                            job->index, value(worker.rank), standing.low.value, kept));
+    }
+  }
+}
+
+/// I4: whoever holds less than its floor finds as many slots empty as it lacks, whatever the others
+/// did, and nobody holds more than its ceiling.
+void World::check_quotas(const aggregator::Aggregator& aggregator) {
+  uint64_t short_of_floors = 0;
+  for (const auto& job : jobs_) {
+    const auto index = static_cast<io::JobIndex>(job->index);
+    const scheduler::Quota& quota = aggregator.spec(index).quota;
+    const uint64_t held = aggregator.job_counters(index).slots_held;
+    if (held < quota.floor) short_of_floors += quota.floor - held;
+    if (held > quota.ceiling)
+      violate(fmt::format("I4: job {} holds {} slots, its ceiling is {}", job->index, held,
+                          quota.ceiling));
+  }
+  const uint64_t empty = aggregator.shape().slots - aggregator.counters().slots_used;
+  if (empty < short_of_floors)
+    violate(fmt::format("I4: {} slots are empty, jobs below their floors lack {}", empty,
+                        short_of_floors));
+}
+
 /// The ledgers of this life of the switch.
 void World::check() {
   for (auto& lane : lanes_) {
     const aggregator::Counters& c = lane->aggregator->counters();
     outcome_.preemptions += c.preemptions;
+    outcome_.groups += c.groups;
+    outcome_.grouped += c.grouped;
     outcome_.parked += c.parked;
     outcome_.parker_results += c.parker_results;
     uint64_t port_drops = 0;
     for (const uint64_t count : lane->port.counters().drops.count) port_drops += count;
     port_drops -= lane->port_drops_before;
     const uint64_t received = lane->port.counters().rx_packets - lane->port_packets_before;
-    if (received != port_drops + c.packets - c.spill_packets)
+    const uint64_t handled = c.packets - c.spill_packets - c.run_packets;
+    if (received != port_drops + handled)
       violate(fmt::format("I5: {} packets came, {} dropped by the port, {} handled", received,
-                          port_drops, c.packets - c.spill_packets));
-    if (c.packets != c.absorbed + c.forwarded + c.dropped())
-      violate(fmt::format("I5: {} packets, {} absorbed, {} forwarded, {} dropped", c.packets,
-                          c.absorbed, c.forwarded, c.dropped()));
+                          port_drops, handled));
+    if (c.packets != c.absorbed + c.marks + c.forwarded + c.dropped())
+      violate(fmt::format("I5: {} packets, {} absorbed, {} marks, {} forwarded, {} dropped",
+                          c.packets, c.absorbed, c.marks, c.forwarded, c.dropped()));
     const uint64_t held = lane->aggregator->contributions_held();
     if (c.absorbed + c.bypassed !=
         held + c.contributions_in_results + c.contributions_moved + c.contributions_discarded)

@@ -8,6 +8,7 @@
 
 #include "aggregator/serve.h"
 #include "engine/engine.h"
+#include "sim/faults/operation.h"
 #include "sim/faults/scenario.h"
 #include "sim/network/sim_network.h"
 
@@ -19,12 +20,16 @@ struct Outcome {
   uint64_t fragments = 0;
   uint64_t fallback_fragments = 0;  ///< decided by the fallback
   uint64_t contributions = 0;
+  uint64_t resent = 0;     ///< of these, again
   uint64_t raws = 0;       ///< contributions sent to the fallback again
   uint64_t reminders = 0;  ///< REMINDs sent
   uint64_t queries = 0;
   uint64_t packets = 0;
   uint64_t dropped = 0;
   uint64_t preemptions = 0;
+  uint64_t redistributions = 0;  ///< that a worker of rank 0 has completed
+  uint64_t groups = 0;           ///< sums of several contributions in one pass
+  uint64_t grouped = 0;          ///< contributions in them
   uint64_t parked = 0;
   uint64_t parker_results = 0;  ///< fragments completed by a worker that kept them
   uint64_t restarts = 0;
@@ -41,11 +46,15 @@ class World {
  private:
   struct Worker;
   struct Job;
-  struct Plan;
 
   void make_lanes();
   void start_job(Job& job);
   void plan(Job& job);
+  void deviate(Job& job);
+  PlannedOperation draw(Job& job, const OperationLimits& limits);
+  void make_engine(Worker& worker);
+  const PlannedOperation& plan_of(const Worker& worker, size_t plan) const;
+  bool knows_of_mismatch() const;
   void add_to_lanes(Job& job);
   std::unique_ptr<aggregator::Fallback> make_fallback(const Job& job, uint32_t shards,
                                                       uint32_t shard) const;
@@ -60,9 +69,21 @@ class World {
   void step_workers();
   void step(Worker& worker);
   void submit_more(Worker& worker);
+  void start(Worker& worker, const PlannedOperation& plan);
+  Nanos hold(Worker& worker);
+  void release_held(Worker& worker);
+  static size_t taken(Job& job, size_t packets);
   Nanos next_time() const;
   bool done() const;
   void check();
+  void check_given_out(Job& job, Seq first, const wire::Message& message);
+  void check_sent_by_all(const Job& job, Seq seq);
+  void check_deviation(const Worker& worker, size_t operation);
+  void check_joining();
+  void check_quotas(const aggregator::Aggregator& aggregator);
+  void check_results(const Job& job);
+  void check_payload(const Job& job, const Worker& worker);
+  void count_up(const Job& job);
   void violate(const std::string& text);
 
   Scenario scenario_;
@@ -74,6 +95,7 @@ class World {
   Nanos switch_down_until_ = 0;
   size_t next_event_ = 0;
   uint32_t next_id_ = 100;
+  bool switch_sees_mismatch_ = false;
   Outcome outcome_;
 };
 

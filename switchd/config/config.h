@@ -120,6 +120,11 @@ struct SwitchConfig {
   uint32_t burst = 32;  ///< packets
   IdleMode idle = IdleMode::kAuto;
   uint32_t max_jobs = 64;
+  uint32_t max_groups = 1024;
+  uint32_t max_groups_per_user = 0;  ///< or tenant; 0: half of max_groups
+  uint32_t max_groups_per_job = 256;
+  /// What a lane must have room for.
+  uint32_t job_places() const { return max_jobs + max_groups; }
   bool operator==(const SwitchConfig&) const = default;
 };
 
@@ -138,6 +143,7 @@ struct EalConfig {
   std::string file_prefix;              ///< empty: derived from the process id
   std::vector<uint32_t> cpus;           ///< sorted, unique; empty: not pinned
   std::vector<std::string> extra_args;
+  bool telemetry = false;
   bool operator==(const EalConfig&) const = default;
 };
 
@@ -215,6 +221,13 @@ struct TenantConfig {
 /// Name of the entry for all tenants that have none of their own.
 inline constexpr std::string_view kOtherTenants = "*";
 
+/// For Prometheus.
+struct MetricsConfig {
+  std::string listen;  ///< "ADDRESS:PORT"; empty: none
+  uint32_t jobs = 20;  ///< and tenants, with series of their own
+  bool operator==(const MetricsConfig&) const = default;
+};
+
 /// How frames on ethdev ports are authenticated.
 struct SecurityConfig {
   Tag tag = Tag::kNone;
@@ -245,6 +258,7 @@ struct Config {
   SecurityConfig security;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;
+  MetricsConfig metrics;
 
   /// Path of the administrators' socket.
   std::string admin_socket_path() const {

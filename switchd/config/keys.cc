@@ -8,6 +8,8 @@
 #include <charconv>
 #include <limits>
 
+#include "common/cpu_list.h"
+
 namespace ina::config {
 
 std::string printable(std::string_view text) {
@@ -302,44 +304,6 @@ Key octal_mode(std::string_view section, std::string_view name, std::string_view
   return {section, name, "", "0000..0777, octal", help, set, show};
 }
 
-constexpr uint32_t kMaxCpus = 1024;
-
-/// "0-1,3" -> {0, 1, 3}; nothing if it is not a list of CPUs.
-std::optional<std::vector<uint32_t>> parse_cpus(std::string_view text) {
-  std::vector<uint32_t> cpus;
-  while (!text.empty()) {
-    const auto first = parse_integer(text);
-    if (!first || first->negative) return std::nullopt;
-    auto last = first;
-    if (first->rest.starts_with('-')) {
-      last = parse_integer(first->rest.substr(1));
-      if (!last || last->negative) return std::nullopt;
-    }
-    if (last->value >= kMaxCpus || first->value > last->value) return std::nullopt;
-    for (uint64_t cpu = first->value; cpu <= last->value; ++cpu)
-      cpus.push_back(static_cast<uint32_t>(cpu));
-    text = last->rest;
-    if (text.empty()) break;
-    if (!text.starts_with(',') || text.size() == 1) return std::nullopt;
-    text.remove_prefix(1);
-  }
-  std::ranges::sort(cpus);
-  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());  // clang 14: no ranges::unique
-  return cpus;
-}
-
-std::string format_cpus(const std::vector<uint32_t>& cpus) {
-  std::string out;
-  for (size_t i = 0; i < cpus.size();) {
-    size_t end = i + 1;
-    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
-    if (i > 0) out += ',';
-    out += end - i == 1 ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[end - 1]);
-    i = end;
-  }
-  return out;
-}
-
 template <class At>
 Key cpu_list(std::string_view section, std::string_view name, std::string_view help, At at) {
   auto set = [=](const Node& node, const Target& target) -> std::string {
@@ -521,6 +485,7 @@ constexpr Section kSections[] = {
     {"security", "Whom a frame on an ethdev port is believed to come from."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
     {"log", "What is written about the switch's work. Never anything per packet."},
+    {"metrics", "What the switch counts, for Prometheus, as http://ADDRESS:PORT/metrics."},
 };
 
 #define INA_AT(field) [](const Target& t) -> auto& { return t.field; }
@@ -643,6 +608,15 @@ std::vector<Key> make_keys() {
     number("switch", "max_jobs", "jobs", 1, 4096,
            "Most jobs at a time.",
            INA_AT(config->switchd.max_jobs)),
+    number("switch", "max_groups", "groups", 0, 4096,
+           "Most groups of ranks (ina_split) at a time, of all jobs together.",
+           INA_AT(config->switchd.max_groups)),
+    number("switch", "max_groups_per_user", "groups", 0, 4096,
+           "Most groups of the jobs of one user of this host, or of one tenant. 0: half of max_groups.",
+           INA_AT(config->switchd.max_groups_per_user)),
+    number("switch", "max_groups_per_job", "groups", 0, 4096,
+           "Most groups of one job, those of its groups included.",
+           INA_AT(config->switchd.max_groups_per_job)),
 
     boolean("bridge", "enabled",
             "Whether to forward. If not, frames for others are dropped. Nothing happens with fewer than two ethdev ports.",
@@ -678,6 +652,9 @@ std::vector<Key> make_keys() {
     text_list("eal", "extra_args",
               "Further arguments for DPDK, passed on as they are.",
               INA_AT(config->eal.extra_args)),
+    boolean("eal", "telemetry",
+            "Whether dpdk-telemetry.py may ask: DPDK's own questions, and /ina/info, /ina/job/list and /ina/job/stats,ID. Its socket lies in DPDK's run-time folder of file_prefix.",
+            INA_AT(config->eal.telemetry)),
 
     text("control", "socket", fmt::format("path of 1..{} bytes", kMaxSocketPathBytes),
          "Path of the unix socket. The workers' URL is shm: and this path.",
@@ -825,6 +802,13 @@ std::vector<Key> make_keys() {
     text("log", "file", "path, or empty",
          "File to append to. Empty: standard error.",
          INA_AT(config->log.file), any_text),
+
+    text("metrics", "listen", "IPv4 address and port, or empty",
+         "Where to listen, e.g. 127.0.0.1:7586. Whoever reaches it reads names and figures of all jobs, without a password and not encrypted. Empty: nowhere.",
+         INA_AT(config->metrics.listen), listen_address),
+    number("metrics", "jobs", "jobs", 0, 1000,
+           "Jobs that have figures of their own, those with most contributions, and as many tenants. All others are one, named other.",
+           INA_AT(config->metrics.jobs)),
   };
   return table;
 }

@@ -53,8 +53,8 @@ class AggregatorTest : public testing::Test {
     message.collective = Collective::kAllReduce;
     if (change) change(message);
     const RxPacket packet{message, reinterpret_cast<const std::byte*>(values.data()),
-                              static_cast<uint32_t>(values.size() * 4), job,
-                              Rank{static_cast<uint8_t>(rank)}};
+                          static_cast<uint32_t>(values.size() * 4), job,
+                          Rank{static_cast<uint8_t>(rank)}};
     Verdict verdict;
     aggregator_.on_burst({&packet, 1}, 0, {&verdict, 1});
     return verdict;

@@ -39,7 +39,7 @@ class GoneTest : public testing::Test {
     message.priority = priority;
     static constexpr int32_t kValue = 1;
     const RxPacket packet{message, reinterpret_cast<const std::byte*>(&kValue), 4, 0,
-                              Rank{static_cast<uint8_t>(rank)}};
+                          Rank{static_cast<uint8_t>(rank)}};
     Verdict verdict;
     aggregator_->on_burst({&packet, 1}, 0, {&verdict, 1});
     return verdict;

@@ -62,12 +62,13 @@ class PolicyTest : public testing::Test {
   };
 
   /// One way, so that it is plain who meets whom; `slots` 1: all fragments collide.
-  void start(uint32_t slots, scheduler::PolicyOptions policy = one_way(PolicyKind::kEsa)) {
+  void start(uint32_t slots, scheduler::PolicyOptions policy = one_way(PolicyKind::kEsa),
+             uint32_t most_in_burst = kBurst) {
     shape_ = Shape{};
     shape_.slots = slots;
     shape_.slot_bytes = kSlotBytes;
     shape_.max_jobs = 4;
-    shape_.burst = kBurst;
+    shape_.burst = most_in_burst;
     shape_.policy = policy;
     rows_.assign(Aggregator::row_memory_bytes(shape_) / sizeof(Line), {});
     aggregator_ = std::make_unique<Aggregator>(shape_, std::as_writable_bytes(std::span(rows_)));

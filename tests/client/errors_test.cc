@@ -306,6 +306,31 @@ TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
   }
 }
 
+// INA_ERR_TIMEOUT of ina_wait and ina_test would say that the request is still there.
+TEST(Errors, RequestsOfAJobThatATimeOutEndedAreFreedAsAborted) {
+  TestSwitch sw;
+  std::atomic<bool> gave_up{false};
+  const auto outcomes = on_ranks(sw, 2, [&](Worker& worker, int rank) -> Outcome {
+    if (rank == 1) {
+      wait_for(gave_up);
+      return worker.sum(10);
+    }
+    std::vector<int32_t> data(1000, 1), more(1000, 1);
+    ina_request *waited = nullptr, *tested = nullptr;
+    for (ina_request** request : {&waited, &tested})
+      EXPECT_EQ(ina_allreduce_async(worker.context_, data.data(), more.data(), data.size(),
+                                    INA_INT32, INA_SUM, request),
+                INA_OK);
+    const Outcome outcome = worker.sum(10, INA_FLOAT32, INA_SUM, 200'000);
+    EXPECT_EQ(ina_wait(waited, 0), INA_ERR_ABORTED);
+    EXPECT_EQ(ina_test(tested), INA_ERR_ABORTED);
+    EXPECT_THAT(ina_last_error(worker.context_), HasSubstr("gave up"));
+    gave_up = true;
+    return outcome;
+  });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_TIMEOUT);
+}
+
 TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
   TestSwitch sw;
   std::atomic<bool> timed_out{false};
@@ -414,6 +439,9 @@ TEST(Errors, WrongArgumentsAreNamed) {
     EXPECT_THAT(ina_last_error(c), HasSubstr("overlap"));
     EXPECT_EQ(ina_allreduce(c, data, data, 4, INA_INT32, INA_AVG, 0), INA_ERR_INVALID);
     EXPECT_THAT(ina_last_error(c), HasSubstr("avg of int32"));
+    EXPECT_EQ(ina_allreduce(c, data, data, 4, INA_BOOL, INA_AVG, 0), INA_ERR_INVALID);
+    EXPECT_EQ(ina_allreduce(c, data, data, 4, INA_FLOAT32, INA_BXOR, 0), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(c), HasSubstr("bxor of float32 is not defined: bitwise"));
     EXPECT_EQ(ina_allreduce(c, data, data, 4, static_cast<ina_dtype>(99), INA_SUM, 0),
               INA_ERR_INVALID);
     EXPECT_EQ(ina_allreduce(nullptr, data, data, 4, INA_FLOAT32, INA_SUM, 0), INA_ERR_INVALID);

@@ -22,6 +22,13 @@ using testing::HasSubstr;
 
 constexpr Nanos kTimeoutNs = 10'000'000'000;
 
+Json no_room() {
+  return {{"type", "refused"},
+          {"status", INA_ERR_REFUSED},
+          {"text", "no room (a test)"},
+          {"retry", true}};
+}
+
 struct Outcome {
   int status = INA_OK;
   std::string text;
@@ -110,8 +117,7 @@ TEST(NoRoom, AJoinThatIsNotAnsweredAgainTellsWhyItWasRefusedBefore) {
         if (::poll(&waiting, 1, 20) != 1) continue;
         auto connection = full->accept();
         if (!connection || !*connection) continue;
-        if (attempts.empty())
-          (void)(*connection)->send(control::no_room_message("no room (a test)"));
+        if (attempts.empty()) (void)(*connection)->send(no_room());
         attempts.push_back(std::move(**connection));
       }
     });
@@ -142,7 +148,7 @@ TEST(NoRoom, AWorkerThatComesBackTriesAgain) {
       }
       // One is told when it has asked, the others before.
       if (refused == 0) (void)(*connection)->receive(kTimeoutNs);
-      ASSERT_TRUE((*connection)->send(control::no_room_message("no room (a test)")));
+      ASSERT_TRUE((*connection)->send(no_room()));
       ++refused;
     }
   }
@@ -166,8 +172,7 @@ TEST(NoRoom, AWorkerThatComesBackGivesUpWithItsRejoinTimeoutAndSaysWhy) {
         pollfd waiting{full->fd(), POLLIN, 0};
         if (::poll(&waiting, 1, 20) != 1) continue;
         auto connection = full->accept();
-        if (connection && *connection)
-          (void)(*connection)->send(control::no_room_message("no room (a test)"));
+        if (connection && *connection) (void)(*connection)->send(no_room());
       }
     });
     const Outcome outcome = worker.sum();
@@ -263,7 +268,7 @@ TEST(NoRoom, AWorkerWhosePlaceGoesToOthersBeforeTheJobGoesOnTriesAgain) {
   Worker worker;
   const Outcome joined = worker.join("shm:" + folder / "proxy");
   ASSERT_EQ(joined.status, INA_OK) << joined.text;
-  proxy.answer("attach", control::no_room_message("no room (a test)"));
+  proxy.answer("attach", no_room());
   sw.stop();
   sw.start();
   const Outcome outcome = worker.sum();

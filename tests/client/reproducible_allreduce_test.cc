@@ -205,6 +205,21 @@ TEST(ReproducibleAllReduce, Float64IsRefusedForSumsOnly) {
   });
 }
 
+TEST(ReproducibleAllReduce, ProductsOfFloatsAreRefused) {
+  TestSwitch sw;
+  on_ranks(sw, 2, [&](Context& context, int) {
+    double data[10] = {};
+    for (const ina_dtype dtype : {INA_FLOAT32, INA_FLOAT64, INA_BFLOAT16, INA_FLOAT16}) {
+      EXPECT_EQ(ina_allreduce(context.get(), data, data, 10, dtype, INA_PROD, 0),
+                INA_ERR_UNSUPPORTED);
+      EXPECT_THAT(ina_last_error(context.get()), HasSubstr("order of arrival"));
+    }
+    std::vector<int32_t> integers(10, 3);
+    context.allreduce<int32_t>(integers, INA_PROD);
+    EXPECT_EQ(integers[9], 9);
+  });
+}
+
 TEST(ReproducibleAllReduce, RanksThatDisagreeAreTold) {
   // About the mode, the data type, the operation and the count.
   struct Ask {

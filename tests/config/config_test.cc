@@ -455,6 +455,7 @@ eal:
   file_prefix: ina-1
   cpus: 3,0-1,1
   extra_args: [--no-pci, "--log-level=8", 7]
+  telemetry: true
 control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_timeout: 2 s,
           max_connections: 65536, max_connections_per_user: 9, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
@@ -468,6 +469,7 @@ tenants:
   - {name: "uid:1000"}
   - {name: "*", jobs_max: 1}
 security: {tag: siphash}
+metrics: {listen: "127.0.0.1:7586", jobs: 5}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -493,7 +495,8 @@ log: {level: critical, file: /var/log/ina.log}
   expected.congestion = {false, true};
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {64, 512, IdleMode::kBackoff, 4096};
-  expected.eal = {HugePages::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}};
+  expected.eal = {
+      HugePages::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}, true};
   expected.control = {
       "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, 9,    "/var/lib/ina", "0.0.0.0:65535",
       "/etc/ina/tokens", true, 2'000'000, 7,         "/c",  "/k", "/a",           false};
@@ -502,6 +505,7 @@ log: {level: critical, file: /var/log/ina.log}
                       {.name = "uid:1000"},
                       {.name = "*", .jobs_max = 1}};
   expected.security = {Tag::kSiphash};
+  expected.metrics = {"127.0.0.1:7586", 5};
   expected.ports.push_back({"eth0",
                             PortType::kEthdev,
                             "net_memif0,role=server,id=0",

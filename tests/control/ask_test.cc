@@ -25,7 +25,7 @@ class Ask : public testing::Test {
   }
   /// The server refuses, and closes with something of the client's unread, or nothing.
   void refuse() {
-    ASSERT_TRUE(server_.send(no_room_message("no room")));
+    ASSERT_TRUE(server_.send_text(to_text(answer::Refused{.text = "no room", .retry = true})));
     server_.close();
   }
   void expect_reason() {
@@ -33,7 +33,7 @@ class Ask : public testing::Test {
     ASSERT_TRUE(answer) << answer.error().text;
     ASSERT_TRUE(*answer);
     EXPECT_EQ((*answer)->body["text"], "no room");
-    EXPECT_TRUE(is_no_room((*answer)->body));
+    EXPECT_EQ((*answer)->body["retry"], true);
   }
 
   test::TempDir folder_;

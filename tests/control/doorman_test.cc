@@ -15,6 +15,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "common/clock.h"
 #include "common/sealed_memory.h"
@@ -85,11 +86,26 @@ class DoormanTest : public testing::Test {
     return answer;
   }
   Doorman::Answer await() {
+    for (;;) {
+      Doorman::Answer answer = await_any();
+      if (answer.cpu_ns == 0) return answer;
+    }
+  }
+  /// Also what requests have cost.
+  Doorman::Answer await_any() {
     pollfd waiter{doorman_->fd(), POLLIN, 0};
     EXPECT_EQ(::poll(&waiter, 1, static_cast<int>(kTimeoutNs / 1'000'000)), 1) << "no answer";
     auto answer = doorman_->next();
     EXPECT_TRUE(answer);
-    return answer ? std::move(*answer) : Doorman::Answer{};
+    if (!answer) return {};
+    if (answer->token == 0) cost_ns_[answer->user] += answer->cpu_ns;
+    return std::move(*answer);
+  }
+  /// Processor time that was spent for a user, once there is some.
+  Nanos await_cost(uid_t user) {
+    const Nanos deadline = now_ns() + kTimeoutNs;
+    while (cost_ns_[user] == 0 && now_ns() < deadline) await_any();
+    return cost_ns_[user];
   }
   /// Processes that the doorman has, at first or in the end.
   size_t children() const {
@@ -112,6 +128,7 @@ class DoormanTest : public testing::Test {
   std::unique_ptr<Doorman> doorman_;
   std::optional<control::Listener> listener_;
   uint64_t token_ = 0;
+  std::map<uid_t, Nanos> cost_ns_;
 };
 
 /// A connection of a stranger who has sent a descriptor that nobody has read.
@@ -359,6 +376,20 @@ TEST_F(DoormanTest, WhereThereIsNoRoomConnectionsWaitInTurn) {
                                             burial_of(third), "closed"));
 }
 
+TEST_F(DoormanTest, WhereTheKernelCollectsOnCloseItClosesConnectionsWithoutDescriptors) {
+  const auto closed_by_doorman = [&](bool collects) {
+    ShortQueue queue(*doorman_);
+    doorman_->set_kernel_collects(collects);
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd theirs(ends[0]);
+    doorman_->close(Fd(ends[1]));
+    return queue.take_all().size();
+  };
+  EXPECT_EQ(closed_by_doorman(false), 0u);
+  EXPECT_EQ(closed_by_doorman(true), 2u) << "handed over, and said to be closed here";
+}
+
 TEST_F(DoormanTest, NoOtherIsHandedOverBeforeItKnowsThatTheLastOneIsClosedHere) {
   ShortQueue queue(*doorman_);
   Loaded first, second;
@@ -397,6 +428,19 @@ TEST_F(DoormanTest, OutOfDescriptorsItRefusesAndGoesOn) {
   EXPECT_THAT(answer.text, HasSubstr("out of descriptors: try again"));
   limit_descriptors(256);
   EXPECT_EQ(ask({file.get()}).status, INA_OK);
+}
+
+TEST_F(DoormanTest, HasRoomForAllThatMayWaitWhateverItsProgramMayOpen) {
+  rlimit before{}, its{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 128;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto other = Doorman::start();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(other) << other.error().text;
+  ASSERT_EQ(::prlimit((*other)->pid(), RLIMIT_NOFILE, nullptr, &its), 0);
+  EXPECT_EQ(its.rlim_cur, before.rlim_max);
 }
 
 /// This process has all that it may have.
@@ -440,6 +484,18 @@ TEST_F(DoormanTest, DescriptorsThatFindNoRoomAreMissedAndTheMessageIsNot) {
 }
 
 // ---- without a doorman
+
+TEST_F(DoormanTest, WhatItCostsIsTheUsers) {
+  const Fd file = test::sealed_file(4096);
+  ask({file.get()}, 7);
+  EXPECT_GT(await_cost(7), 0);
+  Pair ends = pair();
+  ASSERT_TRUE(ends.theirs.send({{"type", "leave"}}, {file.get()}));
+  doorman_->set_kernel_collects(true);  // so that the doorman closes it
+  ends.ours = Connection();
+  EXPECT_GT(await_cost(::getuid()), 0) << "the one whose connection was closed";
+  EXPECT_EQ(cost_ns_.size(), 2u);
+}
 
 TEST_F(DoormanTest, ADeadOneIsNoticedAndNamed) {
   ASSERT_EQ(::kill(doorman_->pid(), SIGKILL), 0);

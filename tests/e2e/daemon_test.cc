@@ -111,6 +111,24 @@ TEST_F(DaemonTest, SwitchThatIsNotStartedAgainIsAnError) {
   EXPECT_THAT(second.output(), StartsWith("INA_ERR_SWITCH_LOST"));
 }
 
+TEST_F(DaemonTest, GroupsOfWorkersOverMemifAndShm) {
+  const std::string memif = dir_ / "memif.sock";
+  const Process daemon = start(config(
+      "ports:\n"
+      "  - {name: shm0, type: shm}\n"
+      "  - {name: memif0, type: ethdev, ip: 10.0.0.1, mtu: 2000, device: \"net_memif0,role=server,"
+      "id=0,socket=" +
+      memif + ",socket-abstract=no,rsize=10,bsize=2048\"}\n"));
+  const auto member = [&](const std::string& url, int rank) {
+    return Process({GROUP_WORKER, url, "split", std::to_string(rank), "2", "1", "20"});
+  };
+  Process remote =
+      member("memif:" + memif + "?ip=10.0.0.2&udp_port=9000&mtu=2000&control=" + socket(), 0);
+  Process local = member(url(), 1);
+  EXPECT_EQ(remote.output(), "ok 60\n") << read("log");
+  EXPECT_EQ(local.output(), "ok 60\n");
+}
+
 /// With several lanes memif's one queue is lane 0's, which receives and sends for the others.
 class DaemonLanesTest : public DaemonTest, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Lcores, DaemonLanesTest, ::testing::Values(1, 2));

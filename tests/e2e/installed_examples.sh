@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the project into a temporary folder, compiles the examples against what was installed
-# with the plain compilers and pkg-config, and runs two ranks of each through a switch.
+# with the plain compilers and pkg-config and by CMake, and runs two ranks of each through a switch.
 #
 # usage: installed_examples.sh BUILD_DIR
 set -eu
@@ -35,7 +35,7 @@ fail() {
 
 # only FILE_NAME: the one file of this name below the installation.
 only() {
-  found=$(find "$work/root" -name "$1" ! -type d)
+  found=$(find "$work/root" -name "$1" ! -type d ! -path "*/bash-completion/*")
   [ "$(printf '%s\n' "$found" | grep -c .)" -eq 1 ] || fail "not installed exactly once: $1: $found"
   echo "$found"
 }
@@ -56,13 +56,23 @@ case $flags in
 esac
 
 cp "$source/examples/allreduce.c" "$source/examples/allreduce.cpp" "$source/examples/group.cpp" \
-  "$work"
+  "$source/examples/collectives.cpp" "$work"
 # shellcheck disable=SC2086  # flags are words
 {
   gcc -std=c11 -Wall -Wextra -Werror "$work/allreduce.c" $flags -o "$work/allreduce_c"
   g++ -std=c++20 -Wall -Wextra -Werror "$work/allreduce.cpp" $flags -o "$work/allreduce_cpp"
   g++ -std=c++20 -Wall -Wextra -Werror "$work/group.cpp" $flags -o "$work/group"
+  g++ -std=c++20 -Wall -Wextra -Werror "$work/collectives.cpp" $flags -o "$work/collectives"
 }
+
+# The same by CMake's find_package.
+{
+  cmake -S "$source/examples" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$(dirname "$(only ina.h)")/../.." &&
+    cmake --build "$work/cmake"
+} >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "cmake"; }
+for name in allreduce allreduce_c group collectives; do
+  cp "$work/cmake/$name" "$work/cmake_$name"
+done
 
 # Programs of the installation need nothing of the loader's configuration.
 if [ -x "$build/bench/ina-perf" ]; then
@@ -101,6 +111,9 @@ run() {
 run allreduce_c "100000 elements, each 3"
 run allreduce_cpp "means 0.5 and 5"
 run group "100 tensors, mean 0.5"
+run collectives "50000 parameters, each 97"
+run cmake_allreduce_c "100000 elements, each 3"
+run cmake_collectives "50000 parameters, each 97"
 
 # And without a switch: an error, not a hang or a crash.
 kill "$switch_pid"

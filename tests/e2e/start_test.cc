@@ -127,6 +127,86 @@ TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
   EXPECT_GE(whole, 5);
 }
 
+TEST_F(StartTest, TheTofinoLikeSwitchSumsIntegersOf64ToAPacket) {
+  constexpr uint64_t kElements = 64 * 1000;
+  constexpr uint64_t kSums = 3;
+  Process daemon = start(SOURCE_DIR "/conf/tofino.yaml");
+  ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+  const std::string worker = std::string(LOAD_WORKER) + " shm:" + socket() + " job ";
+  const std::string sums = " 2 " + std::to_string(kElements) + " " + std::to_string(kSums);
+  const Ended ended = shell(worker + "1" + sums + " & " + worker + "0" + sums + "; wait");
+  EXPECT_THAT(ended.output, testing::MatchesRegex("INA_OK *\nINA_OK *\n")) << log();
+  const auto status = control::query_status(socket(), kDeadlineNs);
+  ASSERT_TRUE(status) << status.error().text;
+  const Json& aggregator = status->at("aggregator");
+  EXPECT_EQ(aggregator.at("slot_bytes"), 64 * sizeof(int32_t));
+  EXPECT_EQ(aggregator.at("policy"), "static");
+  EXPECT_EQ(aggregator.at("absorbed"), 2 * kSums * kElements / 64);
+  for (const char* never : {"bypassed", "parts", "preemptions", "reminders", "fallback_results"})
+    EXPECT_EQ(aggregator.at(never), 0) << never;
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0) << log();
+}
+
+TEST_F(StartTest, TheSelfTestIsATableOrJsonAndItsExitStatusTheVerdict) {
+  const std::string file = write("switchd.yaml", "eal: {huge: no}\n");
+  const std::string command =
+      std::string(INA_SWITCHD) + " --self-test --config " + file + " --socket " + socket();
+  const Ended table = shell(command);
+  EXPECT_THAT(table.output, testing::StartsWith("CHECK "));
+  const Ended object = shell(command + " --json");
+  const Json json = Json::parse(object.output, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << object.output;
+  EXPECT_EQ(object.status, table.status);
+  EXPECT_EQ(json.at("verdict"), table.status == 0 ? "ready" : "improve") << table.output;
+  EXPECT_TRUE(table.status == 0 || table.status == 3) << table.output;
+  // What keeps the switch from starting is the same as of --check.
+  const std::string absent = write("absent.yaml",
+                                   "ports: [{name: a, type: ethdev, ip: 10.0.0.1, "
+                                   "device: \"net_af_packet0,iface=no-such-one\"}]\n");
+  const Ended missing =
+      shell(std::string(INA_SWITCHD) + " --self-test --config " + absent + " --socket " + socket());
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.output, HasSubstr("there is no interface no-such-one"));
+  EXPECT_EQ(shell(std::string(INA_SWITCHD) + " --json").status, 2) << "only of --self-test";
+}
+
+TEST_F(StartTest, WhyNamesTheRankThatWasStopped) {
+  Process daemon = start(write("switchd.yaml", "eal: {huge: no}\n"));
+  ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+  std::vector<Process> ranks;
+  for (const char* rank : {"0", "1", "2"})
+    ranks.push_back(Process({LOAD_WORKER, "shm:" + socket(), "train", rank, "3", "200000"}));
+  const auto why = [&] {
+    const Ended ended = shell(std::string(INACTL) + " why train --json --socket " + socket());
+    return Json::parse(ended.output, nullptr, false);
+  };
+  const auto advances = [&] {
+    const Json said = why();
+    return said.contains("jobs") && said["jobs"].size() == 1 && said["jobs"][0]["advances"] == true;
+  };
+  for (int round = 0; round < 20 && !advances(); ++round) ::usleep(100'000);
+  ASSERT_TRUE(advances()) << log();
+  ranks[1].kill(SIGSTOP);
+  Json reasons;
+  // The others come to a halt when their windows are full.
+  for (int round = 0; round < 20; ++round) {
+    reasons = why().at("jobs").at(0).at("reasons");
+    if (!reasons.empty() && reasons[0].at("cause") == "rank_waited_for") break;
+  }
+  ASSERT_FALSE(reasons.empty());
+  EXPECT_EQ(reasons[0].at("cause"), "rank_waited_for") << reasons;
+  EXPECT_EQ(reasons[0].at("ranks"), Json::array({1})) << reasons;
+  EXPECT_THAT(reasons[0].at("text"), HasSubstr("rank 1 (pid " + std::to_string(ranks[1].pid())));
+  EXPECT_THAT(reasons[0].at("text"), HasSubstr("allreduce of 200000 int32 sum"));
+  ranks[1].kill(SIGCONT);
+  EXPECT_TRUE(advances());
+  ranks[0].kill(SIGTERM);  // which ends all after the same sum
+  for (Process& rank : ranks) EXPECT_EQ(rank.wait(), 0);
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0) << log();
+}
+
 TEST_F(StartTest, ACheckLeavesARunningSwitchAndItsStateAlone) {
   const std::string file = write("switchd.yaml", "eal: {huge: no}\n");
   Process daemon = start(file);

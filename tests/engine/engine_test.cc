@@ -515,8 +515,14 @@ class ResultBufferTest : public EngineTest {
   /// An operation of 100 floats whose results the switch writes to `buffer_`, at unit 40.
   Operation* submit_aimed() {
     data_.assign(100, 1.0f);
-    return engine_.submit({reinterpret_cast<const std::byte*>(data_.data()), buffer_, 100,
-                           DType::kFloat32, Op::kSum, Collective::kAllReduce, 41},
+    return engine_.submit({reinterpret_cast<const std::byte*>(data_.data()),
+                           buffer_,
+                           100,
+                           DType::kFloat32,
+                           Op::kSum,
+                           Collective::kAllReduce,
+                           {},
+                           41},
                           0);
   }
   void result_at(const TxPacket& sent, const std::byte* payload) {

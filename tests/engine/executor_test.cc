@@ -33,8 +33,8 @@ class Queue final : public Channel {
     entry.operation.number = static_cast<uint32_t>(entries.size() - 1);
     return &entry.operation;
   }
-  void let_go(Operation* operation, const std::byte* send, std::byte* recv,
-              uint64_t elements) override {
+  void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
+              std::shared_ptr<const scheduler::BlockTable>) override {
     EXPECT_TRUE(of(operation).held) << "let go twice";
     of(operation).held = false;
     operation->spec.send = send;

@@ -36,8 +36,8 @@ class FakeQueue final : public Channel {
     operation.number = static_cast<uint32_t>(entries_.size() - 1);
     return &operation;
   }
-  void let_go(Operation* operation, const std::byte* send, std::byte* recv,
-              uint64_t elements) override {
+  void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
+              std::shared_ptr<const scheduler::BlockTable>) override {
     Entry& entry = of(operation);
     EXPECT_TRUE(entry.held);
     entry.held = false;
@@ -46,7 +46,7 @@ class FakeQueue final : public Channel {
     operation->spec.elements = elements;
   }
   void skip(Operation* operation) override {
-    let_go(operation, nullptr, nullptr, 0);
+    let_go(operation, nullptr, nullptr, 0, nullptr);
     of(operation).skipped = true;
   }
   void forget(Operation* operation) override {
@@ -79,7 +79,8 @@ class FakeJob {
       queues_.push_back(std::make_unique<FakeQueue>());
       executors_.push_back(
           std::make_unique<Executor>(std::vector<Channel*>{queues_.back().get()}, kScratchBytes));
-      ranks_.push_back(std::make_unique<Reproducible>(*executors_.back(), workers));
+      ranks_.push_back(std::make_unique<Reproducible>(*executors_.back(),
+                                                      Reproducible::Job{.workers = workers}));
     }
   }
   Reproducible& rank(size_t rank) { return *ranks_[rank]; }

@@ -13,8 +13,8 @@ namespace {
 
 using Cpus = std::vector<uint32_t>;
 
-std::string lcores_of(const EalConfig& config, const Cpus& available) {
-  const auto args = eal_arguments(config, available, false);
+std::string lcores_of(const EalConfig& config, const Cpus& available, const Cpus& isolated = {}) {
+  const auto args = eal_arguments(config, available, false, isolated);
   if (!args) return args.error().text;
   const auto found =
       std::ranges::find_if(*args, [](const auto& arg) { return arg.starts_with("--lcores="); });
@@ -47,6 +47,12 @@ TEST(EalArguments, LcoresArePinnedWhenCpusSuffice) {
   EXPECT_EQ(lcores_of(with(2, "3"), {0, 1, 2, 3}), "0@(0-3),1@(3),2@(3)");
 }
 
+TEST(EalArguments, IsolatedCpusAreForThoseWhoNameThem) {
+  EXPECT_EQ(lcores_of(with(2, "2-3"), {0, 1}, {2, 3}), "0@(0-1),1@2,2@3");
+  EXPECT_EQ(lcores_of(with(1, ""), {0, 1}, {2, 3}), "0@(0-1),1@(0-1)");
+  EXPECT_NE(lcores_of(with(1, "4"), {0, 1}, {2, 3}).find("CPU 4"), std::string::npos);
+}
+
 TEST(EalArguments, RefuseCpusThatAreNotThere) {
   EXPECT_NE(lcores_of(with(1, "0,7"), {0, 1}).find("CPU 7"), std::string::npos);
 }
@@ -65,6 +71,11 @@ TEST(EalArguments, MemoryAndDevices) {
                           "--vdev=net_null0", "--match-allocations"})
     EXPECT_TRUE(has(ordinary, arg)) << arg;
   EXPECT_FALSE(has(ordinary, "--in-memory"));
+
+  config.telemetry = true;
+  const auto asked = eal_arguments(config, {0}, false).value();
+  EXPECT_TRUE(has(asked, "--telemetry"));
+  EXPECT_FALSE(has(asked, "--no-telemetry"));
 
   config.pci = {"0000:01:00.0"};
   const auto huge = eal_arguments(config, {0}, true).value();

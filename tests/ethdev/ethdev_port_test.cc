@@ -237,7 +237,8 @@ TEST_F(EthdevPortTest, EveryFrameHasOneFate) {
          f.back() ^= std::byte{1};
        }),
        DropReason::kUnknownSource},
-      {encoded([](Envelope& e, Message&, Payload&) { e.job = JobId{8}; }), DropReason::kBadJob},
+      {encoded([](Envelope& e, Message&, Payload&) { e.job = JobId{8}; }),
+       DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.job_key; }), DropReason::kBadJob},
       // Wrong in itself.
       {encoded([](Envelope&, Message& m, Payload&) { m.type = wire::Type{99}; }),

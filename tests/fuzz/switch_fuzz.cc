@@ -227,8 +227,8 @@ class Run {
       message.priority = input_.byte();
       message.flags = input_.byte() & wire::kAllFlags;
       message.elements = static_cast<uint16_t>(input_.below(fuzz::kElements + 1));
-      message.dtype = static_cast<DType>(1 + input_.below(7));
-      message.op = static_cast<Op>(1 + input_.below(4));
+      message.dtype = kAllDTypes[input_.below(std::size(kAllDTypes))];
+      message.op = kAllOps[input_.below(std::size(kAllOps))];
     }
     // The binding knows a worker's rank, and that a fallback server is one.
     const uint32_t workers = jobs_[1].spec.workers;
@@ -248,23 +248,28 @@ class Run {
       check_sent(job, rank, emission);
     };
     // Workers that break the rules may run more than a window ahead within a burst, and then
-    // overwrite their own results before they are sent.
-    last_of_row_.clear();
+    // overwrite their own results before they are sent. Which stays depends on how groups lie.
+    only_of_row_.clear();
+    uint32_t limit = limit_;  // after the burst
     for (const Verdict& verdict : verdicts)
-      for (const Emission& emission : verdict.to_send())
-        if (emission.job == kHonest && emission.message.type == Type::kResult)
-          last_of_row_[emission.message.seq % (2 * window_)] = emission.message.seq;
+      for (const Emission& emission : verdict.to_send()) {
+        if (emission.job != kHonest || emission.message.type != Type::kResult) continue;
+        const uint32_t seq = emission.message.seq;
+        limit = std::max(limit, seq + 1 + window_);
+        const auto [row, first] = only_of_row_.try_emplace(seq % (2 * window_), seq);
+        if (!first && row->second != seq) row->second = kSeveral;
+      }
     for (size_t i = 0; i < packets_.size(); ++i) {
       INA_FUZZ_CHECK(verdicts[i].emissions <= verdicts[i].emission.size());
       ++fates_[static_cast<size_t>(verdicts[i].fate)];
       check_epoch(packets_[i], verdicts[i]);
       // C1: nobody is further ahead than W of the highest result.
-      if (packets_[i].job == kHonest && packets_[i].message.seq >= limit_)
+      if (packets_[i].job == kHonest && packets_[i].message.seq >= limit)
         INA_FUZZ_CHECK(verdicts[i].fate == Verdict::Fate::kDropped);
       for (const Emission& emission : verdicts[i].to_send()) check(emission, packets_[i]);
       aggregator::carry_out(*aggregator_, verdicts[i], packets_[i].rank, send);
     }
-    last_of_row_.clear();
+    only_of_row_.clear();
     for (JobIndex job = 0; job < kJobs; ++job)
       if (jobs_[job].spill && jobs_[job].spill->has_output())
         aggregator::serve_spill(*aggregator_, job, aggregator_->scratch(), send);
@@ -347,8 +352,8 @@ class Run {
   }
 
   void check_result(const Emission& emission) {
-    const auto last = last_of_row_.find(emission.message.seq % (2 * window_));
-    if (last == last_of_row_.end() || last->second == emission.message.seq)
+    const auto only = only_of_row_.find(emission.message.seq % (2 * window_));
+    if (only == only_of_row_.end() || only->second == emission.message.seq)
       INA_FUZZ_CHECK(is_sum(emission, full()));
   }
 
@@ -382,9 +387,10 @@ class Run {
   std::vector<aggregator::RxPacket> packets_;
   std::vector<std::vector<std::byte>> payloads_;
   uint64_t fates_[3] = {};
-  std::map<uint32_t, uint32_t> last_of_row_;
-  std::map<uint32_t, Bitmap> left_;    ///< of the honest job, in this epoch
-  std::map<uint32_t, Bitmap> frozen_;  ///< sums that have been sent and may be sent again
+  static constexpr uint32_t kSeveral = ~0u;
+  std::map<uint32_t, uint32_t> only_of_row_;  ///< fragment, or kSeveral, whose result it had
+  std::map<uint32_t, Bitmap> left_;           ///< of the honest job, in this epoch
+  std::map<uint32_t, Bitmap> frozen_;         ///< sums that have been sent and may be sent again
 };
 
 }  // namespace

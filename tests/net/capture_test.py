@@ -81,7 +81,7 @@ class CaptureTest(unittest.TestCase):
             for host in bed.hosts:
                 lose_frames(host)
             workers = [host.start(LOAD_WORKER, bed.url("udp", host.number), "capture", host.number,
-                                  3, 5_000, 12, stdout=subprocess.PIPE, text=True)
+                                  3, 5_000, 50, stdout=subprocess.PIPE, text=True)
                        for host in bed.hosts]
             for worker in workers:
                 said = worker.communicate(timeout=DEADLINE_S)[0]

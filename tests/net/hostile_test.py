@@ -91,7 +91,7 @@ class HostileTest(unittest.TestCase):
                 "unknown": {"unknown_source"}, "stolen_key": {"unknown_source"},
                 "spoofed": {"unknown_source"}, "replay": {"unknown_source", "foreign_source"},
                 "mac_theft": {"foreign_source"}, "arp_poison": {"foreign_source"},
-                "mac_flood": {"foreign_source"}, "bad_crc": {"crc"}, "other_jobs": {"bad_job"},
+                "mac_flood": {"foreign_source"}, "bad_crc": {"crc"}, "other_jobs": {"unknown_source", "bad_job"},
                 "epochs": {"stale_epoch", "future_epoch"}, "not_home": {"not_home"}}
         for attack, reasons in only.items():
             with self.subTest(attack=attack):

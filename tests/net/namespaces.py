@@ -18,11 +18,13 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 SKIPPED = 77  # what meson takes for "skipped"
 OFFLOADS_OFF = ("tx", "off", "gso", "off", "tso", "off", "gro", "off")
-DEADLINE_S = 60  # for things that take a second at most
 
 
 def require_root():
@@ -41,16 +43,6 @@ def run(*command, **options):
         raise RuntimeError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n"
                            f"{done.stdout}{done.stderr}")
     return done.stdout
-
-
-def wait_until(what, condition):
-    """Returns what `condition` gives once it is true; `what` is for the error."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.02)
-    raise RuntimeError(f"waited {DEADLINE_S} s in vain for {what}")
 
 
 # An interface whose frames leave by another one with a tag, as the kernel's VLANs do; a tap.
@@ -206,6 +198,9 @@ class NetworkTestBed:
                 signal.signal(number, lambda caught, frame: sys.exit(128 + caught))
         try:
             self.switch = Namespace(f"{self._prefix}-sw")
+            # The kernel answers for its address behind that address's own interface only. By itself
+            # it would behind each of the switch's ports, and hear hosts past the switch.
+            self.switch.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore")
             for number in range(hosts):
                 self.hosts.append(Host(f"{self._prefix}-h{number}", number, mtu))
                 self._connect(self.hosts[-1], offloads)

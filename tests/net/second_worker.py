@@ -17,11 +17,12 @@ import time
 
 HEADER = struct.Struct("<HBBIQIIQQIHBBBBBBHBBIIQ")
 FIELDS = ("magic version type job job_key epoch seq bitmap operation_elements operation elements dtype"
-          " op rank priority origin phase flags lane collective instance crc32c tag")
+          " op rank priority origin_phase receiver flags lane collective instance crc32c tag")
 Message = collections.namedtuple("Message", FIELDS)
 CRC_AT = 60
 TAG_AT = 64
 MAGIC = 0x4E49
+VERSION = 2
 GRAD, PART, RESULT, QUERY, POLL, SENT, NOTYET, HAVE, DEFER, REMIND = range(1, 11)
 STALE = 13
 STATUS, BIND = 1, 2
@@ -98,7 +99,7 @@ def tag_of(keys, source, destination, header, payload):
 
 def encode(payload=b"", tag=None, **fields):
     """`tag` makes one of a header without."""
-    values = dict.fromkeys(Message._fields, 0) | {"magic": MAGIC, "version": 1} | fields
+    values = dict.fromkeys(Message._fields, 0) | {"magic": MAGIC, "version": VERSION} | fields
     header = bytearray(HEADER.pack(*(values[name] for name in Message._fields)))
     if tag:
         struct.pack_into("<Q", header, TAG_AT, tag(bytes(header)))
@@ -111,7 +112,7 @@ def decode(datagram):
     if len(datagram) < HEADER.size:
         return None
     message = Message(*HEADER.unpack_from(datagram))
-    if message.magic != MAGIC or message.version != 1:
+    if message.magic != MAGIC or message.version != VERSION:
         return None
     bare = bytearray(datagram)
     struct.pack_into("<I", bare, CRC_AT, 0)
@@ -294,7 +295,7 @@ class Worker:
         if not self.low <= seq < self.next or fragment.result is not None:
             self.counts["ignored"] += 1
             return
-        if fragment.bound and message.origin != FROM_FALLBACK:
+        if fragment.bound and message.origin_phase & 0xf != FROM_FALLBACK:
             return
         if any(getattr(message, name) != value
                for name, value in self.signature(fragment).items()):
@@ -318,7 +319,7 @@ class Worker:
             self.send(fragment.result, type=HAVE, seq=seq, bitmap=1 << self.rank,
                       instance=message.instance, flags=fragment.result_message.flags & 9,
                       **self.signature(fragment))
-        elif message.phase == STATUS:
+        elif message.origin_phase >> 4 == STATUS:
             self.send(type=SENT, seq=seq, bitmap=1 << self.rank, instance=message.instance)
         else:
             fragment.bound = True

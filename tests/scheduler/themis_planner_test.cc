@@ -114,12 +114,115 @@ TEST(ThemisPlanner, EqualLoadsKeepTheDimensionsInTheirOrder) {
 
 TEST(ThemisPlanner, LoadsAreCarriedOverOnlyIfAsked) {
   const std::vector<Request> requests = {{.bytes = kFigure5Bytes}, {.bytes = kFigure5Bytes}};
-  const std::vector<std::string> fresh =
-      orders_of(plan(figure5(), requests, {.chunks = 1, .or_baseline = false}).plan);
+  const std::vector<std::string> fresh = orders_of(
+      plan(figure5(), requests, {.chunks = 1, .carry_loads = false, .or_baseline = false}).plan);
   EXPECT_EQ(fresh, (std::vector<std::string>{"12", "12"}));
   const std::vector<std::string> carried = orders_of(
       plan(figure5(), requests, {.chunks = 1, .carry_loads = true, .or_baseline = false}).plan);
   EXPECT_EQ(carried, (std::vector<std::string>{"12", "21"}));
+}
+
+/// Two dimensions of four alike. A collective of one chunk has a reduce-scatter of 1 unit in its
+/// first dimension and of 1/4 in its second one. Two all-reduces that take the dimensions in
+/// opposite orders never meet:
+///   dimension 1:  A RS 1   | B RS 1/4, B AG 1/4 | A AG 1
+///   dimension 2:  B RS 1   | A RS 1/4, A AG 1/4 | B AG 1
+TEST(ThemisPlanner, TwoAllReducesTakeNoLongerThanOneOfThemAlone) {
+  const Topology topology{.dimensions = {dimension(DimensionKind::kDirect, 4, 1),
+                                         dimension(DimensionKind::kDirect, 4, 1)}};
+  constexpr uint64_t kBytes = 64 << 20;
+  const PlanOptions options{.scheduler = Scheduler::kThemis, .chunks = 1};
+  const Picos unit_ps = make_stage(topology, 0, Phase::kReduceScatter, false, kBytes).tx_ps;
+  const std::vector<Request> requests = {{.bytes = kBytes}, {.bytes = kBytes}};
+  const Planned planned = plan(topology, requests, options);
+  EXPECT_EQ(orders_of(planned.plan), (std::vector<std::string>{"12", "21"}));
+  EXPECT_EQ(planned.timeline.end_ps, 5 * unit_ps / 2);
+  EXPECT_EQ(planned.timeline.request_end_ps, (std::vector<Picos>(2, 5 * unit_ps / 2)));
+  EXPECT_EQ(plan(topology, {requests[0]}, options).timeline.end_ps, 5 * unit_ps / 2);
+  EXPECT_EQ(one_after_another_ps(topology, requests, options).value(), 5 * unit_ps);
+  // The second of two that each begin with loads of their own waits for the first.
+  EXPECT_EQ(plan(topology, requests, {.chunks = 1, .carry_loads = false, .or_baseline = false})
+                .timeline.end_ps,
+            4 * unit_ps);
+}
+
+/// Figure 5's network with a chunk each, in units of a chunk's reduce-scatter in dimension 1: the
+/// order 12 takes 1 + 1/2 + 1/2 + 1. Carried loads would send the second one by 21, whose
+/// reduce-scatter takes 2 units in the slower dimension. Of both by 12 the second goes on in
+/// dimension 1 while the first is in dimension 2, and ends at 4.
+TEST(ThemisPlanner, LoadsAreCarriedOverWhereThatIsFaster) {
+  const std::vector<Request> requests = {{.bytes = kFigure5Bytes}, {.bytes = kFigure5Bytes}};
+  const Picos unit_ps = make_stage(figure5(), 0, Phase::kReduceScatter, false, kFigure5Bytes).tx_ps;
+  const Planned planned = plan(figure5(), requests, {.chunks = 1});
+  EXPECT_EQ(orders_of(planned.plan), (std::vector<std::string>{"12", "12"}));
+  EXPECT_EQ(planned.timeline.end_ps, 4 * unit_ps);
+  EXPECT_EQ(one_after_another_ps(figure5(), requests, {.chunks = 1}).value(), 6 * unit_ps);
+}
+
+/// A second collective that begins when half of the first one is over shares what is left.
+TEST(ThemisPlanner, LoadsComeInTheOrderOfTheirStart) {
+  const Request early{.bytes = kFigure5Bytes};
+  const Request late{
+      .collective = Collective::kAllGather, .bytes = kFigure5Bytes / 2, .issue_ps = 1'000'000'000};
+  const PlanOptions options{.chunks = 4, .carry_loads = true, .or_baseline = false};
+  const Planned one = plan(figure5(), {early, late}, options);
+  const Planned other = plan(figure5(), {late, early}, options);
+  std::vector<std::string> orders = orders_of(other.plan);
+  std::rotate(orders.begin(), orders.begin() + 4, orders.end());
+  EXPECT_EQ(orders_of(one.plan), orders);
+  EXPECT_NE(hash_of(one.plan), hash_of(other.plan));
+}
+
+std::vector<Request> several(Cases& cases) {
+  std::vector<Request> requests(2 + cases.below(3));
+  for (Request& request : requests) {
+    request.collective = static_cast<Collective>(cases.below(kCollectiveNames.size()));
+    request.bytes = (1 << 16) + cases.below(1 << 28);
+    if (cases.below(2) == 0) request.issue_ps = static_cast<Picos>(cases.below(2'000'000'000));
+  }
+  return requests;
+}
+
+TEST(ThemisPlanner, TogetherIsNeverSlowerThanOneAfterTheOther) {
+  uint32_t faster = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Cases cases(seed);
+    const Topology topology = cases.topology(true);
+    const std::vector<Request> requests = several(cases);
+    for (const Scheduler scheduler : {Scheduler::kThemis, Scheduler::kSearch}) {
+      const PlanOptions options{.scheduler = scheduler,
+                                .chunks = static_cast<uint32_t>(1 + cases.below(16)),
+                                .evaluations = 30};
+      const Planned planned = plan(topology, requests, options);
+      const Picos apart_ps = one_after_another_ps(topology, requests, options).value();
+      EXPECT_LE(planned.timeline.end_ps, apart_ps) << seed;
+      EXPECT_EQ(replay(planned.plan).value(), planned.timeline) << seed;
+      faster += planned.timeline.end_ps < apart_ps;
+    }
+  }
+  EXPECT_GT(faster, 300u);
+}
+
+TEST(ThemisPlanner, ThePlanOfSeveralIsTheSameForAllAndItsHashCoversEach) {
+  Cases cases(7);
+  const Topology topology = cases.topology(true);
+  const std::vector<Request> requests = several(cases);
+  const Planned planned = plan(topology, requests);
+  EXPECT_EQ(planned.plan, plan(topology, requests).plan);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<Request> others = requests;
+    others[i].bytes += 4 * topology.participants();
+    EXPECT_NE(hash_of(plan(topology, others).plan), hash_of(planned.plan)) << i;
+    others = requests;
+    others[i].issue_ps += 1;
+    EXPECT_NE(hash_of(plan(topology, others).plan), hash_of(planned.plan)) << i;
+    others = requests;
+    others[i].collective = others[i].collective == Collective::kAllReduce ? Collective::kAllGather
+                                                                          : Collective::kAllReduce;
+    EXPECT_NE(hash_of(plan(topology, others).plan), hash_of(planned.plan)) << i;
+    others.erase(others.begin() + static_cast<ptrdiff_t>(i));
+    EXPECT_NE(hash_of(plan(topology, others).plan), hash_of(planned.plan)) << i;
+  }
 }
 
 TEST(ThemisPlanner, BytesDoNotDependOnTheOrder) {

@@ -34,14 +34,45 @@ bool all_done(const Rack& rack, const Script& script) {
   return true;
 }
 
-/// One fragment of each job.
-Outcome run(const Script& script) {
+// Whole sums are 13 if the first two are added first, otherwise 16: one made twice shows, and so
+// does one that lacks or repeats a contribution.
+const std::vector<float> kInputs{1e8f + 8, -1e8f, 5};
+
+/// Who sends and gets the fragment of a collective, where not all do. It is at home at rank 0.
+ScriptFragment roles_in(Collective collective) {
+  switch (collective) {
+    case Collective::kReduce:
+      return {.source = 0, .receiver = 2};
+    case Collective::kBroadcast:
+      return {.source = 2, .receiver = 0};
+    default:
+      return {.source = 3, .receiver = 2};
+  }
+}
+
+bool is_right(const Rack& rack, Collective collective) {
+  const std::vector<float> got = rack.got_all();
+  const auto is_sum = [](float value) { return value == 13 || value == 16; };
+  switch (collective) {
+    case Collective::kReduce:
+      return got[0] == -1 && is_sum(got[1]) && got[2] == -1;
+    case Collective::kBroadcast:
+      return got == std::vector<float>(3, kInputs[1]);
+    case Collective::kGather:
+      return got == std::vector<float>{-1, kInputs[2], -1};
+    default:
+      return is_sum(got[0]) && got[1] == got[0] && got[2] == got[0];
+  }
+}
+
+/// One fragment of each job, and what closes it.
+Outcome run(const Script& script, Collective collective) {
   Rack rack(script);
-  // Whole sums are 13 if the first two are added first, otherwise 16: one made twice shows, and so
-  // does one that lacks or repeats a contribution.
-  const std::vector<float> inputs{1e8f + 8, -1e8f, 5};
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    rack.submit(rank, {inputs[rank]});
+    if (collective == Collective::kAllReduce)
+      rack.submit(rank, {kInputs[rank]});
+    else
+      rack.submit(rank, collective, {roles_in(collective)}, {kInputs[rank]});
     if (script.jobs.size() > 1 && rank < 2) rack.submit(rank, {static_cast<float>(rank + 1)}, 1);
   }
   rack.deliver_all();
@@ -60,24 +91,23 @@ Outcome run(const Script& script) {
   outcome.sent = rack.sent();
   rack.release_all();
   rack.deliver_all();
-  const std::vector<float> got = rack.got_all();
-  outcome.good = (got[0] == 13 || got[0] == 16) && got[1] == got[0] && got[2] == got[0] &&
-                 rack.counters().slots_used == 0;
+  outcome.good =
+      all_done(rack, script) && is_right(rack, collective) && rack.counters().slots_used == 0;
   if (script.jobs.size() > 1 && rack.got_all(1) != std::vector<float>{3, 3}) outcome.good = false;
   return outcome;
 }
 
 /// Adds accidents from message `from` of `messages` on, up to `most`. False as soon as a run went
 /// wrong; then they are still there.
-bool explore(Script& script, size_t from, size_t messages, size_t most) {
+bool explore(Script& script, Collective collective, size_t from, size_t messages, size_t most) {
   std::vector<Kind> kinds{Kind::kLost, Kind::kDoubled, Kind::kLate, Kind::kSwitchRestarts};
   if (script.home == Home::kDedicated) kinds.push_back(Kind::kFallbackRestarts);
   for (size_t nth = from; nth < messages; ++nth) {
     for (const Kind kind : kinds) {
       script.accidents.push_back({nth, kind});
-      const Outcome outcome = run(script);  // more messages than without the accident
+      const Outcome outcome = run(script, collective);  // more messages than without the accident
       if (!outcome.good) return false;
-      if (most > 1 && !explore(script, nth + 1, outcome.sent, most - 1)) return false;
+      if (most > 1 && !explore(script, collective, nth + 1, outcome.sent, most - 1)) return false;
       script.accidents.pop_back();
     }
   }
@@ -104,6 +134,7 @@ Script script_of(const Setting& setting, bool contended) {
   Script script;
   script.policy.kind = setting.policy;
   script.home = setting.home;
+  script.scribbles = true;
   script.jobs = {{.workers = 3, .priority = 10}};
   if (!contended) return script;
   script.jobs.push_back({.workers = 2, .priority = 20});
@@ -111,20 +142,30 @@ Script script_of(const Setting& setting, bool contended) {
   return script;
 }
 
-class Accidents : public testing::TestWithParam<Setting> {};
+class Accidents : public testing::TestWithParam<Setting> {
+ protected:
+  static void try_all(bool contended, Collective collective, size_t most) {
+    Script script = script_of(GetParam(), contended);
+    const Outcome undisturbed = run(script, collective);
+    ASSERT_TRUE(undisturbed.good);
+    EXPECT_TRUE(explore(script, collective, 0, undisturbed.sent, most))
+        << name(collective) << ": " << text_of(script);
+  }
+};
 
 TEST_P(Accidents, NoneBreaksAnything) {
-  Script script = script_of(GetParam(), false);
-  const Outcome undisturbed = run(script);
-  ASSERT_TRUE(undisturbed.good);
-  EXPECT_TRUE(explore(script, 0, undisturbed.sent, kAccidents)) << text_of(script);
+  try_all(false, Collective::kAllReduce, kAccidents);
 }
 
 TEST_P(Accidents, NoneBreaksAnythingWhereJobsFight) {
-  Script script = script_of(GetParam(), true);
-  const Outcome undisturbed = run(script);
-  ASSERT_TRUE(undisturbed.good);
-  EXPECT_TRUE(explore(script, 0, undisturbed.sent, kAccidents - 1)) << text_of(script);
+  try_all(true, Collective::kAllReduce, kAccidents - 1);
+}
+
+// These take more messages, and more of them: the fragment that closes them is another.
+TEST_P(Accidents, NoneBreaksWhatGoesToOneOrComesFromOne) {
+  for (const Collective collective :
+       {Collective::kReduce, Collective::kBroadcast, Collective::kGather})
+    for (const bool contended : {false, true}) try_all(contended, collective, kAccidents - 1);
 }
 
 std::vector<Setting> all_settings() {
@@ -141,28 +182,38 @@ std::string name_of(const testing::TestParamInfo<Setting>& info) {
 INSTANTIATE_TEST_SUITE_P(Settings, Accidents, testing::ValuesIn(all_settings()), name_of);
 
 /// That it can fail: rules that one fragment is enough to miss.
-class AccidentsWithout : public testing::TestWithParam<Rule> {};
+struct Missed {
+  Rule rule{};
+  Collective collective = Collective::kAllReduce;
+};
+
+class AccidentsWithout : public testing::TestWithParam<Missed> {};
 
 TEST_P(AccidentsWithout, SomethingBreaks) {
-  const Without without(GetParam());
+  const auto [rule, collective] = GetParam();
+  const Without without(rule);
   for (const Setting& setting : all_settings()) {
     for (const bool contended : {true, false}) {
       Script script = script_of(setting, contended);
-      const Outcome undisturbed = run(script);
-      if (!undisturbed.good ||
-          !explore(script, 0, undisturbed.sent, contended ? kAccidents - 1 : kAccidents))
-        return;
+      const Outcome undisturbed = run(script, collective);
+      const size_t most =
+          contended || collective != Collective::kAllReduce ? kAccidents - 1 : kAccidents;
+      if (!undisturbed.good || !explore(script, collective, 0, undisturbed.sent, most)) return;
     }
   }
   FAIL() << "nobody misses it";
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, AccidentsWithout,
-                         testing::Values(Rule::kBaseTest, Rule::kAntiReplay, Rule::kEpochCheck,
-                                         Rule::kOneEpoch, Rule::kEpochBump, Rule::kRetainResults,
-                                         Rule::kDisjointMerge),
+                         testing::Values(Missed{Rule::kPartialTest}, Missed{Rule::kAntiReplay},
+                                         Missed{Rule::kEpochCheck}, Missed{Rule::kOneEpoch},
+                                         Missed{Rule::kEpochBump}, Missed{Rule::kRetainResults},
+                                         Missed{Rule::kDisjointMerge},
+                                         Missed{Rule::kClosing, Collective::kReduce},
+                                         Missed{Rule::kBindAgain, Collective::kReduce},
+                                         Missed{Rule::kNonReceiverSent, Collective::kReduce}),
                          [](const auto& one) {
-                           return std::string(kRuleNames[static_cast<size_t>(one.param)]);
+                           return std::string(kRuleNames[static_cast<size_t>(one.param.rule)]);
                          });
 
 }  // namespace

@@ -22,6 +22,15 @@ std::string text_of(const Scenario& scenario, const Outcome& outcome) {
   return text + "\n  replay: ina-faultsim --seed " + std::to_string(scenario.seed);
 }
 
+void expect_no_violation(uint64_t seeds, const Restrictions& restrictions) {
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    World world(scenario);
+    const Outcome outcome = world.run();
+    ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+  }
+}
+
 class FaultSeeds : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(FaultSeeds, InvariantsHold) {
@@ -40,16 +49,112 @@ INSTANTIATE_TEST_SUITE_P(Hundreds, FaultSeeds, testing::Range<uint64_t>(0, 10));
 class Regressions : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Regressions, HoldNow) {
-  const Scenario scenario = make_scenario(GetParam());
+  Restrictions restrictions;
+  restrictions.plain = true;
+  const Scenario scenario = make_scenario(GetParam(), restrictions);
   World world(scenario);
   const Outcome outcome = world.run();
   EXPECT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
 }
 
-// 247: after a restart, results of the switch's earlier life let its workers run further ahead than
-// the new one allowed. 9005246, 20001590: a result that nobody needed from the switch, because home
-// and parker had it from each other, left its fragment parked.
+// Before there were collectives: 247: after a restart, results of the switch's earlier life let its
+// workers run further ahead than the new one allowed. 9005246, 20001590: a result that nobody
+// needed from the switch, because home and parker had it from each other, left its fragment parked.
 INSTANTIATE_TEST_SUITE_P(Seeds, Regressions, testing::Values<uint64_t>(247, 9'005'246, 20'001'590));
+
+/// One worker calls another collective, or the same with another root or other sizes: somebody
+/// finds out, whatever is lost, and nobody gets a wrong result before.
+TEST(Mismatch, IsFound) {
+  Restrictions restrictions;
+  restrictions.mismatch = true;
+  restrictions.collectives = all_collectives();
+  expect_no_violation(5 * kSeedsPerProfile, restrictions);
+}
+
+/// Seeds that failed when all of its operations were of all kinds.
+TEST(RegressionsOfCollectives, HoldNow) {
+  Restrictions restrictions;
+  restrictions.collectives = all_collectives();
+  // The fallback's home took a result for itself alone, of which the switch never heard.
+  for (const uint64_t seed : {302'327}) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    World world(scenario);
+    const Outcome outcome = world.run();
+    EXPECT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+  }
+}
+
+/// Arrays that change their layout, by plans of every method, whole and in pieces, are Schedules of
+/// many operations: every byte of the final layout is compared, and the memory that they have is
+/// what their plan says.
+TEST(Redistributions, EndInTheirLayoutWithinTheirMemory) {
+  Restrictions restrictions;
+  restrictions.redistributions = true;
+  uint64_t redistributions = 0, restarts = 0, dropped = 0;
+  for (uint64_t seed = 0; seed < 10 * kSeedsPerProfile; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    World world(scenario);
+    const Outcome outcome = world.run();
+    ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+    redistributions += outcome.redistributions;
+    restarts += outcome.restarts;
+    dropped += outcome.dropped;
+  }
+  EXPECT_GT(redistributions, 20 * kSeedsPerProfile);
+  EXPECT_GT(restarts, kSeedsPerProfile);
+  EXPECT_GT(dropped, 10 * kSeedsPerProfile);
+}
+
+/// One rank has another plan: nobody completes it, and somebody says so.
+TEST(Redistributions, OfRanksWithOtherPlansEndNowhere) {
+  Restrictions restrictions;
+  restrictions.redistributions = true;
+  restrictions.mismatch = true;
+  expect_no_violation(3 * kSeedsPerProfile, restrictions);
+}
+
+/// Plans without their last step, and plans that take more than their limit.
+TEST(Redistributions, OfBrokenPlansAreNoticed) {
+  Restrictions restrictions;
+  restrictions.redistributions = true;
+  const auto first_violation = [](Scenario scenario, BrokenPlans how) {
+    scenario.broken_plans = how;
+    const Outcome outcome = World(scenario).run();
+    return outcome.violations.empty() ? std::string() : outcome.violations.front();
+  };
+  for (uint64_t seed = 0; seed < kSeedsPerProfile / 10; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    if (scenario.jobs[0].redistributions == 0) continue;
+    EXPECT_TRUE(first_violation(scenario, BrokenPlans::kTooLarge).starts_with("memory: job 0"))
+        << seed;
+    EXPECT_TRUE(first_violation(scenario, BrokenPlans::kTooShort).starts_with("I1: job")) << seed;
+  }
+}
+
+/// In scenarios of all kinds, and what they do without is missed there, too.
+TEST(Redistributions, AreInTheSwarm) {
+  uint64_t redistributions = 0;
+  for (uint64_t seed = 0; seed < 2 * kSeedsPerProfile; ++seed)
+    redistributions += World(make_scenario(seed)).run().redistributions;
+  EXPECT_GT(redistributions, kSeedsPerProfile / 2);
+}
+
+/// Or the search would say nothing about them.
+TEST(RandomFaults, MeetGroupsUnderEveryPolicy) {
+  for (const auto& policy : scheduler::kPolicyNames) {
+    uint64_t groups = 0;
+    uint64_t grouped = 0;
+    for (uint64_t seed = 0; seed < kSeedsPerProfile; ++seed) {
+      Restrictions restrictions;
+      restrictions.policy = policy.value;
+      const Outcome outcome = World(make_scenario(seed, restrictions)).run();
+      groups += outcome.groups;
+      grouped += outcome.grouped;
+    }
+    EXPECT_GT(groups, kSeedsPerProfile) << policy.name;
+    EXPECT_GT(grouped, 2 * groups) << policy.name;
+  }
+}
 
 class WithoutRule : public testing::TestWithParam<uint32_t> {};
 
@@ -97,6 +202,38 @@ TEST(FaultFree, AFragmentIsSentOnceAndNothingIsDropped) {
   EXPECT_EQ(outcome.raws, 0u);
   EXPECT_EQ(outcome.fallback_fragments, 0u);
 }
+
+/// Roots, counts, blocks of any size in any order; the bytes of each worker are counted in every
+/// run (World::check_payload), and nothing is sent twice.
+class FaultFreeCollective : public testing::TestWithParam<Collective> {};
+
+TEST_P(FaultFreeCollective, EachByteIsSentOnceAndComesOnce) {
+  for (const auto& policy : scheduler::kPolicyNames) {
+    for (uint64_t seed = 0; seed < kSeedsPerProfile; ++seed) {
+      Restrictions restrictions;
+      restrictions.policy = policy.value;
+      restrictions.loss = 0;
+      restrictions.collectives = {GetParam()};
+      Scenario scenario = make_scenario(seed, restrictions);
+      if (scheduler::traits(policy.value).hashed) scenario.slots = 16'384;
+      scenario.policy.residual = true;
+      for (JobPlan& job : scenario.jobs) job.quota = {};
+      // Nobody waits for so long that it asks, or sends again.
+      scenario.rto_min_ns = 1'000'000'000;
+      World world(scenario);
+      const Outcome outcome = world.run();
+      ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+      ASSERT_EQ(outcome.raws + outcome.resent + outcome.queries, 0u) << text_of(scenario, outcome);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FaultFreeCollective, testing::ValuesIn(all_collectives()),
+                         [](const auto& collective) {
+                           std::string text(name(collective.param));
+                           std::erase(text, '-');
+                           return text;
+                         });
 
 TEST(FaultFree, TheSameSeedIsTheSameRun) {
   const Scenario scenario = make_scenario(77);

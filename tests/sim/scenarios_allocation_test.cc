@@ -53,7 +53,7 @@ Values base_complete() {
 
 TEST(Scenario, base_complete_goes_to_fallback) {
   EXPECT_EQ(base_complete(), (Values{11, 11}));
-  const Without without(Rule::kBaseTest);
+  const Without without(Rule::kPartialTest);
   EXPECT_EQ(base_complete(), (Values{10, 10})) << "the partial sum was sent as the result";
 }
 

@@ -61,8 +61,14 @@ struct Rack::Worker {
     std::vector<float> send, recv;
     bool in_place = false;
     client::Operation* operation = nullptr;
-    const std::vector<float>& result() const { return in_place ? send : recv; }
+    std::vector<float> kept;  ///< the result, once the buffers have been scribbled over
+    const std::vector<float>& result() const {
+      return !kept.empty() ? kept : in_place ? send : recv;
+    }
   };
+  const Running& running(int operation) const {
+    return operation == kAny ? operations.back() : *std::next(operations.begin(), operation);
+  }
   JobIndex job = 0;
   Rank rank{};
   std::unique_ptr<client::Engine> engine;
@@ -79,6 +85,7 @@ struct Rack::Job {
   std::vector<Worker> workers;
   Lines results;
   std::vector<Bitmap> seen;
+  std::vector<uint8_t> parked_at;
   std::unique_ptr<aggregator::Fallback> fallback;  ///< homes dedicated and spill
 };
 
@@ -107,6 +114,8 @@ Rack::Rack(const Script& script) : script_(script), switch_(std::make_unique<Swi
       engine.fixed_slots = !scheduler::traits(script_.policy.kind).hashed;
       engine.home = script_.home;
       engine.priority_max = config.priority;
+      engine.park_room = config.park_room;
+      if (config.park_after != 0) engine.in_switch = config.window;
       worker.engine = std::make_unique<client::Engine>(engine);
     }
     if (script_.home != Home::kWorkers) job.fallback = make_fallback(job);
@@ -151,6 +160,13 @@ void Rack::add_to_switch(Job& job) {
   spec.quota = job.config.quota;
   spec.home = script_.home;
   spec.instance = job.instance;
+  if (job.config.park_after != 0) {
+    job.parked_at.assign(job.seen.size(), 0);
+    spec.parked_at = job.parked_at.data();
+    spec.park_after = job.config.park_after;
+    spec.park_window = job.config.window;
+    spec.park_room = job.config.park_room;
+  }
   spec.results = data(job.results);
   spec.seen = job.seen.data();
   if (script_.home == Home::kSpill) spec.spill = job.fallback.get();
@@ -164,17 +180,40 @@ Rack::Worker& Rack::worker(uint32_t rank, uint32_t job) const {
 }
 
 void Rack::submit(uint32_t rank, const std::vector<float>& values, uint32_t job, bool in_place) {
-  Worker& worker = this->worker(rank, job);
+  client::OperationSpec spec;
+  spec.elements = values.size() * kElements;
+  start(worker(rank, job), spec, values, in_place);
+}
+
+void Rack::submit(uint32_t rank, Collective collective,
+                  const std::vector<ScriptFragment>& fragments, const std::vector<float>& values,
+                  uint32_t job, bool in_place) {
+  std::vector<scheduler::Block> blocks;
+  uint16_t fingerprint = 0;
+  for (const ScriptFragment& fragment : fragments) {
+    const uint64_t at = blocks.size() * kElements;
+    blocks.push_back({kElements, at, at, fragment.source, fragment.receiver});
+    fingerprint = static_cast<uint16_t>(31 * fingerprint + 8 * fragment.source + fragment.receiver);
+  }
+  client::OperationSpec spec;
+  spec.blocks = std::make_shared<scheduler::BlockTable>(blocks, kElements, fingerprint);
+  spec.elements = spec.blocks->elements();
+  spec.collective = collective;
+  start(worker(rank, job), spec, values, in_place);
+}
+
+void Rack::start(Worker& worker, client::OperationSpec spec, const std::vector<float>& values,
+                 bool in_place) {
   worker.operations.emplace_back();
   Worker::Running& running = worker.operations.back();
   for (const float value : values) running.send.insert(running.send.end(), kElements, value);
   running.in_place = in_place;
   if (!in_place) running.recv.assign(running.send.size(), -1);
   float* recv = in_place ? running.send.data() : running.recv.data();
-  running.operation = worker.engine->submit(
-      {reinterpret_cast<const std::byte*>(running.send.data()), reinterpret_cast<std::byte*>(recv),
-       running.send.size(), DType::kFloat32, Op::kSum, Collective::kAllReduce},
-      worker.clock);
+  spec.send = reinterpret_cast<const std::byte*>(running.send.data());
+  spec.recv = reinterpret_cast<std::byte*>(recv);
+  spec.dtype = DType::kFloat32;
+  running.operation = worker.engine->submit(spec, worker.clock);
   step(worker);
 }
 
@@ -217,14 +256,23 @@ void Rack::scribble(uint32_t rank, uint32_t job) {
   std::fill(last.recv.begin(), last.recv.end(), -777.0f);
 }
 
-bool Rack::done(uint32_t rank, uint32_t job) const {
-  return worker(rank, job).operations.back().operation->done;
+void Rack::scribble_over(Worker& worker) {
+  for (Worker::Running& running : worker.operations) {
+    if (!running.operation->done || !running.kept.empty()) continue;
+    running.kept = running.result();
+    std::ranges::fill(running.send, -777.0f);
+    std::ranges::fill(running.recv, -777.0f);
+  }
 }
 
-std::vector<float> Rack::got(uint32_t rank, uint32_t job) const {
+bool Rack::done(uint32_t rank, uint32_t job, int operation) const {
+  return worker(rank, job).running(operation).operation->done;
+}
+
+std::vector<float> Rack::got(uint32_t rank, uint32_t job, int operation) const {
   std::vector<float> values;
-  if (!done(rank, job)) return values;
-  const std::vector<float>& result = worker(rank, job).operations.back().result();
+  if (!done(rank, job, operation)) return values;
+  const std::vector<float>& result = worker(rank, job).running(operation).result();
   for (size_t i = 0; i < result.size(); i += kElements) {
     EXPECT_TRUE(std::all_of(&result[i], &result[i] + kElements,
                             [&](float value) { return value == result[i]; }));
@@ -287,7 +335,8 @@ bool Rack::matches(const Match& match, const InFlight& message) {
   return message.job == match.job && (!match.type || message.message.type == *match.type) &&
          (match.of == kAny || static_cast<int>(value(message.message.rank)) == match.of) &&
          (match.to == kAny || message.to == match.to) &&
-         (match.seq == kAny || message.message.seq == static_cast<uint32_t>(match.seq));
+         (match.seq == kAny || message.message.seq == static_cast<uint32_t>(match.seq)) &&
+         (!match.bare || message.message.bare() == *match.bare);
 }
 
 size_t Rack::count(const Match& match) const {
@@ -393,6 +442,7 @@ void Rack::arrive(const InFlight& message) {
                                 static_cast<uint32_t>(message.payload.size())};
   PlainCopier copier;
   worker.engine->on_packets(std::span(&packet, 1), worker.clock, copier);
+  if (script_.scribbles) scribble_over(worker);
   step(worker);
 }
 

@@ -28,6 +28,7 @@ struct Match {
   int to = kAny;   ///< where it goes next
   int seq = kAny;  ///< the low 32 bits
   int job = 0;
+  std::optional<bool> bare{};  ///< without a payload, where there could be one
 };
 
 struct ScriptJob {
@@ -35,6 +36,15 @@ struct ScriptJob {
   uint32_t window = 4;
   uint8_t priority = 10;
   scheduler::Quota quota{};
+  /// Straggler help: aggregator::JobSpec::park_after, and what workers keep. 0: none.
+  uint32_t park_after = 0;
+  uint32_t park_room = 0;
+};
+
+/// Who sends a fragment of an operation, and who gets it: 1 + rank; 0: all.
+struct ScriptFragment {
+  uint8_t source = 0;
+  uint8_t receiver = 0;
 };
 
 /// What happens to the nth message that anybody sends, counted from 0, or right after it.
@@ -52,6 +62,8 @@ struct Script {
   /// Besides what the script itself does; restarts happen in deliver_all(). Late ones and second
   /// copies are held until release().
   std::vector<Accident> accidents{};
+  /// What is complete is its user's again, who writes to it at once.
+  bool scribbles = false;
 };
 
 /// A rule of the protocol is off while this lives.
@@ -72,11 +84,15 @@ class Rack {
   /// fragment f.
   void submit(uint32_t rank, const std::vector<float>& values, uint32_t job = 0,
               bool in_place = false);
+  /// The same of another collective: a fragment lies at its place in both buffers.
+  void submit(uint32_t rank, Collective collective, const std::vector<ScriptFragment>& fragments,
+              const std::vector<float>& values, uint32_t job = 0, bool in_place = false);
   /// All workers of the job; rank r contributes values[r] to the only fragment.
   void submit_all(const std::vector<float>& values, uint32_t job = 0);
 
   // Messages in flight. All but count() fail the test where nothing matches.
   size_t count(const Match& match) const;
+  size_t in_flight() const { return in_flight_.size(); }
   /// Each message that matches now goes to its next hop, in the order of sending.
   void deliver(const Match& match);
   /// All the way, over the switch.
@@ -103,9 +119,10 @@ class Rack {
   /// What the owner of a finished operation's buffers may do.
   void scribble(uint32_t rank, uint32_t job = 0);
 
-  bool done(uint32_t rank, uint32_t job = 0) const;
-  /// One value per fragment of the worker's latest operation, if it is done; empty otherwise.
-  std::vector<float> got(uint32_t rank, uint32_t job = 0) const;
+  /// Of the worker's latest operation, or of an earlier one, counted from 0.
+  bool done(uint32_t rank, uint32_t job = 0, int operation = kAny) const;
+  /// One value per fragment, if it is done; empty otherwise. -1: nothing was written there.
+  std::vector<float> got(uint32_t rank, uint32_t job = 0, int operation = kAny) const;
   /// got() of all workers, of the first fragment; -1 where the operation is not done.
   std::vector<float> got_all(uint32_t job = 0) const;
   const client::Engine& engine(uint32_t rank, uint32_t job = 0) const;
@@ -138,11 +155,14 @@ class Rack {
   void arrive(const InFlight& message);
   void arrive_at_switch(const InFlight& message);
   void step(Worker& worker);
+  static void scribble_over(Worker& worker);
   void serve_fallback(Job& job);
   std::unique_ptr<aggregator::Fallback> make_fallback(const Job& job) const;
   void start_switch();
   void add_to_switch(Job& job);
   Worker& worker(uint32_t rank, uint32_t job) const;
+  void start(Worker& worker, client::OperationSpec spec, const std::vector<float>& values,
+             bool in_place);
   static Seq results_end(const Job& job);
 
   Script script_;

@@ -131,8 +131,15 @@ class PacketBuilder {
   PacketBuilder& seq(uint32_t seq) { return set(message_.seq, seq); }
   PacketBuilder& bitmap(Bitmap bitmap) { return set(message_.bitmap, bitmap); }
   PacketBuilder& flags(uint16_t flags) { return set(message_.flags, flags); }
-  PacketBuilder& origin(wire::Origin origin) { return set(message_.origin, origin); }
-  PacketBuilder& phase(wire::Phase phase) { return set(message_.phase, phase); }
+  PacketBuilder& origin(wire::Origin origin) {
+    message_.origin = origin;
+    return *this;
+  }
+  PacketBuilder& phase(wire::Phase phase) {
+    message_.phase = phase;
+    return *this;
+  }
+  PacketBuilder& receiver(uint8_t receiver) { return set(message_.receiver, receiver); }
   /// With the rank's own bit, if it has one.
   PacketBuilder& rank(Rank rank) {
     message_.bitmap = value(rank) < kMaxWorkers ? bit_of(rank) : 0;

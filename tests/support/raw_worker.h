@@ -27,7 +27,7 @@ class RawWorker {
     EXPECT_TRUE(control.send(join));
     auto answer = control.receive(kTimeoutNs);
     EXPECT_TRUE(answer && *answer);
-    if (answer && *answer) attach(**answer);
+    if (answer && *answer) attach(std::move(**answer));
   }
 
   /// The next message on the control connection, or null.
@@ -52,13 +52,16 @@ class RawWorker {
  private:
   static constexpr Nanos kTimeoutNs = 5'000'000'000;
 
-  void attach(control::Received& answer) {
+  void attach(control::Received answer) {
     joined = answer.body;
     ASSERT_EQ(joined["type"], "joined") << joined;
-    auto made = client::join_shm(answer, copier);
+    auto heard = control::heard(std::move(answer));
+    ASSERT_TRUE(heard) << heard.error().text;
+    auto made =
+        client::join_shm(std::get<control::answer::Joined>(heard->message).place, *heard, copier);
     ASSERT_TRUE(made) << made.error().text;
     transport = std::move(*made);
-    ASSERT_TRUE(control.send({{"type", "attach"}}, {transport->region_fd()}));
+    ASSERT_TRUE(control::say(control, control::request::Attach{}, {transport->region_fd()}));
   }
 };
 

@@ -24,6 +24,7 @@ struct SwitchOptions {
   uint32_t slots_per_job = 64;
   uint32_t lanes = 1;
   uint32_t max_jobs = 16;
+  uint32_t max_groups = 256;
   IdleMode idle = IdleMode::kAuto;
   Nanos rejoin_timeout_ns = 10'000'000'000;
   scheduler::PolicyOptions policy = {};  ///< its kind follows from the conductor's
@@ -55,6 +56,8 @@ class BasicTestSwitch {
     config.slot_bytes = options.slot_bytes;
     config.slots_per_job = options.slots_per_job;
     config.max_jobs = options.max_jobs;
+    config.max_groups = options.max_groups;
+    config.max_groups_per_user = options.max_groups;
     config.rejoin_timeout_ns = options.rejoin_timeout_ns;
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
@@ -71,7 +74,7 @@ class BasicTestSwitch {
       lane.idle = options.idle;
       lane.shape.slots = options.slots / options.lanes;
       lane.shape.slot_bytes = options.slot_bytes;
-      lane.shape.max_jobs = options.max_jobs;
+      lane.shape.max_jobs = config.job_places();
       lane.shape.lanes = options.lanes;
       lane.shape.lane = i;
       lane.shape.policy = options.policy;

@@ -217,11 +217,12 @@ TEST_F(AdministrationTest, ATicketTakesThePlaceOfATokenForItsJobOnly) {
   ASSERT_EQ(seen["jobs"].size(), 1u);
   EXPECT_EQ(seen["jobs"][0]["name"], "job");
   EXPECT_TRUE(seen["tenants"].empty());
-  for (const char* wrong : {"", "0", "0123456789abcdef0123456789abcdef"}) {
+  for (const std::string wrong : {"", "0", "0123456789abcdef0123456789abcdef"}) {
     Json message = frame_join("", "");
     message["ticket"] = wrong;
     const Peer peer(sw.tcp_address());
-    EXPECT_THAT(peer.refusal(message), HasSubstr("the ticket is unknown"));
+    EXPECT_THAT(peer.refusal(message),
+                HasSubstr(wrong.empty() ? "'ticket' is empty" : "the ticket is unknown"));
     EXPECT_TRUE(peer.closed());
   }
 }

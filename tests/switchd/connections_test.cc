@@ -241,7 +241,7 @@ TEST_F(ConnectionsTest, TheReasonIsReadWhateverHappensToTheRequest) {
     const auto answer = connection->ask({{"type", "status"}}, kTimeoutNs);
     ASSERT_TRUE(answer && *answer) << (answer ? "nothing" : answer.error().text);
     EXPECT_THAT((*answer)->body["text"].get<std::string>(), HasSubstr(setting));
-    EXPECT_TRUE(control::is_no_room((*answer)->body));
+    EXPECT_EQ((*answer)->body["retry"], true);
   };
   const Peer first(sw_->tcp_address());
   EXPECT_FALSE(first.ask({{"type", "status"}}).is_null());
@@ -294,17 +294,17 @@ TEST_F(ConnectionsTest, OnlySoManyHostsAtATimeAreGivenTimeToHearWhy) {
   const Peer only(sw_->tcp_address());
   EXPECT_EQ(only.ask({{"type", "status"}})["type"], "status");
   std::vector<control::Connection> refused;
-  for (size_t i = 0; i < Conductor::kMaxFarewells + 3; ++i) {
+  for (size_t i = 0; i < switchd::Farewells::kMost + 3; ++i) {
     auto connection = control::Connection::open(sw_->tcp_address(), kTimeoutNs);
     ASSERT_TRUE(connection);
     const auto answer = connection->receive(kTimeoutNs);
     ASSERT_TRUE(answer && *answer) << i;
-    EXPECT_TRUE(control::is_no_room((*answer)->body));
+    EXPECT_EQ((*answer)->body["retry"], true);
     refused.push_back(std::move(*connection));
   }
-  for (size_t i = Conductor::kMaxFarewells; i < refused.size(); ++i)
+  for (size_t i = switchd::Farewells::kMost; i < refused.size(); ++i)
     EXPECT_TRUE(is_gone_within(refused[i], kTimeoutNs)) << i;
-  for (size_t i = 0; i < Conductor::kMaxFarewells; ++i)
+  for (size_t i = 0; i < switchd::Farewells::kMost; ++i)
     EXPECT_FALSE(is_gone_within(refused[i], 0)) << i;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "control/client.h"
 #include "switchd/conductor.h"
 #include "switchd/look_schedule.h"
 #include "tests/support/control_peer.h"
@@ -36,7 +37,7 @@ const wire::Address kPort{{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584};
 /// Has dropped what a test has put there before the switch began.
 struct FakePort : switchd::NoFramePort {
   Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank rank,
-                                 const std::optional<wire::TagKeys>&) {
+                                 const std::optional<wire::TagKeys>&, JobId) {
     return static_cast<io::EndpointIndex>(value(rank));
   }
   std::span<const DroppedFrames> dropped(JobId) const { return frames; }
@@ -196,6 +197,22 @@ TEST_F(DroppedTest, AWorkerOfWhomNothingCameInIsNamed) {
   EXPECT_THAT(explained(), HasSubstr("no frame of rank 1 has come in by port eth0: if it has sent "
                                      "some, a firewall may drop UDP datagrams to 10.0.0.1:7584"));
   EXPECT_THAT(explained(), Not(HasSubstr("no frame of rank 0")));
+}
+
+TEST_F(DroppedTest, TheStatusHasThemWithRankAndReason) {
+  ports_[0].frames = {dropped(DropReason::kBadTag, kJoined, 0, 5)};
+  ports_[0].silent = io::EndpointIndex{1};
+  ASSERT_NO_FATAL_FAILURE(start());
+  const auto status = control::query_status(folder_ / "switch.sock", 20'000'000'000);
+  ASSERT_TRUE(status) << status.error().text;
+  const Json& unheard = status->at("jobs").at(0).at("unheard");
+  ASSERT_EQ(unheard.size(), 2u) << unheard;
+  EXPECT_EQ(unheard[0].at("rank"), 0);
+  EXPECT_EQ(unheard[0].at("reason"), "bad_tag");
+  EXPECT_EQ(unheard[0].at("dropped"), 5);
+  EXPECT_EQ(unheard[1].at("rank"), 1);
+  EXPECT_FALSE(unheard[1].contains("reason"));
+  EXPECT_THAT(unheard[1].at("text"), HasSubstr("no frame of rank 1 has come in by port eth0"));
 }
 
 TEST_F(DroppedTest, ATextOfManyWorkersStaysShort) {

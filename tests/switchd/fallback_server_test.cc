@@ -23,7 +23,7 @@ constexpr auto kFallback = static_cast<io::EndpointIndex>(value(kFallbackRank));
 /// Knows who is bound.
 struct RecordingPort : switchd::NoFramePort {
   Result<io::EndpointIndex> bind(const wire::Address& worker, JobId, uint64_t, io::JobIndex,
-                                 Rank rank, const std::optional<wire::TagKeys>& keys) {
+                                 Rank rank, const std::optional<wire::TagKeys>& keys, JobId) {
     const std::lock_guard lock(mutex);
     bound[value(rank)] = worker;
     tagged = keys.has_value();

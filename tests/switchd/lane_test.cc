@@ -25,7 +25,7 @@ struct BusyPort : NoFramePort {
     return true;
   }
   Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
-                                 const std::optional<wire::TagKeys>&) {
+                                 const std::optional<wire::TagKeys>&, JobId) {
     return io::EndpointIndex{0};
   }
   void unbind(io::EndpointIndex) {}
@@ -143,6 +143,31 @@ TEST_F(LaneTest, APortThatHasMuchSentTakesLittle) {
   const uint64_t taken = loud_.taken;
   lane_.poll_once();
   EXPECT_EQ(loud_.taken - taken, kBurst);
+}
+
+TEST_F(LaneTest, CountsBurstsBySizeAndTimeByWhetherThereWasWork) {
+  EXPECT_EQ(LaneCounters::bucket_of(1), 0u);
+  EXPECT_EQ(LaneCounters::bucket_of(2), 1u);
+  EXPECT_EQ(LaneCounters::bucket_of(4), 2u);
+  EXPECT_EQ(LaneCounters::bucket_of(5), 3u);
+  EXPECT_EQ(LaneCounters::bucket_of(512), LaneCounters::kBurstBuckets - 1);
+
+  add_job(0, 2, 0);
+  add_job(1, 2, 1);
+  loud_.next = packet(0, wire::Type::kQuery);
+  plain_.next = packet(1, wire::Type::kQuery);
+  const Nanos began = now_ns();
+  for (int round = 0; round < 10; ++round) lane_.poll_once();
+  const Nanos took = now_ns() - began;
+  LaneCommand snapshot;
+  snapshot.kind = LaneCommand::Kind::kSnapshot;
+  run({&snapshot});
+  const LaneCounters& counted = snapshot.snapshot.lane;
+  EXPECT_EQ(counted.bursts[LaneCounters::bucket_of(kBurst)], 20u);  // of two ports
+  EXPECT_EQ(counted.burst_packets, 20 * kBurst);
+  EXPECT_GT(counted.busy_ns, 0);
+  EXPECT_LE(counted.busy_ns, took);
+  EXPECT_EQ(counted.idle_ns, 0);
 }
 
 TEST_F(LaneTest, SaysWhoseFramesCameInAndWhoseWereDroppedAtWhichPort) {

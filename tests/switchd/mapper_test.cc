@@ -24,18 +24,19 @@ Mapper::Done await(Mapper& mapper) {
   }
 }
 
-/// How often the mapper has left its core of its own accord.
+/// How often the mapper's threads have left their cores of their own accord.
 uint64_t rests() {
+  uint64_t sum = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream status(task.path() / "status");
     bool is_mapper = false;
     for (std::string line; std::getline(status, line);) {
       is_mapper = is_mapper || line == "Name:\tina-mapper";
       if (is_mapper && line.starts_with("voluntary_ctxt_switches:"))
-        return std::stoull(line.substr(line.find('\t')));
+        sum += std::stoull(line.substr(line.find('\t')));
     }
   }
-  return 0;
+  return sum;
 }
 
 TEST(Mapper, RestsBetweenSmallPiecesAndSaysHowLongItWorked) {
@@ -54,6 +55,14 @@ TEST(Mapper, RestsBetweenSmallPiecesAndSaysHowLongItWorked) {
   EXPECT_GT(made.spent, 0);
   EXPECT_LT(made.spent, passed);
   mapper.discard(std::move(made.region->map), std::move(made.region->fd));
+}
+
+TEST(Mapper, SmallMemoryDoesNotWaitForLarge) {
+  Mapper mapper;
+  mapper.make(1, "test", 4 * kBytes);
+  mapper.make(2, "test", 4096);
+  EXPECT_EQ(await(mapper).token, 2u);
+  EXPECT_EQ(await(mapper).token, 1u);
 }
 
 TEST(Mapper, MapsWhatWorkersBring) {

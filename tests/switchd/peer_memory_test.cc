@@ -392,7 +392,10 @@ TEST(ResultBuffers, TheTimeToMakeThemIsTheirUsers) {
   auto joined = alice.receive(kTimeoutNs);
   ASSERT_TRUE(joined && *joined);
   client::BulkCopier copier{1, 1};
-  const auto transport = client::join_shm(**joined, copier);
+  auto heard = control::heard(std::move(**joined));
+  ASSERT_TRUE(heard) << heard.error().text;
+  const auto transport =
+      client::join_shm(std::get<control::answer::Joined>(heard->message).place, *heard, copier);
   ASSERT_TRUE(transport) << transport.error().text;
   ASSERT_TRUE(alice.send({{"type", "attach"}}, {(*transport)->region_fd()}));
   while (hear(alice)["type"] != "ready") {

@@ -154,6 +154,17 @@ TEST_F(PreflightTest, SeesCredentialsThatCannotBeRead) {
   EXPECT_THAT(found(), ElementsAre(problem("admin.listen", "none.pem")));
 }
 
+TEST_F(PreflightTest, SeesWhereMetricsAreServed) {
+  const auto taken = control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000);
+  ASSERT_TRUE(taken);
+  config_.metrics.listen = "127.0.0.1:" + std::to_string(taken->port());
+  EXPECT_THAT(found(), ElementsAre(problem("metrics.listen", "another program listens there")));
+  config_.metrics.listen = "0.0.0.0:0";
+  EXPECT_THAT(found(), ElementsAre(warning("metrics.listen", "no loopback address")));
+  config_.metrics.listen = "127.0.0.1:0";
+  EXPECT_THAT(found(), IsEmpty());
+}
+
 TEST_F(PreflightTest, SeesAGroupAndALogThatAreNotThere) {
   config_.admin.group = "nobody-knows-this-group";
   config_.log.file = folder_ / "none/log";
@@ -167,6 +178,8 @@ TEST_F(PreflightTest, SeesAGroupAndALogThatAreNotThere) {
 TEST_F(PreflightTest, SeesProcessorsAndMemoryThatAreNotThere) {
   config_.eal.cpus = {1, 9};
   EXPECT_THAT(found(), ElementsAre(problem("eal.cpus", "CPU 9 does not exist")));
+  machine_.isolated = {8, 9};
+  EXPECT_THAT(found(), IsEmpty());
   config_.eal.cpus = {1};
   config_.switchd.lcores = 2;
   EXPECT_THAT(found(), ElementsAre(warning("eal.cpus", "share them")));
@@ -267,6 +280,49 @@ TEST_F(PreflightTest, SaysWhatItDidNotLookAt) {
   EXPECT_THAT(preflight(config_, machine_).not_checked,
               ElementsAre(HasSubstr("port net1: whether DPDK can open its device"),
                           HasSubstr("eal.extra_args")));
+}
+
+/// The files in conf/ on the machines that they are written for: what of them depends on this one
+/// (addresses, credentials) is replaced.
+class SampleConfigurations : public PreflightTest, public testing::WithParamInterface<const char*> {
+ protected:
+  SampleConfigurations() {
+    auto loaded = config::load_config_file(std::string(SOURCE_DIR "/conf/") + GetParam());
+    EXPECT_TRUE(loaded) << loaded.error().front().to_string();
+    if (loaded) config_ = std::move(*loaded);
+    config_.control.socket = folder_ / "switch.sock";
+    if (!config_.control.listen.empty()) config_.control.listen = "127.0.0.1:0";
+    if (!config_.metrics.listen.empty()) config_.metrics.listen = "127.0.0.1:0";
+    if (!config_.control.token_file.empty())
+      config_.control.token_file = write("tokens", "vision a-token-of-their-own\n");
+    machine_.free_hugepage_bytes = uint64_t{2} << 30;
+    machine_.mtu_of = [](const std::string& name) -> std::optional<uint32_t> {
+      if (name == "eth1" || name == "eth2") return 3498;
+      return std::nullopt;
+    };
+    machine_.pci_driver_of = [](const std::string& address) -> std::optional<std::string> {
+      if (address == "0000:01:00.0" || address == "0000:01:00.1") return "vfio-pci";
+      return std::nullopt;
+    };
+  }
+};
+
+TEST_P(SampleConfigurations, StartOnTheMachineThatTheyAreFor) {
+  for (const Finding& finding : found()) ADD_FAILURE() << finding.check << ": " << finding.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(, SampleConfigurations,
+                         testing::Values("demo.yaml", "host.yaml", "rack.yaml", "switchd.yaml",
+                                         "tofino.yaml", "xdp.yaml"));
+
+/// Of the samples that need devices: on a machine without them, and without anything else wrong.
+TEST_P(SampleConfigurations, LackNothingButTheirDevicesElsewhere) {
+  machine_.mtu_of = [](const std::string&) { return std::nullopt; };
+  machine_.pci_driver_of = [](const std::string&) { return std::nullopt; };
+  const auto devices =
+      std::ranges::count(config_.ports, config::PortType::kEthdev, &config::PortConfig::type);
+  EXPECT_THAT(found(),
+              AllOf(testing::SizeIs(devices), testing::Each(problem("ports", "there is no"))));
 }
 
 TEST(Preflight, LooksAtThisMachine) {

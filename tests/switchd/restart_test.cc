@@ -13,8 +13,7 @@
 #include "common/clock.h"
 #include "control/socket.h"
 #include "ina/ina.h"
-#include "io/shm/layout.h"
-#include "io/shm/region.h"
+#include "tests/support/hand_driven.h"
 #include "tests/support/switch_fixture.h"
 #include "tests/support/switch_process.h"
 
@@ -22,6 +21,7 @@ namespace ina {
 namespace {
 
 using control::Json;
+using test::HandDriven;
 using test::SwitchProcess;
 using test::TestSwitch;
 using testing::HasSubstr;
@@ -121,43 +121,6 @@ template <class Switch>
 Json await_state(const Switch& sw, const std::string& state) {
   return await_job(sw, [&](const Json& job) { return !job.is_null() && job["state"] == state; });
 }
-
-/// A worker as one that speaks the control protocol by hand. It sends no packets.
-class HandDriven {
- public:
-  explicit HandDriven(const std::string& socket) {
-    auto opened = control::Connection::open(socket, 10'000'000'000);
-    EXPECT_TRUE(opened) << opened.error().text;
-    if (opened) connection_ = std::move(*opened);
-  }
-  void send(const Json& message, const std::vector<int>& fds = {}) const {
-    EXPECT_TRUE(connection_.send(message, fds));
-  }
-  /// The next message but `waiting`, null at the end of the connection.
-  Json receive() const {
-    for (;;) {
-      auto received = connection_.receive(10'000'000'000);
-      if (!received || !*received) return {};
-      if ((*received)->body["type"] != "waiting") return (*received)->body;
-    }
-  }
-  Json ask(const Json& message) const {
-    send(message);
-    return receive();
-  }
-  /// Goes on from `joined`.
-  void attach(const Json& joined) {
-    const Json& shm = joined.at("shm");
-    const io::shm::Geometry geometry{joined["lanes"], shm["tx_depth"], shm["rx_depth"],
-                                     joined["slot_bytes"], shm["result_rows"]};
-    auto region = io::shm::make_region("hand", io::shm::WorkerLayout(geometry).bytes);
-    ASSERT_TRUE(region);
-    send({{"type", "attach"}}, {region->fd.get()});
-  }
-
- private:
-  control::Connection connection_;
-};
 
 Json saved_job(const std::string& state_path) {
   Json state = Json::parse(std::ifstream(state_path));

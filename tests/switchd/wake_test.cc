@@ -124,8 +124,8 @@ TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {
   RawWorker other(sw.socket_path(), "job", 1, 2);
   ASSERT_TRUE(other.hear_until("ready"));
   const auto epoch = other.joined["epoch"].get<uint32_t>();
-  const auto await_result = [&](wire::Origin origin) {
-    const Nanos deadline = now_ns() + 5'000'000'000;
+  const auto await_result = [&](wire::Origin origin, Nanos patience_ns = 5'000'000'000) {
+    const Nanos deadline = now_ns() + patience_ns;
     client::RxPacket packets[8];
     while (now_ns() < deadline) {
       const size_t count = other.transport->rx_burst(packets);
@@ -148,13 +148,19 @@ TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {
     if (round % 2 == 0) {  // the others are this worker's own to answer
       // Sometimes at once, while the other still leaves its rings, sometimes when it has long left.
       ::usleep(round % 7 * 300);
-      packet.message = {};
+      packet.message = wire::Message{};
       packet.message.type = wire::Type::kQuery;
       packet.message.rank = Rank{1};
       packet.message.seq = round;
       packet.message.epoch = epoch;
       ASSERT_EQ(other.transport->tx_burst({&packet, 1}), 1u);
-      answered = await_result(wire::Origin::kFallback);
+      // Where the home has asked before, because this worker was late, the first question reminds
+      // the switch only, and the second binds. A lost call loses the answers to both.
+      answered = await_result(wire::Origin::kFallback, 2'000'000'000);
+      if (!answered) {
+        ASSERT_EQ(other.transport->tx_burst({&packet, 1}), 1u);
+        answered = await_result(wire::Origin::kFallback);
+      }
       EXPECT_TRUE(answered) << "round " << round << ": nobody answered";
     }
     begun = round + 1;

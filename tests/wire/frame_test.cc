@@ -31,10 +31,10 @@ const Bytes kGoldenGrad = from_hex(R"(
   45 00 00 74 00 00 40 00 40 11 26 6d 0a 00 00 03
   0a 00 00 0a
   9c 43 1d a1 00 60 00 00
-  49 4e 01 01 07 00 00 00 88 77 66 55 44 33 22 11
+  49 4e 02 01 07 00 00 00 88 77 66 55 44 33 22 11
   03 00 00 00 01 10 00 00 04 00 00 00 00 00 00 00
   04 03 00 00 00 00 00 00 0c 00 00 00 04 00 04 01
-  02 05 00 00 00 00 01 01 00 00 00 00 3f e4 80 4d
+  02 05 00 00 00 00 01 01 00 00 00 00 eb 29 c2 d9
   00 00 00 00 00 00 00 00
   00 00 80 3f 00 00 20 c0 00 00 00 3f 00 00 80 44)");
 
@@ -43,10 +43,10 @@ const Bytes kGoldenEveryField = from_hex(R"(
   45 00 00 6a 00 00 40 00 40 11 b5 2c c0 a8 01 02
   c0 a8 03 04
   9c 43 1d af 00 56 00 00
-  49 4e 01 09 04 03 02 01 18 17 16 15 14 13 12 11
+  49 4e 02 09 04 03 02 01 18 17 16 15 14 13 12 11
   24 23 22 21 34 33 32 31 48 47 46 45 44 43 42 41
   58 57 56 55 54 53 52 51 64 63 62 61 03 00 07 04
-  2a fe 02 01 06 00 0f 01 74 73 72 71 d4 f4 f4 a2
+  2a fe 12 3c 06 00 0f 01 74 73 72 71 2b 76 ba df
   88 87 86 85 84 83 82 81
   00 3c 00 40 00 44)");
 
@@ -109,6 +109,7 @@ void expect_same(const wire::Message& a, const wire::Message& b) {
   EXPECT_EQ(a.priority, b.priority);
   EXPECT_EQ(a.origin, b.origin);
   EXPECT_EQ(a.phase, b.phase);
+  EXPECT_EQ(a.receiver, b.receiver);
   EXPECT_EQ(a.lane, b.lane);
 }
 
@@ -177,8 +178,9 @@ TEST(Frame, RoundTripOfEveryField) {
   message_with([](auto& m) { m.collective = Collective{0xff}; });
   message_with([](auto& m) { m.rank = Rank{0xff}; });
   message_with([](auto& m) { m.priority = 0xff; });
-  message_with([](auto& m) { m.origin = wire::Origin{0xff}; });
-  message_with([](auto& m) { m.phase = wire::Phase{0xff}; });
+  message_with([](auto& m) { m.origin = wire::Origin{0xf}; });
+  message_with([](auto& m) { m.phase = wire::Phase{0xf}; });
+  message_with([](auto& m) { m.receiver = 0xff; });
   message_with([](auto& m) { m.lane = 0xff; });
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(i);
@@ -368,8 +370,9 @@ std::vector<Fixture> fixtures() {
       {"options changed", grad().ip_options(2).set_byte(testing::kUdpAt, 0).build(), kIpChecksum},
 
       {"version 0", ina_byte(2, 0), kVersion},
-      {"version 2", ina_byte(2, 2), kVersion},
-      {"version 2 with a shorter header", content(from_hex("494e0200")), kVersion},
+      {"version 1", ina_byte(2, 1), kVersion},
+      {"version 3", ina_byte(2, 3), kVersion},
+      {"version 3 with a shorter header", content(from_hex("494e0300")), kVersion},
 
       {"payload changed", grad().set_byte(kPayloadAt + 9, 0).build(), kCrc},
       {"header changed", grad().set_byte(kInaAt + 4, 9).build(), kCrc},
@@ -386,14 +389,17 @@ std::vector<Fixture> fixtures() {
       {"type 0", ina_byte(3, 0), kBadType},
       {"type 14", ina_byte(3, 14), kBadType},
       {"origin 4", ina_byte(50, 4), kBadType},
-      {"phase 3", ina_byte(51, 3), kBadType},
+      {"phase 3", ina_byte(50, 0x30), kBadType},
       {"dtype 0", ina_byte(46, 0), kBadDtype},
-      {"dtype 8", ina_byte(46, 8), kBadDtype},
+      {"dtype 10", ina_byte(46, 10), kBadDtype},
       {"op 0", ina_byte(47, 0), kBadOp},
-      {"op 5", ina_byte(47, 5), kBadOp},
+      {"op 9", ina_byte(47, 9), kBadOp},
+      {"bitwise operation of floats", grad().dtype(DType::kFloat32).op(Op::kBor).build(), kBadOp},
       {"avg of integers", grad().dtype(DType::kInt32).op(Op::kAvg).build(), kBadOp},
       {"collective 0", ina_byte(55, 0), kBadOp},
-      {"collective 3", ina_byte(55, 3), kBadOp},
+      {"collective 11", ina_byte(55, 11), kBadOp},
+      {"receiver 65", ina_byte(51, 65), kBadRank},
+      {"mark of an all-reduce", grad().flags(wire::kFlagBare).payload({}).build(), kBadLength},
       {"more elements than a slot has room for", grad().elements(257).build(), kBadLength},
       {"more elements than the operation", grad().operation(1, 255).build(), kBadLength},
       {"empty fragment of an operation", grad().elements(0).operation(1, 5).build(), kBadLength},
@@ -492,7 +498,7 @@ TEST(Tag, IsTheOneInTheSpecification) {
   const Parsed parsed = parse(tagged_grad());
   ASSERT_TRUE(parsed.frame);
   // Computed from docs/protocol.md alone by tests/net/second_worker.py.
-  EXPECT_EQ(parsed.frame->envelope.tag, 0xcdddcde1670cd443u);
+  EXPECT_EQ(parsed.frame->envelope.tag, 0x9d4bd303b2099c5eu);
   EXPECT_TRUE(proves(tagged_grad()));
 }
 

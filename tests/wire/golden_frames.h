@@ -55,6 +55,7 @@ inline PacketBuilder golden_every_field() {
   message.origin = wire::Origin::kFallback;
   message.phase = wire::Phase::kStatus;
   message.flags = wire::kFlagEcn | wire::kFlagRaw;
+  message.receiver = 0x3c;
   message.lane = 15;
   message.collective = Collective::kAllReduce;
   message.instance = 0x71727374;

@@ -53,7 +53,7 @@ std::vector<Bytes> frames() {
           .build(),
       testing::golden_grad().set_byte(testing::kPayloadAt, 0xff).build(),         // wrong CRC
       testing::golden_grad().set_byte(testing::kInaAt, 'X').fix_crc().build(),    // not INA
-      testing::golden_grad().set_byte(testing::kInaAt + 2, 2).fix_crc().build(),  // version 2
+      testing::golden_grad().set_byte(testing::kInaAt + 2, 3).fix_crc().build(),  // version 3
       PacketBuilder()
           .values(std::vector<int32_t>{-2, 500})
           .dtype(DType::kInt8)
@@ -66,6 +66,21 @@ std::vector<Bytes> frames() {
           .build(),
       PacketBuilder().values(std::vector<int64_t>{INT64_MIN, 7}).dtype(DType::kInt64).build(),
       PacketBuilder().values(std::vector<double>{0.1}).dtype(DType::kFloat64).build(),
+      PacketBuilder()
+          .values(std::vector<uint8_t>{0xff, 7})
+          .dtype(DType::kUInt8)
+          .op(Op::kBxor)
+          .build(),
+      PacketBuilder()
+          .values(std::vector<int32_t>{300, 1})
+          .dtype(DType::kUInt8)
+          .type(wire::Type::kPart)
+          .build(),
+      PacketBuilder()
+          .values(std::vector<uint8_t>{1, 0})
+          .dtype(DType::kBool)
+          .op(Op::kProduct)
+          .build(),
   };
 }
 

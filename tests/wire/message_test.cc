@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <random>
 #include <set>
 #include <string>
+
+#include "wire/header_check.h"
 
 namespace ina::wire {
 namespace {
@@ -39,10 +43,10 @@ TEST(Validate, EveryDTypeAndOp) {
       for (const uint16_t elements : {uint16_t{0}, uint16_t{1}, full}) {
         const Message message = grad(dtype, op, elements);
         EXPECT_EQ(verdict(message, elements * wire_bytes(dtype)),
-                  op != Op::kAvg || is_float(dtype) ? "valid" : "bad_op")
+                  is_valid(dtype, op) ? "valid" : "bad_op")
             << name(dtype) << ' ' << name(op);
       }
-      if (op == Op::kAvg) continue;
+      if (!is_valid(dtype, op)) continue;
       EXPECT_EQ(verdict(grad(dtype, op, full + 1), (full + 1) * wire_bytes(dtype)), "bad_length");
     }
 }
@@ -98,6 +102,50 @@ TEST(Validate, ElementsAgainstOperation) {
   EXPECT_EQ(verdict(message, 0), "valid");
 }
 
+TEST(Validate, WhatIsMovedFillsARowWithItsElements) {
+  Message message = grad(DType::kInt8, Op::kSum, 200);
+  EXPECT_EQ(wire::validate(message, 200, 256), DropReason::kBadLength) << "as accumulators";
+  message.collective = Collective::kAllGather;
+  EXPECT_EQ(wire::validate(message, 200, 256), std::nullopt);
+  message.type = Type::kPart;
+  message.bitmap = 7;
+  EXPECT_EQ(wire::payload_bytes(message), 200u);
+  EXPECT_EQ(wire::validate(message, 200, 256), std::nullopt);
+}
+
+TEST(Validate, BareMessages) {
+  Message message = grad(DType::kFloat32, Op::kSum, 4);
+  message.flags = wire::kFlagBare;
+  message.collective = Collective::kBroadcast;
+  EXPECT_EQ(verdict(message, 0), "valid");
+  EXPECT_EQ(verdict(message, 16), "bad_length") << "with a payload";
+  message.elements = 60000;
+  EXPECT_EQ(verdict(message, 0), "valid") << "a run of marks";
+  message.elements = 0;
+  EXPECT_EQ(verdict(message, 0), "bad_length") << "marks nothing";
+  message.elements = 1;
+  for (const Type type : {Type::kPart, Type::kDefer, Type::kResult}) {
+    message.type = type;
+    EXPECT_EQ(verdict(message, 0), "valid");
+  }
+  message.type = Type::kHave;
+  EXPECT_EQ(verdict(message, 0), "bad_length") << "who has it has bytes";
+  message.collective = Collective::kReduce;
+  message.type = Type::kResult;
+  EXPECT_EQ(verdict(message, 0), "valid") << "of a sum for somebody else";
+  message.type = Type::kGrad;
+  EXPECT_EQ(verdict(message, 0), "bad_length") << "all contribute to a sum";
+}
+
+TEST(Validate, AClosingFragmentIsEmpty) {
+  Message message = grad(DType::kFloat32, Op::kSum, 4);
+  message.elements = 0;
+  for (int raw = 1; raw <= 10; ++raw) {
+    message.collective = Collective{static_cast<uint8_t>(raw)};
+    EXPECT_EQ(verdict(message, 0), has_closing(message.collective) ? "valid" : "bad_length") << raw;
+  }
+}
+
 TEST(Validate, EveryValueOfEveryEnumerator) {
   const Message right = grad(DType::kFloat32, Op::kSum, 4);
   for (int raw = 0; raw < 256; ++raw) {
@@ -110,20 +158,28 @@ TEST(Validate, EveryValueOfEveryEnumerator) {
     message = right;
     message.dtype = DType{byte};
     EXPECT_EQ(verdict(message, payload_bytes(message)),
-              raw >= 1 && raw <= 7 ? "valid" : "bad_dtype");
+              raw >= 1 && raw <= 9 ? "valid" : "bad_dtype");
     message = right;
     message.op = Op{byte};
-    EXPECT_EQ(verdict(message, 16), raw >= 1 && raw <= 4 ? "valid" : "bad_op");
+    EXPECT_EQ(verdict(message, 16), raw >= 1 && raw <= 5 ? "valid" : "bad_op") << "of float32";
+    message.dtype = DType::kInt32;
+    EXPECT_EQ(verdict(message, 16), raw >= 1 && raw <= 8 && raw != 4 ? "valid" : "bad_op")
+        << "of int32";
     message = right;
     message.collective = Collective{byte};
-    EXPECT_EQ(verdict(message, 16), raw >= 1 && raw <= 2 ? "valid" : "bad_op");
+    EXPECT_EQ(verdict(message, 16), raw >= 1 && raw <= 10 ? "valid" : "bad_op");
     message = right;
-    message.origin = Origin{byte};
-    EXPECT_EQ(verdict(message, 16), raw <= 3 ? "valid" : "bad_type");
+    message.receiver = byte;
+    EXPECT_EQ(verdict(message, 16), raw <= 64 ? "valid" : "bad_rank");
     message = right;
-    message.phase = Phase{byte};
-    EXPECT_EQ(verdict(message, 16), raw <= 2 ? "valid" : "bad_type");
-    message = right;
+    if (raw < 16) {
+      message.origin = Origin{byte};
+      EXPECT_EQ(verdict(message, 16), raw <= 3 ? "valid" : "bad_type");
+      message = right;
+      message.phase = Phase{byte};
+      EXPECT_EQ(verdict(message, 16), raw <= 2 ? "valid" : "bad_type");
+      message = right;
+    }
     message.rank = Rank{byte};
     EXPECT_EQ(verdict(message, 16), raw <= 64 ? "valid" : "bad_rank");
   }
@@ -139,6 +195,71 @@ TEST(Validate, PartialSumsNeedContributors) {
   }
 }
 
+// Whatever came before: what is remembered of it decides nothing that the message does not.
+TEST(HeaderCheck, SaysWhatValidateSays) {
+  std::mt19937 random(1);
+  const auto below = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
+  const auto one_of = [&](std::initializer_list<uint32_t> values) {
+    return static_cast<uint8_t>(values.begin()[below(static_cast<uint32_t>(values.size()))]);
+  };
+  const std::function<void(Message&)> changes[] = {
+      [&](Message& m) {
+        m.type = Type{one_of({0, 1, 2, 3, 4, 11, 14})};
+      },
+      [&](Message& m) {
+        m.dtype = DType{one_of({0, 1, 2, 3, 4, 9, 10})};
+      },
+      [&](Message& m) {
+        m.op = Op{one_of({0, 1, 2, 6, 8, 9})};
+      },
+      [&](Message& m) {
+        m.collective = Collective{one_of({0, 1, 2, 6, 10, 11})};
+      },
+      [&](Message& m) {
+        m.origin = Origin{one_of({0, 3, 4, 15})};
+      },
+      [&](Message& m) {
+        m.phase = Phase{one_of({0, 2, 3, 15})};
+      },
+      [&](Message& m) {
+        m.rank = Rank{one_of({0, 1, 64, 65})};
+      },
+      [&](Message& m) {
+        m.receiver = one_of({0, 1, 64, 65});
+      },
+      [&](Message& m) { m.flags ^= static_cast<uint16_t>(1u << below(9)); },
+      [&](Message& m) {
+        m.elements = one_of({0, 1, 4, 8});
+      },
+      [&](Message& m) {
+        m.operation_elements = one_of({0, 3, 4, 100});
+      },
+      [&](Message& m) { m.bitmap = below(3); },
+      [&](Message& m) { m.seq = random(); },
+  };
+  uint32_t valid = 0;
+  HeaderCheck check;
+  for (uint32_t i = 0; i < 300'000; ++i) {
+    Message message = grad(DType::kFloat32, Op::kSum, 4);
+    uint32_t bytes = 16;
+    for (uint32_t change = below(4); change != 0; --change) {
+      changes[below(std::size(changes))](message);
+      if (below(2) == 0) bytes = wire::payload_bytes(message);
+    }
+    if (below(20) == 0) bytes = 4 * below(6);
+    const auto expected = validate(message, bytes, 20);
+    ASSERT_EQ(check.validate(message, bytes, 20), expected) << i;
+    valid += !expected;
+  }
+  EXPECT_GT(valid, 50'000u);
+  EXPECT_LT(valid, 250'000u);
+}
+
+TEST(HeaderCheck, KnowsNothingInTheBeginning) {
+  HeaderCheck check;
+  EXPECT_EQ(check.validate(Message{}, 0, kSlotBytes), DropReason::kBadType);
+}
+
 TEST(Names, AreDistinct) {
   std::set<std::string_view> types;
   for (const Type type : kAllTypes) types.insert(name(type));
@@ -151,6 +272,12 @@ TEST(Names, AreDistinct) {
     EXPECT_FALSE(describe(static_cast<DropReason>(i)).empty());
   }
   EXPECT_EQ(reasons.size(), kDropReasons);
+  std::set<std::string_view> dtypes, ops;
+  for (const DType dtype : kAllDTypes) dtypes.insert(name(dtype));
+  for (const Op op : kAllOps) ops.insert(name(op));
+  EXPECT_EQ(dtypes.size(), std::size(kAllDTypes));
+  EXPECT_EQ(ops.size(), std::size(kAllOps));
+  EXPECT_FALSE(dtypes.contains("?") || ops.contains("?"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Holds docs/protocol.md to the code: protocol_doc_test.py GOLDEN_PCAP PROTOCOL_MD SOURCE_FOLDER
 
-The worked example must be the first frame that the codec writes; every drop reason, message type and
-header offset must be the one of the code; so must the number of lanes, the ports of the Wireshark
-dissector, and the control messages and their fields.
+The worked example must be the first frame that the codec writes; every drop reason, message type,
+data type, operation and header offset must be the one of the code; so must the number of lanes, the
+ports and the names of the Wireshark dissector, and the control messages and their fields.
 """
 
 import pathlib
@@ -43,8 +43,8 @@ def check_frames(text, read, generator):
     if documented_frame(text) != first_frame(generator):
         yield 'the worked example is not what the codec writes'
     offsets = dict(re.findall(r'offsetof\(InaHeader, (\w+)\) == (\d+)', read('wire/frame.cc')))
-    documented = {row[2]: row[0] for row in table_rows(section(text, 'INA header'))
-                  if row[0].isdigit()}
+    documented = {row[2].replace('`, `', '_'): row[0]
+                  for row in table_rows(section(text, 'INA header')) if row[0].isdigit()}
     if not offsets or documented != offsets:
         yield f'header offsets are {documented}, in the codec {offsets}'
     # Where the codec is held to it.
@@ -72,6 +72,21 @@ def check_names(text, read):
         yield 'the message types are not those of wire/message.cc, in order'
 
 
+def check_values(text, read):
+    values = {row[0]: row[1] for row in table_rows(section(text, 'INA header')) if len(row) == 2}
+    for field, enumeration in (('dtype', 'DType'), ('op', 'Op')):
+        enumerators = re.search(rf'enum class {enumeration} : uint8_t \{{(.*?)\}};', read('wire/types.h'), re.S)
+        named = dict(re.findall(rf'case {enumeration}::(\w+):\s+return "(\w+)";',
+                                read('wire/message.cc')))
+        in_order = re.findall(r'\b(k\w+)(?= = 1|,|\s*$)', enumerators.group(1), re.M)
+        numbered = [(str(i), named[enumerator]) for i, enumerator in enumerate(in_order, start=1)]
+        if re.findall(r'(\d+) (\w+)', values[field])[:len(numbered)] != numbered:
+            yield f'the values of {field} are not those of wire/types.h: {numbered}'
+        dissected = ''.join(read('wire/wireshark/ina.lua').split(f'local {field.upper()}S = {{')[1:])
+        if re.findall(r'\[(\d+)\] = "(\w+)"', dissected.split('}')[0]) != numbered:
+            yield f'the values of {field} in the dissector are not those of wire/types.h'
+
+
 def check_lanes(text, read):
     lanes = int(re.search(r'"switch", "lcores", "cores", 1, (\d+)', read('switchd/config/keys.cc')).group(1))
     first = int(re.search(r'kDefaultUdpPort = (\d+)', read('wire/frame.h')).group(1))
@@ -85,19 +100,21 @@ def check_lanes(text, read):
         yield f'the dissector does not take the ports {first} to {last}'
 
 
-def check_control(text, read, source):
-    switch = '\n'.join(path.read_text(encoding='utf-8')
-                       for path in sorted(pathlib.Path(source, 'switchd').glob('*.cc')))
+def check_control(text, read):
     control = section(text, 'Control socket')
-    documented = {row[1] for row in table_rows(control)}
-    named = re.findall(r'\btype [!=]= "(\w+)"|\{"type", "(\w+)"\}', switch)
+    documented = {row[1] for row in table_rows(control)[2:]}
+    named = set(re.findall(r'kType = "(\w+)"', read('control/messages.h')))
     if not named:
-        yield 'found no control messages in switchd/'
-    for message in sorted({known or said for known, said in named} - documented):
+        yield 'found no control messages in control/messages.h'
+    for message in sorted(named - documented):
         yield f'the control message {message} is not in the table'
-    for field in re.findall(r'^ +\{"(\w+)",', read('control/fields.cc'), re.M):
-        if f'`{field}`' not in control:
-            yield f'the field {field} of control messages is not in the table'
+    for message in sorted(documented - named):
+        yield f'the control message {message} of the table is not in control/messages.h'
+    fields = re.findall(r'(?:required|defaulted|given|optional|nullable|time|known_of_group)\("(\w+)",',
+                        read('control/messages.cc'))
+    for field in sorted({'channel', *fields}):
+        if not re.search(rf'\b{field}\b', control):
+            yield f'the field {field} of control messages is not in section Control socket'
 
 
 def main():
@@ -107,8 +124,8 @@ def main():
     def read(name):
         return pathlib.Path(source, name).read_text(encoding='utf-8')
 
-    wrong = [*check_frames(text, read, generator), *check_names(text, read),
-             *check_lanes(text, read), *check_control(text, read, source)]
+    wrong = [*check_frames(text, read, generator), *check_names(text, read), *check_values(text, read),
+             *check_lanes(text, read), *check_control(text, read)]
     print('\n'.join(wrong) or 'docs/protocol.md agrees with the code')
     return 1 if wrong else 0
 

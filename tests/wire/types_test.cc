@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 
 namespace ina {
 namespace {
@@ -80,6 +81,8 @@ TEST(ElementsPerFragment, IsSlotOverAccumulator) {
   EXPECT_EQ(elements_per_fragment(DType::kFloat64, 1024), 128u);
   EXPECT_EQ(elements_per_fragment(DType::kBFloat16, 1024), 256u);
   EXPECT_EQ(elements_per_fragment(DType::kFloat16, 8192), 2048u);
+  EXPECT_EQ(elements_per_fragment(DType::kUInt8, 1024), 256u);
+  EXPECT_EQ(elements_per_fragment(DType::kBool, 1024), 1024u);
   for (int raw = 0; raw < 256; ++raw) {
     const DType dtype{static_cast<uint8_t>(raw)};
     if (!is_valid(dtype)) {
@@ -88,11 +91,36 @@ TEST(ElementsPerFragment, IsSlotOverAccumulator) {
   }
 }
 
-TEST(Validity, AvgIsForFloatsOnly) {
+// A row may have 65,536 bytes; a fragment's number of elements has 16 bits.
+TEST(ElementsPerFragment, FitsItsField) {
+  EXPECT_EQ(elements_per_fragment(DType::kBool, 65536), kMaxFragmentElements);
+  EXPECT_EQ(elements_per_fragment(Collective::kBroadcast, DType::kInt8, 65536),
+            kMaxFragmentElements);
+  EXPECT_EQ(elements_per_fragment(Collective::kBroadcast, DType::kInt8, 8192), 8192u);
+  EXPECT_EQ(elements_per_fragment(DType::kInt8, 65536), 16384u);
+  EXPECT_LE(kMaxFragmentElements, std::numeric_limits<uint16_t>::max());
+}
+
+TEST(Validity, AvgIsForFloatsOnlyAndBitwiseForTheOthers) {
+  using enum DType;
+  const std::set<DType> floats = {kFloat32, kFloat64, kBFloat16, kFloat16};
   for (const DType dtype : kAllDTypes)
-    EXPECT_EQ(is_valid(dtype, Op::kAvg),
-              dtype != DType::kInt8 && dtype != DType::kInt32 && dtype != DType::kInt64)
-        << name(dtype);
+    for (const Op op : kAllOps) {
+      const bool expected = op == Op::kAvg ? floats.contains(dtype)
+                            : op == Op::kBand || op == Op::kBor || op == Op::kBxor
+                                ? !floats.contains(dtype)
+                                : true;
+      EXPECT_EQ(is_valid(dtype, op), expected) << name(dtype) << ' ' << name(op);
+    }
+}
+
+// Tables have a row for each, at its number.
+TEST(Validity, EnumeratorsAreNumberedFromOne) {
+  for (size_t i = 0; i < std::size(kAllDTypes); ++i)
+    EXPECT_EQ(static_cast<size_t>(kAllDTypes[i]), i + 1);
+  for (size_t i = 0; i < std::size(kAllOps); ++i) EXPECT_EQ(static_cast<size_t>(kAllOps[i]), i + 1);
+  EXPECT_FALSE(is_valid(DType{std::size(kAllDTypes) + 1}));
+  EXPECT_FALSE(is_valid(Op{std::size(kAllOps) + 1}));
 }
 
 TEST(Names, GoBothWays) {

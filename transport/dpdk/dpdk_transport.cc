@@ -43,94 +43,73 @@ Result<std::unique_ptr<DpdkTransport>> DpdkTransport::open(std::string_view text
                                                            int64_t timeout_us) {
   const auto url = parse_url(text);
   if (!url) return tl::unexpected(url.error());
-  std::unique_ptr<DpdkTransport> transport;
+  std::shared_ptr<SharedDevice> device;
   if (url->scheme == "memif") {
     const auto place = memif_place(*url);
     if (!place) return tl::unexpected(place.error());
-    transport.reset(new DpdkTransport(*url, place->mtu, place->own));
+    device = std::make_shared<SharedDevice>(*url, place->mtu, place->own, std::nullopt);
   } else if (url->scheme == "dpdk") {
     auto ethernet = Ethernet::resolve(*url);
     if (!ethernet) return tl::unexpected(ethernet.error());
-    transport.reset(new DpdkTransport(*url, ethernet->mtu(), {}));
-    transport->ethernet_ = std::move(*ethernet);
+    const uint32_t mtu = ethernet->mtu();
+    device = std::make_shared<SharedDevice>(*url, mtu, wire::Address{}, std::move(*ethernet));
   } else {
     return fail(INA_ERR_UNSUPPORTED, "URL \"" + url->text +
                                          "\": this library opens memif: and dpdk: only, not " +
                                          url->scheme + ":.");
   }
+  std::unique_ptr<DpdkTransport> transport(new DpdkTransport(std::move(device), true));
   if (auto opened = transport->reopen(timeout_us * 1000); !opened)
     return tl::unexpected(opened.error());
   return transport;
 }
 
-DpdkTransport::DpdkTransport(Url url, uint32_t mtu, const wire::Address& own)
-    : url_(std::move(url)),
-      mtu_(mtu),
-      own_(own),
-      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+DpdkTransport::DpdkTransport(std::shared_ptr<SharedDevice> device, bool leads)
+    : device_(std::move(device)), leads_(leads) {
+  device_->add(channel_);
+}
 
 DpdkTransport::~DpdkTransport() {
-  close();
+  device_->remove(channel_);
+}
+
+Result<std::unique_ptr<FrameTransport>> DpdkTransport::share() {
+  std::unique_ptr<DpdkTransport> transport(new DpdkTransport(device_, false));
+  if (auto opened = transport->reopen(0); !opened) return tl::unexpected(opened.error());
+  transport->max_slot_bytes_ = max_slot_bytes_;
+  return transport;
 }
 
 Result<void> DpdkTransport::reopen(Nanos timeout_ns) {
-  if (!wake_event_) return fail(INA_ERR_NO_MEMORY, "No eventfd for a transport.");
-  drop_frames();
-  if (ethernet_ && device_) {
-    // It knows nothing of the switch. A new port keeps out what is still on its way.
-    if (auto taken = ethernet_->take_port(*device_); !taken) return taken;
-    own_.udp_port = ethernet_->own().udp_port;
-    return {};
+  if (!channel_.wake_event) return fail(INA_ERR_NO_MEMORY, "No eventfd for a transport.");
+  if (leads_) {
+    if (auto opened = device_->reopen(timeout_ns); !opened) return opened;
+    max_slot_bytes_ = device_->frame_bytes() - static_cast<uint32_t>(wire::kFrameHeaderBytes);
   }
-  close();
-  Result<std::unique_ptr<io::Device>> device;
-  run_apart([&] { device = ethernet_ ? ethernet_->open() : open_memif(url_, mtu_, timeout_ns); });
-  if (!device) return tl::unexpected(device.error());
-  device_ = std::move(*device);
-  if (ethernet_) own_ = ethernet_->own();
-  own_.mac = device_->mac();
+  own_ = device_->own();
   return {};
-}
-
-void DpdkTransport::drop_frames() {
-  bound_ = false;
-  rte_pktmbuf_free_bulk(received_.data(), received_count_);
-  rte_pktmbuf_free_bulk(unsent_.data() + unsent_begin_, unsent_end_ - unsent_begin_);
-  read_ = received_count_ = 0;
-  unsent_begin_ = unsent_end_ = 0;
-}
-
-void DpdkTransport::close() {
-  drop_frames();
-  if (!device_) return;
-  const auto close = [this] { close_device(device_); };
-  try {
-    run_apart(close);
-  } catch (...) {  // no thread to be had: better here than not at all
-    close();
-  }
 }
 
 void DpdkTransport::bind(const FrameBinding& binding) {
   binding_ = binding;
-  bound_ = true;
+  device_->bind(channel_, binding.job);
 }
 
 // ---- sending -----------------------------------------------------------------------------------
 
 size_t DpdkTransport::tx_burst(std::span<const TxPacket> packets) {
-  if (!bound_) return 0;
+  if (!channel_.bound) return 0;
   flush();
-  if (unsent_begin_ != unsent_end_) return 0;
-  unsent_begin_ = 0;
-  unsent_end_ = 0;
+  if (channel_.unsent_begin != channel_.unsent_end) return 0;
+  channel_.unsent_begin = 0;
+  channel_.unsent_end = 0;
   const size_t room = std::min<size_t>(packets.size(), kMaxBurst);
-  while (unsent_end_ < room) {
-    rte_mbuf* const frame = make_frame(packets[unsent_end_]);
+  while (channel_.unsent_end < room) {
+    rte_mbuf* const frame = make_frame(packets[channel_.unsent_end]);
     if (frame == nullptr) break;
-    unsent_[unsent_end_++] = frame;
+    channel_.unsent[channel_.unsent_end++] = frame;
   }
-  const size_t taken = unsent_end_;
+  const size_t taken = channel_.unsent_end;
   flush();
   return taken;
 }
@@ -163,11 +142,7 @@ rte_mbuf* DpdkTransport::make_frame(const TxPacket& packet) {
 }
 
 void DpdkTransport::flush() {
-  while (unsent_begin_ != unsent_end_) {
-    const uint16_t sent = device_->tx(unsent_.data() + unsent_begin_, unsent_end_ - unsent_begin_);
-    if (sent == 0) return;
-    unsent_begin_ += sent;
-  }
+  if (channel_.unsent_begin != channel_.unsent_end) device_->tx(channel_);
 }
 
 // ---- receiving ---------------------------------------------------------------------------------
@@ -175,17 +150,17 @@ void DpdkTransport::flush() {
 /// True if frames are there that have not been looked at.
 bool DpdkTransport::poll() {
   flush();
-  if (read_ < received_count_) return true;
+  if (channel_.read < channel_.received_count) return true;
   rx_release();
-  received_count_ = device_->rx(received_.data(), kMaxBurst);
-  return received_count_ != 0;
+  device_->rx(channel_);
+  return channel_.received_count != 0;
 }
 
 size_t DpdkTransport::rx_burst(std::span<RxPacket> packets) {
   size_t filled = 0;
   if (!poll()) return 0;
-  while (read_ < received_count_ && filled < packets.size()) {
-    if (parse(received_[read_++], packets[filled])) {
+  while (channel_.read < channel_.received_count && filled < packets.size()) {
+    if (parse(channel_.received[channel_.read++], packets[filled])) {
       ++filled;
     } else {
       ++counters_.dropped;
@@ -195,7 +170,7 @@ size_t DpdkTransport::rx_burst(std::span<RxPacket> packets) {
 }
 
 bool DpdkTransport::parse(const rte_mbuf* buffer, RxPacket& packet) const {
-  if (!bound_ || buffer->nb_segs != 1) return false;
+  if (!channel_.bound || buffer->nb_segs != 1) return false;
   const auto frame = wire::parse_frame(
       {rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, own_.udp_port, 1);
   if (!frame) return false;
@@ -217,10 +192,11 @@ bool DpdkTransport::parse(const rte_mbuf* buffer, RxPacket& packet) const {
 
 /// Frees the frames that were looked at; the rest of a burst, if any, stays for the next rx_burst.
 void DpdkTransport::rx_release() {
-  rte_pktmbuf_free_bulk(received_.data(), read_);
-  std::copy(received_.begin() + read_, received_.begin() + received_count_, received_.begin());
-  received_count_ -= read_;
-  read_ = 0;
+  rte_pktmbuf_free_bulk(channel_.received.data(), channel_.read);
+  std::copy(channel_.received.begin() + channel_.read,
+            channel_.received.begin() + channel_.received_count, channel_.received.begin());
+  channel_.received_count -= channel_.read;
+  channel_.read = 0;
 }
 
 void DpdkTransport::wait(Nanos timeout_ns) {
@@ -230,20 +206,28 @@ void DpdkTransport::wait(Nanos timeout_ns) {
   const Nanos deadline = now_ns() + timeout_ns;
   Nanos patience = kFirstSleepNs;
   bool slept = false;
+  channel_.asleep = true;
   while (!poll()) {
     const Nanos left = deadline - now_ns();
     if (left <= 0) break;
-    const bool wakes = device_->socket() >= 0 && unsent_begin_ == unsent_end_;
+    const bool wakes = device_->socket() >= 0 && channel_.unsent_begin == channel_.unsent_end;
     slept = true;
     if (sleep(wakes ? left : std::min(patience, left))) break;
     patience = std::min(2 * patience, kLongestSleepNs);
   }
+  channel_.asleep = false;
   if (slept) ++counters_.sleeps;
 }
 
-/// True: woken by wake().
+TransportCounters DpdkTransport::counters() const {
+  TransportCounters counters = counters_;
+  counters.dropped += channel_.lost.load(std::memory_order_relaxed);
+  return counters;
+}
+
+/// True: woken by wake(), or by a frame in the inbox.
 bool DpdkTransport::sleep(Nanos duration_ns) {
-  pollfd fds[] = {{wake_event_.get(), POLLIN, 0}, {device_->socket(), POLLIN, 0}};
+  pollfd fds[] = {{channel_.wake_event.get(), POLLIN, 0}, {device_->socket(), POLLIN, 0}};
   const timespec duration{duration_ns / 1'000'000'000, duration_ns % 1'000'000'000};
   if (::ppoll(fds, 2, &duration, nullptr) <= 0) return false;
   if ((fds[1].revents & POLLERR) != 0) {
@@ -257,12 +241,12 @@ bool DpdkTransport::sleep(Nanos duration_ns) {
 
 bool DpdkTransport::woken() {
   uint64_t count = 0;
-  return ::read(wake_event_.get(), &count, sizeof count) == sizeof count;
+  return ::read(channel_.wake_event.get(), &count, sizeof count) == sizeof count;
 }
 
 void DpdkTransport::wake() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_event_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(channel_.wake_event.get(), &one, sizeof one);
 }
 
 }  // namespace ina::client

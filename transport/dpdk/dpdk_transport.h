@@ -26,13 +26,10 @@
 // switch dies, packets stop; that it died is seen on the control connection.
 #pragma once
 
-#include <array>
 #include <memory>
-#include <optional>
 
 #include "common/result.h"
-#include "io/ethdev/device.h"
-#include "transport/dpdk/ethernet.h"
+#include "transport/dpdk/shared_device.h"
 #include "transport/frame_transport.h"
 #include "transport/url.h"
 
@@ -45,9 +42,8 @@ class DpdkTransport final : public FrameTransport {
   ~DpdkTransport() override;
 
   wire::Address address() const override { return own_; }
-  uint32_t max_slot_bytes() const override {
-    return device_->frame_bytes() - static_cast<uint32_t>(wire::kFrameHeaderBytes);
-  }
+  uint32_t max_slot_bytes() const override { return max_slot_bytes_; }
+  Result<std::unique_ptr<FrameTransport>> share() override;
   void bind(const FrameBinding& binding) override;
   Result<void> reopen(Nanos timeout_ns) override;
 
@@ -58,15 +54,14 @@ class DpdkTransport final : public FrameTransport {
   void wake() override;
   /// A device wakes nobody who does not poll it.
   Nanos idle_poll_ns() const override { return 2'000'000; }
-  TransportCounters counters() const override { return counters_; }
+  TransportCounters counters() const override;
 
  private:
-  static constexpr uint16_t kMaxBurst = io::Device::kMaxBurst;
+  static constexpr uint16_t kMaxBurst = SharedDevice::kMaxBurst;
 
-  DpdkTransport(Url url, uint32_t mtu, const wire::Address& own);
+  /// `leads`: reopen() connects the device anew.
+  DpdkTransport(std::shared_ptr<SharedDevice> device, bool leads);
 
-  void drop_frames();
-  void close();
   bool woken();
   bool sleep(Nanos duration_ns);
   rte_mbuf* make_frame(const TxPacket& packet);
@@ -74,25 +69,13 @@ class DpdkTransport final : public FrameTransport {
   void flush();
   bool poll();
 
-  const Url url_;
-  const uint32_t mtu_;
-  std::optional<Ethernet> ethernet_;    ///< of a dpdk: URL
-  std::unique_ptr<io::Device> device_;  ///< none after a reopen() that failed
+  const std::shared_ptr<SharedDevice> device_;
+  const bool leads_;
+  SharedDevice::Channel channel_;
   wire::Address own_;
+  uint32_t max_slot_bytes_ = 0;
   FrameBinding binding_;
-  bool bound_ = false;
   TransportCounters counters_;
-  Fd wake_event_;  ///< written by wake(), from any thread
-
-  // Frames taken from the caller that the device did not take yet.
-  std::array<rte_mbuf*, kMaxBurst> unsent_{};
-  uint16_t unsent_begin_ = 0;
-  uint16_t unsent_end_ = 0;
-  // Frames received: those up to `read_` have been looked at, and the caller may read their
-  // payloads.
-  std::array<rte_mbuf*, kMaxBurst> received_{};
-  uint16_t read_ = 0;
-  uint16_t received_count_ = 0;
 };
 
 }  // namespace ina::client

@@ -8,7 +8,7 @@
 local ina = Proto("ina", "In-Network Aggregation")
 
 local HEADER_BYTES = 72
-local VERSION = 1
+local VERSION = 2
 local FIRST_PORT, LAST_PORT = 7584, 7647
 local MAX_WORKERS = 64
 
@@ -19,19 +19,26 @@ local TYPES = {
 }
 local DTYPES = {
   [1] = "int8", [2] = "int32", [3] = "int64", [4] = "float32", [5] = "float64",
-  [6] = "bfloat16", [7] = "float16",
+  [6] = "bfloat16", [7] = "float16", [8] = "uint8", [9] = "bool",
 }
-local OPS = { [1] = "sum", [2] = "min", [3] = "max", [4] = "avg" }
+local OPS = {
+  [1] = "sum", [2] = "min", [3] = "max", [4] = "avg", [5] = "prod", [6] = "band", [7] = "bor",
+  [8] = "bxor",
+}
 local ORIGINS = { [0] = "none", [1] = "switch", [2] = "fallback", [3] = "parker" }
 local PHASES = { [0] = "none", [1] = "status", [2] = "bind" }
-local COLLECTIVES = { [1] = "allreduce", [2] = "barrier" }
+local COLLECTIVES = {
+  [1] = "allreduce", [2] = "barrier", [3] = "reduce", [4] = "reduce-scatter", [5] = "broadcast",
+  [6] = "all-gather", [7] = "gather", [8] = "scatter", [9] = "all-to-all", [10] = "permute",
+}
 
 -- The types of payload elements that Wireshark can show, and their width in bytes. bfloat16 is the
 -- upper half of a float32; float16 is shown by its bits.
 local WIDTHS = {
   int8 = 1, int32 = 4, int64 = 8, float32 = 4, float64 = 8, bfloat16 = 2, float16 = 2,
+  uint8 = 1, bool = 1,
 }
-local ACCUMULATORS = { int8 = "int32", bfloat16 = "float32", float16 = "float32" }
+local ACCUMULATORS = { int8 = "int32", uint8 = "int32", bfloat16 = "float32", float16 = "float32" }
 local TYPE_PART, TYPE_PARK = 2, 11
 local SHOWN_ELEMENTS = 16
 
@@ -52,14 +59,17 @@ local f = {
   op = ProtoField.uint8("ina.op", "Reduction", base.DEC, OPS),
   rank = ProtoField.uint8("ina.rank", "Rank"),
   priority = ProtoField.uint8("ina.priority", "Priority"),
-  origin = ProtoField.uint8("ina.origin", "Origin", base.DEC, ORIGINS),
-  phase = ProtoField.uint8("ina.phase", "Phase", base.DEC, PHASES),
+  origin = ProtoField.uint8("ina.origin", "Origin", base.DEC, ORIGINS, 0x0f),
+  phase = ProtoField.uint8("ina.phase", "Phase", base.DEC, PHASES, 0xf0),
+  receiver = ProtoField.uint8("ina.receiver", "Receiver (1 + rank; 0: all)"),
   flags = ProtoField.uint16("ina.flags", "Flags", base.HEX),
   flag_overflow = ProtoField.bool("ina.flags.overflow", "Overflow", 16, nil, 0x0001),
   flag_ecn = ProtoField.bool("ina.flags.ecn", "Congestion experienced", 16, nil, 0x0002),
   flag_raw = ProtoField.bool("ina.flags.raw", "Raw contribution", 16, nil, 0x0004),
   flag_split = ProtoField.bool("ina.flags.split", "Put together from parts", 16, nil, 0x0008),
   flag_full = ProtoField.bool("ina.flags.full", "Window full", 16, nil, 0x0010),
+  flag_bare = ProtoField.bool("ina.flags.bare", "Bare: mark, or header of a result", 16, nil, 0x0080),
+  flag_prompt = ProtoField.bool("ina.flags.prompt", "Prompt: bare results must not wait", 16, nil, 0x0100),
   lane = ProtoField.uint8("ina.lane", "Lane"),
   collective = ProtoField.uint8("ina.collective", "Collective", base.DEC, COLLECTIVES),
   instance = ProtoField.uint32("ina.instance", "Fallback instance"),
@@ -131,6 +141,7 @@ end
 
 local function add_element(tree, name, range)
   if name == "int8" then tree:add(f.element_int, range, Int64(range:le_int()))
+  elseif name == "uint8" or name == "bool" then tree:add(f.element_int, range, Int64(range:uint()))
   elseif name == "int32" then tree:add(f.element_int, range, Int64(range:le_int()))
   elseif name == "int64" then tree:add(f.element_int, range, range:le_int64())
   elseif name == "float16" then tree:add_le(f.element_bits, range)
@@ -160,6 +171,8 @@ local function add_flags(tree, range)
   flags:add_le(f.flag_raw, range)
   flags:add_le(f.flag_split, range)
   flags:add_le(f.flag_full, range)
+  flags:add_le(f.flag_bare, range)
+  flags:add_le(f.flag_prompt, range)
 end
 
 local function add_crc(tree, buffer)
@@ -206,7 +219,8 @@ function ina.dissector(buffer, pinfo, root)
   tree:add(f.rank, buffer(48, 1))
   tree:add(f.priority, buffer(49, 1))
   tree:add(f.origin, buffer(50, 1))
-  tree:add(f.phase, buffer(51, 1))
+  tree:add(f.phase, buffer(50, 1))
+  tree:add(f.receiver, buffer(51, 1))
   add_flags(tree, buffer(52, 2))
   tree:add(f.lane, buffer(54, 1))
   tree:add(f.collective, buffer(55, 1))

@@ -1,0 +1,209 @@
+// Results without bytes, put together into runs (docs/protocol.md, "Joined bare results"): most
+// workers of a scatter or a reduction to one rank would otherwise get a message for each fragment.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "aggregator/packet.h"
+#include "wire/rules.h"
+
+namespace ina::aggregator {
+
+/// How long a job's runs are filled. Without patience they are sent at the end of each burst.
+struct Joining {
+  uint32_t most = 1;   ///< fragments of this lane: a run of so many goes at the end of its burst
+  Nanos patience = 0;  ///< a run waits for no more than twice that
+
+  /// A quarter of what a worker may have in the switch: with that held back it still has three
+  /// quarters to send in, so nobody ever waits for a run to be filled.
+  static Joining of(uint32_t in_switch, uint32_t lanes, Nanos patience) {
+    return {std::max(1u, in_switch / lanes / 4), patience};
+  }
+};
+
+/// For each worker of each job a run of fragments one after the other in the lane. What it keeps is
+/// like a packet on its way: nothing depends on when it arrives.
+class BareResults {
+ public:
+  static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
+
+  BareResults(uint32_t max_jobs, uint32_t lanes) : lanes_(lanes), jobs_(max_jobs) {
+    active_.reserve(max_jobs);
+  }
+
+  /// `start`: the first fragment that may come.
+  void add_job(JobIndex index, const Joining& joining, Seq start) {
+    Job& job = jobs_[index];
+    job.joining = joining;
+    job.prompt = ~Bitmap{0};  // until they say something else
+    for (Run& run : job.runs) run.end = start.low();
+  }
+  /// Another job may get its place.
+  void remove_job(JobIndex index) {
+    if (rule(Rule::kJoinForget)) jobs_[index].forget();
+  }
+  /// The worker's window is too small now for results to be kept from it.
+  void set_prompt(JobIndex index, Rank rank, bool prompt) {
+    Bitmap& bits = jobs_[index].prompt;
+    bits = (bits & ~bit_of(rank)) | (prompt ? bit_of(rank) : 0);
+  }
+
+  /// A bare RESULT for the workers in its bitmap. `send(job, rank, message)` gets what it cannot
+  /// be put together with.
+  template <class Send>
+  void add(JobIndex index, const wire::Message& message, Send&& send) {
+    Job& job = jobs_[index];
+    if (job.waiting != 0 && !goes_with(job.first, message)) send_runs(index, job.waiting, send);
+    if (job.waiting == 0) job.first = message;
+    if (!job.active) active_.push_back(index);
+    job.active = true;
+    for (Bitmap left = message.bitmap; left != 0; left &= left - 1) {
+      const auto rank = static_cast<uint8_t>(std::countr_zero(left));
+      const Bitmap bit = Bitmap{1} << rank;
+      Run& run = job.runs[rank];
+      if ((job.waiting & bit) != 0) {
+        if (const uint32_t length = length_with(run, message.seq); length != 0) {
+          run.length = run.bare_length = static_cast<uint16_t>(length);
+          note_length(job, run, bit);
+          continue;
+        }
+        send_runs(index, bit, send);
+      }
+      const bool late = is_before(message.seq, run.end) && rule(Rule::kJoinLate);
+      run = {message.seq, late ? run.end : message.seq, 1, 1};
+      job.waiting |= bit;
+      if (late) job.full |= bit;
+      note_length(job, run, bit);
+    }
+  }
+
+  /// A RESULT that is not bare goes to all that it is for. A run goes on over a fragment of which
+  /// its worker gets the bytes; the result of the closing fragment stands for all that is missing.
+  void passed(JobIndex index, const wire::Message& message) {
+    Job& job = jobs_[index];
+    if (message.receiver == 0) [[likely]] {
+      if (job.waiting != 0 && message.operation == job.first.operation && message.elements == 0)
+        job.forget();
+      return;
+    }
+    const Bitmap bit = Bitmap{1} << (message.receiver - 1);
+    Run& run = job.runs[message.receiver - 1];
+    if ((job.waiting & bit) == 0) {
+      if (!is_before(message.seq, run.end)) run.end = message.seq + lanes_;
+    } else if (message.seq == run.seq + run.length * lanes_ && run.length != kLongest &&
+               message.operation == job.first.operation) {
+      ++run.length;
+      note_length(job, run, bit);
+    } else {
+      job.full |= bit;  // its worker's window must not fill with what comes after the run
+    }
+  }
+
+  /// At the end of a burst, and when due() has come: sends what has waited long enough.
+  template <class Send>
+  void flush(Nanos now, Send&& send) {
+    due_ = kNever;
+    for (size_t i = 0; i < active_.size();) {
+      const JobIndex index = active_[i];
+      Job& job = jobs_[index];
+      Bitmap go = job.full | (rule(Rule::kJoinPrompt) ? job.prompt : 0);
+      if (job.joining.patience == 0) go = job.waiting;
+      if (job.tick_at == 0) job.tick_at = now + job.joining.patience;
+      const bool tick = now >= job.tick_at;
+      if (tick) go |= job.old;
+      send_runs(index, go & job.waiting, send);
+      if (tick) {
+        job.old = job.waiting;
+        job.tick_at = now + job.joining.patience;
+      }
+      if (job.waiting == 0) {
+        job.active = false;
+        job.tick_at = 0;
+        active_[i] = active_.back();
+        active_.pop_back();
+        continue;
+      }
+      due_ = std::min(due_, job.tick_at);
+      ++i;
+    }
+  }
+  /// When flush() is to be called though nothing comes; kNever: nothing is kept.
+  Nanos due() const { return due_; }
+
+  /// Whether the bare result of a fragment is kept from a worker. Not for the packet path.
+  bool keeps(JobIndex index, Rank rank, uint32_t seq) const {
+    const Job& job = jobs_[index];
+    const Run& run = job.runs[value(rank)];
+    const uint32_t distance = seq - run.seq;
+    return (job.waiting & bit_of(rank)) != 0 && distance % lanes_ == 0 &&
+           distance / lanes_ < run.bare_length;
+  }
+
+ private:
+  static constexpr uint16_t kLongest = UINT16_MAX;
+
+  struct Run {
+    uint32_t seq = 0;
+    uint32_t end = 0;          ///< behind the last fragment that the worker was given anything of
+    uint16_t length = 0;       ///< fragments
+    uint16_t bare_length = 0;  ///< of these, up to the last one that is bare
+  };
+  struct Job {
+    Joining joining;
+    wire::Message first;  ///< what all runs have in common
+    Bitmap waiting = 0;   ///< workers with a run
+    Bitmap full = 0;      ///< of these, those with one of `joining.most` fragments
+    Bitmap old = 0;       ///< of these, those that had theirs a patience ago
+    Bitmap prompt = 0;
+    Nanos tick_at = 0;    ///< `old` is renewed; 0: unknown
+    bool active = false;  ///< in active_
+    std::array<Run, kMaxWorkers> runs{};
+
+    void forget() { waiting = full = old = 0; }
+  };
+
+  static bool goes_with(const wire::Message& first, const wire::Message& message) {
+    return message.operation == first.operation && message.epoch == first.epoch &&
+           message.origin == first.origin && message.flags == first.flags &&
+           message.instance == first.instance;
+  }
+  /// Of the run together with that fragment; 0: they do not join.
+  uint32_t length_with(const Run& run, uint32_t seq) const {
+    if (run.length == kLongest) return 0;
+    if (rule(Rule::kJoinNext)) return seq == run.seq + run.length * lanes_ ? run.length + 1u : 0;
+    const uint32_t place = (seq - run.seq) / lanes_;
+    return place >= run.length && place < kLongest ? place + 1 : 0;
+  }
+  static bool is_before(uint32_t seq, uint32_t other) {
+    return static_cast<int32_t>(seq - other) < 0;
+  }
+  void note_length(Job& job, Run& run, Bitmap bit) const {
+    if (const uint32_t end = run.seq + run.length * lanes_; is_before(run.end, end)) run.end = end;
+    if (run.length >= job.joining.most && rule(Rule::kJoinLimit)) job.full |= bit;
+  }
+  template <class Send>
+  void send_runs(JobIndex index, Bitmap ranks, Send&& send) {
+    Job& job = jobs_[index];
+    job.waiting &= ~ranks;
+    job.full &= ~ranks;
+    job.old &= ~ranks;
+    wire::Message message = job.first;
+    for (; ranks != 0; ranks &= ranks - 1) {
+      const auto rank = static_cast<uint8_t>(std::countr_zero(ranks));
+      message.seq = job.runs[rank].seq;
+      message.elements = job.runs[rank].bare_length;
+      message.bitmap = Bitmap{1} << rank;
+      send(index, Rank{rank}, message);
+    }
+  }
+
+  uint32_t lanes_;
+  std::vector<Job> jobs_;
+  std::vector<JobIndex> active_;  ///< jobs with runs, and some that had them
+  Nanos due_ = kNever;
+};
+
+}  // namespace ina::aggregator

@@ -1,0 +1,178 @@
+// ina-redistribute: one rank of a job that redistributes arrays, each case by several methods in
+// turn. scripts/bench_redistribute.py starts the ranks.
+//
+// Says in JSON how long each round of each method took on this rank, and what it sent. Every
+// element is checked in every round, outside of the time taken; bytes beyond what a plan may use
+// are watched.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/redistribute/cases.h"
+#include "common/command_line.h"
+#include "ina/ina.hpp"
+#include "scheduler/redistribution/interpreter.h"
+
+namespace ina::redistribution {
+namespace {
+
+using nlohmann::json;
+
+/// What is measured: the plan as it is chosen, and what it is compared with.
+constexpr std::pair<const char*, const char*> kMethods[] = {{"chosen", nullptr},
+                                                            {"synthesised", "synthesised"},
+                                                            {"direct", "direct"},
+                                                            {"xla", "xla-order"},
+                                                            {"naive", "gather-slice"}};
+constexpr size_t kGuardBytes = 64;
+constexpr std::byte kGuard{0xa5};
+
+struct Options {
+  std::string url;
+  int rank = 0;
+  int ranks = 4;
+  uint64_t cases = 20;
+  uint64_t seed = 1;
+  uint64_t most_elements = uint64_t{1} << 22;
+  int rounds = 5;
+};
+
+Context join(const Options& options) {
+  ina_config config;
+  ina_config_init(&config);
+  config.url = options.url.c_str();
+  config.job = "redistribute";
+  config.rank = options.rank;
+  config.world_size = options.ranks;
+  return Context(config);
+}
+
+/// Those of the users that have as many ranks, and seeded ones.
+std::vector<Case> cases_of(const Options& options) {
+  std::vector<Case> drawn;
+  for (const Case& user : users_cases())
+    if (user.problem.mesh.ranks() == static_cast<uint32_t>(options.ranks)) drawn.push_back(user);
+  const std::vector<std::vector<uint32_t>> meshes =
+      options.ranks == 8 ? std::vector<std::vector<uint32_t>>{{4, 2}, {2, 2, 2}}
+                         : std::vector<std::vector<uint32_t>>{{4}, {2, 2}};
+  Cases cases(options.seed);
+  for (uint64_t i = 0; i < options.cases; ++i)
+    drawn.push_back(cases.on_mesh(meshes[i % meshes.size()], options.most_elements));
+  // Elements are their own indices.
+  for (Case& one : drawn) one.problem.element_bytes = sizeof(Tile::value_type);
+  return drawn;
+}
+
+RedistributionPlan plan_of(const Problem& problem, const char* method) {
+  const std::string mesh = problem.mesh.text();
+  const std::string from = layout_text(problem.mesh, problem.from);
+  const std::string to = layout_text(problem.mesh, problem.to);
+  ina_redistribution wanted{};
+  wanted.mesh = mesh.c_str();
+  wanted.shape = problem.shape.data();
+  wanted.dimensions = problem.shape.size();
+  wanted.from = from.c_str();
+  wanted.to = to.c_str();
+  wanted.dtype = INA_INT32;
+  wanted.method = method;
+  return RedistributionPlan(wanted);
+}
+
+/// One method's plan of one case, and what was seen of it.
+class Way {
+ public:
+  Way(const char* name, RedistributionPlan plan)
+      : name_(name), plan_(std::move(plan)), facts_(plan_.facts()) {}
+
+  void run(Context& context, const Tile& source, const Tile& target, bool timed) {
+    std::vector<std::byte> memory(facts_.buffer_bytes + kGuardBytes, kGuard);
+    const auto buffer = std::span(memory).first(facts_.buffer_bytes);
+    std::ranges::copy(std::as_bytes(std::span(source)), buffer.begin());
+    context.barrier();
+    const uint64_t sent = context.stats().bytes_sent;
+    const auto begin = std::chrono::steady_clock::now();
+    context.redistribute(plan_, buffer);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    sent_bytes_ = context.stats().bytes_sent - sent;
+    if (timed) samples_us_.push_back(took.count());
+    const auto* got = reinterpret_cast<const uint32_t*>(buffer.data());
+    for (size_t i = 0; i < target.size(); ++i) wrong_ += got[i] != target[i] ? 1 : 0;
+    violations_ += std::ranges::all_of(std::span(memory).last(kGuardBytes),
+                                       [](std::byte byte) { return byte == kGuard; })
+                       ? 0
+                       : 1;
+  }
+  void add_to(json& row) const {
+    row[name_] = {{"samples_us", samples_us_},
+                  {"wrong_elements", wrong_},
+                  {"memory_violations", violations_},
+                  {"sent_bytes", sent_bytes_},
+                  {"planned_bytes", facts_.sent_bytes},
+                  {"peak_bytes", facts_.buffer_bytes},
+                  {"steps", facts_.steps}};
+  }
+
+ private:
+  const char* name_;
+  RedistributionPlan plan_;
+  ina_plan_facts facts_;
+  std::vector<double> samples_us_;
+  uint64_t wrong_ = 0;
+  uint64_t violations_ = 0;
+  uint64_t sent_bytes_ = 0;
+};
+
+int run(const Options& options) {
+  Context context = join(options);
+  json rows = json::array();
+  for (const Case& one : cases_of(options)) {
+    const Problem& problem = one.problem;
+    const auto tile = [&](const Layout& layout) {
+      return index_tile(problem.mesh, layout, problem.shape, static_cast<uint32_t>(options.rank));
+    };
+    const Tile source = tile(problem.from), target = tile(problem.to);
+    std::vector<Way> ways;
+    for (const auto& [name, method] : kMethods) ways.emplace_back(name, plan_of(problem, method));
+    // The first round warms up. Each way has each place among them: whoever comes first pays for
+    // it.
+    for (int round = 0; round <= options.rounds; ++round)
+      for (size_t i = 0; i < ways.size(); ++i)
+        ways[(static_cast<size_t>(round) + i) % ways.size()].run(context, source, target,
+                                                                 round != 0);
+    json row = {{"name", one.name}};
+    for (const Way& way : ways) way.add_to(row["ways"]);
+    rows.push_back(row);
+  }
+  context.finalize();
+  fmt::print("{}\n", json{{"cases", rows}}.dump());
+  return 0;
+}
+
+}  // namespace
+}  // namespace ina::redistribution
+
+int main(int argc, char** argv) {
+  ina::redistribution::Options options;
+  CLI::App app("One rank that redistributes arrays by several methods");
+  app.add_option("--url", options.url, "the switch")->required();
+  app.add_option("--rank", options.rank)->required();
+  app.add_option("--ranks", options.ranks)->check(CLI::IsMember({4, 8}))->required();
+  app.add_option("--cases", options.cases)->check(ina::command_line::between<uint64_t>(1, 100'000));
+  app.add_option("--seed", options.seed, "of the cases");
+  app.add_option("--most-elements", options.most_elements, "of the tiles of all ranks together");
+  app.add_option("--rounds", options.rounds, "timed")->check(ina::command_line::between(1, 10'000));
+  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
+  try {
+    return ina::redistribution::run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ina-redistribute: rank {}: {}\n", options.rank, error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,351 @@
+#include "client/collective_call.h"
+
+#include <algorithm>
+
+#include "client/abi.h"
+#include "wire/fingerprint.h"
+
+namespace ina::client {
+
+namespace {
+
+using Region = CallRegions::Region;
+
+constexpr uint64_t kMostElements = wire::kMaxBlocksElements;
+
+bool is_sum(Collective c) {
+  return !is_moved(c);
+}
+
+bool has_shares(Collective c) {
+  return c == Collective::kReduceScatter || c == Collective::kAllGather ||
+         c == Collective::kGather || c == Collective::kScatter;
+}
+
+}  // namespace
+
+// ---- regions
+
+CallRegions::CallRegions(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
+  const bool root = rank == static_cast<uint32_t>(call.root);
+  switch (call.collective) {
+    case Collective::kReduce:
+      add_send(0, call.counts[0]);
+      if (root) add_receive(0, call.counts[0]);
+      return;
+    case Collective::kBroadcast:
+      if (root) add_send(0, call.counts[0]);
+      add_receive(0, call.counts[0]);
+      return;
+    case Collective::kAllToAll:
+    case Collective::kPermute:
+      add_pairs(call, workers, rank);
+      return;
+    default:
+      add_shares(call, workers, rank);
+  }
+}
+
+void CallRegions::add_shares(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
+  const bool root = rank == static_cast<uint32_t>(call.root);
+  const bool sends_all = call.collective == Collective::kReduceScatter ||
+                         (call.collective == Collective::kScatter && root);
+  const bool receives_all =
+      call.collective == Collective::kAllGather || (call.collective == Collective::kGather && root);
+  if (sends_all || receives_all)
+    for (uint32_t other = 0; other < workers; ++other) {
+      const uint64_t offset = call.displacements[other];
+      sends_all ? add_send(offset, call.counts[other]) : add_receive(offset, call.counts[other]);
+    }
+  if (!sends_all && call.collective != Collective::kScatter) add_send(0, call.counts[rank]);
+  if (!receives_all && call.collective != Collective::kGather) add_receive(0, call.counts[rank]);
+  own_send = sends_all ? rank : 0;
+  own_receive = receives_all ? rank : 0;
+  copies_own =
+      root && (call.collective == Collective::kGather || call.collective == Collective::kScatter);
+}
+
+void CallRegions::add_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
+  if (call.collective == Collective::kAllToAll) {
+    for (uint32_t other = 0; other < workers; ++other) {
+      add_send(call.displacements[other], call.counts[other]);
+      add_receive(call.receive_displacements[other], call.receive_counts[other]);
+    }
+    own_send = own_receive = rank;
+    copies_own = true;
+    return;
+  }
+  if (call.destination != scheduler::kNobody) add_send(0, call.counts[0]);
+  if (call.source != scheduler::kNobody)
+    add_receive(0, call.counted ? call.receive_counts[0] : call.counts[0]);
+  copies_own = call.destination == static_cast<int32_t>(rank);
+}
+
+// ---- arguments
+
+namespace {
+
+/// Looks at one argument after the other.
+class Checker {
+ public:
+  Checker(CollectiveCall& call, uint32_t workers, uint32_t rank)
+      : call_(call), workers_(workers), rank_(rank) {}
+
+  Result<void> check(bool reproducible) {
+    for (const auto step : {&Checker::types, &Checker::peers, &Checker::sizes}) {
+      if (auto fine = (this->*step)(); !fine) return fine;
+    }
+    if (reproducible && is_sum(call_.collective))
+      if (auto fine = can_be_reproducible(); !fine) return fine;
+    return memory();
+  }
+
+ private:
+  tl::unexpected<Error> invalid(const std::string& text) const {
+    return fail(INA_ERR_INVALID, std::string(call_.function) + ": " + text);
+  }
+  std::string job_text() const { return "a rank of this job of " + std::to_string(workers_); }
+  bool is_rank(int64_t number) const { return number >= 0 && number < int64_t{workers_}; }
+
+  Result<void> can_be_reproducible() const {
+    const auto unsupported = [&](const char* why) {
+      return fail(INA_ERR_UNSUPPORTED,
+                  std::string(call_.function) + ": " + std::string(name(call_.op)) + " of " +
+                      std::string(name(call_.dtype)) + " cannot be made reproducible: " + why);
+    };
+    if (is_float(call_.dtype) && call_.op == Op::kProduct)
+      return unsupported(
+          "it is rounded at each factor, in order of arrival; use INA_NUMERIC_NATIVE");
+    if (call_.dtype == DType::kFloat64 && (call_.op == Op::kSum || call_.op == Op::kAvg))
+      return unsupported(
+          "its 53-bit mantissas do not fit the 32-bit fixed-point numbers that are added; use "
+          "float32, or INA_NUMERIC_NATIVE");
+    return {};
+  }
+
+  Result<void> types() {
+    const auto dtype = dtype_of(call_.dtype_number);
+    if (!dtype) return invalid("dtype " + std::to_string(call_.dtype_number) + " is no ina_dtype");
+    call_.dtype = *dtype;
+    if (!is_sum(call_.collective)) return {};
+    const auto op = op_of(call_.op_number);
+    if (!op) return invalid("op " + std::to_string(call_.op_number) + " is no ina_op");
+    call_.op = *op;
+    if (!is_valid(*dtype, *op))
+      return invalid(std::string(name(*op)) + " of " + std::string(name(*dtype)) +
+                     " is not defined: " +
+                     (*op == Op::kAvg ? "use sum and divide, or a float type"
+                                      : "bitwise operations are for integers and bool"));
+    return {};
+  }
+
+  Result<void> peers() {
+    if (wire::has_root(call_.collective) && !is_rank(call_.root))
+      return invalid("root " + std::to_string(call_.root) + " is not " + job_text());
+    if (call_.collective != Collective::kPermute) return {};
+    return call_.counted ? own_peers() : all_peers();
+  }
+  Result<void> own_peers() {
+    const auto complaint = [&](const char* argument, int32_t peer) {
+      return std::string(argument) + " " + std::to_string(peer) + " is neither " + job_text() +
+             " nor INA_NOBODY";
+    };
+    if (call_.destination != scheduler::kNobody && !is_rank(call_.destination))
+      return invalid(complaint("destination", call_.destination));
+    if (call_.source != scheduler::kNobody && !is_rank(call_.source))
+      return invalid(complaint("source", call_.source));
+    const auto self = static_cast<int32_t>(rank_);
+    if ((call_.destination == self) != (call_.source == self))
+      return invalid("rank " + std::to_string(rank_) +
+                     " is its own destination or source, but not both: destination " +
+                     std::to_string(call_.destination) + ", source " +
+                     std::to_string(call_.source));
+    if (call_.destination == self && call_.counts[0] != call_.receive_counts[0])
+      return invalid("this rank sends itself send_count " + std::to_string(call_.counts[0]) +
+                     " elements and receives recv_count " +
+                     std::to_string(call_.receive_counts[0]));
+    return {};
+  }
+  Result<void> all_peers() {
+    std::array<int32_t, kMaxWorkers> sources;
+    sources.fill(scheduler::kNobody);
+    for (uint32_t rank = 0; rank < workers_; ++rank) {
+      const int32_t destination = call_.destinations[rank];
+      if (destination == scheduler::kNobody) continue;
+      const std::string argument =
+          "destinations[" + std::to_string(rank) + "] is " + std::to_string(destination);
+      if (!is_rank(destination))
+        return invalid(argument + ", which is neither " + job_text() + " nor INA_NOBODY");
+      int32_t& source = sources[static_cast<size_t>(destination)];
+      if (source != scheduler::kNobody)
+        return invalid(argument + ", and so is destinations[" + std::to_string(source) +
+                       "]: a rank receives from one at most");
+      source = static_cast<int32_t>(rank);
+    }
+    call_.destination = call_.destinations[rank_];
+    call_.source = sources[rank_];
+    return {};
+  }
+
+  Result<void> sizes() {
+    if (auto fine = counts(call_.counts, "count"); !fine) return fine;
+    if (auto fine = counts(call_.receive_counts, "recv_count"); !fine) return fine;
+    if (auto fine = places(call_.displacements, "displacement"); !fine) return fine;
+    if (auto fine = places(call_.receive_displacements, "recv_displacement"); !fine) return fine;
+    if (call_.counted && call_.collective == Collective::kAllToAll &&
+        call_.counts[rank_] != call_.receive_counts[rank_])
+      return invalid("this rank sends itself send_counts[" + std::to_string(rank_) + "] = " +
+                     std::to_string(call_.counts[rank_]) + " elements and receives recv_counts[" +
+                     std::to_string(rank_) + "] = " + std::to_string(call_.receive_counts[rank_]));
+    return {};
+  }
+  Result<void> counts(const CollectiveCall::Numbers& numbers, const char* argument) const {
+    uint64_t total = 0;
+    const bool matrix = call_.collective == Collective::kAllToAll && !call_.counted;
+    for (uint32_t rank = 0; rank < workers_; ++rank) {
+      const uint64_t most = (matrix ? kMostElements / workers_ : kMostElements) - total;
+      if (numbers[rank] > most)
+        return invalid(std::string(argument) + " " + std::to_string(numbers[rank]) + " of rank " +
+                       std::to_string(rank) + " is too large: all ranks' together are at most " +
+                       std::to_string(kMostElements));
+      total += numbers[rank];
+    }
+    return {};
+  }
+  Result<void> places(const CollectiveCall::Numbers& numbers, const char* argument) const {
+    for (uint32_t rank = 0; rank < workers_; ++rank)
+      if (numbers[rank] > kMostElements)
+        return invalid(std::string(argument) + " " + std::to_string(numbers[rank]) + " of rank " +
+                       std::to_string(rank) + " exceeds the address space");
+    return {};
+  }
+
+  Result<void> memory() const {
+    const CallRegions regions(call_, workers_, rank_);
+    const auto any = [](std::span<const Region> of) {
+      return std::ranges::any_of(of, [](const Region& region) { return region.count != 0; });
+    };
+    if (!call_.send && any(regions.sent())) return invalid("send is NULL");
+    if (!call_.recv && any(regions.received())) return invalid("recv is NULL");
+    if (auto fine = received_apart(regions); !fine) return fine;
+    return sent_apart(regions);
+  }
+  /// Two blocks must not be received to the same place.
+  Result<void> received_apart(const CallRegions& regions) const {
+    std::array<uint8_t, kMaxWorkers> order;
+    size_t used = 0;
+    for (size_t at = 0; at < regions.receives; ++at)
+      if (regions.recv[at].count != 0) order[used++] = static_cast<uint8_t>(at);
+    std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(used),
+              [&](size_t a, size_t b) { return regions.recv[a].offset < regions.recv[b].offset; });
+    for (size_t at = 1; at < used; ++at) {
+      const Region& before = regions.recv[order[at - 1]];
+      if (before.offset + before.count > regions.recv[order[at]].offset)
+        return invalid("the blocks of ranks " + std::to_string(order[at - 1]) + " and " +
+                       std::to_string(order[at]) + " overlap in recv");
+    }
+    return {};
+  }
+  /// What was sent may have to be sent again, when results are there already.
+  Result<void> sent_apart(const CallRegions& regions) const {
+    const auto start = [&](const void* buffer, const Region& region) {
+      return reinterpret_cast<uintptr_t>(buffer) + region.offset * wire_bytes(call_.dtype);
+    };
+    for (size_t from = 0; from < regions.sends; ++from)
+      for (size_t to = 0; to < regions.receives; ++to) {
+        const Region& sent = regions.send[from];
+        const Region& received = regions.recv[to];
+        if (sent.count == 0 || received.count == 0) continue;
+        const uintptr_t a = start(call_.send, sent), b = start(call_.recv, received);
+        if (a + sent.count * wire_bytes(call_.dtype) <= b ||
+            b + received.count * wire_bytes(call_.dtype) <= a)
+          continue;
+        if (may_be_same(regions, from, to) && a == b) continue;
+        return invalid(overlap_text());
+      }
+    return {};
+  }
+  bool may_be_same(const CallRegions& regions, size_t from, size_t to) const {
+    if (call_.collective == Collective::kPermute && !regions.copies_own) return false;
+    return from == regions.own_send && to == regions.own_receive;
+  }
+  std::string overlap_text() const {
+    switch (call_.collective) {
+      case Collective::kReduce:
+      case Collective::kBroadcast:
+        return "send and recv overlap without being the same buffer";
+      case Collective::kReduceScatter:
+      case Collective::kScatter:
+        return "recv overlaps with send; in place, recv is this rank's own block in send";
+      case Collective::kAllGather:
+      case Collective::kGather:
+        return "send overlaps with recv; in place, send is this rank's own block in recv";
+      default:
+        return "send and recv overlap; what is received must not overwrite what may have to be "
+               "sent again";
+    }
+  }
+
+  CollectiveCall& call_;
+  const uint32_t workers_;
+  const uint32_t rank_;
+};
+
+}  // namespace
+
+Result<void> check(CollectiveCall& call, uint32_t workers, uint32_t rank, bool reproducible) {
+  return Checker(call, workers, rank).check(reproducible);
+}
+
+// ---- tables
+
+namespace {
+
+scheduler::BlockTable make_table(const CollectiveCall& call, uint32_t workers,
+                                 uint32_t per_fragment) {
+  const std::span counts(call.counts.data(), workers);
+  const std::span displacements(call.displacements.data(), workers);
+  const Rank root{static_cast<uint8_t>(call.root)};
+  switch (call.collective) {
+    case Collective::kReduce:
+      return scheduler::reduce_blocks(root, counts[0], per_fragment);
+    case Collective::kBroadcast:
+      return scheduler::broadcast_blocks(root, counts[0], per_fragment);
+    case Collective::kReduceScatter:
+      return scheduler::reduce_scatter_blocks(counts, per_fragment);
+    case Collective::kAllGather:
+      return scheduler::all_gather_blocks(counts, displacements, per_fragment);
+    case Collective::kGather:
+      return scheduler::gather_blocks(root, counts, displacements, per_fragment);
+    case Collective::kScatter:
+      return scheduler::scatter_blocks(root, counts, displacements, per_fragment);
+    case Collective::kAllToAll: {
+      const std::vector<uint64_t> all(size_t{workers} * workers, counts[0]);
+      const std::span receive_displacements(call.receive_displacements.data(), workers);
+      return scheduler::all_to_all_blocks(all, displacements, receive_displacements, per_fragment);
+    }
+    default:
+      return scheduler::permute_blocks(std::span(call.destinations.data(), workers), counts,
+                                       per_fragment);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const scheduler::BlockTable> CallTables::table_for(const CollectiveCall& call,
+                                                                   uint32_t workers,
+                                                                   uint32_t slot_bytes) {
+  const uint32_t per_fragment = elements_per_fragment(call.collective, call.dtype, slot_bytes);
+  const std::lock_guard lock(mutex_);
+  key_.assign(
+      {static_cast<uint64_t>(call.collective), per_fragment, static_cast<uint64_t>(call.root)});
+  const auto add = [&](const auto& numbers) {
+    key_.insert(key_.end(), numbers.begin(), numbers.begin() + workers);
+  };
+  add(call.counts);
+  if (has_shares(call.collective)) add(call.displacements);
+  if (call.collective == Collective::kPermute) add(call.destinations);
+  return tables_.find_or_make(key_, [&] { return make_table(call, workers, per_fragment); });
+}
+
+}  // namespace ina::client

@@ -1,0 +1,87 @@
+// A collective as its caller asks for it: what its arguments mean, whether they can be right, and
+// the table of blocks that they make. All-reduce and barrier are not among them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "engine/counted_moves.h"
+#include "scheduler/collectives.h"
+
+namespace ina::client {
+
+/// Counts and displacements are in elements, by rank; those of ranks from `workers` on are 0.
+struct CollectiveCall {
+  using Numbers = std::array<uint64_t, kMaxWorkers>;
+
+  std::string_view function;  ///< that was called
+  Collective collective{};
+  const void* send = nullptr;
+  void* recv = nullptr;
+  int dtype_number = 0;
+  int op_number = 0;  ///< of sums
+  DType dtype{};      ///< known once it was checked; and the operation
+  Op op = Op::kSum;
+  int root = 0;
+  /// Of reduce and broadcast: only the first. Of all-to-all: what is sent. Of permute: the same for
+  /// all ranks. Of a send and receive: only the first.
+  Numbers counts{};
+  Numbers displacements{};
+  /// Of all-to-all. Of a send and receive: only the first.
+  Numbers receive_counts{}, receive_displacements{};
+  /// Each rank knows its own counts alone (CountedMoves).
+  bool counted = false;
+  std::array<int32_t, kMaxWorkers> destinations{};  ///< of permute
+  /// Of permute and of a send and receive, known for the former once it was checked.
+  int32_t destination = scheduler::kNobody, source = scheduler::kNobody;
+};
+
+/// What a rank sends from and receives to, as regions of `send` and `recv`.
+struct CallRegions {
+  struct Region {
+    uint64_t offset = 0;  ///< in elements
+    uint64_t count = 0;
+  };
+  CallRegions(const CollectiveCall& call, uint32_t workers, uint32_t rank);
+
+  std::span<const Region> sent() const { return {send.data(), sends}; }
+  std::span<const Region> received() const { return {recv.data(), receives}; }
+
+  std::array<Region, kMaxWorkers> send{}, recv{};
+  size_t sends = 0, receives = 0;
+  /// That of `send` and that of `recv` which may be the same memory: a rank's own block.
+  size_t own_send = 0, own_receive = 0;
+  /// A block for itself, which nobody else sends: it is to be copied.
+  bool copies_own = false;
+
+ private:
+  void add_send(uint64_t offset, uint64_t count) { send[sends++] = {offset, count}; }
+  void add_receive(uint64_t offset, uint64_t count) { recv[receives++] = {offset, count}; }
+  void add_shares(const CollectiveCall& call, uint32_t workers, uint32_t rank);
+  void add_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank);
+};
+
+/// Fills in what follows from the rest. INA_ERR_INVALID, or INA_ERR_UNSUPPORTED of what cannot be
+/// made reproducible, with a sentence that names function, argument and value.
+Result<void> check(CollectiveCall& call, uint32_t workers, uint32_t rank, bool reproducible);
+
+/// Tables of a context's collectives that are not counted. Any thread.
+class CallTables {
+ public:
+  /// `call` must have passed check().
+  std::shared_ptr<const scheduler::BlockTable> table_for(const CollectiveCall& call,
+                                                         uint32_t workers, uint32_t slot_bytes);
+
+ private:
+  std::mutex mutex_;
+  std::vector<uint64_t> key_;  ///< kept for its memory
+  scheduler::TableCache tables_;
+};
+
+}  // namespace ina::client

@@ -1,0 +1,133 @@
+// Context: groups of ranks. All workers of a job or group ask the switch to split it, which makes a
+// job for each colour. Those of a colour join it as another channel of the session. See
+// docs/protocol.md, "Groups".
+#include <algorithm>
+
+#include "client/context.h"
+#include "client/control_text.h"
+#include "common/clock.h"
+
+namespace ina::client {
+
+Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
+  const std::lock_guard one_at_a_time(splitting_mutex_);
+  const Nanos deadline = now_ns() + settings_.timeout_ns;
+  auto answer = ask_to_split(colour, key);
+  if (!answer) return tl::unexpected(answer.error());
+  if (answer->job_id == 0) return std::shared_ptr<Context>();
+  Settings settings = settings_;
+  settings.job = answer->name;
+  settings.rank = answer->rank;
+  settings.world_size = answer->world_size;
+  std::shared_ptr<Context> group(new Context(settings, session_, answer->job_id));
+  if (auto joined = group->join_group(frames_, answer->losses, deadline); !joined) {
+    // The others would wait for it.
+    session_->send(group->id_, request::Abort{joined.error().text});
+    group->close();
+    return tl::unexpected(joined.error());
+  }
+  return group;
+}
+
+/// Waits until all have asked. What some have got and others have not would break the job, so one
+/// whose time has passed ends it.
+Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) {
+  if (failed_.load() != INA_OK) {
+    const auto status = static_cast<ina_status>(failure());
+    return fail(status, last_error());
+  }
+  {
+    const std::lock_guard state(state_mutex_);
+    splitting_ = request::Split{.colour = colour, .key = key, .number = splits_ + 1};
+    split_answer_.reset();
+    // Otherwise it is sent once the switch is back.
+    split_sent_ = !away_.load();
+    if (split_sent_) session_->send(id_, *splitting_);
+  }
+  const bool answered = await([&] { return split_answer_.has_value(); });
+  std::optional<SplitAnswer> answer;
+  {
+    const std::lock_guard state(state_mutex_);
+    if (answered) answer = std::move(split_answer_);
+    splitting_.reset();
+  }
+  if (!answer && failed_.load() == INA_OK) {
+    std::string text = "waited " + seconds(settings_.timeout_ns) +
+                       " for all ranks to call ina_split; " + explain();
+    session_->send(id_, request::Abort{text});
+    end(INA_ERR_TIMEOUT, text);
+  }
+  if (!answer) {
+    const auto status = static_cast<ina_status>(failure());
+    return fail(status, last_error());
+  }
+  if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
+  return std::move(*answer);
+}
+
+/// Background thread: the switch's answer to `split`.
+void Context::on_split(const answer::Split& split) {
+  SplitAnswer answer;
+  answer.error = {split.status, split.text};
+  if (split.group) {
+    answer.job_id = split.group->job_id;
+    answer.name = split.group->job;
+    answer.rank = split.group->rank;
+    answer.world_size = split.group->world_size;
+  }
+  answer.losses = session_->losses();
+  {
+    const std::lock_guard state(state_mutex_);
+    ++splits_;
+    if (splitting_) split_answer_.emplace(std::move(answer));
+  }
+  cv_.notify_all();
+}
+
+/// Background thread: the job runs again. `furthest`: how many splits of the worker that was
+/// furthest the old switch had answered. If it had answered this one for anybody, its groups are
+/// gone for all; otherwise it is asked again.
+void Context::split_again(uint64_t furthest) {
+  std::optional<request::Split> again;
+  {
+    const std::lock_guard state(state_mutex_);
+    if (furthest > splits_) {
+      splits_ = static_cast<uint32_t>(furthest);
+      if (splitting_ && !split_answer_)
+        split_answer_ = SplitAnswer{
+            .error = {INA_ERR_SWITCH_LOST, "the switch was restarted while it split the job"}};
+    } else if (splitting_ && !split_answer_ && !split_sent_) {
+      split_sent_ = true;
+      again = splitting_;
+    }
+  }
+  if (again) session_->send(id_, *again);
+  cv_.notify_all();
+}
+
+/// Takes its place in the group, and waits for the others to do so. `frames`: of the context that
+/// was split, if they are what its transport carries. `losses`: of the switch's answer.
+Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos deadline) {
+  if (frames) {
+    auto shared = frames->share();
+    if (!shared) return tl::unexpected(shared.error());
+    take_frames(std::move(*shared));
+  }
+  if (!session_->add(shared_from_this(), losses))
+    return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
+  session_->send(id_, request::Join{.member = member()});
+  std::unique_lock state(state_mutex_);
+  sleepers_.fetch_add(1);
+  cv_.wait_for(state, std::chrono::nanoseconds(std::max<Nanos>(0, deadline - now_ns())),
+               [&] { return live_.load() || failed_.load() != INA_OK; });
+  sleepers_.fetch_sub(1);
+  if (const int status = failed_.load(); status != INA_OK)
+    return fail(static_cast<ina_status>(status), failure_text_);
+  if (live_.load()) return {};
+  return fail(INA_ERR_TIMEOUT,
+              "rank " + std::to_string(settings_.rank) + " of group '" + settings_.job +
+                  "' waited " + seconds(settings_.timeout_ns) + " for " +
+                  (others_missing_.empty() ? "the other ranks" : others_missing_) + " to join it");
+}
+
+}  // namespace ina::client

@@ -1,0 +1,505 @@
+#include "client/hierarchy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "client/collective_call.h"
+#include "client/control_text.h"
+#include "common/clock.h"
+#include "engine/plan_hashes.h"
+
+namespace ina::client {
+
+using themis::Execution;
+
+namespace {
+
+// Between looks at several channels of which none has anything.
+constexpr Nanos kMostPauseNs = 200'000;
+// Scratch memory of all plans that are under way; one that needs more has the more.
+constexpr size_t kScratchBytes = size_t{64} << 20;
+
+Collective flat(themis::Collective collective) {
+  switch (collective) {
+    case themis::Collective::kReduceScatter:
+      return Collective::kReduceScatter;
+    case themis::Collective::kAllGather:
+      return Collective::kAllGather;
+    case themis::Collective::kAllToAll:
+      return Collective::kAllToAll;
+    default:
+      return Collective::kAllReduce;
+  }
+}
+
+}  // namespace
+
+Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_t rank,
+                           bool reproducible) {
+  CollectiveCall alike;
+  alike.function = call.function;
+  alike.collective = flat(call.collective);
+  alike.send = call.send;
+  alike.recv = call.recv;
+  alike.dtype_number = call.dtype_number;
+  alike.op_number = call.op_number;
+  if (call.collective == themis::Collective::kAllReduce) {
+    // The same rules as a rank's for which alone the sum is.
+    alike.collective = Collective::kReduce;
+    alike.root = static_cast<int>(rank);
+    alike.counts[0] = call.count;
+  } else {
+    for (uint32_t other = 0; other < ranks; ++other) {
+      alike.counts[other] = alike.receive_counts[other] = call.count;
+      alike.displacements[other] = alike.receive_displacements[other] = other * call.count;
+    }
+  }
+  if (auto fine = check(alike, ranks, rank, false); !fine) return tl::unexpected(fine.error());
+  if (reproducible && !is_moved(flat(call.collective)) && is_float(alike.dtype) &&
+      alike.op != Op::kMin && alike.op != Op::kMax)
+    return fail(INA_ERR_UNSUPPORTED,
+                std::string(call.function) + ": " + std::string(name(alike.op)) + " of " +
+                    std::string(name(alike.dtype)) +
+                    " is not made reproducible through several dimensions; use "
+                    "INA_NUMERIC_NATIVE, or ina_allreduce");
+  if (call.chunks == 0 || call.chunks > themis::kMostChunks)
+    return fail(INA_ERR_INVALID, std::string(call.function) + ": chunks is " +
+                                     std::to_string(call.chunks) + ", not 1 to " +
+                                     std::to_string(themis::kMostChunks));
+  return CheckedTypes{alike.dtype, alike.op};
+}
+
+// ---- the executor's channels
+
+/// One dimension's group, or that of all ranks.
+class Hierarchy::Groups final : public Channel {
+ public:
+  Groups(Hierarchy& hierarchy, Context& context) : hierarchy_(hierarchy), context_(context) {}
+
+  Operation* submit_held(const OperationSpec& spec, Nanos now) override {
+    OperationSpec own = spec;
+    own.listener = &mailbox_of(*spec.listener);
+    return context_.submit_held(own, now);
+  }
+  void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
+              std::shared_ptr<const scheduler::BlockTable> blocks) override {
+    context_.let_go(operation, send, recv, elements, std::move(blocks));
+  }
+  void skip(Operation*) override {}  // no kernel of these Schedules does
+  void forget(Operation* operation) override { context_.forget(operation); }
+
+ private:
+  /// Of one Schedule of the executor.
+  class Mailbox final : public OperationListener {
+   public:
+    Mailbox(Groups& groups, OperationListener& schedule) : groups_(groups), schedule_(schedule) {}
+    /// Under the context's lock.
+    void completed(Operation& operation) override {
+      Hierarchy& hierarchy = groups_.hierarchy_;
+      {
+        const std::lock_guard lock(hierarchy.inbox_mutex_);
+        hierarchy.inbox_.push_back({&schedule_, &operation});
+      }
+      hierarchy.has_mail_ = true;
+      groups_.context_.interrupt_background();
+    }
+    const OperationListener& schedule() const { return schedule_; }
+
+   private:
+    Groups& groups_;
+    OperationListener& schedule_;
+  };
+
+  Mailbox& mailbox_of(OperationListener& schedule) {
+    const auto found = std::ranges::find_if(
+        mailboxes_, [&](const auto& mailbox) { return &mailbox->schedule() == &schedule; });
+    if (found != mailboxes_.end()) return **found;
+    return *mailboxes_.emplace_back(std::make_unique<Mailbox>(*this, schedule));
+  }
+
+  Hierarchy& hierarchy_;
+  Context& context_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+};
+
+/// A plan, and the kernels of its schedule.
+class Hierarchy::Known final : public Executor::Kernels {
+ public:
+  Known(Hierarchy& all, const Key& its_key, std::unique_ptr<const Execution> its_execution)
+      : key(its_key), execution(std::move(its_execution)), all_(all) {}
+
+  void run(const scheduler::Compute& compute, const Executor::Frame& frame) override {
+    switch (compute.kernel) {
+      case Execution::kTell: {
+        const uint64_t hash = execution->hash();
+        std::memcpy(frame.scratch() + execution->hash_offset(), &hash, sizeof(hash));
+        break;
+      }
+      case Execution::kAgree:
+        all_.agree(frame.scratch());
+        break;
+      default:
+        execution->keep(compute.argument, frame.spec().send, frame.spec().recv, frame.scratch());
+    }
+  }
+
+  const Key key;
+  const std::unique_ptr<const Execution> execution;
+
+ private:
+  Hierarchy& all_;
+};
+
+/// While it lives, this thread drives the contexts, and not the background threads.
+class Hierarchy::Driving {
+ public:
+  explicit Driving(Hierarchy& hierarchy) : hierarchy_(hierarchy) {
+    for (const auto& context : hierarchy.contexts_) context->add_driver();
+  }
+  ~Driving() {
+    for (const auto& context : hierarchy_.contexts_) context->remove_driver();
+    for (const auto& context : hierarchy_.contexts_) context->kick_if_running();
+  }
+  Driving(const Driving&) = delete;
+  Driving& operator=(const Driving&) = delete;
+
+ private:
+  Hierarchy& hierarchy_;
+};
+
+Hierarchy::Hierarchy(const std::shared_ptr<Context>& context, themis::Topology topology,
+                     std::vector<std::shared_ptr<Context>> contexts)
+    : topology_(std::move(topology)),
+      contexts_(std::move(contexts)),
+      rank_(context->settings().rank),
+      ranks_(context->settings().world_size) {
+  std::vector<Channel*> channels;
+  for (const auto& one : contexts_) {
+    groups_.push_back(std::make_unique<Groups>(*this, *one));
+    channels.push_back(groups_.back().get());
+  }
+  executor_ = std::make_unique<Executor>(channels, kScratchBytes);
+}
+
+Hierarchy::~Hierarchy() {
+  if (left_) return;
+  for (const auto& context : contexts_) context->close();
+}
+
+// ---- the start
+
+Result<Operation*> Hierarchy::start(const HierarchicalCall& call) {
+  if (has_failed()) {
+    const std::lock_guard lock(text_mutex_);
+    return fail(static_cast<ina_status>(failed_.load()), failure_text_);
+  }
+  const auto types = check(call, ranks_, rank_, all().settings().reproducible);
+  if (!types) return tl::unexpected(types.error());
+  const bool has_blocks = call.collective != themis::Collective::kAllReduce;
+  const Key key{call.collective, call.count * wire_bytes(types->dtype) * (has_blocks ? ranks_ : 1),
+                types->dtype,    types->op,
+                call.scheduler,  call.chunks};
+  const std::lock_guard lock(mutex_);
+  const auto found = known(key);
+  if (!found)
+    return fail(found.error().status, std::string(call.function) + ": " + found.error().text);
+  const auto& schedule = (*found)->execution->schedule();
+  running_.reserve(running_.size() + 1);
+  taken_.reserve(operations_ + schedule->size());
+  {
+    const std::lock_guard inbox(inbox_mutex_);
+    inbox_.reserve(operations_ + schedule->size());
+  }
+  OperationSpec spec;
+  spec.send = static_cast<const std::byte*>(call.send);
+  spec.recv = static_cast<std::byte*>(call.recv);
+  spec.elements = key.bytes / wire_bytes(key.dtype);
+  spec.dtype = key.dtype;
+  spec.op = key.op;
+  spec.collective = flat(call.collective);
+  Operation* const operation =
+      executor_->start(schedule, spec, found->get(), Executor::Handle::kKept, now_ns());
+  running_.push_back({operation, *found});
+  operations_ += schedule->size();
+  under_way_.fetch_add(1);
+  return operation;
+}
+
+/// Under mutex_. A plan that was made before, or a new one.
+Result<std::shared_ptr<Hierarchy::Known>> Hierarchy::known(const Key& key) {
+  const auto found = std::ranges::find(known_, key, [](const auto& one) { return one->key; });
+  if (found != known_.end()) {
+    known_.splice(known_.begin(), known_, found);
+    return known_.front();
+  }
+  themis::Plan plan{.topology = topology_,
+                    .requests = {{.collective = key.collective, .bytes = key.bytes}},
+                    .chunks = {},
+                    .order = {}};
+  plan.order.resize(topology_.dimensions.size());
+  if (key.bytes != 0) {
+    // Every group is a switch's: where one can aggregate, it does.
+    auto planned = themis::make_plan(topology_, plan.requests,
+                                     {.scheduler = key.scheduler,
+                                      .chunks = key.chunks,
+                                      .element_bytes = static_cast<uint32_t>(wire_bytes(key.dtype)),
+                                      .in_network = themis::InNetwork::kAlways});
+    if (!planned) return tl::unexpected(planned.error());
+    plan = std::move(planned->plan);
+  }
+  themis::Job job{.rank = rank_, .slot_bytes = {}, .dtype = key.dtype, .op = key.op};
+  for (const auto& context : contexts_) job.slot_bytes.push_back(context->slot_bytes());
+  auto execution = Execution::make(std::make_shared<const themis::Plan>(std::move(plan)), job);
+  if (!execution) return tl::unexpected(execution.error());
+  known_.push_front(std::make_shared<Known>(*this, key, std::move(*execution)));
+  if (known_.size() > kMostKept) known_.pop_back();  // what runs has its own
+  return known_.front();
+}
+
+/// Under mutex_.
+void Hierarchy::agree(const std::byte* hashes) {
+  disagreement_ = disagreement_text(hashes, ranks_, "the hierarchical collective");
+  if (disagreement_.empty()) return;
+  disagree_ = true;
+  executor_->stop();
+}
+
+// ---- going on
+
+/// True: something was done.
+bool Hierarchy::drive() {
+  bool busy = false;
+  for (const auto& context : contexts_)
+    if (!context->failed()) busy |= context->drive_briefly();
+  if (!take_in()) return busy;
+  if (has_callbacks_.load()) all().kick();  // they are the background thread's to call
+  return true;
+}
+
+bool Hierarchy::take_in() {
+  if (!has_mail_.load()) return false;
+  const std::lock_guard lock(mutex_);
+  take_inbox();
+  return true;
+}
+
+/// Under mutex_.
+void Hierarchy::take_inbox() {
+  while (has_mail_.exchange(false)) {
+    {
+      const std::lock_guard inbox(inbox_mutex_);
+      taken_.swap(inbox_);
+    }
+    for (const Ended& ended : taken_) ended.listener->completed(*ended.operation);
+    taken_.clear();
+  }
+}
+
+/// Under mutex_.
+void Hierarchy::release(Operation* operation) {
+  const auto found = std::ranges::find(running_, operation, &Running::operation);
+  operations_ -= found->known->execution->schedule()->size();
+  executor_->release(operation);
+  running_.erase(found);
+  under_way_.fetch_sub(1);
+}
+
+Context::Waited Hierarchy::wait(Operation* operation, Nanos timeout_ns, bool give_up) {
+  if (timeout_ns <= 0) timeout_ns = all().settings().timeout_ns;
+  const Nanos deadline = now_ns() + timeout_ns;
+  const auto finished = [&](int status) {
+    const std::lock_guard lock(mutex_);
+    release(operation);
+    return Context::Waited{status, true};
+  };
+  {
+    const Driving driving(*this);
+    IdleStrategy idle(all().settings().idle);
+    for (;;) {
+      const bool busy = drive();
+      if (operation->done.load(std::memory_order_acquire)) return finished(INA_OK);
+      if (has_failed()) return finished(failed_.load());
+      if (busy) {
+        idle.reset();
+        continue;
+      }
+      const Nanos now = now_ns();
+      if (now >= deadline) break;
+      if (idle.idle(now) == IdleStrategy::Step::kSleep)
+        std::this_thread::sleep_for(std::chrono::nanoseconds(
+            std::min({idle.sleep_ns(), kMostPauseNs, std::max<Nanos>(deadline - now, 1)})));
+    }
+  }
+  return timed_out(operation, timeout_ns, give_up);
+}
+
+int Hierarchy::test(Operation* operation) {
+  drive();
+  const bool done = operation->done.load(std::memory_order_acquire);
+  if (!done && !has_failed()) return INA_IN_PROGRESS;
+  const int status = done ? static_cast<int>(INA_OK) : failed_.load();
+  const std::lock_guard lock(mutex_);
+  release(operation);
+  return status;
+}
+
+Context::Waited Hierarchy::timed_out(Operation* operation, Nanos waited_ns, bool give_up) {
+  std::string text = "waited " + seconds(waited_ns) + " for the hierarchical ";
+  {
+    const std::lock_guard lock(mutex_);
+    const OperationSpec& spec = operation->spec;
+    text += std::string(name(spec.collective)) + " of " + std::to_string(spec.elements) + " " +
+            std::string(name(spec.dtype)) + ": " + std::to_string(operation->complete) + " of " +
+            std::to_string(operation->fragments) + " stages complete";
+  }
+  // Those that others wait for first: the hashes come before all else.
+  for (size_t i = contexts_.size(); i-- > 0;)
+    if (const std::string oldest = contexts_[i]->explain_oldest(); !oldest.empty()) {
+      text += "; " + channel_name(i) + oldest;
+      break;
+    }
+  if (give_up) {
+    end(INA_ERR_TIMEOUT, text);
+    const int status = failed_.load();
+    const std::lock_guard lock(mutex_);
+    release(operation);
+    return {status, true};
+  }
+  const std::lock_guard lock(text_mutex_);
+  last_error_ = text;
+  return {INA_ERR_TIMEOUT, false};
+}
+
+// ---- nobody waits
+
+void Hierarchy::call_back(Operation* operation, void (*call)(void*, int), void* argument) {
+  {
+    const std::lock_guard lock(mutex_);
+    callbacks_.push_back({operation, call, argument});
+    has_callbacks_ = true;
+  }
+  kick();
+  for (const auto& context : contexts_) context->kick();
+  // Of a session that was left: there is no background thread any more.
+  if (all().session()->stopping()) follow();
+}
+
+void Hierarchy::kick() {
+  for (const auto& context : contexts_) context->kick_if_running();
+}
+
+/// A background thread.
+void Hierarchy::follow() {
+  if (under_way_.load() == 0) return;
+  take_in();
+  const bool failed = has_failed();
+  for (const Callback& callback : due_callbacks(failed))
+    callback.call(callback.argument,
+                  callback.operation ? static_cast<int>(INA_OK) : failed_.load());
+}
+
+/// Those whose operations have ended, which are released; of those that failed there is none.
+std::vector<Hierarchy::Callback> Hierarchy::due_callbacks(bool failed) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Callback> due;
+  std::erase_if(callbacks_, [&](const Callback& callback) {
+    const bool done = callback.operation->done.load(std::memory_order_acquire);
+    if (!done && !failed) return false;
+    due.push_back(callback);
+    release(callback.operation);
+    if (!done) due.back().operation = nullptr;
+    return true;
+  });
+  has_callbacks_ = !callbacks_.empty();
+  return due;
+}
+
+// ---- the end
+
+std::string Hierarchy::channel_name(size_t channel) const {
+  if (channel == topology_.dimensions.size()) return {};
+  return "dimension " + std::to_string(channel) + " ('" + topology_.dimensions[channel].name +
+         "'): ";
+}
+
+/// Looks whether a channel has, too.
+bool Hierarchy::has_failed() {
+  if (failed_.load() != INA_OK) return true;
+  if (disagree_.load()) {
+    std::string text;
+    {
+      const std::lock_guard lock(mutex_);
+      text = disagreement_;
+    }
+    end(INA_ERR_MISMATCH, text, true);
+    return true;
+  }
+  for (size_t i = contexts_.size(); i-- > 0;) {
+    if (contexts_[i]->failed() == INA_OK) continue;
+    // A rank that gives up says so to all ranks first: those of a dimension may hear it here later.
+    const size_t first = all().failed() != INA_OK ? contexts_.size() - 1 : i;
+    end(contexts_[first]->failed(), channel_name(first) + contexts_[first]->last_failure());
+    return true;
+  }
+  return false;
+}
+
+/// Once it returns, nothing touches memory of callers any more.
+void Hierarchy::end(int status, const std::string& text, bool mismatch) {
+  const std::lock_guard ending(ending_mutex_);
+  if (failed_.load() != INA_OK) return;
+  {
+    const std::lock_guard lock(mutex_);
+    executor_->stop();
+  }
+  all().give_up(status, text, mismatch);
+  for (const auto& context : contexts_) context->give_up(status, text);
+  {
+    const std::lock_guard lock(text_mutex_);
+    failure_text_ = text;
+  }
+  failed_ = status;
+}
+
+std::string Hierarchy::last_error() const {
+  const std::lock_guard lock(text_mutex_);
+  return failed_.load() != INA_OK ? failure_text_ : last_error_;
+}
+
+bool Hierarchy::is_busy() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(running_, [](const Running& running) {
+    return !running.operation->done.load(std::memory_order_acquire);
+  });
+}
+
+int Hierarchy::leave(Nanos timeout_ns) {
+  for (const auto& context : contexts_) context->session()->remove(*this);
+  if (is_busy() && !has_failed())
+    end(INA_ERR_ABORTED, "it left the hierarchy before its operations were complete");
+  int status = failed_.load();
+  for (const auto& context : contexts_) {
+    const int left = context->leave(timeout_ns);
+    if (status == INA_OK && left != INA_OK) {
+      status = left;
+      const std::lock_guard lock(text_mutex_);
+      last_error_ = context->last_error();
+    }
+  }
+  left_ = true;
+  for (const auto& context : contexts_) context->close();
+  {
+    const std::lock_guard lock(mutex_);
+    executor_->stop();
+  }
+  for (const Callback& callback : due_callbacks(true))
+    callback.call(callback.argument, callback.operation ? static_cast<int>(INA_OK)
+                                     : failed_.load() != INA_OK
+                                         ? failed_.load()
+                                         : static_cast<int>(INA_ERR_ABORTED));
+  return status;
+}
+
+}  // namespace ina::client

@@ -1,0 +1,162 @@
+// Hierarchical collectives: collectives of all ranks that go through the dimensions of a topology
+// by a plan (scheduler/themis/). Each dimension's groups are contexts of their own, maybe of
+// several switches.
+//
+// One executor runs a plan's Schedule over all of these contexts. It has a lock of its own, which
+// is taken before a context's. Operations of a context tell of their end under that context's lock:
+// what they tell is put into an inbox, and taken out under the executor's lock, without a
+// context's. A thread that waits drives all contexts, one after the other; otherwise their
+// sessions' background threads do, and take out what is in the inbox.
+//
+// What ends one channel ends the hierarchy, on all ranks: a rank ends the channel of all ranks,
+// too.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/context.h"
+#include "client/session.h"
+#include "common/result.h"
+#include "engine/executor.h"
+#include "scheduler/themis/execution.h"
+#include "scheduler/themis/planner.h"
+
+namespace ina::client {
+
+/// A hierarchical collective as its caller asks for it.
+struct HierarchicalCall {
+  std::string_view function;  ///< that was called
+  themis::Collective collective{};
+  const void* send = nullptr;
+  void* recv = nullptr;
+  /// Elements: of the vector (all-reduce), or of each rank's block.
+  uint64_t count = 0;
+  int dtype_number = 0;
+  int op_number = 0;  ///< of sums
+  themis::Scheduler scheduler = themis::Scheduler::kThemis;
+  uint32_t chunks = 0;
+};
+
+/// Arguments as the collective of one dimension would check them (collective_call.h). Returns data
+/// type and operation.
+struct CheckedTypes {
+  DType dtype{};
+  Op op{};
+};
+Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_t rank,
+                           bool reproducible);
+
+class Hierarchy final : public Follower, public std::enable_shared_from_this<Hierarchy> {
+ public:
+  /// Plans that are kept for calls that come again.
+  static constexpr size_t kMostKept = 16;
+
+  /// Collective: all ranks of `context` call it. `topology`: or why this rank has none, which all
+  /// ranks hear of. `rails`: for each dimension a context of the same ranks, of which its groups
+  /// are split; empty: all are split from `context`. In hierarchy_create.cc.
+  static Result<std::shared_ptr<Hierarchy>> create(const std::shared_ptr<Context>& context,
+                                                   const Result<themis::Topology>& topology,
+                                                   std::span<const std::shared_ptr<Context>> rails);
+  ~Hierarchy() override;
+  Hierarchy(const Hierarchy&) = delete;
+  Hierarchy& operator=(const Hierarchy&) = delete;
+
+  const themis::Topology& topology() const { return topology_; }
+  /// Of each dimension, and then of all ranks.
+  const std::vector<std::shared_ptr<Context>>& contexts() const { return contexts_; }
+
+  /// Errors of arguments leave everything as it was.
+  Result<Operation*> start(const HierarchicalCall& call);
+  /// As Context's.
+  Context::Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
+  int test(Operation* operation);
+  void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
+  /// Has the background threads look after what is under way.
+  void kick();
+  /// Collective: leaves all groups. The hierarchy is of no use afterwards.
+  int leave(Nanos timeout_ns);
+  std::string last_error() const;
+
+  void follow() override;
+
+ private:
+  class Groups;  ///< channels of the executor
+  class Known;   ///< a plan that was used
+  class Driving;
+  struct Ended {
+    OperationListener* listener;
+    Operation* operation;
+  };
+  struct Callback {
+    Operation* operation = nullptr;
+    void (*call)(void*, int) = nullptr;
+    void* argument = nullptr;
+  };
+  struct Running {
+    Operation* operation;
+    std::shared_ptr<Known> known;
+  };
+  struct Key {
+    themis::Collective collective{};
+    uint64_t bytes = 0;
+    DType dtype{};
+    Op op{};
+    themis::Scheduler scheduler{};
+    uint32_t chunks = 0;
+    bool operator==(const Key&) const = default;
+  };
+
+  Hierarchy(const std::shared_ptr<Context>& context, themis::Topology topology,
+            std::vector<std::shared_ptr<Context>> contexts);
+  Context& all() const { return *contexts_.back(); }
+  Result<std::shared_ptr<Known>> known(const Key& key);
+  void agree(const std::byte* hashes);
+  bool drive();
+  bool take_in();
+  void take_inbox();
+  bool has_failed();
+  bool is_busy();
+  std::string channel_name(size_t channel) const;
+  void end(int status, const std::string& text, bool mismatch = false);
+  void release(Operation* operation);
+  Context::Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
+  std::vector<Callback> due_callbacks(bool failed);
+
+  const themis::Topology topology_;
+  const std::vector<std::shared_ptr<Context>> contexts_;
+  const uint32_t rank_;
+  const uint32_t ranks_;
+
+  std::mutex mutex_;  ///< taken before a context's
+  std::vector<std::unique_ptr<Groups>> groups_;
+  std::unique_ptr<Executor> executor_;       ///< under mutex_
+  std::list<std::shared_ptr<Known>> known_;  ///< under mutex_; the last used first
+  std::vector<Running> running_;             ///< under mutex_
+  size_t operations_ = 0;                    ///< under mutex_: of all that is running
+  std::vector<Ended> taken_;                 ///< under mutex_
+  std::vector<Callback> callbacks_;          ///< under mutex_
+  std::string disagreement_;                 ///< under mutex_
+  std::atomic<bool> disagree_{false};
+  std::atomic<bool> has_callbacks_{false};
+
+  std::mutex inbox_mutex_;    ///< taken last
+  std::vector<Ended> inbox_;  ///< under inbox_mutex_, with room for all operations
+  std::atomic<bool> has_mail_{false};
+  std::atomic<size_t> under_way_{0};  ///< schedules
+
+  std::mutex ending_mutex_;  ///< taken first
+  std::atomic<int> failed_{INA_OK};
+  mutable std::mutex text_mutex_;  ///< taken last
+  std::string failure_text_;
+  std::string last_error_;
+  bool left_ = false;
+};
+
+}  // namespace ina::client

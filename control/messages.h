@@ -1,0 +1,394 @@
+// The messages of the control connection, as docs/protocol.md ("Control socket") lists them: a
+// struct for each, written and parsed here for whoever speaks or hears them.
+//
+// A message is written by to_text() and read by parse_request() or parse_answer(). What those take
+// has every field that it must have, and of the right type; fields that are not known are not
+// looked at. The values are the reader's to judge: a rank may be any number.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/result.h"
+#include "wire/frame.h"
+#include "wire/siphash.h"
+#include "wire/types.h"
+
+namespace ina::control {
+
+using Json = nlohmann::json;
+
+inline constexpr uint32_t kControlVersion = 1;
+// Values of `transport`, and of `tags`.
+inline constexpr const char* kTransportShm = "shm";
+inline constexpr const char* kTransportFrame = "frame";
+inline constexpr const char* kTagSiphash = "siphash";
+
+/// What a worker or a fallback server says.
+namespace request {
+
+/// Where the frames of a worker or server come from, and where they go to.
+struct FrameEnd {
+  wire::Address address;
+  std::string port;               ///< name of the switch's port; empty: the switch finds it
+  uint32_t interface = 0;         ///< memif: number on its socket
+  std::vector<std::string> tags;  ///< kinds that it can make
+  bool multicast = false;         ///< results may come by a group
+  bool operator==(const FrameEnd&) const = default;
+};
+
+/// How a worker or server wants to be reached.
+struct Reach {
+  std::string transport = kTransportShm;  ///< any text: the switch knows which it offers
+  std::optional<FrameEnd> frame;          ///< if and only if `transport` is "frame"
+  bool result_buffers = true;             ///< results may lie in result buffers
+  bool parks = false;                     ///< it can keep parked sums
+  bool operator==(const Reach&) const = default;
+};
+
+/// Who joins or comes back to what.
+struct Member {
+  /// None: a place in a group, whose session the switch knows. One that is not kControlVersion:
+  /// library, ticket and token are all else that was read.
+  std::optional<uint32_t> version = std::nullopt;
+  std::string library = "";
+  std::string job = "";
+  int64_t rank = 0;
+  int64_t world_size = 0;
+  std::optional<std::string> owner = std::nullopt;  ///< none: the worker's own user or tenant
+  std::string ticket = "";
+  std::string token = "";
+  Reach reach = {};
+  bool operator==(const Member&) const = default;
+};
+
+struct Join {
+  static constexpr const char* kType = "join";
+  Member member;
+  std::optional<uint64_t> window_bytes = std::nullopt;  ///< none or 0: as granted
+  bool operator==(const Join&) const = default;
+};
+struct Rejoin {
+  static constexpr const char* kType = "rejoin";
+  Member member;
+  uint32_t job_id = 0;
+  uint64_t job_key = 0;
+  uint64_t low = 0;  ///< fragments, as is what follows
+  uint64_t next = 0;
+  uint64_t results_end = 0;
+  uint64_t buffers_shared = 0;
+  uint32_t splits = 0;
+  bool operator==(const Rejoin&) const = default;
+};
+struct Attach {
+  static constexpr const char* kType = "attach";
+  bool operator==(const Attach&) const = default;
+};
+struct Register {
+  static constexpr const char* kType = "register";
+  uint32_t number = 0;
+  uint64_t bytes = 0;
+  bool operator==(const Register&) const = default;
+};
+struct Unregister {
+  static constexpr const char* kType = "unregister";
+  uint32_t number = 0;
+  bool operator==(const Unregister&) const = default;
+};
+struct ShareResults {
+  static constexpr const char* kType = "share_results";
+  uint64_t bytes = 0;
+  bool operator==(const ShareResults&) const = default;
+};
+struct FreeResults {
+  static constexpr const char* kType = "free_results";
+  uint32_t first_unit = 0;
+  bool operator==(const FreeResults&) const = default;
+};
+struct Split {
+  static constexpr const char* kType = "split";
+  int64_t colour = 0;  ///< negative: it will be in no group
+  int64_t key = 0;
+  uint32_t number = 0;  ///< of its splits of the job, from 1
+  bool operator==(const Split&) const = default;
+};
+struct Leave {
+  static constexpr const char* kType = "leave";
+  bool operator==(const Leave&) const = default;
+};
+struct Abort {
+  static constexpr const char* kType = "abort";
+  std::string text = "a worker gave up";
+  bool operator==(const Abort&) const = default;
+};
+/// Contributions that met in the sender's fallback do not belong together.
+struct Mismatch {
+  static constexpr const char* kType = "mismatch";
+  std::string text;
+  bool operator==(const Mismatch&) const = default;
+};
+struct Explain {
+  static constexpr const char* kType = "explain";
+  bool operator==(const Explain&) const = default;
+};
+struct Status {
+  static constexpr const char* kType = "status";
+  std::string token = "";
+  bool operator==(const Status&) const = default;
+};
+struct Serve {
+  static constexpr const char* kType = "serve";
+  uint32_t version = 0;
+  std::string library = "";
+  bool operator==(const Serve&) const = default;
+};
+struct NextJob {
+  static constexpr const char* kType = "next_job";
+  bool operator==(const NextJob&) const = default;
+};
+struct JoinFallback {
+  static constexpr const char* kType = "join_fallback";
+  uint32_t job_id = 0;
+  Reach reach = {};
+  bool operator==(const JoinFallback&) const = default;
+};
+/// Of a type that this version does not know.
+struct Unknown {
+  std::string type;
+  bool operator==(const Unknown&) const = default;
+};
+
+using Message =
+    std::variant<Join, Rejoin, Attach, Register, Unregister, ShareResults, FreeResults, Split,
+                 Leave, Abort, Mismatch, Explain, Status, Serve, NextJob, JoinFallback, Unknown>;
+
+}  // namespace request
+
+/// What a switch says.
+namespace answer {
+
+/// The shm port's side of a place; io::shm::Geometry says what the numbers mean.
+struct ShmEnd {
+  uint32_t layout = 0;
+  uint32_t tx_depth = 0;
+  uint32_t rx_depth = 0;
+  uint32_t result_rows = 0;
+  uint32_t side_rows = 0;
+  bool operator==(const ShmEnd&) const = default;
+};
+struct Tag {
+  std::string algorithm = kTagSiphash;
+  wire::SipKey key;
+  wire::SipKey payload_key;
+  bool operator==(const Tag&) const = default;
+};
+
+/// What it takes to reach the switch from a place in a job.
+struct Place {
+  std::string library = "";
+  uint32_t job_id = 0;
+  uint64_t job_key = 0;
+  uint32_t epoch = 0;
+  uint32_t window = 0;
+  uint32_t slot_bytes = 0;
+  uint32_t lanes = 0;
+  std::optional<ShmEnd> shm = std::nullopt;             ///< or else `address`
+  std::optional<wire::Address> address = std::nullopt;  ///< of the switch
+  std::optional<wire::Address> group = std::nullopt;    ///< to which results go
+  std::optional<Tag> tag = std::nullopt;                ///< frames carry tags
+  bool operator==(const Place&) const = default;
+};
+
+/// Straggler help, in fragments.
+struct Help {
+  uint32_t in_switch = 0;
+  uint32_t park_room = 0;
+  bool operator==(const Help&) const = default;
+};
+/// By which rules a worker plays, named as in the configuration.
+struct Rules {
+  std::string policy;
+  std::string home;
+  uint32_t instance = 0;
+  int64_t rto_min_us = 0;  ///< as nanoseconds they fit 64 bits
+  int64_t rto_max_us = 0;
+  bool ecn = true;
+  bool aggregator_window = true;
+  uint8_t priority_max = 255;
+  std::optional<Help> help = std::nullopt;
+  bool operator==(const Rules&) const = default;
+};
+
+/// To a worker.
+struct Joined {
+  static constexpr const char* kType = "joined";
+  Place place;
+  Rules rules;
+  bool operator==(const Joined&) const = default;
+};
+/// To a fallback server; its `type` is "joined", too.
+struct FallbackJoined {
+  static constexpr const char* kType = "joined";
+  Place place;
+  std::string job;
+  uint32_t workers = 0;
+  uint32_t instance = 0;
+  uint64_t start = 0;  ///< fragments below it are complete
+  bool bind_at_once = false;
+  bool operator==(const FallbackJoined&) const = default;
+};
+struct Waiting {
+  static constexpr const char* kType = "waiting";
+  std::vector<uint32_t> missing;  ///< ranks
+  bool fallback_missing = false;
+  bool operator==(const Waiting&) const = default;
+};
+struct Ready {
+  static constexpr const char* kType = "ready";
+  uint64_t buffers_shared = 0;  ///< after `rejoin`: the largest of all workers
+  uint32_t splits = 0;          ///< likewise
+  bool operator==(const Ready&) const = default;
+};
+struct Registered {
+  static constexpr const char* kType = "registered";
+  uint32_t number = 0;
+  ina_status status = INA_OK;
+  std::string text = "";
+  bool operator==(const Registered&) const = default;
+};
+struct Results {
+  static constexpr const char* kType = "results";
+  ina_status status = INA_OK;
+  std::string text = "";
+  std::optional<uint32_t> first_unit = std::nullopt;  ///< none: each takes memory of its own
+  uint64_t bytes = 0;
+  bool operator==(const Results&) const = default;
+};
+struct Wake {
+  static constexpr const char* kType = "wake";
+  bool operator==(const Wake&) const = default;
+};
+/// A worker's place in a group.
+struct GroupPlace {
+  uint32_t job_id = 0;
+  std::string job;  ///< a name for people
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+  bool operator==(const GroupPlace&) const = default;
+};
+struct Split {
+  static constexpr const char* kType = "split";
+  using Group = GroupPlace;
+  uint32_t number = 0;
+  ina_status status = INA_OK;
+  std::string text = "";
+  std::optional<Group> group = std::nullopt;  ///< none: it is in no group
+  bool operator==(const Split&) const = default;
+};
+struct Left {
+  static constexpr const char* kType = "left";
+  bool operator==(const Left&) const = default;
+};
+struct Abort {
+  static constexpr const char* kType = "abort";
+  ina_status status = INA_ERR_INTERNAL;
+  std::string text = "the switch gave no reason";
+  bool operator==(const Abort&) const = default;
+};
+struct Refused {
+  static constexpr const char* kType = "refused";
+  ina_status status = INA_ERR_INTERNAL;
+  std::string text = "the switch gave no reason";
+  /// The switch has no room for the connection just now: whoever hears it may try again.
+  bool retry = false;
+  bool operator==(const Refused&) const = default;
+};
+struct Explain {
+  static constexpr const char* kType = "explain";
+  std::string text;
+  bool operator==(const Explain&) const = default;
+};
+/// Frames of this worker were dropped.
+struct Dropped {
+  static constexpr const char* kType = "dropped";
+  std::string reason;
+  uint64_t count = 0;
+  std::string port;
+  std::string text;
+  bool operator==(const Dropped&) const = default;
+};
+struct Epoch {
+  static constexpr const char* kType = "epoch";
+  uint32_t epoch = 0;
+  bool operator==(const Epoch&) const = default;
+};
+struct Serving {
+  static constexpr const char* kType = "serving";
+  std::string library;
+  bool operator==(const Serving&) const = default;
+};
+struct Job {
+  static constexpr const char* kType = "job";
+  uint32_t job_id = 0;
+  std::string job;
+  bool operator==(const Job&) const = default;
+};
+struct Status {
+  static constexpr const char* kType = "status";
+  Json status = nullptr;  ///< over TCP; otherwise a memory file beside the message
+  bool operator==(const Status&) const = default;
+};
+/// Of a type that this version does not know.
+struct Unknown {
+  std::string type;
+  bool operator==(const Unknown&) const = default;
+};
+
+using Message =
+    std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake, Split, Left,
+                 Abort, Refused, Explain, Dropped, Epoch, Serving, Job, Status, Unknown>;
+
+/// A refusal that time may change: whoever hears it may try again.
+inline bool is_no_room(const Message& message) {
+  const auto* refused = std::get_if<Refused>(&message);
+  return refused && refused->retry;
+}
+
+}  // namespace answer
+
+/// A message and the channel that it is about. `channel`: the group's job_id; none: the job itself.
+struct Request {
+  std::optional<uint32_t> channel = std::nullopt;
+  request::Message message = request::Unknown{};
+};
+struct Answer {
+  std::optional<uint32_t> channel = std::nullopt;
+  answer::Message message = answer::Unknown{};
+};
+
+/// One JSON object, without line ends.
+std::string to_text(const request::Message& message,
+                    std::optional<uint32_t> channel = std::nullopt);
+std::string to_text(const answer::Message& message, std::optional<uint32_t> channel = std::nullopt);
+
+/// INA_ERR_INVALID: the text names the message, the field and what is wrong with it, as in
+/// "in 'join' 'address.mac[5]' is not a number in 0..255".
+Result<Request> parse_request(const Json& body);
+Result<Answer> parse_answer(const Json& body);
+
+/// The `type` of a message; INA_ERR_INVALID: it has none.
+Result<std::string> type_of(const Json& body);
+std::string type_of(const request::Message& message);
+
+/// Handlers of a message's alternatives, for std::visit.
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+}  // namespace ina::control

@@ -1,0 +1,69 @@
+// What the switch counted, as families of Prometheus: names, units and labels. docs/operations.md
+// lists them.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "wire/types.h"
+
+namespace ina::metrics {
+
+/// Jobs and tenants without series of their own are one: this label.
+inline constexpr const char* kOther = "other";
+
+/// Turns one snapshot after another (admin::GetCounters) into families. One thread at a time.
+class Families {
+ public:
+  /// `most_jobs`: jobs, and tenants, that have series of their own: the busiest.
+  explicit Families(size_t most_jobs) : most_jobs_(most_jobs) {}
+
+  /// `now`: time of the snapshot, by which a job's waiting is measured.
+  std::vector<prometheus::MetricFamily> collect(const nlohmann::json& status, Nanos now);
+
+ private:
+  using Json = nlohmann::json;
+
+  /// What a job and its groups count together. All but the last two only grow.
+  struct JobSums {
+    enum Index { kInSlots, kAtFallback, kParked, kAbsorbed, kBypassed, kPreempted, kSums };
+    uint64_t counted[kSums] = {};
+    uint64_t slots = 0;
+    uint64_t parked_now = 0;
+
+    uint64_t completed() const {
+      return counted[kInSlots] + counted[kAtFallback] + counted[kParked];
+    }
+    void add(const JobSums& more);
+  };
+  struct JobNow {
+    std::string label;  ///< "OWNER/NAME"
+    JobSums sums;
+    uint64_t missing = 0;  ///< workers
+    double waiting_s = 0;
+  };
+  /// What is remembered of a job between snapshots.
+  struct JobBefore {
+    JobSums sums;
+    Nanos moved = 0;  ///< last time it was seen to have completed something, or to hold nothing
+  };
+
+  static std::map<uint64_t, JobNow> jobs_of(const Json& status);
+  static JobSums sums_of(const Json& job);
+  std::set<uint64_t> labelled(const std::map<uint64_t, JobNow>& jobs) const;
+  void remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_t>& own, Nanos now);
+  void add_jobs(std::vector<prometheus::MetricFamily>& families, const Json& status, Nanos now);
+  void add_tenants(std::vector<prometheus::MetricFamily>& families, const Json& status) const;
+
+  const size_t most_jobs_;
+  std::map<uint64_t, JobBefore> before_;  ///< by the job's id
+  JobSums other_;  ///< what jobs counted while they had no series of their own
+};
+
+}  // namespace ina::metrics

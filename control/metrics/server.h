@@ -1,0 +1,28 @@
+// The page that Prometheus scrapes, over HTTP. Its threads ask the conductor and wait; the
+// conductor waits for nobody, and is asked a few times a second however many scrape.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/result.h"
+#include "control/admin/requests.h"
+
+namespace ina::metrics {
+
+struct ServerConfig {
+  std::string listen{};   ///< "ADDRESS:PORT", port 0: any
+  size_t most_jobs = 20;  ///< jobs, and tenants, with series of their own
+};
+
+class Server {
+ public:
+  /// `queue` must outlive it. Errors name the setting.
+  static Result<std::unique_ptr<Server>> start(const ServerConfig& config, admin::Queue& queue);
+  /// Ends what is under way, and waits for that.
+  virtual ~Server() = default;
+  virtual uint16_t port() const = 0;
+};
+
+}  // namespace ina::metrics

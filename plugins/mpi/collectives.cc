@@ -1,0 +1,304 @@
+#include "plugins/mpi/collectives.h"
+
+#include <climits>
+#include <cstring>
+#include <numeric>
+
+namespace ina::mpi {
+
+namespace {
+
+constexpr const char* kNoReduction = "type and operation are not offered";
+constexpr const char* kTooLarge = "more than 2 GiB";
+
+/// -1 if one of them is negative, which MPI refuses.
+MPI_Count sum(const Numbers& counts, int size) {
+  MPI_Count all = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    if (counts[rank] < 0) return -1;
+    all += counts[rank];
+  }
+  return all;
+}
+
+int size_of(MPI_Comm comm) {
+  int size = 0;
+  PMPI_Comm_size(comm, &size);
+  return size;
+}
+
+}  // namespace
+
+Collective::Collective(MPI_Comm comm) : comm_(comm) {
+  PMPI_Comm_rank(comm, &rank_);
+  PMPI_Comm_size(comm, &size_);
+}
+
+int Barrier::begin(ina_context* context, ina_request** request) {
+  return ina_allreduce_async(context, nullptr, nullptr, 0, INA_FLOAT32, INA_SUM, request);
+}
+
+// ---- reductions
+
+Reducing::Reducing(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm)
+    : Collective(comm),
+      send_(send),
+      recv_(recv),
+      count_(count < 0 ? 0 : static_cast<size_t>(count)),
+      reduction_(count < 0 ? std::nullopt : reduction_of(type, op)) {}
+
+const char* Reducing::why_not() const {
+  return reduction_ ? nullptr : kNoReduction;
+}
+
+size_t Reducing::bytes() const {
+  return count_ * ina_dtype_size(reduction_->dtype);
+}
+
+int Allreduce::begin(ina_context* context, ina_request** request) {
+  return ina_allreduce_async(context, input(), recv_, count_, reduction_->dtype, reduction_->op,
+                             request);
+}
+
+int Reduce::begin(ina_context* context, ina_request** request) {
+  return ina_reduce_async(context, input(), is(root_) ? recv_ : nullptr, count_, reduction_->dtype,
+                          reduction_->op, root_, request);
+}
+
+void* ReducingParts::output(size_t elements) {
+  if (send_ != MPI_IN_PLACE) return recv_;
+  apart_.resize(elements * ina_dtype_size(reduction_->dtype));
+  return apart_.data();
+}
+
+int ReducingParts::deliver() {
+  if (!apart_.empty()) std::memcpy(recv_, apart_.data(), apart_.size());
+  return MPI_SUCCESS;
+}
+
+int Reduce_scatter_block::begin(ina_context* context, ina_request** request) {
+  return ina_reduce_scatter_block_async(context, input(), output(count_), count_, reduction_->dtype,
+                                        reduction_->op, request);
+}
+
+Reduce_scatter::Reduce_scatter(const void* send, void* recv, Numbers counts, MPI_Datatype type,
+                               MPI_Op op, MPI_Comm comm)
+    : ReducingParts(send, recv, sum(counts, size_of(comm)), type, op, comm), counts_(counts) {}
+
+int Reduce_scatter::begin(ina_context* context, ina_request** request) {
+  const std::vector<MPI_Count> given = counts_.first(size_);
+  const std::vector<size_t> counts(given.begin(), given.end());
+  return ina_reduce_scatter_async(context, input(), output(counts[static_cast<size_t>(rank_)]),
+                                  counts.data(), reduction_->dtype, reduction_->op, request);
+}
+
+// ---- what moves, in equal shares
+
+Bcast::Bcast(void* buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm)
+    : Collective(comm),
+      buffer_(buffer),
+      count_(count),
+      type_(type),
+      root_(root),
+      bytes_(bytes_of(count, type)) {}
+
+const char* Bcast::why_not() const {
+  return bytes_ ? nullptr : kTooLarge;
+}
+
+int Bcast::begin(ina_context* context, ina_request** request) {
+  data_.emplace(buffer_, count_, type_, is(root_) ? Use::kRead : Use::kWrite, comm_);
+  return ina_broadcast_async(context, data_->data(), data_->data(), *bytes_, INA_UINT8, root_,
+                             request);
+}
+
+int Bcast::deliver() {
+  return is(root_) ? MPI_SUCCESS : data_->deliver();
+}
+
+Moving::Moving(Side send, Side recv, const Side& known, MPI_Comm comm)
+    : Collective(comm), send_(send), recv_(recv), share_(bytes_of(known.count, known.type)) {}
+
+const char* Moving::why_not() const {
+  return share_ && *share_ * ranks() <= INT_MAX ? nullptr : kTooLarge;
+}
+
+char* Moving::own(Bytes& all) const {
+  return all.data() ? all.data() + static_cast<size_t>(rank_) * *share_ : nullptr;
+}
+
+Allgather::Allgather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                     MPI_Count recv_count, MPI_Datatype recv_type, MPI_Comm comm)
+    : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
+             {recv, recv_count, recv_type}, comm) {}
+
+int Allgather::begin(ina_context* context, ina_request** request) {
+  const bool in_place = send_.in_place();
+  to_.emplace(recv_.buffer, recv_.count * size_, recv_.type, in_place ? Use::kRead : Use::kWrite,
+              comm_);
+  if (!in_place) from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, comm_);
+  return ina_all_gather_async(context, in_place ? own(*to_) : from_->data(), to_->data(), *share_,
+                              INA_UINT8, request);
+}
+
+// The arguments of one side are another's than the root's to give.
+Gather::Gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+               MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm)
+    : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
+             send == MPI_IN_PLACE ? Side{recv, recv_count, recv_type}
+                                  : Side{send, send_count, send_type},
+             comm),
+      root_(root) {}
+
+int Gather::begin(ina_context* context, ina_request** request) {
+  const bool in_place = send_.in_place();
+  if (is(root_))
+    to_.emplace(recv_.buffer, recv_.count * size_, recv_.type, in_place ? Use::kRead : Use::kWrite,
+                comm_);
+  if (!in_place) from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, comm_);
+  return ina_gather_async(context, in_place ? own(*to_) : from_->data(),
+                          to_ ? to_->data() : nullptr, *share_, INA_UINT8, root_, request);
+}
+
+Scatter::Scatter(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                 MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm)
+    : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
+             recv == MPI_IN_PLACE ? Side{send, send_count, send_type}
+                                  : Side{recv, recv_count, recv_type},
+             comm),
+      root_(root) {}
+
+int Scatter::begin(ina_context* context, ina_request** request) {
+  const bool in_place = recv_.in_place();
+  if (is(root_)) from_.emplace(send_.buffer, send_.count * size_, send_.type, Use::kRead, comm_);
+  if (!in_place) to_.emplace(recv_.buffer, recv_.count, recv_.type, Use::kWrite, comm_);
+  return ina_scatter_async(context, from_ ? from_->data() : nullptr,
+                           in_place ? own(*from_) : to_->data(), *share_, INA_UINT8, root_,
+                           request);
+}
+
+Alltoall::Alltoall(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                   MPI_Count recv_count, MPI_Datatype recv_type, MPI_Comm comm)
+    : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
+             {recv, recv_count, recv_type}, comm) {}
+
+int Alltoall::begin(ina_context* context, ina_request** request) {
+  const Side& side = send_.in_place() ? recv_ : send_;
+  from_.emplace(side.buffer, side.count * size_, side.type, Use::kRead, comm_);
+  to_.emplace(recv_.buffer, recv_.count * size_, recv_.type, Use::kWrite, comm_);
+  if (send_.in_place() && *share_ != 0)
+    apart_.assign(from_->data(), from_->data() + *share_ * ranks());
+  return ina_all_to_all_async(context, apart_.empty() ? from_->data() : apart_.data(), to_->data(),
+                              *share_, INA_UINT8, request);
+}
+
+// ---- what moves, in shares of any size
+
+Allgatherv::Allgatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                       Numbers recv_counts, Numbers places, MPI_Datatype recv_type, MPI_Comm comm)
+    : Collective(comm),
+      send_{send, send_count, send_type},
+      recv_(recv),
+      counts_(recv_counts),
+      places_(places),
+      type_(recv_type),
+      fits_(bytes_of(sum(recv_counts, size_), recv_type).has_value()),
+      share_(bytes_of(recv_counts[rank_], recv_type).value_or(0)) {}
+
+const char* Allgatherv::why_not() const {
+  return fits_ ? nullptr : kTooLarge;
+}
+
+int Allgatherv::begin(ina_context* context, ina_request** request) {
+  const bool in_place = send_.in_place();
+  to_.emplace(recv_, Blocks::Layout{counts_.first(size_), places_.first(size_)}, type_,
+              in_place ? Use::kRead : Use::kWrite, comm_);
+  if (!in_place) from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, comm_);
+  const char* const from =
+      in_place ? to_->data() + to_->places()[static_cast<size_t>(rank_)] : from_->data();
+  return ina_all_gatherv_async(context, from, to_->data(), to_->counts(), to_->places(), INA_UINT8,
+                               request);
+}
+
+Exchange::Layout Exchange::one(int rank, MPI_Count count) const {
+  Layout layout{std::vector<MPI_Count>(ranks()), std::vector<MPI_Count>(ranks())};
+  layout.counts[static_cast<size_t>(rank)] = count;
+  return layout;
+}
+
+Exchange::Layout Exchange::all(const Numbers& counts, const Numbers& places) const {
+  return {counts.first(size_), places.first(size_)};
+}
+
+int Exchange::begin(ina_context* context, ina_request** request) {
+  lay_out();
+  if (from_->wrong() || to_->wrong()) return kWrongArguments;
+  bytes_ = from_->total();
+  return ina_all_to_allv_async(context, from_->data(), to_->data(), from_->counts(),
+                               from_->places(), to_->counts(), to_->places(), INA_UINT8, request);
+}
+
+Gatherv::Gatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                 Numbers recv_counts, Numbers places, MPI_Datatype recv_type, int root,
+                 MPI_Comm comm)
+    : Exchange(comm),
+      send_{send, send_count, send_type},
+      recv_(recv),
+      counts_(recv_counts),
+      places_(places),
+      type_(recv_type),
+      root_(root) {}
+
+void Gatherv::lay_out() {
+  Layout received = is(root_) ? all(counts_, places_) : none();
+  // What is in place is there already.
+  if (send_.in_place()) received.counts[static_cast<size_t>(rank_)] = 0;
+  from_.emplace(send_.buffer, send_.in_place() ? none() : one(root_, send_.count), send_.type,
+                Use::kRead, comm_);
+  to_.emplace(recv_, std::move(received), type_, Use::kWrite, comm_);
+}
+
+Scatterv::Scatterv(const void* send, Numbers send_counts, Numbers places, MPI_Datatype send_type,
+                   void* recv, MPI_Count recv_count, MPI_Datatype recv_type, int root,
+                   MPI_Comm comm)
+    : Exchange(comm),
+      send_(send),
+      counts_(send_counts),
+      places_(places),
+      type_(send_type),
+      recv_{recv, recv_count, recv_type},
+      root_(root) {}
+
+void Scatterv::lay_out() {
+  Layout sent = is(root_) ? all(counts_, places_) : none();
+  if (recv_.in_place()) sent.counts[static_cast<size_t>(rank_)] = 0;
+  from_.emplace(send_, std::move(sent), type_, Use::kRead, comm_);
+  to_.emplace(recv_.buffer, recv_.in_place() ? none() : one(root_, recv_.count), recv_.type,
+              Use::kWrite, comm_);
+}
+
+Alltoallv::Alltoallv(const void* send, Numbers send_counts, Numbers send_places,
+                     MPI_Datatype send_type, void* recv, Numbers recv_counts, Numbers recv_places,
+                     MPI_Datatype recv_type, MPI_Comm comm)
+    : Exchange(comm),
+      send_(send),
+      send_counts_(send_counts),
+      send_places_(send_places),
+      send_type_(send_type),
+      recv_(recv),
+      recv_counts_(recv_counts),
+      recv_places_(recv_places),
+      recv_type_(recv_type) {}
+
+void Alltoallv::lay_out() {
+  Layout received = all(recv_counts_, recv_places_);
+  // libina exchanges nothing in place.
+  if (send_ == MPI_IN_PLACE)
+    from_.emplace(recv_, received, recv_type_, Use::kRead, comm_, true);
+  else
+    from_.emplace(send_, all(send_counts_, send_places_), send_type_, Use::kRead, comm_);
+  to_.emplace(recv_, std::move(received), recv_type_, Use::kWrite, comm_);
+}
+
+}  // namespace ina::mpi

@@ -1,0 +1,58 @@
+// Nonblocking calls: operations of the switch that a generalised request of MPI stands for.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include <ina/ina.h>
+
+#include "plugins/mpi/abi.h"
+#include "plugins/mpi/collectives.h"
+
+namespace ina::mpi {
+
+class Communicator;
+
+/// libina's own thread carries the operation out. That it has ended is told MPI by whichever of the
+/// program's threads MPI has look, in MPI_Wait, MPI_Test and wherever else MPI sees to its own
+/// messages: no other thread calls MPI, whatever the program's thread level.
+class Request : public std::enable_shared_from_this<Request> {
+ public:
+  Request(std::unique_ptr<Collective> call, Communicator& communicator, ina_request* operation);
+
+  /// Whether this MPI has a way to be asked to look.
+  static bool offered();
+  /// Makes the request.
+  int announce(MPI_Request* request);
+
+  /// Whether MPI has been told just now. One that another thread looks at is left to that.
+  bool look();
+#if !defined(OPEN_MPI)
+  /// MPICH does not look when it is asked for the status of one.
+  static void look_at(MPI_Request handle);
+#endif
+  /// Waits until MPI has been told.
+  void finish();
+  /// Waits until the operation has ended, for a communicator that goes.
+  void settle(MPI_Comm comm);
+  /// Its context goes before it.
+  void abandon();
+
+ private:
+  bool ended();
+  void forget() const;
+  static int query(void* state, MPI_Status* status);
+  static int free(void* state);
+  static int cancel(void* state, int complete);
+
+  std::mutex mutex_;
+  const std::unique_ptr<Collective> call_;
+  Communicator* communicator_;  ///< as long as operation_ is there
+  ina_request* operation_;      ///< null when it has ended
+  int status_ = MPI_SUCCESS;
+  MPI_Request handle_ = MPI_REQUEST_NULL;
+  std::atomic<bool> told_ = false;  ///< whether MPI knows that it has ended
+};
+
+}  // namespace ina::mpi

@@ -1,0 +1,65 @@
+#include "plugins/python/binding/array.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace ina::python {
+
+Array::Array(const char* argument, const py::object& object, Use use) {
+  if (object.is_none()) return;
+  const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (use == Use::kWrite ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
+    py::error_already_set error;
+    throw py::value_error(std::string(argument) + " must be C-contiguous memory" +
+                          (use == Use::kWrite ? " that can be written" : "") + ": " + error.what());
+  }
+  held_ = true;
+}
+
+Array::Array(Array&& other) noexcept
+    : view_(other.view_), held_(std::exchange(other.held_, false)) {}
+
+Array& Array::operator=(Array&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  view_ = other.view_;
+  held_ = std::exchange(other.held_, false);
+  return *this;
+}
+
+Array::~Array() {
+  release();
+}
+
+void Array::release() {
+  if (std::exchange(held_, false)) PyBuffer_Release(&view_);
+}
+
+/// The struct module's letters; of whole numbers the sign and the size decide, as C's types differ.
+std::optional<ina_dtype> Array::dtype() const {
+  const char* format = view_.format ? view_.format : "B";
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (std::strlen(format) != 1) return std::nullopt;
+  if (std::strchr("bhilq", *format)) {
+    if (view_.itemsize == 1) return INA_INT8;
+    if (view_.itemsize == 4) return INA_INT32;
+    if (view_.itemsize == 8) return INA_INT64;
+  }
+  switch (*format) {
+    case 'B':
+      return INA_UINT8;
+    case '?':
+      return INA_BOOL;
+    case 'e':
+      return INA_FLOAT16;
+    case 'f':
+      return INA_FLOAT32;
+    case 'd':
+      return INA_FLOAT64;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace ina::python

@@ -1,0 +1,42 @@
+// Python's buffers as libina's.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include <ina/ina.h>
+#include <pybind11/pybind11.h>
+
+namespace ina::python {
+
+namespace py = pybind11;
+
+/// An object's memory, C-contiguous, by the buffer protocol; the object cannot resize or free it as
+/// long as this lives. Made and destroyed with the GIL.
+class Array {
+ public:
+  enum class Use { kRead, kWrite };
+  Array() = default;
+  /// Throws py::value_error naming `argument`. None: no memory and no elements.
+  Array(const char* argument, const py::object& object, Use use);
+  Array(Array&& other) noexcept;
+  Array& operator=(Array&& other) noexcept;
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array();
+
+  bool exists() const { return held_; }
+  void* data() const { return held_ ? view_.buf : nullptr; }
+  size_t bytes() const { return held_ ? static_cast<size_t>(view_.len) : 0; }
+  size_t item_bytes() const { return held_ ? static_cast<size_t>(view_.itemsize) : 1; }
+  /// libina's type of the elements; none if it has no such type.
+  std::optional<ina_dtype> dtype() const;
+
+ private:
+  void release();
+
+  Py_buffer view_{};
+  bool held_ = false;
+};
+
+}  // namespace ina::python

@@ -1,0 +1,31 @@
+// Plans of redistributions.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ina/ina.h>
+
+namespace ina::python {
+
+/// Throws ina::Exception.
+class Plan {
+ public:
+  Plan(const std::string& mesh, const std::vector<size_t>& shape, const std::string& from,
+       const std::string& to, ina_dtype dtype, uint64_t limit_bytes,
+       const std::optional<std::string>& method);
+  static Plan parse(const std::string& json);
+
+  ina_plan_facts facts() const;
+  std::string text() const;
+  std::string json() const;
+  const ina_plan* get() const { return plan_.get(); }
+
+ private:
+  explicit Plan(ina_plan* plan) : plan_(plan, &ina_plan_free) {}
+  std::shared_ptr<ina_plan> plan_;
+};
+
+}  // namespace ina::python

@@ -1,0 +1,14 @@
+"""In-network aggregation: collectives that a switch sums (docs/python.md).
+
+    with ina.Context(url="shm:/run/ina/switch.sock", job="example", rank=0, world_size=2) as job:
+        total = job.allreduce(numpy.ones(1000, numpy.float32))
+
+`import ina.torch` makes the backend "ina" of torch.distributed (docs/pytorch.md).
+"""
+
+from ina._context import NOBODY, Context, DType, Handle, Op, Plan
+from ina._errors import Error, Mismatch, PeerLost, Status, Timeout
+from ina._ina import version
+
+__all__ = ["NOBODY", "Context", "DType", "Error", "Handle", "Mismatch", "Op", "PeerLost", "Plan",
+           "Status", "Timeout", "version"]

@@ -1,0 +1,364 @@
+"""Context, Handle, Plan: the library's calls on objects with Python's buffer protocol."""
+
+import asyncio
+import enum
+import os
+import threading
+
+from ina import _ina
+from ina._errors import Error, Status
+
+NOBODY = -1
+
+
+class Op(enum.IntEnum):
+    SUM = 1
+    MIN = 2
+    MAX = 3
+    AVG = 4
+    PROD = 5
+    BAND = 6
+    BOR = 7
+    BXOR = 8
+
+
+class DType(enum.IntEnum):
+    INT8 = 1
+    INT32 = 2
+    INT64 = 3
+    FLOAT32 = 4
+    FLOAT64 = 5
+    BFLOAT16 = 6
+    FLOAT16 = 7
+    UINT8 = 8
+    BOOL = 9
+
+
+def _plain(array):
+    """(memory, dtype) of an array. NumPy arrays of bfloat16 (ml_dtypes) have no buffer: their bits do."""
+    if getattr(getattr(array, "dtype", None), "name", None) == "bfloat16":
+        return array.view("uint16"), DType.BFLOAT16
+    return array, None
+
+
+def _bits(array):
+    return _plain(array)[0]
+
+
+def _like(array, shape=None):
+    """New memory for a result: of the array's type and, unless `shape` says another one, shape."""
+    import numpy
+    array = array if isinstance(array, numpy.ndarray) else numpy.asarray(array)
+    return numpy.empty(array.shape if shape is None else shape, array.dtype)
+
+
+def _elements(array):
+    return memoryview(_bits(array)).nbytes // memoryview(_bits(array)).itemsize
+
+
+class Handle:
+    """An operation that was started. Its arrays must not be touched until it has ended.
+
+    `await handle` gives its result, as wait() without `timeout` does. A handle may be dropped: the operation goes on.
+    """
+
+    def __init__(self, context, request, result):
+        self._context, self._request, self._result = context, request, result
+
+    def done(self):
+        """True once it has ended; raises its error."""
+        return self._request.test()
+
+    def wait(self, timeout=None):
+        """Its result. Raises its error, or TimeoutError when `timeout` (seconds) has passed: it goes on then, and can be
+        waited for again. Without `timeout` the context's applies, after which the job ends for all ranks (Timeout)."""
+        if timeout is None:
+            self._request.finish(None)
+        elif not self._request.wait(timeout):
+            raise TimeoutError(f"the operation still runs after {timeout} s")
+        return self._result
+
+    def __await__(self):
+        if not self._request.test():
+            future = asyncio.get_running_loop().create_future()
+            self._context._completions.add(self._request, future)
+            limit_s = self._request.timeout_s()
+            ended, _ = yield from asyncio.wait([future], timeout=limit_s).__await__()
+            if not ended:
+                self._request.expire(limit_s)
+            self._request.test()
+        return self._result
+
+
+class _Completions:
+    """Futures of event loops that wait for operations of a context. Its eventfd wakes the loops."""
+
+    def __init__(self, raw):
+        self._raw = raw
+        self._lock = threading.Lock()
+        self._waiting = []  # (request, future)
+
+    def add(self, request, future):
+        loop = future.get_loop()
+        fd = self._raw.completion_fd()
+        with self._lock:
+            self._waiting.append((request, future))
+        loop.add_reader(fd, self._ready, fd)
+        self._ready(fd)  # it may have ended meanwhile
+
+    def _ready(self, fd):
+        try:
+            os.read(fd, 8)
+        except BlockingIOError:
+            pass
+        self.settle()
+
+    def settle(self):
+        """Any thread; futures are told on their own loops."""
+        with self._lock:
+            ended = [(r, f) for r, f in self._waiting if f.cancelled() or self._has_ended(r)]
+            self._waiting = [entry for entry in self._waiting if entry not in ended]
+            idle = {f.get_loop() for _, f in ended} - {f.get_loop() for _, f in self._waiting}
+        for _, future in ended:
+            loop = future.get_loop()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._finish, future, loop if loop in idle else None)
+
+    @staticmethod
+    def _has_ended(request):
+        try:
+            return request.test()
+        except Error:
+            return True
+
+    def _finish(self, future, idle_loop):
+        if not future.done():
+            future.set_result(None)
+        with self._lock:
+            if idle_loop and all(f.get_loop() is not idle_loop for _, f in self._waiting):
+                idle_loop.remove_reader(self._raw.completion_fd())
+
+
+class Plan:
+    """How an array that is spread over ranks gets another layout (docs/redistribution.md).
+
+    `mesh`: "x=4,y=2"; `source`, `target`: the layouts, as "y,-,x"; `dtype`: a DType.
+    """
+
+    def __init__(self, mesh, shape, source, target, dtype, limit_bytes=0, method=None):
+        self._raw = _ina.Plan(mesh, list(shape), source, target, int(dtype), limit_bytes, method)
+
+    @classmethod
+    def parse(cls, json):
+        """From json(), or the output of `ina-plan redistribute --json`."""
+        plan = cls.__new__(cls)
+        plan._raw = _ina.Plan.parse(json)
+        return plan
+
+    @property
+    def facts(self):
+        """{"buffer_bytes":, "source_bytes":, "target_bytes":, "sent_bytes":, "hash":, "predicted_us":, "steps":,
+        "pieces":}"""
+        return self._raw.facts()
+
+    def json(self):
+        return self._raw.json()
+
+    def __str__(self):
+        return self._raw.text()
+
+
+class Context:
+    """Membership in a job of the switch, or in a group of its ranks.
+
+    Arguments that are left out come from the environment, as include/ina/ina.h says at ina_config. Waits until all ranks
+    have joined. A `with` block leaves at its end. Any thread may use it; a call that waits lets other threads run.
+
+    Each collective has a form that waits and one that starts it (..._async), which gives a Handle. Arrays are anything that
+    has Python's buffer protocol and is contiguous; results that are not given are made with NumPy.
+    `timeout`: seconds; when it passes, the job ends for all ranks.
+    """
+
+    def __init__(self, url=None, job=None, rank=None, world_size=None, *, timeout=None,
+                 reproducible=False, window_bytes=0, idle="auto"):
+        self._use(_ina.Context.join(url or "", job or "", -1 if rank is None else rank,
+                                    -1 if world_size is None else world_size, timeout or 0,
+                                    reproducible, window_bytes, idle))
+
+    def _use(self, raw):
+        self._raw = raw
+        self._completions = _Completions(raw)
+        self.rank, self.world_size = raw.rank(), raw.world_size()
+
+    def split(self, colour, key=0):
+        """A Context of the ranks that give the same `colour`, ordered by `key` (ina_split); None if it is negative. All
+        ranks call it."""
+        raw = self._raw.split(colour, key)
+        if raw is None:
+            return None
+        group = Context.__new__(Context)
+        group._use(raw)
+        return group
+
+    def close(self, timeout=None):
+        """Leaves, and waits until all ranks do, at most `timeout` seconds. Operations that run are given up."""
+        self._raw.close(timeout or 0)
+        self._completions.settle()
+
+    @property
+    def closed(self):
+        return self._raw.closed()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self.close()
+        except Error:
+            if error is None:
+                raise
+
+    def _started(self, request, result=None):
+        return Handle(self, request, result)
+
+    @staticmethod
+    def _finished(handle, timeout):
+        handle._request.finish(timeout)
+        return handle._result
+
+    # ---- sums
+
+    def allreduce_async(self, send, recv=None, op=Op.SUM, *, dtype=None):
+        recv = _like(send) if recv is None else recv
+        plain, own = _plain(send)
+        return self._started(self._raw.allreduce(plain, _bits(recv), int(op), dtype or own), recv)
+
+    def allreduce(self, send, recv=None, op=Op.SUM, *, dtype=None, timeout=None):
+        """`op` over all ranks, elementwise. `recv` may be `send`. `dtype`: for uint16 that are BFLOAT16."""
+        return self._finished(self.allreduce_async(send, recv, op, dtype=dtype), timeout)
+
+    def reduce_async(self, send, recv=None, root=0, op=Op.SUM, *, dtype=None):
+        if self.rank != root:
+            recv = None
+        elif recv is None:
+            recv = _like(send)
+        plain, own = _plain(send)
+        return self._started(self._raw.reduce(plain, _bits(recv), root, int(op), dtype or own), recv)
+
+    def reduce(self, send, recv=None, root=0, op=Op.SUM, *, dtype=None, timeout=None):
+        """The same at `root`; None elsewhere."""
+        return self._finished(self.reduce_async(send, recv, root, op, dtype=dtype), timeout)
+
+    def reduce_scatter_async(self, send, recv=None, counts=None, op=Op.SUM, *, dtype=None):
+        if recv is None:
+            share = _elements(send) // self.world_size if counts is None else counts[self.rank]
+            recv = _like(send, (share,))
+        plain, own = _plain(send)
+        return self._started(self._raw.reduce_scatter(plain, _bits(recv), counts, int(op),
+                                                      dtype or own), recv)
+
+    def reduce_scatter(self, send, recv=None, counts=None, op=Op.SUM, *, dtype=None, timeout=None):
+        """This rank's share of the sums: of equal ones, or those of `counts` elements by rank."""
+        return self._finished(self.reduce_scatter_async(send, recv, counts, op, dtype=dtype), timeout)
+
+    # ---- moves
+
+    def broadcast_async(self, buffer, root=0):
+        return self._started(self._raw.broadcast(_bits(buffer), root), buffer)
+
+    def broadcast(self, buffer, root=0, *, timeout=None):
+        """`buffer` gets what it has at `root`."""
+        return self._finished(self.broadcast_async(buffer, root), timeout)
+
+    def all_gather_async(self, send, recv=None, counts=None, displacements=None):
+        if recv is None:
+            recv = _like(send, (self.world_size * _elements(send) if counts is None else sum(counts),))
+        return self._started(self._raw.all_gather(_bits(send), _bits(recv), counts, displacements),
+                             recv)
+
+    def all_gather(self, send, recv=None, counts=None, displacements=None, *, timeout=None):
+        """What all ranks send, by rank."""
+        return self._finished(self.all_gather_async(send, recv, counts, displacements), timeout)
+
+    def gather_async(self, send, recv=None, root=0, counts=None, displacements=None):
+        if self.rank != root:
+            recv = None
+        elif recv is None:
+            recv = _like(send, (self.world_size * _elements(send) if counts is None else sum(counts),))
+        return self._started(self._raw.gather(_bits(send), _bits(recv), root, counts, displacements),
+                             recv)
+
+    def gather(self, send, recv=None, root=0, counts=None, displacements=None, *, timeout=None):
+        """The same at `root`; None elsewhere."""
+        return self._finished(self.gather_async(send, recv, root, counts, displacements), timeout)
+
+    def scatter_async(self, send, recv, root=0, counts=None, displacements=None):
+        send = _bits(send) if self.rank == root else None
+        return self._started(self._raw.scatter(send, _bits(recv), root, counts, displacements), recv)
+
+    def scatter(self, send, recv, root=0, counts=None, displacements=None, *, timeout=None):
+        """This rank's share of `send` of `root`."""
+        return self._finished(self.scatter_async(send, recv, root, counts, displacements), timeout)
+
+    def all_to_all_async(self, send, recv=None, send_counts=None, recv_counts=None,
+                         send_displacements=None, recv_displacements=None):
+        if recv is None:
+            recv = _like(send, None if recv_counts is None else (sum(recv_counts),))
+        return self._started(self._raw.all_to_all(_bits(send), _bits(recv), send_counts, recv_counts,
+                                                  send_displacements, recv_displacements), recv)
+
+    def all_to_all(self, send, recv=None, send_counts=None, recv_counts=None,
+                   send_displacements=None, recv_displacements=None, *, timeout=None):
+        """The blocks that all ranks have for this one."""
+        return self._finished(self.all_to_all_async(send, recv, send_counts, recv_counts,
+                                                    send_displacements, recv_displacements), timeout)
+
+    def permute_async(self, send, recv, destinations):
+        return self._started(self._raw.permute(_bits(send), _bits(recv), list(destinations)), recv)
+
+    def permute(self, send, recv, destinations, *, timeout=None):
+        """Rank r sends to destinations[r], or to NOBODY."""
+        return self._finished(self.permute_async(send, recv, destinations), timeout)
+
+    def send_receive_async(self, send, destination, recv, source):
+        return self._started(self._raw.send_receive(_bits(send), destination, _bits(recv), source), recv)
+
+    def send_receive(self, send, destination, recv, source, *, timeout=None):
+        """To one rank and from one rank, or NOBODY, each known to the partners alone. All ranks call it."""
+        return self._finished(self.send_receive_async(send, destination, recv, source), timeout)
+
+    def barrier_async(self):
+        return self._started(self._raw.barrier())
+
+    def barrier(self, *, timeout=None):
+        """Ends when all ranks have called it."""
+        self._finished(self.barrier_async(), timeout)
+
+    def redistribute_async(self, plan, buffer):
+        return self._started(self._raw.redistribute(plan._raw, buffer), buffer)
+
+    def redistribute(self, plan, buffer, *, timeout=None):
+        """`buffer` has plan.facts["buffer_bytes"] bytes, and begins with this rank's tile, before and after."""
+        return self._finished(self.redistribute_async(plan, buffer), timeout)
+
+    # ---- what it says of itself
+
+    @property
+    def stats(self):
+        """ina_stats as a dict."""
+        return self._raw.stats()
+
+    def overflowed(self, clear=False):
+        """Whether a result saturated or became infinite (ina_overflowed)."""
+        return self._raw.overflowed(clear)
+
+    def set_hints(self, layer=0, layers=0, remaining_iterations=0):
+        """What the policy esa makes priorities of (ina_set_hints); 0: unknown."""
+        self._raw.set_hints(layer, layers, remaining_iterations)
+
+    def reset_hints(self):
+        self._raw.reset_hints()
+
+
+__all__ = ["Context", "DType", "Error", "Handle", "NOBODY", "Op", "Plan", "Status"]

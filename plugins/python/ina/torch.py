@@ -1,0 +1,247 @@
+"""The backend "ina" of torch.distributed, over libina.
+
+    import ina.torch
+    torch.distributed.init_process_group("ina")
+
+Rank 0's settings are those of all ranks: it puts the switch's URL, the job's name and, if it has
+one, the ticket into the store that PyTorch uses for the rendezvous. INA_URL of a rank goes before
+rank 0's, because ranks on different hosts may have different ways to the switch.
+"""
+
+import atexit
+import functools
+import json
+import os
+import sys
+import uuid
+import weakref
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from ina import _torch
+
+DEFAULT_URL = "shm:/run/ina/switch.sock"
+KEY = "ina/job"
+ARRIVED_KEY, ALL_ARRIVED_KEY = "ina/arrived", "ina/all_arrived"
+
+# Whether ranks that are not in a new group are asked, too: they must take part in ina_split.
+_ASKS_BYSTANDERS = int(torch.__version__.split(".")[0]) < 2
+
+# At the end of a process the other ranks may still need it for their last results.
+LEAVE_TIMEOUT_S = 5.0
+
+HOW_TO_START = (
+    "Start one with `ina-switchd --config FILE` (as `./dev demo` does for itself), or set INA_URL "
+    "to that of a switch that runs, e.g. INA_URL=shm:/run/ina/switch.sock")
+
+
+def _settings(store, rank):
+    """What rank 0 of the group has put into the store: {"job":, "url":, "ticket":}."""
+    if rank == 0:
+        settings = {"job": f"torch-{uuid.uuid4().hex}", "url": os.environ.get("INA_URL", DEFAULT_URL),
+                    "ticket": os.environ.get("INA_TICKET", "")}
+        store.set(KEY, json.dumps(settings))
+        return settings
+    return json.loads(store.get(KEY))
+
+
+def _url_of(settings):
+    return os.environ.get("INA_URL") or settings["url"]
+
+
+def _await_all(store, size, timeout):
+    """Returns when all ranks have called it: from then on joining takes no longer than the switch.
+    """
+    if store.add(ARRIVED_KEY, 1) == size:
+        store.set(ALL_ARRIVED_KEY, "")
+    store.wait([ALL_ARRIVED_KEY], timeout)
+
+
+class _World:
+    """The group of all ranks, of which the others are made."""
+
+    def __init__(self, group, store, size):
+        # Its last reference is PyTorch's: then it leaves the job.
+        self._group, self.store, self.size = weakref.ref(group), store, size
+        self.made = 0
+
+    @property
+    def group(self):
+        return self._group()
+
+    def await_split(self, timeout):
+        """The library waits for the slowest rank as long as for a switch, which is too short."""
+        self.made += 1
+        _await_all(dist.PrefixStore(f"ina/split/{self.made}", self.store), self.size, timeout)
+
+
+_world = None
+
+
+def _splitting_world():
+    """That of the default group, if it is one of ours; the same on all ranks."""
+    if _world is None or not dist.is_initialized() or not _ASKS_BYSTANDERS:
+        return None
+    return _world if c10d._get_default_group() is _world.group else None
+
+
+def _make_world(store, rank, size, url, settings, timeout):
+    global _world
+    _await_all(store, size, timeout)
+    group = _torch.make_group(url, settings["job"], rank, size, store, timeout.total_seconds(), True)
+    _world = _World(group, store, size)
+    return group
+
+
+def _make_subgroup(store, rank, size, url, settings, timeout):
+    world = _splitting_world()
+    if world is None:
+        return _torch.make_group(url, settings["job"], rank, size, store, timeout.total_seconds(),
+                                 False)
+    world.await_split(timeout)
+    return _torch.split_group(world.group, rank, url, settings["job"], store,
+                              timeout.total_seconds())
+
+
+def _create(options, _backend_options=None):
+    """A process group, as torch.distributed asks for it.
+
+    The group of all ranks joins its job at once, so that a switch that is missing is noticed here.
+    Others are groups of its job (ina_split). Where the default group is another backend's, each is a
+    job of its own, which its ranks join before its first operation.
+    """
+    store, rank, size = options.store, options.group_rank, options.group_size
+    settings = _settings(store, rank)
+    if settings["ticket"]:
+        os.environ.setdefault("INA_TICKET", settings["ticket"])
+    make = _make_subgroup if dist.is_initialized() else _make_world
+    try:
+        return make(store, rank, size, _url_of(settings), settings, options.timeout)
+    except RuntimeError as error:
+        if str(error).startswith("INA_ERR_NO_SWITCH"):
+            raise RuntimeError(f"{error}. {HOW_TO_START}") from None
+        raise
+
+
+def _with_bystanders(make_group):
+    """PyTorch asks the backend for a group on its members alone; ina_split is a call of all ranks."""
+    @functools.wraps(make_group)
+    def make(group_size, group_rank, global_ranks, backend, store, *arguments, **options):
+        world = _splitting_world() if global_ranks and str(backend).lower() == "ina" else None
+        if world is not None and c10d._get_default_group().rank() not in global_ranks:
+            world.await_split(options.get("timeout", c10d.default_pg_timeout))
+            _torch.stand_by(world.group)
+        return make_group(group_size, group_rank, global_ranks, backend, store, *arguments, **options)
+    return make
+
+
+def _with_ina(monitored_barrier):
+    """PyTorch refuses it for all backends but Gloo."""
+    @functools.wraps(monitored_barrier)
+    def monitor(group=dist.GroupMember.WORLD, timeout=None, wait_all_ranks=False):
+        if c10d._rank_not_in_group(group) or dist.get_backend(group) != "ina":
+            return monitored_barrier(group, timeout, wait_all_ranks)
+        group = group or c10d._get_default_group()
+        return group.monitored_barrier(c10d.default_pg_timeout if timeout is None else timeout,
+                                       wait_all_ranks=wait_all_ranks)
+    return monitor
+
+
+def _backend_of(group):
+    """The process group of backend "ina" in what torch.distributed shows as `group`; None: default."""
+    group = group or c10d._get_default_group()
+    if not _ASKS_BYSTANDERS:
+        return group._get_backend(torch.device("cpu"))
+    return getattr(group, "wrapped_pg", group)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+
+
+def stats(group=None):
+    """What this rank has done in the collectives of a group of backend "ina", as a dict.
+
+    The names are those of ina_stats (include/ina/ina.h), e.g. bytes_copied, bytes_by_switch, priority.
+    """
+    return _torch.stats(_backend_of(group))
+
+
+class DDPState:
+    """What the hook of ddp_hook() knows of the training, and what it has done."""
+
+    def __init__(self, group=None, iterations=0):
+        self.group = group
+        self.iterations = iterations   # of the whole training; 0: unknown
+        self.iteration = 0             # of these, how many are over
+        self.layers = 0                # buckets of an iteration; 0 until the first is over
+        self.registered = 0            # buckets that were moved to registered memory
+        self.refused = None            # why no more are
+
+    def hints(self, index):
+        """(layer, layers, remaining iterations) of the bucket `index`. Zeros are unknown.
+
+        Buckets come in the order in which gradients are ready: the last layers have index 0.
+        """
+        remaining = max(0, self.iterations - self.iteration)
+        if index >= self.layers:
+            return 0, 0, remaining
+        return self.layers - index, self.layers, remaining
+
+    def register(self, backend, buffer):
+        """Once a bucket: it keeps its memory from iteration to iteration."""
+        if self.refused is not None:
+            return
+        try:
+            self.registered += _torch.register_storage(backend, buffer)
+        except RuntimeError as error:
+            self.refused = str(error)
+
+    def bucket_done(self, bucket):
+        if bucket.is_last():
+            self.iteration += 1
+            self.layers = bucket.index() + 1
+
+
+def _average_bucket(state, bucket):
+    group = state.group or c10d._get_default_group()
+    backend = _backend_of(group)
+    buffer = bucket.buffer()
+    state.register(backend, buffer)
+    _torch.hint(backend, *state.hints(bucket.index()))
+    state.bucket_done(bucket)
+    # As without a hook, each rank's gradients are divided before they are added. Division by a power
+    # of two commutes with rounding, and is left to the switch's average.
+    size = group.size()
+    average = dist.ReduceOp.AVG
+    if size & (size - 1) or buffer.dtype not in (torch.float32, torch.float64):
+        buffer.mul_(1 / size)
+        average = dist.ReduceOp.SUM
+    work = dist.all_reduce(buffer, average, group=group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def ddp_hook(group=None, iterations=0):
+    """State and hook for DistributedDataParallel.register_comm_hook:
+
+        model.register_comm_hook(*ina.torch.ddp_hook(iterations=1000))
+
+    Gradients are averaged as without a hook. The switch reads the buckets where they lie, and policy
+    `esa` learns which layers they are of and how many iterations are to come (ina_set_hints).
+    `group`: DDP's process_group, of backend "ina"; None: the default group. `iterations`: how many
+    backward passes with synchronisation the training has; 0: unknown. The state is a DDPState.
+    """
+    return DDPState(group, iterations), _average_bucket
+
+
+@atexit.register
+def _leave():
+    """A rank that failed leaves at once, so that the others learn of it."""
+    failed = getattr(sys, "last_value", None) is not None
+    _torch.leave_all(0.0 if failed else LEAVE_TIMEOUT_S)
+
+
+if not _ASKS_BYSTANDERS:
+    dist.Backend.register_backend("ina", _create, extended_api=True, devices=["cpu"])
+else:
+    dist.Backend.register_backend("ina", _create, extended_api=True)
+    c10d._new_process_group_helper = _with_bystanders(c10d._new_process_group_helper)
+    dist.monitored_barrier = c10d.monitored_barrier = _with_ina(c10d.monitored_barrier)

@@ -1,0 +1,119 @@
+#include "plugins/torch/buffers.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+namespace ina::plugin {
+
+namespace {
+
+// What libina takes as displacement.
+constexpr size_t kMostElements = (size_t{1} << 46) - 1;
+
+uintptr_t address(const at::Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.data_ptr());
+}
+
+}  // namespace
+
+void require_dense_cpu(const char* function, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.layout() == at::kStrided, "ina: ", function,
+              " takes dense tensors, not sparse ones");
+  TORCH_CHECK(tensor.device().is_cpu(), "ina: ", function, " takes tensors on the CPU, not on ",
+              tensor.device());
+}
+
+void require_type(const char* function, const std::vector<at::Tensor>& tensors,
+                  const at::Tensor& like) {
+  for (const at::Tensor& tensor : tensors) {
+    require_dense_cpu(function, tensor);
+    TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "ina: ", function,
+                ": a tensor has type ", tensor.scalar_type(), ", another one ", like.scalar_type());
+  }
+}
+
+void require_count(const char* function, const char* what, size_t found, size_t size) {
+  TORCH_CHECK(found == size, "ina: ", function, ": ", found, " ", what, " where ", size,
+              " are needed");
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0 || !a.is_alias_of(b)) return false;
+  // Of what is not contiguous the extent is not known so easily: said to overlap.
+  if (!a.is_contiguous() || !b.is_contiguous()) return true;
+  return address(a) < address(b) + b.nbytes() && address(b) < address(a) + a.nbytes();
+}
+
+Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use, size_t units) : tensors_(tensors) {
+  for (const at::Tensor& tensor : tensors)
+    counts_.push_back(static_cast<size_t>(tensor.numel()) * units);
+  if (tensors.empty()) return;
+  if (!lie_in_place(tensors.front().element_size() / units)) stage(use);
+}
+
+bool Blocks::lie_in_place(size_t unit_bytes) {
+  uintptr_t base = UINTPTR_MAX;
+  for (const at::Tensor& tensor : tensors_) {
+    if (!tensor.is_contiguous()) return false;
+    if (tensor.numel() != 0) base = std::min(base, address(tensor));
+  }
+  if (base == UINTPTR_MAX) base = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const size_t offset = counts_[i] == 0 ? 0 : address(tensors_[i]) - base;
+    if (offset % unit_bytes != 0 || offset / unit_bytes > kMostElements) return false;
+    for (size_t j = 0; j < i; ++j)
+      if (overlap(tensors_[i], tensors_[j])) return false;
+    displacements_.push_back(offset / unit_bytes);
+  }
+  data_ = reinterpret_cast<void*>(base);
+  held_ = tensors_;
+  return true;
+}
+
+void Blocks::stage(Use use) {
+  size_t total = 0;
+  int64_t elements = 0;
+  displacements_.clear();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    displacements_.push_back(total);
+    total += counts_[i];
+    elements += tensors_[i].numel();
+  }
+  staged_ = at::empty({elements}, tensors_.front().options().memory_format(c10::nullopt));
+  int64_t at = 0;
+  if (use == Use::kRead)
+    for (const at::Tensor& tensor : tensors_) {
+      copy_into(staged_.narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
+      at += tensor.numel();
+    }
+  data_ = staged_.data_ptr();
+  held_ = {staged_};
+}
+
+std::function<void()> Blocks::deliver() const {
+  if (!staged_.defined()) return {};
+  return [staged = staged_, tensors = tensors_] {
+    int64_t at = 0;
+    for (const at::Tensor& tensor : tensors) {
+      copy_into(tensor, staged.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+      at += tensor.numel();
+    }
+  };
+}
+
+at::Tensor Blocks::flat(const at::Tensor& tensor, Use use) {
+  if (tensor.is_contiguous()) return tensor;
+  const c10::AutoGradMode no_gradients(false);
+  return use == Use::kRead ? tensor.contiguous() : at::empty(tensor.sizes(), tensor.options());
+}
+
+void copy_into(const at::Tensor& to, const at::Tensor& from) {
+  const c10::AutoGradMode no_gradients(false);
+  to.copy_(from);
+}
+
+}  // namespace ina::plugin

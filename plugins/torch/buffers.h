@@ -1,0 +1,54 @@
+// Tensors as the contiguous blocks that libina reads and writes.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace ina::plugin {
+
+/// Throws unless `tensor` is dense and in this process's memory.
+void require_dense_cpu(const char* function, const at::Tensor& tensor);
+/// Throws unless all of `tensors` have the type of `like`.
+void require_type(const char* function, const std::vector<at::Tensor>& tensors,
+                  const at::Tensor& like);
+/// Throws unless there are `size` of them.
+void require_count(const char* function, const char* what, size_t found, size_t size);
+
+bool overlap(const at::Tensor& a, const at::Tensor& b);
+
+/// Tensors that an operation reads or writes as one buffer with a block for each: where they lie,
+/// if displacements can say so, or else in a buffer of its own. `units`: of one element.
+class Blocks {
+ public:
+  enum class Use { kRead, kWrite };
+  Blocks(const std::vector<at::Tensor>& tensors, Use use, size_t units);
+  /// Of one tensor that is the blocks of all ranks, one after the other.
+  static at::Tensor flat(const at::Tensor& tensor, Use use);
+
+  void* data() const { return data_; }
+  const std::vector<size_t>& counts() const { return counts_; }
+  const std::vector<size_t>& displacements() const { return displacements_; }
+  /// What must live until the end.
+  const std::vector<at::Tensor>& held() const { return held_; }
+  /// Copies what was written to the tensors; empty if it is there already.
+  std::function<void()> deliver() const;
+
+ private:
+  bool lie_in_place(size_t unit_bytes);
+  void stage(Use use);
+
+  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> held_;
+  std::vector<size_t> counts_;
+  std::vector<size_t> displacements_;
+  void* data_ = nullptr;
+  at::Tensor staged_;
+};
+
+/// Copies without gradients. Throws what PyTorch throws.
+void copy_into(const at::Tensor& to, const at::Tensor& from);
+
+}  // namespace ina::plugin

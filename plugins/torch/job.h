@@ -1,0 +1,86 @@
+// A process group's membership in a job of the switch.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+
+#include <ina/ina.h>
+
+namespace ina::plugin {
+
+using std::chrono::milliseconds;
+
+struct JobOptions {
+  std::string url;
+  std::string name;
+  int rank = 0;
+  int size = 1;
+  milliseconds timeout{0};  ///< of joining; 0: the library's, which gives up a missing switch soon
+  bool pair = false;        ///< of two ranks, one of which sends to the other (Pairs)
+};
+
+/// Any thread may use it.
+class Job : public std::enable_shared_from_this<Job> {
+ public:
+  explicit Job(JobOptions options) : options_(std::move(options)) {}
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  /// Whoever made it calls leave() before.
+  ~Job() = default;
+
+  /// Joins unless it has. Throws ina::Exception.
+  void join();
+
+  /// A group of ranks of this job (ina_split), which has joined; nullptr where `colour` is
+  /// negative. All ranks call it. Throws ina::Exception.
+  std::shared_ptr<Job> split(int colour, int key);
+
+  /// Calls `begin(context, &request)`, which starts an operation. Joins before the first. Then has
+  /// `callback(user, status)` called once, when the operation has ended. Throws ina::Exception if
+  /// it could not be started; then `callback` is never called.
+  void start(const std::function<int(ina_context*, ina_request**)>& begin, ina_callback callback,
+             void* user);
+
+  /// As ina_register; throws ina::Exception where the memory is not taken.
+  void register_memory(int memfd, void* memory, size_t bytes);
+  /// False if the library still uses the memory, which must then stay as it is.
+  bool free_memory(void* memory);
+  /// For the operations that start afterwards. Throws ina::Exception.
+  void set_hints(const ina_hints& hints);
+  /// Throws ina::Exception.
+  ina_stats stats() const;
+
+  /// Ends the job for all ranks, because an operation did not end in time. Each operation then ends
+  /// with an error.
+  void give_up();
+
+  /// Leaves the job, at most `timeout` after the call, and ends operations that still run. Does
+  /// nothing if it is not joined. Not on the library's thread.
+  void leave(milliseconds timeout);
+
+  /// The library's text of the last error.
+  std::string last_error() const;
+
+  const JobOptions& options() const { return options_; }
+
+ private:
+  [[noreturn]] void refuse_after_leaving() const;
+
+  const JobOptions options_;
+  std::mutex joining_mutex_;  ///< taken first: one joins, which may take long
+  /// Of what follows. Users of the context share it, because the library calls back, and wants the
+  /// text of an error, while another one waits.
+  mutable std::shared_mutex mutex_;
+  ina_context* context_ = nullptr;
+  bool left_ = false;
+};
+
+/// All jobs that there are leave, at most `timeout` after the call. For the end of the process.
+void leave_all(milliseconds timeout);
+
+}  // namespace ina::plugin

@@ -1,0 +1,102 @@
+// ina._torch: what ina/torch.py is made with.
+#include <string>
+#include <utility>
+
+#include <torch/extension.h>
+
+#include "plugins/python/binding/stats.h"
+#include "plugins/torch/process_group.h"
+#include "plugins/torch/registered.h"
+
+namespace ina::plugin {
+
+namespace {
+
+/// Ctrl-C ends a wait: throws what Python's signal handlers have raised.
+void check_signals() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+milliseconds from_seconds(double seconds) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+using Group = c10::intrusive_ptr<GroupBase>;
+
+Group make_group(std::string url, std::string job, int rank, int size, const Store& store,
+                 double timeout_s, bool join_now) {
+  const auto timeout = from_seconds(timeout_s);
+  JobOptions options{std::move(url), std::move(job), rank, size, timeout};
+  JobOptions joining = options;
+  if (join_now) joining.timeout = {};
+  auto group = c10::make_intrusive<ProcessGroupIna>(
+      std::make_shared<Job>(std::move(joining)), std::move(options), store, timeout, check_signals);
+  if (join_now) group->join();
+  return group;
+}
+
+const ProcessGroupIna& as_ina(const Group& group) {
+  const auto* found = dynamic_cast<const ProcessGroupIna*>(group.get());
+  TORCH_CHECK(found, "ina: not a process group of the backend ina");
+  return *found;
+}
+
+Group split_group(const Group& parent, int key, std::string url, std::string name,
+                  const Store& store, double timeout_s) {
+  const auto timeout = from_seconds(timeout_s);
+  auto job = as_ina(parent).job()->split(0, key);
+  JobOptions options{std::move(url), std::move(name), job->options().rank, job->options().size,
+                     timeout};
+  return c10::make_intrusive<ProcessGroupIna>(std::move(job), std::move(options), store, timeout,
+                                              check_signals);
+}
+
+void stand_by(const Group& parent) {
+  as_ina(parent).job()->split(-1, 0);
+}
+
+void hint(const Group& group, uint32_t layer, uint32_t layers, uint64_t remaining_iterations) {
+  as_ina(group).job()->set_hints({sizeof(ina_hints), layer, layers, remaining_iterations});
+}
+
+py::dict stats_of(const Group& group) {
+  return python::stats_dict(as_ina(group).job()->stats());
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_torch, module) {
+  using release_gil = py::call_guard<py::gil_scoped_release>;
+  module.def("make_group", &make_group, py::arg("url"), py::arg("job"), py::arg("rank"),
+             py::arg("size"), py::arg("store"), py::arg("timeout_s"), py::arg("join_now"),
+             release_gil(),
+             "A process group that is `rank` of `size` of a job of the switch at `url`. It joins "
+             "now, or before its first operation.");
+  module.def("split_group", &split_group, py::arg("parent"), py::arg("key"), py::arg("url"),
+             py::arg("name"), py::arg("store"), py::arg("timeout_s"), release_gil(),
+             "A process group of those ranks of `parent` that call this, in the order of `key`; "
+             "the others call stand_by() at the same time.");
+  module.def("stand_by", &stand_by, py::arg("parent"), release_gil(),
+             "Takes part in a split_group() of others.");
+  module.def(
+      "register_storage",
+      [](const Group& group, const at::Tensor& tensor) {
+        return move_to_registered(as_ina(group).job(), tensor);
+      },
+      py::arg("group"), py::arg("tensor"), release_gil(),
+      "Moves the tensor's storage, and so all its views, to memory that the switch reads in place. "
+      "False: it lies there already.");
+  module.def("hint", &hint, py::arg("group"), py::arg("layer"), py::arg("layers"),
+             py::arg("remaining_iterations"), release_gil(),
+             "Sets the priority of the group's next operations, as ina_set_hints.");
+  module.def("stats", &stats_of, py::arg("group"),
+             "What the group has moved, as ina_stats; zeros before it has joined.");
+  module.def(
+      "leave_all", [](double timeout_s) { leave_all(from_seconds(timeout_s)); },
+      py::arg("timeout_s"), py::call_guard<py::gil_scoped_release>(),
+      "All process groups leave their jobs, at most `timeout_s` after the call.");
+}
+
+}  // namespace ina::plugin

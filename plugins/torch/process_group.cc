@@ -1,0 +1,586 @@
+#include "plugins/torch/process_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/python_headers.h>
+
+#include "plugins/torch/monitored_barrier.h"
+#include "plugins/torch/sparse.h"
+#include "plugins/torch/types.h"
+
+namespace ina::plugin {
+
+namespace {
+
+using c10d::OpType;
+using Use = Blocks::Use;
+
+/// A worker that has ended may still have to help others to their results; they are not far behind.
+constexpr milliseconds kLeaveTimeout{5000};
+
+/// The one tensor that most calls take, in a list.
+at::Tensor& only(const char* function, Tensors& tensors) {
+  require_count(function, "tensors", tensors.size(), 1);
+  require_dense_cpu(function, tensors.front());
+  return tensors.front();
+}
+
+Tensors& only(const char* function, TensorLists& lists) {
+  require_count(function, "lists of tensors", lists.size(), 1);
+  return lists.front();
+}
+
+/// `input`, or a copy of it if it shares memory with an output.
+at::Tensor apart(const at::Tensor& input, const Tensors& outputs) {
+  const bool shared = std::any_of(outputs.begin(), outputs.end(),
+                                  [&](const at::Tensor& output) { return overlap(input, output); });
+  return shared ? input.detach().clone() : input;
+}
+
+Tensors apart(const Tensors& inputs, const Tensors& outputs) {
+  Tensors found;
+  for (const at::Tensor& input : inputs) found.push_back(apart(input, outputs));
+  return found;
+}
+
+size_t count_of(const at::Tensor& tensor, size_t units = 1) {
+  return static_cast<size_t>(tensor.numel()) * units;
+}
+
+void require_sizes(const char* function, const Tensors& tensors, int64_t elements) {
+  for (const at::Tensor& tensor : tensors)
+    TORCH_CHECK(tensor.numel() == elements, "ina: ", function, ": a tensor has ", tensor.numel(),
+                " elements, another one ", elements);
+}
+
+/// The parts of `tensor` along its first dimension, as all_to_all_single has them.
+Tensors parts_of(const char* function, const at::Tensor& tensor, const std::vector<int64_t>& sizes,
+                 size_t ranks) {
+  require_dense_cpu(function, tensor);
+  TORCH_CHECK(tensor.dim() > 0, "ina: ", function, " takes no tensors without dimensions");
+  std::vector<int64_t> lengths = sizes;
+  if (lengths.empty()) {
+    TORCH_CHECK(tensor.size(0) % static_cast<int64_t>(ranks) == 0, "ina: ", function, ": ",
+                tensor.size(0), " rows cannot be split between ", ranks, " ranks equally");
+    lengths.assign(ranks, tensor.size(0) / static_cast<int64_t>(ranks));
+  }
+  require_count(function, "split sizes", lengths.size(), ranks);
+  Tensors parts;
+  int64_t at = 0;
+  for (const int64_t length : lengths) {
+    TORCH_CHECK(length >= 0 && length <= tensor.size(0) - at, "ina: ", function,
+                ": the split sizes do not add up to the tensor's ", tensor.size(0), " rows");
+    parts.push_back(tensor.narrow(0, at, length));
+    at += length;
+  }
+  TORCH_CHECK(at == tensor.size(0), "ina: ", function, ": the split sizes add up to ", at,
+              ", and the tensor has ", tensor.size(0), " rows");
+  return parts;
+}
+
+void require_other(const char* function, int rank, int own, int size) {
+  TORCH_CHECK(rank >= 0 && rank < size, "ina: ", function, ": there is no rank ", rank);
+  TORCH_CHECK(rank != own, "ina: ", function, ": rank ", rank, " is this rank");
+}
+
+/// Lets other threads of Python run meanwhile, if this one holds its lock. `task` does not throw.
+template <class Task>
+void run_without_gil(const Task& task) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return task();
+  PyThreadState* const state = PyEval_SaveThread();
+  task();
+  PyEval_RestoreThread(state);
+}
+
+template <class... Lists>
+Tensors joined(const Lists&... lists) {
+  Tensors all;
+  (all.insert(all.end(), lists.begin(), lists.end()), ...);
+  return all;
+}
+
+}  // namespace
+
+ProcessGroupIna::ProcessGroupIna(std::shared_ptr<Job> job, JobOptions options,
+                                 c10::intrusive_ptr<c10d::Store> store, milliseconds timeout,
+                                 void (*check)())
+    : GroupBase(options.rank, options.size),
+      job_(std::move(job)),
+      pairs_(std::make_shared<Pairs>(std::move(options), store)),
+      store_(std::move(store)),
+      timeout_(timeout),
+      check_(check) {}
+
+ProcessGroupIna::~ProcessGroupIna() {
+  // Python drops the last reference; the library's threads, for which this waits, need Python to
+  // drop theirs to tensors.
+  run_without_gil([&] {
+    pairs_->leave(kLeaveTimeout);
+    job_->leave(kLeaveTimeout);
+  });
+}
+
+WorkPtr ProcessGroupIna::launch(Call call, const Begin& begin) {
+  OperationPlan plan;
+  plan.name = call.name;
+  plan.held = std::move(call.held);
+  std::erase_if(call.deliveries, [](const auto& deliver) { return !deliver; });
+  if (!call.deliveries.empty())
+    plan.deliver = [deliveries = std::move(call.deliveries)] {
+      for (const auto& deliver : deliveries) deliver();
+    };
+  plan.timeout = call.timeout > milliseconds(0) ? call.timeout : timeout_;
+  auto operation = std::make_shared<Operation>(std::move(plan));
+  auto work = c10::make_intrusive<WorkIna>(getRank(), call.type, call.title, call.inputs,
+                                           std::move(call.outputs), operation, check_);
+  WorkIna::watch(work);
+  try {
+    operation->start(job_, begin);
+  } catch (...) {
+    operation->end(std::current_exception());
+    throw;
+  }
+  return work;
+}
+
+// ---- sums
+
+/// `flat`: contiguous, input and output. What `call.deliveries` has must copy it back.
+WorkPtr ProcessGroupIna::sum_up(Call call, at::Tensor flat, const c10d::ReduceOp& op) {
+  call.held.push_back(flat);
+  const ina_dtype dtype = summed_type(flat.scalar_type());
+  const ina_op operation = reduction(op);
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_allreduce_async(context, flat.data_ptr(), flat.data_ptr(), count_of(flat), dtype,
+                               operation, request);
+  });
+}
+
+/// Of all ranks, by rank. Waits for them.
+at::Tensor ProcessGroupIna::gather_number(const char* function, int64_t number,
+                                          milliseconds timeout) {
+  const at::Tensor own = at::full({1}, number, at::kLong), all = at::empty({getSize()}, at::kLong);
+  Call call{OpType::ALLGATHER, function, nullptr, {}, {}, {own, all}, {}, timeout};
+  launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_all_gather_async(context, own.data_ptr(), all.data_ptr(), 1, INA_INT64, request);
+  })->wait();
+  return all;
+}
+
+/// All ranks get the entries of all, and add them up. They tell each other first how many they
+/// have, for which the call waits.
+WorkPtr ProcessGroupIna::sum_up_sparse(const at::Tensor& tensor, Tensors& tensors,
+                                       const c10d::AllreduceOptions& options) {
+  constexpr const char* kName = "all_reduce";
+  TORCH_CHECK(reduction(options.reduceOp) == INA_SUM, "ina: ", kName,
+              " of sparse tensors makes sums only");
+  const SparseEntries own(tensor);
+  const at::Tensor numbers = gather_number(kName, own.count(), options.timeout);
+  std::vector<size_t> bytes;
+  size_t all_bytes = 0;
+  for (int rank = 0; rank < getSize(); ++rank) {
+    bytes.push_back(static_cast<size_t>(numbers[rank].item<int64_t>()) * own.entry_bytes());
+    all_bytes += bytes.back();
+  }
+  const at::Tensor from = own.packed();
+  const at::Tensor to = at::empty({static_cast<int64_t>(all_bytes)}, at::kByte);
+  Call call{OpType::ALLREDUCE, kName, "ina:all_reduce", tensors, {tensors},
+            {from, to},        {},    options.timeout};
+  call.deliveries.push_back([tensor, own, numbers, to] { own.add_up(tensor, numbers, to); });
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_all_gatherv_async(context, from.data_ptr(), to.data_ptr(), bytes.data(), nullptr,
+                                 INA_UINT8, request);
+  });
+}
+
+WorkPtr ProcessGroupIna::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors.front().is_sparse())
+    return sum_up_sparse(tensors.front(), tensors, options);
+  at::Tensor& tensor = only("all_reduce", tensors);
+  const at::Tensor flat = Blocks::flat(tensor, Use::kRead);
+  Call call{OpType::ALLREDUCE, "all_reduce", "ina:all_reduce", tensors, {tensors}, {}, {},
+            options.timeout};
+  if (!flat.is_same(tensor)) call.deliveries.push_back([tensor, flat] { copy_into(tensor, flat); });
+  return sum_up(std::move(call), flat, options.reduceOp);
+}
+
+WorkPtr ProcessGroupIna::allreduce_coalesced(Tensors& tensors,
+                                             const c10d::AllreduceCoalescedOptions& options) {
+  constexpr const char* kName = "all_reduce_coalesced";
+  TORCH_CHECK(!tensors.empty(), "ina: ", kName, " of no tensors");
+  require_type(kName, tensors, tensors.front());
+  Tensors flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
+  const at::Tensor all = at::cat(flat);
+  Call call{OpType::ALLREDUCE_COALESCED,
+            kName,
+            "ina:all_reduce",
+            tensors,
+            {tensors},
+            {},
+            {},
+            options.timeout};
+  call.deliveries.push_back([tensors, all] {
+    int64_t at = 0;
+    for (const at::Tensor& tensor : tensors) {
+      copy_into(tensor, all.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+      at += tensor.numel();
+    }
+  });
+  return sum_up(std::move(call), all, options.reduceOp);
+}
+
+WorkPtr ProcessGroupIna::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  at::Tensor& tensor = only("reduce", tensors);
+  const at::Tensor flat = Blocks::flat(tensor, Use::kRead);
+  const ina_dtype dtype = summed_type(flat.scalar_type());
+  const ina_op operation = reduction(options.reduceOp);
+  Call call{OpType::REDUCE, "reduce", "ina:reduce", tensors,
+            {tensors},      {flat},   {},           options.timeout};
+  if (!flat.is_same(tensor) && is_root(options.rootRank))
+    call.deliveries.push_back([tensor, flat] { copy_into(tensor, flat); });
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_reduce_async(context, flat.data_ptr(),
+                            is_root(options.rootRank) ? flat.data_ptr() : nullptr, count_of(flat),
+                            dtype, operation, static_cast<int>(options.rootRank), request);
+  });
+}
+
+WorkPtr ProcessGroupIna::scatter_sums(Call call, const Blocks& from, const at::Tensor& to,
+                                      const c10d::ReduceOp& op) {
+  const at::Tensor flat = Blocks::flat(to, Use::kWrite);
+  const ina_dtype dtype = summed_type(flat.scalar_type());
+  const ina_op operation = reduction(op);
+  call.held = joined(from.held(), Tensors{flat});
+  if (!flat.is_same(to)) call.deliveries.push_back([to, flat] { copy_into(to, flat); });
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_reduce_scatter_async(context, from.data(), flat.data_ptr(), from.counts().data(),
+                                    dtype, operation, request);
+  });
+}
+
+WorkPtr ProcessGroupIna::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                        const c10d::ReduceScatterOptions& options) {
+  constexpr const char* kName = "reduce_scatter";
+  at::Tensor& output = only(kName, outputs);
+  Tensors& list = only(kName, inputs);
+  require_count(kName, "input tensors", list.size(), size());
+  require_type(kName, list, output);
+  require_sizes(kName, {output}, list[static_cast<size_t>(getRank())].numel());
+  // libina takes the blocks one after the other.
+  Tensors flat;
+  for (const at::Tensor& tensor : list) flat.push_back(tensor.detach().reshape({-1}));
+  const at::Tensor all = at::cat(flat);
+  Tensors parts;
+  int64_t at = 0;
+  for (const at::Tensor& tensor : list) {
+    parts.push_back(all.narrow(0, at, tensor.numel()));
+    at += tensor.numel();
+  }
+  Call call{OpType::REDUCE_SCATTER, kName, "ina:reduce_scatter", list, {outputs}, {}, {},
+            options.timeout};
+  return scatter_sums(std::move(call), Blocks(parts, Use::kRead, 1), output, options.reduceOp);
+}
+
+WorkPtr ProcessGroupIna::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                              const c10d::ReduceScatterOptions& options) {
+  constexpr const char* kName = "reduce_scatter_tensor";
+  require_type(kName, {input, output}, output);
+  require_sizes(kName, {input}, output.numel() * getSize());
+  const at::Tensor from = Blocks::flat(apart(input, {output}), Use::kRead).view({-1});
+  Tensors parts;
+  for (int64_t rank = 0; rank < getSize(); ++rank)
+    parts.push_back(from.narrow(0, rank * output.numel(), output.numel()));
+  Call call{OpType::_REDUCE_SCATTER_BASE,
+            kName,
+            "ina:_reduce_scatter_base",
+            {input},
+            {{output}},
+            {},
+            {},
+            options.timeout};
+  return scatter_sums(std::move(call), Blocks(parts, Use::kRead, 1), output, options.reduceOp);
+}
+
+WorkPtr ProcessGroupIna::barrier(const c10d::BarrierOptions& options) {
+  // libina's barrier always waits; a sum of nothing is one that need not.
+  Call call{OpType::BARRIER, "barrier", "ina:barrier", {}, {}, {}, {}, options.timeout};
+  return launch(std::move(call), [](ina_context* context, ina_request** request) {
+    return ina_allreduce_async(context, nullptr, nullptr, 0, INA_FLOAT32, INA_SUM, request);
+  });
+}
+
+// ---- what moves as it is
+
+WorkPtr ProcessGroupIna::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  at::Tensor& tensor = only("broadcast", tensors);
+  const bool root = is_root(options.rootRank);
+  const at::Tensor flat = Blocks::flat(tensor, root ? Use::kRead : Use::kWrite);
+  const auto [dtype, units] = moved_type(flat.scalar_type());
+  Call call{OpType::BROADCAST, "broadcast", "ina:broadcast", tensors, {tensors}, {flat}, {},
+            options.timeout};
+  if (!root && !flat.is_same(tensor))
+    call.deliveries.push_back([tensor, flat] { copy_into(tensor, flat); });
+  return launch(std::move(call), [&, type = dtype, per_element = units](ina_context* context,
+                                                                        ina_request** request) {
+    return ina_broadcast_async(context, flat.data_ptr(), flat.data_ptr(),
+                               count_of(flat, per_element), type,
+                               static_cast<int>(options.rootRank), request);
+  });
+}
+
+WorkPtr ProcessGroupIna::allgather(TensorLists& outputs, Tensors& inputs,
+                                   const c10d::AllgatherOptions& options) {
+  constexpr const char* kName = "all_gather";
+  at::Tensor& input = only(kName, inputs);
+  Tensors& list = only(kName, outputs);
+  require_count(kName, "output tensors", list.size(), size());
+  require_type(kName, list, input);
+  require_sizes(kName, list, input.numel());
+  const auto moved = moved_type(input.scalar_type());
+  const at::Tensor from = Blocks::flat(apart(input, list), Use::kRead);
+  const Blocks to(list, Use::kWrite, moved.units);
+  Call call{OpType::ALLGATHER, kName,
+            "ina:all_gather",  inputs,
+            outputs,           joined(to.held(), Tensors{from}),
+            {to.deliver()},    options.timeout};
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_all_gatherv_async(context, from.data_ptr(), to.data(), to.counts().data(),
+                                 to.displacements().data(), moved.dtype, request);
+  });
+}
+
+WorkPtr ProcessGroupIna::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                         const c10d::AllgatherOptions& options) {
+  constexpr const char* kName = "all_gather_into_tensor";
+  require_type(kName, {input, output}, input);
+  require_sizes(kName, {output}, input.numel() * getSize());
+  const auto moved = moved_type(input.scalar_type());
+  const at::Tensor to = Blocks::flat(output, Use::kWrite);
+  at::Tensor from = Blocks::flat(input, Use::kRead);
+  // Its own block there is where it belongs.
+  const auto* own = static_cast<const std::byte*>(to.data_ptr()) +
+                    static_cast<size_t>(getRank()) * input.nbytes();
+  if (from.data_ptr() != own) from = apart(from, {output});
+  Call call{
+      OpType::_ALLGATHER_BASE, kName, "ina:_allgather_base", {input}, {{output}}, {from, to}, {},
+      options.timeout};
+  if (!to.is_same(output)) call.deliveries.push_back([output, to] { copy_into(output, to); });
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_all_gather_async(context, from.data_ptr(), to.data_ptr(),
+                                count_of(from, moved.units), moved.dtype, request);
+  });
+}
+
+WorkPtr ProcessGroupIna::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                             const c10d::AllgatherOptions& options) {
+  constexpr const char* kName = "all_gather_coalesced";
+  TORCH_CHECK(!inputs.empty(), "ina: ", kName, " of no tensors");
+  require_type(kName, inputs, inputs.front());
+  require_count(kName, "output lists", outputs.size(), size());
+  const auto moved = moved_type(inputs.front().scalar_type());
+  Tensors flat;
+  for (const at::Tensor& input : inputs) flat.push_back(input.detach().reshape({-1}));
+  const at::Tensor from = at::cat(flat);
+  const at::Tensor to = at::empty({getSize(), from.numel()}, from.options());
+  for (const Tensors& list : outputs) {
+    require_count(kName, "output tensors", list.size(), inputs.size());
+    require_type(kName, list, inputs.front());
+    for (size_t i = 0; i < list.size(); ++i) require_sizes(kName, {list[i]}, inputs[i].numel());
+  }
+  Call call{OpType::ALLGATHER_COALESCED,
+            kName,
+            "ina:all_gather",
+            inputs,
+            outputs,
+            {from, to},
+            {},
+            options.timeout};
+  call.deliveries.push_back([outputs, to] {
+    for (size_t rank = 0; rank < outputs.size(); ++rank) {
+      int64_t at = 0;
+      for (const at::Tensor& output : outputs[rank]) {
+        copy_into(
+            output,
+            to[static_cast<int64_t>(rank)].narrow(0, at, output.numel()).view(output.sizes()));
+        at += output.numel();
+      }
+    }
+  });
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_all_gather_async(context, from.data_ptr(), to.data_ptr(),
+                                count_of(from, moved.units), moved.dtype, request);
+  });
+}
+
+WorkPtr ProcessGroupIna::gather(TensorLists& outputs, Tensors& inputs,
+                                const c10d::GatherOptions& options) {
+  constexpr const char* kName = "gather";
+  at::Tensor& input = only(kName, inputs);
+  const bool root = is_root(options.rootRank);
+  Tensors list;
+  if (root) {
+    list = only(kName, outputs);
+    require_count(kName, "output tensors", list.size(), size());
+    require_type(kName, list, input);
+    require_sizes(kName, list, input.numel());
+  } else {
+    require_count(kName, "lists of outputs on a rank that is not the root", outputs.size(), 0);
+  }
+  const auto moved = moved_type(input.scalar_type());
+  const at::Tensor from = Blocks::flat(apart(input, list), Use::kRead);
+  const Blocks to(list, Use::kWrite, moved.units);
+  const std::vector<size_t> counts(size(), count_of(from, moved.units));
+  Call call{OpType::GATHER, kName,          "ina:gather",
+            inputs,         outputs,        joined(to.held(), Tensors{from}),
+            {to.deliver()}, options.timeout};
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_gatherv_async(context, from.data_ptr(), to.data(), counts.data(),
+                             root ? to.displacements().data() : nullptr, moved.dtype,
+                             static_cast<int>(options.rootRank), request);
+  });
+}
+
+WorkPtr ProcessGroupIna::scatter(Tensors& outputs, TensorLists& inputs,
+                                 const c10d::ScatterOptions& options) {
+  constexpr const char* kName = "scatter";
+  at::Tensor& output = only(kName, outputs);
+  const bool root = is_root(options.rootRank);
+  Tensors list;
+  if (root) {
+    list = only(kName, inputs);
+    require_count(kName, "input tensors", list.size(), size());
+    require_type(kName, list, output);
+    require_sizes(kName, list, output.numel());
+    list = apart(list, {output});
+  } else {
+    require_count(kName, "lists of inputs on a rank that is not the root", inputs.size(), 0);
+  }
+  const auto moved = moved_type(output.scalar_type());
+  const Blocks from(list, Use::kRead, moved.units);
+  const at::Tensor to = Blocks::flat(output, Use::kWrite);
+  const std::vector<size_t> counts(size(), count_of(to, moved.units));
+  Call call{
+      OpType::SCATTER, kName, "ina:scatter", list, {outputs}, joined(from.held(), Tensors{to}), {},
+      options.timeout};
+  if (!to.is_same(output)) call.deliveries.push_back([output, to] { copy_into(output, to); });
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_scatterv_async(context, from.data(), to.data_ptr(), counts.data(),
+                              root ? from.displacements().data() : nullptr, moved.dtype,
+                              static_cast<int>(options.rootRank), request);
+  });
+}
+
+WorkPtr ProcessGroupIna::exchange(Call call, const Blocks& to, const Blocks& from,
+                                  ina_dtype dtype) {
+  call.held = joined(to.held(), from.held());
+  call.deliveries = {to.deliver()};
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_all_to_allv_async(context, from.data(), to.data(), from.counts().data(),
+                                 from.displacements().data(), to.counts().data(),
+                                 to.displacements().data(), dtype, request);
+  });
+}
+
+WorkPtr ProcessGroupIna::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                       std::vector<int64_t>& output_splits,
+                                       std::vector<int64_t>& input_splits,
+                                       const c10d::AllToAllOptions& options) {
+  constexpr const char* kName = "all_to_all_single";
+  require_type(kName, {input, output}, input);
+  const auto moved = moved_type(input.scalar_type());
+  const Tensors to = parts_of(kName, output, output_splits, size());
+  const Tensors from =
+      parts_of(kName, Blocks::flat(apart(input, {output}), Use::kRead), input_splits, size());
+  Call call{OpType::ALLTOALL_BASE, kName, "ina:all_to_all", {input}, {{output}}, {}, {},
+            options.timeout};
+  return exchange(std::move(call), Blocks(to, Use::kWrite, moved.units),
+                  Blocks(from, Use::kRead, moved.units), moved.dtype);
+}
+
+WorkPtr ProcessGroupIna::alltoall(Tensors& outputs, Tensors& inputs,
+                                  const c10d::AllToAllOptions& options) {
+  constexpr const char* kName = "all_to_all";
+  require_count(kName, "output tensors", outputs.size(), size());
+  require_count(kName, "input tensors", inputs.size(), size());
+  require_type(kName, inputs, inputs.front());
+  require_type(kName, outputs, inputs.front());
+  const auto moved = moved_type(inputs.front().scalar_type());
+  Call call{OpType::ALLTOALL, kName, "ina:all_to_all", inputs, {outputs}, {}, {}, options.timeout};
+  return exchange(std::move(call), Blocks(outputs, Use::kWrite, moved.units),
+                  Blocks(apart(inputs, outputs), Use::kRead, moved.units), moved.dtype);
+}
+
+// ---- two ranks
+
+std::shared_ptr<Operation> ProcessGroupIna::make_operation(const char* name, Tensors held,
+                                                           std::function<void()> deliver,
+                                                           const char* advice) {
+  struct Self {
+    std::weak_ptr<Operation> operation;
+  };
+  const auto self = std::make_shared<Self>();
+  OperationPlan plan;
+  plan.name = name;
+  plan.held = std::move(held);
+  plan.deliver = std::move(deliver);
+  plan.timeout = timeout_;
+  plan.advice = advice;
+  plan.abandon = [self, pairs = pairs_] {
+    const auto operation = self->operation.lock();
+    return operation && pairs->abandon(operation.get());
+  };
+  auto operation = std::make_shared<Operation>(std::move(plan));
+  self->operation = operation;
+  return operation;
+}
+
+WorkPtr ProcessGroupIna::send(Tensors& tensors, int rank, int tag) {
+  constexpr const char* kName = "send";
+  const at::Tensor& tensor = only(kName, tensors);
+  require_other(kName, rank, getRank(), getSize());
+  const at::Tensor flat = Blocks::flat(tensor, Use::kRead);
+  const auto operation = make_operation(kName, {flat}, {}, kSendAdvice);
+  auto work = c10::make_intrusive<WorkIna>(getRank(), OpType::SEND, "ina:send", tensors,
+                                           TensorLists{}, operation, check_);
+  WorkIna::watch(work);
+  pairs_->send(rank, {tag, flat, operation});
+  return work;
+}
+
+WorkPtr ProcessGroupIna::receive(Tensors& tensors, int from, int tag) {
+  constexpr const char* kName = "recv";
+  const at::Tensor tensor = only(kName, tensors);
+  const at::Tensor flat = Blocks::flat(tensor, Use::kWrite);
+  std::function<void()> deliver;
+  if (!flat.is_same(tensor)) deliver = [tensor, flat] { copy_into(tensor, flat); };
+  const auto operation = make_operation(kName, {flat}, std::move(deliver));
+  const bool any = from == kAnySource;
+  auto work = c10::make_intrusive<WorkIna>(getRank(), any ? OpType::RECVANYSOURCE : OpType::RECV,
+                                           any ? "ina:recvAnySource" : "ina:recv", tensors,
+                                           TensorLists{tensors}, operation, check_);
+  auto source = std::make_shared<std::atomic<int>>(from);
+  work->set_source(source);
+  WorkIna::watch(work);
+  pairs_->receive({{tag, flat, operation}, from, std::move(source)});
+  return work;
+}
+
+WorkPtr ProcessGroupIna::recv(Tensors& tensors, int rank, int tag) {
+  require_other("recv", rank, getRank(), getSize());
+  return receive(tensors, rank, tag);
+}
+
+WorkPtr ProcessGroupIna::recvAnysource(Tensors& tensors, int tag) {
+  return receive(tensors, kAnySource, tag);
+}
+
+void ProcessGroupIna::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+  MonitoredBarrier(*store_, monitored_barriers_++, getRank(), getSize())
+      .pass(timeout, wait_all_ranks, check_);
+}
+
+}  // namespace ina::plugin

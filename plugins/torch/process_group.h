@@ -1,0 +1,118 @@
+// PyTorch's process group over libina.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+
+#include "plugins/torch/buffers.h"
+#include "plugins/torch/job.h"
+#include "plugins/torch/pairs.h"
+#include "plugins/torch/work.h"
+
+namespace ina::plugin {
+
+#if TORCH_VERSION_MAJOR >= 2
+using GroupBase = c10d::Backend;
+#else
+using GroupBase = c10d::ProcessGroup;  // 1.13 has Backend too, but takes no plugin that is one
+#endif
+
+using c10d::Work;
+using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<Tensors>;
+using WorkPtr = c10::intrusive_ptr<Work>;
+
+/// All collectives on dense tensors on the CPU. Each is one operation of libina. The rules are
+/// those of PyTorch: all ranks make the same calls in the same order. Calls throw for arguments
+/// that are wrong; what happens afterwards the Work tells.
+class ProcessGroupIna : public GroupBase {
+ public:
+  /// `job`: of the collectives. `options`: its URL, a name that no other group has, and what ranks
+  /// the group has. `timeout`: of operations. `check`: see Operation::wait.
+  ProcessGroupIna(std::shared_ptr<Job> job, JobOptions options,
+                  c10::intrusive_ptr<c10d::Store> store, milliseconds timeout, void (*check)());
+  ~ProcessGroupIna() override;
+
+  const std::string getBackendName() const override { return "ina"; }
+  /// Joins the job now rather than before the first operation. Throws ina::Exception.
+  void join() { job_->join(); }
+  const std::shared_ptr<Job>& job() const { return job_; }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  WorkPtr send(Tensors& tensors, int rank, int tag) override;
+  WorkPtr recv(Tensors& tensors, int rank, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+ private:
+  /// What a Work shows, and what its operation needs.
+  struct Call {
+    c10d::OpType type;
+    const char* name;   ///< as the Python function
+    const char* title;  ///< for the profiler
+    Tensors inputs;
+    TensorLists outputs;
+    Tensors held;
+    std::vector<std::function<void()>> deliveries;
+    milliseconds timeout;
+  };
+  using Begin = std::function<int(ina_context*, ina_request**)>;
+  WorkPtr launch(Call call, const Begin& begin);
+
+  WorkPtr receive(Tensors& tensors, int from, int tag);
+  std::shared_ptr<Operation> make_operation(const char* name, Tensors held,
+                                            std::function<void()> deliver, const char* advice = "");
+
+  size_t size() const { return static_cast<size_t>(getSize()); }
+  bool is_root(int64_t rank) const { return rank == getRank(); }
+  WorkPtr sum_up_sparse(const at::Tensor& tensor, Tensors& tensors,
+                        const c10d::AllreduceOptions& options);
+  at::Tensor gather_number(const char* function, int64_t number, milliseconds timeout);
+  WorkPtr sum_up(Call call, at::Tensor flat, const c10d::ReduceOp& op);
+  WorkPtr scatter_sums(Call call, const Blocks& from, const at::Tensor& to,
+                       const c10d::ReduceOp& op);
+  WorkPtr exchange(Call call, const Blocks& to, const Blocks& from, ina_dtype dtype);
+
+  const std::shared_ptr<Job> job_;
+  const std::shared_ptr<Pairs> pairs_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const milliseconds timeout_;
+  void (*const check_)();
+  uint64_t monitored_barriers_ = 0;
+};
+
+}  // namespace ina::plugin

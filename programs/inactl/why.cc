@@ -1,0 +1,496 @@
+#include "programs/inactl/why.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "programs/inactl/status_format.h"
+#include "programs/inactl/status_json.h"
+
+namespace ina::cli {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kGoodOffload = 0.9;
+constexpr double kFull = 0.9;                 // of slots, or of a window
+constexpr double kBusy = 0.95;                // of a packet loop's time
+constexpr uint64_t kManyContributions = 100;  // for a share of them to mean something
+constexpr double kManyPreempted = 0.05;       // of contributions
+
+bool contains(const std::vector<uint64_t>& ranks, uint64_t rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+/// A job in all looks that have it, and the switch beside it.
+struct Case {
+  std::span<const Json> looks;
+  std::vector<const Json*> job;  ///< by look, the oldest first; never empty
+  double seconds = 0;
+
+  const Json& now() const { return *job.back(); }
+  const Json& status() const { return looks.back(); }
+  const Json& aggregator() const { return child(status(), "aggregator"); }
+  uint64_t grown(const char* counter) const {
+    const uint64_t before = number(*job.front(), counter);
+    return std::max(number(now(), counter), before) - before;
+  }
+  uint64_t completed() const {
+    return grown("results") + grown("fallback_results") + grown("parker_results");
+  }
+  bool is_static() const { return !child(now(), "slots_ceiling").is_number(); }
+  std::string time() const { return fmt::format("{:.1f} s", seconds); }
+};
+
+/// "rank 1 (rank 5 of the job, pid 4711)". `peers`: by place in `ranks`; may be empty.
+std::string who(const Case& c, const std::vector<uint64_t>& ranks, const Json& peers) {
+  std::vector<std::string> names;
+  const auto of_job = cli::ranks(c.now(), "root_ranks");
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    std::vector<std::string> more;
+    if (ranks[i] < of_job.size())
+      more.push_back(fmt::format("rank {} of the job", of_job[ranks[i]]));
+    if (peers.is_array() && i < peers.size() && peers[i].is_string())
+      more.push_back(printable(peers[i].get<std::string>()));
+    names.push_back(more.empty() ? std::to_string(ranks[i])
+                                 : fmt::format("{} ({})", ranks[i], fmt::join(more, ", ")));
+  }
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(names, ", "));
+}
+
+const char* verb(const std::vector<uint64_t>& ranks, const char* one, const char* several) {
+  return ranks.size() == 1 ? one : several;
+}
+
+// ---- jobs that have not begun, or are at their end
+
+void explain_joining(const Case& c, std::vector<Reason>& reasons) {
+  const auto missing = ranks(c.now(), "missing");
+  if (!missing.empty()) {
+    std::string text = fmt::format(
+        "{} of {} {} not joined: their processes have not called ina_init with this job's name, or "
+        "were refused (`refused` in the switch's log)",
+        who(c, missing, nullptr), number(c.now(), "world_size"), verb(missing, "has", "have"));
+    if (child(c.now(), "reserved_s").is_number())
+      text += fmt::format("; the job waits {} s more for them", number(c.now(), "reserved_s"));
+    reasons.push_back({"ranks_missing", text, missing});
+  }
+}
+
+void explain_rejoining(const Case& c, std::vector<Reason>& reasons) {
+  const auto missing = ranks(c.now(), "missing");
+  if (!missing.empty())
+    reasons.push_back({"ranks_missing",
+                       fmt::format("the switch was restarted, and {} {} not come back: look at "
+                                   "their processes, and at the way to the switch",
+                                   who(c, missing, nullptr), verb(missing, "has", "have")),
+                       missing});
+}
+
+void explain_leaving(std::vector<Reason>& reasons) {
+  reasons.push_back(
+      {"leaving", "some ranks have called ina_finalize, and the job ends when all have", {}});
+}
+
+// ---- jobs that run
+
+void explain_fallback(const Case& c, std::vector<Reason>& reasons) {
+  if (child(c.now(), "fallback_missing") == true)
+    reasons.push_back({"fallback_missing",
+                       "the fallback server is not there: start ina-psd for this switch",
+                       {}});
+}
+
+/// Whose frames do not arrive. A rank of whom nothing was seen may have sent nothing, and counts
+/// only where it is waited for.
+void explain_unheard(const Case& c, std::vector<Reason>& reasons) {
+  if (c.completed() != 0) return;  // it is of the past
+  const auto late = ranks(c.now(), "waiting_for");
+  for (const Json& worker : child(c.now(), "unheard")) {
+    std::vector<uint64_t> of;
+    if (child(worker, "rank").is_number_unsigned()) of.push_back(number(worker, "rank"));
+    const bool dropped = child(worker, "reason").is_string();
+    if (dropped || (!of.empty() && contains(late, of.front())))
+      reasons.push_back(
+          {dropped ? "frames_dropped" : "rank_not_heard", text(worker, "text"), std::move(of)});
+  }
+}
+
+/// Of ranks that have sent nothing, if that is not known to be wrong.
+std::string silence_text(const Case& c) {
+  std::string text;
+  for (const Json& worker : child(c.now(), "unheard"))
+    if (!child(worker, "reason").is_string()) text += "; " + cli::text(worker, "text");
+  return text;
+}
+
+void explain_splitting(const Case& c, std::vector<Reason>& reasons) {
+  const auto asked = ranks(c.now(), "splitting");
+  if (asked.empty()) return;
+  std::vector<uint64_t> missing;
+  for (const uint64_t rank : ranks(c.now(), "joined"))
+    if (!contains(asked, rank)) missing.push_back(rank);
+  if (!missing.empty())
+    reasons.push_back({"split_missing",
+                       fmt::format("{} {} called ina_split, and {} {} not: all ranks must, in the "
+                                   "same place of their programs",
+                                   ranks_text(asked), verb(asked, "has", "have"),
+                                   ranks_text(missing), verb(missing, "has", "have")),
+                       missing});
+}
+
+/// Ranks that every look found the oldest fragment waiting for.
+std::vector<uint64_t> always_late(const Case& c) {
+  std::vector<uint64_t> late = ranks(c.now(), "waiting_for");
+  for (const Json* look : c.job) {
+    const auto then = ranks(*look, "waiting_for");
+    std::erase_if(late, [&](uint64_t rank) { return !contains(then, rank); });
+  }
+  return late;
+}
+
+void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
+  const auto late = ranks(c.now(), "waiting_for");
+  if (late.empty()) {
+    if (!reasons.empty()) return;
+    const bool elsewhere = number(c.now(), "bypassed") != 0;
+    reasons.push_back(
+        {"idle",
+         fmt::format(
+             "the switch holds no incomplete fragment of the job, and nothing was completed "
+             "for {}: its ranks compute, or wait for something else{}{}",
+             c.time(), elsewhere ? "; fragments that wait in the fallback are not seen here" : "",
+             silence_text(c)),
+         {}});
+    return;
+  }
+  std::vector<uint64_t> there;
+  for (const uint64_t rank : ranks(c.now(), "joined"))
+    if (!contains(late, rank)) there.push_back(rank);
+  const std::string operation = child(c.now(), "oldest_operation").is_string()
+                                    ? fmt::format(" ({})", text(c.now(), "oldest_operation"))
+                                    : "";
+  reasons.push_back(
+      {"rank_waited_for",
+       fmt::format("for {} at least, fragment {}{} has waited for {}, and {} {} contributed: {} "
+                   "not called this operation yet, {} stopped, or {} not reach the switch",
+                   c.time(), number(c.now(), "oldest_fragment"), operation,
+                   who(c, late, child(c.now(), "waiting_for_peers")), ranks_text(there),
+                   verb(there, "has", "have"), verb(late, "it has", "they have"),
+                   verb(late, "is", "are"), verb(late, "its packets do", "their packets do")),
+       late});
+}
+
+bool has_full_window(const Case& c) {
+  const uint64_t window = number(c.now(), "window");
+  return window != 0 && c.job.size() >= kLooks && std::ranges::all_of(c.job, [&](const Json* look) {
+           return static_cast<double>(number(*look, "slots_held")) >=
+                  kFull * static_cast<double>(window);
+         });
+}
+
+void explain_slowness(const Case& c, std::vector<Reason>& reasons) {
+  const auto late = always_late(c);
+  if (c.job.size() >= kLooks && !late.empty() && late.size() < number(c.now(), "world_size")) {
+    const bool may_help = !c.is_static() && number(c.now(), "in_switch") == 0;
+    reasons.push_back(
+        {"straggler",
+         fmt::format("the job advances, but each of {} looks found it waiting for {}, slower than "
+                     "the others: look at its host, its CPUs and its link{}",
+                     c.job.size(), who(c, late, nullptr),
+                     may_help ? "; with straggler.help the others run ahead meanwhile" : ""),
+         late});
+    return;
+  }
+  if (has_full_window(c))
+    reasons.push_back(
+        {"window_full",
+         fmt::format("its window of {} fragments was full in every look: the ranks may not send "
+                     "more before something is complete; raise {}",
+                     with_separators(number(c.now(), "window")),
+                     c.is_static() ? "static.slots_per_job, or the job's --slots-floor"
+                                   : "jobs.window_bytes"),
+         {}});
+}
+
+// ---- the offload ratio
+
+struct Offload {
+  uint64_t absorbed = 0;
+  uint64_t bypassed = 0;
+  uint64_t preempted = 0;
+  bool recent = false;
+  double ratio() const {
+    return static_cast<double>(absorbed) / static_cast<double>(absorbed + bypassed);
+  }
+};
+
+std::optional<Offload> offload_of(const Case& c) {
+  Offload seen{c.grown("absorbed"), c.grown("bypassed"), c.grown("preempted"), true};
+  if (seen.absorbed + seen.bypassed < kManyContributions)
+    seen = {number(c.now(), "absorbed"), number(c.now(), "bypassed"), number(c.now(), "preempted"),
+            false};
+  if (seen.absorbed + seen.bypassed == 0) return std::nullopt;
+  return seen;
+}
+
+/// The quota that gives a job its ceiling; 0: none does.
+uint64_t quota_of(const Case& c) {
+  const std::string owner =
+      child(c.now(), "tenant").is_string() ? text(c.now(), "tenant") : text(c.now(), "owner");
+  for (const Json& tenant : child(c.status(), "tenants"))
+    if (text(tenant, "name") == owner) return number(child(tenant, "quota"), "slots_ceiling");
+  return 0;
+}
+
+/// Other jobs that hold slots, those with most first.
+std::string others_text(const Case& c) {
+  std::vector<std::pair<uint64_t, std::string>> others;
+  for (const Json& job : child(c.status(), "jobs"))
+    if (number(job, "id") != number(c.now(), "id") && number(job, "slots_held") != 0)
+      others.emplace_back(number(job, "slots_held"), job_label(job));
+  std::ranges::sort(others, std::greater<>());
+  if (others.size() > 3) others.resize(3);
+  std::string text;
+  for (const auto& [slots, name] : others)
+    text += fmt::format(", {} by {}", with_separators(slots), name);
+  return text;
+}
+
+void explain_ceiling(const Case& c, std::vector<Reason>& reasons) {
+  const uint64_t ceiling = number(c.now(), "slots_ceiling");
+  const std::string had =
+      fmt::format("the job has held {} slots at once, and may hold {}; its window is {} fragments",
+                  with_separators(number(c.now(), "slots_held_peak")), with_separators(ceiling),
+                  with_separators(number(c.now(), "window")));
+  if (const uint64_t quota = quota_of(c); quota != 0)
+    reasons.push_back(
+        {"quota",
+         fmt::format("{}: that is its share of its tenant's quota (tenants.slots_ceiling: {})", had,
+                     with_separators(quota)),
+         {}});
+  else
+    reasons.push_back({"slots_ceiling",
+                       had + ": raise jobs.slots_ceiling, or --slots-ceiling of `inactl create`",
+                       {}});
+}
+
+void explain_offload(const Case& c, const Offload& offload, std::vector<Reason>& reasons) {
+  if (offload.ratio() >= kGoodOffload) return;
+  const size_t before = reasons.size();
+  const uint64_t ceiling = number(c.now(), "slots_ceiling");
+  const uint64_t slots = number(c.aggregator(), "slots");
+  const uint64_t used = number(c.aggregator(), "slots_used");
+  const auto is_full = [](uint64_t part, uint64_t whole) {
+    return whole != 0 && static_cast<double>(part) >= kFull * static_cast<double>(whole);
+  };
+  if (ceiling < slots && is_full(number(c.now(), "slots_held_peak"), ceiling))
+    explain_ceiling(c, reasons);
+  if (static_cast<double>(offload.preempted) >
+      kManyPreempted * static_cast<double>(offload.absorbed + offload.bypassed))
+    reasons.push_back(
+        {"preempted",
+         fmt::format("more urgent fragments took {} of its slots: jobs that communicate more, or "
+                     "have less left, come first (its priority is at most {})",
+                     with_separators(offload.preempted), number(c.now(), "priority_max")),
+         {}});
+  if (is_full(used, slots))
+    reasons.push_back(
+        {"array_full",
+         fmt::format("{} of {} slots are in use, {} by this job{}: raise aggregator.slots, lower "
+                     "jobs.window_bytes, or limit jobs (tenants)",
+                     with_separators(used), with_separators(slots),
+                     with_separators(number(c.now(), "slots_held")), others_text(c)),
+         {}});
+  if (reasons.size() == before)
+    reasons.push_back(
+        {"collisions",
+         fmt::format("slots are free now, so its fragments meet others in the same places: its "
+                     "window is {} fragments, the array has {} slots; raise aggregator.slots or "
+                     "aggregator.ways, or lower jobs.window_bytes",
+                     with_separators(number(c.now(), "window")), with_separators(slots)),
+         {}});
+}
+
+// ---- the switch
+
+/// What was dropped between the looks. Ranks that wait send again, which is no reason for waiting.
+void explain_drops(const Case& c, const std::string& where, const Json& before, const Json& now,
+                   std::vector<Reason>& reasons) {
+  if (!now.is_object()) return;
+  for (const auto& [reason, count] : now.items()) {
+    if (c.completed() == 0 && (reason == "duplicate" || reason == "too_old")) continue;
+    const uint64_t old = number(before, reason.c_str());
+    const uint64_t more = count.is_number_unsigned() ? count.get<uint64_t>() : 0;
+    if (more > old)
+      reasons.push_back({"drops",
+                         fmt::format("{} packets, of any job, were dropped {} meanwhile: {}: {}; "
+                                     "docs/operations.md has the recipe",
+                                     with_separators(more - old), where, printable(reason),
+                                     describe_drop(reason)),
+                         {}});
+  }
+}
+
+void explain_lanes(const Case& c, std::vector<Reason>& reasons) {
+  const Json& lanes = child(c.status(), "lcores");
+  const Json& before = child(c.looks.front(), "lcores");
+  for (size_t i = 0;
+       lanes.is_array() && before.is_array() && i < std::min(lanes.size(), before.size()); ++i) {
+    const double busy = real(lanes[i], "busy_s") - real(before[i], "busy_s");
+    if (c.seconds > 0 && busy / c.seconds >= kBusy)
+      reasons.push_back(
+          {"lane_busy",
+           fmt::format("packet loop {} was busy {:.0f} % of the time: raise switch.lcores, or "
+                       "aggregator.slot_bytes",
+                       i, std::min(100.0, 100 * busy / c.seconds)),
+           {}});
+  }
+}
+
+void explain_switch(const Case& c, std::vector<Reason>& reasons) {
+  explain_lanes(c, reasons);
+  const Json& ports = child(c.status(), "ports");
+  const Json& before = child(c.looks.front(), "ports");
+  for (size_t i = 0;
+       ports.is_array() && before.is_array() && i < std::min(ports.size(), before.size()); ++i)
+    explain_drops(c, "at port " + text(ports[i], "name"), child(before[i], "drops"),
+                  child(ports[i], "drops"), reasons);
+  explain_drops(c, "by the aggregator", child(child(c.looks.front(), "aggregator"), "drops"),
+                child(c.aggregator(), "drops"), reasons);
+}
+
+void explain_running(const Case& c, JobVerdict& verdict) {
+  explain_fallback(c, verdict.reasons);
+  explain_unheard(c, verdict.reasons);
+  explain_splitting(c, verdict.reasons);
+  if (verdict.advances)
+    explain_slowness(c, verdict.reasons);
+  else
+    explain_standstill(c, verdict.reasons);
+  if (const auto offload = offload_of(c)) {
+    verdict.offload = offload->ratio();
+    verdict.recent = offload->recent;
+    explain_offload(c, *offload, verdict.reasons);
+  }
+  explain_switch(c, verdict.reasons);
+}
+
+JobVerdict explain(const Case& c) {
+  JobVerdict verdict;
+  verdict.job = job_label(c.now());
+  verdict.id = number(c.now(), "id");
+  verdict.state = text(c.now(), "state");
+  verdict.fragments = c.completed();
+  verdict.advances = verdict.fragments != 0;
+  if (verdict.state == "joining") {
+    explain_joining(c, verdict.reasons);
+    explain_fallback(c, verdict.reasons);
+  } else if (verdict.state == "rejoining") {
+    explain_rejoining(c, verdict.reasons);
+  } else if (verdict.state == "leaving") {
+    explain_leaving(verdict.reasons);
+  } else {
+    explain_running(c, verdict);
+  }
+  return verdict;
+}
+
+// ---- which jobs
+
+bool is_named(const Json& job, const std::string& name) {
+  return name.empty() || text(job, "name") == printable(name) || job_label(job) == printable(name);
+}
+
+/// Jobs of that name, and their groups.
+std::vector<const Json*> jobs_named(const Json& status, const std::string& name) {
+  std::vector<const Json*> found;
+  std::vector<uint64_t> ids;
+  for (const Json& job : child(status, "jobs"))
+    if (is_named(job, name)) ids.push_back(number(job, "id"));
+  for (const Json& job : child(status, "jobs"))
+    if (contains(ids, number(job, "id")) ||
+        (child(job, "group_of").is_number() && contains(ids, number(job, "group_of"))))
+      found.push_back(&job);
+  return found;
+}
+
+/// Why there may be no job of that name.
+std::string absence_text(const Json& status, const std::string& name) {
+  std::string text = fmt::format("there is no job '{}'", name);
+  std::vector<std::string> others;
+  for (const Json& job : child(status, "jobs"))
+    if (others.size() < 10) others.push_back(job_label(job));
+  text += others.empty() ? ", and no other" : fmt::format("; there is {}", fmt::join(others, ", "));
+  if (child(status, "draining") == true) text += "; the switch is drained and lets none in";
+  for (const Json& tenant : child(status, "tenants")) {
+    const Json& quota = child(tenant, "quota");
+    const auto reached = [&](const char* used, const char* limit) {
+      return number(quota, limit) != 0 && number(tenant, used) >= number(quota, limit);
+    };
+    if (reached("jobs", "jobs_max") || reached("workers", "workers_max") ||
+        reached("slots_ceiling", "slots_ceiling") || reached("memory_bytes", "memory_bytes"))
+      text +=
+          fmt::format("; the quota of {} is used up (`inactl tenants`)", cli::text(tenant, "name"));
+  }
+  return text + "; if it was refused, the switch's log says why (`refused`)";
+}
+
+}  // namespace
+
+Result<Verdict> why(std::span<const Json> looks, const std::string& job) {
+  if (looks.empty()) return fail(INA_ERR_INVALID, "no status to look at");
+  Verdict verdict;
+  verdict.seconds = std::max(0.0, real(looks.back(), "uptime_s") - real(looks.front(), "uptime_s"));
+  const auto named = jobs_named(looks.back(), job);
+  if (named.empty() && !job.empty()) return fail(INA_ERR_REFUSED, absence_text(looks.back(), job));
+  for (const Json* now : named) {
+    Case c{looks, {}, verdict.seconds};
+    for (const Json& look : looks)
+      for (const Json& then : child(look, "jobs"))
+        if (number(then, "id") == number(*now, "id")) c.job.push_back(&then);
+    verdict.jobs.push_back(explain(c));
+  }
+  return verdict;
+}
+
+std::string format_verdict(const Verdict& verdict) {
+  if (verdict.jobs.empty()) return "no job: no worker has joined\n";
+  std::string out;
+  for (const JobVerdict& job : verdict.jobs) {
+    out += fmt::format("{}job {} (id {}): {}", out.empty() ? "" : "\n", job.job, job.id, job.state);
+    if (job.state == "running" && job.advances)
+      out += fmt::format(", {} fragments in {:.1f} s", with_separators(job.fragments),
+                         verdict.seconds);
+    else if (job.state == "running")
+      out += ", does not advance";
+    if (job.offload)
+      out += fmt::format(", {:.1f} % of its contributions {} added in slots", 100 * *job.offload,
+                         job.recent ? "were" : "have so far been");
+    out += "\n";
+    if (job.reasons.empty()) out += "  nothing is wrong that the switch could see\n";
+    for (const Reason& reason : job.reasons) out += "  - " + reason.text + "\n";
+  }
+  return out;
+}
+
+Json verdict_json(const Verdict& verdict) {
+  Json jobs = Json::array();
+  for (const JobVerdict& job : verdict.jobs) {
+    Json reasons = Json::array();
+    for (const Reason& reason : job.reasons)
+      reasons.push_back({{"cause", reason.cause}, {"ranks", reason.ranks}, {"text", reason.text}});
+    jobs.push_back({{"job", job.job},
+                    {"id", job.id},
+                    {"state", job.state},
+                    {"advances", job.advances},
+                    {"fragments", job.fragments},
+                    {"offload_ratio", job.offload ? Json(*job.offload) : Json()},
+                    {"reasons", reasons}});
+  }
+  return {{"version", 1}, {"seconds", verdict.seconds}, {"jobs", jobs}};
+}
+
+}  // namespace ina::cli

@@ -1,0 +1,54 @@
+// `inactl why`: why a job does not advance, or why few of its contributions are added in slots.
+// It is found in statuses that the switch gave one after the other, and in nothing else.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+
+namespace ina::cli {
+
+/// Looks that `why` is meant for. With fewer, no rank is said to be slower than the others: one of
+/// two ranks is the late one in each look by chance.
+inline constexpr size_t kLooks = 8;
+
+struct Reason {
+  std::string cause;            ///< for programs; docs/administration.md lists them
+  std::string text;             ///< a sentence
+  std::vector<uint64_t> ranks;  ///< that it is about
+};
+
+/// Of a job, or of a group of its ranks.
+struct JobVerdict {
+  std::string job;  ///< as inactl takes it
+  uint64_t id = 0;
+  std::string state;
+  bool advances = false;          ///< something was completed between the looks
+  uint64_t fragments = 0;         ///< completed between them
+  std::optional<double> offload;  ///< share of contributions that were added in a slot
+  bool recent = false;            ///< `offload` is of the time between the looks; else of all time
+  std::vector<Reason> reasons;    ///< the most telling first
+};
+
+struct Verdict {
+  double seconds = 0;  ///< between the first look and the last
+  std::vector<JobVerdict> jobs;
+};
+
+/// `looks`: statuses of one switch, the oldest first, some hundredths of a second apart. `job`:
+/// "NAME" or "OWNER/NAME", with its groups; empty: all jobs. INA_ERR_REFUSED: there is none of that
+/// name; the text says what the switch has.
+Result<Verdict> why(std::span<const nlohmann::json> looks, const std::string& job);
+
+std::string format_verdict(const Verdict& verdict);
+
+/// {"version": 1, "seconds", "jobs": [{"job", "id", "state", "advances", "fragments",
+/// "offload_ratio", "reasons": [{"cause", "ranks", "text"}]}]}
+nlohmann::json verdict_json(const Verdict& verdict);
+
+}  // namespace ina::cli

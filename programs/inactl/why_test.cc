@@ -1,0 +1,424 @@
+// `inactl why`: from statuses to causes, each of which has a table row, with the ranks that it
+// names and those that it must not.
+#include "programs/inactl/why.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace ina::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr double kInterval = 0.08;
+
+/// A switch with one job of four ranks, policy esa, which runs well: look `i` of kLooks.
+Json healthy(size_t i) {
+  Json status = Json::parse(R"({
+    "draining": false,
+    "ports": [{"name": "rack1", "drops": {"crc": 7}}],
+    "lcores": [{"lcore": 0}],
+    "aggregator": {"policy": "esa", "slots": 512, "slots_used": 100, "drops": {}},
+    "tenants": [{"name": "vision", "jobs": 1, "workers": 4, "slots_ceiling": 512,
+                 "memory_bytes": 1000, "quota": {"slots_ceiling": 0, "jobs_max": 0}}],
+    "jobs": [{"name": "train", "owner": "vision", "tenant": "vision", "id": 3, "world_size": 4,
+              "joined": [0, 1, 2, 3], "missing": [], "state": "running", "window": 512,
+              "slots_floor": 0, "slots_ceiling": 512, "slots_held_peak": 120, "priority_max": 255,
+              "preempted": 0}]})");
+  status["uptime_s"] = 100 + kInterval * static_cast<double>(i);
+  status["lcores"][0]["busy_s"] = 50 + kInterval / 2 * static_cast<double>(i);
+  Json& job = status["jobs"][0];
+  job["results"] = 1000 + 100 * i;
+  job["absorbed"] = 4000 + 400 * i;
+  job["bypassed"] = 0u;
+  job["slots_held"] = 50u;
+  job["waiting_for"] = {i % 4};
+  job["waiting_for_peers"] = {"pid " + std::to_string(100 + i % 4)};
+  job["oldest_fragment"] = 900 + 100 * i;
+  job["oldest_operation"] = "allreduce sum float32";
+  return status;
+}
+
+/// `change`: of each look's job and status.
+using Change = std::function<void(size_t i, Json& job, Json& status)>;
+
+std::vector<Json> looks(const Change& change, size_t count = kLooks) {
+  std::vector<Json> found;
+  for (size_t i = 0; i < count; ++i) {
+    Json status = healthy(i);
+    Json& job = status["jobs"][0];
+    change(i, job, status);
+    found.push_back(Json::parse(status.dump()));  // as it comes from the switch
+  }
+  return found;
+}
+
+/// Nothing is completed, and nothing comes in.
+void stand_still(Json& job) {
+  const Json first = healthy(0)["jobs"][0];
+  for (const char* key : {"results", "absorbed", "oldest_fragment"}) job[key] = first[key];
+}
+
+JobVerdict verdict_of(const Change& change, size_t count = kLooks) {
+  const auto found = why(looks(change, count), "train");
+  if (!found || found->jobs.empty()) {
+    ADD_FAILURE() << (found ? "no job" : found.error().text);
+    return {};
+  }
+  return found->jobs.front();
+}
+
+struct Row {
+  const char* name;
+  Change change;
+  const char* cause;  ///< the first; nullptr: none
+  std::vector<uint64_t> ranks;
+  std::vector<const char*> texts;
+};
+
+std::ostream& operator<<(std::ostream& out, const Row& row) {
+  return out << row.name;
+}
+
+class Why : public ::testing::TestWithParam<Row> {};
+
+TEST_P(Why, NamesTheCauseAndItsRanksAlone) {
+  const Row& row = GetParam();
+  const JobVerdict verdict = verdict_of(row.change);
+  if (row.cause == nullptr) {
+    EXPECT_TRUE(verdict.reasons.empty()) << verdict.reasons.front().text;
+    return;
+  }
+  ASSERT_FALSE(verdict.reasons.empty());
+  const Reason& reason = verdict.reasons.front();
+  EXPECT_EQ(reason.cause, row.cause) << reason.text;
+  EXPECT_EQ(reason.ranks, row.ranks) << reason.text;
+  for (const char* text : row.texts) EXPECT_THAT(reason.text, HasSubstr(text));
+}
+
+const Row kRows[] = {
+    {"Healthy", [](size_t, Json&, Json&) {}, nullptr, {}, {}},
+    {"RanksThatHaveNotJoined",
+     [](size_t, Json& job, Json&) {
+       job.update({{"state", "joining"}, {"joined", {0, 1}}, {"missing", {2, 3}}});
+     },
+     "ranks_missing",
+     {2, 3},
+     {"ranks 2, 3 of 4 have not joined"}},
+    {"AReservationThatEnds",
+     [](size_t, Json& job, Json&) {
+       job.update({{"state", "joining"}, {"missing", {3}}, {"reserved_s", 90u}});
+     },
+     "ranks_missing",
+     {3},
+     {"rank 3 of 4 has not joined", "waits 90 s more"}},
+    {"ASwitchThatWasRestarted",
+     [](size_t, Json& job, Json&) {
+       job.update({{"state", "rejoining"}, {"missing", {1}}});
+     },
+     "ranks_missing",
+     {1},
+     {"the switch was restarted, and rank 1 has not come back"}},
+    {"AJobThatLeaves",
+     [](size_t, Json& job, Json&) { job["state"] = "leaving"; },
+     "leaving",
+     {},
+     {"ina_finalize"}},
+    {"AFallbackThatHasNotJoined",
+     [](size_t, Json& job, Json&) {
+       job.update({{"state", "joining"}, {"fallback_missing", true}});
+     },
+     "fallback_missing",
+     {},
+     {"start ina-psd"}},
+    {"AFallbackThatIsGone",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job["fallback_missing"] = true;
+     },
+     "fallback_missing",
+     {},
+     {"start ina-psd"}},
+    {"AStoppedRank",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}}, {"waiting_for_peers", {"pid 4711"}}});
+     },
+     "rank_waited_for",
+     {2},
+     {"for 0.6 s at least, fragment 900 (allreduce sum float32) has waited for rank 2 (pid 4711)",
+      "ranks 0, 1, 3 have contributed"}},
+    {"ARankThatCameAlone",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {0, 1, 3}}});
+     },
+     "rank_waited_for",
+     {0, 1, 3},
+     {"rank 2 has contributed", "they have not called"}},
+    {"FramesThatAreDropped",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job["unheard"] = {{{"rank", 1u}, {"reason", "bad_tag"}, {"text", "the switch dropped 9"}}};
+     },
+     "frames_dropped",
+     {1},
+     {"the switch dropped 9"}},
+    {"ARankThatIsWaitedForAndNotHeard",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job["waiting_for"] = {1};
+       job["unheard"] = {{{"rank", 1u}, {"text", "no frame of rank 1"}},
+                         {{"rank", 2u}, {"text", "no frame of rank 2"}}};
+     },
+     "rank_not_heard",
+     {1},
+     {"no frame of rank 1"}},
+    {"RanksThatHaveHadNothingToSay",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.erase("waiting_for");
+       job["unheard"] = {{{"rank", 2u}, {"text", "no frame of rank 2"}}};
+     },
+     "idle",
+     {},
+     {"no frame of rank 2"}},
+    {"FramesThatWereDroppedOnce",
+     [](size_t, Json& job, Json&) {
+       job["unheard"] = {{{"rank", 1u}, {"reason", "bad_tag"}, {"text", "the switch dropped 9"}}};
+     },
+     nullptr,
+     {},
+     {}},
+    {"ASplitThatSomeDidNotCall",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job["splitting"] = {0, 1, 2};
+       job.erase("waiting_for");
+     },
+     "split_missing",
+     {3},
+     {"ranks 0, 1, 2 have called ina_split, and rank 3 has not"}},
+    {"AJobThatComputes",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.erase("waiting_for");
+     },
+     "idle",
+     {},
+     {"holds no incomplete fragment", "0.6 s"}},
+    {"AStraggler",
+     [](size_t, Json& job, Json&) { job["waiting_for"] = {3}; },
+     "straggler",
+     {3},
+     {"each of 8 looks found it waiting for rank 3", "straggler.help"}},
+    {"AStragglerAmongOthers",
+     [](size_t i, Json& job, Json&) {
+       job["waiting_for"] = {i % 3, 3u};
+     },
+     "straggler",
+     {3},
+     {}},
+    {"AStragglerOfWhomHelpIsOn",
+     [](size_t, Json& job, Json&) {
+       job.update({{"waiting_for", {3}}, {"in_switch", 64u}});
+     },
+     "straggler",
+     {3},
+     {"waiting for rank 3"}},
+    {"AWindowThatIsFull",
+     [](size_t, Json& job, Json&) {
+       job.erase("slots_ceiling");
+       job.update({{"window", 64u}, {"slots_held", 60u}});
+     },
+     "window_full",
+     {},
+     {"window of 64 fragments", "static.slots_per_job"}},
+    {"ACeilingThatIsReached",
+     [](size_t i, Json& job, Json&) {
+       job.update({{"slots_ceiling", 64u}, {"slots_held_peak", 64u}, {"bypassed", 400 * i}});
+     },
+     "slots_ceiling",
+     {},
+     {"held 64 slots at once, and may hold 64", "512 fragments"}},
+    {"AQuota",
+     [](size_t i, Json& job, Json& status) {
+       job.update({{"slots_ceiling", 64u}, {"slots_held_peak", 64u}, {"bypassed", 400 * i}});
+       status["tenants"][0]["quota"]["slots_ceiling"] = 128u;
+     },
+     "quota",
+     {},
+     {"tenants.slots_ceiling: 128"}},
+    {"Preemptions",
+     [](size_t i, Json& job, Json&) {
+       job.update({{"preempted", 100 * i}, {"bypassed", 400 * i}, {"priority_max", 9u}});
+     },
+     "preempted",
+     {},
+     {"took 700 of its slots", "at most 9"}},
+    {"AnArrayThatIsFull",
+     [](size_t i, Json& job, Json& status) {
+       job["bypassed"] = 400 * i;
+       status["aggregator"]["slots_used"] = 500u;
+       status["jobs"].push_back(
+           {{"name", "big"}, {"owner", "audio"}, {"id", 4u}, {"slots_held", 450u}});
+     },
+     "array_full",
+     {},
+     {"500 of 512 slots are in use, 50 by this job, 450 by audio/big"}},
+    {"Collisions",
+     [](size_t i, Json& job, Json&) { job["bypassed"] = 400 * i; },
+     "collisions",
+     {},
+     {"window is 512 fragments, the array has 512 slots"}},
+    {"Drops",
+     [](size_t i, Json&, Json& status) { status["ports"][0]["drops"]["crc"] = 7 + i; },
+     "drops",
+     {},
+     {"7 packets, of any job, were dropped at port rack1 meanwhile: crc: CRC32C"}},
+    {"DropsOfTheAggregator",
+     [](size_t i, Json&, Json& status) {
+       status["aggregator"]["drops"]["outside_window"] = 10 * i;
+     },
+     "drops",
+     {},
+     {"by the aggregator", "outside_window"}},
+    {"ABusyLoop",
+     [](size_t i, Json&, Json& status) {
+       status["lcores"][0]["busy_s"] = kInterval * static_cast<double>(i);
+     },
+     "lane_busy",
+     {},
+     {"packet loop 0 was busy 100 %"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(, Why, ::testing::ValuesIn(kRows),
+                         [](const auto& row) { return row.param.name; });
+
+TEST(WhyText, OneLookBlamesNobodyForBeingSlow) {
+  const JobVerdict verdict =
+      verdict_of([](size_t, Json& job, Json&) { job["waiting_for"] = {3}; }, 1);
+  EXPECT_THAT(verdict.reasons,
+              ::testing::Each(::testing::Field(&Reason::cause, "rank_waited_for")));
+  const JobVerdict few =
+      verdict_of([](size_t, Json& job, Json&) { job["waiting_for"] = {3}; }, kLooks - 1);
+  EXPECT_TRUE(few.reasons.empty());
+}
+
+TEST(WhyText, WhatWaitingRanksSendAgainIsNoReasonForWaiting) {
+  const Change resent = [](size_t i, Json&, Json& status) {
+    status["aggregator"]["drops"] = {{"duplicate", 10 * i}};
+  };
+  const JobVerdict stands = verdict_of([&](size_t i, Json& job, Json& status) {
+    resent(i, job, status);
+    stand_still(job);
+    job["waiting_for"] = {2};
+  });
+  ASSERT_EQ(stands.reasons.size(), 1u);
+  EXPECT_EQ(stands.reasons[0].cause, "rank_waited_for");
+  ASSERT_EQ(verdict_of(resent).reasons.size(), 1u);
+  EXPECT_EQ(verdict_of(resent).reasons[0].cause, "drops");
+}
+
+TEST(WhyText, ARankOfAGroupIsNamedAsThatOfTheJob) {
+  const auto found = why(looks([](size_t, Json& job, Json& status) {
+                           stand_still(job);
+                           job.erase("waiting_for");
+                           Json group = job;
+                           group.update({{"name", "train/5"},
+                                         {"id", 5u},
+                                         {"group_of", 3u},
+                                         {"world_size", 2u},
+                                         {"joined", {0u, 1u}},
+                                         {"root_ranks", {1u, 3u}},
+                                         {"waiting_for", {1u}}});
+                           status["jobs"].push_back(group);
+                         }),
+                         "vision/train");
+  ASSERT_TRUE(found) << found.error().text;
+  ASSERT_EQ(found->jobs.size(), 2u);
+  EXPECT_EQ(found->jobs[1].job, "vision/train/5");
+  EXPECT_THAT(found->jobs[1].reasons.front().text, HasSubstr("rank 1 (rank 3 of the job"));
+}
+
+TEST(WhyText, OffloadIsOfTheTimeBetweenTheLooksWhereThereIsEnough) {
+  const JobVerdict now = verdict_of([](size_t i, Json& job, Json&) {
+    job.update({{"absorbed", 4000 + 300 * i}, {"bypassed", 9000 + 100 * i}});
+  });
+  ASSERT_TRUE(now.offload);
+  EXPECT_DOUBLE_EQ(*now.offload, 0.75);
+  EXPECT_TRUE(now.recent);
+  const JobVerdict all = verdict_of([](size_t, Json& job, Json&) {
+    stand_still(job);
+    job["bypassed"] = 1000u;
+  });
+  ASSERT_TRUE(all.offload);
+  EXPECT_DOUBLE_EQ(*all.offload, 0.8);
+  EXPECT_FALSE(all.recent);
+}
+
+TEST(WhyText, AJobThatIsNotThereIsRefusedWithWhatThereIs) {
+  const auto found = why(looks([](size_t, Json&, Json& status) {
+                           status["draining"] = true;
+                           status["tenants"][0]["quota"]["jobs_max"] = 1u;
+                         }),
+                         "tune");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().status, INA_ERR_REFUSED);
+  for (const char* text :
+       {"no job 'tune'", "there is vision/train", "drained", "quota of vision is used up"})
+    EXPECT_THAT(found.error().text, HasSubstr(text));
+}
+
+TEST(WhyText, SaysItForPeopleAndPrograms) {
+  const auto found = why(looks([](size_t, Json& job, Json&) {
+                           stand_still(job);
+                           job["waiting_for"] = {2};
+                         }),
+                         "");
+  ASSERT_TRUE(found);
+  const std::string text = format_verdict(*found);
+  EXPECT_THAT(text, ::testing::StartsWith("job vision/train (id 3): running, does not advance, "
+                                          "100.0 % of its contributions have so far been added in "
+                                          "slots\n  - for 0.6 s at least"));
+  const Json json = verdict_json(*found);
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["jobs"][0]["advances"], false);
+  EXPECT_EQ(json["jobs"][0]["reasons"][0]["cause"], "rank_waited_for");
+  EXPECT_EQ(json["jobs"][0]["reasons"][0]["ranks"], Json::array({2}));
+  const auto healthy_one = why(looks([](size_t, Json&, Json&) {}), "train");
+  EXPECT_THAT(
+      format_verdict(*healthy_one),
+      HasSubstr("running, 700 fragments in 0.6 s, 100.0 % of its contributions were added in "
+                "slots\n  nothing is wrong that the switch could see\n"));
+}
+
+TEST(WhyText, ForeignOrBrokenStatusIsNoCrash) {
+  for (const char* text : {"{}", "[]", "null", "3", R"({"jobs": [1, {"state": 5, "unheard": 3}]})",
+                           R"({"jobs": [{"state": "running", "waiting_for": "x", "results": -1,
+                               "unheard": [1]}], "lcores": 3, "ports": [1], "tenants": {}})"}) {
+    const std::vector<Json> odd(kLooks, Json::parse(text));
+    EXPECT_TRUE(why(odd, "")) << text;
+    EXPECT_FALSE(format_verdict(*why(odd, "")).empty());
+    EXPECT_FALSE(why(odd, "train")) << text;
+  }
+  EXPECT_FALSE(why({}, ""));
+}
+
+TEST(WhyText, NamesCannotDriveTheTerminal) {
+  const auto found = why(looks([](size_t, Json& job, Json&) {
+                           job["name"] = "a\x1b[2Jb";
+                           job["unheard"] = {{{"rank", 1u}, {"reason", "x"}, {"text", "\x1b[2J"}}};
+                           stand_still(job);
+                         }),
+                         "");
+  ASSERT_TRUE(found);
+  EXPECT_THAT(format_verdict(*found), Not(HasSubstr("\x1b")));
+}
+
+}  // namespace
+}  // namespace ina::cli

@@ -1,0 +1,22 @@
+// Redistribution plans as text for a person.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "scheduler/redistribution/plan.h"
+
+namespace ina::redistribution {
+
+inline constexpr double kBytesPerUsOfGbps = 125;
+
+/// "1536 B", "12.0 KiB", "10.5 MiB"
+std::string bytes_text(uint64_t bytes);
+
+/// The steps as a table, and what they take together.
+std::string plan_text(const Plan& plan);
+
+/// What each step does, and what the methods cost.
+std::string explanation_text(const Plan& plan);
+
+}  // namespace ina::redistribution

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""What operating the switch costs the jobs that use it.
+
+    bench_operate.py --build FOLDER [--quick] [--json FILE]
+
+A job of two workers on this host (shm) sums 64 Ki numbers all the time and checks every element.
+
+- Start: from the start of ina-switchd, with its workers started beside it, to the end of the first
+  sum; the median of several.
+- Restarts: SIGTERM to ina-switchd and a new one at once, 100 times, while the job goes on. The
+  pause is the longest sum from the signal on. A failed operation ends the job, and is counted.
+- Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
+  The slow-down is the median over pairs of slices of how many fewer sums there were.
+
+Prints a table; fails if an operation failed. --json writes {"meta", "start_to_first_allreduce_s",
+"restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms",
+"failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
+"slowdown_interval"}.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+from benchlib import command_line, metadata, processes, progress, results, testbed
+from benchlib.errors import BenchError
+from benchlib.stats import median, median_interval, percentile
+from benchlib.switch import Switch
+from benchlib.table import print_table
+
+testbed.use_folder("bench/siege")
+from bed import Sums  # noqa: E402
+
+CONFIG = """\
+aggregator: {{policy: esa, slots: 1024, slot_bytes: 8192}}
+control: {{socket: "{socket}"}}
+metrics: {{listen: "127.0.0.1:{metrics_port}"}}
+ports: [{{name: shm0, type: shm}}]
+log: {{level: warning}}
+"""
+ELEMENTS = 65536
+WORKERS = 2
+STARTS, QUICK_STARTS = 7, 2
+RESTARTS, QUICK_RESTARTS = 100, 3
+SLICES, QUICK_SLICES = 20, 2
+SLICE_S = 1.0
+SCRAPES_PER_S = 10
+SUMS_BETWEEN = 50
+DEADLINE_S = 60
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Job:
+    """Two workers that sum until they are told to stop."""
+
+    def __init__(self, build, folder, socket_path, name):
+        self.name = name
+        self.sums = Sums(folder / f"{name}-0")
+        environment = os.environ | {"INA_TIMEOUT_US": str(DEADLINE_S * 1_000_000)}
+        self.workers = []
+        for rank in range(WORKERS):
+            log = folder / f"{name}-{rank}"
+            log.touch()
+            self.workers.append(subprocess.Popen(
+                [build / "bench/ina-siege-victim", f"shm:{socket_path}", name, str(rank),
+                 str(WORKERS), str(ELEMENTS), log], env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+
+    def wait_for(self, count):
+        """Until so many sums were made."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.sums.count() < count:
+            if any(worker.poll() is not None for worker in self.workers):
+                raise BenchError(f"job {self.name} ended: {self.end()}")
+            if time.monotonic() > deadline:
+                raise BenchError(f"job {self.name} made {self.sums.count()} sums and no more "
+                                 f"within {DEADLINE_S} s")
+            time.sleep(0.002)
+
+    def end(self):
+        """How many workers failed, and what they said."""
+        self.workers[0].terminate()
+        failed = []
+        for worker in self.workers:
+            try:
+                said = worker.communicate(timeout=DEADLINE_S)[0].strip()
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                said = "no end"
+                worker.communicate()
+            if worker.returncode != 0 or not said.startswith("INA_OK"):
+                failed.append(said)
+        return failed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.communicate()
+
+
+def start_time_s(build, folder, number):
+    name = folder / f"start-{number}"
+    name.mkdir()
+    began_ns = time.monotonic_ns()
+    switch = Switch(build, name, CONFIG, metrics_port=free_port())
+    try:
+        with Job(build, name, switch.socket, "first") as job:
+            job.wait_for(1)
+            ended_ns = job.sums.since(0)[0][1]
+            if failed := job.end():
+                raise BenchError(f"the first sum failed: {failed}")
+    finally:
+        switch.stop()
+    return (ended_ns - began_ns) * 1e-9
+
+
+class Restarts:
+    def __init__(self, build, folder):
+        self.build = build
+        self.folder = folder
+        self.port = free_port()
+        self.switch = self.start()
+
+    def start(self):
+        return Switch(self.build, self.folder, CONFIG, metrics_port=self.port)
+
+    def pause_ms(self, job):
+        """The longest sum while the switch is replaced."""
+        first = job.sums.count()
+        self.switch.process.send_signal(signal.SIGTERM)
+        self.switch.process.wait(DEADLINE_S)
+        self.switch = self.start()
+        job.wait_for(first + SUMS_BETWEEN)
+        return max(end - start for start, end in job.sums.since(first)) * 1e-6
+
+    def run(self, count):
+        """The pauses, and what failed."""
+        with self.switch, Job(self.build, self.folder, self.switch.socket, "restarted") as job:
+            try:
+                job.wait_for(SUMS_BETWEEN)
+                pauses = []
+                for number in range(count):
+                    progress.bar(number, count, "restarts")
+                    pauses.append(self.pause_ms(job))
+                progress.bar(count, count, "restarts")
+                return pauses, job.end()
+            finally:
+                self.switch.stop()
+
+
+def scrape_ms(port):
+    began = time.monotonic()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        answer.read()
+    return (time.monotonic() - began) * 1000
+
+
+def slice_of(job, port, latencies_ms):
+    """Sums in a slice of time; `latencies_ms`: gets those of the scrapes, None: there are none."""
+    first = job.sums.count()
+    end = time.monotonic() + SLICE_S
+    next_scrape = time.monotonic()
+    while time.monotonic() < end:
+        if latencies_ms is not None:
+            latencies_ms.append(scrape_ms(port))
+        next_scrape += 1 / SCRAPES_PER_S
+        time.sleep(max(0.0, min(next_scrape, end) - time.monotonic()))
+    return job.sums.count() - first
+
+
+def scrapes(build, folder, slices):
+    """Latencies, and the slow-down of each pair of slices."""
+    port = free_port()
+    latencies_ms, slowdowns = [], []
+    with Switch(build, folder, CONFIG, metrics_port=port) as switch, \
+            Job(build, folder, switch.socket, "scraped") as job:
+        job.wait_for(SUMS_BETWEEN)
+        for number in range(slices):
+            progress.bar(number, slices, "pairs of slices")
+            order = (True, False) if number % 2 else (False, True)
+            sums = {scraped: slice_of(job, port, latencies_ms if scraped else None)
+                    for scraped in order}
+            slowdowns.append(1 - sums[True] / sums[False])
+        progress.bar(slices, slices, "pairs of slices")
+        if failed := job.end():
+            raise BenchError(f"a job that was scraped failed: {failed}")
+    return latencies_ms, slowdowns
+
+
+def measure(build, quick):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(processes.temporary_folder())
+        starts = [start_time_s(build, folder, number)
+                  for number in range(QUICK_STARTS if quick else STARTS)]
+        (folder / "restarts").mkdir()
+        pauses, failed = Restarts(build, folder / "restarts").run(
+            QUICK_RESTARTS if quick else RESTARTS)
+        (folder / "scrapes").mkdir()
+        latencies_ms, slowdowns = scrapes(build, folder / "scrapes",
+                                          QUICK_SLICES if quick else SLICES)
+    return {"start_to_first_allreduce_s": median(starts),
+            "restarts": len(pauses),
+            "restart_pause_p50_ms": percentile(pauses, 0.5),
+            "restart_pause_p99_ms": percentile(pauses, 0.99),
+            "restart_pause_max_ms": max(pauses),
+            "failed_operations": len(failed), "failures": failed,
+            "scrapes": len(latencies_ms),
+            "scrape_p50_ms": percentile(latencies_ms, 0.5),
+            "scrape_p99_ms": percentile(latencies_ms, 0.99),
+            "slowdown_with_scrapes": median(slowdowns),
+            "slowdown_interval": median_interval(slowdowns)}
+
+
+def main():
+    parser = command_line.parser_of(__doc__)
+    parser.add_argument("--quick", action="store_true", help="few starts, restarts and scrapes")
+    options = command_line.parse(parser)
+    meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS, slice_s=SLICE_S,
+                             scrapes_per_s=SCRAPES_PER_S)
+    figures = measure(options.build.resolve(), options.quick)
+    results.write(options.json, {"meta": meta, **figures})
+    print_table([("what", "what", "s"), ("value", "value", ".4g"), ("unit", "unit", "s")],
+                [{"what": key, "value": figures[key], "unit": unit} for key, unit in (
+                    ("start_to_first_allreduce_s", "s"), ("restarts", ""),
+                    ("restart_pause_p50_ms", "ms"), ("restart_pause_p99_ms", "ms"),
+                    ("restart_pause_max_ms", "ms"), ("failed_operations", ""), ("scrapes", ""),
+                    ("scrape_p50_ms", "ms"), ("scrape_p99_ms", "ms"),
+                    ("slowdown_with_scrapes", ""))])
+    for said in figures["failures"]:
+        print(f"  failed: {said}")
+    return 1 if figures["failures"] else 0
+
+
+if __name__ == "__main__":
+    command_line.run(main, "bench operate", *testbed.ERRORS)

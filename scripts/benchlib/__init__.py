@@ -1,0 +1,22 @@
+"""What the benchmarks of scripts/bench_*.py share. A benchmark imports from here and from its own report
+(bench_NAME_report.py), never from another benchmark.
+
+    command_line   options that all have, and main() as the process
+    results        the JSON file of a result
+    metadata       what a result says of its run: commit, machine, command
+    machine        the machine: processor, memory, kernel, idle time
+    errors         why a benchmark fails
+    processes      programs that a benchmark runs, and ranks of a job
+    switch         a private ina-switchd, ina-memif beside it, and their status
+    testbed        hosts in network namespaces (tests/net)
+    perf           ina-perf on the hosts of a test bed
+    parallel       independent jobs side by side
+    simulations    many runs of ina-sim
+    teams          competitors: the running ranks of one library
+    tournament     teams that are measured in turn
+    core_ping      the round trip between two cores
+    rounds         times and ratios from the rounds of a tournament
+    stats          medians, quartiles, intervals
+    table          cells of printed tables
+    progress       a line that says how far a benchmark has come
+"""

@@ -1,0 +1,32 @@
+"""The command line of a benchmark: options that all have, and its main() as the process."""
+
+import argparse
+import pathlib
+import sys
+
+from benchlib.errors import BenchError
+from benchlib.results import result_file
+
+
+def parser_of(document, build=None):
+    """A parser with --build. `document`: the benchmark's, whose first line describes it; `build`: the
+    default, without which the option is required."""
+    parser = argparse.ArgumentParser(description=document.splitlines()[0])
+    needed = {"required": True} if build is None else {"default": pathlib.Path(build)}
+    parser.add_argument("--build", type=pathlib.Path, **needed)
+    return parser
+
+
+def parse(parser):
+    """The options, --json among them, whose file is known to be writable."""
+    parser.add_argument("--json", type=result_file)
+    return parser.parse_args()
+
+
+def run(main, name, *errors):
+    """Runs main() as the process: its result is the exit status. BenchError, and what else `errors`
+    lists, is one line on standard error and exit status 1."""
+    try:
+        sys.exit(main())
+    except (BenchError, *errors) as error:
+        sys.exit(f"{name}: {error}")

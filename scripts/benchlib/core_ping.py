@@ -1,0 +1,28 @@
+"""The round trip between two cores, which on virtual machines changes within seconds, and shared
+memory's speed with it."""
+
+import select
+import subprocess
+
+from benchlib.errors import BenchError
+
+DEADLINE_S = 180
+
+
+class CorePing:
+    """A running peer_core_ping (bench/peers), which measures whenever it is asked."""
+
+    def __init__(self, build):
+        self.process = subprocess.Popen([build / "bench/peers/peer_core_ping"], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def measure_ns(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], DEADLINE_S)[0]:
+            raise BenchError("the core-to-core round trip was not measured in time")
+        return int(self.process.stdout.readline())
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()

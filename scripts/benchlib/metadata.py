@@ -1,0 +1,53 @@
+"""What a result says of its run ("meta"): commit, time, machine and command line."""
+
+import datetime
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+
+from benchlib import machine
+
+
+def commit(*options):
+    """The commit of the checkout, "-dirty" after it where files differ; "unknown" outside of one.
+    `options`: of `git describe`."""
+    try:
+        done = subprocess.run(["git", "describe", "--always", "--dirty", *options],
+                              capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def measured(benchmark, script=None, of_machine=None, **more):
+    """Of figures that depend on the machine. To be asked for before the work, as the machine's load is
+    in it. `script`: the file's name, bench_NAME.py if not given; `of_machine`: what is said of the
+    machine, all if not given; `more`: keys of the benchmark's own."""
+    return {
+        "benchmark": benchmark,
+        "commit": commit("--abbrev=40"),
+        "time": now(),
+        "machine": of_machine or machine.description() | machine.state(),
+        "command": shlex.join([f"scripts/{script or f'bench_{benchmark}.py'}", *sys.argv[1:]]),
+        **more,
+    }
+
+
+def predicted(started, **more):
+    """Of figures in virtual time, which are the same on every machine. `started`: time.monotonic() at
+    the start; `more`: keys of the benchmark's own."""
+    return {
+        "commit": commit(),
+        "date": now(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+        "command": shlex.join(sys.argv),
+        "wall_s": round(time.monotonic() - started, 1),
+        **more,
+    }

@@ -1,0 +1,100 @@
+"""Programs that a benchmark runs, and the folder for their files."""
+
+import contextlib
+import json
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchlib.errors import BenchError
+
+STOP_DEADLINE_S = 10
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix="ina-bench-"):
+    """The path of a new folder, which goes with all that is in it."""
+    with tempfile.TemporaryDirectory(prefix=prefix) as name:
+        yield pathlib.Path(name)
+
+
+def run(command, deadline_s=None, accepted=(0,), stdout=subprocess.PIPE):
+    """Runs a program to its end and returns what it printed, if `stdout` is not somewhere else.
+    `accepted`: exit statuses that are no error. Raises BenchError."""
+    command = list(map(str, command))
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout,
+                              stderr=subprocess.PIPE, text=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"no end within {deadline_s} s: {shlex.join(command)}") from error
+    except OSError as error:
+        raise BenchError(f"{shlex.join(command)}: {error}") from error
+    if done.returncode not in accepted:
+        raise BenchError(f"{shlex.join(command)} ended with status {done.returncode}:\n"
+                         f"{done.stderr.strip()}")
+    return done.stdout
+
+
+def start_logged(command, log, **options):
+    """Starts a program whose output is added to a file. `options`: those of subprocess.Popen."""
+    with open(log, "ab") as file:
+        return subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=file,
+                                stderr=subprocess.STDOUT, **options)
+
+
+def stop(process):
+    """Ends a process: by SIGTERM, and by SIGKILL where that does not help."""
+    process.terminate()
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def exit_on_sigterm():
+    """From now on SIGTERM raises SystemExit, so that daemons are stopped and folders removed. A handler
+    that is there already stays."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda caught, frame: sys.exit(128 + caught))
+
+
+class Ranks:
+    """The processes of one job. Each prints its report as JSON and ends. They are killed at the end of
+    a `with` block, where they have not ended."""
+
+    def __init__(self, commands, name=""):
+        """`name`: begins the text of errors."""
+        self.name = f"{name}: " if name else ""
+        self.processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                           text=True) for command in commands]
+
+    def all_run(self):
+        return all(process.poll() is None for process in self.processes)
+
+    def reports(self, deadline_s):
+        """By rank, once all have ended, within `deadline_s` from now."""
+        deadline = time.monotonic() + deadline_s
+        try:
+            return [self._report(process, deadline) for process in self.processes]
+        except subprocess.TimeoutExpired as late:
+            raise BenchError(f"{self.name}no result within {deadline_s} s") from late
+
+    def _report(self, process, deadline):
+        output, errors = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+        if process.returncode != 0:
+            raise BenchError(f"{self.name}{errors.strip()}")
+        return json.loads(output)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()

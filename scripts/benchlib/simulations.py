@@ -1,0 +1,90 @@
+"""Runs ina-sim many times, side by side: its simulator is one per process. What it finds depends on
+its options alone, not on the machine, so that runs may share it with other work."""
+
+import json
+import os
+import shlex
+
+from benchlib import metadata, parallel, processes, progress
+from benchlib.command_line import parse, parser_of
+from benchlib.errors import BenchError
+
+RUN_DEADLINE_S = 300
+
+
+def run(program, options):
+    """One run's result; `options`: names without dashes, True for a flag. Raises BenchError, also if
+    its sums were wrong."""
+    command = [str(program), "--quiet", "--json", "-"]
+    for name, value in options.items():
+        if value is True:
+            command.append(f"--{name}")
+        elif value is not False:
+            command += [f"--{name}", str(value)]
+    result = json.loads(processes.run(command, RUN_DEADLINE_S))
+    if not result["correct"]:
+        raise BenchError(f"wrong: {shlex.join(command)}")
+    return result
+
+
+def run_all(program, runs):
+    """The results of all, in their order; as many processes as cores, or as INA_JOBS says."""
+    done = 0
+
+    def one(options):
+        nonlocal done
+        result = run(program, options)
+        done += 1
+        progress.bar(done, len(runs), "runs")
+        return result
+
+    return parallel.side_by_side([lambda options=options: one(options) for options in runs],
+                                 int(os.environ.get("INA_JOBS", parallel.cores())))
+
+
+class Runs:
+    """Results by options; what has run is not run again."""
+
+    def __init__(self, program):
+        self.program = program
+        self.results = {}
+
+    @staticmethod
+    def key(options):
+        return tuple(sorted(options.items()))
+
+    def run(self, wanted):
+        """Runs those of the wanted options that have no result yet."""
+        new = {self.key(options): options for options in wanted}
+        new = {key: options for key, options in new.items() if key not in self.results}
+        self.results |= zip(new, run_all(self.program, list(new.values())))
+
+    def of(self, options, seeds):
+        """The results of these options with each seed."""
+        return [self.results[self.key(options | {"seed": seed})] for seed in seeds]
+
+
+def speed(results):
+    """What the simulator itself did; wall times depend on what else the machine does."""
+    wall_s = sum(result["simulator"]["wall_s"] for result in results)
+    return {
+        "runs": len(results),
+        "events": sum(result["simulator"]["events"] for result in results),
+        "process_s": round(wall_s, 1),
+        "events_per_s": round(sum(r["simulator"]["events"] for r in results) / wall_s),
+        "gbit_per_wall_s": round(sum(r["simulator"]["gbit_per_wall_s"] * r["simulator"]["wall_s"]
+                                     for r in results) / wall_s, 1),
+    }
+
+
+def parse_arguments(document):
+    """The command line of a benchmark by simulation."""
+    parser = parser_of(document, build="build")
+    parser.add_argument("--quick", action="store_true")
+    return parse(parser)
+
+
+def meta(benchmark, started, results):
+    """What a benchmark's JSON says of its run."""
+    return {"benchmark": benchmark,
+            **metadata.predicted(started, simulator=speed(results))}

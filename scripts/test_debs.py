@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Installs the packages of a folder in a small Debian of its own, has two ranks sum something over the
+switch that is installed, and purges all: nothing may be left.
+
+    test_debs.py FOLDER
+
+Needs root, mmdebstrap and the package sources of this machine. What a chroot has not is not tested:
+systemd starts nothing there. tests/e2e/systemd_test.py has the units.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+DEADLINE_S = 600
+# The state of dpkg and apt, logs and caches change with every installation.
+CHANGING = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "tmp", "root", "proc", "sys", "dev", "packages",
+            "etc/ld.so.cache", "var/lib/systemd")
+
+
+def files_of(root):
+    """Paths below `root`, without those that every installation changes."""
+    return {path.relative_to(root) for path in root.rglob("*")
+            if not str(path.relative_to(root)).startswith(CHANGING)}
+
+
+def users_of(root):
+    return {line.split(":")[0] for line in (root / "etc" / "passwd").read_text().splitlines()}
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], check=True, stdin=subprocess.DEVNULL, text=True,
+                          timeout=DEADLINE_S, **options)
+
+
+# A process tree of its own, whose mounts end with it.
+ENTER = """
+mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"
+"""
+
+
+def inside(root, *command, **options):
+    print("+", *command, flush=True)
+    return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", *command, **options)
+
+
+def check_use(root):
+    """The installed switch as its unit starts it, and two ranks of the package's own test."""
+    config = "/etc/ina/switchd.yaml"
+    inside(root, "ina-switchd", "--version")
+    inside(root, "install", "-d", "-o", "ina", "-g", "ina", "-m", "750", "/run/ina")
+    inside(root, "setpriv", "--reuid=ina", "--regid=ina", "--clear-groups", "ina-switchd", "--check", "--config", config)
+    began = time.monotonic()
+    inside(root, "env", "AUTOPKGTEST_TMP=/tmp", "/packages/first-allreduce")
+    print(f"first all-reduce: {time.monotonic() - began:.1f} s", flush=True)
+    pages = inside(root, "find", "/usr/share/man", "-name", "ina*", stdout=subprocess.PIPE).stdout
+    assert pages.count(".gz") == 7, pages
+
+
+def check(folder, root):
+    source = pathlib.Path(__file__).resolve().parent.parent / "debian" / "tests" / "first-allreduce"
+    run("mmdebstrap", "--variant=minbase", "--include=python3-numpy", "bookworm", root)
+    (root / "packages").mkdir()
+    packages = sorted(path for path in folder.glob("*.deb") if "-dbgsym" not in path.name)
+    assert len(packages) == 6, packages
+    for path in (*packages, source):
+        run("cp", path, root / "packages")
+    # As in every chroot: no service is started.
+    (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
+    (root / "usr/sbin/policy-rc.d").chmod(0o755)
+    inside(root, "apt-get", "update", "-q", stdout=subprocess.DEVNULL)
+    # What they depend on is there before, so that what they leave themselves shows.
+    names = [path.name.split("_")[0] for path in packages]
+    needed = inside(root, "sh", "-c", "apt-get install -qsy --no-install-recommends /packages/*.deb",
+                    stdout=subprocess.PIPE).stdout
+    others = [line.split()[1] for line in needed.splitlines() if line.startswith("Inst ")
+              and line.split()[1] not in names]
+    inside(root, "apt-get", "install", "-qy", "--no-install-recommends", *others, stdout=subprocess.DEVNULL)
+    files, users = files_of(root), users_of(root)
+    began = time.monotonic()
+    inside(root, "sh", "-c", "apt-get install -qy --no-install-recommends /packages/*.deb")
+    print(f"installation, dependencies left out: {time.monotonic() - began:.1f} s", flush=True)
+    assert {"ina", "ina-memif"} <= users_of(root) - users
+    check_use(root)
+    inside(root, "apt-get", "purge", "-qy", *names)
+    left = {str(path) for path in files_of(root) - files}
+    assert not left, sorted(left)
+    assert users_of(root) == users, users_of(root) - users
+
+
+def main(folder):
+    with tempfile.TemporaryDirectory(prefix="ina-debs-") as name:
+        check(pathlib.Path(folder), pathlib.Path(name) / "root")
+    print("installed, used and purged")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,16 @@
+// What libina-topology.so exports, for libina: topologies from YAML (topology.h).
+#pragma once
+
+#include <cstddef>
+
+#include "scheduler/themis/topology.h"
+
+namespace ina::config {
+
+/// Reads a topology: `text`, or the file `path` if that is nullptr. False: `error` has a sentence.
+extern "C" [[gnu::visibility("default")]] bool ina_topology_load_1(const char* text,
+                                                                   const char* path,
+                                                                   themis::Topology* topology,
+                                                                   char* error, size_t error_bytes);
+
+}  // namespace ina::config

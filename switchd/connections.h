@@ -1,0 +1,140 @@
+// The control connections: who gets one, who keeps it, what is said over it, and how much of the
+// conductor's time it may take. No user and no address decides that for the others: see
+// docs/security.md, "What a peer may use".
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "control/doorman.h"
+#include "control/messages.h"
+#include "control/socket.h"
+#include "switchd/client.h"
+#include "switchd/conductor_config.h"
+#include "switchd/epoll.h"
+#include "switchd/farewells.h"
+#include "switchd/job_table.h"
+#include "switchd/work_budget.h"
+
+namespace ina::switchd {
+
+class WorkTimer;
+
+/// Used by one thread.
+class Connections {
+ public:
+  struct Handlers {
+    /// A peer has said something.
+    std::function<void(Client&, control::Received&)> message;
+    /// Its connection is closed after this; it is not among the others any more.
+    std::function<void(Client&)> closed;
+  };
+
+  /// All of them must outlive it. `doorman`: closes what carries descriptors; nullptr: nobody does.
+  Connections(const ConductorConfig& config, const JobTable& jobs, control::Doorman* doorman,
+              Epoll& epoll, Handlers handlers);
+
+  /// Opens the control socket and, if there is one, the port for workers on other hosts. Nobody is
+  /// let in before accept_from_now_on().
+  Result<void> open();
+  Result<void> accept_from_now_on();
+  /// nullptr: no port for workers on other hosts.
+  control::Listener* tcp_listener() { return tcp_listener_ ? &*tcp_listener_ : nullptr; }
+  uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
+
+  /// Something has come on `fd`. False: it is none of these descriptors.
+  bool serve(int fd);
+  /// What was received and not handled yet.
+  void serve_unread();
+  bool has_unread() const { return !unread_.empty(); }
+  /// At the end of each turn of the thread: closes what is to be closed, and hears again those that
+  /// have waited.
+  void turn(Nanos now);
+  /// When the next turn is due, at `until` the latest.
+  Nanos next_turn(Nanos until) const;
+  void close_all();
+
+  /// Closed at the end of the turn, so that handlers may keep references.
+  void close_later(Client& client) { to_close_.insert(client.line().connection.fd()); }
+  /// Nothing is read from it while somebody else works for it. If it says something then, that is
+  /// its end.
+  void hold(Client& client) { epoll_.change(client.connection.fd(), 0); }
+  void release(Client& client);
+
+  void send(Client& client, const control::answer::Message& message,
+            const std::vector<int>& fds = {});
+  void refuse(Client& client, ina_status status, const std::string& text);
+  void refuse_malformed(Client& client, const Error& error);
+  /// A refusal that time may change: libina tries again.
+  void refuse_for_now(Client& client, const std::string& text);
+  /// True: refused, because its tenant has enough connections.
+  bool refuse_if_crowded(Client& client);
+  /// False: refused. A place that is kept for members that come back is for nothing else.
+  bool may_say(Client& client, const std::string& type);
+  /// Time of the conductor, or of a thread or process that works for it.
+  void charge_time(const control::PeerCredentials& peer, Nanos spent);
+
+  /// By descriptor.
+  const std::map<int, std::unique_ptr<Client>>& all() const { return clients_; }
+  /// nullptr: there is none.
+  Client* find(int fd) const;
+  uint32_t count(auto&& matches) const {
+    uint32_t found = 0;
+    for (const auto& [fd, client] : clients_) found += matches(*client) ? 1 : 0;
+    return found;
+  }
+
+ private:
+  /// Who has the places.
+  struct Places {
+    struct Use {
+      uint32_t total = 0;
+      uint32_t idle = 0;
+      uint32_t unjoined = 0;
+      uint32_t guests = 0;
+    };
+    std::map<uint64_t, Use> of;  ///< by PeerCredentials::key()
+    uint32_t guests = 0;         ///< on places that are kept for those that come back
+    uint32_t missing = 0;        ///< who may come back
+  };
+  uint32_t per_user() const;
+  Places count_places() const;
+  uint32_t missing_of(const control::PeerCredentials& peer) const;
+  std::string no_room(const control::PeerCredentials& peer, Places& places, bool& returning);
+  bool make_room(const control::PeerCredentials& peer, Places& places);
+
+  bool doorman_busy() const;
+  std::vector<int> listening() const;
+  void accept(const control::Listener& listener);
+  void take_in(control::Connection connection, Places& places, const WorkTimer& timer);
+  void serve(Client& client);
+  void read(Client& client);
+  void watch_output(Client& client);
+  void pause(Client& client, Nanos until);
+  void resume_paused(Nanos now);
+  void close_silent(Nanos now);
+  void close(int fd);
+
+  const ConductorConfig& config_;
+  const JobTable& jobs_;
+  control::Doorman* doorman_;
+  Epoll& epoll_;
+  Handlers handlers_;
+  std::optional<control::Listener> listener_;
+  std::optional<control::Listener> tcp_listener_;
+  std::map<int, std::unique_ptr<Client>> clients_;
+  std::set<int> unread_;  ///< clients that have said more than was read, and the socket is silent
+  std::set<int> to_close_;
+  std::set<std::pair<Nanos, int>> paused_;  ///< clients to whom nobody listens until then
+  Farewells farewells_;
+  WorkBudget budget_;
+  Nanos looked_for_silent_ = 0;
+  Nanos accept_again_ = 0;  ///< when the listeners are watched again; 0: they are
+};
+
+}  // namespace ina::switchd

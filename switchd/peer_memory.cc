@@ -1,0 +1,203 @@
+#include "switchd/peer_memory.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "common/logging/record.h"
+#include "io/shm/layout.h"
+
+namespace ina::switchd {
+
+namespace answer = control::answer;
+namespace request = control::request;
+using io::shm::kMaxRegions;
+
+/// Why a message may not carry descriptors now; empty if it may.
+std::string PeerMemory::refusal(const Client& client, const request::Message& message) const {
+  const bool attaches = std::holds_alternative<request::Attach>(message);
+  const std::string type = control::type_of(message);
+  if (!attaches && !std::holds_alternative<request::Register>(message))
+    return fmt::format("'{}' carries descriptors, which it may not", type);
+  if (!client.job)
+    return fmt::format("'{}' carries descriptors, but there is no job for them", type);
+  if (!client.job->at(client.rank).session)
+    return fmt::format("'{}' carries descriptors over another port than shm", type);
+  const bool first = client.state == Client::State::kJoined;
+  const bool may = attaches ? first
+                            : client.role == Client::Role::kWorker &&
+                                  (first || client.state == Client::State::kAttached);
+  if (!may) return fmt::format("'{}' with descriptors comes at the wrong time", type);
+  return {};
+}
+
+void PeerMemory::on_descriptors(Client& client, const control::Json& body) {
+  auto said = control::parse_request(body);
+  if (!said) {
+    connections_.close_later(client);
+    return connections_.refuse_malformed(client, said.error());
+  }
+  const Client* from = client.from(said->channel);
+  // What is for a group that has ended meanwhile is received and closed.
+  std::string problem =
+      from || value(client.joined) == 0 ? refusal(from ? *from : client, said->message) : "";
+  if (problem.empty() && !doorman_) problem = "this switch takes no descriptors";
+  const uint64_t token = resources_.mapper().new_token();
+  if (problem.empty())
+    if (auto asked = doorman_->ask(client.connection.fd(), client.peer.uid, token); !asked)
+      problem = asked.error().text;
+  if (!problem.empty()) {
+    connections_.close_later(client);
+    return connections_.refuse(client, INA_ERR_INVALID, problem);
+  }
+  client.token = token;
+  client.asked = std::move(*said);
+  asking_[token] = client.connection.fd();
+  // Its end is noticed all the same.
+  connections_.hold(client);
+}
+
+/// Who asked with this token; nullptr if he has gone.
+Client* PeerMemory::asking(uint64_t token) const {
+  const auto fd = asking_.find(token);
+  return fd == asking_.end() ? nullptr : connections_.find(fd->second);
+}
+
+/// What the client asked for is done, and it is read from again.
+control::Request PeerMemory::resume(Client& client) {
+  asking_.erase(client.token);
+  client.token = 0;
+  connections_.release(client);
+  return std::exchange(client.asked, {});
+}
+
+void PeerMemory::on_doorman(const Epoll& epoll) {
+  while (auto answer = doorman_->next()) {
+    if (answer->token == 0) {
+      connections_.charge_time({.uid = answer->user}, answer->cpu_ns);
+      continue;
+    }
+    Client* client = asking(answer->token);
+    if (!client) {
+      resources_.mapper().discard({}, std::move(answer->file));
+      continue;
+    }
+    try {
+      on_file(*client, *answer);
+    } catch (const std::exception& e) {
+      connections_.close_later(*client);
+      connections_.refuse(*client, INA_ERR_NO_MEMORY,
+                          std::string("the switch failed: ") + e.what());
+    }
+  }
+  if (doorman_->alive()) return;
+  epoll.forget(doorman_->fd());
+  for (const auto& [token, fd] : asking_) connections_.close_later(*connections_.find(fd));
+  logging::error("doorman lost")("pid", doorman_->pid())(
+      "text", "nobody can join over shared memory any more; start the switch again");
+}
+
+void PeerMemory::on_file(Client& line, control::Doorman::Answer& answer) {
+  const auto* const registers = std::get_if<request::Register>(&line.asked.message);
+  Client* const from = line.from(line.asked.channel);
+  // The job may have ended meanwhile, and a worker that came back may have taken its place.
+  Job::Worker* worker = from ? Job::of(*from) : nullptr;
+  if (!worker || !worker->session) {
+    resources_.mapper().discard({}, std::move(answer.file));
+    resume(line);
+    return;
+  }
+  Client& client = *from;
+  const auto refused = [&](ina_status status, const std::string& text) {
+    resources_.mapper().discard({}, std::move(answer.file));
+    const control::Request asked = resume(line);
+    if (const auto* asks = std::get_if<request::Register>(&asked.message))
+      return connections_.send(client, answer::Registered{asks->number, status, text});
+    connections_.refuse(client, status, text);
+  };
+  if (answer.status != INA_OK) return refused(answer.status, answer.text);
+  if (!registers) {
+    const size_t bytes = io::shm::WorkerLayout(client.job->geometry).bytes;
+    return resources_.mapper().map(line.token, std::move(answer.file), bytes, "worker region");
+  }
+  const auto [number, bytes] = *registers;
+  if (number == 0 || number >= kMaxRegions || worker->session->registered[number] || bytes == 0)
+    return refused(INA_ERR_INVALID, fmt::format("memory is registered with an unused number in "
+                                                "1..{}",
+                                                kMaxRegions - 1));
+  auto share = resources_.handles().take(client.job->owner(), {.mappings = 1},
+                                         resources_.mapper().leaving());
+  if (!share) return refused(share.error().status, share.error().text);
+  worker->registered[number] = std::move(*share);
+  resources_.mapper().map(line.token, std::move(answer.file), bytes, "registered memory");
+}
+
+/// The mapper's time is its users', as the conductor's own is: they are heard again when they have
+/// paid for it.
+bool PeerMemory::on_mapped(Mapper::Done& done) {
+  Client* client = asking(done.token);
+  if (!client) return false;
+  connections_.charge_time(client->peer, done.spent);
+  try {
+    on_region(*client, done.region);
+  } catch (const std::exception& e) {
+    connections_.close_later(*client);
+    connections_.refuse(*client, INA_ERR_NO_MEMORY, std::string("the switch failed: ") + e.what());
+  }
+  return true;
+}
+
+/// What an `attach` or a `register` asked for is mapped, or cannot be.
+void PeerMemory::on_region(Client& line, Result<io::shm::Region>& region) {
+  const control::Request asked = resume(line);
+  Client* const from = line.from(asked.channel);
+  Job::Worker* worker = from ? Job::of(*from) : nullptr;
+  if (!worker || !worker->session) return;
+  Client& client = *from;
+  if (const auto* registers = std::get_if<request::Register>(&asked.message))
+    return on_registered(client, registers->number, region);
+  if (!region) return connections_.refuse(client, region.error().status, region.error().text);
+  worker->session->worker_region = std::move(region->map);
+  attached_(client);
+}
+
+/// A worker's own memory file is mapped, or cannot be. Registered before `attach` (a worker that
+/// comes back) it reaches the lanes with the worker.
+void PeerMemory::on_registered(Client& client, uint32_t number, Result<io::shm::Region>& region) {
+  Job& job = *client.job;
+  Job::Worker& worker = job.at(client.rank);
+  if (!region) {
+    worker.registered.erase(number);
+    return connections_.send(
+        client, answer::Registered{number, region.error().status, region.error().text});
+  }
+  Mapping& memory = worker.session->registered[number];
+  memory = std::move(region->map);
+  if (worker.attached && job.state != Job::State::kRejoining)
+    lanes_.run(LaneCommand::Kind::kSetRegistered, [&](LaneCommand& command, uint32_t) {
+      command.job = job.index;
+      command.rank = client.rank;
+      command.number = number;
+      command.memory = {memory.data(), memory.size()};
+    });
+  connections_.send(client, answer::Registered{number});
+}
+
+void PeerMemory::on_unregister(Client& client, const request::Unregister& message) {
+  if (!client.job) return;
+  Job& job = *client.job;
+  const uint32_t number = message.number;
+  Job::Worker& worker = job.members[value(client.rank)];
+  if (!worker.session || number == 0 || number >= kMaxRegions) return;
+  lanes_.run(LaneCommand::Kind::kSetRegistered, [&](LaneCommand& command, uint32_t) {
+    command.job = job.index;
+    command.rank = client.rank;
+    command.number = number;
+  });
+  // No lane has it any more.
+  resources_.mapper().discard(std::move(worker.session->registered[number]));
+  worker.registered.erase(number);
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,71 @@
+// What jobs get of the switch: slots, memory, mappings and descriptors, and to whom each of them is
+// charged, from when it is made until nobody has it any more.
+#pragma once
+
+#include <string>
+
+#include "scheduler/admission.h"
+#include "switchd/handles.h"
+#include "switchd/held_memory.h"
+#include "switchd/job_rules.h"
+#include "switchd/mapper.h"
+#include "switchd/state_file.h"
+
+namespace ina::switchd {
+
+class Resources {
+ public:
+  /// `config` and `rules` must outlive it.
+  Resources(const ConductorConfig& config, const JobRules& rules);
+
+  // A job's own: window, slots, tables and results. Nothing is kept when they fail.
+  /// `request`: what the job asks for, beside its window.
+  Result<void> take(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
+  /// What a job had that ran when the last switch ended: the regions' sizes follow from its window.
+  Result<void> retake(Job& job, const SavedJob& saved);
+  /// Of a group of the parent's ranks. Its window is its parent's, or so much smaller that its
+  /// memory is a small part of what its owner may still take.
+  Result<void> take_for_group(Job& group, const Job& parent);
+  /// What its workers still have is charged on.
+  void give_back(Job& job);
+
+  // A worker's.
+  /// The switch's part of its place.
+  Result<void> make_session(Job& job, Rank rank);
+  /// Empties its place, of which the lanes have nothing any more.
+  void drop_worker(Job& job, Rank rank);
+
+  // A result buffer's, whose memory is not made here.
+  Result<void> take(Job& job, Job::ResultBuffer& buffer);
+  /// Workers were given the memory: it stays charged until they have given it back.
+  void give_back(Job& job, Job::ResultBuffer& buffer);
+
+  /// Looks which memory that was held has been given back: all of it.
+  void credit_held();
+  /// The same for some of it, once a second or so.
+  void look_after_held(Nanos now);
+
+  const scheduler::Admission& admission() const { return admission_; }
+  Handles& handles() { return handles_; }
+  const Handles& handles() const { return handles_; }
+  Mapper& mapper() { return mapper_; }
+  const HeldMemory& held() const { return held_; }
+
+ private:
+  Result<void> take_rest(Job& job);
+  Result<void> charge(Job& job, uint64_t bytes);
+  Result<void> take_tables(Job& job);
+  Result<void> take_handles(Job& job);
+  void hold(const std::string& owner, io::shm::Region region);
+  void credit_held(size_t most);
+
+  const ConductorConfig& config_;
+  const JobRules& rules_;
+  scheduler::Admission admission_;
+  Handles handles_;
+  Mapper mapper_;
+  HeldMemory held_{mapper_};
+  Nanos look_again_ = 0;  ///< at the memory that is held
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,57 @@
+// The result buffers of a job, into which results are written once for all workers. See
+// docs/protocol.md, "Registered memory and result buffers".
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "control/messages.h"
+#include "switchd/conductor_config.h"
+#include "switchd/connections.h"
+#include "switchd/job_table.h"
+#include "switchd/lanes.h"
+#include "switchd/mapper.h"
+#include "switchd/resources.h"
+
+namespace ina::switchd {
+
+class ResultBuffers {
+ public:
+  /// `workers disagree: ...` ends a job with INA_ERR_MISMATCH.
+  using EndJob = std::function<void(Job&, const std::string& text)>;
+  /// All of them must outlive it.
+  ResultBuffers(const ConductorConfig& config, Lanes& lanes, Resources& resources,
+                const JobTable& jobs, Connections& connections, EndJob end_job)
+      : config_(config),
+        lanes_(lanes),
+        resources_(resources),
+        jobs_(jobs),
+        connections_(connections),
+        end_job_(std::move(end_job)) {}
+
+  /// Collective: happens once all workers have asked.
+  void on_share(Client& client, const control::request::ShareResults& message);
+  /// Collective, too; not answered. A buffer that only some have freed stays.
+  void on_free(Client& client, const control::request::FreeResults& message);
+  /// A task of the mapper has ended; another's is left alone.
+  void on_made(Mapper::Done& done);
+
+ private:
+  void share(Job& job);
+  void make(Job& job, uint64_t bytes);
+  Job* making(uint64_t token);
+  void add(Job& job, Result<io::shm::Region>& region);
+  void tell(Job& job, const control::answer::Results& results, const std::vector<int>& fds = {});
+
+  const ConductorConfig& config_;
+  Lanes& lanes_;
+  Resources& resources_;
+  const JobTable& jobs_;
+  Connections& connections_;
+  EndJob end_job_;
+  std::map<uint64_t, JobId> making_;  ///< jobs for which the mapper makes one, by token
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,22 @@
+// What the switch tells the service manager that started it (systemd, Type=notify). Without one, or
+// in a build without libsystemd, nothing.
+#pragma once
+
+#include "wire/types.h"
+
+namespace ina::switchd {
+
+class ServiceManager {
+ public:
+  /// How often alive() is to be said, twice as often as the manager asks for; 0: never.
+  static Nanos heartbeat_ns();
+  /// All packet loops have answered. The first time this says that the switch serves.
+  void alive();
+  /// It ends, as it was told to.
+  static void stopping();
+
+ private:
+  bool serving_ = false;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,51 @@
+// The answer to `inactl status`: what lanes counted and how the jobs stand, as JSON.
+#pragma once
+
+#include "control/messages.h"
+#include "switchd/conductor_config.h"
+#include "switchd/dropped_frames.h"
+#include "switchd/job_rules.h"
+#include "switchd/job_table.h"
+#include "switchd/lanes.h"
+#include "switchd/resources.h"
+#include "switchd/state_file.h"
+#include "switchd/waiting.h"
+
+namespace ina::switchd {
+
+class StatusReport {
+ public:
+  /// All of them must outlive it. `started`: when the switch did.
+  StatusReport(const ConductorConfig& config, const StateFile& state, Lanes& lanes,
+               const JobRules& rules, Resources& resources, const JobTable& jobs,
+               const Waiting& waiting, const DroppedFrames& dropped, Nanos started)
+      : config_(config),
+        state_(state),
+        lanes_(lanes),
+        rules_(rules),
+        resources_(resources),
+        jobs_(jobs),
+        waiting_(waiting),
+        dropped_(dropped),
+        started_(started) {}
+
+  /// `explain`: with what each job waits for, which lanes look through its window for.
+  control::Json make(bool explain, bool draining);
+
+ private:
+  control::Json job_json(Job& job, bool explain) const;
+  void explain_job(Job& job, control::Json& json) const;
+  control::Json tenants_json() const;
+
+  const ConductorConfig& config_;
+  const StateFile& state_;
+  Lanes& lanes_;
+  const JobRules& rules_;
+  Resources& resources_;
+  const JobTable& jobs_;
+  const Waiting& waiting_;
+  const DroppedFrames& dropped_;
+  const Nanos started_;
+};
+
+}  // namespace ina::switchd

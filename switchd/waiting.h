@@ -1,0 +1,47 @@
+// For what a job waits, put into words for those who wait.
+#pragma once
+
+#include <bit>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "aggregator/aggregator.h"
+#include "switchd/dropped_frames.h"
+#include "switchd/job.h"
+#include "switchd/job_rules.h"
+#include "switchd/lanes.h"
+
+namespace ina::switchd {
+
+inline std::vector<uint32_t> ranks_of(Bitmap bits) {
+  std::vector<uint32_t> ranks;
+  for (; bits != 0; bits &= bits - 1)
+    ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
+  return ranks;
+}
+
+/// "ranks 1, 2 and the fallback server (ina-psd)"
+std::string missing_text(Bitmap ranks, bool fallback);
+
+class Waiting {
+ public:
+  /// All of them must outlive it.
+  Waiting(const JobRules& rules, Lanes& lanes, const DroppedFrames& dropped)
+      : rules_(rules), lanes_(lanes), dropped_(dropped) {}
+
+  /// The oldest fragment that the switch holds and that is not complete.
+  std::optional<aggregator::Waiting> oldest_of(const Job& job) const;
+  std::string text(Job& job) const;
+  /// Who has not joined, or come back, yet.
+  std::string missing_text(const Job& job) const;
+  /// Of a job in kRejoining.
+  std::string rejoin_text(const Job& job) const;
+
+ private:
+  const JobRules& rules_;
+  Lanes& lanes_;
+  const DroppedFrames& dropped_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The unit files, read by systemd; and what the switch tells a service manager: that it serves, and that
+all its packet loops live.
+
+    systemd_test.py UNITS INA_SWITCHD
+
+UNITS is the folder of the unit files as they are installed.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+DEADLINE_S = 60
+# Worst exposure that `systemd-analyze security` may find; docs/operations.md has the scores.
+MOST_EXPOSED = {"ina-switchd": 2.4, "ina-psd": 1.5, "ina-memif": 1.2}
+WATCHDOG_S = 1
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
+WALL = 0x40000000
+
+
+def analyze(*arguments, **options):
+    return subprocess.run(["systemd-analyze", *arguments], stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, check=False, **options)
+
+
+def check_units(units, folder):
+    """systemd knows every setting, and finds little exposed."""
+    found = sorted(unit.stem for unit in units.glob("*.service"))
+    assert found == sorted(MOST_EXPOSED), found
+    for name, most in MOST_EXPOSED.items():
+        text = (units / f"{name}.service").read_text()
+        assert "@" not in re.sub(r"@(system-service|keyring|privileged)\b", "", text), text
+        # Programs and manual pages lie elsewhere before the installation.
+        text = re.sub(r"^(ExecStart(?:Pre)?=)\S+", r"\1/bin/true", text, flags=re.MULTILINE)
+        text = re.sub(r"^Documentation=.*\n", "", text, flags=re.MULTILINE)
+        unit = folder / f"{name}.service"
+        unit.write_text(text)
+        verified = analyze("verify", "--recursive-errors=no", "--man=no", unit)
+        said = [line for line in verified.stderr.splitlines() if name in line]
+        assert not said and verified.returncode == 0, verified
+        security = analyze("security", "--offline=yes", "--no-pager", unit)
+        exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", security.stdout)
+        assert exposure, security
+        assert float(exposure.group(1)) <= most, security.stdout
+
+
+class Manager:
+    """The socket by which a service tells its manager something."""
+
+    def __init__(self, folder):
+        self.path = folder / "notify"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(self.path))
+
+    def hear(self, seconds):
+        """The next message, as a set of its lines; nothing came: empty."""
+        if not select.select([self.socket], [], [], seconds)[0]:
+            return set()
+        return set(self.socket.recv(4096).decode().split("\n"))
+
+    def hear_until(self, line):
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if line in (heard := self.hear(1)):
+                return heard
+        raise RuntimeError(f"no {line}")
+
+    def forget(self):
+        while self.hear(0):
+            pass
+
+
+@contextlib.contextmanager
+def frozen(thread):
+    """Stops one thread of a process, and it alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ptrace(request):
+        if libc.ptrace(request, thread, None, None) != 0:
+            raise OSError(ctypes.get_errno(), f"ptrace {request:#x}")
+
+    ptrace(PTRACE_SEIZE)
+    ptrace(PTRACE_INTERRUPT)
+    os.waitpid(thread, WALL)
+    try:
+        yield
+    finally:
+        ptrace(PTRACE_DETACH)
+
+
+def lanes_of(process):
+    tasks = pathlib.Path(f"/proc/{process.pid}/task")
+    return [int(task.name) for task in tasks.iterdir()
+            if "worker" in (task / "comm").read_text()]
+
+
+def check_watchdog(program, folder):
+    manager = Manager(folder)
+    config = folder / "switchd.yaml"
+    config.write_text("eal: {huge: no}\nswitch: {lcores: 2}\nlog: {level: warning}\n")
+    environment = os.environ | {"NOTIFY_SOCKET": str(manager.path),
+                                "WATCHDOG_USEC": str(WATCHDOG_S * 1_000_000)}
+    command = [program, "--config", config, "--socket", folder / "switch.sock"]
+    # What ExecStartPre does feeds nothing.
+    subprocess.run([*command, "--check"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert not manager.hear(0)
+    process = subprocess.Popen([str(word) for word in command], env=environment)
+    try:
+        manager.hear_until("READY=1")
+        assert (folder / "switch.sock").exists()
+        for _ in range(4):
+            assert "WATCHDOG=1" in manager.hear(WATCHDOG_S)
+        lanes = lanes_of(process)
+        assert len(lanes) == 2, lanes
+        with frozen(lanes[1]):
+            time.sleep(WATCHDOG_S)
+            manager.forget()
+            assert not manager.hear(3 * WATCHDOG_S), "fed although a packet loop stands"
+        manager.hear_until("WATCHDOG=1")
+        process.send_signal(signal.SIGTERM)
+        manager.hear_until("STOPPING=1")
+        assert process.wait(DEADLINE_S) == 0
+        # Without a manager nothing is different.
+        environment.pop("NOTIFY_SOCKET")
+        process = subprocess.Popen([str(word) for word in command], env=environment)
+        deadline = time.monotonic() + DEADLINE_S
+        while not (folder / "switch.sock").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_S)
+        assert not manager.hear(0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main(units, program):
+    if not shutil.which("systemd-analyze"):
+        sys.exit("systemd-analyze is missing: ./dev setup installs it (packages.txt)")
+    with tempfile.TemporaryDirectory(prefix="ina-systemd-") as name:
+        check_units(pathlib.Path(units), pathlib.Path(name))
+        check_watchdog(program, pathlib.Path(name))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

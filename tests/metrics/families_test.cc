@@ -1,0 +1,148 @@
+// The metrics of snapshots made by hand: values, labels, and what lasts from one to the next.
+#include "control/metrics/families.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <sstream>
+
+namespace ina::metrics {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr Nanos kSecond = 1'000'000'000;
+
+Json job(uint64_t id, const std::string& name, uint64_t results, uint64_t absorbed) {
+  return {{"id", id},           {"name", name},         {"owner", "uid:7"},  {"state", "running"},
+          {"results", results}, {"slots_held", 3},      {"missing", {4, 5}}, {"absorbed", absorbed},
+          {"bypassed", 0},      {"fallback_results", 0}};
+}
+
+Json status(Json jobs) {
+  return {{"version", "1.2"},
+          {"boots", 3},
+          {"draining", true},
+          {"uptime_s", 1.5},
+          {"lcores",
+           {{{"lcore", 0},
+             {"polls", 10},
+             {"packets", 7},
+             {"sleeps", 1},
+             {"busy_s", 0.25},
+             {"idle_s", 0.5},
+             {"bursts", {1, 0, 2}},
+             {"burst_packets", 7}}}},
+          {"ports",
+           {{{"name", "shm0"}, {"rx_bytes", 100}, {"drops", {{"crc", 2}}}},
+            {{"name", "eth0"}, {"rx_bytes", 200}, {"link", "up"}, {"drops", {{"crc", 3}}}}}},
+          {"aggregator",
+           {{"policy", "esa"},
+            {"slots", 64},
+            {"slots_used", 10},
+            {"results", 5},
+            {"fallback_results", 6},
+            {"parker_results", 7},
+            {"drops", {{"crc", 1}, {"duplicate", 9}}}}},
+          {"jobs", std::move(jobs)},
+          {"tenants", Json::array()}};
+}
+
+class FamiliesTest : public testing::Test {
+ protected:
+  std::string page(const Json& snapshot, Nanos now) {
+    std::ostringstream out;
+    prometheus::TextSerializer().Serialize(out, families_.collect(snapshot, now));
+    return out.str();
+  }
+
+  Families families_{2};
+};
+
+TEST_F(FamiliesTest, CountersOfTheSwitchAndItsLanes) {
+  const std::string text = page(status(Json::array()), kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_build_info{version=\"1.2\",policy=\"esa\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ina_draining 1"));
+  EXPECT_THAT(text, HasSubstr("ina_lane_busy_seconds_total{lane=\"0\"} 0.25"));
+  EXPECT_THAT(text, HasSubstr("ina_slots{state=\"free\"} 54"));
+  EXPECT_THAT(text, HasSubstr("ina_fragments_total{decided_by=\"worker\"} 7"));
+  EXPECT_THAT(text, HasSubstr("ina_port_up{port=\"eth0\"} 1"));
+  EXPECT_THAT(text, Not(HasSubstr("ina_port_up{port=\"shm0\"}")));
+}
+
+TEST_F(FamiliesTest, BurstsAreAHistogramUpToTheirSizes) {
+  const std::string text = page(status(Json::array()), kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_lane_burst_packets_bucket{lane=\"0\",le=\"1\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ina_lane_burst_packets_bucket{lane=\"0\",le=\"2\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ina_lane_burst_packets_bucket{lane=\"0\",le=\"4\"} 3"));
+  EXPECT_THAT(text, HasSubstr("ina_lane_burst_packets_bucket{lane=\"0\",le=\"+Inf\"} 3"));
+  EXPECT_THAT(text, HasSubstr("ina_lane_burst_packets_sum{lane=\"0\"} 7"));
+}
+
+TEST_F(FamiliesTest, DropsOfPortsAndAggregatorAddUp) {
+  const std::string text = page(status(Json::array()), kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_drops_total{reason=\"crc\"} 6"));
+  EXPECT_THAT(text, HasSubstr("ina_drops_total{reason=\"duplicate\"} 9"));
+  EXPECT_THAT(text, HasSubstr("ina_port_drops_total{port=\"eth0\",reason=\"crc\"} 3"));
+}
+
+TEST_F(FamiliesTest, AJobThatCompletesNothingWaits) {
+  const std::string series = "ina_job_waiting_seconds{job=\"uid:7/train\"} ";
+  EXPECT_THAT(page(status({job(1, "train", 5, 10)}), 10 * kSecond), HasSubstr(series + "0\n"));
+  EXPECT_THAT(page(status({job(1, "train", 5, 12)}), 13 * kSecond), HasSubstr(series + "3\n"));
+  EXPECT_THAT(page(status({job(1, "train", 6, 12)}), 15 * kSecond), HasSubstr(series + "0\n"));
+  Json idle = job(1, "train", 6, 12);
+  idle["slots_held"] = 0;  // it asks for nothing
+  EXPECT_THAT(page(status({idle}), 30 * kSecond), HasSubstr(series + "0\n"));
+}
+
+TEST_F(FamiliesTest, AGroupCountsForItsJob) {
+  Json group = job(9, "train/9", 100, 200);
+  group["group_of"] = 1;
+  const std::string text = page(status({job(1, "train", 5, 10), group}), kSecond);
+  EXPECT_THAT(text,
+              HasSubstr("ina_job_fragments_total{job=\"uid:7/train\",decided_by=\"slot\"} 105"));
+  EXPECT_THAT(text, Not(HasSubstr("train/9")));
+  EXPECT_THAT(text, HasSubstr("ina_jobs{state=\"running\"} 1"));
+}
+
+TEST_F(FamiliesTest, WhatOthersCountNeverShrinks) {
+  const auto jobs = [](uint64_t small) {
+    return Json{job(1, "a", 50, 100), job(2, "b", 40, 90), job(3, "c", 7, 20),
+                job(4, "d", small, small)};
+  };
+  const std::string other = "ina_job_fragments_total{job=\"other\",decided_by=\"slot\"} ";
+  EXPECT_THAT(page(status(jobs(3)), kSecond), HasSubstr(other + "10\n"));
+  // d becomes the busiest and has a series of its own; b has none any more.
+  const std::string after = page(status(jobs(500)), 2 * kSecond);
+  EXPECT_THAT(after, HasSubstr("{job=\"uid:7/d\",decided_by=\"slot\"} 500"));
+  EXPECT_THAT(after, HasSubstr(other + "10\n"));
+  // All but the two busiest end: their counts stay.
+  EXPECT_THAT(page(status({job(1, "a", 50, 100)}), 3 * kSecond), HasSubstr(other + "10\n"));
+}
+
+TEST_F(FamiliesTest, ANameOfAnyBytesIsAValidLabel) {
+  const std::string text = page(status({job(1, "a\"\\\n\xff", 1, 1)}), kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_job_slots{job=\"uid:7/a\\\"\\\\\\n\xef\xbf\xbd\"} 3"));
+}
+
+TEST_F(FamiliesTest, TenantsBeyondTheMostAreOne) {
+  Json snapshot = status(Json::array());
+  for (uint64_t i = 1; i <= 4; ++i)
+    snapshot["tenants"].push_back({{"name", "t" + std::to_string(i)},
+                                   {"jobs", i},
+                                   {"memory_bytes", 100 * i},
+                                   {"quota", {{"jobs_max", i == 4 ? 8 : 0}}}});
+  const std::string text = page(snapshot, kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_tenant_jobs{tenant=\"t4\"} 4"));
+  EXPECT_THAT(text, HasSubstr("ina_tenant_jobs{tenant=\"other\"} 3"));
+  EXPECT_THAT(text, Not(HasSubstr("t1")));
+  EXPECT_THAT(text, HasSubstr("ina_tenant_jobs_limit{tenant=\"t4\"} 8"));
+  EXPECT_THAT(text, Not(HasSubstr("ina_tenant_jobs_limit{tenant=\"t3\"}")));
+}
+
+}  // namespace
+}  // namespace ina::metrics

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""The metrics of a running switch: read by promtool and by a real Prometheus, with the alert rules and
+the dashboard that the project ships; and scrapers that are slow, many or gone.
+
+    metrics_test.py INA_SWITCHD LOAD_WORKER
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
+
+from waiting import DEADLINE_S, wait_until  # noqa: E402
+
+CONFIG = """\
+aggregator: {{slots: 512, slot_bytes: 1024, policy: esa}}
+eal: {{huge: no}}
+metrics: {{listen: "127.0.0.1:{port}", jobs: 2}}
+log: {{level: warning}}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(*command, **options):
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, **options)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        try:
+            process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def get(url):
+    """Its text; nothing while nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+            return answer.read().decode()
+    except (urllib.error.URLError, ConnectionError):
+        return ""
+
+
+def value(page, series):
+    """Of a series as it stands in the page, with its labels."""
+    found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
+    if not found:
+        raise RuntimeError(f"no {series} in\n{page}")
+    return float(found.group(1))
+
+
+class Switch:
+    def __init__(self, program, load_worker, folder, stack):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/metrics"
+        self.socket = folder / "switch.sock"
+        self.load_worker = load_worker
+        config = folder / "switchd.yaml"
+        config.write_text(CONFIG.format(port=self.port))
+        self.process = stack.enter_context(
+            running(program, "--config", config, "--socket", self.socket))
+        wait_until("the switch's metrics", lambda: get(self.url))
+
+    def job(self, stack, name, times, ranks=2):
+        """A job of processes that sum `times` times; -1: until they are stopped."""
+        environment = os.environ | {"INA_TIMEOUT_US": "60000000"}
+        return [stack.enter_context(running(self.load_worker, f"shm:{self.socket}", name, rank, ranks,
+                                            4096, times, 1, stdout=subprocess.DEVNULL,
+                                            env=environment)) for rank in range(ranks)]
+
+
+def check_page(switch):
+    """What promtool says, and whether the figures are the switch's."""
+    with contextlib.ExitStack() as stack:
+        for worker in switch.job(stack, "sums", 20):
+            assert worker.wait(DEADLINE_S) == 0
+        page = get(switch.url)
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page, text=True,
+                             capture_output=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", ""), checked
+    assert value(page, 'ina_slots{state="free"}') + value(page, 'ina_slots{state="used"}') == 512
+    # 20 sums of 16 KiB are at least 320 fragments, and two contributions each.
+    completed = sum(value(page, f'ina_fragments_total{{decided_by="{by}"}}')
+                    for by in ("slot", "fallback", "worker"))
+    assert completed >= 320, page
+    assert value(page, 'ina_port_receive_bytes_total{port="shm0"}') >= 2 * 20 * 16384, page
+    assert value(page, 'ina_lane_idle_seconds_total{lane="0"}') > 0, page
+    assert value(page, 'ina_lane_busy_seconds_total{lane="0"}') > 0, page
+    taken = value(page, 'ina_lane_burst_packets_sum{lane="0"}')
+    assert taken == value(page, 'ina_lane_packets_total{lane="0"}') >= 640, page
+    bursts = value(page, 'ina_lane_burst_packets_count{lane="0"}')
+    assert taken / 32 <= bursts <= taken, page
+
+
+def check_waiting(switch):
+    """A stopped worker shows, and once it goes on, it does not."""
+    owner = f"uid:{os.getuid()}"
+    with contextlib.ExitStack() as stack:
+        workers = switch.job(stack, "train", -1)
+        series = f'ina_job_waiting_seconds{{job="{owner}/train"}}'
+        fragments = f'ina_job_fragments_total{{job="{owner}/train",decided_by="slot"}}'
+        wait_until("sums", lambda: fragments in get(switch.url) and
+                   value(get(switch.url), fragments) > 100)
+        workers[1].send_signal(signal.SIGSTOP)
+        wait_until("a second of waiting", lambda: value(get(switch.url), series) > 1)
+        workers[1].send_signal(signal.SIGCONT)
+        wait_until("its end", lambda: value(get(switch.url), series) < 1)
+        workers[0].terminate()
+        assert [worker.wait(DEADLINE_S) for worker in workers] == [0, 0]
+
+
+def check_labels(switch):
+    """Two jobs have series of their own, and all others one."""
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            switch.job(stack, f"job{number}", -1)
+        wait_until("five jobs", lambda: value(get(switch.url), 'ina_jobs{state="running"}') == 5)
+        page = get(switch.url)
+        labels = set(re.findall(r'^ina_job_slots\{job="(.*)"\}', page, re.MULTILINE))
+        assert len(labels) == 3 and "other" in labels, labels
+        seen = value(page, 'ina_job_fragments_total{job="other",decided_by="slot"}')
+        wait_until("others' fragments", lambda: value(
+            get(switch.url), 'ina_job_fragments_total{job="other",decided_by="slot"}') > seen)
+
+
+def resident_bytes(process):
+    pages = pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def check_scrapers(switch):
+    """Neither those that say nothing nor a crowd hold anything up for long, and nothing is left."""
+    descriptors = f"/proc/{switch.process.pid}/fd"
+    before = len(os.listdir(descriptors))
+    silent = [socket.create_connection(("127.0.0.1", switch.port)) for _ in range(40)]
+    most = len(os.listdir(descriptors)) - before
+    assert most <= 26, most
+    with contextlib.ExitStack() as stack:
+        for worker in switch.job(stack, "beside", 20):
+            assert worker.wait(DEADLINE_S) == 0
+    for connection in silent:
+        connection.close()
+    # Nor does a request without end.
+    memory = resident_bytes(switch.process)
+    with socket.create_connection(("127.0.0.1", switch.port)) as endless, \
+            contextlib.suppress(ConnectionError):
+        endless.sendall(b"GET /metrics HTTP/1.1\r\n")
+        for number in range(400):
+            endless.sendall(b"".join(b"A%d-%d: %s\r\n" % (number, i, b"x" * 1000) for i in range(100)))
+    assert resident_bytes(switch.process) - memory < 10 << 20
+    wait_until("a page", lambda: get(switch.url))
+    wait_until("closed connections", lambda: len(os.listdir(descriptors)) <= before)
+    assert get(switch.url.replace("metrics", "other")) == ""
+
+
+def check_prometheus(switch, folder):
+    """A real Prometheus takes the page and the rules, and answers the dashboard's questions."""
+    shutil.copy(ROOT / "conf" / "prometheus" / "alerts.yml", folder)
+    shutil.copy(pathlib.Path(__file__).parent / "alerts_test.yml", folder)
+    for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
+        checked = subprocess.run(["promtool", *command], cwd=folder, text=True, capture_output=True,
+                                 check=False)
+        assert checked.returncode == 0, checked
+    config = folder / "prometheus.yml"
+    config.write_text(f"""\
+global: {{scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms}}
+rule_files: [alerts.yml]
+scrape_configs:
+  - job_name: ina-switchd
+    # The switch's own label `job` is kept.
+    honor_labels: true
+    static_configs: [{{targets: ["127.0.0.1:{switch.port}"]}}]
+""")
+    port = free_port()
+    api = f"http://127.0.0.1:{port}/api/v1"
+
+    def ask(expression):
+        answer = get(f"{api}/query?query={urllib.parse.quote(expression)}")
+        return json.loads(answer)["data"]["result"] if answer else []
+
+    with running("prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+                 f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"), \
+            contextlib.ExitStack() as stack:
+        switch.job(stack, "scraped", -1)
+        wait_until("a scrape", lambda: ask('up{job="ina-switchd"} == 1'))
+        wait_until("a rate", lambda: ask("rate(ina_lane_packets_total[5s]) > 0"))
+        dashboard = json.loads((ROOT / "conf" / "grafana" / "ina-switch.json").read_text())
+        empty_here = {"ina_tenant_slots_limit"}  # no tenant has a limit
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "5s")
+                if any(name in expression for name in empty_here):
+                    continue
+                wait_until(f"{panel['title']}: {expression}", lambda: ask(expression))
+        rules = json.loads(get(f"{api}/rules"))["data"]["groups"][0]["rules"]
+        unwell = [rule["name"] for rule in rules if rule["health"] == "err"]
+        assert len(rules) >= 8 and not unwell, rules
+        # Every metric that a rule or a panel names is one that the switch has, or may have.
+        page = get(switch.url)
+        named = set(re.findall(r"\bina_\w+", "".join(rule["query"] for rule in rules)))
+        unknown = {name for name in named if f"# TYPE {name} " not in page}
+        assert unknown <= {"ina_port_up"}, unknown  # of Ethernet ports, which this switch has none of
+
+
+def main(program, load_worker):
+    for tool in ("prometheus", "promtool"):
+        if not shutil.which(tool):
+            sys.exit(f"{tool} is missing: ./dev setup installs it (packages.txt)")
+    with tempfile.TemporaryDirectory(prefix="ina-metrics-") as name, contextlib.ExitStack() as stack:
+        folder = pathlib.Path(name)
+        switch = Switch(program, load_worker, folder, stack)
+        check_page(switch)
+        check_waiting(switch)
+        check_labels(switch)
+        check_scrapers(switch)
+        check_prometheus(switch, folder)
+        switch.process.terminate()
+        assert switch.process.wait(DEADLINE_S) == 0
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,45 @@
+// A worker that runs every collective once and counts what each moved for it.
+//   traffic_worker URL JOB RANK WORLD BLOCK_BYTES SLOT_BYTES
+// Prints a line for each collective, then "ok" if its payload was what docs/collectives.md says and
+// messages without payload took at most 3 % of it, and ends with 1 if not.
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/support/collective_traffic.h"
+
+namespace {
+
+constexpr double kMostOverhead = 0.03;
+
+bool count(ina::Context& context, uint64_t block_bytes, uint32_t slot_bytes) {
+  bool right = true;
+  for (const auto& traffic : ina::test::TrafficCount(context, block_bytes, slot_bytes).run()) {
+    right &= traffic.up == traffic.up_wanted && traffic.down == traffic.down_wanted;
+    if (traffic.payload_bytes() != 0) right &= traffic.overhead() <= kMostOverhead;
+    std::printf("%s\n", traffic.text().c_str());
+  }
+  return right;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 7) return 2;
+  ina_config config;
+  ina_config_init(&config);
+  config.url = argv[1];
+  config.job = argv[2];
+  config.rank = std::atoi(argv[3]);
+  config.world_size = std::atoi(argv[4]);
+  try {
+    ina::Context context(config);
+    const bool right = count(context, std::strtoull(argv[5], nullptr, 10),
+                             static_cast<uint32_t>(std::strtoul(argv[6], nullptr, 10)));
+    context.finalize();
+    std::printf("%s\n", right ? "ok" : "wrong");
+    return right ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""docs/operations.md has every metric, every alert and every reason for a drop, and no others."""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def read(path):
+    return (ROOT / path).read_text()
+
+
+def difference(what, source, documented):
+    missing, unknown = sorted(source - documented), sorted(documented - source)
+    assert source and not missing, f"docs/operations.md lacks {what}: {missing}"
+    assert not unknown, f"docs/operations.md has {what} that there are not: {unknown}"
+
+
+def cells(text, heading):
+    """Words in backquotes of the first column of a section's table."""
+    section = text.split(f"\n### {heading}\n")[1].split("\n#")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return set(re.findall(r"`(\w+)`", "".join(rows)))
+
+
+def main():
+    text = read("docs/operations.md")
+    metrics = set(re.findall(r'"(ina_\w+)"', read("control/metrics/families.cc") +
+                             read("control/metrics/server.cc")))
+    difference("metrics", metrics, cells(text, "Prometheus"))
+    alerts = set(re.findall(r"- alert: (\w+)", read("conf/prometheus/alerts.yml")))
+    difference("alerts", alerts, cells(text, "Alerts"))
+    table = read("wire/drop_reason.h").split("#define INA_DROP_REASONS")[1].split("\nnamespace")[0]
+    difference("drops", set(re.findall(r'X\(k\w+, "(\w+)"', table)), cells(text, "Drops"))
+    named = set(re.findall(r"\bina_[a-z_]+", "".join(re.findall(r"expr:.*(?:\n +[^ a].*)*", read("conf/prometheus/alerts.yml")))))
+    dashboard = set(re.findall(r"\bina_[a-z_]+", read("conf/grafana/ina-switch.json")))
+    asked = {re.sub("_bucket$", "", name) for name in named | dashboard}
+    assert asked <= metrics, asked - metrics
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""MPI programs with the library of the switch preloaded, under the mpirun of each MPI.
+
+    interposer_test.py BUILD_FOLDER MPI LIBRARY OTHER_LIBRARY PROGRAM...
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD, MPI, LIBRARY, OTHER = sys.argv[1:5]
+# By what they do: mpi_NAME_openmpi.
+PROGRAMS = {pathlib.Path(path).name.split("_")[1]: path for path in sys.argv[5:]}
+del sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import plugin_switch  # noqa: E402
+
+# plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
+MPIRUN = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated"],
+          "mpich": ["mpirun.mpich"]}[MPI]
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+TAKEN = ["MPI_Allgather", "MPI_Allreduce", "MPI_Alltoall", "MPI_Barrier", "MPI_Bcast", "MPI_Reduce",
+         "MPI_Reduce_scatter_block"]
+SHARES = ["MPI_Allgatherv", "MPI_Alltoallv", "MPI_Gather", "MPI_Gatherv", "MPI_Reduce_scatter", "MPI_Scatter",
+          "MPI_Scatterv"]
+LARGE = ["MPI_Allgatherv_c", "MPI_Allreduce_c", "MPI_Bcast_c", "MPI_Ialltoallv_c", "MPI_Reduce_c"]
+NONBLOCKING = ["MPI_Barrier", "MPI_Iallgather", "MPI_Iallgatherv", "MPI_Iallreduce", "MPI_Ialltoall", "MPI_Ialltoallv",
+               "MPI_Ibarrier", "MPI_Ibcast", "MPI_Igather", "MPI_Igatherv", "MPI_Ireduce", "MPI_Ireduce_scatter",
+               "MPI_Ireduce_scatter_block", "MPI_Iscatter", "MPI_Iscatterv"]
+FORTRAN = sorted(TAKEN + SHARES + ["MPI_Iallgather", "MPI_Iallreduce", "MPI_Ibarrier"])
+DEADLINE_S = 240  # a machine of two processors that has other work, too
+
+
+def table(errors):
+    """Lines of the report: function, calls, bytes, through."""
+    return re.findall(r"^ina: (MPI_\w+) +(\d+) +(?:(\d+) )? *(the switch|MPI: .*)$", errors, re.MULTILINE)
+
+
+def taken(errors):
+    return [name for name, _, _, through in table(errors) if through == "the switch"]
+
+
+def reasons(errors):
+    return {through for *_, through in table(errors)} - {"the switch"}
+
+
+@unittest.skipUnless(shutil.which(MPIRUN[0]), f"no {MPIRUN[0]}")
+class InterposerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory(prefix="ina-mpi-")
+        cls.addClassCleanup(holder.cleanup)
+        cls.switch = plugin_switch.start(pathlib.Path(BUILD), pathlib.Path(holder.name))
+        cls.addClassCleanup(cls.switch.stop)
+
+    def run_program(self, ranks, library=None, options=(), program="collectives", arguments=(), **environment):
+        """(status, stdout, stderr)"""
+        variables = {**os.environ, **AS_ROOT, "INA_URL": self.switch.url, **environment}
+        # Of the program alone: mpirun and what it starts itself need no library.
+        command = ["env", *([f"LD_PRELOAD={library}"] if library else []), PROGRAMS[program], *arguments]
+        done = subprocess.run([*MPIRUN, *options, "-n", str(ranks), *command], env=variables, timeout=DEADLINE_S,
+                              capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_collectives(self):
+        for ranks in (2, 3, 4):
+            status, said, errors = self.run_program(ranks, LIBRARY, INA_MPI_REPORT="1")
+            self.assertEqual(status, 0, errors)
+            self.assertIn("all right", said)
+            self.assertEqual(taken(errors), TAKEN, errors)
+            self.assertLessEqual({"MPI: type and operation are not offered", "MPI: one rank",
+                                  "MPI: intercommunicator"}, reasons(errors), errors)
+
+    def test_shares(self):
+        for ranks in (2, 4):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="shares", INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertEqual(taken(errors), sorted(SHARES + (LARGE if MPI == "mpich" else [])), errors)
+            self.assertLessEqual(reasons(errors), {"MPI: one rank"}, errors)
+
+    def test_nonblocking(self):
+        for ranks in (2, 4):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="nonblocking", INA_MPI_REPORT="1",
+                                                    TAKEN_OVER="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertEqual(taken(errors), NONBLOCKING, errors)
+            self.assertEqual(reasons(errors), {"MPI: before any blocking call"}, errors)
+
+    def test_threads(self):
+        status, said, errors = self.run_program(2, LIBRARY, program="nonblocking", arguments=["3"],
+                                                INA_MPI_REPORT="1")
+        self.assertEqual((status, said.strip()), (0, "all right"), errors)
+        self.assertEqual((taken(errors), reasons(errors)), (NONBLOCKING, set()), errors)
+
+    def test_fortran(self):
+        ways = [name for name in PROGRAMS if name.startswith("fortran-")]
+        if not ways:
+            self.skipTest("no gfortran")
+        for program in ways:
+            status, said, errors = self.run_program(2, LIBRARY, program=program, INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertEqual(taken(errors), FORTRAN, errors)
+
+    def test_programs_without_preload(self):
+        for program in sorted(set(PROGRAMS) - {"collectives", "lost"}):
+            status, said, errors = self.run_program(2, program=program)
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+
+    def test_messages_go_on(self):
+        """Over TCP the sender of a message must see to it until all is sent: while it waits in a collective call, too."""
+        options = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"] if MPI == "openmpi" else []
+        status, said, errors = self.run_program(2, LIBRARY, options, MPIR_CVAR_NOLOCAL="1")
+        self.assertEqual((status, said.strip()), (0, "all right"), errors)
+
+    def test_without_preload(self):
+        status, said, errors = self.run_program(2)
+        self.assertEqual((status, said.strip()), (0, "all right"), errors)
+
+    def test_switch_has_seen_it(self):
+        before = self.switch.status()
+        self.run_program(2, LIBRARY)
+        after = self.switch.status()
+        self.assertGreater(after["aggregator"]["absorbed_bytes"],
+                           before["aggregator"]["absorbed_bytes"])
+        self.assertEqual(after["jobs"], [], "nothing is left behind")
+
+    def test_no_switch(self):
+        status, said, errors = self.run_program(2, LIBRARY, INA_MPI_REPORT="1",
+                                                INA_URL=f"shm:{self.switch.folder}/nothing.sock")
+        self.assertEqual((status, said.strip()), (0, "all right"), errors)
+        self.assertIn("MPI goes on without the switch", errors)
+        self.assertNotIn("the switch\n", errors.replace("without the switch", ""))
+
+    def test_preloaded_into_mpirun(self):
+        """mpirun and what it starts itself use no MPI, and take no notice."""
+        done = subprocess.run([*MPIRUN, "-n", "2", PROGRAMS["collectives"]], timeout=DEADLINE_S, capture_output=True, text=True,
+                              env={**os.environ, **AS_ROOT, "INA_URL": self.switch.url,
+                                   "INA_MPI_REPORT": "1", "LD_PRELOAD": LIBRARY}, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the switch", done.stderr)
+
+    def test_reproducible_sums(self):
+        """libina has none of double; MPI makes those."""
+        status, said, errors = self.run_program(2, LIBRARY, INA_MPI_REPORT="1",
+                                                INA_NUMERIC="reproducible")
+        self.assertEqual((status, said.strip()), (0, "all right"), errors)
+        self.assertRegex(errors, r"MPI_Allreduce .*MPI: not offered with reproducible sums")
+
+    def test_switch_is_lost(self):
+        """An error of MPI's, of a nonblocking call from MPI_Wait; a program that handles it goes on."""
+        for fatal in ([], ["fatal"]):
+            with tempfile.TemporaryDirectory(prefix="ina-mpi-") as folder:
+                switch = plugin_switch.start(pathlib.Path(BUILD), pathlib.Path(folder))
+                gone = pathlib.Path(folder) / "gone"
+                try:
+                    command = [*MPIRUN, "-n", "2", "env", f"LD_PRELOAD={LIBRARY}", PROGRAMS["lost"], gone, *fatal]
+                    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                          env={**os.environ, **AS_ROOT, "INA_URL": switch.url,
+                                               "INA_REJOIN_TIMEOUT_US": "500000"}) as running:
+                        self.assertEqual(running.stdout.readline(), "ready\n")
+                        switch.stop()
+                        gone.touch()
+                        said, errors = running.communicate(timeout=DEADLINE_S)
+                finally:
+                    switch.stop()
+            if fatal:  # mpirun may lose what was said on stderr
+                self.assertNotEqual(running.returncode, 0)
+                self.assertEqual(said, "")
+            else:
+                self.assertIn("INA_ERR_SWITCH_LOST", errors)
+                self.assertEqual((running.returncode, sorted(said.splitlines())),
+                                 (0, ["rank 0 goes on", "rank 1 goes on"]), errors)
+
+    def test_no_report(self):
+        _, _, errors = self.run_program(2, LIBRARY)
+        self.assertNotIn("ina:", errors)
+
+    @unittest.skipUnless(OTHER, "only one MPI")
+    def test_wrong_library(self):
+        for program in sorted({"collectives", "fortran-mpif", "fortran-f08"} & set(PROGRAMS)):
+            status, said, errors = self.run_program(2, OTHER, program=program)
+            self.assertNotEqual(status, 0)
+            self.assertNotIn("all right", said)
+            self.assertRegex(errors, r"ina: libina_mpi_\w+.so is for .*, and this program uses .*; preload")
+
+
+if __name__ == "__main__":
+    unittest.main()

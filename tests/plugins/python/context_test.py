@@ -1,0 +1,445 @@
+"""The package `ina` against what its calls must give, over a real switch.
+
+    context_test.py BUILD_FOLDER
+"""
+
+import array
+import asyncio
+import gc
+import multiprocessing
+import os
+import pathlib
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import unittest
+
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+sys.path[:0] = [str(BUILD / "plugins/python"), str(pathlib.Path(__file__).resolve().parent.parent)]
+
+import numpy  # noqa: E402
+import ina  # noqa: E402
+import plugin_switch  # noqa: E402
+
+DEADLINE_S = 60
+_fork = multiprocessing.get_context("fork")
+
+TYPES = [numpy.int8, numpy.uint8, numpy.int32, numpy.int64, numpy.float16, numpy.float32,
+         numpy.float64]
+
+
+def values(rank, count, dtype=numpy.float32):
+    return ((numpy.arange(count) * 3 + rank) % 5).astype(dtype)
+
+
+def expect(found, wanted, what=""):
+    numpy.testing.assert_array_equal(found, wanted, what)
+    assert found.dtype == wanted.dtype, (what, found.dtype, wanted.dtype)
+
+
+def raised(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
+# ---- what ranks do
+
+def sums(job):
+    ranks = range(job.world_size)
+    for dtype in TYPES:
+        for count in (0, 1, 1000, 50_000):
+            inputs = [values(r, count * job.world_size, dtype) for r in ranks]
+            total = sum(inputs).astype(dtype)
+            what = f"{dtype.__name__} {count}"
+            expect(job.allreduce(inputs[job.rank]), total, what)
+            inplace = inputs[job.rank].copy()
+            assert job.allreduce(inplace, inplace) is inplace
+            expect(inplace, total, what)
+            found = job.reduce(inputs[job.rank], root=1)
+            assert (found is None) == (job.rank != 1)
+            if job.rank == 1:
+                expect(found, total, what)
+            own = total[job.rank * count:(job.rank + 1) * count]
+            expect(job.reduce_scatter(inputs[job.rank]), own, what)
+    shape = (3, 4)
+    expect(job.allreduce(numpy.full(shape, 2., numpy.float32), op=ina.Op.PROD),
+           numpy.full(shape, 2. ** job.world_size, numpy.float32))
+    expect(job.allreduce(numpy.array([job.rank == 1, False]), op=ina.Op.MAX),
+           numpy.array([True, False]))
+    counts = [r + 1 for r in ranks]
+    whole = [values(r, sum(counts)) for r in ranks]
+    first = sum(counts[:job.rank])
+    expect(job.reduce_scatter(whole[job.rank], counts=counts),
+           sum(whole)[first:first + counts[job.rank]])
+
+
+def bfloat16(job):
+    def bits(numbers):
+        return (numpy.asarray(numbers, numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
+    found = job.allreduce(bits([1.0, 2.5, job.rank]), dtype=ina.DType.BFLOAT16)
+    expect(found, bits([job.world_size, 2.5 * job.world_size, sum(range(job.world_size))]))
+
+
+def moves(job):
+    size, rank = job.world_size, job.rank
+    for dtype in TYPES + [numpy.complex128, numpy.int16, numpy.dtype("S3")]:
+        inputs = [(values(r, 700, numpy.int64) + r).astype(dtype) for r in range(size)]
+        expect(job.broadcast(inputs[rank].copy(), root=1), inputs[1])
+        expect(job.all_gather(inputs[rank]), numpy.concatenate(inputs))
+        found = job.gather(inputs[rank], root=0)
+        assert (found is None) == (rank != 0)
+        if rank == 0:
+            expect(found, numpy.concatenate(inputs))
+        found = numpy.empty_like(inputs[0])
+        job.scatter(numpy.concatenate(inputs) if rank == 0 else None, found)
+        expect(found, inputs[rank])
+        parts = numpy.array_split(inputs[rank][:size * 10], size)
+        expect(job.all_to_all(numpy.concatenate(parts)),
+               numpy.concatenate([inputs[s][rank * 10:(rank + 1) * 10] for s in range(size)]))
+        found = numpy.empty_like(inputs[0])
+        job.permute(inputs[rank], found, [(r + 1) % size for r in range(size)])
+        expect(found, inputs[rank - 1])
+    counts = [r + 2 for r in range(size)]
+    expect(job.all_gather(values(rank, counts[rank]), counts=counts),
+           numpy.concatenate([values(r, counts[r]) for r in range(size)]))
+    found = numpy.zeros(4)
+    job.send_receive(numpy.arange(4.), 1 if rank == 0 else ina.NOBODY, found,
+                     0 if rank == 1 else ina.NOBODY)
+    expect(found, numpy.arange(4.) if rank == 1 else numpy.zeros(4))
+    # Anything with a buffer.
+    ints = array.array("i", [rank, 1])
+    job.allreduce(ints, ints)
+    assert list(ints) == [sum(range(size)), size]
+    text = bytearray(b"from 0" if rank == 0 else b"______")
+    job.broadcast(text, 0)
+    assert text == b"from 0"
+
+
+def handles(job):
+    arrays = [values(job.rank + i, 1000 * i) for i in range(20)]
+    started = [job.allreduce_async(a, a) for a in arrays]
+    for i, handle in reversed(list(enumerate(started))):
+        expect(handle.wait(), sum(values(r + i, 1000 * i) for r in range(job.world_size)))
+        assert handle.done()
+    for _ in range(50):  # that nobody keeps
+        job.allreduce_async(numpy.ones(10_000))
+        gc.collect()
+    job.barrier()
+
+
+def awaiting(job):
+    async def one(i):
+        data = numpy.full(1000, float(i))
+        return (await job.allreduce_async(data, data))[0]
+
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.001)
+        ticking = asyncio.ensure_future(tick())
+        if job.rank == 0:
+            await asyncio.sleep(0.2)
+        handle = job.barrier_async()
+        await handle
+        # In the order in which they are made, which is that of all ranks.
+        found = await asyncio.gather(*[one(i) for i in range(30)])
+        ticking.cancel()
+        return found, ticks
+
+    found, ticks = asyncio.run(main())
+    assert found == [i * job.world_size for i in range(30)], found
+    assert ticks > 10, "the loop runs on while an operation waits"
+    found, _ = asyncio.run(main())  # on another loop
+    assert found[1] == job.world_size
+
+
+def threads(job):
+    """While one thread waits, others run."""
+    counted = 0
+    waiting = threading.Thread(target=lambda: job.barrier())
+    if job.rank == 0:
+        waiting.start()
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            counted += 1
+        assert waiting.is_alive()
+        job.send_receive  # the context is usable, too
+        waiting.join()
+        assert counted > 1000
+    else:
+        time.sleep(1)
+        job.barrier()
+
+
+def groups(job):
+    parity = job.split(job.rank % 2, -job.rank)
+    members = sorted((r for r in range(job.world_size) if r % 2 == job.rank % 2), reverse=True)
+    assert parity.world_size == len(members) and members[parity.rank] == job.rank
+    expect(parity.allreduce(numpy.full(5, job.rank)), numpy.full(5, sum(members)))
+    parity.close()
+    assert parity.closed
+    alone = job.split(0 if job.rank == 0 else -1)
+    assert (alone is None) == (job.rank != 0)
+    if alone:
+        with alone:
+            expect(alone.allreduce(numpy.ones(3)), numpy.ones(3))
+    job.barrier()
+
+
+def redistribution(job):
+    plan = ina.Plan("x=4", (8, 12), "x,-", "-,x", ina.DType.FLOAT32)
+    whole = numpy.arange(96, dtype=numpy.float32).reshape(8, 12)
+    buffer = numpy.zeros(plan.facts["buffer_bytes"] // 4, numpy.float32)
+    source, target = plan.facts["source_bytes"] // 4, plan.facts["target_bytes"] // 4
+    buffer[:source] = whole[job.rank * 2:job.rank * 2 + 2].ravel()
+    job.redistribute(ina.Plan.parse(plan.json()), buffer)
+    expect(buffer[:target].reshape(8, 3), whole[:, job.rank * 3:job.rank * 3 + 3])
+    assert "x" in str(plan)
+    wrong = raised(ina.Plan, "x=4", (7, 12), "x,-", "-,x", ina.DType.FLOAT32)
+    assert isinstance(wrong, ina.Error) and wrong.status == ina.Status.INVALID, wrong
+
+
+def statistics(job):
+    before = job.stats
+    for _ in range(5):
+        job.allreduce(numpy.ones(1000, numpy.float32))
+    after = job.stats
+    assert after["operations"] - before["operations"] == 5, (before, after)
+    assert after["bytes_sent"] - before["bytes_sent"] == 5 * 4000
+    assert not job.overflowed()
+    job.allreduce(numpy.full(3, 100, numpy.int8))
+    assert job.overflowed(clear=True) and not job.overflowed()
+    seen = []
+    for remaining in (10**9, 10**9 - 1, 1):
+        job.set_hints(layer=1, layers=4, remaining_iterations=remaining)
+        job.allreduce(numpy.ones(3, numpy.float32))
+        seen.append(job.stats["priority"])
+    assert 1 <= seen[1] < seen[2] <= 255, seen
+    job.reset_hints()
+
+
+def wrong_arguments(job):
+    assert isinstance(raised(job.allreduce, numpy.ones(3, numpy.int16)), ValueError)
+    assert isinstance(raised(job.allreduce, numpy.ones(3), numpy.ones(4)), ValueError)
+    assert isinstance(raised(job.allreduce, numpy.ones((4, 4))[:, ::2], numpy.ones((4, 2))), ValueError)
+    fixed = numpy.ones(3)
+    fixed.flags.writeable = False
+    assert isinstance(raised(job.allreduce, numpy.ones(3), fixed), ValueError)
+    refused = raised(job.allreduce, numpy.ones(3, numpy.int32), op=ina.Op.AVG)
+    assert isinstance(refused, ina.Error) and refused.status == ina.Status.INVALID
+    assert "INA_ERR_INVALID" in str(refused), refused
+    job.barrier()  # nothing of that has ended the job
+
+
+def disagree(job):
+    error = raised(job.allreduce, numpy.ones(4 + job.rank))
+    return type(error).__name__, error.status, error.text, pickle.loads(pickle.dumps(error)).text
+
+
+def lose_rank(job):
+    job.barrier()
+    if job.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    blocking = raised(job.allreduce, numpy.ones(5))
+    return type(blocking).__name__, blocking.text
+
+
+def lose_rank_awaiting(job):
+    job.barrier()
+    if job.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def main():
+        await job.allreduce_async(numpy.ones(5))
+    error = raised(asyncio.run, main())
+    return type(error).__name__, error.text
+
+
+def time_out(job):
+    if job.rank == 1:
+        time.sleep(3)
+        return None
+    handle = job.allreduce_async(numpy.ones(5))
+    still = raised(handle.wait, 0.2)
+    assert type(still) is TimeoutError, still
+    ended = raised(job.allreduce, numpy.ones(5), timeout=0.5)
+    return type(ended).__name__, ended.status, ended.text
+
+
+def time_out_awaiting(job):
+    if job.rank == 1:
+        time.sleep(3)
+        return None
+
+    async def main():
+        await job.allreduce_async(numpy.ones(5))
+    ended = raised(asyncio.run, main())
+    return type(ended).__name__, ended.status, ended.text
+
+
+def interrupt(job):
+    if job.rank == 1:
+        time.sleep(2)
+        return None
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    begin = time.monotonic()
+    try:
+        job.barrier()
+    except KeyboardInterrupt:
+        return time.monotonic() - begin
+    return None
+
+
+def leave_at_the_end(job):
+    """A `with` block, whose own error goes first."""
+    with job:
+        job.barrier()
+    assert job.closed
+    job.close()
+
+
+def close_early(job):
+    handle = job.allreduce_async(numpy.ones(5)) if job.rank == 0 else None
+    left = raised(job.close, 0.5)
+    assert job.rank != 0 or left.status == ina.Status.ABORTED, left
+    closed = raised(job.barrier)
+    assert closed.status == ina.Status.INVALID and "closed" in closed.text, closed
+    return raised(handle.wait).status if handle else None
+
+
+# After which leaving reports how the job has ended.
+ENDING_THE_JOB = {disagree, lose_rank, lose_rank_awaiting, time_out, time_out_awaiting, interrupt, close_early}
+
+
+def _run_rank(pipe, url, name, rank, size, function, timeout):
+    try:
+        job = ina.Context(url, name, rank, size, timeout=timeout)
+        result = function(job)
+        left = raised(job.close)
+        if left and function not in ENDING_THE_JOB:
+            raise left
+    except BaseException as error:  # noqa: BLE001
+        result = error
+        result.trace = traceback.format_exc()
+    pipe.send(getattr(result, "trace", result) if isinstance(result, BaseException) else ("", result))
+    pipe.close()
+    os._exit(0)
+
+
+class ContextTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory(prefix="ina-python-")
+        cls.addClassCleanup(holder.cleanup)
+        cls.switch = plugin_switch.start(BUILD, pathlib.Path(holder.name))
+        cls.addClassCleanup(cls.switch.stop)
+
+    def run_ranks(self, size, function, timeout=20):
+        """Results by rank; None of one that was killed."""
+        started = []
+        for rank in range(size):
+            ours, theirs = _fork.Pipe(duplex=False)
+            process = _fork.Process(target=_run_rank, args=(theirs, self.switch.url, self.id(), rank,
+                                                            size, function, timeout))
+            process.start()
+            theirs.close()
+            started.append((process, ours))
+        results = []
+        try:
+            for rank, (_, pipe) in enumerate(started):
+                self.assertTrue(pipe.poll(DEADLINE_S), f"rank {rank} did not end")
+                try:
+                    results.append(pipe.recv())
+                except EOFError:
+                    results.append(("", None))
+        finally:
+            for process, _ in started:
+                process.kill()
+                process.join()
+        for rank, result in enumerate(results):
+            self.assertIsInstance(result, tuple, f"rank {rank}: {result}")
+        return [result for _, result in results]
+
+    def test_sums(self):
+        self.run_ranks(3, sums)
+
+    def test_bfloat16(self):
+        self.run_ranks(2, bfloat16)
+
+    def test_moves(self):
+        self.run_ranks(3, moves)
+
+    def test_handles(self):
+        self.run_ranks(3, handles)
+
+    def test_awaiting(self):
+        self.run_ranks(3, awaiting)
+
+    def test_threads(self):
+        self.run_ranks(2, threads)
+
+    def test_groups(self):
+        self.run_ranks(4, groups)
+
+    def test_redistribution(self):
+        self.run_ranks(4, redistribution)
+
+    def test_statistics(self):
+        self.run_ranks(2, statistics)
+
+    def test_wrong_arguments(self):
+        self.run_ranks(2, wrong_arguments)
+
+    def test_disagreement(self):
+        for kind, status, text, again in self.run_ranks(2, disagree):
+            self.assertEqual((kind, status), ("Mismatch", ina.Status.MISMATCH))
+            self.assertIn("rank 1", text)
+            self.assertEqual(text, again)
+
+    def test_lost_rank(self):
+        for function in (lose_rank, lose_rank_awaiting):
+            for rank, result in enumerate(self.run_ranks(3, function)):
+                if rank != 1:
+                    self.assertEqual(result[0], "PeerLost")
+                    self.assertIn("rank 1", result[1])
+
+    def test_timeout(self):
+        kind, status, text = self.run_ranks(2, time_out)[0]
+        self.assertEqual((kind, status), ("Timeout", ina.Status.TIMEOUT))
+        self.assertIn("0.5", text)
+
+    def test_timeout_awaiting(self):
+        kind, status, text = self.run_ranks(2, time_out_awaiting, timeout=1)[0]
+        self.assertEqual((kind, status), ("Timeout", ina.Status.TIMEOUT))
+        self.assertIn("timeout of 1", text)
+
+    def test_interrupt(self):
+        self.assertLess(self.run_ranks(2, interrupt)[0], 1.5)
+
+    def test_with_block(self):
+        self.run_ranks(2, leave_at_the_end)
+
+    def test_early_close(self):
+        self.assertEqual(self.run_ranks(2, close_early)[0], ina.Status.ABORTED)
+
+    def test_no_switch(self):
+        error = raised(ina.Context, f"shm:{self.switch.folder}/nothing.sock", "job", 0, 1)
+        self.assertIsInstance(error, ina.Error)
+        self.assertEqual(error.status, ina.Status.NO_SWITCH)
+        self.assertIn("nothing.sock", error.text)
+
+
+if __name__ == "__main__":
+    unittest.main()

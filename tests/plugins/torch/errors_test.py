@@ -1,0 +1,167 @@
+"""What users of the PyTorch backend see when something is wrong.
+
+    errors_test.py BUILD_FOLDER
+"""
+
+import datetime
+import os
+import signal
+import time
+import unittest
+
+import ranks
+from ranks import Failed, SwitchTest
+
+import torch
+import torch.distributed as dist
+
+# From the death of a rank to the exception on the others.
+LOSS_DEADLINE_S = 20
+
+
+def nothing(rank, size):
+    return None
+
+
+def raised(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def lose_rank(rank, size, victim, wait):
+    dist.all_reduce(torch.ones(10))
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    tensor = torch.ones(1000)
+    work = dist.all_reduce(tensor, async_op=True)
+    text = raised(work.wait if wait == "work" else work.get_future().wait)
+    later = raised(dist.all_reduce, torch.ones(3))
+    return text, time.monotonic() - begin, later, work.is_completed(), work.is_success()
+
+
+def different_calls(rank, size):
+    if rank == 1:
+        return raised(dist.broadcast, torch.ones(8), 0)
+    return raised(dist.all_reduce, torch.ones(8))
+
+
+def different_sizes(rank, size):
+    return raised(dist.all_reduce, torch.ones(8 + rank))
+
+
+def wait_for_nobody(rank, size):
+    """Rank 0 waits for one second, then goes on waiting with success."""
+    if rank == 1:
+        time.sleep(2)
+    tensor = torch.ones(4)
+    work = dist.all_reduce(tensor, async_op=True)
+    text = raised(work.wait, datetime.timedelta(milliseconds=300)) if rank == 0 else None
+    work.wait()
+    return text, tensor[0].item()
+
+
+def outlast_the_group(rank, size, how):
+    if rank == 1:
+        time.sleep(6)
+        return raised(dist.all_reduce, torch.ones(4))
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    return raised(work.wait if how == "work" else work.get_future().wait)
+
+
+def interrupted_wait(rank, size):
+    """Ctrl-C ends a wait."""
+    if rank == 1:
+        time.sleep(3)
+        return None
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    begin = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(4))
+    except KeyboardInterrupt:
+        return time.monotonic() - begin
+    return None
+
+
+def wrong_arguments(rank, size):
+    found = {
+        "type": raised(dist.all_reduce, torch.ones(3, dtype=torch.int16)),
+        "sparse": raised(dist.broadcast, torch.eye(3).to_sparse(), 0),
+        "average of integers": raised(dist.all_reduce, torch.ones(3, dtype=torch.int32),
+                                      dist.ReduceOp.AVG),
+        "lengths": raised(dist.all_to_all_single, torch.zeros(size), torch.zeros(size),
+                          [1] * size, [2] * size),
+        "send": raised(dist.send, torch.ones(3), rank),
+        "recv": raised(dist.recv, torch.ones(3), size),
+    }
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)  # nothing of that has ended the job
+    assert tensor[0] == size
+    return found
+
+
+class ErrorsTest(SwitchTest):
+    def test_no_switch(self):
+        begin = time.monotonic()
+        for result in self.start(2, nothing, url=f"shm:{self.folder}/nothing.sock").results():
+            self.assertIsInstance(result, Failed)
+            self.assertEqual(result.kind, "RuntimeError")
+            self.assertIn("INA_ERR_NO_SWITCH", result.text)
+            self.assertIn(f"{self.folder}/nothing.sock", result.text)
+            self.assertIn("ina-switchd", result.text)
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_killed_rank(self):
+        for wait in ("work", "future"):
+            results = self.start(3, lose_rank, 1, wait).results()
+            self.assertIsNone(results[1])
+            for rank in (0, 2):
+                self.assertNotIsInstance(results[rank], Failed, repr(results[rank]))
+                text, took_s, later, completed, success = results[rank]
+                self.assertIn("INA_ERR_PEER_LOST", text)
+                self.assertIn("rank 1", text)
+                self.assertIn("INA_ERR_PEER_LOST", later)
+                self.assertLess(took_s, LOSS_DEADLINE_S)
+                self.assertTrue(completed)
+                self.assertFalse(success)
+
+    def test_different_calls(self):
+        for text in self.run_ranks(3, different_calls):
+            self.assertIn("INA_ERR_MISMATCH", text)
+
+    def test_different_sizes(self):
+        for text in self.run_ranks(2, different_sizes):
+            self.assertIn("INA_ERR_MISMATCH", text)
+
+    def test_timeout_of_a_wait(self):
+        results = self.run_ranks(2, wait_for_nobody)
+        self.assertIn("timed out after 300 ms", results[0][0])
+        self.assertEqual([r[1] for r in results], [2.0, 2.0])
+
+    def test_timeout_of_the_group(self):
+        for how in ("work", "future"):
+            texts = self.run_ranks(2, outlast_the_group, how, timeout=datetime.timedelta(seconds=2))
+            self.assertIn("INA_ERR_TIMEOUT", texts[0])
+            self.assertIsNotNone(texts[1])
+
+    def test_interrupted_wait(self):
+        took_s = self.start(2, interrupted_wait).results()[0]
+        self.assertNotIsInstance(took_s, Failed, repr(took_s))
+        self.assertLess(took_s, 2.5)
+
+    def test_wrong_arguments(self):
+        for found in self.run_ranks(2, wrong_arguments):
+            self.assertIn("RuntimeError: ina: tensors of Short", found["type"])
+            self.assertIn("sparse", found["sparse"])
+            self.assertIn("INA_ERR_INVALID", found["average of integers"])
+            self.assertIn("split sizes", found["lengths"])
+            self.assertIn("is this rank", found["send"])
+            self.assertIn("there is no rank", found["recv"])
+
+
+if __name__ == "__main__":
+    unittest.main()

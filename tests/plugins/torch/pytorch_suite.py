@@ -1,0 +1,155 @@
+"""PyTorch's own DistributedTest (torch.testing._internal), on ranks that are forked from here.
+
+    pytorch_suite.py BUILD_FOLDER [--backend gloo] [--full] [--ranks 3] [CASE...]
+
+Without names: the cases of pytorch_suite.txt, which must pass; with --full: all that there are. Prints
+a line for each: how it ended, how long it took, its name, the last line of its text. Ends with 1 if a case
+of the list did not pass.
+"""
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+import time
+import types
+import unittest
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIST = HERE / "pytorch_suite.txt"
+CASE_TIMEOUT_S = 100
+
+# Skipped unless BACKEND is "mpi" when the module is imported, because Gloo lacks the operation.
+MPI_ONLY = ("Only MPI supports all_to_all", "Only MPI supports CPU all_to_all_single")
+# Their model is made where BACKEND is one of three names; which backend is in use they do not ask.
+NAMES_OF_BACKENDS = "test_accumulate_gradients_no_sync"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--backend", default="ina")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--ranks", type=int, default=3)
+    return parser.parse_intermixed_args()
+
+
+def import_suite(backend, ranks):
+    """PyTorch's module. At import it decides what is skipped, and does so as for Gloo; later it asks
+    for `backend`."""
+    # Not in Debian; of it the module needs a base class alone.
+    sys.modules.setdefault("expecttest",
+                           types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False))
+    os.environ.update(BACKEND="gloo", WORLD_SIZE=str(ranks), INIT_METHOD="file:///tmp/unused",
+                      MASTER_ADDR="127.0.0.1")
+    import torch.testing._internal.distributed.distributed_test as suite
+    suite.torch.set_num_threads(1)
+    logging.getLogger().setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    suite.BACKEND = backend
+    if backend != "gloo":
+        # Where it expects events in the profiler.
+        for supported in (suite.PROFILING_SUPPORTED_BACKENDS,
+                          suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
+            supported.append(backend)
+    # With it, DDP imports a module that Python 3.11 refuses (a mutable default of a dataclass).
+    import torch.nn.parallel._replicated_tensor_ddp_utils as replicated
+    replicated._set_ddp_with_replicated_tensor = lambda _: None
+    return suite
+
+
+def make_case_class(suite):
+    """As PyTorch's test/distributed/test_distributed_fork.py."""
+    base = suite.DistributedTest._DistTestBase
+    if suite.BACKEND != "gloo":
+        for function in vars(base).values():
+            if getattr(function, "__unittest_skip_why__", None) in MPI_ONLY:
+                function.__unittest_skip__ = False
+
+    class TestDistributed(suite.TestDistBackend, base):
+        def setUp(self):
+            super().setUp()
+            self._start_processes(suite.torch.multiprocessing.get_context("fork").Process)
+
+        @classmethod
+        def _run(cls, rank, test_name, file_name, pipe):
+            suite.INIT_METHOD = os.environ["INIT_METHOD"]
+            return super()._run(rank, test_name, file_name, pipe)
+
+        def run_test(self, test_name, pipe):
+            if test_name.startswith(NAMES_OF_BACKENDS):
+                assert suite.dist.get_backend() == suite.BACKEND
+                suite.BACKEND = "gloo"
+            super().run_test(test_name, pipe)
+
+    import torch.testing._internal.common_distributed as common
+    common.get_timeout = lambda name: CASE_TIMEOUT_S
+    return TestDistributed
+
+
+def run_case(case_class, name):
+    """How it ended, and its text."""
+    result = unittest.TestResult()
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        case_class(name).run(result)
+    for how, found in (("failed", result.failures), ("failed", result.errors),
+                       ("skipped", result.skipped)):
+        if found:
+            return how, found[0][1].strip() + " " + said.getvalue().strip()
+    return "passed", ""
+
+
+def run_cases(case_class, names):
+    """How each ended, by name."""
+    ends = {}
+    for name in names:
+        begin = time.monotonic()
+        ends[name], text = run_case(case_class, name)
+        last = text.splitlines()[-1] if text else ""
+        print(f"{ends[name]:7} {time.monotonic() - begin:5.1f} s {name}  {last}", flush=True)
+    return ends
+
+
+@contextlib.contextmanager
+def switch_and_backend(build):
+    sys.path[:0] = [str(build / "plugins/python"), str(HERE.parent)]
+    import ina.torch  # noqa: F401
+    import plugin_switch
+    with tempfile.TemporaryDirectory(prefix="ina-torch-") as folder:
+        switch = plugin_switch.start(build, pathlib.Path(folder))
+        os.environ["INA_URL"] = switch.url
+        try:
+            yield
+        finally:
+            switch.stop()
+
+
+def main():
+    arguments = parse()
+    suite = import_suite(arguments.backend, arguments.ranks)
+    case_class = make_case_class(suite)
+    listed = LIST.read_text(encoding="utf-8").split()
+    names = arguments.cases or listed
+    if arguments.full:
+        names = unittest.TestLoader().getTestCaseNames(case_class)
+    with contextlib.ExitStack() as stack:
+        if arguments.backend == "ina":
+            stack.enter_context(switch_and_backend(arguments.build.resolve()))
+        ends = run_cases(case_class, names)
+    print({how: list(ends.values()).count(how) for how in ("passed", "failed", "skipped")})
+    broken = [name for name in names if name in listed and ends[name] != "passed"]
+    if broken:
+        print(f"listed in {LIST.name}, and did not pass: {' '.join(broken)}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""A switch of its own, and ranks that are forked from the test: PyTorch is imported once.
+
+The test must not have done anything before that starts PyTorch's threads.
+"""
+
+import datetime
+import multiprocessing
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import unittest
+
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+sys.path[:0] = [str(BUILD / "plugins/python"), str(pathlib.Path(__file__).resolve().parent.parent)]
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import ina.torch  # noqa: E402,F401
+import plugin_switch  # noqa: E402
+
+DEADLINE_S = 120
+GROUP_TIMEOUT = datetime.timedelta(seconds=60)
+
+_fork = multiprocessing.get_context("fork")
+
+
+class Failed:
+    """What a rank raised."""
+
+    def __init__(self, error):
+        self.kind = type(error).__name__
+        self.text = str(error)
+        self.trace = traceback.format_exc()
+
+    def __repr__(self):
+        return self.trace
+
+
+def _run_rank(pipe, rank, size, url, store, backend, timeout, function, arguments):
+    torch.set_num_threads(1)
+    if url is None:
+        os.environ.pop("INA_URL", None)
+    else:
+        os.environ["INA_URL"] = url
+    try:
+        dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
+                                timeout=timeout)
+        result = function(rank, size, *arguments)
+        dist.destroy_process_group()
+    except BaseException as error:  # Ctrl-C, too, is a result
+        result = Failed(error)
+    pipe.send(result)
+    pipe.close()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class Ranks:
+    """Running ranks of `function(rank, size, *arguments)`."""
+
+    def __init__(self, folder, size, url, function, arguments=(), backend="ina",
+                 timeout=GROUP_TIMEOUT):
+        store = tempfile.mktemp(dir=folder)
+        self.processes, self.pipes = [], []
+        for rank in range(size):
+            ours, theirs = _fork.Pipe(duplex=False)
+            process = _fork.Process(target=_run_rank, args=(theirs, rank, size, url, store, backend,
+                                                            timeout, function, arguments))
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+            self.pipes.append(ours)
+
+    def kill(self, rank, number=signal.SIGKILL):
+        os.kill(self.processes[rank].pid, number)
+
+    def results(self, deadline_s=DEADLINE_S):
+        """By rank; None for one that was killed."""
+        end = time.monotonic() + deadline_s
+        found = []
+        try:
+            for process, pipe in zip(self.processes, self.pipes):
+                if not pipe.poll(max(0, end - time.monotonic())):
+                    raise AssertionError(f"ranks did not end within {deadline_s} s; so far {found}")
+                try:
+                    found.append(pipe.recv())
+                except EOFError:
+                    found.append(None)
+                process.join(10)
+        finally:
+            for process in self.processes:
+                if process.is_alive():
+                    process.kill()
+                process.join()
+        return found
+
+
+class SwitchTest(unittest.TestCase):
+    """Tests beside a switch of their own."""
+
+    config = plugin_switch.CONFIG
+
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory(prefix="ina-torch-")
+        cls.addClassCleanup(holder.cleanup)
+        cls.folder = pathlib.Path(holder.name)
+        cls.switch = plugin_switch.start(BUILD, cls.folder, cls.config)
+        cls.addClassCleanup(cls.switch.stop)
+        cls.url = cls.switch.url
+
+    def start(self, size, function, *arguments, **options):
+        return Ranks(self.folder, size, options.pop("url", self.url), function, arguments, **options)
+
+    def run_ranks(self, size, function, *arguments, **options):
+        """Results by rank; fails if a rank raised."""
+        deadline_s = options.pop("deadline_s", DEADLINE_S)
+        results = self.start(size, function, *arguments, **options).results(deadline_s)
+        for rank, result in enumerate(results):
+            self.assertNotIsInstance(result, Failed, f"rank {rank}: {result!r}")
+        return results

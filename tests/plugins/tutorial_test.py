@@ -1,0 +1,57 @@
+"""Every command of docs/tutorial.md, in its order; and its programs' text is that of the examples.
+
+    tutorial_test.py SOURCE_FOLDER BUILD_FOLDER
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
+TUTORIAL = (SOURCE / "docs/tutorial.md").read_text("utf-8")
+DEADLINE_S = 240
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", TUTORIAL, re.DOTALL | re.MULTILINE)
+
+
+class TutorialTest(unittest.TestCase):
+    def test_commands(self):
+        with tempfile.TemporaryDirectory(prefix="ina-tutorial-") as folder:
+            work = pathlib.Path(folder)
+            for name in ("examples", "programs"):
+                (work / name).symlink_to(SOURCE / name)
+            (work / "build").symlink_to(BUILD)
+            # python3 of the plugins' build, whatever the PATH of whoever runs this says.
+            (work / "bin").mkdir()
+            (work / "bin/python3").symlink_to(sys.executable)
+            script = 'export PATH="$PWD/bin:$PATH"\n' + "".join(blocks("sh"))
+            done = subprocess.run(["bash", "-euc", script], cwd=work, capture_output=True, text=True,
+                                  timeout=DEADLINE_S, check=False, env={**os.environ, "HOME": folder})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            for rank in range(4):
+                self.assertIn(f"[{rank}] rank {rank} of 4: 100000 elements, each 1.5", done.stdout)
+            recognised = re.findall(r"(\w+): loss [\d.]+, ([\d.]+)% of the test", done.stdout)
+            self.assertEqual([backend for backend, _ in recognised], ["ina", "gloo"], done.stdout)
+            for _, share in recognised:
+                self.assertGreater(float(share), 90)
+            # Two ranks: the order of a sum is no matter.
+            self.assertEqual((work / "ina.txt").read_text(), (work / "gloo.txt").read_text())
+            self.assertIn("<svg", (work / "losses.svg").read_text("utf-8"))
+
+    def test_programs(self):
+        programs = "\n".join((SOURCE / "examples" / name).read_text("utf-8")
+                             for name in ("python/average.py", "pytorch/digits.py"))
+        for block in blocks("python"):
+            for line in filter(None, map(str.strip, block.splitlines())):
+                wanted = line.replace('"ina"', "arguments.backend")
+                self.assertIn(wanted, programs)
+
+
+if __name__ == "__main__":
+    unittest.main()

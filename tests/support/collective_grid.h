@@ -1,0 +1,152 @@
+// Every collective by each data type and operation, of any size, beside a naive model: which
+// elements of whose input a rank gets (bench/perf/collective.h), and what these are
+// (bench/perf/pattern.h).
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/perf/collective.h"
+#include "bench/perf/pattern.h"
+#include "ina/ina.h"
+
+namespace ina::test {
+
+/// All ranks of a job make the same calls. Throws std::runtime_error, which says what was wrong.
+class CollectiveGrid {
+ public:
+  explicit CollectiveGrid(ina_context* context)
+      : context_(context), rank_(ina_rank(context)), world_(ina_world_size(context)) {}
+
+  /// Everything that is offered, with each of these numbers of elements: of the whole vector, or of
+  /// each rank's block. The root is another one each time.
+  void run(const std::vector<uint64_t>& counts) {
+    for (const perf::Collective collective : perf::kAllCollectives)
+      for (const ina_dtype dtype : perf::kAllDtypes)
+        for (const ina_op op : perf::kAllOps) {
+          if (!perf::is_offered(dtype, op)) continue;
+          for (const uint64_t count : counts) {
+            once(collective, dtype, op, whole_of(collective, count));
+            if (collective == perf::Collective::kAllreduce)
+              once(collective, dtype, op, count, /*in_place=*/true);
+          }
+          if (!perf::is_sum(collective)) break;  // what adds nothing has no operation
+        }
+  }
+
+  /// `whole`: elements of the whole vector, a multiple of the ranks where each has a block.
+  void once(perf::Collective collective, ina_dtype dtype, ina_op op, uint64_t whole,
+            bool in_place = false) {
+    const int root = static_cast<int>(number_ % static_cast<uint32_t>(world_));
+    const perf::Call call{
+        .collective = collective, .whole = whole, .dtype = dtype, .op = op, .root = root};
+    const perf::Shape shape = perf::shape_of(collective, whole, rank_, world_, root);
+    const size_t width = ina_dtype_size(dtype);
+    send_.resize(shape.send * width);
+    perf::fill(send_, input_of(call, rank_));
+    recv_.assign(shape.recv * width + kGuardBytes, kGuard);
+    const int status =
+        perf::call(context_, call, send_.data(), in_place ? send_.data() : recv_.data());
+    if (status != INA_OK)
+      fail(call, std::string(ina_status_name(status)) + " " + ina_last_error(context_));
+    const auto got = std::span<const std::byte>(in_place ? send_ : recv_);
+    for (const perf::Segment& segment : shape.segments) {
+      const auto part = got.subspan(segment.to * width, segment.count * width);
+      if (perf::find_difference(part, expected_of(call, segment), segment.from * width))
+        fail(call, "wrong result");
+    }
+    if (!in_place && perf::find_difference(send_, input_of(call, rank_)))
+      fail(call, "the send buffer changed");
+    // What is no result stays as it was: all of it where this rank gets none.
+    const size_t results = shape.segments.empty() || in_place ? 0 : shape.recv * width;
+    if (!std::ranges::all_of(std::span(recv_).subspan(results),
+                             [](std::byte byte) { return byte == kGuard; }))
+      fail(call, "written beyond the result");
+    ++number_;
+  }
+
+  /// Many of several kinds in flight, waited for in the other order.
+  void many_at_once() {
+    constexpr size_t kAtOnce = 40;
+    std::vector<std::vector<std::byte>> sums(kAtOnce), gathered(kAtOnce);
+    std::vector<ina_request*> requests(2 * kAtOnce);
+    const auto call_of = [&](size_t i) {
+      return perf::Call{.whole = i * 61, .dtype = INA_FLOAT32, .op = INA_SUM};
+    };
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      sums[i].resize(call_of(i).whole * sizeof(float));
+      perf::fill(sums[i], input_of(call_of(i), rank_));
+      gathered[i].resize(static_cast<size_t>(world_) * sums[i].size());
+    }
+    const auto own = sums;
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      const size_t count = call_of(i).whole;
+      check(ina_allreduce_async(context_, sums[i].data(), sums[i].data(), count, INA_FLOAT32,
+                                INA_SUM, &requests[2 * i]));
+      check(ina_all_gather_async(context_, own[i].data(), gathered[i].data(), count, INA_FLOAT32,
+                                 &requests[2 * i + 1]));
+    }
+    for (size_t i = requests.size(); i-- > 0;) check(ina_wait(requests[i], 0));
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      const perf::Call call = call_of(i);
+      if (perf::find_difference(
+              sums[i], expected_of(call, {.count = call.whole, .source = perf::Segment::kResult})))
+        fail(call, "wrong result of many at once");
+      for (int source = 0; source < world_; ++source)
+        if (perf::find_difference(
+                std::span(gathered[i])
+                    .subspan(static_cast<size_t>(source) * own[i].size(), own[i].size()),
+                input_of(call, source)))
+          fail(call, "wrong all-gather of many at once");
+    }
+    ++number_;
+  }
+
+  /// Operations so far.
+  uint32_t done() const { return number_; }
+
+ private:
+  static constexpr size_t kGuardBytes = 64;
+  static constexpr std::byte kGuard{0x5a};
+
+  uint64_t whole_of(perf::Collective collective, uint64_t count) const {
+    return perf::has_blocks(collective) ? count * static_cast<uint64_t>(world_) : count;
+  }
+
+  static size_t elements_up_to(uint64_t end) {
+    return std::clamp<size_t>(end, 1, perf::kPatternElements);
+  }
+  /// Differs from operation to operation, so that no old result passes.
+  std::vector<std::byte> input_of(const perf::Call& call, int rank) const {
+    return perf::input_block(call.dtype, call.op, rank, world_, number_,
+                             elements_up_to(call.whole));
+  }
+  std::vector<std::byte> expected_of(const perf::Call& call, const perf::Segment& segment) const {
+    if (segment.source != perf::Segment::kResult) return input_of(call, segment.source);
+    return perf::expected_block(call.dtype, call.op, world_, number_, elements_up_to(call.whole));
+  }
+
+  void check(int status) const {
+    if (status != INA_OK)
+      throw std::runtime_error(std::string(ina_status_name(status)) + " " +
+                               ina_last_error(context_));
+  }
+  [[noreturn]] void fail(const perf::Call& call, const std::string& what) const {
+    throw std::runtime_error(
+        "rank " + std::to_string(rank_) + " of " + std::to_string(world_) + ", " +
+        std::string(perf::name(call.collective)) + " of " + std::to_string(call.whole) + " " +
+        std::string(perf::name(call.dtype)) + ", " + std::string(perf::name(call.op)) + ", root " +
+        std::to_string(call.root) + ": " + what);
+  }
+
+  ina_context* const context_;
+  const int rank_;
+  const int world_;
+  uint32_t number_ = 0;
+  std::vector<std::byte> send_, recv_;
+};
+
+}  // namespace ina::test

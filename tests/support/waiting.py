@@ -1,0 +1,15 @@
+"""Waiting for what other processes do."""
+
+import time
+
+DEADLINE_S = 60  # for things that take a second at most
+
+
+def wait_until(what, condition):
+    """Returns what `condition` gives once it is true; `what` is for the error."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise RuntimeError(f"waited {DEADLINE_S} s in vain for {what}")

@@ -1,0 +1,95 @@
+// How jobs and groups are found, and what remains of the table when they go.
+#include "switchd/job_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ina::switchd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Code = admin::Error::Code;
+
+class JobTableTest : public testing::Test {
+ protected:
+  Job& add(uint32_t id, const std::string& owner, const std::string& name, uint32_t root = 0) {
+    auto job = std::make_unique<Job>();
+    job->index = table_.free_place();
+    job->id = JobId{id};
+    job->root = JobId{root};
+    job->tenant = owner;
+    job->name = name;
+    return table_.add(std::move(job));
+  }
+  std::vector<uint32_t> ids() const {
+    std::vector<uint32_t> ids;
+    for (const Job& job : table_) ids.push_back(value(job.id));
+    return ids;
+  }
+  JobTable table_{4};
+};
+
+TEST_F(JobTableTest, ANameIsItsOwnersAndNoGroups) {
+  Job& a = add(1, "alice", "train");
+  Job& b = add(2, "bob", "train");
+  add(3, "alice", "train/3", 1);
+  EXPECT_EQ(table_.find("alice", "train"), &a);
+  EXPECT_EQ(table_.find("bob", "train"), &b);
+  EXPECT_EQ(table_.find("carol", "train"), nullptr);
+  EXPECT_EQ(table_.find("alice", "train/3"), nullptr);
+  EXPECT_EQ(value(table_.find(JobId{3})->root), 1u);
+  EXPECT_EQ(table_.find(JobId{4}), nullptr);
+  EXPECT_EQ(table_.jobs(), 2u);
+  EXPECT_EQ(table_.groups(), 1u);
+}
+
+TEST_F(JobTableTest, AnAdministratorNamesAJobSoThatThereIsOneOnly) {
+  add(1, "alice", "train");
+  Job& b = add(2, "bob", "train");
+  Job& c = add(3, "bob", "eval");
+  EXPECT_EQ(table_.meant("eval", "").value(), &c);
+  EXPECT_EQ(table_.meant("train", "bob").value(), &b);
+  EXPECT_EQ(table_.meant("bob/train", "").value(), &b);
+  const auto either = table_.meant("train", "");
+  ASSERT_FALSE(either);
+  EXPECT_EQ(either.error().code, Code::kInvalid);
+  EXPECT_THAT(either.error().text, HasSubstr("2 jobs are named 'train', of alice, bob"));
+  EXPECT_EQ(table_.meant("eval", "alice").error().code, Code::kNotFound);
+}
+
+TEST_F(JobTableTest, ATicketIsOneJobs) {
+  add(1, "alice", "open");
+  add(2, "alice", "closed").ticket = "ticket-of-two";
+  EXPECT_EQ(value(table_.find_ticket("ticket-of-two")->id), 2u);
+  EXPECT_EQ(table_.find_ticket("ticket-of-tw"), nullptr);
+  EXPECT_EQ(table_.find_ticket(""), nullptr) << "a job without a ticket has none, not an empty one";
+}
+
+TEST_F(JobTableTest, PlacesAreUsedAgain) {
+  for (uint32_t id = 1; id <= 4; ++id) add(id, "alice", "job");
+  const auto place = table_.find(JobId{2})->index;
+  table_.remove(*table_.find(JobId{2}));
+  EXPECT_EQ(table_.at(place), nullptr);
+  EXPECT_EQ(table_.free_place(), place);
+  const Job& fifth = add(5, "alice", "job");
+  EXPECT_EQ(&fifth, table_.at(place));
+  EXPECT_THAT(ids(), ElementsAre(1, 5, 3, 4));
+}
+
+TEST_F(JobTableTest, JobsMayGoWhileTheTableIsWalkedThrough) {
+  for (uint32_t id = 1; id <= 4; ++id) add(id, "alice", "job");
+  std::vector<uint32_t> seen;
+  for (Job& job : table_) {
+    seen.push_back(value(job.id));
+    // One that is ahead, as the end of a job ends its groups; and the one that is looked at.
+    if (value(job.id) == 1) table_.remove(*table_.find(JobId{3}));
+    table_.remove(job);
+  }
+  EXPECT_THAT(seen, ElementsAre(1, 2, 4));
+  EXPECT_THAT(ids(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ina::switchd
