@@ -4,8 +4,8 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,siege,straggler-sim,straggler,themis,wire}.json. --check writes nothing and fails where a table
-is not what its file says.
+docs/figures/{jct,siege,straggler-sim,straggler,themis,themis_sim,wire}.json. --check writes nothing and fails
+where a table is not what its file says.
 """
 
 import argparse
@@ -262,9 +262,38 @@ def themis_planning(rows):
                   for row in rows])
 
 
+def themis_sim(rows, **wanted):
+    """A line for each topology: of each scheduler, the model's time, the simulated one, and by how much it differs."""
+    lines = []
+    for base in select(rows, scheduler="baseline", **wanted):
+        own = {row["scheduler"]: row for row in select(rows, name=base["name"], **wanted)}
+        cells = [f"{row['predicted_us']:,.0f} / {row['measured_us']:,.0f} ({row['difference']:+.1%})"
+                 for row in own.values()]
+        lines.append([base["name"], " x ".join(map(str, base["sizes"])), *cells,
+                      *(f"{own[name]['predicted_speedup']:.2f} / {own[name]['speedup']:.2f}"
+                        for name in ("themis", "search"))])
+    return table(["Topology", "Ranks", "Baseline, us: model / simulated", "Themis", "Search",
+                  "Speed-up of Themis: model / simulated", "Of the search"], lines)
+
+
+def themis_sim_kinds(rows):
+    lines = []
+    for base in select(rows, scheduler="baseline", latency="none", plans="kinds"):
+        own = {row["scheduler"]: row
+               for row in select(rows, name=base["name"], latency="none", plans="kinds")}
+        lines.append([base["name"], *(" / ".join(
+            f"{own[name][key]:,.0f}" for key in ("predicted_by_kind_us", "predicted_us", "measured_us"))
+            for name in ("baseline", "themis"))])
+    return table(["Topology", "Baseline, us: model by kind / by switches / simulated", "Themis"], lines)
+
+
 def themis():
     report = load("themis")
-    return {"themis, times": themis_times(report["topologies"]),
+    simulated = load("themis_sim")["rows"]
+    return {"themis, simulated": themis_sim(simulated, latency="none", plans="switches"),
+            "themis, simulated latencies": themis_sim(simulated, latency="file", plans="switches"),
+            "themis, simulated kinds": themis_sim_kinds(simulated),
+            "themis, times": themis_times(report["topologies"]),
             "themis, sweep": themis_sweep(report),
             "themis, training": themis_training(report["training"]),
             "themis, planning": themis_planning(report["planning"])}
