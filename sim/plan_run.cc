@@ -112,7 +112,11 @@ class Group {
 
   /// Of the rank that is the next to join.
   PlanChannel channel(const ns3net::LinkSpec& link) {
-    PlanChannel channel{.switch_host = switch_.host(), .link = link, .job = id_, .job_key = key_};
+    PlanChannel channel;
+    channel.switch_host = switch_.host();
+    channel.link = link;
+    channel.job = id_;
+    channel.job_key = key_;
     client::EngineConfig& engine = channel.engine;
     engine.rank = Rank{static_cast<uint8_t>(joined_++)};
     engine.workers = ranks_;

@@ -78,9 +78,9 @@ void Switch::watch_joining() {
 
 std::string Switch::problem_of_ledger() const {
   const aggregator::Counters& c = aggregator_.counters();
-  if (c.packets != c.absorbed + c.forwarded + c.dropped())
-    return fmt::format("{} packets, {} absorbed, {} forwarded, {} dropped", c.packets, c.absorbed,
-                       c.forwarded, c.dropped());
+  if (c.packets != c.absorbed + c.marks + c.forwarded + c.dropped())
+    return fmt::format("{} packets, {} absorbed, {} marks, {} forwarded, {} dropped", c.packets,
+                       c.absorbed, c.marks, c.forwarded, c.dropped());
   const uint64_t held = aggregator_.contributions_held();
   const uint64_t gone =
       c.contributions_in_results + c.contributions_moved + c.contributions_discarded;
