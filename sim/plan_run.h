@@ -25,8 +25,9 @@ struct PlanSpec {
   scheduler::PolicyOptions policy{.kind = scheduler::PolicyKind::kEsa};
   uint32_t window = 512;  ///< W
   bool aggregator_window = true;
-  uint64_t queue_bytes = 1'000'000;
-  uint64_t ecn_bytes = 200'000;
+  uint64_t queue_bytes = 100'000'000;  ///< of a port
+  uint64_t ecn_bytes = 0;              ///< what finds more queued is marked; 0: never
+  bool express = false;                ///< frames without payload do not wait for those with
   double loss = 0;
   Nanos rto_min_ns = 1'000'000;
   Nanos rto_max_ns = 100'000'000;
@@ -35,15 +36,19 @@ struct PlanSpec {
   Nanos limit_ns = 600'000'000'000;
 };
 
-/// What the planner's model says of a plan.
+/// What a plan takes by models, without simulation of packets.
 struct Predictions {
-  /// By the kinds of the topology: ring, direct, halving-doubling, ina.
+  /// The planner's, by the kinds of the topology: ring, direct, halving-doubling, ina.
   themis::Picos by_kind_ps = 0;
-  /// With the same order of operations, each of them by an aggregating switch at its ports' rate.
-  /// That is how ranks carry it out.
+  /// The planner's, with the same order of operations, each of them by an aggregating switch at its
+  /// ports' rate. That is how ranks carry it out.
   themis::Picos by_switches_ps = 0;
-  /// The same with rates less what goes to headers, preambles and gaps of frames.
-  themis::Picos by_switches_framed_ps = 0;
+  /// The same, but that nothing is received before it is sent: each dimension's operations send
+  /// one after the other, and are received one after the other. The planner's model has an
+  /// operation begin with the direction that it keeps busy for longer.
+  themis::Picos in_order_ps = 0;
+  /// And with rates less what goes to headers, preambles and gaps of frames.
+  themis::Picos in_order_framed_ps = 0;
 };
 
 struct PlanRound {
@@ -70,8 +75,8 @@ struct PlanOutcome {
   uint64_t queries = 0, by_fallback = 0, bypassed = 0, resent = 0;
   uint64_t wire_bytes = 0, frames = 0, events = 0;
 
-  /// By how much the last round took longer than predicted for switches, as a part of that.
-  double difference() const;
+  /// By how much the last round took longer than a prediction, as a part of that.
+  double beyond(themis::Picos predicted_ps) const;
 };
 
 /// Throws std::invalid_argument with a sentence if the specification makes no sense.
@@ -79,5 +84,7 @@ PlanOutcome run_plan(const PlanSpec& spec);
 
 /// The plan with the same order, each operation by an aggregating switch.
 themis::Plan by_switches(const themis::Plan& plan);
+/// Predictions::in_order_ps of any plan whose order can be kept.
+themis::Picos in_order_ps(const themis::Plan& plan);
 
 }  // namespace ina::sim
