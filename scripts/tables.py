@@ -262,37 +262,65 @@ def themis_planning(rows):
                   for row in rows])
 
 
-def themis_sim(rows, **wanted):
-    """A line for each topology: of each scheduler, the model's time, the simulated one, and by how much it differs."""
+def themis_sim_rows(rows, **wanted):
+    """By topology, and of each by scheduler."""
+    found = {}
+    for row in select(rows, **wanted):
+        found.setdefault(row["name"], {})[row["scheduler"]] = row
+    return found
+
+
+def themis_sim(rows):
+    """Where model and simulation reckon with the same."""
     lines = []
-    for base in select(rows, scheduler="baseline", **wanted):
-        own = {row["scheduler"]: row for row in select(rows, name=base["name"], **wanted)}
-        cells = [f"{row['predicted_us']:,.0f} / {row['measured_us']:,.0f} ({row['difference']:+.1%})"
-                 for row in own.values()]
-        lines.append([base["name"], " x ".join(map(str, base["sizes"])), *cells,
-                      *(f"{own[name]['predicted_speedup']:.2f} / {own[name]['speedup']:.2f}"
-                        for name in ("themis", "search"))])
+    for name, own in themis_sim_rows(rows, network="express", plans="switches").items():
+        plain = themis_sim_rows(rows, network="plain", plans="switches")[name]
+        cells = [f"{row['in_order_framed_us']:,.0f} / {row['measured_us']:,.0f} "
+                 f"({row['difference_in_order']:+.1%})" for row in own.values()]
+        lines.append([name, "x".join(map(str, own["baseline"]["sizes"])), *cells,
+                      *(f"{own[of]['predicted_speedup']:.2f} / {own[of]['speedup']:.2f} / "
+                        f"{plain[of]['speedup']:.2f}" for of in ("themis", "search"))])
     return table(["Topology", "Ranks", "Baseline, us: model / simulated", "Themis", "Search",
-                  "Speed-up of Themis: model / simulated", "Of the search"], lines)
+                  "Speed-up of Themis: planner's model / simulated / with one queue", "Of the search"],
+                 lines)
+
+
+def themis_sim_causes(rows):
+    """By how much each takes longer than the planner's model says."""
+    def beyond(row, key="measured_us"):
+        return f"{row[key] / row['predicted_us'] - 1:+.1%}"
+    networks = {network: themis_sim_rows(rows, network=network, plans="switches")
+                for network in ("express", "plain", "marks", "latency")}
+    lines = []
+    for name, schedulers in networks["plain"].items():
+        for scheduler, plain in schedulers.items():
+            late = networks["latency"][name][scheduler]
+            lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}", beyond(plain, "in_order_us"),
+                          beyond(plain, "in_order_framed_us"),
+                          *(beyond(networks[network][name][scheduler])
+                            for network in ("express", "plain", "marks")),
+                          f"{late['predicted_us']:,.0f}", beyond(late)])
+    return table(["Topology", "Plan", "Planner's model, us", "Nothing received before it is sent",
+                  "And frames' overhead", "Simulated", "With one queue", "And marks",
+                  "Planner's model with latencies, us", "Simulated, one queue"], lines)
 
 
 def themis_sim_kinds(rows):
     lines = []
-    for base in select(rows, scheduler="baseline", latency="none", plans="kinds"):
-        own = {row["scheduler"]: row
-               for row in select(rows, name=base["name"], latency="none", plans="kinds")}
-        lines.append([base["name"], *(" / ".join(
-            f"{own[name][key]:,.0f}" for key in ("predicted_by_kind_us", "predicted_us", "measured_us"))
-            for name in ("baseline", "themis"))])
-    return table(["Topology", "Baseline, us: model by kind / by switches / simulated", "Themis"], lines)
+    for name, own in themis_sim_rows(rows, network="plain", plans="kinds").items():
+        lines.append([name, *(" / ".join(
+            f"{own[scheduler][key]:,.0f}" for key in ("predicted_by_kind_us", "predicted_us", "measured_us"))
+            for scheduler in ("baseline", "themis"))])
+    return table(["Topology", "Baseline, us: planner's model by kind / by switches / simulated", "Themis"],
+                 lines)
 
 
 def themis():
     report = load("themis")
     simulated = load("themis_sim")["rows"]
-    return {"themis, simulated": themis_sim(simulated, latency="none", plans="switches"),
-            "themis, simulated latencies": themis_sim(simulated, latency="file", plans="switches"),
-            "themis, simulated kinds": themis_sim_kinds(simulated),
+    return {"themis, simulated": themis_sim(simulated),
+            "themis, causes": themis_sim_causes(simulated),
+            "themis, kinds": themis_sim_kinds(simulated),
             "themis, times": themis_times(report["topologies"]),
             "themis, sweep": themis_sweep(report),
             "themis, training": themis_training(report["training"]),

@@ -85,8 +85,8 @@ nlohmann::json dimensions_json(const PlanSpec& spec, const PlanOutcome& outcome)
     list.push_back({{"name", dimension.name},
                     {"kind", themis::name(dimension.kind)},
                     {"size", dimension.size},
-                    {"gbps", static_cast<double>(dimension.bits_per_s) * 1e-9},
-                    {"step_latency_ns", static_cast<double>(dimension.step_latency_ps) * 1e-3},
+                    {"gbps", static_cast<double>(dimension.bits_per_s) / 1e9},
+                    {"step_latency_ns", static_cast<double>(dimension.step_latency_ps) / 1e3},
                     {"model_tx_bytes", use.model_tx_bytes},
                     {"model_rx_bytes", use.model_rx_bytes},
                     {"wire_tx_bytes", use.tx_wire_bytes},
@@ -178,13 +178,13 @@ void print(const nlohmann::json& json) {
 }
 
 int run(Options& options) {
+  auto output = OutputFile::open(options.json_file);
+  if (!output) throw std::runtime_error(output.error().text);
   PlanSpec& spec = options.spec;
   spec.topology = topology_of(options);
   spec.rto_min_ns = std::llround(options.rto_ms * 1e6);
   spec.limit_ns = std::llround(options.limit_s * 1e9);
   if (options.devices) spec.links = ns3net::Links::kDevices;
-  auto output = OutputFile::open(options.json_file);
-  if (!output) throw std::runtime_error(output.error().text);
   const auto start = std::chrono::steady_clock::now();
   const PlanOutcome outcome = run_plan(spec);
   const double wall_s =

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "switchd/config/topology.h"
 
@@ -23,6 +26,10 @@ struct Scaled {
   const char* file;
   std::vector<uint32_t> sizes;
 };
+
+void PrintTo(const Scaled& scaled, std::ostream* out) {
+  *out << scaled.file;
+}
 
 const Scaled kTopologies[] = {
     {"2d-sw-sw", {4, 4}},
