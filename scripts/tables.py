@@ -4,7 +4,7 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,siege,straggler-sim,straggler,themis,wire}.json. --check writes nothing and fails where a table
+docs/figures/{jct,siege,straggler-sim,straggler,themis,themis-live,wire}.json. --check writes nothing and fails where a table
 is not what its file says.
 """
 
@@ -262,10 +262,26 @@ def themis_planning(rows):
                   for row in rows])
 
 
+def themis_live(rows):
+    def times(row, plan):
+        return f"{row[f'{plan}_ms']:.0f} ({row[f'{plan}_predicted_ms']:.0f})"
+
+    def speedup(row, prefix):
+        low, high = row[f"{prefix}measured_interval"]
+        return (f"{row[f'{prefix}predicted_speedup']:.2f}, "
+                f"**{row[f'{prefix}measured_speedup']:.2f}** ({low:.2f} to {high:.2f})")
+    return table(["Mesh", "MB/s of each dimension", "MiB", "Baseline, ms (predicted)", "Themis", "Search",
+                  "Speed-up of Themis: predicted, **measured** (95 %)", "Of the search"],
+                 [[row["mesh"], ", ".join(map(str, row["rates_mb_s"])), row["bytes"] >> 20,
+                   *(times(row, plan) for plan in ("baseline", "themis", "search")),
+                   speedup(row, ""), speedup(row, "search_")] for row in rows])
+
+
 def themis():
     report = load("themis")
     return {"themis, times": themis_times(report["topologies"]),
             "themis, sweep": themis_sweep(report),
+            "themis, live": themis_live(load("themis-live")["rows"]),
             "themis, training": themis_training(report["training"]),
             "themis, planning": themis_planning(report["planning"])}
 
