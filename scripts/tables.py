@@ -4,7 +4,7 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,siege,straggler-sim,straggler,themis,themis-live,wire}.json. --check writes nothing and fails where a table
+docs/figures/{jct,pipeline,siege,straggler-sim,straggler,themis,themis-live,wire}.json. --check writes nothing and fails where a table
 is not what its file says.
 """
 
@@ -331,8 +331,22 @@ def security():
     return {"siege": siege(load("siege")["attacks"])}
 
 
+# The packet path alone.
+
+def pipeline(rows):
+    return table(["Payload B", "Fan-in", "Type", "Policy", "Slots in", "Packets in", "Jobs", "Ways", "Group", "ns a packet",
+                  "without results", "Gbit/s", "floor ns", "ratio", "n-way floor ns", "ratio to it", "spread"],
+                 [[row["payload_bytes"], row["fan_in"], row["dtype"], row["policy"], row["slots_in"],
+                   row["packets_in"], row["jobs"], row["ways"],
+                   f"{row['group']}, worst case" if row["worst_case"] else row["group"],
+                   *(f"{row[key]:.1f}" for key in ("ns_per_packet", "ns_per_packet_without_results")),
+                   f"{row['gbit_per_s']:.0f}", f"{row['floor_ns']:.1f}", f"{row['ratio_to_floor']:.2f}",
+                   f"{row['nway_floor_ns']:.1f}", f"{row['ratio_to_nway_floor']:.2f}",
+                   f"{row['spread']:.0%}"] for row in rows])
+
+
 def performance():
-    return {"wire": wire(load("wire")["rows"])}
+    return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"])}
 
 
 def main():
