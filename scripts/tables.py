@@ -4,8 +4,8 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,siege,straggler-sim,straggler,themis,themis_sim,wire}.json. --check writes nothing and fails
-where a table is not what its file says.
+docs/figures/{jct,pipeline,siege,straggler-sim,straggler,themis,themis-live,themis_sim,wire}.json. --check
+writes nothing and fails where a table is not what its file says.
 """
 
 import argparse
@@ -294,12 +294,13 @@ def themis_sim_causes(rows):
     lines = []
     for name, schedulers in networks["plain"].items():
         for scheduler, plain in schedulers.items():
-            late = networks["latency"][name][scheduler]
+            own = {network: by_name[name].get(scheduler) for network, by_name in networks.items()}
+            late = own["latency"]
             lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}", beyond(plain, "in_order_us"),
                           beyond(plain, "in_order_framed_us"),
-                          *(beyond(networks[network][name][scheduler])
+                          *(beyond(own[network]) if own[network] else ""
                             for network in ("express", "plain", "marks")),
-                          f"{late['predicted_us']:,.0f}", beyond(late)])
+                          f"{late['predicted_us']:,.0f}" if late else "", beyond(late) if late else ""])
     return table(["Topology", "Plan", "Planner's model, us", "Nothing received before it is sent",
                   "And frames' overhead", "Simulated", "With one queue", "And marks",
                   "Planner's model with latencies, us", "Simulated, one queue"], lines)
@@ -315,6 +316,21 @@ def themis_sim_kinds(rows):
                  lines)
 
 
+def themis_live(rows):
+    def times(row, plan):
+        return f"{row[f'{plan}_ms']:.0f} ({row[f'{plan}_predicted_ms']:.0f})"
+
+    def speedup(row, prefix):
+        low, high = row[f"{prefix}measured_interval"]
+        return (f"{row[f'{prefix}predicted_speedup']:.2f}, "
+                f"**{row[f'{prefix}measured_speedup']:.2f}** ({low:.2f} to {high:.2f})")
+    return table(["Mesh", "MB/s of each dimension", "MiB", "Baseline, ms (predicted)", "Themis", "Search",
+                  "Speed-up of Themis: predicted, **measured** (95 %)", "Of the search"],
+                 [[row["mesh"], ", ".join(map(str, row["rates_mb_s"])), row["bytes"] >> 20,
+                   *(times(row, plan) for plan in ("baseline", "themis", "search")),
+                   speedup(row, ""), speedup(row, "search_")] for row in rows])
+
+
 def themis():
     report = load("themis")
     simulated = load("themis_sim")["rows"]
@@ -323,6 +339,7 @@ def themis():
             "themis, kinds": themis_sim_kinds(simulated),
             "themis, times": themis_times(report["topologies"]),
             "themis, sweep": themis_sweep(report),
+            "themis, live": themis_live(load("themis-live")["rows"]),
             "themis, training": themis_training(report["training"]),
             "themis, planning": themis_planning(report["planning"])}
 
@@ -372,8 +389,22 @@ def security():
     return {"siege": siege(load("siege")["attacks"])}
 
 
+# The packet path alone.
+
+def pipeline(rows):
+    return table(["Payload B", "Fan-in", "Type", "Policy", "Slots in", "Packets in", "Jobs", "Ways", "Group", "ns a packet",
+                  "without results", "Gbit/s", "floor ns", "ratio", "n-way floor ns", "ratio to it", "spread"],
+                 [[row["payload_bytes"], row["fan_in"], row["dtype"], row["policy"], row["slots_in"],
+                   row["packets_in"], row["jobs"], row["ways"],
+                   f"{row['group']}, worst case" if row["worst_case"] else row["group"],
+                   *(f"{row[key]:.1f}" for key in ("ns_per_packet", "ns_per_packet_without_results")),
+                   f"{row['gbit_per_s']:.0f}", f"{row['floor_ns']:.1f}", f"{row['ratio_to_floor']:.2f}",
+                   f"{row['nway_floor_ns']:.1f}", f"{row['ratio_to_nway_floor']:.2f}",
+                   f"{row['spread']:.0%}"] for row in rows])
+
+
 def performance():
-    return {"wire": wire(load("wire")["rows"])}
+    return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"])}
 
 
 def main():
