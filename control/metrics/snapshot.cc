@@ -1,0 +1,29 @@
+#include "control/metrics/snapshot.h"
+
+#include "common/clock.h"
+
+namespace ina::metrics {
+
+namespace {
+
+/// How long the conductor may take.
+constexpr Nanos kAnswerNs = 2'000'000'000;
+
+}  // namespace
+
+std::optional<std::string> Snapshot::text() {
+  using Json = nlohmann::json;
+  const std::lock_guard lock(mutex_);
+  const Nanos began = now_ns();
+  if (began < fresh_until_) return text_;
+  admin::Answer answer = queue_.ask(request_, "page", kAnswerNs);
+  if (!answer) return std::nullopt;
+  (*answer)["schema"] = kSchema;
+  // Names come from workers, and may be no UTF-8.
+  text_ = answer->dump(-1, ' ', false, Json::error_handler_t::replace);
+  const Nanos now = now_ns();
+  fresh_until_ = now + fresh_for(now - began);
+  return text_;
+}
+
+}  // namespace ina::metrics

@@ -1,0 +1,55 @@
+// Who may ask over HTTP, how often the conductor is asked, and what the program carries.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control/metrics/own_host.h"
+#include "control/metrics/page_files.h"
+#include "control/metrics/snapshot.h"
+
+namespace ina::metrics {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(OwnHost, AddressesAndLocalhostAre) {
+  for (const char* host : {"127.0.0.1", "127.0.0.1:7586", "10.0.0.1:80", "[::1]", "[::1]:7586",
+                           "[fe80::1]:1", "localhost", "LocalHost:7586"})
+    EXPECT_TRUE(is_own_host(host, {})) << host;
+}
+
+TEST(OwnHost, NamesAreOnlyIfListed) {
+  const std::vector<std::string> names = {"switch1", "switch1.example"};
+  for (const char* host : {"switch1", "switch1:7586", "SWITCH1.example:1"})
+    EXPECT_TRUE(is_own_host(host, names)) << host;
+  for (const char* host :
+       {"", ":", ":80", "evil.example", "evil.example:7586", "switch2", "localhost.evil.example",
+        "127.0.0.1.evil.example", "1.2.3", "1.2.3.4.evil", "1..2.3", "[evil]", "[]", "::1",
+        "switch1.evil", "switch1:80:80", "127.0.0.1:evil", "127.0.0.1 "})
+    EXPECT_FALSE(is_own_host(host, names)) << host;
+}
+
+TEST(Snapshot, ServesLongerTheMoreItCosts) {
+  EXPECT_EQ(Snapshot::fresh_for(0), Snapshot::kFreshNs);
+  EXPECT_EQ(Snapshot::fresh_for(10'000'000), Snapshot::kFreshNs);
+  EXPECT_EQ(Snapshot::fresh_for(1'000'000'000), 9'000'000'000);
+}
+
+TEST(Snapshot, IsNoneWhereTheConductorDoesNotAnswer) {
+  admin::Queue queue;
+  queue.close();
+  Snapshot snapshot(queue, admin::GetSlots{});
+  EXPECT_EQ(snapshot.text(), std::nullopt);
+}
+
+TEST(Page, IsInTheProgram) {
+  std::vector<std::string> paths;
+  for (const PageFile& file : page_files()) {
+    paths.emplace_back(file.path);
+    EXPECT_FALSE(file.text.empty()) << file.path;
+    EXPECT_TRUE(file.type.ends_with("; charset=utf-8")) << file.type;
+  }
+  EXPECT_THAT(paths, ElementsAre("/", "/page.css", "/page.js"));
+}
+
+}  // namespace
+}  // namespace ina::metrics
