@@ -50,7 +50,8 @@ function time(seconds) {
 const label = (job) => `${job.owner}/${job.name}`;
 const completed = (job) => job.results + job.fallback_results + (job.parker_results ?? 0);
 const sum = (drops) => Object.values(drops).reduce((all, one) => all + one, 0);
-const allDrops = (status) => sum(status.aggregator.drops) + status.ports.reduce((all, port) => all + sum(port.drops), 0);
+const allDrops = (status) =>
+  [status.aggregator, ...status.ports].reduce((all, place) => all + sum(place.drops), 0);
 
 // ---- elements
 
@@ -113,14 +114,15 @@ function share(value) {
 
 function showFigures(now, rates) {
   const { aggregator, jobs } = now;
-  const fragments = (status) => status.aggregator.results + status.aggregator.fallback_results + status.aggregator.parker_results;
+  const before = rates.then.aggregator;
+  const drops = allDrops(now);
   const figures = [
     ["Slots in use", count(aggregator.slots_used), ` of ${count(aggregator.slots)}`],
     ["Jobs", count(jobs.filter((job) => job.group_of === undefined).length), ""],
-    ["Fragments/s", rate(rates(fragments(rates.then), fragments(now))), ""],
-    ["Contributions in slots", bytes(rates(rates.then.aggregator.absorbed_bytes, aggregator.absorbed_bytes)), ""],
-    ["Preempted/s", rate(rates(rates.then.aggregator.preemptions, aggregator.preemptions)), ` ${count(aggregator.preemptions)} in all`],
-    ["Drops/s", rate(rates(allDrops(rates.then), allDrops(now))), ` ${count(allDrops(now))} in all`],
+    ["Fragments/s", rate(rates.of(completed(before), completed(aggregator))), ""],
+    ["Contributions in slots", bytes(rates.of(before.absorbed_bytes, aggregator.absorbed_bytes)), ""],
+    ["Preempted/s", rate(rates.of(before.preemptions, aggregator.preemptions)), ` ${count(aggregator.preemptions)} in all`],
+    ["Drops/s", rate(rates.of(allDrops(rates.then), drops)), ` ${count(drops)} in all`],
   ];
   match($("figures"), figures, () => {
     const box = element("div");
@@ -133,15 +135,16 @@ function showFigures(now, rates) {
     put(box.querySelector("span"), value);
     put(box.querySelector("small"), rest);
   });
-  put($("about"), `version ${now.version} · policy ${aggregator.policy} · up ${time(now.uptime_s)}${now.draining ? " · drained: no new jobs" : ""}`);
+  put($("about"), [`version ${now.version}`, `policy ${aggregator.policy}`, `up ${time(now.uptime_s)}`,
+                   ...(now.draining ? ["drained: no new jobs"] : [])].join(" · "));
 }
 
 function showJobs(now, rates) {
   const before = new Map(rates.then.jobs.map((job) => [job.id, job]));
   const rows = now.jobs.map((job) => {
     const then = before.get(job.id);
-    const of = (key) => then ? rates(then[key], job[key]) : null;
-    const fragments = then ? rates(completed(then), completed(job)) : null;
+    const of = (key) => then ? rates.of(then[key], job[key]) : null;
+    const fragments = then ? rates.of(completed(then), completed(job)) : null;
     const seen = trends.get(job.id) ?? [];
     seen.push(fragments ?? 0);
     trends.set(job.id, seen.slice(-TREND_LOOKS));
@@ -173,14 +176,19 @@ function waitingSince(job, uptime) {
   return 0;
 }
 
+function whomFor(job) {
+  if (!job.waiting_for.length) return "the fallback";
+  return `${ranks(job.waiting_for)} (${job.waiting_for_peers.join("; ")})`;
+}
+
 function showStragglers(now) {
   const rows = [];
   for (const job of now.jobs) {
     const waited = waitingSince(job, now.uptime_s);
     const unheard = (job.unheard ?? []).map((worker) => worker.text).join("; ");
     if (waited >= WAIT_S)
-      rows.push([label(job), job.waiting_for.length ? `${ranks(job.waiting_for)} (${job.waiting_for_peers.join("; ")})` : "the fallback",
-                 time(waited), unheard || `${job.oldest_operation}, fragment ${count(job.oldest_fragment)}`]);
+      rows.push([label(job), whomFor(job), time(waited),
+                 unheard || `${job.oldest_operation}, fragment ${count(job.oldest_fragment)}`]);
     else if (job.missing.length && job.state !== "leaving")
       rows.push([label(job), `${ranks(job.missing)} to join`, "–", job.state]);
     else if (job.fallback_missing)
@@ -195,15 +203,15 @@ function showPorts(now, rates) {
   const before = new Map(rates.then.ports.map((port) => [port.name, port]));
   table("ports", now.ports.map((port) => {
     const then = before.get(port.name) ?? port;
-    return [port.name, port.link ?? port.type, bytes(rates(then.rx_bytes, port.rx_bytes)),
-            bytes(rates(then.tx_bytes, port.tx_bytes)), rate(rates(sum(then.drops), sum(port.drops)))];
+    return [port.name, port.link ?? port.type, bytes(rates.of(then.rx_bytes, port.rx_bytes)),
+            bytes(rates.of(then.tx_bytes, port.tx_bytes)), rate(rates.of(sum(then.drops), sum(port.drops)))];
   }));
   table("loops", now.lcores.map((loop, i) => {
     const then = rates.then.lcores[i] ?? loop;
-    return [`${loop.lcore}`, share(rates(then.busy_s, loop.busy_s)), rate(rates(then.packets, loop.packets))];
+    return [`${loop.lcore}`, share(rates.of(then.busy_s, loop.busy_s)), rate(rates.of(then.packets, loop.packets))];
   }));
   const rows = (where, drops, then) => Object.entries(drops).map(
-    ([reason, number]) => [where, reason, count(number), rate(rates(then[reason] ?? 0, number))]);
+    ([reason, number]) => [where, reason, count(number), rate(rates.of(then[reason] ?? 0, number))]);
   table("drops", [
     ...rows("aggregator", now.aggregator.drops, rates.then.aggregator.drops),
     ...now.ports.flatMap((port) => rows(port.name, port.drops, before.get(port.name)?.drops ?? {}))]);
@@ -251,12 +259,13 @@ function legendOf(at, by) {
 function describe(at) {
   if (chosen < 0 || chosen >= slots.cells) return;
   const per_loop = slots.cells / slots.lanes;
-  const place = `Slot ${count((chosen % per_loop) * slots.slots_per_cell)}${slots.lanes > 1 ? ` of loop ${Math.floor(chosen / per_loop)}` : ""}`;
+  const loop = slots.lanes > 1 ? ` of loop ${Math.floor(chosen / per_loop)}` : "";
+  const place = `Slot ${count((chosen % per_loop) * slots.slots_per_cell)}${loop}`;
   const slot = at.get(chosen);
   if (!slot) return put($("detail"), `${place}: empty`);
   const job = jobOf(slot.job);
-  put($("detail"), `${place}: ${slot.state}, first contribution ${time(slot.age_us / 1e6)} ago, ` +
-    `${slot.contributions}${job ? ` of ${job.world_size} contributions, job ${label(job)}` : " contributions, of a job that has ended"}`);
+  const whose = job ? `of ${job.world_size} contributions, job ${label(job)}` : "contributions, of a job that has ended";
+  put($("detail"), `${place}: ${slot.state}, begun ${time(slot.age_us / 1e6)} ago, ${slot.contributions} ${whose}`);
 }
 
 function showSlots() {
@@ -295,7 +304,8 @@ function choose(cell) {
 function onMapKey(event) {
   if (!slots) return;
   const across = getComputedStyle($("map")).gridTemplateColumns.split(" ").length;
-  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across, Home: -slots.cells, End: slots.cells };
+  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across,
+                  Home: -slots.cells, End: slots.cells };
   if (!(event.key in steps)) return;
   event.preventDefault();
   const next = chosen + steps[event.key];
@@ -327,8 +337,7 @@ function take(status) {
   while (looks.length > 2 && status.uptime_s - looks[1].uptime_s >= RATE_S) looks.shift();
   const then = looks[0];
   const seconds = status.uptime_s - then.uptime_s;
-  const rates = (before, now) => seconds > 0 ? Math.max(0, now - before) / seconds : null;
-  rates.then = then;
+  const rates = { then, of: (before, after) => seconds > 0 ? Math.max(0, after - before) / seconds : null };
   showFigures(status, rates);
   showJobs(status, rates);
   showStragglers(status);
