@@ -29,8 +29,6 @@ class IdleStrategy {
   explicit IdleStrategy(IdleMode mode) : mode_(mode) {}
 
   void reset() { empty_polls_ = 0; }
-  /// Whether others wanted the core at the last yield.
-  bool crowded() const { return crowded_; }
 
   /// `now`: time after the empty poll. Spins or yields itself; kSleep: sleep until woken, at most
   /// sleep_ns().

@@ -5,7 +5,8 @@
 
 NAME is what the build is called in the table, FOLDER its build folder after `meson test`, STATUS
 the exit status of `meson test`. Each case of a GoogleTest program counts as one; any other test
-counts as one by its exit status. The last line reads `N passed, N failed[, N skipped]`.
+counts as one by its exit status. A failed test that passed when `dev` ran it again counts as passed,
+and is named with what it said. The last line reads `N passed, N failed[, N skipped]`.
 
 Exit status: 1 on a failure, when nothing ran (with --all: in any of the builds), and with --ci on a
 skip that FILE does not list.
@@ -55,6 +56,36 @@ def gtest_cases(junit, pretty_name):
             yield f"{suite_name}.{case.get('name')}", case_result(case), failure_text(case)
 
 
+class Log:
+    """What `meson test --logbase NAME` wrote."""
+
+    def __init__(self, folder, name):
+        log = folder / f"meson-logs/{name}.json"
+        self.runs = [json.loads(line) for line in log.read_text().splitlines()] \
+            if log.exists() else []
+        junit = folder / f"meson-logs/{name}.junit.xml"
+        self.junit = ElementTree.parse(junit).getroot() if junit.exists() else None
+
+
+def read_run(build, run, tests, junit):
+    """Cases of one test. Whatever contradicts itself becomes a failure."""
+    name = run["name"].rpartition(" / ")[2]
+    test = tests.get(name, {"suite": [], "protocol": "exitcode"})
+    suite = "+".join(s.partition(":")[2] or s for s in test["suite"]) or "-"
+    result = MESON_RESULTS.get(run["result"], FAILED)
+    said = (run.get("stdout") or "") + (run.get("stderr") or "") if result == FAILED else ""
+    if test["protocol"] != "gtest":
+        return [Case(build, suite, name, result, said)]
+    found = list(gtest_cases(junit, run["name"])) if junit is not None else []
+    cases = [Case(build, suite, f"{name}.{case}", r, text) for case, r, text in found]
+    if result == FAILED and not any(r == FAILED for _, r, _ in found):
+        # Crashed, timed out, or a sanitizer spoke after the last case.
+        cases.append(Case(build, suite, f"{name} ({run['result']})", FAILED, said))
+    elif not found:
+        cases.append(Case(build, suite, f"{name} (no case reported)", FAILED))
+    return cases
+
+
 def read_build(build, folder, status):
     """All cases of one build. Whatever contradicts itself becomes a failure."""
     folder = pathlib.Path(folder)
@@ -66,33 +97,26 @@ def read_build(build, folder, status):
             cases.append(Case(build, "-", f"{test['name']} (two tests have this name)", FAILED))
         tests[test["name"]] = test
 
-    log = folder / "meson-logs/testlog.json"
-    runs = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    junit_file = folder / "meson-logs/testlog.junit.xml"
-    junit = None
-    if junit_file.exists():
-        junit = ElementTree.parse(junit_file).getroot()
+    log, again = Log(folder, "testlog"), Log(folder, "again")
+    second_runs = {run["name"]: run for run in again.runs}
+    for run in log.runs:
+        found = read_run(build, run, tests, log.junit)
+        second = []
+        if run["name"] in second_runs and any(case.result == FAILED for case in found):
+            second = read_run(build, second_runs[run["name"]], tests, again.junit)
+        if second and all(case.result != FAILED for case in second):
+            said = "\n".join(case.said for case in found if case.result == FAILED)
+            found = [second[0]._replace(said=said or run["result"]), *second[1:]]
+        cases += found
 
-    for run in runs:
-        name = run["name"].rpartition(" / ")[2]
-        test = tests.get(name, {"suite": [], "protocol": "exitcode"})
-        suite = "+".join(s.partition(":")[2] or s for s in test["suite"]) or "-"
-        result = MESON_RESULTS.get(run["result"], FAILED)
-        said = (run.get("stdout") or "") + (run.get("stderr") or "") if result == FAILED else ""
-        if test["protocol"] != "gtest":
-            cases.append(Case(build, suite, name, result, said))
-            continue
-        found = list(gtest_cases(junit, run["name"])) if junit is not None else []
-        cases += [Case(build, suite, f"{name}.{case}", r, text) for case, r, text in found]
-        if result == FAILED and not any(r == FAILED for _, r, _ in found):
-            # Crashed, timed out, or a sanitizer spoke after the last case.
-            cases.append(Case(build, suite, f"{name} ({run['result']})", FAILED, said))
-        elif not found:
-            cases.append(Case(build, suite, f"{name} (no case reported)", FAILED))
-
-    if status != 0 and not any(case.result == FAILED for case in cases):
+    if status != 0 and not any(case.result == FAILED or unsteady(case) for case in cases):
         cases.append(Case(build, "-", f"meson test (exit status {status})", FAILED))
     return cases
+
+
+def unsteady(case):
+    """Whether its test passed only when it ran again (doubtful_tests.py)."""
+    return case.result != FAILED and bool(case.said)
 
 
 def read_patterns(path):
@@ -153,6 +177,8 @@ def main(arguments):
     print()
     print_table(cases)
     print_names("skipped", skipped)
+    print_names("failed beside other work, passed when run again alone: to be mended",
+                [case for case in cases if unsteady(case)])
     print_names("failed", failed)
     if options.ci:
         print_names(f"skipped, but not listed in {options.allowed_skips}", unlisted)

@@ -260,8 +260,6 @@ class Lane {
     for (;;) {
       while (const auto command = link_.next_command()) execute(**command);
       if (stopped_) return;
-      // It would yield anyway once it has added up what there is; then there may be more of it.
-      shm_.set_patient(idle.crowded());
       if (poll_once()) {
         idle.reset();
         continue;

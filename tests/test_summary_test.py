@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import doubtful_tests  # noqa: E402
 import test_summary  # noqa: E402
 
 
@@ -33,10 +34,13 @@ class SummaryTest(unittest.TestCase):
         described = [{"name": name, "suite": [f"ina:{suite}"], "protocol": protocol}
                      for name, suite, protocol in tests]
         (self.root / "meson-info/intro-tests.json").write_text(json.dumps(described))
-        (self.root / "meson-logs/testlog.json").write_text(
+        self.write_log("testlog", runs, junit)
+
+    def write_log(self, log, runs, junit=""):
+        (self.root / f"meson-logs/{log}.json").write_text(
             "".join(json.dumps({"name": name, "result": result, "stdout": "".join(said)}) + "\n"
                     for name, result, *said in runs))
-        (self.root / "meson-logs/testlog.junit.xml").write_text(f"<testsuites>{junit}</testsuites>")
+        (self.root / f"meson-logs/{log}.junit.xml").write_text(f"<testsuites>{junit}</testsuites>")
 
     def summarise(self, *options, status=0):
         output = io.StringIO()
@@ -71,6 +75,28 @@ class SummaryTest(unittest.TestCase):
         self.assertIn("      1 is not 2", lines)
         self.assertIn("      line 99", lines)
         self.assertNotIn("      line 80", lines)
+
+    def write_run_again(self, result, case):
+        self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")],
+                   gtest_suite("ina:wire / a_test", "A",
+                               [("x", '<failure message="1 is not 2"/>'), ("y", "")]))
+        self.write_log("again", [("ina:wire / a_test", result)],
+                       gtest_suite("ina:wire / a_test", "A", [("x", case), ("y", "")]))
+
+    def test_passed_when_run_again_counts_and_is_named(self):
+        self.write_run_again("OK", "")
+        code, last, lines = self.summarise(status=1)
+        self.assertEqual((code, last), (0, "2 passed, 0 failed"))
+        self.assertIn("failed beside other work, passed when run again alone: to be mended:", lines)
+        self.assertIn("      1 is not 2", lines)
+
+    def test_failed_when_run_again_is_a_failure(self):
+        self.write_run_again("FAIL", "<failure/>")
+        self.assertEqual(self.summarise(status=1)[:2], (1, "1 passed, 1 failed"))
+
+    def test_crash_when_run_again_is_a_failure(self):
+        self.write_run_again("FAIL", "")
+        self.assertEqual(self.summarise(status=1)[0], 1)
 
     def test_crash_without_report(self):
         self.write([("a_test", "wire", "gtest")], [("ina:wire / a_test", "FAIL")])
@@ -118,6 +144,26 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(self.summarise("--ci", "--allowed-skips", str(allowed))[:2], (0, line))
         allowed.write_text("b_test.*\n")
         self.assertEqual(self.summarise("--ci", "--allowed-skips", str(allowed))[:2], (1, line))
+
+
+class DoubtfulTest(unittest.TestCase):
+    FAILED = {"name": "ina:wire / a_test", "result": "FAIL", "returncode": 1, "stdout": "1 is not 2"}
+
+    def names(self, *changes):
+        return doubtful_tests.doubtful([{**self.FAILED, **change} for change in changes])
+
+    def test_said_to_fail(self):
+        self.assertEqual(self.names({}, {"result": "OK", "returncode": 0}), ["a_test"])
+
+    def test_defects(self):
+        for defect in ({"returncode": -11}, {"returncode": 139}, {"result": "TIMEOUT"},
+                       {"stdout": "WARNING: ThreadSanitizer: data race"},
+                       {"stderr": "x.cc:1:2: runtime error: shift"}):
+            self.assertEqual(self.names({}, defect), [], defect)
+
+    def test_many_failures_are_no_accident(self):
+        self.assertEqual(len(self.names(*[{}] * doubtful_tests.MOST)), doubtful_tests.MOST)
+        self.assertEqual(self.names(*[{}] * (doubtful_tests.MOST + 1)), [])
 
 
 if __name__ == "__main__":

@@ -217,18 +217,6 @@ ShmPort::Turn ShmPort::turn_for(const Crew& crew) {
   return crew.view.complete || crew.passed_over >= kMostBurstsOfOthers ? Turn::kNow : Turn::kLast;
 }
 
-/// Whether what somebody is missing for stays in the rings though there is nothing else: once, and
-/// not if a worker has filled its ring or says that its window is full.
-bool ShmPort::stays(const Crew& crew) const {
-  if (!patient_ || crew.passed_over > 1) return false;
-  const auto out_of_room = [&](EndpointIndex index) {
-    const Endpoint& endpoint = endpoints_[index];
-    return is_filled(endpoint, endpoint.tx_index + endpoint.tx_depth - 1) ||
-           (has_packet(endpoint) && (next_of(endpoint).flags & wire::kFlagFull) != 0);
-  };
-  return std::ranges::none_of(std::span(active_).subspan(crew.first, crew.size), out_of_room);
-}
-
 /// Up to `fragments` packets of each worker, of as many fragments. Who is further ahead waits.
 size_t ShmPort::take_from(Crew& crew, std::span<RxPacket> burst, size_t fragments) {
   size_t filled = 0;
@@ -290,7 +278,7 @@ size_t ShmPort::rx_burst(std::span<RxPacket> burst) {
   });
   if (filled == burst.size()) return filled;
   go_round([&](Crew& crew) {
-    if (crew.turn != Turn::kLast || stays(crew)) return true;
+    if (crew.turn != Turn::kLast) return true;
     crew.passed_over = 0;
     return take_rest(crew);
   });

@@ -58,9 +58,6 @@ class ShmPort {
   /// Workers of a job are served fragment by fragment, the oldest first, so that contributions to a
   /// fragment come in one burst. Fragments to which not all have contributed come after all others.
   size_t rx_burst(std::span<RxPacket> burst);
-  /// Whether rx_burst() leaves such fragments in the rings once even if there is nothing else. For
-  /// a lane that yields then, to those who are missing.
-  void set_patient(bool patient) { patient_ = patient; }
   void rx_release();
   /// A payload in the job's result ring or result buffers is only referred to, any other is copied
   /// into a side row.
@@ -152,7 +149,6 @@ class ShmPort {
 
   View look(const Crew& crew) const;
   static Turn turn_for(const Crew& crew);
-  bool stays(const Crew& crew) const;
   size_t take_from(Crew& crew, std::span<RxPacket> burst, size_t fragments);
   template <class Serve>
   void go_round(Serve&& serve);
@@ -176,7 +172,6 @@ class ShmPort {
   std::vector<EndpointIndex> active_;  ///< by job; capacity is fixed
   std::vector<Crew> crews_;            ///< of `active_`; likewise
   size_t next_ = 0;                    ///< crew with which polling goes on
-  bool patient_ = false;
   std::vector<EndpointIndex> written_;
   bool calls_wanted_ = false;
   uint32_t muted_ = 0;  ///< endpoints

@@ -181,33 +181,6 @@ TEST_F(ShmBursts, AJobOfWhichSomebodyIsMissingComesAfterTheOthers) {
   EXPECT_TRUE(take_beside_others());
 }
 
-TEST_F(ShmBursts, WhoIsPatientLeavesOnceWhatSomebodyIsMissingFor) {
-  for (uint32_t rank = 0; rank < 2; ++rank) add_worker(0, rank);
-  port_.set_patient(true);
-  post(0, 0, 0, 1);
-  EXPECT_TRUE(take().empty());
-  EXPECT_EQ(take().size(), 1u) << "nobody came";
-  post(0, 0, 1, 1);
-  EXPECT_TRUE(take().empty());
-  post(0, 1, 0, 2);
-  EXPECT_EQ(take().size(), 3u) << "all are there";
-  // Who has no room left waits for us.
-  ASSERT_TRUE(post_one(0, 0, 2, wire::Type::kGrad, wire::kFlagFull));
-  EXPECT_EQ(take().size(), 1u);
-  for (const uint32_t count : {kDepth - 1, kDepth}) {
-    post(0, 0, 3, count);
-    EXPECT_EQ(take().empty(), count != kDepth);
-    while (!take().empty() || !take().empty()) {
-    }
-  }
-  // Questions wait for nobody.
-  ASSERT_TRUE(post_one(0, 0, 2, wire::Type::kQuery));
-  EXPECT_EQ(take().size(), 1u);
-  port_.set_patient(false);
-  post(0, 0, 100, 1);
-  EXPECT_EQ(take().size(), 1u);
-}
-
 TEST_F(ShmBursts, AllThatIsSentComesOnceAndInOrder) {
   std::mt19937 random(1);
   const uint32_t workers_of[] = {1, 2, 8};

@@ -31,6 +31,7 @@ struct Payload {
 
 struct Traffic {
   std::string collective;
+  uint64_t fragments = 0;  ///< of the whole operation
   Payload up_wanted, down_wanted;
   Payload up, down;
   uint64_t packets = 0;  ///< of all kinds, both ways
@@ -45,6 +46,9 @@ struct Traffic {
   uint64_t payload_packets() const { return up.packets + down.packets; }
   /// Marks, results for others, closing fragments and whatever else has no payload.
   uint64_t bare_packets() const { return packets - payload_packets(); }
+  /// At the very most, however little of them is joined: for each fragment, and for the one that
+  /// closes the operation, a mark of this rank and a result for another.
+  uint64_t most_bare_packets() const { return 2 * (fragments + 1); }
   double overhead() const {
     return static_cast<double>(bare_packets() * kBareMessageBytes) /
            static_cast<double>(payload_bytes());
@@ -77,31 +81,31 @@ class TrafficCount {
     const auto once = [&](bool takes_part) { return takes_part ? uint64_t{1} : 0; };
     const int at = world / 2;
 
-    count("all-reduce", ranks, ranks, [&] { context_.allreduce<int32_t>(all, got); });
-    count("reduce", ranks, root ? ranks : 0, [&] { context_.reduce<int32_t>(all, got, at); });
-    count("reduce-scatter", ranks, 1, [&] { context_.reduce_scatter<int32_t>(all, got_share); });
-    count("broadcast", root ? ranks : 0, ranks, [&] { context_.broadcast<int32_t>(got, at); });
-    count("all-gather", 1, ranks, [&] { context_.all_gather<int32_t>(share, got); });
+    count("all-reduce", ranks, ranks, ranks, [&] { context_.allreduce<int32_t>(all, got); });
+    count("reduce", ranks, ranks, root ? ranks : 0, [&] { context_.reduce<int32_t>(all, got, at); });
+    count("reduce-scatter", ranks, ranks, 1, [&] { context_.reduce_scatter<int32_t>(all, got_share); });
+    count("broadcast", ranks, root ? ranks : 0, ranks, [&] { context_.broadcast<int32_t>(got, at); });
+    count("all-gather", ranks, 1, ranks, [&] { context_.all_gather<int32_t>(share, got); });
     // A rank's block for itself stays where it is.
-    count("gather", once(!root), root ? ranks - 1 : 0,
+    count("gather", ranks, once(!root), root ? ranks - 1 : 0,
           [&] { context_.gather<int32_t>(share, got, at); });
-    count("scatter", root ? ranks - 1 : 0, once(!root),
+    count("scatter", ranks, root ? ranks - 1 : 0, once(!root),
           [&] { context_.scatter<int32_t>(all, got_share, at); });
-    count("all-to-all", ranks - 1, ranks - 1, [&] { context_.all_to_all<int32_t>(all, got); });
+    count("all-to-all", ranks * ranks, ranks - 1, ranks - 1, [&] { context_.all_to_all<int32_t>(all, got); });
     std::vector<int> around(ranks), pair(ranks, INA_NOBODY);
     for (int r = 0; r < world; ++r) around[static_cast<size_t>(r)] = (r + 1) % world;
     pair[0] = 1;
     pair[1] = 0;
-    count("permute", 1, 1, [&] { context_.permute<int32_t>(share, got_share, around); });
-    count("permute of two", once(rank < 2), once(rank < 2),
+    count("permute", ranks, 1, 1, [&] { context_.permute<int32_t>(share, got_share, around); });
+    count("permute of two", ranks, once(rank < 2), once(rank < 2),
           [&] { context_.permute<int32_t>(share, got_share, pair); });
-    count("barrier", 0, 0, [&] { context_.barrier(); });
+    count("barrier", 0, 0, 0, [&] { context_.barrier(); });
     return std::move(counted_);
   }
 
  private:
   template <class Run>
-  void count(const char* collective, uint64_t blocks_up, uint64_t blocks_down, Run&& run) {
+  void count(const char* collective, uint64_t blocks, uint64_t blocks_up, uint64_t blocks_down, Run&& run) {
     context_.barrier();
     const ina_stats before = context_.stats();
     run();
@@ -113,6 +117,7 @@ class TrafficCount {
     };
     Traffic& traffic = counted_.emplace_back();
     traffic.collective = collective;
+    traffic.fragments = blocks * fragments;
     traffic.up_wanted = wanted(blocks_up);
     traffic.down_wanted = wanted(blocks_down);
     traffic.up = {after.bytes_sent - before.bytes_sent,
