@@ -1,6 +1,7 @@
 """A headless Chromium, told what to do over a pipe (Chrome DevTools Protocol)."""
 
 import base64
+import fcntl
 import json
 import os
 import pathlib
@@ -14,6 +15,15 @@ from waiting import DEADLINE_S, wait_until
 PROGRAM = "chromium"
 
 
+def high_pipe():
+    """Descriptors that are not in the way of 3 and 4."""
+    ends = []
+    for end in os.pipe():
+        ends.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10))
+        os.close(end)
+    return ends
+
+
 class Browser:
     """One tab. `folder`: for its profile."""
 
@@ -22,8 +32,8 @@ class Browser:
         return shutil.which(PROGRAM) is not None
 
     def __init__(self, folder):
-        commands, self.to_browser = os.pipe()
-        self.from_browser, answers = os.pipe()
+        commands, self.to_browser = high_pipe()
+        self.from_browser, answers = high_pipe()
         # It reads from descriptor 3 and writes to 4. The page is our own, and root has no sandbox.
         self.log = pathlib.Path(folder) / "browser.log"
         with self.log.open("wb") as log:

@@ -146,7 +146,7 @@ function showJobs(now, rates) {
     const of = (key) => then ? rates.of(then[key], job[key]) : null;
     const fragments = then ? rates.of(completed(then), completed(job)) : null;
     const seen = trends.get(job.id) ?? [];
-    seen.push(fragments ?? 0);
+    if (fragments !== null) seen.push(fragments);
     trends.set(job.id, seen.slice(-TREND_LOOKS));
     const absorbed = of("absorbed"), contributions = absorbed + of("bypassed");
     return { fragments, cells: [
@@ -251,7 +251,8 @@ function classOf(slot, by) {
 function legendOf(at, by) {
   if (by === "state") return STATES;
   if (by === "age") return AGES.map(([, words], i) => [`age${i}`, words]);
-  const held = [...new Set([...at.values()].map((slot) => slot.job))].map(jobOf).filter(Boolean);
+  const held = [...new Set([...at.values()].map((slot) => slot.job))].map(jobOf).filter(Boolean)
+    .sort((a, b) => a.id - b.id);
   const own = held.map((job) => [colourOf(job.id), label(job)]).filter(([name]) => name !== "other");
   return [...own, ...(own.length < held.length ? [["other", "other jobs"]] : [])];
 }
