@@ -145,10 +145,10 @@ def check_figures(browser, switch):
     wait_until("a trend", lambda: browser.ask("document.querySelector('#jobs polyline').points.length") > 1)
     assert browser.ask("document.querySelectorAll('#map i').length") == SLOTS
     wait_until("used slots", lambda: browser.ask("document.querySelectorAll('#map [class^=age]').length") > 0)
-    drops = read_json(switch, "/status.json")["aggregator"]["drops"]
-    assert drops, "the jobs that disagreed left none"
-    wait_until("drops", lambda: {(row[0], row[1]): row[2] for row in rows(browser, "drops")} == {
-        ("aggregator", reason): f"{count:,}" for reason, count in drops.items()})
+    # Others, such as of packets that were sent twice, go on.
+    mismatches = read_json(switch, "/status.json")["aggregator"]["drops"]["mismatch"]
+    wait_until("drops", lambda: ["aggregator", "mismatch", f"{mismatches:,}"] in
+               [row[:3] for row in rows(browser, "drops")])
     port = rows(browser, "ports")[0]
     assert port[:2] == ["shm0", "shm"] and port[2].endswith("B/s"), port
     assert rows(browser, "loops")[0][0] == "0"
@@ -178,8 +178,8 @@ def check_keys(browser):
 
 def check_straggler(browser, worker):
     worker.send_signal(signal.SIGSTOP)
-    row = wait_until("a straggler", lambda: rows(browser, "stragglers"))[0]
-    assert row[0].endswith(f"/{HOSTILE}") and row[1].startswith("rank 1 ("), row
+    wait_until("a straggler", lambda: [row for row in rows(browser, "stragglers")
+                                       if row[0].endswith(f"/{HOSTILE}") and row[1].startswith("rank 1 (")])
     worker.send_signal(signal.SIGCONT)
     wait_until("no straggler", lambda: not rows(browser, "stragglers"))
 

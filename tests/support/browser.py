@@ -1,12 +1,14 @@
 """A headless Chromium, told what to do over a pipe (Chrome DevTools Protocol)."""
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
 import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import time
 
@@ -41,10 +43,10 @@ class Browser:
                 ["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers} {commands}<&- {answers}>&-',
                  "bash", PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu",
                  "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-                 "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
+                 "--disable-component-update", "--disable-sync", "--disable-breakpad", "--remote-debugging-pipe",
                  f"--user-data-dir={pathlib.Path(folder) / 'profile'}", "about:blank"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(commands, answers),
-                start_new_session=True)
+                start_new_session=True, env=os.environ | {"HOME": str(folder), "TMPDIR": str(folder)})
         os.close(commands)
         os.close(answers)
         self.unread = b""
@@ -61,8 +63,10 @@ class Browser:
             self.send("Browser.close")
             self.process.wait(DEADLINE_S)
         except (OSError, subprocess.TimeoutExpired):
-            os.killpg(self.process.pid, 9)
+            self.process.kill()
             self.process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # what is left of it writes no more
         os.close(self.to_browser)
         os.close(self.from_browser)
 
