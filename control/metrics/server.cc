@@ -65,8 +65,8 @@ class Site final : public Server {
  public:
   Site(const ServerConfig& config, admin::Queue& queue)
       : figures_(config.most_jobs, queue),
-        status_(queue, admin::GetStatus{}),
-        slots_(queue, admin::GetSlots{}),
+        status_(queue, admin::GetStatus{}, now_ns),
+        slots_(queue, admin::GetSlots{}, now_ns),
         page_(config.page),
         server_(config.listen, config.hosts, [this](std::string_view path) { return at(path); }) {}
 

@@ -1,7 +1,5 @@
 #include "control/metrics/snapshot.h"
 
-#include "common/clock.h"
-
 namespace ina::metrics {
 
 namespace {
@@ -14,15 +12,16 @@ constexpr Nanos kAnswerNs = 2'000'000'000;
 std::optional<std::string> Snapshot::text() {
   using Json = nlohmann::json;
   const std::lock_guard lock(mutex_);
-  const Nanos began = now_ns();
+  const Nanos began = clock_();
   if (began < fresh_until_) return text_;
   admin::Answer answer = queue_.ask(request_, "page", kAnswerNs);
-  if (!answer) return std::nullopt;
+  const Nanos now = clock_();
+  fresh_until_ = now + (answer ? fresh_for(now - began) : kFreshNs);
+  text_.reset();
+  if (!answer) return text_;
   (*answer)["schema"] = kSchema;
   // Names come from workers, and may be no UTF-8.
   text_ = answer->dump(-1, ' ', false, Json::error_handler_t::replace);
-  const Nanos now = now_ns();
-  fresh_until_ = now + fresh_for(now - began);
   return text_;
 }
 

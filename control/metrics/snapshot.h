@@ -17,12 +17,14 @@ class Snapshot {
  public:
   static constexpr Nanos kFreshNs = 250'000'000;
 
-  /// `queue` must outlive it. `request`: whose answer is an object.
-  Snapshot(admin::Queue& queue, admin::Request request)
-      : queue_(queue), request_(std::move(request)) {}
+  using Clock = Nanos (*)();
 
-  /// The answer and "schema": kSchema. Nothing: the conductor did not answer in time. From any
-  /// thread.
+  /// `queue` must outlive it. `request`: whose answer is an object.
+  Snapshot(admin::Queue& queue, admin::Request request, Clock clock)
+      : queue_(queue), request_(std::move(request)), clock_(clock) {}
+
+  /// The answer and "schema": kSchema. Nothing: the conductor did not answer in time; those who
+  /// come soon after are told so without a wait. From any thread.
   std::optional<std::string> text();
 
   /// Grows when a field of an answer changes its meaning, or goes.
@@ -34,8 +36,9 @@ class Snapshot {
  private:
   admin::Queue& queue_;
   const admin::Request request_;
+  const Clock clock_;
   std::mutex mutex_;  ///< what follows
-  std::string text_;
+  std::optional<std::string> text_;
   Nanos fresh_until_ = 0;
 };
 

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "control/metrics/own_host.h"
 #include "control/metrics/page_files.h"
 #include "control/metrics/snapshot.h"
@@ -34,11 +37,61 @@ TEST(Snapshot, ServesLongerTheMoreItCosts) {
   EXPECT_EQ(Snapshot::fresh_for(1'000'000'000), 9'000'000'000);
 }
 
-TEST(Snapshot, IsNoneWhereTheConductorDoesNotAnswer) {
-  admin::Queue queue;
-  queue.close();
-  Snapshot snapshot(queue, admin::GetSlots{});
-  EXPECT_EQ(snapshot.text(), std::nullopt);
+/// A conductor that answers what it is told to, and counts.
+class SnapshotTest : public ::testing::Test {
+ protected:
+  SnapshotTest() {
+    now = 1;
+    conductor_ = std::thread([this] {
+      while (!stop_) {
+        queue_.serve([this](const admin::Request&, const std::string&) {
+          ++asked_;
+          return answer_;
+        });
+        std::this_thread::yield();
+      }
+    });
+  }
+  ~SnapshotTest() override {
+    stop_ = true;
+    conductor_.join();
+  }
+
+  static inline std::atomic<Nanos> now = 0;
+  std::atomic<int> asked_ = 0;
+  admin::Answer answer_ = nlohmann::json{{"name", "caf\xe9"}};
+  admin::Queue queue_;
+  Snapshot snapshot_{queue_, admin::GetSlots{}, [] { return now.load(); }};
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::thread conductor_;
+};
+
+TEST_F(SnapshotTest, IsOneForAllWhoComeSoon) {
+  const auto first = snapshot_.text();
+  ASSERT_TRUE(first);
+  const auto json = nlohmann::json::parse(*first);
+  EXPECT_EQ(json.at("schema"), Snapshot::kSchema);
+  EXPECT_EQ(json.at("name"), "caf\xef\xbf\xbd") << "made UTF-8";
+  now = Snapshot::kFreshNs;
+  EXPECT_EQ(snapshot_.text(), first);
+  EXPECT_EQ(asked_, 1);
+  ++now;
+  EXPECT_EQ(snapshot_.text(), first);
+  EXPECT_EQ(asked_, 2);
+}
+
+TEST_F(SnapshotTest, IsNoneForAllWhoComeSoonWhereTheConductorDoesNotAnswer) {
+  ASSERT_TRUE(snapshot_.text());
+  answer_ = tl::unexpected(admin::Error{admin::Error::Code::kTimeout, "busy"});
+  now = 1 + Snapshot::kFreshNs;
+  EXPECT_EQ(snapshot_.text(), std::nullopt);
+  EXPECT_EQ(snapshot_.text(), std::nullopt);
+  EXPECT_EQ(asked_, 2);
+  now = 1 + 2 * Snapshot::kFreshNs;
+  EXPECT_EQ(snapshot_.text(), std::nullopt);
+  EXPECT_EQ(asked_, 3);
 }
 
 TEST(Page, IsInTheProgram) {
