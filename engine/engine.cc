@@ -18,13 +18,16 @@ namespace {
 constexpr uint8_t kQueryEvery = 4;
 // Time-outs of a fragment before they begin to double.
 constexpr int kPatientAfter = 2;
+// And of one that is lost: most steps of its recovery may be lost in turn.
+constexpr int kPatientAfterLoss = 8;
 // Results of operations from here on have left the caches before anybody reads them.
 constexpr uint64_t kStreamBytes = 8 << 20;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
 // round trip (RACK, RFC 8985), for that to be taken for lost.
 constexpr Nanos kReorderNs = 100'000;
 // Between questions for a fragment that was overtaken.
-constexpr Nanos kLeastBetweenQuestionsNs = 1'000'000;
+constexpr Nanos kLeastBetweenQuestionsNs = 500'000;
+constexpr Nanos kRoundTripsOfAnswer = 4;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
@@ -437,9 +440,25 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
 Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   // It is known why, until the result of a later one says that all have sent this one, too.
   if (fragment.parked && seq >= results_end_) return std::max(timeout_after(0), config_.rto_max_ns);
-  if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
-    return timeout_after(fragment.timeouts);
-  return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, rtt_.late()));
+  if (!fragment.overtaken) return timeout_after(fragment.timeouts);
+  const int doublings = std::clamp<int>(fragment.timeouts - kPatientAfterLoss, 0, 20);
+  return std::min(between_questions() << doublings, timeout_after(UINT8_MAX));
+}
+
+/// A question, the fallback's own, and their answers.
+Nanos Engine::between_questions() const {
+  const Nanos round_trip = rtt_.known() ? std::min(rtt_.standing(), rtt_.late()) : rtt_.late();
+  return std::max(kLeastBetweenQuestionsNs, kRoundTripsOfAnswer * round_trip);
+}
+
+/// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
+/// for long, as TCP's tail loss probe does (RFC 8985, section 7).
+void Engine::probe_oldest(Nanos now) {
+  Fragment& oldest = fragment(low_);
+  if (oldest.overtaken || oldest.state != State::kSent || oldest.parked || !rtt_.known()) return;
+  oldest.overtaken = true;
+  oldest.deadline = std::min(oldest.deadline, now + between_questions());
+  next_deadline_ = std::min(next_deadline_, oldest.deadline);
 }
 
 void Engine::find_overdue(Nanos now) {
@@ -900,7 +919,9 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
 }
 
 void Engine::finish_operations(Nanos now) {
+  const Seq low = low_;
   while (low_ < next_ && fragment(low_).state == State::kDone) ++low_;
+  if (config_.lossy_link && low_ != low && low_ < next_) probe_oldest(now);
   if (low_ == next_) next_deadline_ = kNever;
   // A listener may complete further operations.
   for (size_t i = 0; i < finished_.size(); ++i) {
