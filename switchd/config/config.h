@@ -5,6 +5,7 @@
 // from them and the table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -263,6 +264,12 @@ struct Config {
   /// Path of the administrators' socket.
   std::string admin_socket_path() const {
     return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
+  }
+  /// Whether DPDK is to run: for Ethernet ports, or because it is to answer or was given arguments.
+  bool needs_dpdk() const {
+    return eal.telemetry || !eal.extra_args.empty() ||
+           std::ranges::any_of(ports,
+                               [](const PortConfig& p) { return p.type == PortType::kEthdev; });
   }
   bool operator==(const Config&) const = default;
 };

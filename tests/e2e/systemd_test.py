@@ -102,7 +102,7 @@ def frozen(thread):
 def lanes_of(process):
     tasks = pathlib.Path(f"/proc/{process.pid}/task")
     return [int(task.name) for task in tasks.iterdir()
-            if "worker" in (task / "comm").read_text()]
+            if (task / "comm").read_text().startswith("ina-lane-")]
 
 
 def check_watchdog(program, folder):
