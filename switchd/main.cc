@@ -26,6 +26,7 @@
 #endif
 #include "common/command_line.h"
 #include "common/logging/file_sink.h"
+#include "common/logging/journal.h"
 #include "common/logging/record.h"
 #include "control/doorman.h"
 #include "io/ethdev/eal.h"
@@ -61,6 +62,8 @@ void on_signal(int signal) {
 Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& log) {
   std::shared_ptr<logging::FileSink> file;
   std::shared_ptr<spdlog::logger> logger;
+  if (log.format == LogFormat::kJournal)
+    if (auto journal = logging::find_journal(); !journal) return tl::unexpected(journal.error());
   if (log.file.empty()) {
     logger = spdlog::stderr_color_mt("switchd");
   } else {
@@ -70,9 +73,10 @@ Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& l
     logger = std::make_shared<spdlog::logger>("switchd", file);
   }
   logger->set_level(spdlog::level::from_str(std::string(name(log.level))));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
+  logger->set_pattern(logging::pattern_of(log.format));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  logging::set_format(log.format);
   return file;
 }
 

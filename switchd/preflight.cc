@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "aggregator/aggregator.h"
+#include "common/logging/journal.h"
 #include "control/tls_server.h"
 #include "control/tokens.h"
 #include "switchd/preflight_checks.h"
@@ -94,7 +95,10 @@ void check_metrics(const Asked& asked, Report& report) {
 }
 
 void check_log(const Asked& asked, Report& report) {
-  report.problem(log_problem(asked.config.log.file));
+  const config::LogConfig& log = asked.config.log;
+  report.problem(log_problem(log.file));
+  if (log.format != LogFormat::kJournal) return;
+  if (const auto journal = logging::find_journal(); !journal) report.problem(journal.error().text);
 }
 
 // ---- processors and memory

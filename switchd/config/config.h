@@ -15,6 +15,7 @@
 
 #include "common/huge_pages.h"
 #include "common/idle.h"
+#include "common/log_format.h"
 #include "scheduler/policies.h"
 #include "wire/named.h"
 #include "wire/types.h"
@@ -237,6 +238,7 @@ struct SecurityConfig {
 
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kText;
   std::string file;  ///< empty: standard error
   bool operator==(const LogConfig&) const = default;
 };

@@ -799,8 +799,11 @@ std::vector<Key> make_keys() {
     choice("log", "level", kLogLevelNames,
            "Least severe message to write.",
            INA_AT(config->log.level)),
+    choice("log", "format", kLogFormatNames,
+           "text: a line with values as key=\"value\". json: an object a line. journal: fields of journald, for a switch with libsystemd on a host with systemd.",
+           INA_AT(config->log.format)),
     text("log", "file", "path, or empty",
-         "File to append to. Empty: standard error.",
+         "File to append to, unless the format is journal. Empty: standard error.",
          INA_AT(config->log.file), any_text),
 
     text("metrics", "listen", "IPv4 address and port, or empty",

@@ -182,6 +182,27 @@ TEST_F(StartTest, DpdkRunsOnlyWhereSomethingNeedsIt) {
   }
 }
 
+TEST_F(StartTest, ALogInJsonIsAnObjectALine) {
+  Process daemon = start(write("switchd.yaml", "eal: {huge: no}\nlog: {format: json}\n"));
+  ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+  shell(std::string(LOAD_WORKER) + " shm:" + socket() + " 'a \"name\"' 0 1 5000 3");
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0) << log();
+  std::istringstream lines(log());
+  std::vector<std::string> messages;
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line, nullptr, false);
+    ASSERT_TRUE(record.is_object()) << line;
+    EXPECT_EQ(record.at("level"), "info") << line;
+    EXPECT_TRUE(record.at("time").is_string()) << line;
+    const std::string message = record.at("message");
+    messages.push_back(message);
+    if (message == "serving") EXPECT_EQ(record.at("lcores"), 1) << line;
+    if (message == "job admitted") EXPECT_EQ(record.at("job"), "a \"name\"") << line;
+  }
+  EXPECT_THAT(messages, testing::IsSupersetOf({"serving", "job admitted", "stopped"}));
+}
+
 TEST_F(StartTest, TheSelfTestIsATableOrJsonAndItsExitStatusTheVerdict) {
   const std::string file = write("switchd.yaml", "eal: {huge: no}\n");
   const std::string command =
