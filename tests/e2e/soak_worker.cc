@@ -64,8 +64,9 @@ void run_one(ina::test::CollectiveGrid& grid, Draw& draw, uint64_t ranks) {
 bool all_end(ina_context* context) {
   int32_t mine = enough;
   int32_t sum = 0;
-  if (ina_allreduce(context, &mine, &sum, 1, INA_INT32, INA_SUM, 0) != INA_OK)
-    throw std::runtime_error(ina_last_error(context));
+  const int status = ina_allreduce(context, &mine, &sum, 1, INA_INT32, INA_SUM, 0);
+  if (status != INA_OK)
+    throw std::runtime_error(std::string(ina_status_name(status)) + " " + ina_last_error(context));
   return sum != 0;
 }
 
