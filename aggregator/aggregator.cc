@@ -39,6 +39,7 @@ Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
       tags_(shape.slots, hashed() ? shape.policy.ways : 1),
       lookups_(kMaxBurst),
       expanded_(std::max(1u, shape.burst)),
+      quotas_(shape.slots),
       jobs_(shape.max_jobs),
       bare_results_(shape.max_jobs, shape.lanes) {
   for (const DType dtype : kAllDTypes)
@@ -55,12 +56,12 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   Job& job = jobs_[index];
   job = Job{};
   job.spec = spec;
-  job.result_rows = Divider(2 * uint64_t{spec.window});
-  job.seen_words = Divider(JobSpec::seen_words(spec.window, shape_.lanes));
+  job.slots.quota = spec.quota;
+  job.recent = ReplayWindow(spec.start, spec.window, shape_.lanes, spec.seen);
+  job.results = ResultMemory(spec.results, spec.window, shape_.slot_bytes, spec.placed);
   job.pool_slots = Divider(std::max(1u, spec.pool.slots));
   job.full = full_bitmap(spec.workers);
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
-  job.top_end = spec.start;
   job.results_end = spec.start;
   job.park_next = number_of(spec.start);
   job.progress.fill(spec.start);
@@ -71,14 +72,14 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.present = true;
   bare_results_.add_job(index, spec.joining, spec.start);
   parking_ += spec.park_after != 0;
-  reserved_ += spec.quota.floor;
+  quotas_.open(job.slots);
 }
 
 void Aggregator::remove_job(JobIndex index) {
   if (!jobs_[index].present) return;
   sweep(index);
   bare_results_.remove_job(index);
-  reserved_ -= jobs_[index].spec.quota.floor;
+  quotas_.close(jobs_[index].slots);
   parking_ -= jobs_[index].spec.park_after != 0;
   jobs_[index] = Job{};
 }
@@ -90,10 +91,9 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
   job.spec.epoch = epoch;
   job.spec.instance = instance;
   job.spec.spill = spill;
-  const size_t words = JobSpec::seen_words(job.spec.window, shape_.lanes);
-  if (job.spec.seen) std::fill_n(job.spec.seen, words, 0);
+  job.recent.clear();
   if (job.spec.parked_at) {
-    std::fill_n(job.spec.parked_at, words, 0);
+    std::fill_n(job.spec.parked_at, JobSpec::seen_words(job.spec.window, shape_.lanes), 0);
     job.parked_load = {};
     job.counters.parked_now = 0;
   }
@@ -104,32 +104,17 @@ void Aggregator::new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fa
 
 void Aggregator::add_result_buffer(JobIndex index, const ResultBuffer& buffer) {
   Job& job = jobs_[index];
-  if (job.present) job.result_buffers[job.result_buffer_count++] = buffer;
+  if (job.present) job.results.add(buffer);
 }
 
 void Aggregator::remove_result_buffer(JobIndex index, uint32_t first_unit) {
-  Job& job = jobs_[index];
-  const std::span buffers = std::span(job.result_buffers).first(job.result_buffer_count);
-  const auto found = std::ranges::find(buffers, first_unit, &ResultBuffer::first_unit);
-  if (found == buffers.end()) return;
-  *found = buffers.back();
-  --job.result_buffer_count;
-}
-
-std::byte* Aggregator::in_result_buffers(const Job& job, uint32_t unit, uint32_t bytes) {
-  for (const ResultBuffer& buffer : std::span(job.result_buffers).first(job.result_buffer_count)) {
-    const uint32_t at = unit - buffer.first_unit;  // wraps below the buffer
-    const uint64_t begin = uint64_t{at} * wire::kTargetUnitBytes;
-    if (at < buffer.units && begin + bytes <= uint64_t{buffer.units} * wire::kTargetUnitBytes)
-      return buffer.memory + begin;
-  }
-  return nullptr;
+  jobs_[index].results.remove(first_unit);
 }
 
 void Aggregator::sweep(JobIndex index) {
   Job& job = jobs_[index];
   // Whoever makes and leaves jobs all the time must not have the whole array looked through.
-  if (hashed() && job.held == 0) return;
+  if (hashed() && job.slots.held == 0) return;
   uint32_t first = 0;
   uint32_t last = shape_.slots;
   if (!hashed()) {
@@ -198,7 +183,7 @@ void Aggregator::look_up_in_sets(std::span<const RxPacket> packets) {
                      : tags_.empty_or(lookup.first);
       }
       lookup.slot = &slots_[likely];
-      lookup.seen = &seen(job, lookup.number);
+      lookup.seen = &job.recent.seen(lookup.number);
       __builtin_prefetch(lookup.seen, 1);
     } else {
       lookup.slot = &pool_slot(job, lookup.number);
@@ -307,7 +292,7 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, std::span<const u
                                std::span<const RxPacket> packets, std::span<Verdict> verdicts) {
   constexpr bool kHashed = Policy::kTraits.hashed;
   if (!pending_.slot || job.spec.park_after != 0) return false;
-  if (kHashed && !remembers(job, lookup.seq)) return false;
+  if (kHashed && !job.recent.remembers(lookup.seq)) return false;
   Slot& slot = *pending_.slot;
   const Bitmap here = slot.bits | slot.at_fallback;
   const Bitmap known = here | (kHashed ? *lookup.seen : 0);
@@ -398,7 +383,7 @@ template <class Policy>
     if (rule(Rule::kEpochCheck)) return on_old_epoch(job, packet, verdict);
   }
   if (packet.message.target != 0 &&
-      !in_result_buffers(job, packet.message.target - 1, packet.payload_bytes))
+      !job.results.in_buffers(packet.message.target - 1, packet.payload_bytes))
     return drop(verdict, DropReason::kBadOffset);
   if (packet.message.receiver != 0 || packet.message.bare()) [[unlikely]] {
     if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
@@ -434,11 +419,11 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict&
     case Type::kNotYet:
     case Type::kHave:
     case Type::kDefer:
-      if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+      if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
       // There is a result, and it may be that nobody needs it from the switch any more.
       if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
       if (type == Type::kQuery && left_behind(job, number_of(seq)) &&
-          seen(job, number_of(seq)) == job.full)
+          job.recent.seen(number_of(seq)) == job.full)
         job.help.asked += shape_.lanes;
       return forward(packet, verdict);
     case Type::kPart:
@@ -461,22 +446,9 @@ void Aggregator::on_old_epoch(const Job& job, const RxPacket& packet, Verdict& v
 // ---- contributions
 
 void Aggregator::advance(Job& job, Seq seq) {
-  if (seq < job.top_end) return;
-  if (job.spec.seen) {
-    // The window moves on over fragments that nobody has seen.
-    const uint64_t words = job.seen_words.divisor();
-    if (seq - job.top_end >= words * shape_.lanes) {
-      std::fill_n(job.spec.seen, words, 0);
-      for (uint64_t number = 0; job.spec.parked_at && number < words; ++number) unpark(job, number);
-    } else {
-      for (Seq next = seq; next >= job.top_end; next = next - shape_.lanes) {
-        seen(job, number_of(next)) = 0;
-        if (job.spec.parked_at) unpark(job, number_of(next));
-        if (next.value < shape_.lanes) break;
-      }
-    }
-  }
-  job.top_end = seq + 1;
+  job.recent.advance(seq, number_of(seq), [&](uint64_t number) {
+    if (job.spec.parked_at) unpark(job, number);
+  });
 }
 
 [[gnu::always_inline]] inline bool Aggregator::agrees(const Slot& slot, const RxPacket& packet) {
@@ -489,7 +461,7 @@ void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const RxPacket& 
                                 Verdict& verdict) {
   const Seq seq = lookup.seq;
   Slot& slot = *lookup.slot;
-  if (seq >= job.top_end) advance(job, seq);
+  if (seq >= job.recent.end()) advance(job, seq);
   switch (StaticPool::claim(slot.state == SlotState::kEmpty, slot.seq, seq)) {
     case StaticPool::Claim::kTooOld:
       return drop(verdict, DropReason::kTooOld);
@@ -519,9 +491,9 @@ template <class Policy>
 void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& packet, Nanos now,
                                 Verdict& verdict) {
   const Seq seq = lookup.seq;
-  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
-  const bool remembered = remembers(job, seq);
-  if (seq >= job.top_end) advance(job, seq);
+  if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
+  const bool remembered = job.recent.remembers(seq);
+  if (seq >= job.recent.end()) advance(job, seq);
   if (remembered) {
     Bitmap& seen_bits = *lookup.seen;
     if ((seen_bits & bit_of(packet.rank)) != 0 && rule(Rule::kAntiReplay))
@@ -545,7 +517,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
   if (place->state != SlotState::kEmpty) place = make_room<Policy>(job, lookup, now);
   if (left_behind(job, lookup.number)) [[unlikely]] {
     if (!Policy::kTraits.held_until_acknowledged && place->state == SlotState::kEmpty &&
-        !moves(packet.message) && may_take_empty(job) && worth_combining(job, seq))
+        !moves(packet.message) && quotas_.may_take_empty(job.slots) && worth_combining(job, seq))
       return install_late(job, *place, seq, packet, now, verdict);
     return pass_to_parker(job, seq, packet, verdict);
   }
@@ -555,7 +527,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
     if (gone != 0 && (gone | bit_of(packet.rank)) == job.full) return bypass(job, packet, verdict);
     return contend<Policy>(job, *place, seq, packet, now, verdict);
   }
-  if (!may_take_empty(job)) return bypass(job, packet, verdict);
+  if (!quotas_.may_take_empty(job.slots)) return bypass(job, packet, verdict);
   install(job, *place, seq, packet, now);
   add_to<Policy>(job, *place, packet, verdict);
 }
@@ -578,14 +550,14 @@ Slot* Aggregator::make_room(const Job& job, const Lookup& lookup, Nanos now) {
   for (uint32_t i = 0; i < ways; ++i) {
     Slot& slot = slots_[set + (lookup.first - set + i) % ways];
     const Job& owner = jobs_[slot.job];
-    if (below_floor(owner, slot.seq)) {
+    if (owner.recent.is_below(slot.seq)) {
       reap(slot);
       return &slot;
     }
     uint64_t worth = UINT64_MAX - 1;  // not to be had
-    if (!Policy::kTraits.held_until_acknowledged && may_preempt(job, slot))
+    if (!Policy::kTraits.held_until_acknowledged && quotas_.may_preempt(job.slots, owner.slots))
       worth = Policy::worth(occupant_of(slot, owner.spec.workers), now, shape_.policy) +
-              (is_entitled(job, slot) ? 0 : uint64_t{1} << 32);
+              (quotas_.is_entitled(job.slots, owner.slots) ? 0 : uint64_t{1} << 32);
     if (worth >= least) continue;
     least = worth;
     place = &slot;
@@ -615,8 +587,8 @@ void Aggregator::contend(Job& job, Slot& slot, Seq seq, const RxPacket& packet, 
   const uint8_t priority =
       std::max<uint8_t>(1, std::min(packet.message.priority, job.spec.priority_max));
   bool wins = false;
-  if (!Policy::kTraits.held_until_acknowledged && may_preempt(job, slot)) {
-    wins = is_entitled(job, slot) ||
+  if (!Policy::kTraits.held_until_acknowledged && quotas_.may_preempt(job.slots, owner.slots)) {
+    wins = quotas_.is_entitled(job.slots, owner.slots) ||
            Policy::takes_over(occupant_of(slot, owner.spec.workers), priority, now, shape_.policy);
     if (!wins) slot.priority = Policy::kept(slot.priority, shape_.policy);
   }
@@ -641,7 +613,8 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, 
   slot.seq = seq;
   slot.at_fallback = hashed() ? gone_to_fallback(job, seq, packet) : 0;
   // Workers that had come to the fragment before its payload.
-  slot.bits = hashed() && moves(message) ? seen(job, number_of(seq)) & ~bit_of(packet.rank) : 0;
+  slot.bits =
+      hashed() && moves(message) ? job.recent.seen(number_of(seq)) & ~bit_of(packet.rank) : 0;
   slot.first_arrival = now;
   slot.job = packet.job;
   slot.elements = message.bare() ? uint16_t{0} : message.elements;
@@ -650,8 +623,7 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, 
   slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.priority_max));
   slot.state = SlotState::kFilling;
   if (has_sets()) tags_.set(index_of(slot), SlotTags::tag_of(packet.job, number_of(seq)));
-  count_held(job, true);
-  counters_.slots_used_peak = std::max(counters_.slots_used_peak, ++counters_.slots_used);
+  take_slot(job);
 }
 
 void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
@@ -742,7 +714,7 @@ void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& v
   }
   const Kernels& kernel = kernels_of(slot);
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
-  std::byte* result = result_place(job, slot.seq, slot.target, packet.payload_bytes);
+  std::byte* result = job.results.place(slot.seq, slot.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
   auto add_finish = kernel.add_finish;
   if (slot.target != 0) {
@@ -770,8 +742,7 @@ void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& v
     release(slot);
   } else {  // kept, to answer those that ask again
     slot.state = SlotState::kComplete;
-    --counters_.slots_used;
-    count_held(job, false);
+    give_back_slot(job);
   }
 }
 
@@ -787,7 +758,7 @@ void Aggregator::bypass(Job& job, const RxPacket& packet, Verdict& verdict) {
   part.message.type = Type::kPart;
   part.message.flags = wire::kFlagRaw | (packet.message.flags & wire::kFlagEcn);
   part.message.bitmap = bit_of(packet.rank);
-  if (moves(packet.message)) part.message.bitmap |= seen(job, number_of(seq_of(job, packet)));
+  if (moves(packet.message)) part.message.bitmap |= job.recent.seen(number_of(seq_of(job, packet)));
   part.message.rank = packet.rank;
   part.message.epoch = job.spec.epoch;
   part.message.instance = job.spec.instance;
@@ -856,7 +827,7 @@ Emission& Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To
   message.origin = wire::Origin::kSwitch;
   message.lane = static_cast<uint8_t>(shape_.lane);
   emission.payload_bytes = wire::payload_bytes(message);
-  emission.payload = result_place(job, slot.seq, slot.target, emission.payload_bytes);
+  emission.payload = job.results.place(slot.seq, slot.target, emission.payload_bytes);
   return emission;
 }
 
@@ -869,8 +840,7 @@ void Aggregator::note_result(Job& job, Seq seq) {
 
 void Aggregator::release(Slot& slot) {
   if (slot.state == SlotState::kFilling || slot.state == SlotState::kFrozen) {
-    count_held(jobs_[slot.job], false);
-    --counters_.slots_used;
+    give_back_slot(jobs_[slot.job]);
   }
   if (slot.state == SlotState::kFrozen) {
     // Its sum may be on its way out in this very burst.
@@ -883,36 +853,18 @@ void Aggregator::release(Slot& slot) {
   slot.row = row;
 }
 
-void Aggregator::count_held(Job& job, bool more) {
-  const uint32_t floor = job.spec.quota.floor;
-  if (more) {
-    if (job.held < floor) --reserved_;
-    ++job.held;
-    job.counters.slots_held_peak = std::max<uint64_t>(job.counters.slots_held_peak, job.held);
-  } else {
-    --job.held;
-    if (job.held < floor) ++reserved_;
-  }
-  job.counters.slots_held = job.held;
+void Aggregator::take_slot(Job& job) {
+  quotas_.take(job.slots);
+  job.counters.slots_held = job.slots.held;
+  job.counters.slots_held_peak = job.slots.peak;
+  counters_.slots_used = quotas_.used();
+  counters_.slots_used_peak = quotas_.peak();
 }
 
-/// I4: a job below its floor takes any empty slot, another one only what no floor is short of.
-bool Aggregator::may_take_empty(const Job& job) const {
-  if (job.held >= job.spec.quota.ceiling) return false;
-  if (job.held < job.spec.quota.floor) return true;
-  return shape_.slots - counters_.slots_used > reserved_;
-}
-
-/// I4: a job that holds no more than its floor loses slots to nobody but itself.
-bool Aggregator::may_preempt(const Job& job, const Slot& slot) const {
-  const Job& owner = jobs_[slot.job];
-  if (&owner == &job) return true;
-  return job.held < job.spec.quota.ceiling && owner.held > owner.spec.quota.floor;
-}
-
-/// I4: to a slot of somebody else, whatever its priority.
-bool Aggregator::is_entitled(const Job& job, const Slot& slot) const {
-  return job.held < job.spec.quota.floor && &jobs_[slot.job] != &job;
+void Aggregator::give_back_slot(Job& job) {
+  quotas_.give_back(job.slots);
+  job.counters.slots_held = job.slots.held;
+  counters_.slots_used = quotas_.used();
 }
 
 Slot* Aggregator::find_slot(const Job& job, Seq seq) {
@@ -940,7 +892,7 @@ Slot* Aggregator::find_in_set(JobIndex job, Seq seq, uint32_t first) {
 /// come of others to a fragment that is moved are marks, which went nowhere.
 Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const {
   if (moves(packet.message)) return 0;
-  return shape_.policy.residual ? seen(job, number_of(seq)) & ~bit_of(packet.rank) : 0;
+  return shape_.policy.residual ? job.recent.seen(number_of(seq)) & ~bit_of(packet.rank) : 0;
 }
 
 // ---- the fallback
@@ -978,7 +930,7 @@ void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& v
   if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
   if (packet.message.instance < job.spec.instance && rule(Rule::kInstance))
     return drop(verdict, DropReason::kOldInstance);
-  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+  if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
   switch (packet.message.type) {
     case Type::kResult:
       return give_out(job, seq, packet, wire::Origin::kFallback, verdict);
@@ -998,12 +950,13 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
                           Verdict& verdict) {
   if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
   if (packet.message.bare()) return drop(verdict, DropReason::kBadLength);
-  std::byte* result = result_place(job, seq, packet.message.target, packet.payload_bytes);
+  std::byte* result = job.results.place(seq, packet.message.target, packet.payload_bytes);
   if (!result) return drop(verdict, DropReason::kBadOffset);
   advance(job, seq);
   if (Slot* slot = find_slot(job, seq)) reap(*slot);
   if (hashed()) {
-    seen(job, number_of(seq)) = job.full;  // contributions that are still under way come too late
+    job.recent.seen(number_of(seq)) =
+        job.full;  // contributions that are still under way come too late
     if (job.spec.parked_at) unpark(job, number_of(seq));
   } else if (Slot& slot = pool_slot(job, number_of(seq));
              slot.state == SlotState::kEmpty || slot.seq < seq) {
@@ -1064,9 +1017,10 @@ uint64_t Aggregator::contributions_held() const {
 
 std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) {
   const Job& job = jobs_[index];
-  if (!job.present || job.held == 0) return std::nullopt;
+  if (!job.present || job.slots.held == 0) return std::nullopt;
+  const Seq end = job.recent.end();
   const uint64_t span = 2 * uint64_t{job.spec.window};
-  for (Seq seq{job.top_end.value - std::min(job.top_end.value, span)}; seq < job.top_end; ++seq) {
+  for (Seq seq{end.value - std::min(end.value, span)}; seq < end; ++seq) {
     const Slot* const slot = in_lane(seq) ? find_slot(job, seq) : nullptr;
     if (slot != nullptr && slot->state == SlotState::kFilling)
       return Waiting{seq, job.full & ~(slot->bits | slot->at_fallback), slot->signature()};

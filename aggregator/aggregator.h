@@ -18,7 +18,10 @@
 #include "aggregator/kernels.h"
 #include "aggregator/lockstep.h"
 #include "aggregator/packet.h"
+#include "aggregator/replay_window.h"
+#include "aggregator/result_memory.h"
 #include "aggregator/slot.h"
+#include "aggregator/slot_quotas.h"
 #include "aggregator/slot_tags.h"
 #include "scheduler/policies.h"
 #include "wire/message.h"
@@ -118,17 +121,10 @@ struct JobSpec {
   /// In `parked_at`: it is at the fallback, where all else goes, too.
   static constexpr uint8_t kParkedHome = 0x80;
 
-  static size_t seen_words(uint32_t window, uint32_t lanes) { return 2 * size_t{window} / lanes; }
+  static size_t seen_words(uint32_t window, uint32_t lanes) {
+    return ReplayWindow::entries(window, lanes);
+  }
 };
-
-/// Memory of a job that its workers map read-only, and into which results go straight to where
-/// their users want them (wire::Message::target). Addressed in units of wire::kTargetUnitBytes.
-struct ResultBuffer {
-  uint32_t first_unit = 0;
-  uint32_t units = 0;
-  std::byte* memory = nullptr;
-};
-inline constexpr size_t kMaxResultBuffers = 32;  ///< of a job
 
 /// A message to send because of a packet. Its payload stays as it is until the next burst if it
 /// lies in a value row or in the packet, and as the job's window says if it lies in the result
@@ -304,14 +300,13 @@ class Aggregator {
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
     Bitmap late = 0;         ///< workers for which fragments are parked
-    Seq top_end;  ///< 1 + highest fragment seen; below top_end - 2W nobody needs anything (C3)
-    uint32_t held = 0;  ///< slots
     bool present = false;
     bool aborted = false;
-    Divider seen_words;
+    SlotAccount slots;
+    ReplayWindow recent;
     Divider pool_slots;  ///< pools only
     JobSpec spec;
-    Divider result_rows;  ///< 2W
+    ResultMemory results;
     Seq results_end;
     JobCounters counters;
     std::array<Seq, kMaxWorkers> progress;  ///< with help: 1 + the last fragment of each worker
@@ -325,8 +320,6 @@ class Aggregator {
     Nanos rests_until = 0;                            ///< nothing is parked before that
     Nanos rest = 0;                                   ///< the last one was so long
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
-    uint32_t result_buffer_count = 0;
-    std::array<ResultBuffer, kMaxResultBuffers> result_buffers;
   };
 
   /// What a packet is about, looked up for a whole burst before any of it is decided.
@@ -424,10 +417,8 @@ class Aggregator {
   static void make_bare(Emission& result);
   static void note_result(Job& job, Seq seq);
   void release(Slot& slot);
-  void count_held(Job& job, bool more);
-  bool may_take_empty(const Job& job) const;
-  bool may_preempt(const Job& job, const Slot& slot) const;
-  bool is_entitled(const Job& job, const Slot& slot) const;
+  void take_slot(Job& job);
+  void give_back_slot(Job& job);
   void sweep(JobIndex index);
 
   // parking.cc
@@ -489,38 +480,18 @@ class Aggregator {
   static bool moves(const wire::Message& message) {
     return is_moved(message.collective) && message.elements != 0;
   }
-  bool below_floor(const Job& job, Seq seq) const {
-    return seq + 2 * uint64_t{job.spec.window} < job.top_end;
-  }
-  /// Whether the anti-replay window reaches so far back.
-  static bool remembers(const Job& job, Seq seq) {
-    return rule(Rule::kReplayTooOld) || seq + job.spec.window / 2 >= job.top_end;
-  }
   void advance(Job& job, Seq seq);
-  Bitmap& seen(const Job& job, uint64_t number) const {
-    return job.spec.seen[job.seen_words.remainder(number)];
-  }
   /// Where a fragment is parked: JobSpec::parked_at.
-  uint8_t& parked_at(const Job& job, uint64_t number) const {
-    return job.spec.parked_at[job.seen_words.remainder(number)];
+  static uint8_t& parked_at(const Job& job, uint64_t number) {
+    return job.spec.parked_at[job.recent.index(number)];
   }
-  /// Whether this fragment's result is in its result buffer, which may by now hold another's. It is
-  /// from now on.
-  bool place_once(const Job& job, Seq seq) const {
-    const uint64_t mark = seq.value + 1;
-    return std::exchange(job.spec.placed[job.seen_words.remainder(number_of(seq))], mark) == mark;
+  bool place_once(Job& job, Seq seq) const {
+    return job.results.place_once(job.recent.index(number_of(seq)), seq);
   }
   Seq seq_of(const Job& job, const RxPacket& packet) const {
     return extend(packet.message.seq, job.limit);
   }
   std::byte* row_of(const Slot& slot) const { return rows_ + size_t{slot.row} * shape_.slot_bytes; }
-  /// nullptr: the target is not within one of the job's result buffers.
-  std::byte* result_place(const Job& job, Seq seq, uint32_t target, uint32_t bytes) const {
-    if (target != 0) [[unlikely]]
-      return in_result_buffers(job, target - 1, bytes);
-    return job.spec.results + job.result_rows.remainder(seq.value) * shape_.slot_bytes;
-  }
-  static std::byte* in_result_buffers(const Job& job, uint32_t unit, uint32_t bytes);
   static Emission& add_emission(Verdict& verdict, Emission::To to, JobIndex job);
   const Kernels& kernels_of(const Slot& slot) const {
     return *kernels_[static_cast<size_t>(slot.dtype)][static_cast<size_t>(slot.op)];
@@ -545,8 +516,8 @@ class Aggregator {
   std::vector<RxPacket> expanded_;    ///< expanded()
   std::vector<uint32_t> spare_rows_;  ///< ring: a row that left is not written again in its burst
   uint32_t next_spare_ = 0;
-  uint32_t parking_ = 0;   ///< jobs with straggler help
-  uint64_t reserved_ = 0;  ///< slots that jobs below their floors are still entitled to
+  uint32_t parking_ = 0;  ///< jobs with straggler help
+  SlotQuotas quotas_;
   std::vector<Job> jobs_;
   Verdict scratch_;
   BareResults bare_results_;

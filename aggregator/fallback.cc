@@ -128,7 +128,6 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       if ((entry->bits & bit) != 0 && !moves(message)) return;
       if (!merge(*entry, message, payload, bit)) return drop();
       ++counters_.raws;
-      if (!message.bare()) ++entry->parts;
       if (is_complete(*entry)) decide(*entry, index_of(seq));
       return;
     }

@@ -98,7 +98,7 @@ void Aggregator::hand_on(Job& job, Seq seq, const RxPacket& packet, Verdict& ver
 /// `slot`: of the array, or of a payload that needs none. Releases it.
 void Aggregator::finish_move(Job& job, Slot& slot, const std::byte* payload, Verdict& verdict) {
   const uint32_t bytes = slot.elements * wire_bytes(slot.dtype);
-  std::byte* const result = result_place(job, slot.seq, slot.target, bytes);
+  std::byte* const result = job.results.place(slot.seq, slot.target, bytes);
   if (!result) {  // as in finish(): nobody misses it
     counters_.contributions_discarded += slot.contributions();
     if (slot.state != SlotState::kEmpty) release(slot);
@@ -114,8 +114,7 @@ void Aggregator::finish_move(Job& job, Slot& slot, const std::byte* payload, Ver
     if (slot.state != SlotState::kEmpty) release(slot);
   } else {
     slot.state = SlotState::kComplete;
-    --counters_.slots_used;
-    count_held(job, false);
+    give_back_slot(job);
   }
 }
 

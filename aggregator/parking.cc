@@ -23,7 +23,7 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
   if (verdict.emissions != 0) return;  // no room for two more
   for (int look = 0; look < kLooks; ++look) {
     const Seq seq{job.park_next * shape_.lanes + shape_.lane};
-    if (seq + job.spec.park_after >= job.top_end) {
+    if (seq + job.spec.park_after >= job.recent.end()) {
       job.waited_for = 0;
       return;
     }
@@ -35,7 +35,7 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
     }
     ++job.park_next;
     // It has no slot, so what has come of it is at the fallback already.
-    const Bitmap holders = seen(job, number_of(seq));
+    const Bitmap holders = job.recent.seen(number_of(seq));
     if (holders == 0 || holders == job.full) continue;
     emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
     return;
@@ -73,8 +73,9 @@ bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
   const Bitmap others = missing & ~job.late;
   if (others == 0) return true;
   // A worker whose window congestion has made smaller says so when it is full.
-  if ((now >= job.calm_at && slot.seq + job.spec.park_begin >= job.top_end) ||
-      (slot.seq + job.spec.park_pressure >= job.top_end && (job.out_of_room & slot.bits) == 0)) {
+  if ((now >= job.calm_at && slot.seq + job.spec.park_begin >= job.recent.end()) ||
+      (slot.seq + job.spec.park_pressure >= job.recent.end() &&
+       (job.out_of_room & slot.bits) == 0)) {
     // Nobody is held up.
     job.waited_for = 0;
     return false;
@@ -132,7 +133,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0 || slot.receiver != 0 ||
       slot.moves())
     return std::nullopt;
-  if (seen(job, number_of(slot.seq)) != slot.bits) return std::nullopt;
+  if (job.recent.seen(number_of(slot.seq)) != slot.bits) return std::nullopt;
   const Bitmap missing = job.full & ~slot.bits;
   if (job.spec.park_home ? missing != bit_of(home_of(slot.seq, job.spec.workers))
                          : static_cast<uint32_t>(std::popcount(missing)) > job.spec.park_missing)
@@ -151,7 +152,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
 /// Where the fallback is in the switch, messages cost nothing.
 bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   if (job.spec.home == Home::kSpill) return false;
-  for (Bitmap left = job.full & ~seen(job, number_of(seq)); left != 0; left &= left - 1) {
+  for (Bitmap left = job.full & ~job.recent.seen(number_of(seq)); left != 0; left &= left - 1) {
     const Seq at = job.progress[static_cast<size_t>(std::countr_zero(left))];
     if (at <= seq && seq < at + kNearFragments) return true;
   }
@@ -174,7 +175,7 @@ void Aggregator::add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict&
   slot.flags |= packet.message.flags & wire::kFlagEcn;
   absorb(job, slot, packet, verdict);
   if (!worth_combining(job, seq)) leave_as_part(slot, verdict);
-  if (seen(job, number_of(seq)) != job.full)
+  if (job.recent.seen(number_of(seq)) != job.full)
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
 
@@ -195,7 +196,7 @@ void Aggregator::pass_to_parker(Job& job, Seq seq, const RxPacket& packet, Verdi
   bypass(job, packet, verdict);
   follow(job, seq, verdict.emission[0]);
   // The last one gets its place back with the result: it must not be faster than who keeps the sum.
-  if (seen(job, number_of(seq)) != job.full)
+  if (job.recent.seen(number_of(seq)) != job.full)
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
 
@@ -221,7 +222,7 @@ Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobI
 void Aggregator::on_parker_packet(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
   if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
-  if (below_floor(job, seq)) return drop(verdict, DropReason::kTooOld);
+  if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
   if (packet.message.epoch != job.spec.epoch) return drop(verdict, DropReason::kStaleEpoch);
   const uint64_t number = number_of(seq);
   if (!job.spec.parked_at || parked_at(job, number) != 1 + value(packet.rank))

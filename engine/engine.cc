@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "wire/rules.h"
 
@@ -17,13 +18,16 @@ namespace {
 constexpr uint8_t kQueryEvery = 4;
 // Time-outs of a fragment before they begin to double.
 constexpr int kPatientAfter = 2;
+// And of one that is lost: most steps of its recovery may be lost in turn.
+constexpr int kPatientAfterLoss = 8;
 // Results of operations from here on have left the caches before anybody reads them.
 constexpr uint64_t kStreamBytes = 8 << 20;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
 // round trip (RACK, RFC 8985), for that to be taken for lost.
 constexpr Nanos kReorderNs = 100'000;
 // Between questions for a fragment that was overtaken.
-constexpr Nanos kLeastBetweenQuestionsNs = 1'000'000;
+constexpr Nanos kLeastBetweenQuestionsNs = 500'000;
+constexpr Nanos kRoundTripsOfAnswer = 4;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
@@ -35,29 +39,7 @@ bool is_capped(const EngineConfig& config) {
          config.in_switch == 0 && !config.fixed_slots;
 }
 
-/// An operation of no elements has one fragment, too.
-uint64_t fragments_of(uint64_t elements, uint32_t elements_per_fragment) {
-  return std::max<uint64_t>(1, (elements + elements_per_fragment - 1) / elements_per_fragment);
-}
-
-/// Where the switch is to write a fragment that all receive at the same place of the result
-/// buffers. 0: there is none, or it does not begin at a unit.
-uint32_t target_of(const OperationSpec& spec, const scheduler::BlockTable::Place& place) {
-  if (spec.target == 0 || place.block->receiver != 0) return 0;
-  const uint64_t first_byte = (place.block->receive_offset + place.first) * wire_bytes(spec.dtype);
-  if (first_byte % wire::kTargetUnitBytes != 0) return 0;
-  return static_cast<uint32_t>(spec.target + first_byte / wire::kTargetUnitBytes);
-}
-
 }  // namespace
-
-/// What this worker is to have of a fragment's result.
-struct Engine::Expected {
-  bool bytes = true;  ///< otherwise they are for others
-  wire::Signature signature;
-  uint32_t elements = 0;
-  std::byte* to = nullptr;
-};
 
 Engine::Engine(const EngineConfig& config)
     : config_(config),
@@ -73,7 +55,7 @@ Engine::Engine(const EngineConfig& config)
                 .paced = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
-    parked_out_.resize(config.park_room);
+    parked_out_ = FixedQueue<Seq>(config.park_room);
   }
   overdue_.reserve(kMaxOverdue);
   to_close_.reserve(config.window);
@@ -111,7 +93,7 @@ Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
   priority_.started(now, running_.size());
   operation->spec = spec;
   operation->number = operations_submitted_++;
-  cut(*operation);
+  operation->cut(config_.slot_bytes, config_.rank);
   operation->sent = 0;
   operation->complete = 0;
   operation->started = now;
@@ -124,27 +106,12 @@ Operation* Engine::submit(const OperationSpec& spec, Nanos now) {
   return operation;
 }
 
-/// Into fragments.
-void Engine::cut(Operation& operation) const {
-  const OperationSpec& spec = operation.spec;
-  operation.elements_per_fragment = elements_per_fragment(spec.dtype, config_.slot_bytes);
-  operation.fragments = fragments_of(spec.elements, operation.elements_per_fragment);
-  operation.closes = false;
-  operation.to_receive = operation.fragments;
-  if (!spec.blocks) return;
-  operation.elements_per_fragment = spec.blocks->elements_per_fragment();
-  operation.closes = has_closing(spec.collective) && spec.blocks->fragments() != 0;
-  operation.fragments =
-      std::max<uint64_t>(1, spec.blocks->fragments() + (operation.closes ? 1 : 0));
-  operation.to_receive = to_receive(spec);
-}
-
 void Engine::release_hold(Operation* operation, const std::byte* send, uint64_t elements,
                           bool skip) {
   operation->spec.held = false;
   operation->spec.send = send;
   operation->spec.elements = elements;
-  cut(*operation);
+  operation->cut(config_.slot_bytes, config_.rank);
   if (!skip) return;
   operation->fragments = 0;
   std::erase(to_send_, operation);
@@ -161,53 +128,14 @@ void Engine::release(Operation* operation) {
 void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) const {
   Message& message = packet.message;
   message = Message{};
+  message.type = Type::kGrad;
   message.bitmap = bit_of(config_.rank);
-  message.operation_elements = operation.spec.elements | operation.spec.fused;
-  message.operation = operation.number;
   message.epoch = config_.epoch;
   message.seq = seq.low();
-  message.type = Type::kGrad;
-  message.dtype = operation.spec.dtype;
-  message.op = operation.spec.op;
-  message.collective = operation.spec.collective;
   message.rank = config_.rank;
-  message.priority = operation.priority;
   message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
-  if (operation.spec.blocks) [[unlikely]]
-    return describe_block(seq - operation.first_seq, operation, packet);
-  const uint64_t first = (seq - operation.first_seq) * operation.elements_per_fragment;
-  message.elements = static_cast<uint16_t>(
-      std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first));
-  if (operation.spec.target != 0)
-    message.target = static_cast<uint32_t>(
-        operation.spec.target + first * wire_bytes(operation.spec.dtype) / wire::kTargetUnitBytes);
-  packet.payload_bytes = message.elements * wire_bytes(operation.spec.dtype);
-  packet.payload = packet.payload_bytes == 0
-                       ? nullptr
-                       : operation.spec.send + first * wire_bytes(operation.spec.dtype);
-}
-
-/// What is this fragment's own: a contribution, a mark, or the closing fragment's nothing.
-void Engine::describe_block(uint64_t index, const Operation& operation, TxPacket& packet) const {
-  const scheduler::BlockTable& blocks = *operation.spec.blocks;
-  Message& message = packet.message;
-  message.operation_elements |= wire::blocks_bits(operation.spec.elements, blocks.fingerprint());
-  if (needs_prompt_results()) message.flags |= wire::kFlagPrompt;
-  packet.payload = nullptr;
-  packet.payload_bytes = 0;
-  if (index >= blocks.fragments()) return;
-  const auto place = blocks.place_of(index);
-  if (!has_role(place.block->source, config_.rank)) {
-    message.flags |= wire::kFlagBare;
-    message.elements = 1;
-    return;
-  }
-  const uint32_t width = wire_bytes(operation.spec.dtype);
-  message.receiver = place.block->receiver;
-  message.target = target_of(operation.spec, place);
-  message.elements = place.elements;
-  packet.payload_bytes = place.elements * width;
-  packet.payload = operation.spec.send + (place.block->send_offset + place.first) * width;
+  operation.describe(seq, config_.rank, packet);
+  if (operation.spec.blocks && needs_prompt_results()) message.flags |= wire::kFlagPrompt;
 }
 
 /// So many fragments of others from `seq` on: a run for each lane. 0: there is no room for them.
@@ -223,15 +151,6 @@ size_t Engine::describe_marks(Seq seq, uint64_t fragments, const Operation& oper
   return static_cast<size_t>(runs);
 }
 
-uint64_t Engine::to_receive(const OperationSpec& spec) const {
-  uint64_t sum = 0;
-  const uint32_t per_fragment = spec.blocks->elements_per_fragment();
-  for (const scheduler::Block& block : spec.blocks->blocks())
-    if (has_role(block.receiver, config_.rank))
-      sum += (block.elements + per_fragment - 1) / per_fragment;
-  return sum;
-}
-
 /// Whoever enters the closing fragment says that nobody needs to send it anything again.
 bool Engine::may_close(const Operation& operation) const {
   return operation.to_receive == 0 || !rule(Rule::kClosing);
@@ -245,7 +164,7 @@ size_t Engine::prepare_closings(std::span<TxPacket> packets) {
     if (!may_close(*to_close_[i])) continue;
     std::swap(to_close_[i], to_close_[count]);
     const Operation& operation = *to_close_[count];
-    describe(operation.first_seq + (operation.fragments - 1), operation, packets[count]);
+    describe(operation.end() - 1, operation, packets[count]);
     ++count;
   }
   return count;
@@ -272,52 +191,60 @@ Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
 
 size_t Engine::prepare(std::span<TxPacket> packets, Nanos now) {
   if (now >= next_deadline_) find_overdue(now);
-  size_t count = 0;
-  while (count < packets.size() && count < questions_used_) {
-    const Question& question = questions_[(questions_head_ + count) % questions_.size()];
-    if (answer(question, packets[count])) {
-      ++count;
-    } else if (count == 0) {
-      questions_head_ = (questions_head_ + 1) % questions_.size();
-      --questions_used_;
-    } else {
-      break;
-    }
-  }
-  prepared_answers_ = count;
+  prepared_answers_ = prepare_answers(packets);
+  size_t count = prepared_answers_;
   prepared_fallback_ = fallback_ ? fallback_->prepare(packets.subspan(count)) : 0;
   for (TxPacket& packet : packets.subspan(count, prepared_fallback_)) flag_kept(packet);
   count += prepared_fallback_;
+  prepared_parked_ = prepare_parked(packets.subspan(count));
+  count += prepared_parked_;
+  prepared_overdue_ = prepare_overdue(packets.subspan(count));
+  count += prepared_overdue_;
+  prepared_closings_ = prepare_closings(packets.subspan(count));
+  count += prepared_closings_;
+  return count + prepare_new(packets.subspan(count), now);
+}
 
-  prepared_parked_ = 0;
-  while (count < packets.size() && prepared_parked_ < parked_used_) {
-    const Seq parked = parked_out_[(parked_head_ + prepared_parked_) % parked_out_.size()];
-    if (const Parker::Held* const held = parker_->find(parked); held && held->queued) {
-      describe_parked(*held, packets[count]);
-      flag_kept(packets[count++]);
-      ++prepared_parked_;
-    } else if (prepared_parked_ == 0) {
-      parked_head_ = (parked_head_ + 1) % parked_out_.size();
-      --parked_used_;
+size_t Engine::prepare_answers(std::span<TxPacket> packets) {
+  size_t count = 0;
+  while (count < packets.size() && count < questions_.size()) {
+    if (answer(questions_[count], packets[count])) {
+      ++count;
+    } else if (count == 0) {
+      questions_.pop();
     } else {
       break;
     }
   }
+  return count;
+}
 
-  std::erase_if(overdue_, [this](Seq seq) { return fragment(seq).state != State::kOverdue; });
-  prepared_overdue_ = 0;
-  for (; count < packets.size() && prepared_overdue_ < overdue_.size(); ++prepared_overdue_) {
-    const Seq seq = overdue_[prepared_overdue_];
-    const Fragment& overdue = fragment(seq);
-    if (what_to_do(overdue) == Overdue::kQuery)
-      query(seq, packets[count++]);
-    else
-      describe(seq, *overdue.operation, packets[count++]);
+size_t Engine::prepare_parked(std::span<TxPacket> packets) {
+  size_t count = 0;
+  while (count < packets.size() && count < parked_out_.size()) {
+    if (const Parker::Held* const held = parker_->find(parked_out_[count]); held && held->queued) {
+      describe_parked(*held, packets[count]);
+      flag_kept(packets[count++]);
+    } else if (count == 0) {
+      parked_out_.pop();
+    } else {
+      break;
+    }
   }
+  return count;
+}
 
-  prepared_closings_ = prepare_closings(packets.subspan(count));
-  count += prepared_closings_;
-  return count + prepare_new(packets.subspan(count), now);
+size_t Engine::prepare_overdue(std::span<TxPacket> packets) {
+  std::erase_if(overdue_, [this](Seq seq) { return fragment(seq).state != State::kOverdue; });
+  const size_t count = std::min(packets.size(), overdue_.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Fragment& overdue = fragment(overdue_[i]);
+    if (what_to_do(overdue) == Overdue::kQuery)
+      query(overdue_[i], packets[i]);
+    else
+      describe(overdue_[i], *overdue.operation, packets[i]);
+  }
+  return count;
 }
 
 /// New fragments, as the windows allow.
@@ -342,7 +269,7 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
       operation.first_seq = seq;
       operation.placed = true;
     }
-    const Seq operation_end = operation.first_seq + operation.fragments;
+    const Seq operation_end = operation.end();
     const bool of_blocks = operation.spec.blocks != nullptr;
     uint64_t contributions = 0;  // of this operation, in the last entry
     while (seq < operation_end) {
@@ -356,7 +283,7 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
           seq = seq + marks;
           continue;
         }
-        if (operation.closes && seq + 1 == operation_end && !may_close(operation)) {
+        if (operation.is_closing(seq) && !may_close(operation)) {
           // Later operations need not wait for it.
           const bool later = i + 1 < to_send_.size() && !to_send_[i + 1]->spec.held;
           if (!later || seq >= end) break;
@@ -390,8 +317,7 @@ bool Engine::held_up_by_window() const {
   const Seq end = low_ + config_.window;
   if (next_ >= end) return true;
   if (operation.placed && operation.spec.blocks &&
-      (marks_from(operation, next_, end) != 0 ||
-       next_ + 1 == operation.first_seq + operation.fragments))
+      (marks_from(operation, next_, end) != 0 || next_ + 1 == operation.end()))
     return false;
   return in_flight_ >= window_now();
 }
@@ -399,8 +325,7 @@ bool Engine::held_up_by_window() const {
 /// Fragments from `seq` on, within the window, that this worker adds nothing to.
 uint64_t Engine::marks_from(const Operation& operation, Seq seq, Seq end) const {
   if (seq >= end) return 0;
-  const uint64_t index = seq - operation.first_seq;
-  const uint64_t marks = operation.spec.blocks->end_of_marks(index, config_.rank) - index;
+  const uint64_t marks = operation.marks_from(seq, config_.rank);
   return std::min({marks, end - seq, uint64_t{UINT16_MAX}});
 }
 
@@ -414,19 +339,9 @@ void Engine::mark_sent(Seq seq, Operation& operation, Nanos now) {
   next_deadline_ = std::min(next_deadline_, fragment.deadline);
   if (fragment.mark) return;
   ++counters_.fragments_sent;
-  const uint64_t bytes = contribution_bytes(seq, operation);
+  const uint64_t bytes = operation.contribution_bytes(seq);
   counters_.bytes_sent += bytes;
   if (bytes != 0) ++counters_.payloads_sent;
-}
-
-uint64_t Engine::contribution_bytes(Seq seq, const Operation& operation) const {
-  const uint64_t index = seq - operation.first_seq;
-  const uint32_t width = wire_bytes(operation.spec.dtype);
-  if (const auto& blocks = operation.spec.blocks)
-    return index < blocks->fragments() ? uint64_t{blocks->place_of(index).elements} * width : 0;
-  const uint64_t first = index * operation.elements_per_fragment;
-  return std::min<uint64_t>(operation.elements_per_fragment, operation.spec.elements - first) *
-         width;
 }
 
 /// The next fragments have been sent, or are to be sent after others.
@@ -453,24 +368,34 @@ void Engine::new_sent(const New& sent, Nanos now) {
 
 void Engine::sent(size_t count, Nanos now) {
   counters_.packets_sent += count;
-  const size_t answers = std::min(count, prepared_answers_);
-  questions_head_ = (questions_head_ + answers) % std::max<size_t>(1, questions_.size());
-  questions_used_ -= answers;
-  count -= answers;
-  prepared_answers_ = 0;
+  // In the order of prepare().
+  const auto take = [&count](size_t& prepared) {
+    const size_t taken = std::min(count, std::exchange(prepared, 0));
+    count -= taken;
+    return taken;
+  };
+  questions_.pop(take(prepared_answers_));
+  if (const size_t of_fallback = take(prepared_fallback_); of_fallback != 0)
+    fallback_->sent(of_fallback);
+  parked_sent(take(prepared_parked_));
+  overdue_sent(take(prepared_overdue_), now);
+  closings_sent(take(prepared_closings_), now);
+  if (count != 0) windows_.left(count, now, rtt_);
+  for (New& some : prepared_new_) {
+    const bool whole = some.packets <= count;
+    if (!whole) {
+      if (some.kind != New::Kind::kContribution) break;  // a run that went in part goes again
+      some.fragments = some.packets = static_cast<uint32_t>(count);
+    }
+    count -= some.packets;
+    new_sent(some, now);
+    if (!whole) break;  // what follows has numbers behind what did not go
+  }
+  prepared_new_.clear();
+}
 
-  const size_t of_fallback = std::min(count, prepared_fallback_);
-  if (of_fallback != 0) fallback_->sent(of_fallback);
-  count -= of_fallback;
-  prepared_fallback_ = 0;
-
-  const size_t parked = std::min(count, prepared_parked_);
-  parked_sent(parked);
-  count -= parked;
-  prepared_parked_ = 0;
-
-  const size_t overdue = std::min(count, prepared_overdue_);
-  for (size_t i = 0; i < overdue; ++i) {
+void Engine::overdue_sent(size_t count, Nanos now) {
+  for (size_t i = 0; i < count; ++i) {
     Fragment& fragment = this->fragment(overdue_[i]);
     const Overdue what = what_to_do(fragment);
     if (fragment.timeouts < 255) ++fragment.timeouts;
@@ -490,32 +415,16 @@ void Engine::sent(size_t count, Nanos now) {
       ++counters_.queries;
     }
   }
-  overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(overdue));
-  count -= overdue;
-  prepared_overdue_ = 0;
+  overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(count));
+}
 
-  const size_t closings = std::min(count, prepared_closings_);
-  for (size_t i = 0; i < closings; ++i) {
+void Engine::closings_sent(size_t count, Nanos now) {
+  for (size_t i = 0; i < count; ++i) {
     Operation& operation = *to_close_[i];
-    mark_sent(operation.first_seq + (operation.fragments - 1), operation, now);
+    mark_sent(operation.end() - 1, operation, now);
     ++in_flight_;
   }
-  to_close_.erase(to_close_.begin(), to_close_.begin() + static_cast<ptrdiff_t>(closings));
-  count -= closings;
-  prepared_closings_ = 0;
-
-  if (count != 0) windows_.left(count, now, rtt_);
-  for (New& some : prepared_new_) {
-    const bool whole = some.packets <= count;
-    if (!whole) {
-      if (some.kind != New::Kind::kContribution) break;  // a run that went in part goes again
-      some.fragments = some.packets = static_cast<uint32_t>(count);
-    }
-    count -= some.packets;
-    new_sent(some, now);
-    if (!whole) break;  // what follows has numbers behind what did not go
-  }
-  prepared_new_.clear();
+  to_close_.erase(to_close_.begin(), to_close_.begin() + static_cast<ptrdiff_t>(count));
 }
 
 // ---- deadlines
@@ -531,9 +440,25 @@ Nanos Engine::timeout_after(uint8_t timeouts) const {
 Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   // It is known why, until the result of a later one says that all have sent this one, too.
   if (fragment.parked && seq >= results_end_) return std::max(timeout_after(0), config_.rto_max_ns);
-  if (!fragment.overtaken || fragment.timeouts > kPatientAfter)
-    return timeout_after(fragment.timeouts);
-  return std::min(timeout_after(0), std::max(kLeastBetweenQuestionsNs, rtt_.late()));
+  if (!fragment.overtaken) return timeout_after(fragment.timeouts);
+  const int doublings = std::clamp<int>(fragment.timeouts - kPatientAfterLoss, 0, 20);
+  return std::min(between_questions() << doublings, timeout_after(UINT8_MAX));
+}
+
+/// A question, the fallback's own, and their answers.
+Nanos Engine::between_questions() const {
+  const Nanos round_trip = rtt_.known() ? std::min(rtt_.standing(), rtt_.late()) : rtt_.late();
+  return std::max(kLeastBetweenQuestionsNs, kRoundTripsOfAnswer * round_trip);
+}
+
+/// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
+/// for long, as TCP's tail loss probe does (RFC 8985, section 7).
+void Engine::probe_oldest(Nanos now) {
+  Fragment& oldest = fragment(low_);
+  if (oldest.overtaken || oldest.state != State::kSent || oldest.parked || !rtt_.known()) return;
+  oldest.overtaken = true;
+  oldest.deadline = std::min(oldest.deadline, now + between_questions());
+  next_deadline_ = std::min(next_deadline_, oldest.deadline);
 }
 
 void Engine::find_overdue(Nanos now) {
@@ -584,12 +509,11 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       on_parked(message, now);
       return 0;
     case Type::kPoll:
-      if (questions_used_ == questions_.size()) {
+      if (questions_.full()) {
         ++counters_.answers_lost;  // it will be asked again
         return 0;
       }
-      questions_[(questions_head_ + questions_used_++) % questions_.size()] = {
-          extend(message.seq, low_), message.bitmap, message.instance, message.phase};
+      questions_.push({extend(message.seq, low_), message.bitmap, message.instance, message.phase});
       return 0;
     default:
       if (fallback_) return on_fallback_message(packet, now, jobs);
@@ -685,9 +609,9 @@ size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
 }
 
 void Engine::queue_parked(Parker::Held& held) {
-  if (held.queued || parked_used_ == parked_out_.size()) return;
+  if (held.queued || parked_out_.full()) return;
   held.queued = true;
-  parked_out_[(parked_head_ + parked_used_++) % parked_out_.size()] = held.seq;
+  parked_out_.push(held.seq);
 }
 
 void Engine::describe_parked(const Parker::Held& held, TxPacket& packet) {
@@ -709,9 +633,8 @@ void Engine::describe_parked(const Parker::Held& held, TxPacket& packet) {
 
 void Engine::parked_sent(size_t count) {
   for (; count != 0; --count) {
-    Parker::Held* const held = parker_->find(parked_out_[parked_head_]);
-    parked_head_ = (parked_head_ + 1) % parked_out_.size();
-    --parked_used_;
+    Parker::Held* const held = parker_->find(parked_out_[0]);
+    parked_out_.pop();
     if (!held) continue;
     held->queued = false;
     // A result may be asked for again, where the transport is to keep it.
@@ -804,7 +727,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     if (message.instance + 1 < fragment.bound && rule(Rule::kInstance)) return ignore();
   }
   Operation& operation = *fragment.operation;
-  const Expected ours = expected(seq, operation);
+  const ExpectedResult ours = operation.expected(seq, config_.rank);
   note_mismatch(ours.signature, message);
   if (!ours.bytes || message.signature() != ours.signature || message.elements != ours.elements ||
       packet.payload_bytes != ours.elements * wire_bytes(message.dtype))
@@ -817,7 +740,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   fragment.target = message.target;
   fragment.to_one = message.receiver != 0;
   fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
-  const bool closes = operation.closes && seq + 1 == operation.first_seq + operation.fragments;
+  const bool closes = operation.is_closing(seq);
   if (!closes) --operation.to_receive;
   fragment.operation = nullptr;
   counters_.bytes_received += packet.payload_bytes;
@@ -834,37 +757,6 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   return 2;
 }
 
-Engine::Expected Engine::expected(Seq seq, const Operation& operation) const {
-  const OperationSpec& spec = operation.spec;
-  const uint32_t width = wire_bytes(spec.dtype);
-  Expected ours;
-  if (!spec.blocks) [[likely]] {
-    TxPacket packet;
-    describe(seq, operation, packet);
-    ours.signature = packet.message.signature();
-    ours.elements = packet.message.elements;
-    ours.to = spec.recv + (seq - operation.first_seq) * operation.elements_per_fragment * width;
-    return ours;
-  }
-  const scheduler::BlockTable& blocks = *spec.blocks;
-  ours.signature = {spec.elements | wire::blocks_bits(spec.elements, blocks.fingerprint()),
-                    operation.number,
-                    spec.dtype,
-                    spec.op,
-                    spec.collective,
-                    0,
-                    0};
-  const uint64_t index = seq - operation.first_seq;
-  if (index >= blocks.fragments()) return ours;
-  const auto place = blocks.place_of(index);
-  ours.signature.receiver = place.block->receiver;
-  ours.signature.target = target_of(spec, place);
-  ours.bytes = has_role(place.block->receiver, config_.rank);
-  ours.elements = place.elements;
-  if (ours.bytes) ours.to = spec.recv + (place.block->receive_offset + place.first) * width;
-  return ours;
-}
-
 /// Fragments that are decided, of which this worker gets nothing. Nobody could have been given
 /// anything else, so it does not matter who says so.
 void Engine::accept_bare_results(const Message& message, Nanos now) {
@@ -877,7 +769,8 @@ void Engine::accept_bare_results(const Message& message, Nanos now) {
     if (!takes_bare_result(seq, fragment, message)) {
       // Later ones may be of the next operation, or have bytes for this worker.
       const bool waits = fragment.state == State::kSent || fragment.state == State::kOverdue;
-      if (i == 0 && waits) note_mismatch(expected(seq, *fragment.operation).signature, message);
+      if (i == 0 && waits)
+        note_mismatch(fragment.operation->expected(seq, config_.rank).signature, message);
       if (i == 0 || fragment.bare) ++counters_.results_ignored;
       continue;
     }
@@ -899,20 +792,12 @@ bool Engine::takes_bare_result(Seq seq, const Fragment& fragment, const Message&
   if (fragment.state != State::kSent && fragment.state != State::kOverdue) return false;
   const Operation& operation = *fragment.operation;
   if (!operation.spec.blocks || operation.number != message.operation) return false;
-  return is_for_others(seq, operation);
-}
-
-/// Its result is bare here. Of an operation with blocks.
-bool Engine::is_for_others(Seq seq, const Operation& operation) const {
-  const uint64_t index = seq - operation.first_seq;
-  const scheduler::BlockTable& blocks = *operation.spec.blocks;
-  return index < blocks.fragments() &&
-         !has_role(blocks.place_of(index).block->receiver, config_.rank);
+  return operation.is_for_others(seq, config_.rank);
 }
 
 /// All workers have entered the operation's closing fragment: all that is missing here is bare.
 void Engine::accept_missing_bare_results(Operation& operation, const Message& message, Nanos now) {
-  const Seq end = operation.first_seq + (operation.fragments - 1);
+  const Seq end = operation.end() - 1;
   for (Seq seq = std::max(low_, operation.first_seq); seq < end; ++seq) {
     Fragment& fragment = this->fragment(seq);
     if (!takes_bare_result(seq, fragment, message)) continue;
@@ -963,7 +848,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
 /// Its buffers are the user's again.
 void Engine::forget_bare_results(const Operation& operation) {
   const uint64_t kept = ring_.size();
-  const Seq end = operation.first_seq + operation.fragments;
+  const Seq end = operation.end();
   const uint64_t count = std::min(operation.fragments, kept);
   for (Seq seq = end - count; seq < end; ++seq)
     if (fragment(seq).operation == &operation) fragment(seq).operation = nullptr;
@@ -991,7 +876,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     const bool same_lane = (seq - overtaken_end_) % config_.lanes == 0;
     if (overtaken.state != State::kDone && !overtaken.mark && overtaken.operation->spec.blocks &&
         !(by.bare && same_lane) && !needs_prompt_results() &&
-        is_for_others(overtaken_end_, *overtaken.operation))
+        overtaken.operation->is_for_others(overtaken_end_, config_.rank))
       return;
     if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked ||
         overtaken.mark)
@@ -1034,7 +919,9 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
 }
 
 void Engine::finish_operations(Nanos now) {
+  const Seq low = low_;
   while (low_ < next_ && fragment(low_).state == State::kDone) ++low_;
+  if (config_.lossy_link && low_ != low && low_ < next_) probe_oldest(now);
   if (low_ == next_) next_deadline_ = kNever;
   // A listener may complete further operations.
   for (size_t i = 0; i < finished_.size(); ++i) {

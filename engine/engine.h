@@ -5,7 +5,6 @@
 // docs/reliability.md explains the recovery.
 #pragma once
 
-#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -13,10 +12,11 @@
 #include <vector>
 
 #include "aggregator/fallback.h"
+#include "engine/fixed_queue.h"
+#include "engine/operation.h"
 #include "engine/parker.h"
 #include "engine/transport.h"
 #include "engine/windows.h"
-#include "scheduler/blocks.h"
 #include "scheduler/priority.h"
 #include "wire/message.h"
 
@@ -58,56 +58,6 @@ struct EngineConfig {
   uint32_t first_window = 0;
   Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = 2'000'000'000;
-};
-
-struct Operation;
-
-/// Hears from the driving thread that an operation has completed, before its `done` is set. May
-/// call release_hold() of the engine, nothing else of it.
-class OperationListener {
- public:
-  virtual ~OperationListener() = default;
-  virtual void completed(Operation& operation) = 0;
-};
-
-struct OperationSpec {
-  const std::byte* send = nullptr;
-  std::byte* recv = nullptr;  ///< may equal send
-  uint64_t elements = 0;
-  DType dtype = DType::kInt8;
-  Op op = Op::kSum;
-  Collective collective = Collective::kAllReduce;
-  /// Needed by collectives other than all-reduce and barrier: `elements` is its elements(). All
-  /// send from and receive to the places that it names. `recv` may equal `send` where a rank's
-  /// blocks lie at the same place in both.
-  std::shared_ptr<const scheduler::BlockTable> blocks{};
-  /// 1 + the unit at which `recv` lies in the job's result buffers: the results appear there. 0:
-  /// they are copied to `recv`.
-  uint32_t target = 0;
-  /// Nothing of it, nor of any later operation, is sent before release_hold().
-  bool held = false;
-  OperationListener* listener = nullptr;
-  uint32_t stage = 0;           ///< the listener's own
-  const void* owner = nullptr;  ///< of an operation that is not the engine's
-  uint64_t fused = 0;           ///< wire::fused_bits() of an operation made of several
-  bool deferrable = false;      ///< may be started later, together with others
-};
-
-/// An operation under way. Owned by the engine; valid until release().
-struct Operation {
-  OperationSpec spec;
-  uint32_t number = 0;
-  uint32_t elements_per_fragment = 0;
-  Seq first_seq;           ///< known when its first fragment is sent
-  uint64_t fragments = 0;  ///< at least 1: an operation of no elements still synchronises
-  uint64_t sent = 0;
-  uint64_t complete = 0;
-  uint64_t to_receive = 0;  ///< fragments of which it gets bytes that it has not got yet
-  bool closes = false;      ///< the last fragment closes it: has_closing()
-  Nanos started = 0;
-  uint8_t priority = 1;
-  bool placed = false;            ///< first_seq is known
-  std::atomic<bool> done{false};  ///< set by the driving thread, read by any
 };
 
 /// Bytes to move from a received payload into a user's buffer.
@@ -210,7 +160,8 @@ class Engine {
   size_t running() const { return running_.size(); }
   /// Whether prepare() has something to send besides contributions.
   bool has_answers() const {
-    return questions_used_ != 0 || parked_used_ != 0 || (fallback_ && fallback_->has_output());
+    return questions_.size() != 0 || parked_out_.size() != 0 ||
+           (fallback_ && fallback_->has_output());
   }
   /// When prepare() should be called again at the latest; kNever if nothing is under way.
   Nanos next_deadline() const {
@@ -306,13 +257,13 @@ class Engine {
     uint64_t fragments = 0;
   };
   void describe(Seq seq, const Operation& operation, TxPacket& packet) const;
-  void describe_block(uint64_t index, const Operation& operation, TxPacket& packet) const;
   size_t describe_marks(Seq seq, uint64_t fragments, const Operation& operation,
                         std::span<TxPacket> packets) const;
+  size_t prepare_answers(std::span<TxPacket> packets);
+  size_t prepare_parked(std::span<TxPacket> packets);
+  size_t prepare_overdue(std::span<TxPacket> packets);
   size_t prepare_closings(std::span<TxPacket> packets);
   bool may_close(const Operation& operation) const;
-  uint64_t to_receive(const OperationSpec& spec) const;
-  void cut(Operation& operation) const;
   bool answer(const Question& question, TxPacket& packet);
   void query(Seq seq, TxPacket& packet) const;
   Overdue what_to_do(const Fragment& fragment) const;
@@ -333,11 +284,12 @@ class Engine {
   void queue_parked(Parker::Held& held);
   void describe_parked(const Parker::Held& held, TxPacket& packet);
   void parked_sent(size_t count);
+  void overdue_sent(size_t count, Nanos now);
+  void closings_sent(size_t count, Nanos now);
   size_t accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void accept_bare_results(const wire::Message& message, Nanos now);
   void accept_missing_bare_results(Operation& operation, const wire::Message& message, Nanos now);
   void note_mismatch(const wire::Signature& ours, const wire::Message& message);
-  bool is_for_others(Seq seq, const Operation& operation) const;
   /// Whether a quarter of a window, which the switch may keep bare results of, is too much to wait
   /// for: half of what the worker may have in the switch at most is under way.
   bool needs_prompt_results() const { return 2 * uint64_t{window_now()} < most_in_switch(); }
@@ -346,9 +298,9 @@ class Engine {
   }
   bool takes_bare_result(Seq seq, const Fragment& fragment, const wire::Message& message) const;
   void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
-  struct Expected;
-  Expected expected(Seq seq, const Operation& operation) const;
   void finish_operations(Nanos now);
+  Nanos between_questions() const;
+  void probe_oldest(Nanos now);
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
@@ -356,7 +308,6 @@ class Engine {
   void more_operations();
   void mark_sent(Seq seq, Operation& operation, Nanos now);
   void new_sent(const New& sent, Nanos now);
-  uint64_t contribution_bytes(Seq seq, const Operation& operation) const;
   size_t prepare_new(std::span<TxPacket> packets, Nanos now);
   uint64_t marks_from(const Operation& operation, Seq seq, Seq end) const;
   void adjust_windows(const wire::Message& message, Seq seq, bool parked);
@@ -383,13 +334,9 @@ class Engine {
   std::vector<Operation*> spare_;
   std::vector<Operation*> finished_;
   std::optional<aggregator::Fallback> fallback_;
-  std::vector<Question> questions_;  ///< ring
-  size_t questions_head_ = 0;
-  size_t questions_used_ = 0;
+  FixedQueue<Question> questions_;
   std::optional<Parker> parker_;
-  std::vector<Seq> parked_out_;  ///< ring: parked sums, or their results, that are to be sent
-  size_t parked_head_ = 0;
-  size_t parked_used_ = 0;
+  FixedQueue<Seq> parked_out_;  ///< parked sums, or their results, that are to be sent
   /// What the packets of the last prepare() are.
   size_t prepared_answers_ = 0;
   size_t prepared_fallback_ = 0;

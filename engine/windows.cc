@@ -1,5 +1,7 @@
 #include "engine/windows.h"
 
+#include <utility>
+
 namespace ina::client {
 
 namespace {
@@ -21,6 +23,11 @@ constexpr Nanos kPacedRoundTrips = 4;
 void RoundTrip::sample(Nanos rtt, Nanos now) {
   sampled_at_ = now;
   shortest_ = std::min(shortest_, rtt);
+  if (samples_++ == kLatest) {
+    samples_ = 1;
+    latest_before_ = std::exchange(latest_, INT64_MAX);
+  }
+  latest_ = std::min(latest_, rtt);
   if (smoothed_ == 0) {
     smoothed_ = rtt;
     deviation_ = rtt / 2;

@@ -22,18 +22,27 @@ class RoundTrip {
   Nanos smoothed() const { return smoothed_; }
   Nanos shortest() const { return shortest_; }
   Nanos sampled_at() const { return sampled_at_; }
+  /// Shortest of the last ones: what queues there are make all of them wait.
+  Nanos standing() const { return std::min(latest_, latest_before_); }
   /// What takes longer is late: RFC 6298's time-out, without a floor.
   Nanos late() const { return smoothed_ + 4 * deviation_; }
-  /// Whether queues, not distance, are what takes long.
-  bool in_queues() const { return smoothed_ / kQueuedRoundTrips > shortest_; }
+  /// Whether queues, not distance, are what takes long. Whatever passes a queue waits in it. So the
+  /// shortest of the last round trips tells, not their mean: that holds others' losses, too, which
+  /// all wait for but few fragments.
+  bool in_queues() const { return standing() / kQueuedRoundTrips > shortest_; }
 
  private:
   /// A round trip of this many times the shortest has waited in queues.
   static constexpr Nanos kQueuedRoundTrips = 2;
+  /// The last round trips: so many, to twice as many.
+  static constexpr uint32_t kLatest = 16;
 
   Nanos smoothed_ = 0;
   Nanos deviation_ = 0;
   Nanos shortest_ = INT64_MAX;
+  Nanos latest_ = INT64_MAX;  ///< shortest of the last `samples_`
+  Nanos latest_before_ = INT64_MAX;
+  uint32_t samples_ = 0;
   Nanos sampled_at_ = 0;
 };
 

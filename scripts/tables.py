@@ -4,7 +4,7 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,siege,straggler-sim,straggler,themis,wire}.json. --check writes nothing and fails where a table
+docs/figures/{jct,pipeline,siege,straggler-sim,straggler,themis,themis-live,wire}.json. --check writes nothing and fails where a table
 is not what its file says.
 """
 
@@ -262,10 +262,26 @@ def themis_planning(rows):
                   for row in rows])
 
 
+def themis_live(rows):
+    def times(row, plan):
+        return f"{row[f'{plan}_ms']:.0f} ({row[f'{plan}_predicted_ms']:.0f})"
+
+    def speedup(row, prefix):
+        low, high = row[f"{prefix}measured_interval"]
+        return (f"{row[f'{prefix}predicted_speedup']:.2f}, "
+                f"**{row[f'{prefix}measured_speedup']:.2f}** ({low:.2f} to {high:.2f})")
+    return table(["Mesh", "MB/s of each dimension", "MiB", "Baseline, ms (predicted)", "Themis", "Search",
+                  "Speed-up of Themis: predicted, **measured** (95 %)", "Of the search"],
+                 [[row["mesh"], ", ".join(map(str, row["rates_mb_s"])), row["bytes"] >> 20,
+                   *(times(row, plan) for plan in ("baseline", "themis", "search")),
+                   speedup(row, ""), speedup(row, "search_")] for row in rows])
+
+
 def themis():
     report = load("themis")
     return {"themis, times": themis_times(report["topologies"]),
             "themis, sweep": themis_sweep(report),
+            "themis, live": themis_live(load("themis-live")["rows"]),
             "themis, training": themis_training(report["training"]),
             "themis, planning": themis_planning(report["planning"])}
 
@@ -315,8 +331,22 @@ def security():
     return {"siege": siege(load("siege")["attacks"])}
 
 
+# The packet path alone.
+
+def pipeline(rows):
+    return table(["Payload B", "Fan-in", "Type", "Policy", "Slots in", "Packets in", "Jobs", "Ways", "Group", "ns a packet",
+                  "without results", "Gbit/s", "floor ns", "ratio", "n-way floor ns", "ratio to it", "spread"],
+                 [[row["payload_bytes"], row["fan_in"], row["dtype"], row["policy"], row["slots_in"],
+                   row["packets_in"], row["jobs"], row["ways"],
+                   f"{row['group']}, worst case" if row["worst_case"] else row["group"],
+                   *(f"{row[key]:.1f}" for key in ("ns_per_packet", "ns_per_packet_without_results")),
+                   f"{row['gbit_per_s']:.0f}", f"{row['floor_ns']:.1f}", f"{row['ratio_to_floor']:.2f}",
+                   f"{row['nway_floor_ns']:.1f}", f"{row['ratio_to_nway_floor']:.2f}",
+                   f"{row['spread']:.0%}"] for row in rows])
+
+
 def performance():
-    return {"wire": wire(load("wire")["rows"])}
+    return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"])}
 
 
 def main():

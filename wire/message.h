@@ -41,7 +41,7 @@ enum Flag : uint16_t {
   kFlagEcn = 1u << 1,    ///< congestion experienced; echoed by the receiver
   kFlagRaw = 1u << 2,    ///< the payload is one contribution in the operation's data type (PART,
                          ///< DEFER)
-  kFlagSplit = 1u << 3,  ///< the fallback put the result together from several parts (RESULT)
+  kFlagSplit = 1u << 3,  ///< the fallback put the result together from several PARTs (RESULT)
   kFlagFull = 1u << 4,   ///< the worker has more to send than its window lets it (GRAD)
   /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
   kFlagParked = 1u << 5,

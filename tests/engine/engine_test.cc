@@ -462,32 +462,72 @@ TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
   EXPECT_LT(engine_.window_now(), 16u);
 }
 
-TEST_F(LossyLinkTest, WhatWasOvertakenIsAskedForTwiceWithoutPatience) {
-  EngineConfig shared = config();
-  shared.window = 256;
-  shared.lossy_link = true;
-  shared.fixed_slots = false;
-  shared.home = Home::kDedicated;
-  shared.rto_min_ns = 100'000'000;
-  shared.rto_max_ns = 200'000'000;
-  engine_ = Engine(shared);
+class LossRecoveryTest : public LossyLinkTest {
+ protected:
+  LossRecoveryTest() {
+    EngineConfig shared = config();
+    shared.window = 256;
+    shared.lossy_link = true;
+    shared.fixed_slots = false;
+    shared.home = Home::kDedicated;
+    shared.rto_min_ns = 100'000'000;
+    shared.rto_max_ns = 200'000'000;
+    engine_ = Engine(shared);
+  }
+  size_t questions_for(const TxPacket& fragment, Nanos now) {
+    return static_cast<size_t>(std::ranges::count_if(send_all(now), [&](const TxPacket& packet) {
+      return packet.message.type == wire::Type::kQuery &&
+             packet.message.seq == fragment.message.seq;
+    }));
+  }
+  /// How long each of the next questions has to wait, when nobody answers.
+  std::vector<Nanos> gaps_between_questions(const TxPacket& fragment, Nanos now, size_t count) {
+    std::vector<Nanos> gaps;
+    for (Nanos asked = now; gaps.size() < count;) {
+      if (questions_for(fragment, now = engine_.next_deadline()) == 0) continue;
+      gaps.push_back(now - asked);
+      asked = now;
+    }
+    return gaps;
+  }
+};
+
+TEST_F(LossRecoveryTest, WhatWasOvertakenIsAskedForOftenAndThenWithPatience) {
   submit(64 * 40);
   Nanos now = 0;
   const auto first = send_all(now);
   for (const TxPacket& packet : std::span(first).subspan(1)) result(packet, 1, now += 10'000);
   const auto second = send_all(now);
   result(second.back(), 1, now += 10'000);
-  const auto questions_at = [&](Nanos when) {
-    size_t questions = 0;
-    for (const TxPacket& packet : send_all(when))
-      questions += packet.message.type == wire::Type::kQuery &&
-                   packet.message.seq == first.front().message.seq;
-    return questions;
-  };
-  EXPECT_EQ(questions_at(now), 1u);
-  EXPECT_EQ(questions_at(now + 5'000'000), 1u) << "the answer to the first is only POLL status";
-  EXPECT_EQ(questions_at(now + 10'000'000), 1u);
-  EXPECT_EQ(questions_at(now + 15'000'000), 0u) << "from now on with patience";
+  EXPECT_EQ(questions_for(first.front(), now), 1u);
+  const std::vector<Nanos> gaps = gaps_between_questions(first.front(), now, 20);
+  EXPECT_LE(gaps.front(), 2'000'000) << "the answer to the first is only POLL status";
+  for (size_t i = 1; i < 8; ++i) EXPECT_EQ(gaps[i], gaps.front()) << "steps may be lost, too";
+  EXPECT_GE(gaps[10], 4 * gaps.front()) << "a straggler is not asked for ever";
+  EXPECT_LE(gaps.back(), 200'000'000);
+}
+
+TEST_F(LossRecoveryTest, TheLastOneIsAskedForThoughNothingOvertakesIt) {
+  submit(64 * 20);
+  Nanos now = 0;
+  const auto packets = send_all(now);
+  for (const TxPacket& packet : std::span(packets).first(packets.size() - 1))
+    result(packet, 1, now += 10'000);
+  EXPECT_EQ(questions_for(packets.back(), now), 0u);
+  EXPECT_LE(gaps_between_questions(packets.back(), now, 1).front(), 2'000'000);
+}
+
+TEST_F(LossRecoveryTest, OnlyTheOldestIsAskedForWhileAStragglerIsWaitedFor) {
+  submit(64 * 20);
+  Nanos now = 0;
+  const auto packets = send_all(now);
+  result(packets.front(), 1, now += 10'000);
+  size_t questions = 0;
+  for (; now < 50'000'000; now += 100'000)
+    for (const TxPacket& packet : send_all(now))
+      questions += packet.message.type == wire::Type::kQuery;
+  EXPECT_GT(questions, 0u);
+  EXPECT_LT(questions, 20u);
 }
 
 TEST(EnginePriority, GrowsAsTheJobComesToItsEnd) {

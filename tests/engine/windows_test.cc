@@ -33,6 +33,17 @@ TEST(RoundTrip, FollowsWhatIsMeasured) {
   EXPECT_EQ(rtt.shortest(), 100 * kUs);
 }
 
+TEST(RoundTrip, OthersLossesAreNoQueue) {
+  RoundTrip rtt;
+  // Every fourth fragment waits for what somebody lost.
+  for (int i = 0; i < 200; ++i) rtt.sample(i % 4 == 0 ? 5'000 * kUs : 100 * kUs, i);
+  EXPECT_GT(rtt.smoothed(), 500 * kUs);
+  EXPECT_EQ(rtt.standing(), 100 * kUs);
+  EXPECT_FALSE(rtt.in_queues());
+  for (int i = 0; i < 32; ++i) rtt.sample(i % 4 == 0 ? 5'000 * kUs : 300 * kUs, i);
+  EXPECT_TRUE(rtt.in_queues());
+}
+
 TEST(Windows, BeginWithEverythingWhereNothingIsLost) {
   EXPECT_EQ(Windows({.most = 500}).fragments(), 500u);
   EXPECT_EQ(Windows({.most = 500, .first = 32, .paced = true}).fragments(), 32u);
