@@ -8,15 +8,13 @@
 
 #include "client/context.h"
 #include "client/control_text.h"
+#include "client/rejoin_pause.h"
 #include "common/clock.h"
 
 namespace ina::client {
 
 namespace {
 
-// Between attempts, doubling: a switch starts within a second or so.
-constexpr Nanos kFirstPauseNs = 5'000'000;
-constexpr Nanos kLongestPauseNs = 200'000'000;
 // How long one attempt to open an Ethernet port may block, and with it the end of the context.
 constexpr Nanos kOpenPortNs = 500'000'000;
 constexpr Nanos kLongestPollNs = 1'000'000'000;
@@ -49,7 +47,7 @@ void Context::go_away() {
 
 /// Tries until the job runs again, the context has failed, or it ends.
 void Context::rejoin() {
-  Nanos pause_ns = kFirstPauseNs;
+  const Nanos began = now_ns();
   std::string why;
   const auto left = [this] { return away_since_ + settings_.rejoin_timeout_ns - now_ns(); };
   while (going_on()) {
@@ -57,10 +55,9 @@ void Context::rejoin() {
     if (attempt == Attempt::kBack) return;
     session_->close();
     if (attempt == Attempt::kOver) return;
-    if (const Nanos pause = std::min(pause_ns, left()); pause > 0) {
+    if (const Nanos pause = std::min(rejoin_pause(now_ns() - began), left()); pause > 0) {
       pollfd kicked{session_->kick_fd(), POLLIN, 0};
       if (::poll(&kicked, 1, static_cast<int>(pause / 1'000'000 + 1)) > 0) session_->drain_kicks();
-      pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
     }
     // Nor one more attempt, which would have no time to hear why it fails.
     if (left() <= 0)

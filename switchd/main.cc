@@ -1,5 +1,6 @@
-// ina-switchd: reads the configuration, starts DPDK, opens the ports, runs a lane on each datapath
-// lcore and the conductor on the main one, until SIGTERM or SIGINT.
+// ina-switchd: reads the configuration, starts DPDK if anything needs it, opens the ports, runs a
+// lane on each datapath lcore, or thread, and the conductor on the main one, until SIGTERM or
+// SIGINT.
 #include <fmt/format.h>
 #include <malloc.h>
 #include <rte_launch.h>
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #ifdef INA_HAVE_ADMIN
 #include "control/admin/server.h"
@@ -24,6 +26,7 @@
 #endif
 #include "common/command_line.h"
 #include "common/logging/file_sink.h"
+#include "common/logging/journal.h"
 #include "common/logging/record.h"
 #include "control/doorman.h"
 #include "io/ethdev/eal.h"
@@ -31,6 +34,7 @@
 #include "switchd/conductor.h"
 #include "switchd/config/config.h"
 #include "switchd/lane.h"
+#include "switchd/loop_threads.h"
 #include "switchd/preflight.h"
 #include "switchd/readiness.h"
 #include "switchd/service_manager.h"
@@ -58,6 +62,8 @@ void on_signal(int signal) {
 Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& log) {
   std::shared_ptr<logging::FileSink> file;
   std::shared_ptr<spdlog::logger> logger;
+  if (log.format == LogFormat::kJournal)
+    if (auto journal = logging::find_journal(); !journal) return tl::unexpected(journal.error());
   if (log.file.empty()) {
     logger = spdlog::stderr_color_mt("switchd");
   } else {
@@ -67,16 +73,16 @@ Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& l
     logger = std::make_shared<spdlog::logger>("switchd", file);
   }
   logger->set_level(spdlog::level::from_str(std::string(name(log.level))));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
+  logger->set_pattern(logging::pattern_of(log.format));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  logging::set_format(log.format);
   return file;
 }
 
 /// Memory of value rows: from huge pages where the kernel gives them, prefaulted, 64-byte aligned.
 Result<Mapping> row_memory(size_t bytes, bool hugepages) {
-  constexpr size_t kHugePageBytes = size_t{2} << 20;
-  const size_t rounded = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const size_t rounded = whole_huge_pages(bytes);
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
   void* rows = MAP_FAILED;
   if (hugepages)
@@ -313,9 +319,9 @@ void raise_file_limit() {
 }
 
 /// Finds what would make the start fail before anything is opened.
-Result<void> look_ahead(const config::Config& config) {
+Result<void> look_ahead(const config::Config& config, const Machine& machine) {
   std::string problems;
-  for (const Finding& finding : preflight(config, Machine::here()).findings) {
+  for (const Finding& finding : preflight(config, machine).findings) {
     if (!finding.fatal)
       logging::warn("start")("check", finding.check)("text", finding.text);
     else
@@ -354,6 +360,53 @@ int test_machine(const config::Config& config, bool json) {
   return kExitStart;
 }
 
+/// What a lane is told, but for its bridge.
+LaneConfig lane_config(const config::Config& config, uint32_t number) {
+  LaneConfig lane;
+  lane.lane = number;
+  lane.burst = config.switchd.burst;
+  lane.idle = config.switchd.idle;
+  lane.ecn = config.congestion.ecn;
+  lane.shape.slots = config.aggregator.slots / config.switchd.lcores;
+  lane.shape.slot_bytes = config.aggregator.slot_bytes;
+  lane.shape.max_jobs = config.switchd.job_places();
+  lane.shape.burst = config.switchd.burst;
+  lane.shape.lanes = config.switchd.lcores;
+  lane.shape.lane = number;
+  lane.shape.policy.kind = config.aggregator.policy;
+  lane.shape.policy.residual = config.esa.residual;
+  lane.shape.policy.decay = config.esa.decay;
+  lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
+  lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
+  lane.shape.policy.ways = config.aggregator.ways;
+  // Most groups are small: an eighth of the most members that they could have.
+  const uint32_t places = config.switchd.max_jobs + config.switchd.max_groups / 8;
+  lane.max_endpoints = std::min<uint32_t>(places * (kMaxWorkers + 1), 65535);
+  return lane;
+}
+
+/// On DPDK's lcores, which have waited for that.
+void run_on_lcores(const std::vector<std::unique_ptr<DaemonLane>>& lanes) {
+  size_t next = 0;
+  unsigned lcore = 0;
+  RTE_LCORE_FOREACH_WORKER(lcore) {
+    if (next == lanes.size()) break;
+    rte_eal_remote_launch(
+        [](void* lane) {
+          static_cast<DaemonLane*>(lane)->run();
+          return 0;
+        },
+        lanes[next++].get(), lcore);
+  }
+}
+
+Result<LoopThreads> run_on_threads(const std::vector<std::unique_ptr<DaemonLane>>& lanes,
+                                   const std::vector<uint32_t>& cpus) {
+  std::vector<std::function<void()>> loops;
+  for (const auto& lane : lanes) loops.emplace_back([lane = lane.get()] { lane->run(); });
+  return LoopThreads::start(std::move(loops), cpus);
+}
+
 /// Everything between a valid configuration and the end; errors are whole sentences.
 Result<void> serve(const config::Config& config, const std::shared_ptr<logging::FileSink>& log) {
   // Before there is a thread, a lock or a descriptor that it could have a copy of.
@@ -361,47 +414,33 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   auto doorman = control::Doorman::start();
   if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
-  if (auto ready = look_ahead(config); !ready) return ready;
+  const Machine machine = Machine::here();
+  if (auto ready = look_ahead(config, machine); !ready) return ready;
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
   if (!state) return tl::unexpected(state.error());
-  auto eal = start_eal(config);
-  if (!eal) return tl::unexpected(eal.error());
+  std::optional<io::Eal> eal;
+  if (config.needs_dpdk()) {
+    auto started = start_eal(config);
+    if (!started) return tl::unexpected(started.error());
+    eal = std::move(*started);
+  }
+  const bool hugepages = eal ? eal->uses_hugepages() : takes_hugepages(config, machine);
   auto ports = open_ports(config);
   if (!ports) return tl::unexpected(ports.error());
-  eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
+  if (eal) eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
   std::vector<Mapping> rows;
   std::vector<std::unique_ptr<LaneLink>> links;
   std::vector<LaneLink*> raw_links;
   std::vector<std::unique_ptr<DaemonLane>> lane_objects;
   for (uint32_t i = 0; i < lanes; ++i) {
-    LaneConfig lane;
-    lane.lane = i;
-    lane.burst = config.switchd.burst;
-    lane.idle = config.switchd.idle;
-    lane.ecn = config.congestion.ecn;
+    LaneConfig lane = lane_config(config, i);
     if (i == 0 && is_bridged(config)) {
       auto bridge = bridge_config(config);
       if (!bridge) return tl::unexpected(bridge.error());
       lane.bridge = *bridge;
     }
-    lane.shape.slots = config.aggregator.slots / lanes;
-    lane.shape.slot_bytes = config.aggregator.slot_bytes;
-    lane.shape.max_jobs = config.switchd.job_places();
-    lane.shape.burst = config.switchd.burst;
-    lane.shape.lanes = lanes;
-    lane.shape.lane = i;
-    lane.shape.policy.kind = config.aggregator.policy;
-    lane.shape.policy.residual = config.esa.residual;
-    lane.shape.policy.decay = config.esa.decay;
-    lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
-    lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
-    lane.shape.policy.ways = config.aggregator.ways;
-    // Most groups are small: an eighth of the most members that they could have.
-    const uint32_t places = config.switchd.max_jobs + config.switchd.max_groups / 8;
-    lane.max_endpoints = std::min<uint32_t>(places * (kMaxWorkers + 1), 65535);
-    auto memory =
-        row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), eal->uses_hugepages());
+    auto memory = row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), hugepages);
     if (!memory) return tl::unexpected(memory.error());
     rows.push_back(std::move(*memory));
     links.push_back(std::make_unique<LaneLink>());
@@ -423,7 +462,8 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   if (!administration) return tl::unexpected(administration.error());
   auto metrics = start_metrics(config, conductor.admin());
   if (!metrics) return tl::unexpected(metrics.error());
-  const Telemetry telemetry(conductor.admin());
+  std::optional<Telemetry> telemetry;
+  if (config.eal.telemetry) telemetry.emplace(conductor.admin());
   signalled = &conductor;
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -433,21 +473,18 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGIO, SIG_IGN);  // of leases: io::shm::Watch
 
-  uint32_t next = 0;
-  unsigned lcore = 0;
-  RTE_LCORE_FOREACH_WORKER(lcore) {
-    if (next == lanes) break;
-    rte_eal_remote_launch(
-        [](void* lane) {
-          static_cast<DaemonLane*>(lane)->run();
-          return 0;
-        },
-        lane_objects[next++].get(), lcore);
+  LoopThreads threads;
+  if (eal) {
+    run_on_lcores(lane_objects);
+  } else {
+    auto started = run_on_threads(lane_objects, config.eal.cpus);
+    if (!started) return tl::unexpected(started.error());
+    threads = std::move(*started);
   }
   logging::info("serving")("version", INA_PROJECT_VERSION)("lcores", lanes)(
       "slots", config.aggregator.slots)("slot_bytes", config.aggregator.slot_bytes)(
       "policy", name(config.aggregator.policy))("kernels", aggregator::kernel_target())(
-      "hugepages", eal->uses_hugepages());
+      "hugepages", hugepages)("dpdk", eal.has_value());
   conductor.run();
 
   ServiceManager::stopping();
@@ -460,7 +497,8 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
     link->post(stop);
     while (!stop.done.load(std::memory_order_acquire)) ::usleep(100);
   }
-  rte_eal_mp_wait_lcore();
+  if (eal) rte_eal_mp_wait_lcore();
+  threads.join();
   logging::info("stopped");
   return {};
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "aggregator/aggregator.h"
+#include "common/logging/journal.h"
 #include "control/tls_server.h"
 #include "control/tokens.h"
 #include "switchd/preflight_checks.h"
@@ -94,7 +95,10 @@ void check_metrics(const Asked& asked, Report& report) {
 }
 
 void check_log(const Asked& asked, Report& report) {
-  report.problem(log_problem(asked.config.log.file));
+  const config::LogConfig& log = asked.config.log;
+  report.problem(log_problem(log.file));
+  if (log.format != LogFormat::kJournal) return;
+  if (const auto journal = logging::find_journal(); !journal) report.problem(journal.error().text);
 }
 
 // ---- processors and memory
@@ -115,21 +119,18 @@ void check_cpus(const Asked& asked, Report& report) {
                     named.size(), wanted));
 }
 
-bool takes_hugepages(const Asked& asked) {
-  const config::EalConfig& eal = asked.config.eal;
-  return eal.huge != HugePages::kNo && asked.machine.free_hugepage_bytes >= eal.memory_bytes;
-}
-
 void check_memory(const Asked& asked, Report& report) {
   const config::Config& config = asked.config;
-  const uint64_t eal = config.eal.memory_bytes;
+  const uint64_t eal = config.needs_dpdk() ? config.eal.memory_bytes : 0;
   const uint64_t huge = asked.machine.free_hugepage_bytes;
-  if (config.eal.huge == HugePages::kYes && huge < eal)
-    report.problem(
-        fmt::format("eal.huge: yes asks for {} of hugepages (eal.memory), but {} are free: raise "
-                    "/proc/sys/vm/nr_hugepages, or set eal.huge: auto",
-                    mib(eal), mib(huge)));
-  const bool hugepages = takes_hugepages(asked);
+  const uint64_t wanted = wanted_hugepage_bytes(config);
+  if (config.eal.huge == HugePages::kYes && huge < wanted)
+    report.problem(fmt::format(
+        "eal.huge: yes asks for {} of hugepages ({}), but {} are free: raise "
+        "/proc/sys/vm/nr_hugepages, or set eal.huge: auto",
+        mib(wanted), config.needs_dpdk() ? "eal.memory" : "aggregator.slots x slot_bytes",
+        mib(huge)));
+  const bool hugepages = takes_hugepages(config, asked.machine);
   const uint64_t rows = row_memory_bytes(config);
   const uint64_t need =
       rows + (hugepages ? 0 : std::min(needed_eal_memory(config, false).least, eal));
@@ -142,7 +143,8 @@ void check_memory(const Asked& asked, Report& report) {
 }
 
 void check_eal_memory(const Asked& asked, Report& report) {
-  const EalMemory need = needed_eal_memory(asked.config, takes_hugepages(asked));
+  const EalMemory need =
+      needed_eal_memory(asked.config, takes_hugepages(asked.config, asked.machine));
   const uint64_t given = asked.config.eal.memory_bytes;
   const auto text = [&](const char* how) {
     return fmt::format(
@@ -195,6 +197,17 @@ uint64_t row_memory_bytes(const config::Config& config) {
   shape.max_jobs = config.switchd.job_places();
   shape.burst = config.switchd.burst;
   return aggregator::Aggregator::row_memory_bytes(shape) * shape.lanes;
+}
+
+uint64_t wanted_hugepage_bytes(const config::Config& config) {
+  if (config.needs_dpdk()) return config.eal.memory_bytes;
+  const uint32_t lanes = config.switchd.lcores;
+  return whole_huge_pages(row_memory_bytes(config) / lanes) * lanes;
+}
+
+bool takes_hugepages(const config::Config& config, const Machine& machine) {
+  return config.eal.huge != HugePages::kNo &&
+         machine.free_hugepage_bytes >= wanted_hugepage_bytes(config);
 }
 
 bool Preflight::may_start() const {

@@ -57,6 +57,11 @@ struct EalMemory {
 };
 EalMemory needed_eal_memory(const config::Config& config, bool hugepages);
 
+/// Free hugepages from which on they are used, in bytes: eal.memory, or, if DPDK does not run, what
+/// the value rows take.
+uint64_t wanted_hugepage_bytes(const config::Config& config);
+bool takes_hugepages(const config::Config& config, const Machine& machine);
+
 /// Memory of the aggregator's value rows, in bytes, of all lanes.
 uint64_t row_memory_bytes(const config::Config& config);
 

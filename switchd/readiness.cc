@@ -85,9 +85,10 @@ void check_hugepages(const Subject& subject, SelfTestRow& row) {
     total += pool.total * pool.page_bytes;
   }
   const Config& config = subject.config;
-  const uint64_t need = config.eal.memory_bytes + row_memory_bytes(config);
-  row.found = fmt::format("{} of {} MiB are free, {} MiB are of use (eal.memory, slots)", mib(free),
-                          mib(total), mib(need));
+  const uint64_t need =
+      (config.needs_dpdk() ? config.eal.memory_bytes : 0) + row_memory_bytes(config);
+  row.found = fmt::format("{} of {} MiB are free, {} MiB are of use ({}slots)", mib(free),
+                          mib(total), mib(need), config.needs_dpdk() ? "eal.memory, " : "");
   if (config.eal.huge == HugePages::kNo) {
     row.found = "not used (eal.huge: no)";
     return;
@@ -98,8 +99,8 @@ void check_hugepages(const Subject& subject, SelfTestRow& row) {
   const std::string change = fmt::format(
       "Reserve hugepages: 'sysctl vm.nr_hugepages={}' and the same in /etc/sysctl.d, best at boot",
       pages);
-  config.eal.huge == HugePages::kYes&& free < config.eal.memory_bytes ? row.missing(change)
-                                                                      : row.improve(change);
+  config.eal.huge == HugePages::kYes&& free < wanted_hugepage_bytes(config) ? row.missing(change)
+                                                                            : row.improve(change);
 }
 
 /// CPUs for the loops, e.g. "2-3": isolated ones, or the last, because interrupts prefer the first.

@@ -43,9 +43,25 @@ void append_bytes_as_hex(std::string& line, std::string_view bytes) {
   }
 }
 
+/// Of a sequence of one to three bytes.
+uint32_t code_point_of(std::string_view sequence) {
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<uint8_t>(sequence[i]));
+  };
+  if (sequence.size() == 1) return byte(0);
+  if (sequence.size() == 2) return (byte(0) & 0x1f) << 6 | (byte(1) & 0x3f);
+  return (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
+}
+
+void append_code_point(std::string& line, uint32_t code_point) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  line += "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) line += kDigits[code_point >> shift & 15];
+}
+
 }  // namespace
 
-void append_escaped(std::string& line, std::string_view value) {
+void append_escaped(std::string& line, std::string_view value, Escapes escapes) {
   const size_t begin = line.size();
   while (!value.empty()) {
     if (line.size() - begin >= kMaxValueBytes) {
@@ -54,7 +70,10 @@ void append_escaped(std::string& line, std::string_view value) {
     }
     const size_t bytes = sequence_bytes(value);
     const std::string_view sequence = value.substr(0, bytes == 0 ? 1 : bytes);
-    if (bytes == 0 || is_harmful(sequence))
+    const bool harmful = bytes == 0 || is_harmful(sequence);
+    if (harmful && escapes == Escapes::kJson)
+      append_code_point(line, bytes == 0 ? 0xfffd : code_point_of(sequence));
+    else if (harmful)
       append_bytes_as_hex(line, sequence);
     else if (sequence == "\"" || sequence == "\\")
       (line += '\\') += sequence;

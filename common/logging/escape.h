@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,8 +12,12 @@ namespace ina::logging {
 /// Most bytes of a value that are written, as escaped; what is longer ends in "...".
 inline constexpr size_t kMaxValueBytes = 2048;
 
-/// Appends `value` to `line`: quotes and backslashes get a backslash, control characters (also
-/// those of two bytes, U+0080..U+009F) and what is no UTF-8 become \xNN.
-void append_escaped(std::string& line, std::string_view value);
+/// What is written for characters that may not stand in a line: control characters (also those of
+/// two bytes, U+0080..U+009F), those that turn the line's direction, and what is no UTF-8.
+/// kHex: \xNN for each byte. kJson: \uNNNN, and U+FFFD for a byte that is no UTF-8.
+enum class Escapes : uint8_t { kHex, kJson };
+
+/// Appends `value` to `line`: quotes and backslashes get a backslash.
+void append_escaped(std::string& line, std::string_view value, Escapes escapes = Escapes::kHex);
 
 }  // namespace ina::logging

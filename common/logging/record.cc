@@ -2,10 +2,12 @@
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "common/clock.h"
 #include "common/logging/escape.h"
+#include "common/logging/journal.h"
 #include "common/status_name.h"
 
 namespace ina::logging {
@@ -27,6 +29,14 @@ Shared& shared() {
   return *instance;
 }
 
+std::atomic<LogFormat> format_of_process{LogFormat::kText};
+
+void append_json_string(std::string& line, std::string_view text) {
+  line += '"';
+  append_escaped(line, text, Escapes::kJson);
+  line += '"';
+}
+
 bool is_admitted(std::string_view source, std::string_view event) {
   if (source.empty()) return true;
   Shared& state = shared();
@@ -36,17 +46,51 @@ bool is_admitted(std::string_view source, std::string_view event) {
 
 }  // namespace
 
-Record::Record(spdlog::level::level_enum level, Literal event, std::string_view source)
-    : level_(level),
-      wanted_(spdlog::should_log(level) && is_admitted(source, event.text())),
-      line_(wanted_ ? event.text() : std::string_view()) {}
-
-Record::~Record() {
-  if (wanted_) spdlog::log(level_, std::string_view(line_));
+void set_format(LogFormat format) {
+  format_of_process = format;
 }
 
-Record& Record::operator()(Literal key, std::string_view value) {
+std::string pattern_of(LogFormat format) {
+  constexpr std::string_view kTime = "%Y-%m-%dT%H:%M:%S.%f%z";
+  if (format == LogFormat::kJson) return fmt::format(R"({{"time":"{}","level":"%l",%v}})", kTime);
+  return fmt::format("{} %l %v", kTime);
+}
+
+Record::Record(spdlog::level::level_enum level, Literal event, std::string_view source)
+    : level_(level), wanted_(spdlog::should_log(level) && is_admitted(source, event.text())) {
+  if (!wanted_) return;
+  const LogFormat format = format_of_process;
+  if (format == LogFormat::kJson) {
+    line_ = R"("message":)";
+    append_json_string(line_, event.text());
+    return;
+  }
+  line_ = event.text();
+  if (format == LogFormat::kJournal) fields_.push_back(journal_field("record", event.text()));
+}
+
+Record::~Record() {
+  if (!wanted_) return;
+  if (fields_.empty())
+    spdlog::log(level_, std::string_view(line_));
+  else
+    send_to_journal(level_, line_, std::move(fields_));
+}
+
+Record& Record::add(Key key, std::string_view value, bool is_text) {
   if (!wanted_) return *this;
+  const LogFormat format = format_of_process;
+  if (format == LogFormat::kJson) {
+    line_ += ',';
+    append_json_string(line_, key.text());
+    line_ += ':';
+    if (is_text)
+      append_json_string(line_, value);
+    else
+      line_ += value;
+    return *this;
+  }
+  if (format == LogFormat::kJournal) fields_.push_back(journal_field(key.text(), value));
   line_ += ' ';
   line_ += key.text();
   line_ += "=\"";
@@ -55,7 +99,7 @@ Record& Record::operator()(Literal key, std::string_view value) {
   return *this;
 }
 
-Record& Record::operator()(Literal key, ina_status status) {
+Record& Record::operator()(Key key, ina_status status) {
   return (*this)(key, std::string_view(name_of(status)));
 }
 

@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 #include <spdlog/common.h>
 
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "common/log_format.h"
 #include "common/logging/rate_limit.h"
 #include "common/result.h"
 
@@ -34,6 +37,34 @@ class Literal {
   std::string_view text_;
 };
 
+/// Whether a value may have this name: one that journal_field() makes a field's, and not one of the
+/// members that every line has in JSON.
+constexpr bool is_key(std::string_view name) {
+  for (const char c : name)
+    if ((c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '.') return false;
+  return !name.empty() && name != "time" && name != "level" && name != "message";
+}
+
+/// The name of a value: a literal, too.
+class Key : public Literal {
+ public:
+#if defined(__clang__) && __clang_major__ < 17
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Key(const char* text)
+      : Literal(text){
+#else
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  consteval Key(const char* text) : Literal(text) {
+#endif
+            if (!is_key(text)) throw "no name for a value";  // does not compile
+}
+};  // namespace ina::logging
+
+/// Of the process, to be set before there are threads that write; until then text.
+void set_format(LogFormat format);
+/// What spdlog makes of a record of this format, with time and level. kJournal: journald has both.
+std::string pattern_of(LogFormat format);
+
 /// Written when it is destroyed: `info("job admitted", owner)("job", name)("workers", 4);`
 class Record {
  public:
@@ -44,25 +75,28 @@ class Record {
   Record& operator=(const Record&) = delete;
   ~Record();
 
-  Record& operator()(Literal key, std::string_view value);
-  Record& operator()(Literal key, const char* value) {
+  Record& operator()(Key key, std::string_view value) { return add(key, value, true); }
+  Record& operator()(Key key, const char* value) { return (*this)(key, std::string_view(value)); }
+  Record& operator()(Key key, const std::string& value) {
     return (*this)(key, std::string_view(value));
   }
-  Record& operator()(Literal key, const std::string& value) {
-    return (*this)(key, std::string_view(value));
-  }
-  Record& operator()(Literal key, bool value) { return (*this)(key, value ? "true" : "false"); }
+  Record& operator()(Key key, bool value) { return add(key, value ? "true" : "false", false); }
   /// A status by its name.
-  Record& operator()(Literal key, ina_status status);
+  Record& operator()(Key key, ina_status status);
   template <class Number>
-  requires std::is_arithmetic_v<Number> Record& operator()(Literal key, Number value) {
-    return wanted_ ? (*this)(key, std::string_view(fmt::format("{}", value))) : *this;
+  requires(std::is_arithmetic_v<Number> && !std::is_same_v<Number, char>) Record& operator()(
+      Key key, Number value) {
+    return wanted_ ? add(key, fmt::format("{}", value), !std::isfinite(value)) : *this;
   }
 
  private:
+  /// `is_text`: JSON wants quotes around it.
+  Record& add(Key key, std::string_view value, bool is_text);
+
   spdlog::level::level_enum level_;
   bool wanted_;
   std::string line_;
+  std::vector<std::string> fields_;  ///< of journald, if it gets the record
 };
 
 inline Record info(Literal event, std::string_view source = {}) {

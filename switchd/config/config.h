@@ -5,6 +5,7 @@
 // from them and the table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "common/huge_pages.h"
 #include "common/idle.h"
+#include "common/log_format.h"
 #include "scheduler/policies.h"
 #include "wire/named.h"
 #include "wire/types.h"
@@ -238,6 +240,7 @@ struct SecurityConfig {
 
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kText;
   std::string file;  ///< empty: standard error
   bool operator==(const LogConfig&) const = default;
 };
@@ -265,6 +268,12 @@ struct Config {
   /// Path of the administrators' socket.
   std::string admin_socket_path() const {
     return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
+  }
+  /// Whether DPDK is to run: for Ethernet ports, or because it is to answer or was given arguments.
+  bool needs_dpdk() const {
+    return eal.telemetry || !eal.extra_args.empty() ||
+           std::ranges::any_of(ports,
+                               [](const PortConfig& p) { return p.type == PortType::kEthdev; });
   }
   bool operator==(const Config&) const = default;
 };

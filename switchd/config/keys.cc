@@ -488,7 +488,7 @@ constexpr Section kSections[] = {
     {"jobs", "What each job gets."},
     {"switch", "The packet loops."},
     {"bridge", "Between its ethdev ports the switch forwards what is not for itself, by the MAC addresses that it learns."},
-    {"eal", "DPDK's environment. Needed for ethdev ports; the shm port needs no hugepages."},
+    {"eal", "DPDK's environment, and the memory and CPUs of the packet loops. DPDK runs only if there is an ethdev port, telemetry or extra_args: a switch without is sooner there. The shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
     {"admin", "Administration over gRPC, by `inactl`: jobs with tickets, ending jobs, draining the switch."},
     {"tenants", "What tenants may have at most, and what is kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
@@ -646,7 +646,7 @@ std::vector<Key> make_keys() {
            INA_AT(config->eal.huge)),
     with_check(
         number("eal", "memory", "bytes", 32ull << 20, 1ull << 40,
-               "Memory for packet buffers.",
+               "Memory for packet buffers, if DPDK runs.",
                INA_AT(config->eal.memory_bytes), kSize),
         ", whole MiB",
         [](const Target& t) -> std::string {
@@ -663,7 +663,7 @@ std::vector<Key> make_keys() {
               "Further arguments for DPDK, passed on as they are.",
               INA_AT(config->eal.extra_args)),
     boolean("eal", "telemetry",
-            "Whether dpdk-telemetry.py may ask: DPDK's own questions, and /ina/info, /ina/job/list and /ina/job/stats,ID. Its socket lies in DPDK's run-time folder of file_prefix.",
+            "Whether dpdk-telemetry.py may ask: DPDK's own questions, and /ina/info, /ina/job/list and /ina/job/stats,ID. Its socket lies in DPDK's run-time folder of file_prefix. Starts DPDK on a switch without ethdev ports, too.",
             INA_AT(config->eal.telemetry)),
 
     text("control", "socket", fmt::format("path of 1..{} bytes", kMaxSocketPathBytes),
@@ -809,8 +809,11 @@ std::vector<Key> make_keys() {
     choice("log", "level", kLogLevelNames,
            "Least severe message to write.",
            INA_AT(config->log.level)),
+    choice("log", "format", kLogFormatNames,
+           "text: a line with values as key=\"value\". json: an object a line. journal: fields of journald, for a switch with libsystemd on a host with systemd.",
+           INA_AT(config->log.format)),
     text("log", "file", "path, or empty",
-         "File to append to. Empty: standard error.",
+         "File to append to, unless the format is journal. Empty: standard error.",
          INA_AT(config->log.file), any_text),
 
     text("metrics", "listen", "IPv4 address and port, or empty",

@@ -488,7 +488,7 @@ ports:
     rx_descriptors: 64
     tx_descriptors: 4096
     hosts: ["02:0a:ff:00:00:01 10.0.0.1", "02:00:00:00:00:02"]
-log: {level: critical, file: /var/log/ina.log}
+log: {level: critical, format: json, file: /var/log/ina.log}
 )");
   Config expected;
   expected.aggregator = {1 << 24, 8192, scheduler::PolicyKind::kEsa, 8};
@@ -522,7 +522,7 @@ log: {level: critical, file: /var/log/ina.log}
                             64,
                             4096,
                             {{{2, 10, 255, 0, 0, 1}, 0x0a000001}, {{2, 0, 0, 0, 0, 2}, 0}}});
-  expected.log = {LogLevel::kCritical, "/var/log/ina.log"};
+  expected.log = {LogLevel::kCritical, LogFormat::kJson, "/var/log/ina.log"};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(config.control.state_path(), "/var/lib/ina");
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -146,6 +147,60 @@ TEST_F(StartTest, TheTofinoLikeSwitchSumsIntegersOf64ToAPacket) {
     EXPECT_EQ(aggregator.at(never), 0) << never;
   daemon.kill(SIGTERM);
   EXPECT_EQ(daemon.wait(), 0) << log();
+}
+
+/// Names of a process's threads.
+std::vector<std::string> threads_of(pid_t pid) {
+  std::vector<std::string> names;
+  for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    names.push_back(name);
+  }
+  return names;
+}
+
+TEST_F(StartTest, DpdkRunsOnlyWhereSomethingNeedsIt) {
+  struct Case {
+    const char* config;
+    bool dpdk;
+  };
+  for (const Case& shown : {Case{"switch: {lcores: 2}\neal: {huge: no}\n", false},
+                            Case{"eal: {huge: no, telemetry: true}\n", true},
+                            Case{"eal: {huge: no, extra_args: [--no-hpet]}\n", true}}) {
+    SCOPED_TRACE(shown.config);
+    Process daemon = start(write("switchd.yaml", shown.config));
+    ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+    const auto threads = threads_of(daemon.pid());
+    EXPECT_EQ(std::ranges::count(threads, "eal-intr-thread") == 1, shown.dpdk);
+    EXPECT_EQ(std::ranges::count(threads, "ina-lane-1") == 1, !shown.dpdk);
+    EXPECT_THAT(log(), HasSubstr(shown.dpdk ? "dpdk=\"true\"" : "dpdk=\"false\""));
+    const Ended sums = shell(std::string(LOAD_WORKER) + " shm:" + socket() + " job 0 1 5000 3");
+    EXPECT_THAT(sums.output, testing::StartsWith("INA_OK")) << log();
+    daemon.kill(SIGTERM);
+    EXPECT_EQ(daemon.wait(), 0) << log();
+  }
+}
+
+TEST_F(StartTest, ALogInJsonIsAnObjectALine) {
+  Process daemon = start(write("switchd.yaml", "eal: {huge: no}\nlog: {format: json}\n"));
+  ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
+  shell(std::string(LOAD_WORKER) + " shm:" + socket() + " 'a \"name\"' 0 1 5000 3");
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0) << log();
+  std::istringstream lines(log());
+  std::vector<std::string> messages;
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line, nullptr, false);
+    ASSERT_TRUE(record.is_object()) << line;
+    EXPECT_EQ(record.at("level"), "info") << line;
+    EXPECT_TRUE(record.at("time").is_string()) << line;
+    const std::string message = record.at("message");
+    messages.push_back(message);
+    if (message == "serving") EXPECT_EQ(record.at("lcores"), 1) << line;
+    if (message == "job admitted") EXPECT_EQ(record.at("job"), "a \"name\"") << line;
+  }
+  EXPECT_THAT(messages, testing::IsSupersetOf({"serving", "job admitted", "stopped"}));
 }
 
 TEST_F(StartTest, TheSelfTestIsATableOrJsonAndItsExitStatusTheVerdict) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The unit files, read by systemd; and what the switch tells a service manager: that it serves, and that
-all its packet loops live.
+"""The unit files, read by systemd; what the switch tells a service manager: that it serves, and that all
+its packet loops live; and the fields of its records in the journal.
 
     systemd_test.py UNITS INA_SWITCHD
 
@@ -102,7 +102,7 @@ def frozen(thread):
 def lanes_of(process):
     tasks = pathlib.Path(f"/proc/{process.pid}/task")
     return [int(task.name) for task in tasks.iterdir()
-            if "worker" in (task / "comm").read_text()]
+            if (task / "comm").read_text().startswith("ina-lane-")]
 
 
 def check_watchdog(program, folder):
@@ -145,12 +145,44 @@ def check_watchdog(program, folder):
         process.wait()
 
 
+def check_journal(program, folder):
+    """In a mount namespace, where a socket of this test is journald's."""
+    if os.getuid() != 0:
+        print("the journal was not looked at: that needs root")
+        return
+    journal = folder / "journal"
+    journal.mkdir()
+    config = folder / "journal.yaml"
+    config.write_text("eal: {huge: no}\nlog: {format: journal}\n")
+    command = [str(program), "--config", str(config), "--socket", str(folder / "journal.sock")]
+    if not pathlib.Path("/run/systemd/journal/socket").exists():
+        refused = subprocess.run([*command, "--check"], text=True, capture_output=True, check=False)
+        assert refused.returncode == 1 and "needs journald" in refused.stderr, refused
+    inside = ('mount -t tmpfs none /run/systemd && mkdir -p /run/systemd/journal && '
+              'mount --bind "$0" /run/systemd/journal && exec "$@"')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as records:
+        records.bind(str(journal / "socket"))
+        records.settimeout(DEADLINE_S)
+        pathlib.Path("/run/systemd").mkdir(exist_ok=True)
+        process = subprocess.Popen(["unshare", "-m", "sh", "-c", inside, str(journal), *command])
+        try:
+            while b"\nINA_RECORD=serving\n" not in (heard := b"\n" + records.recv(1 << 16)):
+                pass
+            for field in (b"PRIORITY=6", b"INA_LCORES=1", b"INA_POLICY=static"):
+                assert b"\n" + field + b"\n" in heard, heard
+            assert b'\nMESSAGE=serving version="' in heard, heard
+        finally:
+            process.terminate()
+            assert process.wait(DEADLINE_S) == 0
+
+
 def main(units, program):
     if not shutil.which("systemd-analyze"):
         sys.exit("systemd-analyze is missing: ./dev setup installs it (packages.txt)")
     with tempfile.TemporaryDirectory(prefix="ina-systemd-") as name:
         check_units(pathlib.Path(units), pathlib.Path(name))
         check_watchdog(program, pathlib.Path(name))
+        check_journal(program, pathlib.Path(name))
 
 
 if __name__ == "__main__":

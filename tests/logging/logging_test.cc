@@ -6,12 +6,15 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
 #include "common/logging/escape.h"
 #include "common/logging/file_sink.h"
+#include "common/logging/journal.h"
 #include "common/logging/rate_limit.h"
 #include "common/logging/record.h"
 #include "tests/support/temp_dir.h"
@@ -33,13 +36,18 @@ std::string escaped(std::string_view value) {
 /// What the process logs while it exists.
 class Captured {
  public:
-  Captured() : before_(spdlog::default_logger()) {
+  explicit Captured(LogFormat format = LogFormat::kText, const std::string& pattern = "%l %v")
+      : before_(spdlog::default_logger()) {
     auto logger = std::make_shared<spdlog::logger>(
         "test", std::make_shared<spdlog::sinks::ostream_sink_st>(out_));
-    logger->set_pattern("%l %v");
+    logger->set_pattern(pattern);
     spdlog::set_default_logger(std::move(logger));
+    set_format(format);
   }
-  ~Captured() { spdlog::set_default_logger(before_); }
+  ~Captured() {
+    set_format(LogFormat::kText);
+    spdlog::set_default_logger(before_);
+  }
   std::string text() const { return out_.str(); }
 
  private:
@@ -93,6 +101,20 @@ TEST(Escape, OfAnyBytesIsOneLineOfPrintableText) {
   }
 }
 
+std::string escaped_for_json(std::string_view value) {
+  std::string line;
+  append_escaped(line, value, Escapes::kJson);
+  return line;
+}
+
+TEST(Escape, ForJsonGivesCodePoints) {
+  EXPECT_EQ(escaped_for_json("Gr\u00f6\u00dfe \"x\" \\"), "Gr\u00f6\u00dfe \\\"x\\\" \\\\");
+  EXPECT_EQ(escaped_for_json("a\nb\x1b\x7f"), "a\\u000ab\\u001b\\u007f");
+  EXPECT_EQ(escaped_for_json("\u0085\u2028\u202e\u2066"), "\\u0085\\u2028\\u202e\\u2066");
+  EXPECT_EQ(escaped_for_json("\xff\xc3"), "\\ufffd\\ufffd") << "no UTF-8";
+  EXPECT_LE(escaped_for_json(std::string(100'000, '\n')).size(), kMaxValueBytes + 20);
+}
+
 TEST(Record, QuotesEveryValue) {
   Captured log;
   info("job admitted")("job", "a\nwarn forged job=\"b\"")("workers", 4)("tls", true)("text", "");
@@ -100,6 +122,74 @@ TEST(Record, QuotesEveryValue) {
   EXPECT_EQ(log.text(),
             "info job admitted job=\"a\\x0awarn forged job=\\\"b\\\"\" workers=\"4\" tls=\"true\" "
             "text=\"\"\nwarning refused status=\"INA_ERR_MISMATCH\"\n");
+}
+
+TEST(Record, InJsonIsAnObjectALineWithTimeAndLevel) {
+  Captured log(LogFormat::kJson, pattern_of(LogFormat::kJson));
+  info("job admitted")("job", "a\nb=\"c\"")("workers", 4)("tls", true)("share", 0.5)("text", "");
+  error("odd")("ratio", std::nan(""))("status", INA_ERR_MISMATCH);
+  std::istringstream lines(log.text());
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  auto record = nlohmann::json::parse(line);
+  EXPECT_THAT(record.at("time").get<std::string>(),
+              testing::MatchesRegex("....-..-..T..:..:..\\.......[+-]..:.."));
+  record.erase("time");
+  EXPECT_EQ(record, (nlohmann::json{{"level", "info"},
+                                    {"message", "job admitted"},
+                                    {"job", "a\nb=\"c\""},
+                                    {"workers", 4},
+                                    {"tls", true},
+                                    {"share", 0.5},
+                                    {"text", ""}}));
+  ASSERT_TRUE(std::getline(lines, line));
+  record = nlohmann::json::parse(line);
+  EXPECT_EQ(record.at("level"), "error");
+  EXPECT_EQ(record.at("ratio"), "nan");
+  EXPECT_EQ(record.at("status"), "INA_ERR_MISMATCH");
+  EXPECT_FALSE(std::getline(lines, line));
+}
+
+TEST(Record, InJsonKeepsAnyBytesAValueOfOneLine) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes(random() % 64, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    Captured log(LogFormat::kJson, pattern_of(LogFormat::kJson));
+    info("x")("text", bytes)("after", 1);
+    const std::string text = log.text();
+    ASSERT_EQ(std::ranges::count(text, '\n'), 1);
+    const auto record = nlohmann::json::parse(text);
+    ASSERT_EQ(record.size(), 5u) << text;
+    // What another library takes for the value's characters.
+    const std::string expected = nlohmann::json::parse(
+        nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    const auto without_replacements = [](std::string value) {
+      for (size_t at; (at = value.find("\ufffd")) != std::string::npos;) value.erase(at, 3);
+      return value;
+    };
+    ASSERT_EQ(without_replacements(record.at("text")), without_replacements(expected));
+  }
+}
+
+TEST(Record, InJsonIsLimitedLikeText) {
+  Captured log(LogFormat::kJson);
+  for (int i = 0; i < 5000; ++i) warn("flood of objects", "uid:4713")("text", "x");
+  EXPECT_LT(std::ranges::count(log.text(), '\n'), 100);
+}
+
+TEST(Record, NamesOfValuesAreFieldsAndNoMembersOfEveryLine) {
+  EXPECT_TRUE(is_key("slot_bytes") && is_key("rank2") && is_key("log.file"));
+  for (const char* no : {"", "time", "level", "message", "Job", "a-b", "a\"b"})
+    EXPECT_FALSE(is_key(no)) << no;
+}
+
+TEST(Journal, FieldsAreNamesInCapitalsAndValuesOfAnyBytes) {
+  EXPECT_EQ(journal_field("slot_bytes", "1024"), "INA_SLOT_BYTES=1024");
+  EXPECT_EQ(journal_field("log.file", "x"), "INA_LOG_FILE=x");
+  EXPECT_EQ(journal_field("job", "a\nMESSAGE=b"), "INA_JOB=a\nMESSAGE=b");
+  EXPECT_EQ(journal_field("text", std::string(100'000, 'x')),
+            "INA_TEXT=" + std::string(kMaxValueBytes, 'x') + "...");
 }
 
 TEST(Record, FormatsNothing) {

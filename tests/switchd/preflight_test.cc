@@ -192,6 +192,21 @@ TEST_F(PreflightTest, SeesProcessorsAndMemoryThatAreNotThere) {
   EXPECT_THAT(found(), ElementsAre(problem("memory", "lower aggregator.slots")));
 }
 
+TEST_F(PreflightTest, WithoutDpdkHugepagesAreForTheRowsAlone) {
+  const uint64_t rows = wanted_hugepage_bytes(config_);
+  EXPECT_LT(rows, config_.eal.memory_bytes);
+  EXPECT_EQ(rows % kHugePageBytes, 0u);
+  EXPECT_GE(rows, row_memory_bytes(config_));
+  config_.eal.huge = HugePages::kYes;
+  machine_.free_hugepage_bytes = rows - 1;
+  EXPECT_THAT(found(), ElementsAre(problem("memory", "aggregator.slots x slot_bytes")));
+  machine_.free_hugepage_bytes = rows;
+  EXPECT_THAT(found(), IsEmpty());
+  EXPECT_TRUE(takes_hugepages(config_, machine_));
+  config_.eal.telemetry = true;
+  EXPECT_THAT(found(), ElementsAre(problem("memory", "(eal.memory)"))) << "DPDK runs now";
+}
+
 TEST_F(PreflightTest, SaysHowMuchMemoryOfDpdkPortsNeed) {
   const auto set = [&](uint64_t bytes) {
     config_.eal.memory_bytes = (bytes + (1 << 20) - 1) >> 20 << 20;

@@ -1,0 +1,26 @@
+// Records for journald, with fields of their own.
+#pragma once
+
+#include <spdlog/common.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace ina::logging {
+
+/// Whether a journal takes records here; the error says why not.
+Result<void> find_journal();
+
+/// "FIELD=value", as journald takes it; the name is that of a record's value, in capitals, with _
+/// for a point: log.file -> INA_LOG_FILE. Any bytes may be in the value, which ends in "..." after
+/// kMaxValueBytes.
+std::string journal_field(std::string_view key, std::string_view value);
+
+/// `fields` besides the line and its priority. What journald does not take is lost.
+void send_to_journal(spdlog::level::level_enum level, std::string_view line,
+                     std::vector<std::string> fields) noexcept;
+
+}  // namespace ina::logging

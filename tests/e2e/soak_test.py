@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The short version of ./dev soak, and that it notices what it is there to notice.
+
+    soak_test.py BUILD_FOLDER
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SCRIPTS))
+
+import soak  # noqa: E402
+
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+SECONDS = 30
+DEADLINE_S = 540
+EMPTY = {"descriptors": 20, "threads": 12, "slots_used": 0, "slots_reserved": 0, "memory_used_bytes": 0}
+
+
+def samples_of(values, every_s=5.0):
+    """As soak.py takes them. `values`: of each key that is judged, by the number of the sample."""
+    return [{"seconds": number * every_s, **dict.fromkeys(soak.LIMITS, value)}
+            for number, value in enumerate(values)]
+
+
+class JudgementTest(unittest.TestCase):
+    def test_a_line_that_grows_is_a_leak_and_noise_is_none(self):
+        noise = [(number * 7919) % 5 for number in range(200)]
+        self.assertEqual(soak.leaks(samples_of(noise)), [])
+        steep = samples_of([value + 50 * number / 200 for number, value in enumerate(noise)])
+        self.assertAlmostEqual(soak.growth(steep, "descriptors"), 50, delta=3)
+        self.assertEqual(len(soak.leaks(steep)), 2, "descriptors and threads, but not memory")
+        self.assertIn("descriptors grew by", soak.leaks(steep)[0])
+        self.assertEqual(soak.leaks(samples_of(range(30))), [], "too short to tell")
+
+    def test_what_an_empty_switch_keeps_is_held(self):
+        self.assertEqual(soak.held(EMPTY, EMPTY), [])
+        self.assertEqual(soak.held(EMPTY, EMPTY | {"threads": 11}), [])
+        for key in EMPTY:
+            self.assertIn(key, soak.held(EMPTY, EMPTY | {key: EMPTY[key] + 1})[0])
+
+    def test_only_the_right_end_is_right(self):
+        self.assertIsNone(soak.wrong_end("INA_OK 17", 0))
+        self.assertIsNone(soak.wrong_end("ok 17", 0))
+        lost = "rank 0 of 3, reduce of 5 int32, sum, root 1: INA_ERR_PEER_LOST rank 2 is gone"
+        self.assertIsNone(soak.wrong_end(lost, 0, lost=2))
+        for said, code, killed in ((lost, 0, None), (lost, 0, 1), ("INA_OK 17", 0, 2), ("INA_OK 17", 1, None),
+                                   ("INA_ERR_TIMEOUT x", 0, None), ("", -11, None), ("", -11, 2)):
+            self.assertIsNotNone(soak.wrong_end(said, code, killed), (said, code, killed))
+
+
+class SoakTest(unittest.TestCase):
+    def test_mixed_jobs_with_faults(self):
+        with tempfile.TemporaryDirectory(prefix="ina-soak-test-") as folder:
+            report = pathlib.Path(folder) / "soak.json"
+            done = subprocess.run([sys.executable, SCRIPTS / "soak.py", "--build", BUILD, "--seconds",
+                                   str(SECONDS), "--sample-every", "2", "--json", report], text=True,
+                                  capture_output=True, timeout=DEADLINE_S, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            found = json.loads(report.read_text())
+        self.assertEqual(found["failures"], [])
+        # One that has done nothing has shown nothing.
+        self.assertGreater(found["operations"], 0)
+        self.assertGreater(len(found["samples"]), 1)
+        self.assertGreaterEqual(sum(found["events"].values()), 3, found["events"])
+
+
+if __name__ == "__main__":
+    unittest.main()
