@@ -289,6 +289,7 @@ class Aggregator {
   const JobSpec& spec(JobIndex index) const { return jobs_[index].spec; }
   const JobCounters& job_counters(JobIndex index) const { return jobs_[index].counters; }
   const Counters& counters() const { return counters_; }
+  std::span<const Slot> slots() const { return slots_; }
   /// Contributions that lie in slots now. Looks at all of them: not for the packet path.
   uint64_t contributions_held() const;
   const Shape& shape() const { return shape_; }

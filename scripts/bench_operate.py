@@ -10,12 +10,14 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
 - Restarts: SIGTERM to ina-switchd and a new one at once, 100 times, while the job goes on. The
   pause is the longest sum from the signal on. A failed operation ends the job, and is counted.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
-  The slow-down is the median over pairs of slices of how many fewer sums there were.
+  The slow-down is the median over rounds of slices of how many fewer sums there were.
+- Page: the same with somebody who has the switch's page open, too: what it asks, as often as it does.
 
 Prints a table; fails if an operation failed. --json writes {"meta", "start_to_first_allreduce_s",
 "restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms",
 "failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
-"slowdown_interval"}.
+"slowdown_interval", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
+"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval"}.
 """
 
 import contextlib
@@ -49,6 +51,8 @@ RESTARTS, QUICK_RESTARTS = 100, 3
 SLICES, QUICK_SLICES = 20, 2
 SLICE_S = 1.0
 SCRAPES_PER_S = 10
+SCRAPES_PER_LOOK = 5  # the page looks twice a second (PERIOD_MS in control/metrics/page/page.js)
+METRICS, PAGE = ("metrics",), ("status.json", "slots.json")
 SUMS_BETWEEN = 50
 DEADLINE_S = 60
 
@@ -160,43 +164,64 @@ class Restarts:
                 self.switch.stop()
 
 
-def scrape_ms(port):
+def ask_ms(port, paths):
     began = time.monotonic()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        answer.read()
+    for path in paths:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+            answer.read()
     return (time.monotonic() - began) * 1000
 
 
-def slice_of(job, port, latencies_ms):
-    """Sums in a slice of time; `latencies_ms`: gets those of the scrapes, None: there are none."""
+class Visits:
+    """What is asked of the switch in a slice of time, and how long the answers took."""
+
+    def __init__(self, port, scrapes, looks):
+        self.port = port
+        self.scrapes = scrapes
+        self.looks = looks
+        self.scrape_ms, self.look_ms = [], []
+
+    def visit(self, number):
+        if self.scrapes:
+            self.scrape_ms.append(ask_ms(self.port, METRICS))
+        if self.looks and number % SCRAPES_PER_LOOK == 0:
+            self.look_ms.append(ask_ms(self.port, PAGE))
+
+
+def slice_of(job, visits):
+    """Sums in a slice of time."""
     first = job.sums.count()
     end = time.monotonic() + SLICE_S
-    next_scrape = time.monotonic()
+    next_visit = time.monotonic()
+    number = 0
     while time.monotonic() < end:
-        if latencies_ms is not None:
-            latencies_ms.append(scrape_ms(port))
-        next_scrape += 1 / SCRAPES_PER_S
-        time.sleep(max(0.0, min(next_scrape, end) - time.monotonic()))
+        visits.visit(number)
+        number += 1
+        next_visit += 1 / SCRAPES_PER_S
+        time.sleep(max(0.0, min(next_visit, end) - time.monotonic()))
     return job.sums.count() - first
 
 
-def scrapes(build, folder, slices):
-    """Latencies, and the slow-down of each pair of slices."""
+def visited(build, folder, rounds):
+    """The visits of Prometheus, of it and a page, and the slow-downs of each round by either."""
     port = free_port()
-    latencies_ms, slowdowns = [], []
+    alone, scraped, looked_at = (Visits(port, False, False), Visits(port, True, False),
+                                 Visits(port, True, True))
+    slowdowns = {scraped: [], looked_at: []}
     with Switch(build, folder, CONFIG, metrics_port=port) as switch, \
-            Job(build, folder, switch.socket, "scraped") as job:
+            Job(build, folder, switch.socket, "visited") as job:
         job.wait_for(SUMS_BETWEEN)
-        for number in range(slices):
-            progress.bar(number, slices, "pairs of slices")
-            order = (True, False) if number % 2 else (False, True)
-            sums = {scraped: slice_of(job, port, latencies_ms if scraped else None)
-                    for scraped in order}
-            slowdowns.append(1 - sums[True] / sums[False])
-        progress.bar(slices, slices, "pairs of slices")
+        for number in range(rounds):
+            progress.bar(number, rounds, "rounds of slices")
+            turn = number % 3
+            order = ([alone, scraped, looked_at] * 2)[turn:turn + 3]
+            sums = {visits: slice_of(job, visits) for visits in order}
+            for visits, found in slowdowns.items():
+                found.append(1 - sums[visits] / sums[alone])
+        progress.bar(rounds, rounds, "rounds of slices")
         if failed := job.end():
-            raise BenchError(f"a job that was scraped failed: {failed}")
-    return latencies_ms, slowdowns
+            raise BenchError(f"a job whose switch was visited failed: {failed}")
+    return (scraped, slowdowns[scraped]), (looked_at, slowdowns[looked_at])
 
 
 def measure(build, quick):
@@ -208,19 +233,24 @@ def measure(build, quick):
         pauses, failed = Restarts(build, folder / "restarts").run(
             QUICK_RESTARTS if quick else RESTARTS)
         (folder / "scrapes").mkdir()
-        latencies_ms, slowdowns = scrapes(build, folder / "scrapes",
-                                          QUICK_SLICES if quick else SLICES)
+        (scraped, slowdowns), (looked_at, page_slowdowns) = visited(
+            build, folder / "scrapes", QUICK_SLICES if quick else SLICES)
     return {"start_to_first_allreduce_s": median(starts),
             "restarts": len(pauses),
             "restart_pause_p50_ms": percentile(pauses, 0.5),
             "restart_pause_p99_ms": percentile(pauses, 0.99),
             "restart_pause_max_ms": max(pauses),
             "failed_operations": len(failed), "failures": failed,
-            "scrapes": len(latencies_ms),
-            "scrape_p50_ms": percentile(latencies_ms, 0.5),
-            "scrape_p99_ms": percentile(latencies_ms, 0.99),
+            "scrapes": len(scraped.scrape_ms),
+            "scrape_p50_ms": percentile(scraped.scrape_ms, 0.5),
+            "scrape_p99_ms": percentile(scraped.scrape_ms, 0.99),
             "slowdown_with_scrapes": median(slowdowns),
-            "slowdown_interval": median_interval(slowdowns)}
+            "slowdown_interval": median_interval(slowdowns),
+            "page_looks": len(looked_at.look_ms),
+            "page_look_p50_ms": percentile(looked_at.look_ms, 0.5),
+            "page_look_p99_ms": percentile(looked_at.look_ms, 0.99),
+            "slowdown_with_page_and_scrape": median(page_slowdowns),
+            "slowdown_with_page_and_scrape_interval": median_interval(page_slowdowns)}
 
 
 def main():
@@ -228,7 +258,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="few starts, restarts and scrapes")
     options = command_line.parse(parser)
     meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS, slice_s=SLICE_S,
-                             scrapes_per_s=SCRAPES_PER_S)
+                             scrapes_per_s=SCRAPES_PER_S,
+                             looks_per_s=SCRAPES_PER_S / SCRAPES_PER_LOOK)
     figures = measure(options.build.resolve(), options.quick)
     results.write(options.json, {"meta": meta, **figures})
     print_table([("what", "what", "s"), ("value", "value", ".4g"), ("unit", "unit", "s")],
@@ -237,7 +268,8 @@ def main():
                     ("restart_pause_p50_ms", "ms"), ("restart_pause_p99_ms", "ms"),
                     ("restart_pause_max_ms", "ms"), ("failed_operations", ""), ("scrapes", ""),
                     ("scrape_p50_ms", "ms"), ("scrape_p99_ms", "ms"),
-                    ("slowdown_with_scrapes", ""))])
+                    ("slowdown_with_scrapes", ""), ("page_looks", ""), ("page_look_p50_ms", "ms"),
+                    ("page_look_p99_ms", "ms"), ("slowdown_with_page_and_scrape", ""))])
     for said in figures["failures"]:
         print(f"  failed: {said}")
     return 1 if figures["failures"] else 0

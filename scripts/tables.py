@@ -4,8 +4,8 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,pipeline,siege,straggler-sim,straggler,themis,themis-live,wire}.json. --check writes nothing and fails where a table
-is not what its file says.
+docs/figures/{jct,pipeline,siege,straggler-sim,straggler,themis,themis-live,themis_sim,wire}.json. --check
+writes nothing and fails where a table is not what its file says.
 """
 
 import argparse
@@ -262,6 +262,60 @@ def themis_planning(rows):
                   for row in rows])
 
 
+def themis_sim_rows(rows, **wanted):
+    """By topology, and of each by scheduler."""
+    found = {}
+    for row in select(rows, **wanted):
+        found.setdefault(row["name"], {})[row["scheduler"]] = row
+    return found
+
+
+def themis_sim(rows):
+    """Where model and simulation reckon with the same."""
+    lines = []
+    for name, own in themis_sim_rows(rows, network="express", plans="switches").items():
+        plain = themis_sim_rows(rows, network="plain", plans="switches")[name]
+        cells = [f"{row['in_order_framed_us']:,.0f} / {row['measured_us']:,.0f} "
+                 f"({row['difference_in_order']:+.1%})" for row in own.values()]
+        lines.append([name, "x".join(map(str, own["baseline"]["sizes"])), *cells,
+                      *(f"{own[of]['predicted_speedup']:.2f} / {own[of]['speedup']:.2f} / "
+                        f"{plain[of]['speedup']:.2f}" for of in ("themis", "search"))])
+    return table(["Topology", "Ranks", "Baseline, us: model / simulated", "Themis", "Search",
+                  "Speed-up of Themis: planner's model / simulated / with one queue", "Of the search"],
+                 lines)
+
+
+def themis_sim_causes(rows):
+    """By how much each takes longer than the planner's model says."""
+    def beyond(row, key="measured_us"):
+        return f"{row[key] / row['predicted_us'] - 1:+.1%}"
+    networks = {network: themis_sim_rows(rows, network=network, plans="switches")
+                for network in ("express", "plain", "marks", "latency")}
+    lines = []
+    for name, schedulers in networks["plain"].items():
+        for scheduler, plain in schedulers.items():
+            own = {network: by_name[name].get(scheduler) for network, by_name in networks.items()}
+            late = own["latency"]
+            lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}", beyond(plain, "in_order_us"),
+                          beyond(plain, "in_order_framed_us"),
+                          *(beyond(own[network]) if own[network] else ""
+                            for network in ("express", "plain", "marks")),
+                          f"{late['predicted_us']:,.0f}" if late else "", beyond(late) if late else ""])
+    return table(["Topology", "Plan", "Planner's model, us", "Nothing received before it is sent",
+                  "And frames' overhead", "Simulated", "With one queue", "And marks",
+                  "Planner's model with latencies, us", "Simulated, one queue"], lines)
+
+
+def themis_sim_kinds(rows):
+    lines = []
+    for name, own in themis_sim_rows(rows, network="plain", plans="kinds").items():
+        lines.append([name, *(" / ".join(
+            f"{own[scheduler][key]:,.0f}" for key in ("predicted_by_kind_us", "predicted_us", "measured_us"))
+            for scheduler in ("baseline", "themis"))])
+    return table(["Topology", "Baseline, us: planner's model by kind / by switches / simulated", "Themis"],
+                 lines)
+
+
 def themis_live(rows):
     def times(row, plan):
         return f"{row[f'{plan}_ms']:.0f} ({row[f'{plan}_predicted_ms']:.0f})"
@@ -279,7 +333,11 @@ def themis_live(rows):
 
 def themis():
     report = load("themis")
-    return {"themis, times": themis_times(report["topologies"]),
+    simulated = load("themis_sim")["rows"]
+    return {"themis, simulated": themis_sim(simulated),
+            "themis, causes": themis_sim_causes(simulated),
+            "themis, kinds": themis_sim_kinds(simulated),
+            "themis, times": themis_times(report["topologies"]),
             "themis, sweep": themis_sweep(report),
             "themis, live": themis_live(load("themis-live")["rows"]),
             "themis, training": themis_training(report["training"]),

@@ -6,93 +6,11 @@
 #include <deque>
 #include <stdexcept>
 
+#include "sim/switch.h"
+
 namespace ina::sim {
 
 namespace {
-
-struct alignas(64) Line {
-  std::byte bytes[64];
-};
-using Lines = std::vector<Line>;
-
-std::byte* data(Lines& lines) {
-  return reinterpret_cast<std::byte*>(lines.data());
-}
-Lines lines_of(size_t bytes) {
-  return Lines(bytes / sizeof(Line) + 1);
-}
-
-/// The switch: one lane, as the daemon's, and a port on the simulated network.
-class Switch final : public Endpoint {
- public:
-  Switch(Fabric& fabric, const aggregator::Shape& shape)
-      : fabric_(fabric),
-        host_(fabric.add_host(*this)),
-        rows_(lines_of(aggregator::Aggregator::row_memory_bytes(shape))),
-        aggregator_(shape, std::span(data(rows_), rows_.size() * sizeof(Line))),
-        port_(fabric, host_, shape.slot_bytes),
-        endpoints_(shape.max_jobs) {}
-
-  aggregator::Aggregator& aggregator() { return aggregator_; }
-
-  /// `hosts`: of the ranks, and last of the fallback if it has one.
-  void bind(io::JobIndex job, JobId id, uint64_t key, std::span<const uint32_t> hosts,
-            uint32_t workers) {
-    for (size_t i = 0; i < hosts.size(); ++i)
-      endpoints_[job].push_back(port_.bind(
-          hosts[i], id, key, job, i < workers ? Rank{static_cast<uint8_t>(i)} : kFallbackRank));
-  }
-
-  void add_job(io::JobIndex job, const aggregator::JobSpec& spec) {
-    aggregator_.add_job(job, spec);
-    watch();
-  }
-
-  void arrived() override {
-    io::RxPacket packets[1];
-    aggregator::Verdict verdicts[1];
-    const auto send = [this](auto&&... what) { this->send(what...); };
-    const auto mismatch = [this](const io::RxPacket&, const aggregator::Verdict&) {
-      ++mismatches_;
-    };
-    while (
-        aggregator::serve(port_, aggregator_, packets, verdicts, fabric_.now(), send, mismatch)) {
-    }
-  }
-  /// Straggler help where nobody sends, because all wait for one.
-  void on_timer(uint64_t) override {
-    watching_ = false;
-    aggregator::Verdict verdict;
-    aggregator::park_overdue(aggregator_, verdict, kParkedAtOnce, fabric_.now(),
-                             [this](auto&&... what) { send(what...); });
-    watch();
-  }
-  uint64_t mismatches() const { return mismatches_; }
-
- private:
-  static constexpr Nanos kParkingPauseNs = 20'000;
-  static constexpr size_t kParkedAtOnce = 32;
-
-  void send(io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
-    const auto& endpoints = endpoints_[job];
-    const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
-    port_.tx(endpoints[at], emission.message, {emission.payload, emission.payload_bytes});
-  }
-  void watch() {
-    if (watching_ || !aggregator_.parking()) return;
-    watching_ = true;
-    fabric_.schedule(fabric_.now() + kParkingPauseNs, host_, 0);
-  }
-
-  Fabric& fabric_;
-  uint32_t host_;
-  bool watching_ = false;
-  Lines rows_;
-  aggregator::Aggregator aggregator_;
-  io::sim::SimPort port_;
-  std::vector<std::vector<io::EndpointIndex>> endpoints_;  ///< by job and rank
-  uint64_t mismatches_ = 0;
-};
 
 /// A fallback server: what ina-psd does, on a host of its own.
 class FallbackServer final : public Endpoint {
@@ -432,18 +350,8 @@ Outcome Cluster::run() {
   return outcome_;
 }
 
-/// Every packet has one fate, and so has every contribution.
 void Cluster::check_ledgers() {
-  const aggregator::Counters& c = switch_.aggregator().counters();
-  if (c.packets != c.absorbed + c.forwarded + c.dropped())
-    violated(fmt::format("{} packets, {} absorbed, {} forwarded, {} dropped", c.packets, c.absorbed,
-                         c.forwarded, c.dropped()));
-  const uint64_t held = switch_.aggregator().contributions_held();
-  const uint64_t gone =
-      c.contributions_in_results + c.contributions_moved + c.contributions_discarded;
-  if (c.absorbed + c.bypassed != held + gone)
-    violated(fmt::format("{} contributions accepted, {} held, {} gone on", c.absorbed + c.bypassed,
-                         held, gone));
+  if (const std::string problem = switch_.problem_of_ledger(); !problem.empty()) violated(problem);
 }
 
 void Cluster::count_link(const std::pair<ns3net::LinkCounters, ns3net::LinkCounters>& directions) {

@@ -32,6 +32,10 @@ struct Fabric::Station final : ns3net::Host {
   Fabric* fabric = nullptr;
   uint32_t host = 0;
   Endpoint* endpoint = nullptr;
+  ns3net::Node node = 0;
+  bool aggregates = false;   ///< it is a switch; otherwise:
+  ns3net::Node towards = 0;  ///< its neighbour, of a rack or an aggregating switch
+  uint64_t rate_bps = 0;
   std::deque<std::vector<std::byte>> inbox;
   // Where work takes time: what has arrived and waits for the processor.
   std::deque<std::vector<std::byte>> backlog;
@@ -66,22 +70,39 @@ Fabric::Fabric(const FabricSpec& spec) : spec_(spec), network_(spec.seed, spec.l
 
 Fabric::~Fabric() = default;
 
-uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower) {
+uint32_t Fabric::add_station(Endpoint& endpoint) {
   const auto host = static_cast<uint32_t>(stations_.size());
   auto station = std::make_unique<Station>();
   station->fabric = this;
   station->host = host;
   station->endpoint = &endpoint;
-  nodes_.push_back(network_.add_node(*station));
+  station->node = network_.add_node(*station);
   stations_.push_back(std::move(station));
-  racks_.push_back(rack);
+  return host;
+}
+
+uint32_t Fabric::add_switch(Endpoint& endpoint) {
+  const uint32_t host = add_station(endpoint);
+  stations_[host]->aggregates = true;
+  if (host == 0) connect_racks();
+  return host;
+}
+
+uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower) {
   ns3net::LinkSpec link = spec_.racks[rack].link;
   link.rate_bps = static_cast<uint64_t>(static_cast<double>(link.rate_bps) * slower);
-  rates_.push_back(link.rate_bps);
-  if (host == 0)
-    connect_racks();
-  else
-    network_.connect(switch_of(rack), nodes_[host], link);
+  return connect(add_station(endpoint), switch_of(rack), link);
+}
+
+uint32_t Fabric::add_host_at(uint32_t at, Endpoint& endpoint, const ns3net::LinkSpec& link) {
+  return connect(add_station(endpoint), stations_[at]->node, link);
+}
+
+uint32_t Fabric::connect(uint32_t host, ns3net::Node to, const ns3net::LinkSpec& link) {
+  Station& station = *stations_[host];
+  station.towards = to;
+  station.rate_bps = link.rate_bps;
+  network_.connect(to, station.node, link);
   return host;
 }
 
@@ -89,17 +110,31 @@ void Fabric::connect_racks() {
   for (size_t rack = 1; rack < spec_.racks.size(); ++rack) {
     forwarders_.push_back(std::make_unique<Forwarder>(*this));
     forwarders_.back()->node = network_.add_node(*forwarders_.back());
-    network_.connect(nodes_[0], forwarders_.back()->node, spec_.racks[rack].uplink);
+    network_.connect(stations_[0]->node, forwarders_.back()->node, spec_.racks[rack].uplink);
   }
 }
 
 ns3net::Node Fabric::switch_of(uint32_t rack) const {
-  return rack == 0 ? nodes_[0] : forwarders_[rack - 1]->node;
+  return rack == 0 ? stations_[0]->node : forwarders_[rack - 1]->node;
 }
 
 ns3net::Node Fabric::next_hop(uint32_t from, uint32_t to) const {
-  if (from != 0) return switch_of(racks_[from]);
-  return racks_[to] == 0 ? nodes_[to] : switch_of(racks_[to]);
+  const Station& sender = *stations_[from];
+  if (!sender.aggregates) return sender.towards;
+  const Station& receiver = *stations_[to];
+  return receiver.towards == sender.node ? receiver.node : receiver.towards;
+}
+
+Charge Fabric::charge_of(uint32_t host) const {
+  return stations_[host]->aggregates ? spec_.switch_charge : spec_.host_charge;
+}
+
+uint64_t Fabric::rate_bps(uint32_t host) const {
+  return stations_[host]->rate_bps;
+}
+
+void Fabric::set_uplink_pace(uint32_t host, ns3net::Pace pace) {
+  network_.set_pace(stations_[host]->node, stations_[host]->towards, std::move(pace));
 }
 
 void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
@@ -112,7 +147,7 @@ void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
     std::memcpy(&frame[wire::kFrameHeaderBytes], payload.data(), payload.size());
   const uint32_t length = wire_bytes(payload.size());
   work(from, frame.size());
-  if (network_.send(nodes_[from], next_hop(from, to), std::move(frame), length)) {
+  if (network_.send(stations_[from]->node, next_hop(from, to), std::move(frame), length)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
   }
@@ -123,7 +158,7 @@ void Fabric::forward(ns3net::Node from, std::vector<std::byte> frame, bool marke
   for (size_t i = 0; i < 4; ++i)
     ip = ip << 8 | std::to_integer<uint32_t>(frame[kDestinationAt + i]);
   const uint32_t length = wire_bytes(frame.size() - wire::kFrameHeaderBytes);
-  if (network_.send(from, nodes_[host_of(ip)], std::move(frame), length, marked)) {
+  if (network_.send(from, stations_[host_of(ip)]->node, std::move(frame), length, marked)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
   }
@@ -170,17 +205,18 @@ void Fabric::schedule(Nanos at, uint32_t host, uint64_t argument) {
 }
 
 uint64_t Fabric::queued_bytes(uint32_t host) {
-  return network_.queued_bytes(nodes_[host], next_hop(host, 0));
+  return network_.queued_bytes(stations_[host]->node, stations_[host]->towards);
 }
 
 std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::counters(uint32_t host) const {
-  const ns3net::Node near = next_hop(host, 0);
-  return {network_.counters(nodes_[host], near), network_.counters(near, nodes_[host])};
+  const Station& station = *stations_[host];
+  return {network_.counters(station.node, station.towards),
+          network_.counters(station.towards, station.node)};
 }
 
 std::pair<ns3net::LinkCounters, ns3net::LinkCounters> Fabric::uplink_counters(uint32_t rack) const {
   const ns3net::Node far = switch_of(rack);
-  return {network_.counters(far, nodes_[0]), network_.counters(nodes_[0], far)};
+  return {network_.counters(far, stations_[0]->node), network_.counters(stations_[0]->node, far)};
 }
 
 }  // namespace ina::sim

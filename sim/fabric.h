@@ -1,6 +1,7 @@
-// The network of a simulated cluster: racks of hosts around one switch, over ns-3's links. The wire
-// codec encodes and parses every message. Values may be thinned out: a frame then carries fewer
-// values than its length on the wire says, so that large models take little memory and time.
+// The network of a simulated cluster over ns-3's links: racks of hosts around one aggregating
+// switch, or hosts around any number of them. The wire codec encodes and parses every message.
+// Values may be thinned out: a frame then carries fewer values than its length on the wire says, so
+// that large models take little memory and time.
 #pragma once
 
 #include <deque>
@@ -28,7 +29,7 @@ struct Charge {
 };
 
 struct FabricSpec {
-  /// The first has the aggregating switch, each of the others a switch that only forwards.
+  /// The first has the first aggregating switch, each of the others a switch that only forwards.
   std::vector<RackSpec> racks = {RackSpec{}};
   /// Bytes on the wire for each byte of a payload.
   uint32_t wire_factor = 1;
@@ -51,8 +52,12 @@ class Fabric final : public io::sim::Network {
   explicit Fabric(const FabricSpec& spec);
   ~Fabric() override;
 
-  /// The first one is the switch, host 0. `slower`: its link has that fraction of the rate.
+  /// An aggregating switch. The first one is host 0, and the racks are at it.
+  uint32_t add_switch(Endpoint& endpoint);
+  /// A host of a rack. `slower`: its link has that fraction of the rate.
   uint32_t add_host(Endpoint& endpoint, uint32_t rack = 0, double slower = 1);
+  /// A host at the aggregating switch `at`, by a link of its own.
+  uint32_t add_host_at(uint32_t at, Endpoint& endpoint, const ns3net::LinkSpec& link);
 
   void send(const wire::Envelope& envelope, const wire::Message& message,
             std::span<const std::byte> payload) override;
@@ -61,22 +66,20 @@ class Fabric final : public io::sim::Network {
   Nanos now() const { return network_.now(); }
   void schedule(Nanos at, uint32_t host, uint64_t argument);
   /// The host's link towards the switch is not always as fast: ns3net::Network::set_pace().
-  void set_uplink_pace(uint32_t host, ns3net::Pace pace) {
-    network_.set_pace(nodes_[host], next_hop(host, 0), std::move(pace));
-  }
+  void set_uplink_pace(uint32_t host, ns3net::Pace pace);
   void run(Nanos until) { network_.run(until); }
   void stop() { network_.stop(); }
 
   /// What a host has handed to its link and is not on the wire yet.
   uint64_t queued_bytes(uint32_t host);
-  uint64_t rate_bps(uint32_t host) const { return rates_[host]; }
+  uint64_t rate_bps(uint32_t host) const;
   uint32_t wire_factor() const { return spec_.wire_factor; }
   /// Length of a frame on the wire: preamble, check sequence and gap included.
   uint32_t wire_bytes(size_t payload_bytes) const {
     return static_cast<uint32_t>(kOverheadBytes + wire::kFrameHeaderBytes +
                                  payload_bytes * spec_.wire_factor);
   }
-  /// To (first) and from the switch, of a host's link.
+  /// To (first) and from its switch, of a host's link.
   std::pair<ns3net::LinkCounters, ns3net::LinkCounters> counters(uint32_t host) const;
   /// Of the uplink of a rack but the first, to and from the aggregating switch.
   std::pair<ns3net::LinkCounters, ns3net::LinkCounters> uplink_counters(uint32_t rack) const;
@@ -90,13 +93,13 @@ class Fabric final : public io::sim::Network {
   struct Station;
   struct Forwarder;
 
+  uint32_t add_station(Endpoint& endpoint);
+  uint32_t connect(uint32_t host, ns3net::Node to, const ns3net::LinkSpec& link);
   ns3net::Node switch_of(uint32_t rack) const;
   ns3net::Node next_hop(uint32_t from, uint32_t to) const;
   void connect_racks();
   void forward(ns3net::Node from, std::vector<std::byte> frame, bool marked);
-  Charge charge_of(uint32_t host) const {
-    return host == 0 ? spec_.switch_charge : spec_.host_charge;
-  }
+  Charge charge_of(uint32_t host) const;
   Nanos work(uint32_t host, size_t frame_bytes);
   void receive_later(uint32_t host);
   void deliver(uint32_t host, std::vector<std::byte> frame, bool marked);
@@ -104,10 +107,7 @@ class Fabric final : public io::sim::Network {
   FabricSpec spec_;
   ns3net::Network network_;
   std::vector<std::unique_ptr<Forwarder>> forwarders_;  ///< of the racks but the first
-  std::vector<std::unique_ptr<Station>> stations_;
-  std::vector<ns3net::Node> nodes_;  ///< by host
-  std::vector<uint32_t> racks_;      ///< by host
-  std::vector<uint64_t> rates_;      ///< by host
+  std::vector<std::unique_ptr<Station>> stations_;      ///< by host
   uint64_t wire_bytes_sent_ = 0;
   uint64_t frames_sent_ = 0;
 };

@@ -2,6 +2,7 @@
 // code, and says how long it took. docs/evaluation.md has the method.
 //   ina-sim --policy esa --slots 256 --jobs 8
 //   ina-sim --plain-mb 64 --straggler rotating --help-straggler leader
+//   ina-sim plan --topology conf/topologies/2d-sw-sw.yaml --sizes 4,4 --bytes 16MiB
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "common/command_line.h"
 #include "common/output_file.h"
+#include "sim/plan_command.h"
 #include "sim/workload.h"
 #include "sim_commit.h"
 
@@ -189,6 +191,16 @@ std::string to_csv(const nlohmann::json& json) {
   return text;
 }
 
+/// They would be without effect.
+void refuse_options_before(const CLI::App& app, const std::string& command) {
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() != 0)
+      throw std::invalid_argument(
+          fmt::format("{} before '{}' has no effect; '{} --help' lists what "
+                      "there is",
+                      option->get_name(), command, command));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Trains on a simulated cluster (ns-3) with the product's own switch and client."};
   ClusterSpec spec;
@@ -306,7 +318,13 @@ int run(int argc, char** argv) {
   app.add_option("--json", json_file, "write the result here ('-': standard output)");
   app.add_option("--csv", csv_file, "write the jobs here ('-': standard output)");
   app.add_flag("--quiet", quiet, "print nothing but violations");
+  std::function<int()> chosen;
+  add_plan(app, chosen);
   if (const auto status = command_line::parse(app, argc, argv)) return *status;
+  if (chosen) {
+    refuse_options_before(app, "plan");
+    return chosen();
+  }
 
   const auto nanos = [](double value, double unit) { return std::llround(value * unit); };
   spec.policy.residual = !no_residual;

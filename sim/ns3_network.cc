@@ -77,22 +77,26 @@ struct Direction {
     Nanos begins;
     uint32_t wire_bytes;
   };
+  struct Queue {
+    std::deque<Waiting> waiting;
+    uint64_t waiting_bytes = 0;
+    Nanos wire_free_at = 0;
+    std::deque<Flying> flying;
+
+    uint64_t bytes(Nanos now) {
+      while (!waiting.empty() && waiting.front().begins <= now) {
+        waiting_bytes -= waiting.front().wire_bytes;
+        waiting.pop_front();
+      }
+      return waiting_bytes;
+    }
+  };
   ns3::DataRate rate;
   Pace pace;
   ns3::Ptr<ns3::UniformRandomVariable> losses;
-  std::deque<Waiting> waiting;
-  uint64_t waiting_bytes = 0;
-  Nanos wire_free_at = 0;
-  std::deque<Flying> flying;
+  Queue usual, express;
 
-  uint64_t queued(Nanos now) {
-    if (queue) return queue->GetNBytes();
-    while (!waiting.empty() && waiting.front().begins <= now) {
-      waiting_bytes -= waiting.front().wire_bytes;
-      waiting.pop_front();
-    }
-    return waiting_bytes;
-  }
+  uint64_t queued(Nanos now) { return queue ? queue->GetNBytes() : usual.bytes(now); }
 
   bool send_packet(Bytes content, uint32_t wire_bytes, bool marked) {
     Content header;
@@ -105,29 +109,30 @@ struct Direction {
   }
 
   bool launch(Bytes content, uint32_t wire_bytes, bool marked, Nanos now) {
-    if (waiting_bytes + wire_bytes > spec.queue_bytes) return false;
-    const Nanos begins = std::max(now, wire_free_at);
+    Queue& own = wire_bytes <= spec.express_bytes ? express : usual;
+    if (own.bytes(now) + wire_bytes > spec.queue_bytes) return false;
+    const Nanos begins = std::max(now, own.wire_free_at);
     const Nanos wire_ns = nanos(rate.CalculateBytesTxTime(wire_bytes));
-    wire_free_at = pace ? pace(begins, wire_ns) : begins + wire_ns;
+    own.wire_free_at = pace ? pace(begins, wire_ns) : begins + wire_ns;
     if (begins > now) {
-      waiting.push_back({begins, wire_bytes});
-      waiting_bytes += wire_bytes;
+      own.waiting.push_back({begins, wire_bytes});
+      own.waiting_bytes += wire_bytes;
     }
     const bool lost = losses && losses->GetValue() < spec.loss;
-    flying.push_back({wire_free_at + spec.delay_ns, std::move(content), marked, lost});
-    if (flying.size() == 1) expect(now);
+    own.flying.push_back({own.wire_free_at + spec.delay_ns, std::move(content), marked, lost});
+    if (own.flying.size() == 1) expect(own, now);
     return true;
   }
 
   /// Only the next arrival is an event.
-  void expect(Nanos now) {
-    ns3::Simulator::Schedule(in(flying.front().arrival - now), &Direction::arrive, this);
+  void expect(Queue& of, Nanos now) {
+    ns3::Simulator::Schedule(in(of.flying.front().arrival - now), &Direction::arrive, this, &of);
   }
 
-  void arrive() {
-    Flying frame = std::move(flying.front());
-    flying.pop_front();
-    if (!flying.empty()) expect(frame.arrival);
+  void arrive(Queue* of) {
+    Flying frame = std::move(of->flying.front());
+    of->flying.pop_front();
+    if (!of->flying.empty()) expect(*of, frame.arrival);
     if (frame.lost)
       ++counters.losses;
     else
@@ -218,6 +223,8 @@ Node Network::add_node(Host& host) {
 }
 
 void Network::connect(Node a, Node b, const LinkSpec& spec) {
+  if (impl_->links == Links::kDevices && spec.express_bytes != 0)
+    throw std::invalid_argument("ns-3's own devices (--devices) have one queue only");
   const auto channel = ns3::CreateObject<ns3::PointToPointChannel>();
   channel->SetAttribute("Delay", ns3::TimeValue(in(spec.delay_ns)));
   for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {

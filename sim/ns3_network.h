@@ -26,6 +26,9 @@ struct LinkSpec {
   uint64_t queue_bytes = 1 << 20;  ///< before the wire; what finds it full is dropped
   uint64_t ecn_bytes = 0;          ///< what finds more than this queued is marked; 0: never
   double loss = 0;                 ///< probability that a frame is lost on the wire
+  /// Frames of so many bytes at most have a queue of their own and do not wait for others, which
+  /// they take no time of, being short. 0: there is one queue. Links::kComputed only.
+  uint32_t express_bytes = 0;
 };
 
 /// When a frame has left that begins at a time and would take so long at the link's full rate.
@@ -59,7 +62,7 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   Node add_node(Host& host);
-  /// A link in both directions, alike.
+  /// A link in both directions, alike. Throws std::invalid_argument if these links cannot do that.
   void connect(Node a, Node b, const LinkSpec& spec);
 
   /// From `from` to `to` the link's rate changes with time. Links::kComputed only; otherwise throws

@@ -4,22 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace ina::sim {
 
 namespace {
-
-constexpr size_t kBurst = 16;
-// What waits before the wire, at most: a NIC's ring, short so that answers do not wait long.
-constexpr uint64_t kRingFrames = 8;
-constexpr Nanos kPatienceNs = 10'000;
-
-struct PlainCopier {
-  void copy(std::span<const client::CopyJob> jobs) {
-    for (const auto& job : jobs) std::memcpy(job.to, job.from, job.bytes);
-  }
-};
 
 /// What each rank contributes, so that the sum is known: base + rank * slope.
 uint32_t base_of(uint32_t operation, size_t element) {
@@ -37,8 +25,7 @@ Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListe
       job_(job),
       listener_(listener),
       host_(fabric.add_host(*this, spec.rack, spec.link_slower)),
-      engine_(spec.engine),
-      transport_(fabric, host_, spec.job, spec.job_key, spec.engine.slot_bytes),
+      nic_(fabric, host_, spec.engine, spec.job, spec.job_key),
       pace_(spec.straggler, value(spec.engine.rank), spec.engine.workers, spec.seed),
       random_(spec.seed * 0x9e3779b97f4a7c15 + value(spec.engine.rank)),
       layers_(spec.model->layers.size()),
@@ -56,18 +43,12 @@ void Worker::start() {
 }
 
 void Worker::on_timer(uint64_t argument) {
-  switch (argument) {
-    case kPump:
-      wake_at_ = INT64_MAX;
-      return pump();
-    case kDeadline:
-      deadline_at_ = INT64_MAX;
-      if (fabric_.now() >= engine_.next_deadline()) return pump();
-      return watch_deadline();
-    default:
-      computing_ = false;
-      return computed();
+  if (argument != kComputed) {
+    if (nic_.on_timer(argument)) pump();
+    return;
   }
+  computing_ = false;
+  computed();
 }
 
 // ---- training
@@ -121,7 +102,7 @@ void Worker::submit(uint32_t layer) {
   LayerState& state = layers_[layer];
   // As ina_set_hints would be told: 1 is the front layer.
   const auto layers = static_cast<uint32_t>(layers_.size());
-  engine_.set_hints({layer + 1, layers, spec_.iterations - iteration_}, fabric_.now());
+  nic_.engine().set_hints({layer + 1, layers, spec_.iterations - iteration_}, fabric_.now());
   const uint64_t elements =
       std::max<uint64_t>(1, (spec_.model->layers[layer].parameter_bytes + 3) / 4);
   // Thinned out: a whole fragment's values stand for wire_factor as many.
@@ -139,8 +120,8 @@ void Worker::submit(uint32_t layer) {
   operation.elements = thinned;
   operation.dtype = DType::kInt32;
   operation.listener = this;
-  if (engine_.running() == 0) made_since_ = fabric_.now();
-  state.operation = engine_.submit(operation, fabric_.now());
+  if (nic_.engine().running() == 0) made_since_ = fabric_.now();
+  state.operation = nic_.engine().submit(operation, fabric_.now());
 }
 
 void Worker::completed(client::Operation& operation) {
@@ -153,7 +134,7 @@ void Worker::take_results() {
     const auto layer = std::ranges::find(layers_, operation, &LayerState::operation);
     check(*layer);
     layer->operation = nullptr;
-    engine_.release(operation);
+    nic_.engine().release(operation);
   }
   completed_.clear();
   compute();
@@ -175,12 +156,7 @@ void Worker::check(const LayerState& layer) {
 // ---- the network
 
 void Worker::arrived() {
-  PlainCopier copier;
-  client::RxPacket received[kBurst];
-  while (const size_t count = transport_.rx_burst(received)) {
-    engine_.on_packets(std::span(received, count), fabric_.now(), copier);
-    transport_.rx_release();
-  }
+  nic_.receive();
   take_results();
   pump();
 }
@@ -195,50 +171,13 @@ size_t Worker::permitted(std::span<const client::TxPacket> packets) {
   for (size_t i = 0; i < packets.size(); ++i) {
     if (packets[i].message.type != wire::Type::kGrad) continue;
     if (next_gradient_at_ > now) {
-      wake_at(next_gradient_at_);
+      nic_.wake_at(next_gradient_at_);
       return i;
     }
     next_gradient_at_ =
         pace_.finish(std::max(next_gradient_at_, staged_since), frame_ns_, gradients_++);
   }
   return packets.size();
-}
-
-void Worker::pump() {
-  const uint64_t frame_bytes = fabric_.wire_bytes(spec_.engine.slot_bytes);
-  client::TxPacket packets[kBurst];
-  for (;;) {
-    const uint64_t queued = fabric_.queued_bytes(host_);
-    if (queued >= kRingFrames * frame_bytes) {
-      const uint64_t surplus = queued - kRingFrames * frame_bytes / 2;
-      wake_at(fabric_.now() + static_cast<Nanos>(static_cast<double>(surplus) * 8e9 /
-                                                 static_cast<double>(fabric_.rate_bps(host_))));
-      break;
-    }
-    const uint64_t room = kRingFrames - queued / frame_bytes;
-    const size_t count = engine_.prepare(std::span(packets).first(room), fabric_.now());
-    const size_t permitted = this->permitted(std::span(packets).first(count));
-    transport_.tx_burst(std::span(packets).first(permitted));
-    engine_.sent(permitted, fabric_.now());
-    if (permitted == 0 || permitted < count) break;
-  }
-  watch_deadline();
-}
-
-void Worker::wake_at(Nanos at) {
-  if (wake_at_ <= at) return;
-  wake_at_ = at;
-  fabric_.schedule(at, host_, kPump);
-}
-
-void Worker::watch_deadline() {
-  const Nanos next = engine_.next_deadline();
-  if (next == client::Engine::kNever) return;
-  // What is overdue may have to wait for the link.
-  const Nanos deadline = next > fabric_.now() ? next : fabric_.now() + kPatienceNs;
-  if (deadline_at_ <= deadline) return;
-  deadline_at_ = deadline;
-  fabric_.schedule(deadline, host_, kDeadline);
 }
 
 }  // namespace ina::sim

@@ -7,9 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/engine.h"
-#include "sim/fabric.h"
 #include "sim/models.h"
+#include "sim/nic.h"
 #include "sim/straggler.h"
 
 namespace ina::sim {
@@ -41,14 +40,14 @@ class Worker final : public Endpoint, private client::OperationListener {
 
   uint32_t host() const { return host_; }
   void start();
-  const client::Engine& engine() const { return engine_; }
+  const client::Engine& engine() const { return nic_.engine(); }
   uint64_t sums_checked() const { return sums_checked_; }
 
   void arrived() override;
   void on_timer(uint64_t argument) override;
 
  private:
-  enum Timer : uint64_t { kPump, kDeadline, kComputed };
+  static constexpr uint64_t kComputed = Nic::kOthers;  ///< a timer
   enum class Phase : uint8_t { kForward, kBackward, kDrain };
   struct LayerState {
     client::Operation* operation = nullptr;  ///< under way
@@ -62,19 +61,18 @@ class Worker final : public Endpoint, private client::OperationListener {
   void compute();
   void computed();
   void submit(uint32_t layer);
-  void pump();
+  void pump() {
+    nic_.pump([this](std::span<const client::TxPacket> packets) { return permitted(packets); });
+  }
   bool makes_slowly() const { return !pace_.steady() && spec_.straggler.slow == Slow::kProducer; }
   size_t permitted(std::span<const client::TxPacket> packets);
-  void wake_at(Nanos at);
-  void watch_deadline();
 
   Fabric& fabric_;
   WorkerSpec spec_;
   uint32_t job_;
   WorkerListener& listener_;
   uint32_t host_;
-  client::Engine engine_;
-  io::sim::SimTransport transport_;
+  Nic nic_;
   Pace pace_;
   std::mt19937_64 random_;
 
@@ -95,8 +93,6 @@ class Worker final : public Endpoint, private client::OperationListener {
   Nanos next_gradient_at_ = 0;  ///< a slow worker makes its contributions slowly
   Nanos made_since_ = 0;        ///< what is staged now was made since then
   uint64_t gradients_ = 0;
-  Nanos wake_at_ = INT64_MAX;
-  Nanos deadline_at_ = INT64_MAX;
 };
 
 }  // namespace ina::sim

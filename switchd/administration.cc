@@ -200,6 +200,10 @@ admin::Answer Conductor::carry_out(const admin::GetCounters&, const std::string&
   return status_.make(false, draining_);
 }
 
+admin::Answer Conductor::carry_out(const admin::GetSlots&, const std::string&) {
+  return slot_map_.make();
+}
+
 admin::Answer Conductor::carry_out(const admin::Reload&, const std::string& who) {
   const bool has_credentials = connections_.tcp_listener() &&
                                !(config_.token_file.empty() && config_.tls.certificate.empty());

@@ -66,7 +66,8 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
                       }),
       dropped_(config_, lanes_, connections_),
       waiting_(rules_, lanes_, dropped_),
-      status_(config_, state_, lanes_, rules_, resources_, jobs_, waiting_, dropped_, now_ns()) {
+      status_(config_, state_, lanes_, rules_, resources_, jobs_, waiting_, dropped_, now_ns()),
+      slot_map_(config_.slots, lanes_, jobs_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
 

@@ -27,6 +27,7 @@
 #include "switchd/peer_memory.h"
 #include "switchd/resources.h"
 #include "switchd/result_buffers.h"
+#include "switchd/slot_map.h"
 #include "switchd/state_file.h"
 #include "switchd/status.h"
 #include "switchd/waiting.h"
@@ -164,6 +165,7 @@ class Conductor {
   admin::Answer carry_out(const admin::GetDrain& request, const std::string& who);
   admin::Answer carry_out(const admin::GetStatus& request, const std::string& who);
   admin::Answer carry_out(const admin::GetCounters& request, const std::string& who);
+  admin::Answer carry_out(const admin::GetSlots& request, const std::string& who);
   admin::Answer carry_out(const admin::Reload& request, const std::string& who);
   bool check_ticket(Client& client, const std::string& ticket);
   void end_overdue_reservations(Nanos now);
@@ -219,6 +221,7 @@ class Conductor {
   DroppedFrames dropped_;
   Waiting waiting_;
   StatusReport status_;
+  SlotMap slot_map_;
 };
 
 }  // namespace ina::switchd

@@ -74,6 +74,18 @@ struct PortDrops {
   io::DroppedFrames frames;
 };
 
+/// A slot as it was at one moment.
+struct SlotView {
+  Nanos first_arrival = 0;
+  aggregator::JobIndex job = 0;
+  aggregator::SlotState state{};
+  uint8_t contributions = 0;
+
+  static SlotView of(const aggregator::Slot& slot) {
+    return {slot.first_arrival, slot.job, slot.state, static_cast<uint8_t>(slot.contributions())};
+  }
+};
+
 /// A request of the conductor. Lives on the conductor's side until `done`.
 struct LaneCommand {
   enum class Kind : uint8_t {
@@ -91,6 +103,7 @@ struct LaneCommand {
     kFindStation,
     kArrivals,
     kSnapshot,
+    kLookAtSlots,
     kAnswer,  ///< nothing else: says that the lane lives
     kStop,
   };
@@ -111,6 +124,8 @@ struct LaneCommand {
   uint32_t number = 0;                        // kSetRegistered
   std::span<const std::byte> memory;          // kSetRegistered
   aggregator::ResultBuffer result_buffer;     // kAddResultBuffer, kRemoveResultBuffer
+  uint32_t first_slot = 0;                    // kLookAtSlots
+  uint32_t slot_step = 1;                     // kLookAtSlots: every slot_step-th from first_slot on
   // out
   std::string error;
   Seq results_end;  // kProgress
@@ -119,6 +134,7 @@ struct LaneCommand {
   Bitmap heard = 0;                // kArrivals: ranks at Ethernet ports of whom a frame came in
   std::vector<PortDrops> dropped;  // kArrivals
   LaneSnapshot snapshot;
+  std::vector<SlotView> slots;  // kLookAtSlots: as many as the conductor made room for
 
   std::atomic<bool> done{false};
 };
@@ -508,11 +524,24 @@ class Lane {
           command.snapshot.bridge = {table.counters(), table.size(), table.capacity()};
         }
         break;
+      case Kind::kLookAtSlots:
+        look_at_slots(command);
+        break;
       case Kind::kAnswer:
         break;
       case Kind::kStop:
         stopped_ = true;
         break;
+    }
+  }
+
+  void look_at_slots(LaneCommand& command) const {
+    const std::span<const aggregator::Slot> slots = aggregator_.slots();
+    size_t next = command.first_slot;
+    for (SlotView& view : command.slots) {
+      if (next >= slots.size()) break;
+      view = SlotView::of(slots[next]);
+      next += command.slot_step;
     }
   }
 

@@ -293,7 +293,11 @@ Result<std::unique_ptr<metrics::Server>> start_metrics(const config::Config& con
                                                        admin::Queue& queue) {
   const config::MetricsConfig& metrics = config.metrics;
   if (metrics.listen.empty()) return nullptr;
-  auto server = metrics::Server::start({metrics.listen, metrics.jobs}, queue);
+  auto server = metrics::Server::start({.listen = metrics.listen,
+                                        .most_jobs = metrics.jobs,
+                                        .page = metrics.page,
+                                        .hosts = metrics.hosts},
+                                       queue);
   if (server) logging::info("metrics served")("listen", metrics.listen);
   return server;
 }

@@ -261,6 +261,14 @@ echo '{"correct": true, "arguments": "'"$*"'"}'
                              [f"--quiet --json - --slots 4 --seed {seed} --devices"
                               for seed in (2, 1)])
 
+    def test_a_subcommand_comes_before_its_options(self):
+        with processes.temporary_folder() as folder:
+            program = folder / "ina-sim"
+            program.write_text(self.PROGRAM)
+            program.chmod(0o755)
+            found = simulations.run_all(program, [{"chunks": 4}], ("plan",))
+            self.assertEqual(found[0]["arguments"], "plan --quiet --json - --chunks 4")
+
     def test_wrong_sums_are_an_error(self):
         with processes.temporary_folder() as folder:
             program = folder / "ina-sim"

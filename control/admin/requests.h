@@ -56,12 +56,14 @@ struct GetDrain {};
 struct GetStatus {};
 /// Answer: as GetStatus, without what each job waits for; to be asked often.
 struct GetCounters {};
+/// Answer: the slots that hold something, of a sample that is bounded (switchd/slot_map.h).
+struct GetSlots {};
 /// Reads the token file and the certificates of control.listen again. Answer: tokens (how many
 /// there are).
 struct Reload {};
 
 using Request = std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus,
-                             GetCounters, Reload>;
+                             GetCounters, GetSlots, Reload>;
 
 struct Error {
   enum class Code {

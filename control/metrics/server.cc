@@ -1,25 +1,17 @@
 #include "control/metrics/server.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
-#include <sys/socket.h>
+#include <prometheus/text_serializer.h>
 
-#include <atomic>
-#include <chrono>
 #include <exception>
 #include <mutex>
-#include <optional>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "common/clock.h"
-#include "common/fd.h"
-#include "common/logging/record.h"
 #include "control/metrics/families.h"
+#include "control/metrics/http_server.h"
+#include "control/metrics/page_files.h"
+#include "control/metrics/snapshot.h"
 
 namespace ina::metrics {
 
@@ -42,90 +34,73 @@ MetricFamily answers_family(bool answers) {
 }
 
 /// The figures, from one snapshot for all who ask at the same time.
-class Figures final : public prometheus::Collectable {
+class Figures {
  public:
   Figures(size_t most_jobs, admin::Queue& queue) : queue_(queue), families_(most_jobs) {}
 
-  std::vector<MetricFamily> Collect() const override try {
+  std::string text() {
     const std::lock_guard lock(mutex_);
     if (!last_.empty() && now_ns() - made_ < kFreshNs) return last_;
     last_.clear();
     const admin::Answer answer = queue_.ask(admin::GetCounters{}, "metrics", kAnswerNs);
-    if (!answer) return {answers_family(false)};
+    if (!answer) return serializer_.Serialize({answers_family(false)});
     made_ = now_ns();
-    last_ = families_.collect(*answer, made_);
-    last_.push_back(answers_family(true));
+    std::vector<MetricFamily> families = families_.collect(*answer, made_);
+    families.push_back(answers_family(true));
+    last_ = serializer_.Serialize(families);
     return last_;
-  } catch (const std::exception& error) {
-    // The callers are C.
-    logging::warn("metrics", "metrics")("text", error.what());
-    return {answers_family(false)};
   }
 
  private:
   admin::Queue& queue_;
-  mutable std::mutex mutex_;  ///< what follows
-  mutable Families families_;
-  mutable std::vector<MetricFamily> last_;
-  mutable Nanos made_ = 0;
+  const prometheus::TextSerializer serializer_;
+  std::mutex mutex_;  ///< what follows
+  Families families_;
+  std::string last_;
+  Nanos made_ = 0;
 };
 
-class HttpServer final : public Server {
+/// The addresses, and what is there.
+class Site final : public Server {
  public:
-  HttpServer(const ServerConfig& config, admin::Queue& queue)
-      : figures_(std::make_shared<Figures>(config.most_jobs, queue)),
-        address_(config.listen.substr(0, config.listen.rfind(':'))) {
-    exposer_.emplace(options(config));
-    exposer_->RegisterCollectable(figures_);
-  }
-  /// Civetweb looks whether to stop when somebody connects, or after two seconds. The next switch
-  /// waits for the end of this one.
-  ~HttpServer() override {
-    const uint16_t own_port = port();
-    std::atomic<bool> stopped{false};
-    std::thread stopper([&] {
-      exposer_.reset();
-      stopped = true;
-    });
-    while (!stopped) {
-      connect_to(own_port);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    stopper.join();
-  }
+  Site(const ServerConfig& config, admin::Queue& queue)
+      : figures_(config.most_jobs, queue),
+        status_(queue, admin::GetStatus{}, now_ns),
+        slots_(queue, admin::GetSlots{}, now_ns),
+        page_(config.page),
+        server_(config.listen, config.hosts, [this](std::string_view path) { return at(path); }) {}
 
-  uint16_t port() const override {
-    return static_cast<uint16_t>(exposer_->GetListeningPorts().front());
-  }
+  uint16_t port() const override { return server_.port(); }
 
  private:
-  /// And no more; of an IPv6 address nothing.
-  void connect_to(uint16_t own_port) const {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(own_port);
-    if (::inet_pton(AF_INET, address_.c_str(), &to.sin_addr) != 1) return;
-    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    (void)::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  HttpAnswer at(std::string_view path) {
+    if (path == "/metrics")
+      return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = figures_.text()};
+    if (!page_) return nothing();
+    if (path == "/status.json") return json(status_);
+    if (path == "/slots.json") return json(slots_);
+    for (const PageFile& file : page_files())
+      if (file.path == path) return {.type = file.type, .body = std::string(file.text)};
+    return nothing();
   }
-
-  /// Civetweb's. Whoever connects can have so much of the switch, and no more: the requests of four
-  /// connections at a time, 16 KiB and 1 s each, and 20 connections that wait. The end waits for
-  /// those that are served.
-  static std::vector<std::string> options(const ServerConfig& config) {
-    return {"listening_ports",    config.listen, "num_threads",      "4",
-            "request_timeout_ms", "1000",        "max_request_size", "16384"};
+  static HttpAnswer json(Snapshot& snapshot) {
+    auto text = snapshot.text();
+    if (!text) return {.status = 503, .body = "the switch did not answer in time\n"};
+    return {.type = "application/json", .body = std::move(*text)};
   }
+  static HttpAnswer nothing() { return {.status = 404, .body = "there is nothing here\n"}; }
 
-  std::shared_ptr<Figures> figures_;
-  std::string address_;
-  std::optional<prometheus::Exposer> exposer_;
+  Figures figures_;
+  Snapshot status_;
+  Snapshot slots_;
+  const bool page_;
+  HttpServer server_;  ///< the last: its threads use all others
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::start(const ServerConfig& config, admin::Queue& queue) try {
-  return std::make_unique<HttpServer>(config, queue);
+  return std::make_unique<Site>(config, queue);
 } catch (const std::exception& error) {
   return fail(INA_ERR_INVALID,
               fmt::format("cannot listen on {} (metrics.listen): {}", config.listen, error.what()));

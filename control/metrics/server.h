@@ -1,10 +1,12 @@
-// The page that Prometheus scrapes, over HTTP. Its threads ask the conductor and wait; the
-// conductor waits for nobody, and is asked a few times a second however many scrape.
+// What the switch tells over HTTP: figures for Prometheus, and a page for people with what it
+// shows. Its threads ask the conductor and wait; the conductor waits for nobody, and is asked a few
+// times a second however many look.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/result.h"
 #include "control/admin/requests.h"
@@ -12,8 +14,10 @@
 namespace ina::metrics {
 
 struct ServerConfig {
-  std::string listen{};   ///< "ADDRESS:PORT", port 0: any
-  size_t most_jobs = 20;  ///< jobs, and tenants, with series of their own
+  std::string listen{};              ///< "ADDRESS:PORT", port 0: any
+  size_t most_jobs = 20;             ///< jobs, and tenants, with series of their own
+  bool page = true;                  ///< for people; otherwise there is /metrics alone
+  std::vector<std::string> hosts{};  ///< is_own_host()
 };
 
 class Server {

@@ -136,7 +136,7 @@ class ShmPort {
     size_t first = 0;
     size_t size = 0;
     size_t next = 0;  ///< worker, counted from `first`, with whom polling goes on
-    View view;
+    View view{};
     Turn turn{};               ///< in this burst
     uint32_t passed_over = 0;  ///< bursts in a row in which it came last
   };

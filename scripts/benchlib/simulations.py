@@ -12,10 +12,10 @@ from benchlib.errors import BenchError
 RUN_DEADLINE_S = 300
 
 
-def run(program, options):
+def run(program, options, subcommand=()):
     """One run's result; `options`: names without dashes, True for a flag. Raises BenchError, also if
     its sums were wrong."""
-    command = [str(program), "--quiet", "--json", "-"]
+    command = [str(program), *subcommand, "--quiet", "--json", "-"]
     for name, value in options.items():
         if value is True:
             command.append(f"--{name}")
@@ -27,13 +27,13 @@ def run(program, options):
     return result
 
 
-def run_all(program, runs):
+def run_all(program, runs, subcommand=()):
     """The results of all, in their order; as many processes as cores, or as INA_JOBS says."""
     done = 0
 
     def one(options):
         nonlocal done
-        result = run(program, options)
+        result = run(program, options, subcommand)
         done += 1
         progress.bar(done, len(runs), "runs")
         return result

@@ -137,8 +137,8 @@ bool SimPort::tx(EndpointIndex endpoint, const wire::Message& message,
 }
 
 SimTransport::SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key,
-                           uint32_t slot_bytes)
-    : network_(network), host_(host), slot_bytes_(slot_bytes) {
+                           uint32_t slot_bytes, uint32_t first_lane)
+    : network_(network), host_(host), slot_bytes_(slot_bytes), first_lane_(first_lane) {
   envelope_.source = Network::address_of(host);
   envelope_.job = job;
   envelope_.job_key = job_key;
@@ -146,7 +146,7 @@ SimTransport::SimTransport(Network& network, uint32_t host, JobId job, uint64_t 
 
 size_t SimTransport::tx_burst(std::span<const client::TxPacket> packets) {
   for (const client::TxPacket& packet : packets) {
-    envelope_.destination = Network::address_of(packet.message.lane);
+    envelope_.destination = Network::address_of(first_lane_ + packet.message.lane);
     network_.send(envelope_, packet.message, {packet.payload, packet.payload_bytes});
   }
   return packets.size();

@@ -135,11 +135,12 @@ class SimPort {
   PortCounters counters_;
 };
 
-/// A worker's, or a fallback server's, transport on the network: message.lane says which lane's
-/// host a packet goes to.
+/// A worker's, or a fallback server's, transport on the network: message.lane says to which lane's
+/// host a packet goes, counted from `first_lane`.
 class SimTransport final : public client::Transport {
  public:
-  SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key, uint32_t slot_bytes);
+  SimTransport(Network& network, uint32_t host, JobId job, uint64_t job_key, uint32_t slot_bytes,
+               uint32_t first_lane = 0);
 
   size_t tx_burst(std::span<const client::TxPacket> packets) override;
   size_t rx_burst(std::span<client::RxPacket> packets) override;
@@ -153,6 +154,7 @@ class SimTransport final : public client::Transport {
   uint32_t host_;
   wire::Envelope envelope_;
   uint32_t slot_bytes_;
+  uint32_t first_lane_;
   std::vector<std::vector<std::byte>> frames_;
   client::TransportCounters counters_;
 };

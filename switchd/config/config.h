@@ -223,10 +223,12 @@ struct TenantConfig {
 /// Name of the entry for all tenants that have none of their own.
 inline constexpr std::string_view kOtherTenants = "*";
 
-/// For Prometheus.
+/// What is served over HTTP.
 struct MetricsConfig {
-  std::string listen;  ///< "ADDRESS:PORT"; empty: none
-  uint32_t jobs = 20;  ///< and tenants, with series of their own
+  std::string listen;              ///< "ADDRESS:PORT"; empty: none
+  uint32_t jobs = 20;              ///< and tenants, with series of their own
+  bool page = true;                ///< for people
+  std::vector<std::string> hosts;  ///< names by which the address is asked, besides localhost
   bool operator==(const MetricsConfig&) const = default;
 };
 

@@ -266,6 +266,13 @@ std::string identifier_or_empty(std::string_view value) {
   return value.empty() ? std::string() : identifier(value);
 }
 
+std::string host_name(std::string_view value) {
+  constexpr size_t kMostBytes = 253;
+  if (value.empty() || value.size() > kMostBytes || !std::ranges::all_of(value, is_name_character))
+    return "is not a host's name without a port, e.g. switch1.example";
+  return {};
+}
+
 /// "*", "uid:1000", or a name.
 std::string tenant_name(std::string_view value) {
   if (value == kOtherTenants) return {};
@@ -319,13 +326,16 @@ Key cpu_list(std::string_view section, std::string_view name, std::string_view h
 }
 
 template <class At>
-Key text_list(std::string_view section, std::string_view name, std::string_view help, At at) {
+Key text_list(std::string_view section, std::string_view name, std::string_view help, At at,
+              std::string (*check)(std::string_view) = any_text) {
   auto set = [=](const Node& node, const Target& target) -> std::string {
     if (node.kind != Node::Kind::kList) return expected_scalar(node, "a list of texts");
     std::vector<std::string> texts;
     for (const Node& item : node.items) {
       if (item.kind != Node::Kind::kScalar)
         return fmt::format("item {} is {}, not a text", texts.size() + 1, describe(item));
+      if (const std::string problem = check(item.text); !problem.empty())
+        return fmt::format("item {}, {}, {}", texts.size() + 1, describe(item), problem);
       texts.push_back(item.text);
     }
     at(target) = std::move(texts);
@@ -485,7 +495,7 @@ constexpr Section kSections[] = {
     {"security", "Whom a frame on an ethdev port is believed to come from."},
     {"ports", "Where packets come from: at least one port, and at most one of type shm."},
     {"log", "What is written about the switch's work. Never anything per packet."},
-    {"metrics", "What the switch counts, for Prometheus, as http://ADDRESS:PORT/metrics."},
+    {"metrics", "What the switch counts, over HTTP: for Prometheus as http://ADDRESS:PORT/metrics, for people as a page."},
 };
 
 #define INA_AT(field) [](const Target& t) -> auto& { return t.field; }
@@ -812,6 +822,12 @@ std::vector<Key> make_keys() {
     number("metrics", "jobs", "jobs", 0, 1000,
            "Jobs that have figures of their own, those with most contributions, and as many tenants. All others are one, named other.",
            INA_AT(config->metrics.jobs)),
+    boolean("metrics", "page",
+            "Serve a page for people as http://ADDRESS:PORT/, too, and what it shows as /status.json and /slots.json. It can change nothing.",
+            INA_AT(config->metrics.page)),
+    text_list("metrics", "hosts",
+              "Host names by which requests may come, besides addresses and localhost. Others are refused: a web site could let its own name point here.",
+              INA_AT(config->metrics.hosts), host_name),
   };
   return table;
 }

@@ -137,6 +137,10 @@ const BadCase kBadCases[] = {
      "1:19: eal.extra_args: --no-pci is not a list of texts"},
     {"extra_args_item", "eal: {extra_args: [a, [b]]}",
      "1:19: eal.extra_args: item 2 is a list, not a text"},
+    {"metrics_hosts_item", "metrics: {hosts: [switch1, 'switch1:80']}",
+     "1:18: metrics.hosts: item 2, switch1:80, is not a host's name without a port, e.g. "
+     "switch1.example"},
+    {"metrics_page", "metrics: {page: maybe}", "1:17: metrics.page: maybe is not true or false"},
     {"socket_empty", "control: {socket: \"\"}", "1:19: control.socket: \"\" is empty"},
     {"socket_long", "control: {socket: /" + std::string(107, 's') + "}",
      "1:19: control.socket: /" + std::string(47, 's') +
@@ -469,7 +473,7 @@ tenants:
   - {name: "uid:1000"}
   - {name: "*", jobs_max: 1}
 security: {tag: siphash}
-metrics: {listen: "127.0.0.1:7586", jobs: 5}
+metrics: {listen: "127.0.0.1:7586", jobs: 5, page: false, hosts: [switch1, switch1.example]}
 ports:
   - {name: shm0, type: shm}
   - name: eth0
@@ -505,7 +509,7 @@ log: {level: critical, format: json, file: /var/log/ina.log}
                       {.name = "uid:1000"},
                       {.name = "*", .jobs_max = 1}};
   expected.security = {Tag::kSiphash};
-  expected.metrics = {"127.0.0.1:7586", 5};
+  expected.metrics = {"127.0.0.1:7586", 5, false, {"switch1", "switch1.example"}};
   expected.ports.push_back({"eth0",
                             PortType::kEthdev,
                             "net_memif0,role=server,id=0",

@@ -16,13 +16,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import urllib.error
 import urllib.parse
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 
+from metrics_switch import Switch, free_port, get, running  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 CONFIG = """\
@@ -33,63 +32,12 @@ log: {{level: warning}}
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@contextlib.contextmanager
-def running(*command, **options):
-    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, **options)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        try:
-            process.wait(DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def get(url):
-    """Its text; nothing while nobody listens."""
-    try:
-        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
-            return answer.read().decode()
-    except (urllib.error.URLError, ConnectionError):
-        return ""
-
-
 def value(page, series):
     """Of a series as it stands in the page, with its labels."""
     found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
     if not found:
         raise RuntimeError(f"no {series} in\n{page}")
     return float(found.group(1))
-
-
-class Switch:
-    def __init__(self, program, load_worker, folder, stack):
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/metrics"
-        self.socket = folder / "switch.sock"
-        self.load_worker = load_worker
-        config = folder / "switchd.yaml"
-        config.write_text(CONFIG.format(port=self.port))
-        self.process = stack.enter_context(
-            running(program, "--config", config, "--socket", self.socket))
-        wait_until("the switch's metrics", lambda: get(self.url))
-
-    def job(self, stack, name, times, ranks=2):
-        """A job of processes that sum `times` times; -1: until they are stopped."""
-        environment = os.environ | {"INA_TIMEOUT_US": "60000000"}
-        return [stack.enter_context(running(self.load_worker, f"shm:{self.socket}", name, rank, ranks,
-                                            4096, times, 1, stdout=subprocess.DEVNULL,
-                                            env=environment)) for rank in range(ranks)]
 
 
 def check_page(switch):
@@ -231,7 +179,7 @@ def main(program, load_worker):
             sys.exit(f"{tool} is missing: ./dev setup installs it (packages.txt)")
     with tempfile.TemporaryDirectory(prefix="ina-metrics-") as name, contextlib.ExitStack() as stack:
         folder = pathlib.Path(name)
-        switch = Switch(program, load_worker, folder, stack)
+        switch = Switch(program, load_worker, folder, stack, CONFIG)
         check_page(switch)
         check_waiting(switch)
         check_labels(switch)

@@ -16,6 +16,10 @@ import unittest
 
 PROGRAM = sys.argv.pop()
 SMALL = ["--plain-mb", "1", "--iterations", "2", "--workers", "4"]
+CONF = pathlib.Path(__file__).parents[2] / "conf"
+MESH = ["plan", "--topology", str(CONF / "topologies/2d-sw-sw.yaml"), "--bytes", "1MiB", "--chunks", "4",
+        "--rate-factor", "0.1"]
+PLAN = [*MESH, "--sizes", "2,4"]
 
 
 @contextlib.contextmanager
@@ -135,6 +139,40 @@ class InaSim(unittest.TestCase):
         done = run("--trace", "/nonexistent/trace.yaml")
         self.assertEqual(done.returncode, 2)
         self.assertIn("cannot read /nonexistent/trace.yaml", done.stderr)
+
+    def test_a_plan_is_carried_out(self):
+        result = answer(*PLAN, "--rounds", "3")
+        self.assertTrue(result["correct"])
+        self.assertEqual(result["ranks"], 8)
+        self.assertEqual(len(result["rounds"]), 3)
+        # Of 16 values one is there.
+        self.assertEqual(result["elements_checked"], 3 * 8 * (1 << 20) // 4 // 16)
+        self.assertEqual([dimension["gbps"] for dimension in result["dimensions"]], [120, 80])
+        self.assertEqual([dimension["step_latency_ns"] for dimension in result["dimensions"]],
+                         [700, 1700])
+        self.assertGreater(result["measured_us"], 0)
+        self.assertIn("measured", run(*PLAN).stdout)
+
+    def test_planned_for_switches_or_not_switches_carry_it_out(self):
+        kinds, switches = answer(*PLAN), answer(*PLAN, "--for-switches")
+        self.assertNotEqual(kinds["predicted_by_kind_us"], kinds["predicted_us"])
+        self.assertEqual(switches["predicted_by_kind_us"], switches["predicted_us"])
+
+    def test_complaints_about_plans(self):
+        for arguments, words in (
+                (["plan", "--bytes", "1"], "--topology is required"),
+                (["plan", "--topology", "/nonexistent/x.yaml", "--bytes", "1"], "/nonexistent/x.yaml"),
+                ([*MESH, "--sizes", "2"], "--sizes has 1 numbers, and the topology 2 dimensions"),
+                ([*MESH, "--sizes", "2,3"], "halving-doubling needs a power of two, not 3"),
+                ([*MESH, "--sizes", "16,8"], "the topology has 128 participants"),
+                ([*PLAN, "--latency-factor", "-1"], "--latency-factor"),
+                ([*PLAN, "--value-bytes", "100"], "100 bytes of values are no multiple of 64"),
+                ([*PLAN, "--json", "/nonexistent/x"], "cannot write /nonexistent/x"),
+                (["--jobs", "2", *PLAN], "--jobs before 'plan' has no effect")):
+            with self.subTest(arguments):
+                done = run(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(words, done.stderr)
 
     def test_complaints(self):
         for arguments, words in (

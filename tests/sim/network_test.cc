@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace ina::ns3net {
 namespace {
@@ -100,6 +102,28 @@ TEST_P(LinkTest, MarksWhatFindsMoreThanTheThreshold) {
   ASSERT_EQ(b_.arrivals.size(), 6u);
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(b_.arrivals[i].second, i >= 4) << i;
   EXPECT_EQ(counters().marks, 2u);
+}
+
+TEST_P(LinkTest, ShortFramesDoNotWaitWhereTheyHaveAQueueOfTheirOwn) {
+  LinkSpec spec;
+  spec.rate_bps = 10'000'000'000;
+  spec.delay_ns = 2'000;
+  spec.express_bytes = 125;
+  if (GetParam() == Links::kDevices) {
+    EXPECT_THROW(connect(spec), std::invalid_argument);
+    return;
+  }
+  connect(spec);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(send(1250, std::byte{0}));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(send(125, std::byte{1}));
+  EXPECT_EQ(network_->queued_bytes(from_, to_), 2'500u);
+  network_->run(1'000'000);
+  std::vector<Nanos> times;
+  for (const auto& [time, marked] : b_.arrivals) times.push_back(time);
+  // They wait for each other.
+  EXPECT_EQ(times, (std::vector<Nanos>{2'100, 2'200, 3'000, 4'000, 5'000}));
+  EXPECT_EQ(b_.contents.front(), Bytes(40, std::byte{1}));
+  EXPECT_EQ(counters().wire_bytes, 4'000u);
 }
 
 TEST_P(LinkTest, AMarkStays) {

@@ -201,5 +201,45 @@ TEST_F(LaneTest, SaysWhoseFramesCameInAndWhoseWereDroppedAtWhichPort) {
   EXPECT_TRUE(plain_.witness.dropped(JobId{1}).empty());
 }
 
+TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
+  add_job(0, 2, 0);
+  add_job(1, 2, 1);
+  alignas(64) const std::byte payload[32] = {};
+  const wire::Message message = testing::PacketBuilder().rank(Rank{0}).message();
+  loud_.next = {.message = message,
+                .payload = payload,
+                .payload_bytes = sizeof(payload),
+                .job = 0,
+                .rank = Rank{0}};
+  plain_.next = packet(1, wire::Type::kQuery);
+  const Nanos began = now_ns();
+  lane_.poll_once();
+  const auto look = [&](uint32_t first, uint32_t step, size_t count) {
+    auto command = std::make_unique<LaneCommand>();
+    command->kind = LaneCommand::Kind::kLookAtSlots;
+    command->first_slot = first;
+    command->slot_step = step;
+    command->slots.resize(count);
+    run({command.get()});
+    return command->slots;
+  };
+  const auto is_used = [](const SlotView& slot) {
+    return slot.state != aggregator::SlotState::kEmpty;
+  };
+  const std::vector<SlotView> all = look(0, 1, 1024);
+  EXPECT_EQ(std::ranges::count_if(all, is_used), 1);
+  const auto used = std::ranges::find_if(all, is_used);
+  ASSERT_NE(used, all.end());
+  EXPECT_EQ(used->state, aggregator::SlotState::kFilling);
+  EXPECT_EQ(used->job, 0);
+  EXPECT_EQ(used->contributions, 1);
+  EXPECT_GE(used->first_arrival, began);
+  // Of every second slot half are looked at, with the same in the same place; none beyond the last.
+  const auto at = static_cast<uint32_t>(used - all.begin());
+  const std::vector<SlotView> half = look(at % 2, 2, 1024);
+  EXPECT_EQ(std::ranges::count_if(half, is_used), 1);
+  EXPECT_TRUE(is_used(half[at / 2]));
+}
+
 }  // namespace
 }  // namespace ina::switchd

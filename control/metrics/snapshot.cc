@@ -1,0 +1,28 @@
+#include "control/metrics/snapshot.h"
+
+namespace ina::metrics {
+
+namespace {
+
+/// How long the conductor may take.
+constexpr Nanos kAnswerNs = 2'000'000'000;
+
+}  // namespace
+
+std::optional<std::string> Snapshot::text() {
+  using Json = nlohmann::json;
+  const std::lock_guard lock(mutex_);
+  const Nanos began = clock_();
+  if (began < fresh_until_) return text_;
+  admin::Answer answer = queue_.ask(request_, "page", kAnswerNs);
+  const Nanos now = clock_();
+  fresh_until_ = now + (answer ? fresh_for(now - began) : kFreshNs);
+  text_.reset();
+  if (!answer) return text_;
+  (*answer)["schema"] = kSchema;
+  // Names come from workers, and may be no UTF-8.
+  text_ = answer->dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_;
+}
+
+}  // namespace ina::metrics

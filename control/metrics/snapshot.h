@@ -1,0 +1,45 @@
+// One of the conductor's answers as JSON, for all who ask over HTTP.
+#pragma once
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "control/admin/requests.h"
+
+namespace ina::metrics {
+
+/// Asks again when somebody wants to know and the last answer is old: four times a second at most,
+/// and less often where an answer takes the conductor long, so that it costs a tenth of its time.
+class Snapshot {
+ public:
+  static constexpr Nanos kFreshNs = 250'000'000;
+
+  using Clock = Nanos (*)();
+
+  /// `queue` must outlive it. `request`: whose answer is an object.
+  Snapshot(admin::Queue& queue, admin::Request request, Clock clock)
+      : queue_(queue), request_(std::move(request)), clock_(clock) {}
+
+  /// The answer and "schema": kSchema. Nothing: the conductor did not answer in time; those who
+  /// come soon after are told so without a wait. From any thread.
+  std::optional<std::string> text();
+
+  /// Grows when a field of an answer changes its meaning, or goes.
+  static constexpr int kSchema = 1;
+
+  /// How long an answer that took `took` serves.
+  static Nanos fresh_for(Nanos took) { return std::max(kFreshNs, 9 * took); }
+
+ private:
+  admin::Queue& queue_;
+  const admin::Request request_;
+  const Clock clock_;
+  std::mutex mutex_;  ///< what follows
+  std::optional<std::string> text_;
+  Nanos fresh_until_ = 0;
+};
+
+}  // namespace ina::metrics

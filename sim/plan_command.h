@@ -1,0 +1,13 @@
+// `ina-sim plan`: a planned collective over several dimensions, carried out on a simulated network,
+// beside what the planner's model says. docs/themis.md has the method.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace ina::sim {
+
+/// Adds the subcommand. Where it is given, `chosen` runs it and returns the exit status.
+void add_plan(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace ina::sim

@@ -1,0 +1,177 @@
+// Planned collectives carried out on simulated networks, beside what the planner's model says.
+#include "sim/plan_run.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "switchd/config/topology.h"
+
+namespace ina::sim {
+namespace {
+
+using themis::Collective;
+using themis::Scheduler;
+
+constexpr uint64_t kElementBytes = 4;
+constexpr uint64_t kGbit = 1'000'000'000;
+// How far a model and the simulation may be apart where latencies are negligible.
+constexpr double kAgreement = 0.05;
+
+/// A topology of the Themis paper with fewer participants.
+struct Scaled {
+  const char* file;
+  std::vector<uint32_t> sizes;
+};
+
+void PrintTo(const Scaled& scaled, std::ostream* out) {
+  *out << scaled.file;
+}
+
+const Scaled kTopologies[] = {
+    {"2d-sw-sw", {4, 4}},
+    {"3d-sw-sw-sw-homo", {4, 2, 2}},
+    {"3d-sw-sw-sw-hetero", {4, 2, 2}},
+    {"3d-fc-ring-sw", {2, 4, 2}},
+    {"4d-ring-sw-sw-sw", {2, 2, 2, 2}},
+    {"4d-ring-fc-ring-sw", {2, 2, 2, 2}},
+};
+
+/// Rates are a tenth, so that frames take whole nanoseconds; there are no latencies. Planned for
+/// what carries it out.
+themis::Topology scaled(const Scaled& own) {
+  auto topology =
+      config::load_topology_file(std::string(INA_CONF_DIR "/topologies/") + own.file + ".yaml");
+  if (!topology) throw std::runtime_error(topology.error().front().to_string());
+  for (size_t d = 0; d < own.sizes.size(); ++d) {
+    themis::Dimension& dimension = topology->dimensions[d];
+    dimension.size = own.sizes[d];
+    dimension.kind = themis::DimensionKind::kIna;
+    dimension.bits_per_s /= 10;
+    dimension.step_latency_ps = 0;
+  }
+  return *topology;
+}
+
+themis::Topology mesh(std::initializer_list<uint32_t> sizes, uint64_t gbps = 80) {
+  themis::Topology topology;
+  for (const uint32_t size : sizes)
+    topology.dimensions.push_back({.name = "dimension",
+                                   .kind = themis::DimensionKind::kDirect,
+                                   .size = size,
+                                   .bits_per_s = gbps * kGbit});
+  return topology;
+}
+
+PlanSpec spec_of(themis::Topology topology, uint64_t bytes, uint32_t chunks,
+                 Scheduler scheduler = Scheduler::kThemis) {
+  PlanSpec spec;
+  spec.topology = std::move(topology);
+  spec.bytes = bytes;
+  spec.options.chunks = chunks;
+  spec.options.scheduler = scheduler;
+  return spec;
+}
+
+std::string problem_with(const PlanSpec& spec) {
+  try {
+    run_plan(spec);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class ScaledTopology : public testing::TestWithParam<Scaled> {};
+
+TEST_P(ScaledTopology, TakesWhatTheModelSaysWhereLatencyIsNegligible) {
+  for (const Scheduler scheduler : {Scheduler::kBaseline, Scheduler::kThemis}) {
+    SCOPED_TRACE(themis::name(scheduler));
+    PlanSpec spec = spec_of(scaled(GetParam()), 32 << 20, 32, scheduler);
+    spec.rounds = 1;
+    spec.express = true;
+    const PlanOutcome outcome = run_plan(spec);
+    EXPECT_EQ(outcome.violations, std::vector<std::string>{});
+    const uint64_t wire_factor = spec.fragment_bytes / spec.value_bytes;
+    EXPECT_EQ(outcome.elements_checked,
+              16 * outcome.plan.requests[0].bytes / kElementBytes / wire_factor);
+    EXPECT_NEAR(outcome.beyond(outcome.predictions.in_order_framed_ps), 0, kAgreement);
+    // Nothing arrives faster than links can carry it.
+    EXPECT_GT(outcome.beyond(outcome.predictions.in_order_ps), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Themis, ScaledTopology, testing::ValuesIn(kTopologies),
+                         [](const auto& own) {
+                           std::string name = own.param.file;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(PlanRun, EveryCollectiveGivesEachRankItsElements) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
+                                      Collective::kAllGather, Collective::kAllToAll}) {
+    SCOPED_TRACE(themis::name(collective));
+    PlanSpec spec = spec_of(mesh({2, 3}), 300'000, 5);
+    spec.collective = collective;
+    const PlanOutcome outcome = run_plan(spec);
+    EXPECT_EQ(outcome.violations, std::vector<std::string>{});
+    EXPECT_GT(outcome.elements_checked, 0u);
+  }
+}
+
+TEST(PlanRun, SameSpecificationSameTimes) {
+  PlanSpec spec = spec_of(mesh({2, 4}), 1 << 20, 8);
+  spec.loss = 0.001;
+  const PlanOutcome first = run_plan(spec), second = run_plan(spec);
+  EXPECT_EQ(first.violations, std::vector<std::string>{});
+  EXPECT_GT(first.losses, 0u);
+  ASSERT_EQ(first.rounds.size(), spec.rounds);
+  EXPECT_EQ(first.rounds.back().took_ns, second.rounds.back().took_ns);
+  EXPECT_EQ(first.events, second.events);
+}
+
+TEST(PlanRun, ValuesThinnedOutOrNotTakeTheSameTime) {
+  PlanSpec spec = spec_of(mesh({2, 4}), 1 << 20, 8);
+  const PlanOutcome thin = run_plan(spec);
+  spec.value_bytes = spec.fragment_bytes;
+  const PlanOutcome full = run_plan(spec);
+  EXPECT_EQ(full.violations, std::vector<std::string>{});
+  EXPECT_EQ(full.elements_checked,
+            thin.elements_checked * (thin.plan.requests[0].bytes / (1 << 20)) * 16);
+  const auto took = [](const PlanOutcome& outcome) {
+    return static_cast<double>(outcome.rounds.back().took_ns);
+  };
+  EXPECT_NEAR(took(thin), took(full), 0.01 * took(full));
+}
+
+TEST(PlanRun, BySwitchesASumTakesItsBytesOnceEachWay) {
+  PlanSpec spec = spec_of(mesh({4}), 1 << 20, 1);
+  const PlanOutcome outcome = run_plan(spec);
+  // Of the plan, point to point: what is left of a reduce-scatter and an all-gather.
+  EXPECT_EQ(outcome.plan.chunks[0].stages.size(), 2u);
+  EXPECT_EQ(outcome.predictions.by_kind_ps, 2 * 3 * int64_t{1 << 20} / 4 * 100);
+  // A switch takes all of it, and gives all of it.
+  EXPECT_EQ(outcome.dimensions[0].model_tx_bytes, (1u << 20) + (1u << 20) / 4);
+  EXPECT_EQ(outcome.dimensions[0].model_rx_bytes, (1u << 20) + (1u << 20) / 4);
+}
+
+TEST(PlanRun, SaysWhatItCannotSimulate) {
+  EXPECT_NE(problem_with(spec_of(mesh({8, 16}), 1 << 20, 4)).find("128 participants"),
+            std::string::npos);
+  PlanSpec spec = spec_of(mesh({2, 2}), 1 << 20, 4);
+  spec.value_bytes = 256;
+  EXPECT_NE(problem_with(spec).find("256 bytes of values"), std::string::npos);
+  spec = spec_of(mesh({2, 2}), 1 << 20, 4);
+  spec.topology.dimensions[1].kind = themis::DimensionKind::kIna;
+  spec.topology.dimensions[1].aggregation_bits_per_s = kGbit;
+  EXPECT_NE(problem_with(spec).find("aggregation_gbps"), std::string::npos);
+  spec = spec_of(mesh({2, 2}), 0, 4);
+  EXPECT_NE(problem_with(spec).find("at least one byte"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ina::sim
