@@ -148,13 +148,13 @@ TEST(PlanRun, ValuesThinnedOutOrNotTakeTheSameTime) {
   EXPECT_NEAR(took(thin), took(full), 0.01 * took(full));
 }
 
-TEST(PlanRun, BySwitchesASumTakesItsBytesOnceEachWay) {
+TEST(PlanRun, ByASwitchEachHalfOfASumMovesItsOwnBytes) {
   PlanSpec spec = spec_of(mesh({4}), 1 << 20, 1);
   const PlanOutcome outcome = run_plan(spec);
   // Of the plan, point to point: what is left of a reduce-scatter and an all-gather.
   EXPECT_EQ(outcome.plan.chunks[0].stages.size(), 2u);
   EXPECT_EQ(outcome.predictions.by_kind_ps, 2 * 3 * int64_t{1 << 20} / 4 * 100);
-  // A switch takes all of it, and gives all of it.
+  // A switch takes all of it and gives a part, and then the other way round.
   EXPECT_EQ(outcome.dimensions[0].model_tx_bytes, (1u << 20) + (1u << 20) / 4);
   EXPECT_EQ(outcome.dimensions[0].model_rx_bytes, (1u << 20) + (1u << 20) / 4);
 }
