@@ -28,6 +28,8 @@ constexpr Nanos kReorderNs = 100'000;
 // Between questions for a fragment that was overtaken.
 constexpr Nanos kLeastBetweenQuestionsNs = 500'000;
 constexpr Nanos kRoundTripsOfAnswer = 4;
+// A link that has lost something is one that loses for so many windows.
+constexpr uint64_t kLossyWindows = 4;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;
 // Overdue fragments that are looked after at once: the oldest, because the window waits for them.
@@ -452,10 +454,12 @@ Nanos Engine::between_questions() const {
 }
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
-/// for long, as TCP's tail loss probe does (RFC 8985, section 7).
+/// for long, as TCP's tail loss probe does (RFC 8985, section 7). Not where nothing was lost of
+/// late: somebody is merely slow then.
 void Engine::probe_oldest(Nanos now) {
   Fragment& oldest = fragment(low_);
-  if (oldest.overtaken || oldest.state != State::kSent || oldest.parked || !rtt_.known()) return;
+  if (low_ >= losses_end_ || oldest.overtaken || oldest.state != State::kSent || oldest.parked)
+    return;
   oldest.overtaken = true;
   oldest.deadline = std::min(oldest.deadline, now + between_questions());
   next_deadline_ = std::min(next_deadline_, oldest.deadline);
@@ -883,6 +887,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
       continue;
     overtaken.state = State::kOverdue;
     overtaken.overtaken = true;
+    losses_end_ = seq + kLossyWindows * uint64_t{config_.window};
     overdue_.push_back(overtaken_end_);
     // With slots of its own nothing of it goes round.
     if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, rtt_);

@@ -320,6 +320,7 @@ class Engine {
   Seq results_end_;
   uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
   uint32_t parked_ = 0;     ///< and those that are
+  Seq losses_end_;          ///< the link counts as one that loses until then
   Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
