@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 flags=(-std=c++20 -fsyntax-only -w -I. -Iinclude)
-for library in libdpdk libhwy fmt spdlog yaml-cpp nlohmann_json eigen3; do
+for library in libdpdk libhwy fmt spdlog yaml-cpp nlohmann_json eigen3 python3; do
   if read -ra found < <(pkg-config --cflags "$library" 2>/dev/null); then flags+=("${found[@]}"); fi
 done
 
@@ -20,8 +20,11 @@ is_compiled_first() {
 }
 
 # Headers that are included several times on purpose (Highway's per-target code) are not on their own.
-# Those of the MPI interposer are compiled with each MPI that there is, by the build.
-find . -path './build*' -prune -o -path './.git' -prune -o -path ./plugins/mpi -prune -o \
+# Those of the MPI interposer are compiled with each MPI that there is, by the build; those of the Python modules
+# where Python's headers are.
+elsewhere=./plugins/mpi
+pkg-config --exists python3 || elsewhere=./plugins
+find . -path './build*' -prune -o -path './.git' -prune -o -path "$elsewhere" -prune -o \
   \( -name '*.h' -o -name '*.hpp' \) ! -name '*-inl.h' -print |
   while read -r header; do is_compiled_first "$header" || printf '%s\0' "$header"; done |
   xargs -0 -r -P "${INA_JOBS:-$(nproc)}" -I{} "${CXX:-g++}" "${flags[@]}" -x c++ {}
