@@ -214,6 +214,12 @@ class Results(unittest.TestCase):
         self.assertEqual(own["command"], "scripts/kill_loop.py --json 'a b'")
         self.assertEqual(list(own["machine"]), ["cpu", "cpus", "memory_bytes", "kernel"])
 
+    def test_metadata_names_no_folder_of_this_machine(self):
+        arguments = ["--build", "build", "--json", "/home/me/x.json"]
+        with mock.patch.object(sys, "argv", ["scripts/bench_x.py", *arguments]):
+            for meta in (metadata.measured("x"), metadata.predicted(time.monotonic())):
+                self.assertEqual(meta["command"], "scripts/bench_x.py --build build --json x.json")
+
     def test_metadata_of_what_was_predicted(self):
         self.assertEqual(list(metadata.predicted(time.monotonic(), simulator={})),
                          ["commit", "date", "machine", "command", "wall_s", "simulator"])

@@ -26,6 +26,12 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
+def arguments():
+    """Of this run's command line. Where on this machine a file lies is nobody else's concern: of an
+    absolute path the name is left."""
+    return [os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv[1:]]
+
+
 def measured(benchmark, script=None, of_machine=None, **more):
     """Of figures that depend on the machine. To be asked for before the work, as the machine's load is
     in it. `script`: the file's name, bench_NAME.py if not given; `of_machine`: what is said of the
@@ -35,7 +41,7 @@ def measured(benchmark, script=None, of_machine=None, **more):
         "commit": commit("--abbrev=40"),
         "time": now(),
         "machine": of_machine or machine.description() | machine.state(),
-        "command": shlex.join([f"scripts/{script or f'bench_{benchmark}.py'}", *sys.argv[1:]]),
+        "command": shlex.join([f"scripts/{script or f'bench_{benchmark}.py'}", *arguments()]),
         **more,
     }
 
@@ -47,7 +53,7 @@ def predicted(started, **more):
         "commit": commit(),
         "date": now(),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-        "command": shlex.join(sys.argv),
+        "command": shlex.join([sys.argv[0], *arguments()]),
         "wall_s": round(time.monotonic() - started, 1),
         **more,
     }
