@@ -49,6 +49,8 @@ namespace {
 
 // How long the background thread leaves a fresh operation to a caller who is about to wait for it.
 constexpr int kGraceMs = 1;
+// Of the switch, before channels are driven again: it closes a connection that is full.
+constexpr int kMessagesPerTurn = 64;
 // Between looks at several channels of which none has anything.
 constexpr Nanos kMostPauseNs = 200'000;
 
@@ -310,14 +312,14 @@ bool Session::drive(const std::vector<std::shared_ptr<Context>>& channels) {
 }
 
 void Session::read_control() {
-  do {
+  for (int i = 0; i < kMessagesPerTurn || control_.buffered(); ++i) {
     auto heard = control::hear(control_, 0);
     if (!heard && heard.error().status == INA_ERR_INTERNAL)
       return end_all(INA_ERR_INTERNAL, heard.error().text);
     if (!heard) return lose();
     if (!*heard) return;
     dispatch(**heard);
-  } while (control_.buffered());
+  }
 }
 
 void Session::dispatch(control::Heard& heard) {
