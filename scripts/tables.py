@@ -411,7 +411,8 @@ def size_name(size):
 
 
 def spread_by_size(rows, names, cell):
-    """A row for what differs in `names`, a column for each size."""
+    """A row for what differs in `names`, a column for each size but none."""
+    rows = [row for row in rows if row["bytes"]]
     sizes = sorted({row["bytes"] for row in rows})
     lines = []
     for key in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
@@ -421,8 +422,7 @@ def spread_by_size(rows, names, cell):
 
 
 def collectives(rows):
-    plain = [row for row in rows if row["buffers"] == "plain" and row["bytes"] and not row["inplace"]]
-    sizes, lines = spread_by_size(plain, ("collective", "ranks"), lambda row: f"{row['p50_us']:,.0f}")
+    sizes, lines = spread_by_size(rows, ("collective", "ranks"), lambda row: f"{row['p50_us']:,.0f}")
     return table(["Collective", "Ranks", *sizes], lines)
 
 
