@@ -1017,13 +1017,18 @@ uint64_t Aggregator::contributions_held() const {
 
 std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) {
   const Job& job = jobs_[index];
-  if (!job.present || job.slots.held == 0) return std::nullopt;
+  if (!job.present) return std::nullopt;
   const Seq end = job.recent.end();
   const uint64_t span = 2 * uint64_t{job.spec.window};
   for (Seq seq{end.value - std::min(end.value, span)}; seq < end; ++seq) {
-    const Slot* const slot = in_lane(seq) ? find_slot(job, seq) : nullptr;
+    if (!in_lane(seq)) continue;
+    const Slot* const slot = find_slot(job, seq);
     if (slot != nullptr && slot->state == SlotState::kFilling)
       return Waiting{seq, job.full & ~(slot->bits | slot->at_fallback), slot->signature()};
+    // What came may have gone on to the fallback: the replay window knows of whom it came.
+    const Bitmap came = hashed() ? job.recent.seen(number_of(seq)) : job.full;
+    if (slot == nullptr && came != 0 && came != job.full)
+      return Waiting{seq, job.full & ~came, std::nullopt};
   }
   return std::nullopt;
 }

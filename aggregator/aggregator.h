@@ -211,7 +211,7 @@ struct JobCounters {
 struct Waiting {
   Seq seq;
   Bitmap missing = 0;
-  wire::Signature signature;
+  std::optional<wire::Signature> signature;  ///< of a fragment that has a slot
 };
 
 class Aggregator {

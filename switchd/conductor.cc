@@ -67,7 +67,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
                         end_job(job, INA_ERR_MISMATCH, mismatch_text(job, sides));
                       }),
       dropped_(config_, lanes_, connections_),
-      waiting_(rules_, lanes_, dropped_),
+      waiting_(rules_, lanes_),
       status_(config_, state_, lanes_, rules_, resources_, jobs_, waiting_, dropped_, now_ns()),
       slot_map_(config_.slots, lanes_, jobs_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
@@ -500,7 +500,7 @@ void Conductor::on_abort(Client& client, const request::Abort& abort) {
   Job& job = *client.job;
   end_job(job, INA_ERR_ABORTED,
           fmt::format("rank {} of job '{}' gave up: {}; {}", value(client.rank), job.name,
-                      abort.text.substr(0, 1024), waiting_.text(job)));
+                      abort.text.substr(0, 1024), status_.why(job)));
 }
 
 /// A home of the fallback outside the switch found that the workers disagree.
@@ -558,7 +558,7 @@ std::string Conductor::unread_status_text(const Client& client) {
 }
 
 void Conductor::on_explain(Client& client) {
-  send(client, answer::Explain{client.job ? waiting_.text(*client.job) : "the job has ended"});
+  send(client, answer::Explain{client.job ? status_.why(*client.job) : "the job has ended"});
 }
 
 void Conductor::on_lane_events() {

@@ -124,15 +124,6 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
   return found;
 }
 
-std::string DroppedFrames::text(Job& job) const {
-  std::string said;
-  for (const Unheard& worker : unheard(job)) said += "; " + worker.text;
-  // One message holds it all.
-  constexpr size_t kMostBytes = 2048;
-  if (said.size() > kMostBytes) said = said.substr(0, kMostBytes) + " ...";
-  return said;
-}
-
 /// Tells a worker or the fallback server that its frames do not arrive, each time that more have
 /// been dropped meanwhile.
 void DroppedFrames::tell(Job& job, Rank rank, const Arrivals& arrivals) const {

@@ -29,8 +29,6 @@ class DroppedFrames {
   };
   /// Those whose frames were dropped first.
   std::vector<Unheard> unheard(Job& job) const;
-  /// For whoever waits for the job: whose frames do not arrive. Empty, or begins with "; ".
-  std::string text(Job& job) const;
   /// Tells workers and fallback servers whose frames do not arrive, from time to time.
   void tell(const JobTable& jobs, Nanos now) const;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "common/clock.h"
+#include "control/diagnosis/why.h"
+#include "switchd/peer_process.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
@@ -47,17 +49,28 @@ Json counters_json(const Job& job, const Lanes::Commands& snapshots) {
 
 }  // namespace
 
+Lanes::Commands StatusReport::snapshots() const {
+  return lanes_.run(LaneCommand::Kind::kSnapshot, [this](LaneCommand& command, uint32_t) {
+    // Here and not in the lane.
+    command.snapshot.jobs.reserve(jobs_.places());
+    command.snapshot.ports.reserve(1 + config_.frame_ports.size());
+    command.snapshot.frame_ports.reserve(config_.frame_ports.size());
+  });
+}
+
+StatusReport::Links StatusReport::links_of(const Lanes::Commands& snapshots) const {
+  Links links(config_.frame_ports.size());
+  for (const auto& snapshot : snapshots)
+    for (size_t p = 0; p < links.size() && p < snapshot->snapshot.frame_ports.size(); ++p)
+      if (snapshot->snapshot.frame_ports[p].link_up) links[p] = true;
+  return links;
+}
+
 Json StatusReport::make(bool explain, bool draining) {
   resources_.credit_held();
   const scheduler::Admission& admission = resources_.admission();
   const Handles& handles = resources_.handles();
-  const auto snapshots =
-      lanes_.run(LaneCommand::Kind::kSnapshot, [this](LaneCommand& command, uint32_t) {
-        // Here and not in the lane.
-        command.snapshot.jobs.reserve(jobs_.places());
-        command.snapshot.ports.reserve(1 + config_.frame_ports.size());
-        command.snapshot.frame_ports.reserve(config_.frame_ports.size());
-      });
+  const auto snapshots = this->snapshots();
   const auto drops_json = [](const DropCounters& drops) {
     Json json = Json::object();
     for (size_t i = 0; i < kDropReasons; ++i)
@@ -156,8 +169,9 @@ Json StatusReport::make(bool explain, bool draining) {
                    {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
                    {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
   Json jobs = Json::array();
+  const Links links = links_of(snapshots);
   for (Job& job : jobs_) {
-    jobs.push_back(job_json(job, explain));
+    jobs.push_back(job_json(job, explain ? &links : nullptr));
     jobs.back().update(counters_json(job, snapshots));
   }
   return {{"version", INA_PROJECT_VERSION},
@@ -237,7 +251,7 @@ Json StatusReport::tenants_json() const {
   return tenants;
 }
 
-Json StatusReport::job_json(Job& job, bool explain) const {
+Json StatusReport::job_json(Job& job, const Links* explain) const {
   static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
   const Bitmap attached = job.attached();
   Json json = {{"name", job.name},
@@ -266,23 +280,36 @@ Json StatusReport::job_json(Job& job, bool explain) const {
     json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
     json["slots_ceiling"] = job.grant.ceiling_per_lane * job.geometry.lanes;
   }
-  if (explain) explain_job(job, json);
+  if (explain) explain_job(job, *explain, json);
   return json;
 }
 
+/// What is known of the workers that the job waits for, besides their ranks.
+void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links, Json& json) const {
+  Json peers = Json::array();
+  Json processes = Json::array();
+  Json dead_links = Json::array();
+  for (const uint32_t rank : ranks_of(late)) {
+    const Job::Worker& worker = job.members[rank];
+    peers.push_back(worker.client ? worker.client->peer.text() : "gone");
+    processes.push_back(worker.client ? process_state(worker.client->peer) : "ended");
+    const bool is_cut =
+        worker.address && worker.frame_port < links.size() && !links[worker.frame_port];
+    dead_links.push_back(is_cut ? config_.frame_ports[worker.frame_port].name : "");
+  }
+  json["waiting_for_peers"] = std::move(peers);
+  json["waiting_for_processes"] = std::move(processes);
+  json["waiting_for_dead_links"] = std::move(dead_links);
+}
+
 /// What the job waits for, and why that does not come.
-void StatusReport::explain_job(Job& job, Json& json) const {
+void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   if (job.state != Job::State::kRunning) return;
   if (const auto oldest = waiting_.oldest_of(job)) {
     json["waiting_for"] = ranks_of(oldest->missing);
     json["oldest_fragment"] = oldest->seq.value;
-    json["oldest_operation"] = wire::text_of(oldest->signature);
-    Json peers = Json::array();
-    for (const uint32_t rank : ranks_of(oldest->missing)) {
-      const Client* const client = job.members[rank].client;
-      peers.push_back(client ? client->peer.text() : "gone");
-    }
-    json["waiting_for_peers"] = std::move(peers);
+    if (oldest->signature) json["oldest_operation"] = wire::text_of(*oldest->signature);
+    explain_late(job, oldest->missing, links, json);
   }
   for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {
     Json entry = {{"dropped", worker.dropped}, {"text", worker.text}};
@@ -294,6 +321,24 @@ void StatusReport::explain_job(Job& job, Json& json) const {
           job.bits([](const Job::Worker& member) { return member.split.has_value(); });
       asked != 0)
     json["splitting"] = ranks_of(asked);
+}
+
+std::string StatusReport::why(Job& job) const {
+  if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining)
+    return waiting_.text(job);
+  const Links links = links_of(snapshots());
+  // With the job's groups, and of a group the job: a rank may wait in one of them.
+  const JobId root = job.is_group() ? job.root : job.id;
+  Json family = Json::array();
+  for (Job& member : jobs_)
+    if (member.id == root || (member.is_group() && member.root == root))
+      family.push_back(job_json(member, &links));
+  std::string text =
+      diagnosis::why_text({{"jobs", std::move(family)}, {"draining", false}}, value(job.id));
+  // One message holds it all.
+  constexpr size_t kMostBytes = 4096;
+  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + " ...";
+  return text;
 }
 
 }  // namespace ina::switchd

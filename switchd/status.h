@@ -31,10 +31,18 @@ class StatusReport {
 
   /// `explain`: with what each job waits for, which lanes look through its window for.
   control::Json make(bool explain, bool draining);
+  /// Why the job waits, as `inactl why` says it: for its workers' errors.
+  std::string why(Job& job) const;
 
  private:
-  control::Json job_json(Job& job, bool explain) const;
-  void explain_job(Job& job, control::Json& json) const;
+  /// By Ethernet port, in config order; empty if nobody looked.
+  using Links = std::vector<bool>;
+
+  Lanes::Commands snapshots() const;
+  Links links_of(const Lanes::Commands& snapshots) const;
+  control::Json job_json(Job& job, const Links* explain) const;
+  void explain_job(Job& job, const Links& links, control::Json& json) const;
+  void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
   control::Json tenants_json() const;
 
   const ConductorConfig& config_;

@@ -1,25 +1,10 @@
 #include "switchd/waiting.h"
 
-#include <fmt/format.h>
-
 #include "wire/text.h"
 
 namespace ina::switchd {
 
 using wire::ranks_text;
-using wire::text_of;
-
-namespace {
-
-/// "; ranks 0 and 1 wait in ina_split for rank 2"; empty if nobody does.
-std::string splitting_text(const Job& job) {
-  const Bitmap asked = job.bits([](const Job::Worker& member) { return member.split.has_value(); });
-  const Bitmap missing = full_bitmap(job.workers) & ~asked;
-  if (asked == 0 || missing == 0) return {};
-  return fmt::format("; {} called ina_split, {} did not", ranks_text(asked), ranks_text(missing));
-}
-
-}  // namespace
 
 std::string missing_text(Bitmap ranks, bool fallback) {
   const std::string server = fallback ? "the fallback server (ina-psd)" : "";
@@ -36,19 +21,10 @@ std::optional<aggregator::Waiting> Waiting::oldest_of(const Job& job) const {
   return oldest;
 }
 
-std::string Waiting::text(Job& job) const {
+std::string Waiting::text(const Job& job) const {
   if (job.state == Job::State::kJoining) return "waiting for " + missing_text(job) + " to join";
   if (job.state == Job::State::kRejoining) return "the job " + rejoin_text(job);
-  const std::string gone =
-      rules_.has_fallback(job)
-          ? ""
-          : "; the fallback server (ina-psd) is gone and must be started again";
-  const auto oldest = oldest_of(job);
-  const std::string arrivals = splitting_text(job) + gone + dropped_.text(job);
-  if (!oldest) return "the switch holds no incomplete fragment of the job" + arrivals;
-  return fmt::format("fragment {} ({}) waits for {}", oldest->seq.value, text_of(oldest->signature),
-                     ranks_text(oldest->missing)) +
-         arrivals;
+  return "the job does not gather";
 }
 
 std::string Waiting::missing_text(const Job& job) const {

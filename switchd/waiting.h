@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
-#include "switchd/dropped_frames.h"
 #include "switchd/job.h"
 #include "switchd/job_rules.h"
 #include "switchd/lanes.h"
@@ -27,12 +26,12 @@ std::string missing_text(Bitmap ranks, bool fallback);
 class Waiting {
  public:
   /// All of them must outlive it.
-  Waiting(const JobRules& rules, Lanes& lanes, const DroppedFrames& dropped)
-      : rules_(rules), lanes_(lanes), dropped_(dropped) {}
+  Waiting(const JobRules& rules, Lanes& lanes) : rules_(rules), lanes_(lanes) {}
 
   /// The oldest fragment that the switch holds and that is not complete.
   std::optional<aggregator::Waiting> oldest_of(const Job& job) const;
-  std::string text(Job& job) const;
+  /// Of a job that gathers, or comes back after a restart; of others see StatusReport::why().
+  std::string text(const Job& job) const;
   /// Who has not joined, or come back, yet.
   std::string missing_text(const Job& job) const;
   /// Of a job in kRejoining.
@@ -41,7 +40,6 @@ class Waiting {
  private:
   const JobRules& rules_;
   Lanes& lanes_;
-  const DroppedFrames& dropped_;
 };
 
 }  // namespace ina::switchd

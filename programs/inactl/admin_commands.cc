@@ -17,6 +17,7 @@
 #include "ina_admin.grpc.pb.h"
 #include "programs/inactl/shell_text.h"
 #include "programs/inactl/status_format.h"
+#include "programs/inactl/status_json.h"
 
 namespace ina::cli {
 

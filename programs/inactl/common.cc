@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "control/client.h"
-#include "programs/inactl/status_format.h"
+#include "programs/inactl/status_json.h"
 
 namespace ina::cli {
 

@@ -18,10 +18,10 @@
 #endif
 #include "common/command_line.h"
 #include "control/client.h"
+#include "control/diagnosis/why.h"
 #include "control/tokens.h"
 #include "programs/inactl/status_format.h"
 #include "programs/inactl/top.h"
-#include "programs/inactl/why.h"
 
 namespace ina::cli {
 namespace {
@@ -75,15 +75,16 @@ int run_status(const Common& common, bool watch) {
 
 int run_why(const Common& common, const std::string& job) {
   std::vector<nlohmann::json> looks;
-  for (size_t i = 0; i < kLooks; ++i) {
+  for (size_t i = 0; i < diagnosis::kLooks; ++i) {
     if (i != 0) std::this_thread::sleep_for(kLookInterval);
     auto status = ask_status(common);
     if (!status) return complain(common, status.error());
     looks.push_back(std::move(*status));
   }
-  const auto verdict = why(looks, job);
+  const auto verdict = diagnosis::why(looks, job);
   if (!verdict) return complain(common, verdict.error());
-  fmt::print("{}", common.json ? dump(verdict_json(*verdict), 2) : format_verdict(*verdict));
+  fmt::print("{}", common.json ? dump(diagnosis::verdict_json(*verdict), 2)
+                               : diagnosis::format_verdict(*verdict));
   return kDone;
 }
 

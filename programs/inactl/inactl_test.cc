@@ -11,11 +11,11 @@
 #include <sstream>
 #include <thread>
 
+#include "control/diagnosis/why.h"
 #include "control/socket.h"
 #include "programs/inactl/shell_text.h"
 #include "programs/inactl/status_format.h"
 #include "programs/inactl/top.h"
-#include "programs/inactl/why.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::cli {
@@ -329,7 +329,7 @@ TEST_F(Inactl, WhyLooksSeveralTimesAndSaysTheVerdict) {
   ASSERT_TRUE(listener) << listener.error().text;
   const auto ask = [&](const std::string& arguments) {
     const std::jthread server([&](const std::stop_token& stop) {
-      for (size_t look = 0; look < kLooks; ++look) serve(stop, *listener, sample());
+      for (size_t look = 0; look < diagnosis::kLooks; ++look) serve(stop, *listener, sample());
     });
     return run_inactl("why " + arguments + " --socket " + socket());
   };

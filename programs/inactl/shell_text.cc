@@ -1,6 +1,6 @@
 #include "programs/inactl/shell_text.h"
 
-#include "programs/inactl/status_format.h"
+#include "programs/inactl/status_json.h"
 
 namespace ina::cli {
 

@@ -14,10 +14,6 @@ std::string format_status(const nlohmann::json& status);
 /// Table of the tenants: what their jobs have, of what they may have.
 std::string format_tenants(const nlohmann::json& status);
 
-/// Without control characters: names come from whoever joined, and would reach the reader's
-/// terminal.
-std::string printable(std::string text);
-
 /// "0 B", "1023 B", "1.5 KiB", "12.0 GiB".
 std::string format_bytes(uint64_t bytes);
 

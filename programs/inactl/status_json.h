@@ -1,31 +1,19 @@
-// Reading a status of the switch, which may be of another version: what is missing or of another
-// type reads as nothing, 0 or "?".
+// The names by which inactl reads a status (control/diagnosis/status_json.h).
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "control/diagnosis/status_json.h"
 
 namespace ina::cli {
 
-/// null where there is none.
-const nlohmann::json& child(const nlohmann::json& json, const char* key);
-uint64_t number(const nlohmann::json& json, const char* key);
-double real(const nlohmann::json& json, const char* key);
-/// Printable.
-std::string text(const nlohmann::json& json, const char* key);
-std::vector<uint64_t> ranks(const nlohmann::json& json, const char* key);
-
-/// "rank 3", "ranks 0, 2".
-std::string ranks_text(const std::vector<uint64_t>& ranks);
-/// "1,234,567".
-std::string with_separators(uint64_t number);
-/// As `inactl abort` and `kick` take it, because several jobs may have one name: "OWNER/NAME", or
-/// "NAME" where the switch names no owner.
-std::string job_label(const nlohmann::json& job);
-/// What a drop reason means; empty for one of another version.
-std::string_view describe_drop(const std::string& counter);
+using diagnosis::child;
+using diagnosis::describe_drop;
+using diagnosis::job_label;
+using diagnosis::number;
+using diagnosis::printable;
+using diagnosis::ranks;
+using diagnosis::ranks_text;
+using diagnosis::real;
+using diagnosis::text;
+using diagnosis::with_separators;
 
 }  // namespace ina::cli

@@ -60,6 +60,23 @@ TEST_F(PolicyTest, VictimLeavesAsPartInTheSameVerdict) {
   expect_result(grad(urgent, 1, 1, 70, 1).emission[0], 1, {77});
 }
 
+TEST_F(PolicyTest, WhatLostItsSlotIsStillKnownToWait) {
+  start(1);
+  const JobIndex victim = add_job(3);
+  const JobIndex urgent = add_job(2);
+  grad(victim, 2, 0, 1);
+  grad(urgent, 0, 1, 7, 11);
+  ASSERT_EQ(aggregator_->job_counters(victim).slots_held, 0u);
+  const auto waiting = aggregator_->oldest_waiting(victim);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->seq, Seq{0});
+  EXPECT_EQ(waiting->missing, 0b011u);
+  EXPECT_FALSE(waiting->signature) << "the slot had it";
+  grad(victim, 0, 0, 1);
+  grad(victim, 1, 0, 1);
+  EXPECT_FALSE(aggregator_->oldest_waiting(victim)) << "nobody's contribution is missing";
+}
+
 TEST_F(PolicyTest, WhatLeftStaysIntactUntilTheNextBurst) {
   start(1);
   const JobIndex job = add_job(2);

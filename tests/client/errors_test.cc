@@ -300,7 +300,10 @@ TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
   EXPECT_EQ(outcomes[1].status, INA_ERR_ABORTED);
   EXPECT_EQ(outcomes[2].status, INA_ERR_ABORTED);
   for (const auto& outcome : outcomes) {
-    EXPECT_THAT(outcome.text, HasSubstr("waits for rank 1")) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("waits for rank 1 (pid " + std::to_string(::getpid()) +
+                                        "), and ranks 0, 2 have contributed: it has not called "
+                                        "this operation yet"))
+        << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("rank 0 of job 'job' gave up"));
     EXPECT_THAT(outcome.text, HasSubstr("allreduce of 100000 float32 sum"));
   }

@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 
-namespace ina::cli {
+namespace ina::diagnosis {
 
 /// Looks that `why` is meant for. With fewer, no rank is said to be slower than the others: one of
 /// two ranks is the late one in each look by chance.
@@ -45,10 +45,14 @@ struct Verdict {
 /// name; the text says what the switch has.
 Result<Verdict> why(std::span<const nlohmann::json> looks, const std::string& job);
 
+/// Of one job, by its id, from a status of one moment that may have no more than the job, its root
+/// and its groups: the reasons' texts, for an error of an operation that waits. Never empty.
+std::string why_text(const nlohmann::json& status, uint64_t job);
+
 std::string format_verdict(const Verdict& verdict);
 
 /// {"version": 1, "seconds", "jobs": [{"job", "id", "state", "advances", "fragments",
 /// "offload_ratio", "reasons": [{"cause", "ranks", "text"}]}]}
 nlohmann::json verdict_json(const Verdict& verdict);
 
-}  // namespace ina::cli
+}  // namespace ina::diagnosis

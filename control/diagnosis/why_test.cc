@@ -1,13 +1,13 @@
 // `inactl why`: from statuses to causes, each of which has a table row, with the ranks that it
 // names and those that it must not.
-#include "programs/inactl/why.h"
+#include "control/diagnosis/why.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
-namespace ina::cli {
+namespace ina::diagnosis {
 namespace {
 
 using ::testing::HasSubstr;
@@ -134,7 +134,7 @@ const Row kRows[] = {
      },
      "fallback_missing",
      {},
-     {"start ina-psd"}},
+     {"ina-psd"}},
     {"AFallbackThatIsGone",
      [](size_t, Json& job, Json&) {
        stand_still(job);
@@ -142,7 +142,7 @@ const Row kRows[] = {
      },
      "fallback_missing",
      {},
-     {"start ina-psd"}},
+     {"ina-psd"}},
     {"AStoppedRank",
      [](size_t, Json& job, Json&) {
        stand_still(job);
@@ -152,6 +152,54 @@ const Row kRows[] = {
      {2},
      {"for 0.6 s at least, fragment 900 (allreduce sum float32) has waited for rank 2 (pid 4711)",
       "ranks 0, 1, 3 have contributed"}},
+    {"AStoppedProcess",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}},
+                   {"waiting_for_peers", {"pid 4711"}},
+                   {"waiting_for_processes", {"stopped"}}});
+     },
+     "process_stopped",
+     {2},
+     {"rank 2 (pid 4711)", "its process is stopped"}},
+    {"ALinkThatIsDown",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}},
+                   {"waiting_for_peers", {"pid 4711"}},
+                   {"waiting_for_processes", {"runs"}},
+                   {"waiting_for_dead_links", {"port2"}}});
+     },
+     "link_down",
+     {2},
+     {"the link of port port2 is down"}},
+    {"OfTwoRanksTheOneThatIsStopped",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {1, 2}},
+                   {"waiting_for_peers", {"pid 1", "pid 2"}},
+                   {"waiting_for_processes", {"runs", "stopped"}}});
+     },
+     "process_stopped",
+     {2},
+     {"ranks 0, 3 have contributed"}},
+    {"ARankThatWaitsInAGroup",
+     [](size_t, Json& job, Json& status) {
+       stand_still(job);
+       job["waiting_for"] = {1};
+       Json group = job;
+       group.update({{"name", "train/5"},
+                     {"id", 5u},
+                     {"group_of", 3u},
+                     {"world_size", 2u},
+                     {"joined", {0u, 1u}},
+                     {"root_ranks", {1u, 3u}},
+                     {"waiting_for", {1u}}});
+       status["jobs"].push_back(group);
+     },
+     "waits_elsewhere",
+     {},
+     {"it waits itself in vision/train/5"}},
     {"ARankThatCameAlone",
      [](size_t, Json& job, Json&) {
        stand_still(job);
@@ -324,6 +372,21 @@ TEST(WhyText, WhatWaitingRanksSendAgainIsNoReasonForWaiting) {
   EXPECT_EQ(verdict_of(resent).reasons[0].cause, "drops");
 }
 
+TEST(WhyText, AnErrorSaysItOfOneMoment) {
+  Json status = healthy(0);
+  status["jobs"][0].update({{"waiting_for", {2}},
+                            {"waiting_for_peers", {"pid 7"}},
+                            {"waiting_for_processes", {"stopped"}}});
+  EXPECT_EQ(why_text(Json::parse(status.dump()), 3),
+            "fragment 900 (allreduce sum float32) waits for rank 2 (pid 7), and ranks 0, 1, 3 have "
+            "contributed: its process is stopped, by SIGSTOP or a debugger; SIGCONT lets it go on");
+  status["jobs"][0].erase("waiting_for");
+  EXPECT_EQ(why_text(Json::parse(status.dump()), 3),
+            "the switch holds no incomplete fragment of the job: its ranks compute, or wait for "
+            "something else");
+  EXPECT_EQ(why_text(Json::parse(status.dump()), 4), "the switch has no such job");
+}
+
 TEST(WhyText, ARankOfAGroupIsNamedAsThatOfTheJob) {
   const auto found = why(looks([](size_t, Json& job, Json& status) {
                            stand_still(job);
@@ -421,4 +484,4 @@ TEST(WhyText, NamesCannotDriveTheTerminal) {
 }
 
 }  // namespace
-}  // namespace ina::cli
+}  // namespace ina::diagnosis

@@ -1,14 +1,13 @@
-#include "programs/inactl/why.h"
+#include "control/diagnosis/why.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "programs/inactl/status_format.h"
-#include "programs/inactl/status_json.h"
+#include "control/diagnosis/status_json.h"
 
-namespace ina::cli {
+namespace ina::diagnosis {
 
 namespace {
 
@@ -47,7 +46,7 @@ struct Case {
 /// "rank 1 (rank 5 of the job, pid 4711)". `peers`: by place in `ranks`; may be empty.
 std::string who(const Case& c, const std::vector<uint64_t>& ranks, const Json& peers) {
   std::vector<std::string> names;
-  const auto of_job = cli::ranks(c.now(), "root_ranks");
+  const auto of_job = diagnosis::ranks(c.now(), "root_ranks");
   for (size_t i = 0; i < ranks.size(); ++i) {
     std::vector<std::string> more;
     if (ranks[i] < of_job.size())
@@ -99,7 +98,8 @@ void explain_leaving(std::vector<Reason>& reasons) {
 void explain_fallback(const Case& c, std::vector<Reason>& reasons) {
   if (child(c.now(), "fallback_missing") == true)
     reasons.push_back({"fallback_missing",
-                       "the fallback server is not there: start ina-psd for this switch",
+                       "the fallback server (ina-psd) is gone, or was never there: it must be "
+                       "started (again) for this switch",
                        {}});
 }
 
@@ -122,7 +122,7 @@ void explain_unheard(const Case& c, std::vector<Reason>& reasons) {
 std::string silence_text(const Case& c) {
   std::string text;
   for (const Json& worker : child(c.now(), "unheard"))
-    if (!child(worker, "reason").is_string()) text += "; " + cli::text(worker, "text");
+    if (!child(worker, "reason").is_string()) text += "; " + diagnosis::text(worker, "text");
   return text;
 }
 
@@ -151,36 +151,149 @@ std::vector<uint64_t> always_late(const Case& c) {
   return late;
 }
 
-void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
-  const auto late = ranks(c.now(), "waiting_for");
-  if (late.empty()) {
-    if (!reasons.empty()) return;
-    const bool elsewhere = number(c.now(), "bypassed") != 0;
-    reasons.push_back(
-        {"idle",
-         fmt::format(
-             "the switch holds no incomplete fragment of the job, and nothing was completed "
-             "for {}: its ranks compute, or wait for something else{}{}",
-             c.time(), elsewhere ? "; fragments that wait in the fallback are not seen here" : "",
-             silence_text(c)),
-         {}});
-    return;
+/// A switch that looked once cannot say for how long.
+std::string since(const Case& c, const char* text) {
+  return c.seconds > 0 ? fmt::format(fmt::runtime(text), c.time()) : std::string();
+}
+
+/// Ranks of the root job: those of a job that is no group are its own.
+uint64_t root_rank(const Json& job, uint64_t rank) {
+  const auto of_root = ranks(job, "root_ranks");
+  return rank < of_root.size() ? of_root[rank] : rank;
+}
+
+uint64_t root_of(const Json& job) {
+  return child(job, "group_of").is_number() ? number(job, "group_of") : number(job, "id");
+}
+
+/// The job or group of the same family in which this rank has contributed, and waits for others.
+const Json* elsewhere(const Case& c, uint64_t rank) {
+  for (const Json& other : child(c.status(), "jobs")) {
+    if (number(other, "id") == number(c.now(), "id") || root_of(other) != root_of(c.now()))
+      continue;
+    const auto late = ranks(other, "waiting_for");
+    if (late.empty()) continue;
+    for (const uint64_t member : ranks(other, "joined"))
+      if (root_rank(other, member) == root_rank(c.now(), rank) && !contains(late, member))
+        return &other;
   }
-  std::vector<uint64_t> there;
-  for (const uint64_t rank : ranks(c.now(), "joined"))
-    if (!contains(late, rank)) there.push_back(rank);
+  return nullptr;
+}
+
+/// What is known of a rank that the job waits for, from the most telling to nothing.
+struct Late {
+  enum class Kind { kStopped, kEnded, kLinkDown, kElsewhere, kUnknown } kind = Kind::kUnknown;
+  uint64_t rank = 0;
+  std::string peer;
+  std::string place;  ///< the port whose link is down; the job in which it waits
+};
+
+std::string entry(const Json& job, const char* key, size_t index) {
+  const Json& list = child(job, key);
+  return list.is_array() && index < list.size() && list[index].is_string()
+             ? printable(list[index].get<std::string>())
+             : std::string();
+}
+
+std::vector<Late> late_ranks(const Case& c) {
+  std::vector<Late> found;
+  const auto late = ranks(c.now(), "waiting_for");
+  for (size_t i = 0; i < late.size(); ++i) {
+    Late one{Late::Kind::kUnknown, late[i], entry(c.now(), "waiting_for_peers", i), ""};
+    const std::string process = entry(c.now(), "waiting_for_processes", i);
+    const std::string port = entry(c.now(), "waiting_for_dead_links", i);
+    if (process == "stopped") {
+      one.kind = Late::Kind::kStopped;
+    } else if (process == "ended") {
+      one.kind = Late::Kind::kEnded;
+    } else if (!port.empty()) {
+      one.kind = Late::Kind::kLinkDown;
+      one.place = port;
+    } else if (const Json* other = elsewhere(c, late[i])) {
+      one.kind = Late::Kind::kElsewhere;
+      one.place = job_label(*other);
+    }
+    found.push_back(one);
+  }
+  return found;
+}
+
+/// "fragment 7 (operation 3: allreduce ...) waits for rank 1 (pid 4711)"
+std::string waiting_text(const Case& c, const std::vector<uint64_t>& late, const Json& peers) {
   const std::string operation = child(c.now(), "oldest_operation").is_string()
                                     ? fmt::format(" ({})", text(c.now(), "oldest_operation"))
                                     : "";
-  reasons.push_back(
-      {"rank_waited_for",
-       fmt::format("for {} at least, fragment {}{} has waited for {}, and {} {} contributed: {} "
-                   "not called this operation yet, {} stopped, or {} not reach the switch",
-                   c.time(), number(c.now(), "oldest_fragment"), operation,
-                   who(c, late, child(c.now(), "waiting_for_peers")), ranks_text(there),
-                   verb(there, "has", "have"), verb(late, "it has", "they have"),
-                   verb(late, "is", "are"), verb(late, "its packets do", "their packets do")),
-       late});
+  return fmt::format("{}fragment {}{} {} for {}", since(c, "for {} at least, "),
+                     number(c.now(), "oldest_fragment"), operation,
+                     c.seconds > 0 ? "has waited" : "waits", who(c, late, peers));
+}
+
+void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
+                  std::vector<Reason>& reasons) {
+  std::vector<uint64_t> these;
+  std::vector<uint64_t> all;
+  Json peers = Json::array();
+  std::string place;
+  for (const Late& one : late) {
+    all.push_back(one.rank);
+    if (one.kind != kind) continue;
+    these.push_back(one.rank);
+    peers.push_back(one.peer.empty() ? Json() : Json(one.peer));
+    place = one.place;
+  }
+  if (these.empty()) return;
+  std::vector<uint64_t> there;
+  for (const uint64_t rank : ranks(c.now(), "joined"))
+    if (!contains(all, rank)) there.push_back(rank);
+  const std::string waits = fmt::format("{}, and {} {} contributed", waiting_text(c, these, peers),
+                                        ranks_text(there), verb(there, "has", "have"));
+  switch (kind) {
+    case Late::Kind::kStopped:
+      return reasons.push_back(
+          {"process_stopped",
+           waits + verb(these, ": its process is stopped", ": their processes are stopped") +
+               ", by SIGSTOP or a debugger; SIGCONT lets it go on",
+           these});
+    case Late::Kind::kEnded:
+      return reasons.push_back({"process_ended",
+                                waits + verb(these, ": its process has", ": their processes have") +
+                                    " ended, and the job ends with it",
+                                these});
+    case Late::Kind::kLinkDown:
+      return reasons.push_back(
+          {"link_down", fmt::format("{}: the link of port {} is down", waits, place), these});
+    case Late::Kind::kElsewhere:
+      return reasons.push_back(
+          {"waits_elsewhere",
+           fmt::format("{}: {} in {}, which comes first", waits,
+                       verb(these, "it waits itself", "they wait themselves"), place),
+           {}});
+    case Late::Kind::kUnknown:
+      return reasons.push_back(
+          {"rank_waited_for",
+           fmt::format("{}: {} not called this operation yet, or {} not reach the switch", waits,
+                       verb(these, "it has", "they have"),
+                       verb(these, "its packets do", "their packets do")),
+           these});
+  }
+}
+
+void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
+  const auto late = late_ranks(c);
+  for (const auto kind : {Late::Kind::kStopped, Late::Kind::kEnded, Late::Kind::kLinkDown,
+                          Late::Kind::kElsewhere, Late::Kind::kUnknown})
+    explain_late(c, late, kind, reasons);
+  if (late.empty() && reasons.empty())
+    reasons.push_back(
+        {"idle",
+         fmt::format("the switch holds no incomplete fragment of the job{}: its ranks compute, or "
+                     "wait for something else{}{}",
+                     since(c, ", and nothing was completed for {}"),
+                     number(c.now(), "bypassed") != 0
+                         ? "; what the fallback has yet to answer is not seen here"
+                         : "",
+                     silence_text(c)),
+         {}});
 }
 
 bool has_full_window(const Case& c) {
@@ -432,8 +545,8 @@ std::string absence_text(const Json& status, const std::string& name) {
     };
     if (reached("jobs", "jobs_max") || reached("workers", "workers_max") ||
         reached("slots_ceiling", "slots_ceiling") || reached("memory_bytes", "memory_bytes"))
-      text +=
-          fmt::format("; the quota of {} is used up (`inactl tenants`)", cli::text(tenant, "name"));
+      text += fmt::format("; the quota of {} is used up (`inactl tenants`)",
+                          diagnosis::text(tenant, "name"));
   }
   return text + "; if it was refused, the switch's log says why (`refused`)";
 }
@@ -454,6 +567,17 @@ Result<Verdict> why(std::span<const Json> looks, const std::string& job) {
     verdict.jobs.push_back(explain(c));
   }
   return verdict;
+}
+
+std::string why_text(const Json& status, uint64_t job) {
+  for (const Json& one : child(status, "jobs")) {
+    if (number(one, "id") != job) continue;
+    const JobVerdict verdict = explain(Case{std::span(&status, 1), {&one}, 0});
+    std::vector<std::string> texts;
+    for (const Reason& reason : verdict.reasons) texts.push_back(reason.text);
+    return fmt::format("{}", fmt::join(texts, "; "));
+  }
+  return "the switch has no such job";
 }
 
 std::string format_verdict(const Verdict& verdict) {
@@ -493,4 +617,4 @@ Json verdict_json(const Verdict& verdict) {
   return {{"version", 1}, {"seconds", verdict.seconds}, {"jobs", jobs}};
 }
 
-}  // namespace ina::cli
+}  // namespace ina::diagnosis

@@ -1,14 +1,24 @@
-#include "programs/inactl/status_json.h"
+#include "control/diagnosis/status_json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "programs/inactl/status_format.h"
 #include "wire/drop_reason.h"
 
-namespace ina::cli {
+namespace ina::diagnosis {
 
 using Json = nlohmann::json;
+
+std::string printable(std::string text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
+    // U+0080..9f in UTF-8: control characters, too, one of which begins an escape sequence.
+    if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
+      text.replace(i, 2, "?");
+  }
+  return text;
+}
 
 const Json& child(const Json& json, const char* key) {
   static const Json kNull;
@@ -63,4 +73,4 @@ std::string_view describe_drop(const std::string& counter) {
   return "";
 }
 
-}  // namespace ina::cli
+}  // namespace ina::diagnosis

@@ -1,0 +1,481 @@
+#!/usr/bin/env python3
+"""How many injected faults `inactl why` and the workers' errors name.
+
+    bench_why.py --build FOLDER [--quick] [--only NAME,...] [--json FILE]
+
+Each fault is a job of three ranks (some have two) into which something is injected: calls that do not
+agree, processes that stop or end, hosts in network namespaces whose frames get lost, a switch without
+room. A fault is named if `inactl why JOB` has a reason with the expected cause and exactly the expected
+ranks, or, where the job ends at once, if the error of a rank has the expected words. An innocent rank is
+blamed if it stands in the `ranks` of any reason. Where ranks wait until their timeout, their error has to
+say the same: `in_errors` counts these, of `in_errors_of`.
+
+--quick: the faults that need no namespaces and end soon. Faults in namespaces need root, and are counted
+as not injected without.
+
+Prints a table; exit status 1 if fewer than 96 % were named, or an innocent was blamed. --json writes
+{"meta", "why_named", "why_injected", "why_innocent_blamed", "in_errors", "in_errors_of", "why_s_max",
+"faults": [{"fault", "named", "blamed", "in_error", "found", "why_s"}]}.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import time
+
+from benchlib import command_line, metadata, processes, progress, results, testbed
+from benchlib.switch import Switch
+from benchlib.table import print_table
+
+CONFIG = """\
+aggregator: {{policy: {policy}, slots: {slots}, slot_bytes: 1024}}
+control: {{socket: "{socket}"}}
+ports: [{{name: shm0, type: shm}}]
+log: {{level: warning}}
+{more}
+"""
+TIMEOUT_S = 2.0
+SETTLE_S = 0.3
+DEADLINE_S = 20
+NAMED_AT_LEAST = 0.96
+WHY_S = 1.0
+
+
+@dataclasses.dataclass
+class Fault:
+    """`steps`: of each rank. `cause`, `ranks`: of the reason that `why` is to give. `words`: of the
+    error of one rank at least, if there is no cause; with one, of the ranks' that wait."""
+    name: str
+    steps: list
+    cause: str = ""
+    ranks: tuple = ()
+    words: tuple = ()
+    bed: str = "shared"
+    inject: object = None  # called with the running case once all have joined and settled
+    before: object = None  # called with the bed before the ranks start; its end is called with close()
+    group: bool = False  # the reason is that of a group of the job
+    world: int = 3
+    quick: bool = False
+    environment: dict = dataclasses.field(default_factory=dict)
+    timeout_s: float = TIMEOUT_S
+    absent: tuple = ()  # ranks that are not started
+    settle_s: float = SETTLE_S
+
+
+class Case:
+    """The ranks of one fault."""
+
+    def __init__(self, fault, bed):
+        self.fault, self.bed = fault, bed
+        self.job = fault.name
+        self.workers = {rank: self._start(rank) for rank in range(fault.world)
+                        if rank not in fault.absent}
+
+    def _start(self, rank):
+        log = self.bed.folder / f"{self.job}-{rank}.out"
+        command = [self.bed.build / "bench/ina-why-worker", self.bed.url(rank), self.job, rank,
+                   self.fault.world, *self.fault.steps[rank]]
+        environment = os.environ | {"INA_TIMEOUT_US": str(int(self.fault.timeout_s * 1e6))}
+        environment |= {key: str(text) for key, text in self.fault.environment.get(rank, {}).items()}
+        with open(log, "wb") as file:
+            return subprocess.Popen([str(word) for word in self.bed.command(rank, command)],
+                                    env=environment, stdin=subprocess.DEVNULL, stdout=file,
+                                    stderr=subprocess.STDOUT)
+
+    def said(self, rank):
+        path = self.bed.folder / f"{self.job}-{rank}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def all_said(self):
+        return [self.said(rank) for rank in self.workers]
+
+    def await_(self, what, holds):
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if holds():
+                return True
+            time.sleep(0.01)
+        return False
+
+    def signal(self, rank, number):
+        self.workers[rank].send_signal(number)
+
+    def close(self):
+        for worker in self.workers.values():
+            with contextlib.suppress(ProcessLookupError):
+                worker.send_signal(signal.SIGCONT)
+            worker.kill()
+            worker.wait()
+
+
+class SharedBed:
+    """A switch that workers of this host reach by shared memory."""
+
+    def __init__(self, build, folder, policy="esa", slots=4096, more=""):
+        self.build, self.folder = build, folder
+        folder.mkdir()
+        self.values = {"policy": policy, "slots": slots, "more": more}
+        self.switch = None
+        self.start()
+
+    def start(self):
+        self.switch = Switch(self.build, self.folder, CONFIG, **self.values)
+        self.switch.wait_until_ready()
+
+    @property
+    def socket(self):
+        return self.switch.socket
+
+    def url(self, _rank):
+        return f"shm:{self.socket}"
+
+    def command(self, _rank, command):
+        return command
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.switch.process.send_signal(signal.SIGCONT)
+        self.switch.stop()
+
+
+class NetBed:
+    """Three hosts behind the switch's Ethernet ports, one for each rank."""
+
+    def __init__(self, build, folder, more="aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}\n"):
+        self.build, self.folder = build, folder
+        folder.mkdir()
+        self.net = testbed.NetworkTestBed(3)
+        self.net.start_switch(build / "switchd/ina-switchd", folder, more)
+
+    @property
+    def socket(self):
+        return self.net.socket
+
+    def url(self, rank):
+        return self.net.url("udp", rank)
+
+    def command(self, rank, command):
+        return self.net.hosts[rank].command(*command)
+
+    def host(self, rank, *command):
+        self.net.hosts[rank].run(*command)
+
+    def close(self):
+        self.net.close()
+
+
+# ---- what is injected
+
+def stop(*ranks):
+    def inject(case):
+        for rank in ranks:
+            case.signal(rank, signal.SIGSTOP)
+    return inject
+
+
+def kill(rank):
+    return lambda case: case.signal(rank, signal.SIGKILL)
+
+
+def on_host(rank, *command):
+    return lambda case: case.bed.host(rank, *command)
+
+
+def nft(rank, rule):
+    """A rule for frames that leave a host (output) or come in (input)."""
+    chain, *words = rule.split()
+    script = (f"add table inet f; add chain inet f c {{ type filter hook {chain} priority 0; }}; "
+              f"add rule inet f c {' '.join(words)}")
+    return ("nft", script)
+
+
+def inactl(bed, *words):
+    subprocess.run([str(bed.build / "programs/inactl/inactl"), *map(str, words), "--socket",
+                    str(bed.socket)], capture_output=True, timeout=DEADLINE_S, check=False)
+
+
+SUM = ["allreduce"]
+LOOP = ["loop:20000:1"]
+LATE = ["allreduce", "sleep:60000"]
+
+
+def late(call, rank=1, warm="allreduce", **more):
+    """A rank that does not come to its second call."""
+    steps = [[warm, call] for _ in range(3)]
+    steps[rank] = [warm, "sleep:60000"]
+    return Fault(f"late-{call.split(':')[0]}-{rank}", steps, "rank_waited_for", (rank,), **more)
+
+
+def disagreement(name, call, other, words, warm="allreduce", **more):
+    """Rank 1 calls something else."""
+    return Fault(f"mismatch-{name}", [[warm, call], [warm, other], [warm, call]],
+                 words=("disagree", *words), **more)
+
+
+def shared_faults():
+    looping = [LOOP, LOOP, LOOP]
+    return [
+        late("allreduce", quick=True),
+        late("allreduce:1000000", 0),
+        late("reduce"), late("broadcast:1000:1"), late("gather"), late("scatter:1000:1"),
+        late("all_gather", 2), late("all_to_all"), late("reduce_scatter_block"),
+        late("reduce_scatter", 2), late("barrier", quick=True),
+        Fault("late-two", [["allreduce", "allreduce"], LATE, LATE], "rank_waited_for", (1, 2)),
+        Fault("busy", [["allreduce", "allreduce"], ["allreduce", "spin:9000"], ["allreduce"] * 2],
+              "rank_waited_for", (1,)),
+        Fault("stopped-1", looping, "process_stopped", (1,), inject=stop(1), quick=True),
+        Fault("stopped-0", looping, "process_stopped", (0,), inject=stop(0)),
+        Fault("stopped-two", looping, "process_stopped", (1, 2), inject=stop(1, 2)),
+        Fault("stopped-large", [["loop:2000000:0"]] * 3, "process_stopped", (2,), inject=stop(2)),
+        Fault("stopped-itself", [["allreduce"] * 2, ["allreduce", "stop"], ["allreduce"] * 2],
+              "process_stopped", (1,)),
+        Fault("stopped-in-group", [["allreduce", "split:0", *LOOP]] * 3, "process_stopped", (2,),
+              inject=stop(2), group=True),
+        Fault("waits-in-group",
+              [["split:0", "root", "allreduce", "allreduce"], ["split:1", "allreduce", "allreduce"],
+               ["split:1", "allreduce", "sleep:60000"]], "rank_waited_for", (1,), group=True),
+        Fault("split-missing", [["allreduce", "split:0"], LATE, ["allreduce", "split:0"]],
+              "split_missing", (1,), quick=True),
+        Fault("killed", looping, inject=kill(1), words=("PEER_LOST", "rank 1"), quick=True),
+        Fault("exited", [LOOP, ["allreduce:20000", "exit"], LOOP], words=("PEER_LOST", "rank 1")),
+        Fault("finalized-early", [LOOP, ["allreduce:20000", "finalize"], LOOP],
+              words=("PEER_LOST", "rank 1")),
+        disagreement("order", "reduce", "broadcast", ("rank 1", "broadcast", "reduce"), quick=True),
+        disagreement("shape", "allreduce:1000", "allreduce:999", ("rank 1", "1000", "999"),
+                     quick=True),
+        disagreement("dtype", "allreduce:1000:0:float32", "allreduce:1000:0:int32",
+                     ("rank 1", "float32", "int32")),
+        disagreement("op", "allreduce:1000:0:float32:sum", "allreduce:1000:0:float32:max",
+                     ("rank 1", "sum", "max")),
+        disagreement("root-reduce", "reduce:1000:0", "reduce:1000:2", ("rank 1", "root 0", "root 2")),
+        disagreement("root-broadcast", "broadcast:1000:0", "broadcast:1000:2",
+                     ("rank 1", "root 0", "root 2")),
+        disagreement("counts", "all_gatherv:100:0", "all_gatherv:100:7", ("rank 1", "counts")),
+        disagreement("split-sizes", "reduce_scatter:100:0", "reduce_scatter:100:7",
+                     ("rank 1", "reduce")),
+        Fault("not-started", [SUM] * 3, "ranks_missing", (2,), absent=(2,), timeout_s=4, quick=True),
+        Fault("two-not-started", [SUM] * 3, "ranks_missing", (0, 2), absent=(0, 2), timeout_s=4),
+        Fault("no-such-ticket", [SUM] * 3, environment={1: {"INA_TICKET": "0123456789abcdef"}},
+              words=("REFUSED", "ticket"), timeout_s=4),
+        Fault("straggler", [["loop:20000:0"], ["loop:20000:40"], ["loop:20000:0"]], "straggler", (1,),
+              timeout_s=20),
+        Fault("switch-stopped", looping, words=("the switch does not answer",),
+              bed="own", inject=lambda case: case.bed.switch.process.send_signal(signal.SIGSTOP)),
+        Fault("switch-killed", looping, words=("SWITCH_LOST", "did not come back"), bed="own",
+              inject=lambda case: case.bed.switch.process.kill()),
+    ]
+
+
+def rank_stays_away(case):
+    """The switch is started again, and rank 1 cannot come back."""
+    case.signal(1, signal.SIGSTOP)
+    case.bed.switch.process.send_signal(signal.SIGTERM)
+    case.bed.switch.process.wait(DEADLINE_S)
+    case.bed.start()
+
+
+@contextlib.contextmanager
+def crowd(bed):
+    """Another job that fills the slots with what does not complete."""
+    other = Fault("crowd", [["allreduce", "allreduce:4000000"], LATE], world=2, timeout_s=60)
+    case = Case(other, bed)
+    try:
+        case.await_("the crowd", lambda: all("allreduce INA_OK" in text for text in case.all_said()))
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        case.close()
+
+
+@contextlib.contextmanager
+def drained(bed):
+    inactl(bed, "drain")
+    yield
+
+
+def own_bed_faults():
+    looping = [["loop:200000:0"]] * 3
+    return [
+        Fault("rank-does-not-come-back", [LOOP] * 3, "ranks_missing", (1,), bed="own",
+              inject=rank_stays_away, timeout_s=20, settle_s=1.0),
+        Fault("slots-full", looping, "array_full", (), bed="small", before=crowd, timeout_s=20),
+        Fault("quota", looping, "quota", (), bed="quota", timeout_s=20),
+        Fault("slots-ceiling", looping, "slots_ceiling", (), bed="ceiling", timeout_s=20),
+        Fault("workers-quota", [SUM] * 3, words=("REFUSED", "workers"), bed="workers", timeout_s=4),
+        Fault("drained", [SUM] * 3, words=("REFUSED", "drain"), bed="own", before=drained,
+              timeout_s=4),
+        Fault("no-fallback-server", [SUM] * 3, "fallback_missing", (), bed="psd", timeout_s=4),
+    ]
+
+
+def net_faults():
+    looping = [LOOP, LOOP, LOOP]
+    late_cut = {"cause": "rank_waited_for", "ranks": (1,), "bed": "net"}
+    return [
+        Fault("net-late", [["allreduce"] * 2, LATE, ["allreduce"] * 2], **late_cut),
+        Fault("net-stopped", looping, "process_stopped", (1,), bed="net", inject=stop(1)),
+        Fault("net-link-down", looping, "link_down", (1,), bed="net",
+              inject=on_host(1, "ip", "link", "set", "eth0", "down")),
+        Fault("net-loss-to-switch", looping, inject=on_host(1, *nft(1, "output udp dport > 0 drop")),
+              **late_cut),
+        Fault("net-mtu-shrunk", looping, inject=on_host(1, "ip", "link", "set", "eth0", "mtu", "600"),
+              **late_cut),
+        Fault("net-never-heard", looping, "rank_not_heard", (1,), bed="net",
+              before=lambda bed: cut(bed, nft(1, "output udp dport > 0 drop"))),
+        Fault("net-wrong-mac", looping, "frames_dropped", (1,), bed="net",
+              inject=on_host(1, "ip", "link", "set", "eth0", "address", "02:77:00:00:00:99")),
+        Fault("net-slow-link", looping, "straggler", (1,), bed="net", timeout_s=30,
+              inject=on_host(1, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "2mbit",
+                             "burst", "4000", "latency", "400ms")),
+    ]
+
+
+@contextlib.contextmanager
+def cut(bed, command):
+    bed.host(1, *command)
+    yield
+
+
+BEDS = {
+    "own": {},
+    "small": {"slots": 256},
+    "quota": {"slots": 4096, "more": "tenants: [{{name: other, slots_ceiling: 16}}]"},
+    "ceiling": {"slots": 4096, "more": "jobs: {{slots_ceiling: 16}}"},
+    "workers": {"more": "tenants: [{{name: other, workers_max: 2}}]"},
+    "psd": {"more": "fallback: {{home: dedicated}}"},
+}
+
+
+# ---- what was found
+
+def ask_why(case):
+    """The verdict on the job, and how long it took; None: there is no such job."""
+    began = time.monotonic()
+    done = subprocess.run([str(case.bed.build / "programs/inactl/inactl"), "why", case.job, "--json",
+                           "--socket", str(case.bed.socket), "--timeout", "1s"],
+                          capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    took = time.monotonic() - began
+    return (json.loads(done.stdout) if done.returncode == 0 else None), took
+
+
+def judge(fault, verdict):
+    """Whether the fault was named, which innocents were blamed, and what was found."""
+    jobs = verdict["jobs"] if verdict else []
+    found, blamed = [], set()
+    for job in jobs:
+        is_group = job["job"].count("/") > 1
+        for reason in job["reasons"]:
+            found.append((reason["cause"], tuple(reason["ranks"]), is_group))
+            if is_group == fault.group or not is_group:
+                blamed |= set(reason["ranks"]) - set(fault.ranks)
+    named = any((cause, ranks) == (fault.cause, fault.ranks) and is_group == fault.group
+                for cause, ranks, is_group in found)
+    return named, sorted(blamed), "; ".join(f"{cause} {list(ranks)}" for cause, ranks, _ in found)
+
+
+def has_words(texts, words):
+    return any(all(word in text for word in words) for text in texts)
+
+
+def watch(fault, case):
+    """Injects the fault into the running case, and says what was found: a row of "faults"."""
+    joins = fault.cause in ("ranks_missing", "fallback_missing") and not fault.inject
+    if not joins and not fault.words:
+        case.await_("all to join", lambda: all("joined" in text for text in case.all_said()))
+    time.sleep(fault.settle_s)
+    if fault.inject:
+        fault.inject(case)
+        time.sleep(fault.settle_s)
+    row = {"fault": fault.name, "named": False, "blamed": [], "in_error": None, "found": "",
+           "why_s": None}
+    if fault.cause:
+        verdict, row["why_s"] = ask_why(case)
+        row["named"], row["blamed"], row["found"] = judge(fault, verdict)
+        row["named"] = row["named"] and row["why_s"] < WHY_S
+        if fault.timeout_s == TIMEOUT_S and not joins:
+            words = ("waits for", *[f"{rank}" for rank in fault.ranks])
+            if fault.cause == "process_stopped":
+                words = (*words, "stopped")
+            if fault.cause == "split_missing":
+                words = ("ina_split", "rank 1 has not")
+            if fault.cause in ("rank_not_heard", "frames_dropped"):
+                words = ("rank 1",)
+            row["in_error"] = case.await_("an error", lambda: has_words(case.all_said(), words))
+        return row
+    row["named"] = case.await_("an error", lambda: has_words(case.all_said(), fault.words))
+    row["found"] = " | ".join(text.strip().splitlines()[-1][:300] for text in case.all_said()
+                              if text.strip())
+    return row
+
+
+def run_fault(fault, bed):
+    with contextlib.ExitStack() as stack:
+        if fault.before:
+            stack.enter_context(fault.before(bed))
+        case = Case(fault, bed)
+        stack.callback(case.close)
+        return watch(fault, case)
+
+
+def run_all(build, folder, faults):
+    rows = []
+    with contextlib.ExitStack() as stack:
+        shared = SharedBed(build, folder / "shared")
+        stack.callback(shared.close)
+        for number, fault in enumerate(faults):
+            progress.show(f"{number + 1} of {len(faults)}: {fault.name}")
+            if fault.bed == "shared":
+                rows.append(run_fault(fault, shared))
+                continue
+            place = folder / fault.name
+            bed = NetBed(build, place) if fault.bed == "net" else SharedBed(build, place,
+                                                                            **BEDS[fault.bed])
+            try:
+                rows.append(run_fault(fault, bed))
+            finally:
+                bed.close()
+    progress.clear()
+    return rows
+
+
+def choose(options):
+    faults = shared_faults() + own_bed_faults()
+    if os.geteuid() == 0:
+        faults += net_faults()
+    if options.quick:
+        faults = [fault for fault in faults if fault.quick]
+    if options.only:
+        faults = [fault for fault in faults if fault.name in options.only.split(",")]
+    return faults
+
+
+def main():
+    parser = command_line.parser_of(__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    options = command_line.parse(parser)
+    meta = metadata.measured("why")
+    with processes.temporary_folder("ina-why-") as folder:
+        rows = run_all(options.build.resolve(), folder, choose(options))
+    print_table(["fault", "named", "blamed", "in errors", "found"],
+                [[row["fault"], "yes" if row["named"] else "NO", str(row["blamed"] or ""),
+                  {None: "", True: "yes", False: "NO"}[row["in_error"]], row["found"][:120]]
+                 for row in rows])
+    named = sum(row["named"] for row in rows)
+    blamed = sum(len(row["blamed"]) for row in rows)
+    asked = [row["in_error"] for row in rows if row["in_error"] is not None]
+    times = [row["why_s"] for row in rows if row["why_s"] is not None]
+    print(f"{named} of {len(rows)} faults named, {blamed} innocent ranks blamed, "
+          f"{sum(asked)} of {len(asked)} waits named in the ranks' errors")
+    results.write(options.json, {
+        "meta": meta, "why_named": named, "why_injected": len(rows), "why_innocent_blamed": blamed,
+        "in_errors": sum(asked), "in_errors_of": len(asked),
+        "why_s_max": max(times, default=None), "faults": rows})
+    return 0 if rows and named >= NAMED_AT_LEAST * len(rows) and blamed == 0 else 1
+
+
+if __name__ == "__main__":
+    command_line.run(main, "bench_why", *testbed.ERRORS)

@@ -1,0 +1,20 @@
+// What the kernel says of a worker's process, so that a rank that is waited for can be told from
+// one that cannot run.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "control/socket.h"
+
+namespace ina::switchd {
+
+/// Of the text of /proc/PID/status: "stopped" (a signal or a debugger), "ended" (a zombie), "runs",
+/// or nothing if it does not say.
+std::string_view process_state(std::string_view proc_status);
+
+/// The same of a peer on this host; nothing of others. One small read of /proc: not for the packet
+/// path.
+std::string process_state(const control::PeerCredentials& peer);
+
+}  // namespace ina::switchd
