@@ -188,7 +188,7 @@ function showStragglers(now) {
     const unheard = (job.unheard ?? []).map((worker) => worker.text).join("; ");
     if (waited >= WAIT_S)
       rows.push([label(job), whomFor(job), time(waited),
-                 unheard || `${job.oldest_operation}, fragment ${count(job.oldest_fragment)}`]);
+                 unheard || `${job.oldest_operation ?? "an operation"}, fragment ${count(job.oldest_fragment)}`]);
     else if (job.missing.length && job.state !== "leaving")
       rows.push([label(job), `${ranks(job.missing)} to join`, "–", job.state]);
     else if (job.fallback_missing)
