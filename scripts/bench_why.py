@@ -39,7 +39,7 @@ log: {{level: warning}}
 """
 TIMEOUT_S = 2.0
 SETTLE_S = 0.3
-DEADLINE_S = 20
+DEADLINE_S = 6  # beyond the timeout of a rank that waits
 NAMED_AT_LEAST = 0.96
 WHY_S = 1.0
 
@@ -57,6 +57,7 @@ class Fault:
     inject: object = None  # called with the running case once all have joined and settled
     before: object = None  # called with the bed before the ranks start; its end is called with close()
     group: bool = False  # the reason is that of a group of the job
+    guilty: tuple = ()  # ranks of the job that the fault may be blamed on, besides `ranks`
     world: int = 3
     quick: bool = False
     environment: dict = dataclasses.field(default_factory=dict)
@@ -92,7 +93,7 @@ class Case:
     def all_said(self):
         return [self.said(rank) for rank in self.workers]
 
-    def await_(self, what, holds):
+    def await_(self, holds):
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             if holds():
@@ -236,13 +237,14 @@ def shared_faults():
               inject=stop(2), group=True),
         Fault("waits-in-group",
               [["split:0", "root", "allreduce", "allreduce"], ["split:1", "allreduce", "allreduce"],
-               ["split:1", "allreduce", "sleep:60000"]], "rank_waited_for", (1,), group=True),
+               ["split:1", "allreduce", "sleep:60000"]], "rank_waited_for", (1,), group=True,
+              guilty=(2,)),  # rank 1 of the group is rank 2 of the job
         Fault("split-missing", [["allreduce", "split:0"], LATE, ["allreduce", "split:0"]],
               "split_missing", (1,), quick=True),
         Fault("killed", looping, inject=kill(1), words=("PEER_LOST", "rank 1"), quick=True),
         Fault("exited", [LOOP, ["allreduce:20000", "exit"], LOOP], words=("PEER_LOST", "rank 1")),
         Fault("finalized-early", [LOOP, ["allreduce:20000", "finalize"], LOOP],
-              words=("PEER_LOST", "rank 1")),
+              cause="left_early", ranks=(1,)),
         disagreement("order", "reduce", "broadcast", ("rank 1", "broadcast", "reduce"), quick=True),
         disagreement("shape", "allreduce:1000", "allreduce:999", ("rank 1", "1000", "999"),
                      quick=True),
@@ -262,9 +264,9 @@ def shared_faults():
               words=("REFUSED", "ticket"), timeout_s=4),
         Fault("straggler", [["loop:20000:0"], ["loop:20000:40"], ["loop:20000:0"]], "straggler", (1,),
               timeout_s=20),
-        Fault("switch-stopped", looping, words=("the switch does not answer",),
+        Fault("switch-stopped", looping, words=("TIMEOUT", "the switch did not answer"),
               bed="own", inject=lambda case: case.bed.switch.process.send_signal(signal.SIGSTOP)),
-        Fault("switch-killed", looping, words=("SWITCH_LOST", "did not come back"), bed="own",
+        Fault("switch-killed", looping, words=("TIMEOUT", "has been gone for"), bed="own",
               inject=lambda case: case.bed.switch.process.kill()),
     ]
 
@@ -283,7 +285,7 @@ def crowd(bed):
     other = Fault("crowd", [["allreduce", "allreduce:4000000"], LATE], world=2, timeout_s=60)
     case = Case(other, bed)
     try:
-        case.await_("the crowd", lambda: all("allreduce INA_OK" in text for text in case.all_said()))
+        case.await_(lambda: all("allreduce INA_OK" in text for text in case.all_said()))
         time.sleep(SETTLE_S)
         yield
     finally:
@@ -298,12 +300,15 @@ def drained(bed):
 
 def own_bed_faults():
     looping = [["loop:200000:0"]] * 3
+    # One is slow, so that what the others send stays in the slots.
+    uneven = {"steps": [["loop:200000:0"], ["loop:200000:30"], ["loop:200000:0"]], "guilty": (1,),
+              "timeout_s": 20}
     return [
         Fault("rank-does-not-come-back", [LOOP] * 3, "ranks_missing", (1,), bed="own",
               inject=rank_stays_away, timeout_s=20, settle_s=1.0),
-        Fault("slots-full", looping, "array_full", (), bed="small", before=crowd, timeout_s=20),
-        Fault("quota", looping, "quota", (), bed="quota", timeout_s=20),
-        Fault("slots-ceiling", looping, "slots_ceiling", (), bed="ceiling", timeout_s=20),
+        Fault("slots-full", cause="array_full", bed="small", before=crowd, **uneven),
+        Fault("quota", cause="quota", bed="quota", **uneven),
+        Fault("slots-ceiling", cause="slots_ceiling", bed="ceiling", **uneven),
         Fault("workers-quota", [SUM] * 3, words=("REFUSED", "workers"), bed="workers", timeout_s=4),
         Fault("drained", [SUM] * 3, words=("REFUSED", "drain"), bed="own", before=drained,
               timeout_s=4),
@@ -355,7 +360,7 @@ def fallback_server(bed):
 
 BEDS = {
     "own": {},
-    "small": {"slots": 256},
+    "small": {"policy": "fcfs", "slots": 256},
     "quota": {"slots": 4096, "more": 'tenants: [{name: "*", slots_ceiling: 16}]'},
     "ceiling": {"slots": 4096, "more": "jobs: {slots_ceiling: 16}"},
     "workers": {"more": 'tenants: [{name: "*", workers_max: 2}]'},
@@ -383,11 +388,15 @@ def judge(fault, verdict):
         is_group = job["job"].count("/") > 1
         for reason in job["reasons"]:
             found.append((reason["cause"], tuple(reason["ranks"]), is_group))
-            if is_group == fault.group or not is_group:
-                blamed |= set(reason["ranks"]) - set(fault.ranks)
+            at_fault = fault.ranks if is_group == fault.group else ()
+            blamed |= set(reason["ranks"]) - {*at_fault, *(() if is_group else fault.guilty)}
     named = any((cause, ranks) == (fault.cause, fault.ranks) and is_group == fault.group
                 for cause, ranks, is_group in found)
     return named, sorted(blamed), "; ".join(f"{cause} {list(ranks)}" for cause, ranks, _ in found)
+
+
+def last_words(case):
+    return " | ".join(text.strip().splitlines()[-1][:500] for text in case.all_said() if text.strip())
 
 
 def has_words(texts, words):
@@ -398,7 +407,7 @@ def watch(fault, case):
     """Injects the fault into the running case, and says what was found: a row of "faults"."""
     joins = fault.cause in ("ranks_missing", "fallback_missing") and not fault.inject
     if not joins and not fault.words:
-        case.await_("all to join", lambda: all("joined" in text for text in case.all_said()))
+        case.await_(lambda: all("joined" in text for text in case.all_said()))
     time.sleep(fault.settle_s)
     if fault.inject:
         fault.inject(case)
@@ -413,15 +422,18 @@ def watch(fault, case):
             words = ("waits for", *[f"{rank}" for rank in fault.ranks])
             if fault.cause == "process_stopped":
                 words = (*words, "stopped")
+            if fault.cause == "left_early":
+                words = ("rank 1, which has called ina_finalize",)
             if fault.cause == "split_missing":
                 words = ("ina_split", "rank 1 has not")
             if fault.cause in ("rank_not_heard", "frames_dropped"):
                 words = ("rank 1",)
-            row["in_error"] = case.await_("an error", lambda: has_words(case.all_said(), words))
+            row["in_error"] = case.await_(lambda: has_words(case.all_said(), words))
+            if not row["in_error"]:
+                row["found"] += " || " + last_words(case)
         return row
-    row["named"] = case.await_("an error", lambda: has_words(case.all_said(), fault.words))
-    row["found"] = " | ".join(text.strip().splitlines()[-1][:300] for text in case.all_said()
-                              if text.strip())
+    row["named"] = case.await_(lambda: has_words(case.all_said(), fault.words))
+    row["found"] = last_words(case)
     return row
 
 

@@ -304,7 +304,11 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
 
 /// What the job waits for, and why that does not come.
 void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
-  if (job.state != Job::State::kRunning) return;
+  if (job.state != Job::State::kRunning && job.state != Job::State::kLeaving) return;
+  if (job.state == Job::State::kLeaving)
+    json["left"] = ranks_of(job.bits([](const Job::Worker& worker) {
+      return !worker.client || worker.client->state == Client::State::kLeaving;
+    }));
   if (const auto oldest = waiting_.oldest_of(job)) {
     json["waiting_for"] = ranks_of(oldest->missing);
     json["oldest_fragment"] = oldest->seq.value;

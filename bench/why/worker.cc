@@ -109,7 +109,7 @@ class Worker {
     if (what == "stop") return ::raise(SIGSTOP), INA_OK;
     if (what == "exit") ::_exit(0);
     if (what == "root") return context_ = job_, INA_OK;
-    if (what == "split") return ina_split(job_, static_cast<int32_t>(number(1)), 0, &context_);
+    if (what == "split") return split(static_cast<int32_t>(number(1)));
     if (what == "loop") return loop(static_cast<size_t>(number(1)), number(2));
     if (what == "finalize") {
       const int left = ina_finalize(job_, 0);
@@ -136,6 +136,14 @@ class Worker {
     call.counts.assign(static_cast<size_t>(ina_world_size(context_)), call.count);
     call.counts.back() += static_cast<size_t>(call.root);
     return kCalls.at(what)(context_, call);
+  }
+
+  /// Without a group the job stays, and has the error's text.
+  int split(int32_t colour) {
+    ina_context* group = nullptr;
+    const int status = ina_split(job_, colour, 0, &group);
+    if (status == INA_OK) context_ = group;
+    return status;
   }
 
   int loop(size_t count, long pause_ms) {

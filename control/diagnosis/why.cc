@@ -88,11 +88,6 @@ void explain_rejoining(const Case& c, std::vector<Reason>& reasons) {
                        missing});
 }
 
-void explain_leaving(std::vector<Reason>& reasons) {
-  reasons.push_back(
-      {"leaving", "some ranks have called ina_finalize, and the job ends when all have", {}});
-}
-
 // ---- jobs that run
 
 void explain_fallback(const Case& c, std::vector<Reason>& reasons) {
@@ -276,6 +271,25 @@ void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
                        verb(these, "its packets do", "their packets do")),
            these});
   }
+}
+
+void explain_leaving(const Case& c, std::vector<Reason>& reasons) {
+  const auto left = ranks(c.now(), "left");
+  std::vector<uint64_t> early;
+  for (const uint64_t rank : ranks(c.now(), "waiting_for"))
+    if (contains(left, rank)) early.push_back(rank);
+  if (!early.empty())
+    return reasons.push_back(
+        {"left_early",
+         fmt::format("{}, which {} called ina_finalize", waiting_text(c, early, nullptr),
+                     verb(early, "has", "have")),
+         early});
+  reasons.push_back({"leaving",
+                     fmt::format("{} called ina_finalize, and the job ends when all have",
+                                 left.empty() ? "some ranks have"
+                                              : fmt::format("{} {}", ranks_text(left),
+                                                            verb(left, "has", "have"))),
+                     {}});
 }
 
 void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
@@ -504,7 +518,7 @@ JobVerdict explain(const Case& c) {
   } else if (verdict.state == "rejoining") {
     explain_rejoining(c, verdict.reasons);
   } else if (verdict.state == "leaving") {
-    explain_leaving(verdict.reasons);
+    explain_leaving(c, verdict.reasons);
   } else {
     explain_running(c, verdict);
   }

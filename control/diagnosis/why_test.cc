@@ -128,6 +128,14 @@ const Row kRows[] = {
      "leaving",
      {},
      {"ina_finalize"}},
+    {"ARankThatLeftWhileOthersWaitForIt",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"state", "leaving"}, {"left", {1}}, {"waiting_for", {1}}});
+     },
+     "left_early",
+     {1},
+     {"has waited for rank 1, which has called ina_finalize"}},
     {"AFallbackThatHasNotJoined",
      [](size_t, Json& job, Json&) {
        job.update({{"state", "joining"}, {"fallback_missing", true}});
