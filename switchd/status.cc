@@ -340,7 +340,7 @@ std::string StatusReport::why(Job& job) const {
   std::string text =
       diagnosis::why_text({{"jobs", std::move(family)}, {"draining", false}}, value(job.id));
   // One message holds it all.
-  constexpr size_t kMostBytes = 4096;
+  constexpr size_t kMostBytes = 2048;
   if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + " ...";
   return text;
 }
