@@ -239,12 +239,12 @@ void Fallback::enqueue(Entry& entry, Output output) {
   if (entry.queued >> output & 1) return;
   // An entry that a newer fragment took over may have left its outputs behind, so the queue can be
   // full. What is lost will be asked for again.
-  if (queue_used_ == queue_.size()) {
+  if (queue_.full()) {
     ++counters_.dropped;
     return;
   }
   entry.queued |= static_cast<uint8_t>(1u << output);
-  queue_[(queue_head_ + queue_used_++) % queue_.size()] = {index_of(entry.seq), output, entry.seq};
+  queue_.push({index_of(entry.seq), output, entry.seq});
 }
 
 bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
@@ -296,15 +296,14 @@ bool Fallback::result_of(Seq seq, wire::Outgoing& packet) {
 
 size_t Fallback::prepare(std::span<wire::Outgoing> packets) {
   size_t count = 0;
-  while (count < packets.size() && count < queue_used_) {
-    const Queued& queued = queue_[(queue_head_ + count) % queue_.size()];
+  while (count < packets.size() && count < queue_.size()) {
+    const Queued& queued = queue_[count];
     if (describe(queued, packets[count])) {
       ++count;
     } else if (count == 0) {  // nothing to say any more
       Entry& entry = entries_[queued.entry];
       if (entry.seq == queued.seq) entry.queued &= static_cast<uint8_t>(~(1u << queued.output));
-      queue_head_ = (queue_head_ + 1) % queue_.size();
-      --queue_used_;
+      queue_.pop();
     } else {
       break;
     }
@@ -314,7 +313,7 @@ size_t Fallback::prepare(std::span<wire::Outgoing> packets) {
 
 void Fallback::sent(size_t count) {
   for (; count != 0; --count) {
-    const Queued& queued = queue_[queue_head_];
+    const Queued& queued = queue_[0];
     Entry& entry = entries_[queued.entry];
     if (entry.seq == queued.seq) entry.queued &= static_cast<uint8_t>(~(1u << queued.output));
     switch (queued.output) {
@@ -327,8 +326,7 @@ void Fallback::sent(size_t count) {
       default:
         ++counters_.polls;
     }
-    queue_head_ = (queue_head_ + 1) % queue_.size();
-    --queue_used_;
+    queue_.pop();
   }
 }
 

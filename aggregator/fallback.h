@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregator/fixed_queue.h"
 #include "aggregator/kernels.h"
 #include "wire/message.h"
 
@@ -73,7 +74,7 @@ class Fallback {
   void sent(size_t count);
   /// The result of a fragment that is decided here, as prepare() gives it out. False: it is not.
   bool result_of(Seq seq, wire::Outgoing& packet);
-  bool has_output() const { return queue_used_ != 0; }
+  bool has_output() const { return queue_.size() != 0; }
 
   /// The job goes on in another epoch.
   void set_epoch(uint32_t epoch) { config_.epoch = epoch; }
@@ -139,9 +140,7 @@ class Fallback {
   Seq top_end_;  ///< fragments below top_end_ - 2W are known to everyone
   std::vector<Entry> entries_;
   std::unique_ptr<std::byte[], Free> rows_;  ///< the sums, then the results in their place
-  std::vector<Queued> queue_;                ///< ring
-  size_t queue_head_ = 0;
-  size_t queue_used_ = 0;
+  FixedQueue<Queued> queue_;
   FallbackCounters counters_;
   std::optional<FallbackMismatch> mismatch_;
 };

@@ -28,6 +28,8 @@ class Completions {
   /// Operations have completed, or the job has failed. True: there may be something for run().
   bool announce();
   bool due() const { return due_.load(); }
+  /// No thread waits for some of the operations.
+  bool unattended() const { return has_some_.load() || fd_.load() >= 0; }
   /// Something else wants run() to be called.
   void set_due() { due_ = true; }
 

@@ -754,7 +754,7 @@ void Context::call_back(Operation* operation, void (*call)(void*, int), void* ar
   completions_.add(operation, call, argument);
   // Of a group whose job was left: there is no background thread any more.
   if (session_->stopping()) return run_callbacks();
-  kick();
+  session_->kick_at_once();
 }
 
 /// Operations have completed, or the job has failed.

@@ -94,6 +94,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void add_driver() { other_drivers_.fetch_add(1); }
   void remove_driver() { other_drivers_.fetch_sub(1); }
   /// Has the background thread look at its followers, if it drives. From a listener, too.
+  bool unattended() const { return completions_.unattended(); }
   void interrupt_background() { completions_.set_due(); }
   /// Ends the job, or group, for all its workers. Nothing touches a caller's memory afterwards.
   /// `mismatch`: all ranks have found that they disagree.

@@ -39,6 +39,7 @@ struct ForkRegistry {
     for (Session* session : registry.sessions) {
       session->control_.close();
       session->kick_event_.reset();
+      session->hurry_event_.reset();
     }
     registry.sessions.clear();
     registry.mutex.unlock();
@@ -49,6 +50,8 @@ namespace {
 
 // How long the background thread leaves a fresh operation to a caller who is about to wait for it.
 constexpr int kGraceMs = 1;
+// Of the switch, before channels are driven again: it closes a connection that is full.
+constexpr int kMessagesPerTurn = 64;
 // Between looks at several channels of which none has anything.
 constexpr Nanos kMostPauseNs = 200'000;
 
@@ -61,7 +64,8 @@ uint32_t Session::fork_generation() {
 Session::Session(const Settings& settings)
     : settings_(settings),
       idle_(settings.idle == IdleMode::kSpin ? IdleMode::kYield : settings.idle),
-      kick_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      kick_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      hurry_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Session::~Session() {
   stop(INA_OK, "");
@@ -238,6 +242,13 @@ void Session::kick() {
   if (asleep_in_) asleep_in_->wake_driver();
 }
 
+void Session::kick_at_once() {
+  kick();
+  if (!left_to_callers_.load()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(hurry_event_.get(), &one, sizeof(one));
+}
+
 void Session::sleeps_in(Context* channel) {
   const std::lock_guard lock(asleep_mutex_);
   asleep_in_ = channel;
@@ -278,13 +289,24 @@ void Session::background() {
       for (const auto& channel : channels) channel->look_for_packets();
     if (first == 0 && fds[0].revents != 0) read_control();
     if (fds[1].revents != 0) {
-      if (!stopping_.load()) ::poll(fds, first == 0 ? 1 : 0, kGraceMs);
+      if (!stopping_.load() && alive) leave_to_callers();
       drain_kicks();
     }
     for (const auto& channel : channels) channel->run_callbacks();
     // Whoever wanted the engine is about to drive it, too.
     if (needed && !drive(channels)) ::poll(fds, 1, kGraceMs);
   }
+}
+
+/// For a while, unless there are operations that no thread waits for.
+void Session::leave_to_callers() {
+  left_to_callers_ = true;
+  pollfd fds[2] = {{control_.fd(), control_.events(), 0}, {hurry_event_.get(), POLLIN, 0}};
+  if (std::ranges::none_of(channels(), [](const auto& open) { return open->unattended(); }))
+    ::poll(fds, 2, kGraceMs);
+  left_to_callers_ = false;
+  uint64_t count;
+  if (fds[1].revents != 0) (void)!::read(hurry_event_.get(), &count, sizeof(count));
 }
 
 /// False: left it to somebody who wants the engine.
@@ -310,14 +332,14 @@ bool Session::drive(const std::vector<std::shared_ptr<Context>>& channels) {
 }
 
 void Session::read_control() {
-  do {
+  for (int i = 0; i < kMessagesPerTurn || control_.buffered(); ++i) {
     auto heard = control::hear(control_, 0);
     if (!heard && heard.error().status == INA_ERR_INTERNAL)
       return end_all(INA_ERR_INTERNAL, heard.error().text);
     if (!heard) return lose();
     if (!*heard) return;
     dispatch(**heard);
-  } while (control_.buffered());
+  }
 }
 
 void Session::dispatch(control::Heard& heard) {

@@ -80,6 +80,8 @@ class Session {
   // The background thread.
   /// Has it look after what is under way.
   void kick();
+  /// The same, and nobody waits for it meanwhile.
+  void kick_at_once();
   /// A channel in whose transport it sleeps, while it does; nullptr: none.
   void sleeps_in(Context* channel);
   void drain_kicks();
@@ -100,6 +102,7 @@ class Session {
   friend struct ForkRegistry;
   const std::vector<std::shared_ptr<Context>>& channels();
   void background();
+  void leave_to_callers();
   bool drive(const std::vector<std::shared_ptr<Context>>& channels);
   void read_control();
   void rejoin();
@@ -131,6 +134,8 @@ class Session {
   Context* asleep_in_ = nullptr;  ///< under asleep_mutex_
   Fd kick_event_;
   std::atomic<bool> kicked_{false};
+  Fd hurry_event_;  ///< ends leave_to_callers()
+  std::atomic<bool> left_to_callers_{false};
   std::atomic<bool> stopping_{false};
   std::thread background_;
 };

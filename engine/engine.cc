@@ -57,7 +57,7 @@ Engine::Engine(const EngineConfig& config)
                 .paced = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
-    parked_out_ = FixedQueue<Seq>(config.park_room);
+    parked_out_ = aggregator::FixedQueue<Seq>(config.park_room);
   }
   overdue_.reserve(kMaxOverdue);
   to_close_.reserve(config.window);
@@ -450,8 +450,8 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
 
 /// A question, the fallback's own, and their answers.
 Nanos Engine::between_questions() const {
-  const Nanos round_trip = rtt_.known() ? std::min(rtt_.standing(), rtt_.late()) : rtt_.late();
-  return std::max(kLeastBetweenQuestionsNs, kRoundTripsOfAnswer * round_trip);
+  return std::max(kLeastBetweenQuestionsNs,
+                  kRoundTripsOfAnswer * std::min(rtt_.standing(), rtt_.late()));
 }
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "aggregator/fallback.h"
-#include "engine/fixed_queue.h"
+#include "aggregator/fixed_queue.h"
 #include "engine/operation.h"
 #include "engine/parker.h"
 #include "engine/transport.h"
@@ -336,9 +336,9 @@ class Engine {
   std::vector<Operation*> received_;  ///< of which all bytes have just come, and listeners hear
   std::vector<Operation*> finished_;
   std::optional<aggregator::Fallback> fallback_;
-  FixedQueue<Question> questions_;
+  aggregator::FixedQueue<Question> questions_;
   std::optional<Parker> parker_;
-  FixedQueue<Seq> parked_out_;  ///< parked sums, or their results, that are to be sent
+  aggregator::FixedQueue<Seq> parked_out_;  ///< parked sums, or their results, that are to be sent
   /// What the packets of the last prepare() are.
   size_t prepared_answers_ = 0;
   size_t prepared_fallback_ = 0;

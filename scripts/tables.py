@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tables of docs/{evaluation,performance,reliability,security,themis}.md from the benchmarks' JSON files.
+"""Writes tables of docs/{evaluation,mpi,performance,pytorch,reliability,security,themis}.md from the benchmarks' JSON files.
 
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{jct,pipeline,siege,straggler-sim,straggler,themis,themis-live,themis_sim,wire}.json. --check
-writes nothing and fails where a table is not what its file says.
+docs/figures/{collectives,jct,mpi,pipeline,siege,straggler-sim,straggler,themis,themis-live,themis_sim,torch,
+wire}.json. --check writes nothing and fails where a table is not what its file says.
 """
 
 import argparse
@@ -399,8 +399,59 @@ def pipeline(rows):
                    f"{row['spread']:.0%}"] for row in rows])
 
 
+def size_name(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def spread_by_size(rows, names, cell):
+    """A row for what differs in `names`, a column for each size but none."""
+    rows = [row for row in rows if row["bytes"]]
+    sizes = sorted({row["bytes"] for row in rows})
+    lines = []
+    for key in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
+        own = {row["bytes"]: row for row in rows if tuple(row[name] for name in names) == key}
+        lines.append([*key, *(cell(own[size]) if size in own else "" for size in sizes)])
+    return [size_name(size) for size in sizes], lines
+
+
+def collectives(rows):
+    sizes, lines = spread_by_size(rows, ("collective", "ranks"), lambda row: f"{row['p50_us']:,.0f}")
+    return table(["Collective", "Ranks", *sizes], lines)
+
+
 def performance():
-    return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"])}
+    return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
+            "collectives": collectives(load("collectives")["rows"])}
+
+
+# Beside what users have.
+
+def torch_collectives(rows):
+    sizes, lines = spread_by_size(rows, ("op", "procs"), lambda row:
+                                  f"{row['ina_ms']:.2f} / {row['gloo_ms']:.2f}, **{row['ratio']:.2f}**")
+    return table(["Call", "Processes", *sizes], lines)
+
+
+def torch_training(rows):
+    return table(["Processes", "A step with ina, ms", "With gloo", "gloo / ina"],
+                 [[row["procs"], f"{row['ina_step_ms']:.1f}", f"{row['gloo_step_ms']:.1f}",
+                   f"{row['ratio']:.2f}"] for row in rows])
+
+
+def mpi(rows, name):
+    sizes, lines = spread_by_size([row for row in rows if row["mpi"] == name], ("op", "ranks"), lambda row:
+                                  f"{row['plain_us']:,.0f} / {row['ina_us']:,.0f}, **{row['ratio']:.2f}**")
+    return table(["Call", "Ranks", *sizes], lines)
+
+
+def plugins():
+    torch = load("torch")
+    return {"pytorch": {"torch, collectives": torch_collectives(torch["collectives"]),
+                        "torch, training": torch_training(torch["ddp"])},
+            "mpi": {f"mpi, {name}": mpi(load("mpi")["rows"], name) for name in ("openmpi", "mpich")}}
 
 
 def main():
@@ -409,7 +460,7 @@ def main():
     check = parser.parse_args().check
     for document, tables in (("evaluation", evaluation()), ("performance", performance()),
                              ("reliability", reliability()), ("security", security()),
-                             ("themis", themis())):
+                             ("themis", themis()), *plugins().items()):
         path = ROOT / f"docs/{document}.md"
         old = path.read_text("utf-8")
         new = old

@@ -20,6 +20,8 @@ constexpr Nanos kAgainNs = 10'000'000;
 // conductor.
 constexpr Nanos kCallNs = 10'000'000;
 constexpr Nanos kMostCallsNs = 64 * kCallNs;
+// With more on its way to a worker, calls wait. A unix socket takes some 200 KiB.
+constexpr int kMostUnreadBytes = 64 * 1024;
 
 /// What cannot be for want of descriptors is not promised.
 ConductorConfig within_limits(ConductorConfig config) {
@@ -589,8 +591,10 @@ void Conductor::call_idle_workers(Nanos now) {
       if (!member.client || !member.session ||
           !member.session->call_wanted.load(std::memory_order_acquire))
         continue;
-      if (const Nanos over = member.calls.at(now) - kMostCallsNs; over > 0) {
-        call_again_ = call_again_ == 0 ? now + over : std::min(call_again_, now + over);
+      // Calls of many groups over one connection must not fill it: it would be closed then.
+      const bool crowded = member.client->line().connection.unread() > kMostUnreadBytes;
+      if (const Nanos later = crowded ? kAgainNs : member.calls.at(now) - kMostCallsNs; later > 0) {
+        call_again_ = call_again_ == 0 ? now + later : std::min(call_again_, now + later);
         continue;
       }
       member.calls.add(kCallNs, now);

@@ -14,6 +14,9 @@ namespace {
 // What libina takes as displacement.
 constexpr size_t kMostElements = (size_t{1} << 46) - 1;
 
+// Of a group, between its operations.
+constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
+
 uintptr_t address(const at::Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data_ptr());
 }
@@ -46,6 +49,40 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   // Of what is not contiguous the extent is not known so easily: said to overlap.
   if (!a.is_contiguous() || !b.is_contiguous()) return true;
   return address(a) < address(b) + b.nbytes() && address(b) < address(a) + a.nbytes();
+}
+
+bool in_a_row(const std::vector<at::Tensor>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].is_contiguous()) return false;
+    if (i != 0 && address(tensors[i]) != address(tensors[i - 1]) + tensors[i - 1].nbytes())
+      return false;
+  }
+  return true;
+}
+
+std::vector<at::Tensor> Staging::copy(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  const at::Tensor all = room(bytes);
+  std::vector<at::Tensor> copies;
+  int64_t at = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const auto own = static_cast<int64_t>(tensor.nbytes());
+    copies.push_back(all.narrow(0, at, own).view(tensor.scalar_type()).view(tensor.sizes()));
+    copy_into(copies.back(), tensor);
+    at += own;
+  }
+  return copies;
+}
+
+at::Tensor Staging::room(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  // What an operation still reads is held by its tensors.
+  const bool free = kept_.defined() && kept_.use_count() == 1 && kept_.storage().use_count() == 1;
+  if (free && kept_.numel() >= bytes) return kept_;
+  const at::Tensor fresh = at::empty({bytes}, at::kByte);
+  if (bytes <= kMostKeptBytes) kept_ = fresh;
+  return fresh;
 }
 
 Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use, size_t units) : tensors_(tensors) {

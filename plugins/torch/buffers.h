@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +19,21 @@ void require_type(const char* function, const std::vector<at::Tensor>& tensors,
 void require_count(const char* function, const char* what, size_t found, size_t size);
 
 bool overlap(const at::Tensor& a, const at::Tensor& b);
+
+/// Whether they lie contiguous, one directly after the other.
+bool in_a_row(const std::vector<at::Tensor>& tensors);
+
+/// Copies of tensors, one directly after the other, in memory that is kept for the next ones: a
+/// large piece of fresh memory costs more than the copy. From any thread.
+class Staging {
+ public:
+  std::vector<at::Tensor> copy(const std::vector<at::Tensor>& tensors);
+
+ private:
+  at::Tensor room(int64_t bytes);
+  std::mutex mutex_;
+  at::Tensor kept_;  ///< under mutex_; bytes
+};
 
 /// Tensors that an operation reads or writes as one buffer with a block for each: where they lie,
 /// if displacements can say so, or else in a buffer of its own. `units`: of one element.

@@ -270,15 +270,10 @@ WorkPtr ProcessGroupIna::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   require_type(kName, list, output);
   require_sizes(kName, {output}, list[static_cast<size_t>(getRank())].numel());
   // libina takes the blocks one after the other.
-  Tensors flat;
-  for (const at::Tensor& tensor : list) flat.push_back(tensor.detach().reshape({-1}));
-  const at::Tensor all = at::cat(flat);
-  Tensors parts;
-  int64_t at = 0;
-  for (const at::Tensor& tensor : list) {
-    parts.push_back(all.narrow(0, at, tensor.numel()));
-    at += tensor.numel();
-  }
+  const bool as_they_are =
+      in_a_row(list) &&
+      std::ranges::none_of(list, [&](const at::Tensor& tensor) { return overlap(tensor, output); });
+  const Tensors parts = as_they_are ? list : staging_.copy(list);
   Call call{OpType::REDUCE_SCATTER, kName, "ina:reduce_scatter", list, {outputs}, {}, {},
             options.timeout};
   return scatter_sums(std::move(call), Blocks(parts, Use::kRead, 1), output, options.reduceOp);

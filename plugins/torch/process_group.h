@@ -107,6 +107,7 @@ class ProcessGroupIna : public GroupBase {
                        const c10d::ReduceOp& op);
   WorkPtr exchange(Call call, const Blocks& to, const Blocks& from, ina_dtype dtype);
 
+  Staging staging_;
   const std::shared_ptr<Job> job_;
   const std::shared_ptr<Pairs> pairs_;
   const c10::intrusive_ptr<c10d::Store> store_;

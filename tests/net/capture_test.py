@@ -24,7 +24,7 @@ INA_SWITCHD, INACTL, LOAD_WORKER, DECODE_PCAP, INA_LUA = sys.argv[1:6]
 DEADLINE_S = 60
 TYPES = ("GRAD PART RESULT QUERY POLL SENT NOTYET HAVE DEFER REMIND PARK PARKED STALE").split()
 # What few slots and lost frames make the workers, which are home to the fallback, say.
-EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL", "SENT", "HAVE", "DEFER"}
+EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL", "SENT", "HAVE"}
 PCAP_HEADER, RECORD_HEADER = struct.Struct("<IHHIIII"), struct.Struct("<IIII")
 
 

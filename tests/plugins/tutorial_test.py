@@ -31,8 +31,12 @@ class TutorialTest(unittest.TestCase):
             (work / "bin").mkdir()
             (work / "bin/python3").symlink_to(sys.executable)
             script = 'export PATH="$PWD/bin:$PATH"\n' + "".join(blocks("sh"))
-            done = subprocess.run(["bash", "-euc", script], cwd=work, capture_output=True, text=True,
-                                  timeout=DEADLINE_S, check=False, env={**os.environ, "HOME": folder})
+            try:
+                done = subprocess.run(["bash", "-euxc", script], cwd=work, capture_output=True,
+                                      text=True, timeout=DEADLINE_S, check=False,
+                                      env={**os.environ, "HOME": folder})
+            except subprocess.TimeoutExpired as late:
+                self.fail(f"not done after {DEADLINE_S} s:\n{late.stdout}\n{late.stderr}")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             for rank in range(4):
                 self.assertIn(f"[{rank}] rank {rank} of 4: 100000 elements, each 1.5", done.stdout)

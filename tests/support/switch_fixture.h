@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,7 +44,7 @@ class BasicTestSwitch {
   explicit BasicTestSwitch(const Options& options = {}) : BasicTestSwitch(options, "") {}
   /// With its files in `folder`, where they outlive it.
   BasicTestSwitch(const Options& options, const std::string& folder)
-      : options_(options), folder_(folder.empty() ? own_folder_ / "" : folder + "/") {
+      : options_(options), folder_(folder.empty() ? own_folder_.emplace() / "" : folder + "/") {
     start();
   }
   ~BasicTestSwitch() { stop(); }
@@ -147,7 +148,7 @@ class BasicTestSwitch {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  TempDir own_folder_;
+  std::optional<TempDir> own_folder_;
   Options options_;
   std::string folder_;  ///< ends in a slash
   std::vector<std::vector<Line>> rows_;

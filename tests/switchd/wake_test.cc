@@ -92,6 +92,37 @@ TEST(Wake, AWorkerIsCalledSoOftenAndTheLastCallIsNotLost) {
   EXPECT_EQ(idle.hear()["type"], "wake");
 }
 
+// Nor do calls fill a connection that nobody reads: the switch would close it, and the job end.
+TEST(Wake, CallsOfAWorkerThatReadsNothingLeaveItsConnectionOpen) {
+  TestSwitch sw;
+  RawWorker idle(sw.socket_path(), "job", 0, 1);
+  ASSERT_TRUE(idle.hear_until("ready"));
+  const auto epoch = idle.joined["epoch"].get<uint32_t>();
+  client::RxPacket packets[8];
+  // At 100 calls a second more than a socket takes.
+  uint32_t seq = 0;
+  for (const Nanos end = now_ns() + 4'000'000'000; now_ns() < end; ++seq) {
+    const client::TxPacket packet = barrier(0, seq, epoch);
+    idle.transport->set_idle(true);
+    ASSERT_EQ(idle.transport->tx_burst({&packet, 1}), 1u);
+    while (idle.transport->rx_burst(packets) == 0) {
+      ASSERT_LT(now_ns(), end + 5'000'000'000) << "the job has ended after " << seq << " calls";
+      ::sched_yield();
+    }
+    idle.transport->rx_release();
+    idle.transport->set_idle(false);
+    ::usleep(1'000);
+  }
+  while (idle.hear(200'000'000)["type"] == "wake") {
+  }
+  ASSERT_TRUE(control::say(idle.control, control::request::Explain{}));
+  EXPECT_EQ(idle.hear()["type"], "explain");
+  const client::TxPacket packet = barrier(0, seq, epoch);
+  idle.transport->set_idle(true);
+  ASSERT_EQ(idle.transport->tx_burst({&packet, 1}), 1u);
+  EXPECT_EQ(idle.hear()["type"], "wake");
+}
+
 // A worker that misses a result asks its home, whose user computes: both the question and the poll
 // that follows must be answered by that worker's background thread.
 TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {

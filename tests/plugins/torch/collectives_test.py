@@ -67,6 +67,21 @@ def all_reduce_grid(rank, size):
                 expect(tensor, reduced(inputs, op), f"all_reduce {dtype} {op} {count}")
 
 
+def scattered_in_flight(rank, size, whole, own):
+    """Lists whose tensors lie anywhere, several at once; and an output that is one of them."""
+    lists = [[part.clone() for part in whole.chunk(size)] for _ in range(3)]
+    outputs = [torch.full_like(own, 9) for _ in lists]
+    works = [dist.reduce_scatter(output, parts, async_op=True) for output, parts in zip(outputs, lists)]
+    for work, output in zip(works, outputs):
+        work.wait()
+        expect(output, own, f"reduce_scatter in flight {own.dtype} {own.numel()}")
+    parts = list(whole.clone().chunk(size))
+    dist.reduce_scatter(parts[rank], parts)
+    expect(parts[rank], own, f"reduce_scatter in place {own.dtype} {own.numel()}")
+    expect(torch.cat(parts[:rank] + parts[rank + 1:]),
+           torch.cat([whole.chunk(size)[r] for r in range(size) if r != rank]), "the other parts")
+
+
 def other_sums(rank, size):
     for dtype in [torch.int32, torch.float32, torch.bfloat16]:
         for count in SIZES:
@@ -81,6 +96,8 @@ def other_sums(rank, size):
             dist.reduce_scatter(output, list(inputs[rank].chunk(size)) if count else
                                 [inputs[rank][:0]] * size)
             expect(output, own, f"reduce_scatter {dtype} {count}")
+            if count:
+                scattered_in_flight(rank, size, inputs[rank], own)
             output = torch.full((count,), 9, dtype=dtype)
             dist.reduce_scatter_tensor(output, inputs[rank])
             expect(output, own, f"reduce_scatter_tensor {dtype} {count}")

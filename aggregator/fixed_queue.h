@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace ina::client {
+namespace ina::aggregator {
 
 template <class T>
 class FixedQueue {
@@ -34,4 +34,4 @@ class FixedQueue {
   size_t size_ = 0;
 };
 
-}  // namespace ina::client
+}  // namespace ina::aggregator
