@@ -6,9 +6,10 @@
 `import ina.torch` makes the backend "ina" of torch.distributed (docs/pytorch.md).
 """
 
-from ina._context import NOBODY, Context, DType, Handle, Op, Plan
+from ina._context import Context, Handle, Plan
 from ina._errors import Error, Mismatch, PeerLost, Status, Timeout
 from ina._ina import version
+from ina._types import NOBODY, DType, Op
 
 __all__ = ["NOBODY", "Context", "DType", "Error", "Handle", "Mismatch", "Op", "PeerLost", "Plan",
            "Status", "Timeout", "version"]

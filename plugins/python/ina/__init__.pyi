@@ -1,61 +1,16 @@
-import enum
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
+
+from ina._errors import Error as Error, Mismatch as Mismatch, PeerLost as PeerLost, Status as Status
+from ina._errors import Timeout as Timeout
+from ina._types import NOBODY as NOBODY, DType as DType, Op as Op
 
 T = TypeVar("T")
 # Whatever has the buffer protocol: numpy.ndarray, array.array, bytearray, memoryview, torch.Tensor.numpy().
 Array = Any
 
-NOBODY: int
-
 def version() -> str: ...
-
-class Op(enum.IntEnum):
-    SUM = 1
-    MIN = 2
-    MAX = 3
-    AVG = 4
-    PROD = 5
-    BAND = 6
-    BOR = 7
-    BXOR = 8
-
-class DType(enum.IntEnum):
-    INT8 = 1
-    INT32 = 2
-    INT64 = 3
-    FLOAT32 = 4
-    FLOAT64 = 5
-    BFLOAT16 = 6
-    FLOAT16 = 7
-    UINT8 = 8
-    BOOL = 9
-
-class Status(enum.IntEnum):
-    INVALID = -1
-    TIMEOUT = -2
-    NO_SWITCH = -3
-    VERSION = -4
-    REFUSED = -5
-    RANK_TAKEN = -6
-    MISMATCH = -7
-    PEER_LOST = -8
-    SWITCH_LOST = -9
-    ABORTED = -10
-    NO_MEMORY = -11
-    UNSUPPORTED = -12
-    FORKED = -13
-    INTERNAL = -14
-
-class Error(RuntimeError):
-    status: Status
-    text: str
-    def __init__(self, status: int, text: str) -> None: ...
-
-class Timeout(Error, TimeoutError): ...
-class PeerLost(Error, ConnectionError): ...
-class Mismatch(Error): ...
 
 class Handle(Generic[T]):
     def done(self) -> bool: ...

@@ -1,37 +1,12 @@
 """Context, Handle, Plan: the library's calls on objects with Python's buffer protocol."""
 
 import asyncio
-import enum
 import os
 import threading
 
 from ina import _ina
-from ina._errors import Error, Status
-
-NOBODY = -1
-
-
-class Op(enum.IntEnum):
-    SUM = 1
-    MIN = 2
-    MAX = 3
-    AVG = 4
-    PROD = 5
-    BAND = 6
-    BOR = 7
-    BXOR = 8
-
-
-class DType(enum.IntEnum):
-    INT8 = 1
-    INT32 = 2
-    INT64 = 3
-    FLOAT32 = 4
-    FLOAT64 = 5
-    BFLOAT16 = 6
-    FLOAT16 = 7
-    UINT8 = 8
-    BOOL = 9
+from ina._errors import Error
+from ina._types import NOBODY, DType, Op
 
 
 def _plain(array):
@@ -361,4 +336,4 @@ class Context:
         self._raw.reset_hints()
 
 
-__all__ = ["Context", "DType", "Error", "Handle", "NOBODY", "Op", "Plan", "Status"]
+__all__ = ["Context", "Handle", "Plan"]

@@ -25,12 +25,15 @@ class Status(enum.IntEnum):
 class Error(RuntimeError):
     """A call of the library failed. `status`: a Status; `text`: the library's whole sentence."""
 
-    def __init__(self, status, text):
+    status: Status
+    text: str
+
+    def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = Status(status)
         self.text = text
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type["Error"], tuple[Status, str]]:
         return type(self), (self.status, self.text)
 
 
@@ -49,6 +52,6 @@ class Mismatch(Error):
 _KINDS = {Status.TIMEOUT: Timeout, Status.PEER_LOST: PeerLost, Status.MISMATCH: Mismatch}
 
 
-def make(status, _name, text):
+def make(status: int, _name: str, text: str) -> Error:
     """The exception for a status."""
     return _KINDS.get(Status(status), Error)(status, text)

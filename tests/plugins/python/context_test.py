@@ -248,21 +248,22 @@ def disagree(job):
 
 
 def lose_rank(job):
-    job.barrier()
-    if job.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    blocking = raised(job.allreduce, numpy.ones(5))
+    def calls():
+        job.barrier()  # the others may hear of the end before they have its result
+        if job.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        job.allreduce(numpy.ones(5))
+    blocking = raised(calls)
     return type(blocking).__name__, blocking.text
 
 
 def lose_rank_awaiting(job):
-    job.barrier()
-    if job.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    async def main():
+    async def calls():
+        await job.barrier_async()
+        if job.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
         await job.allreduce_async(numpy.ones(5))
-    error = raised(asyncio.run, main())
+    error = raised(asyncio.run, calls())
     return type(error).__name__, error.text
 
 
