@@ -95,19 +95,22 @@ class Hierarchy::Groups final : public Channel {
   class Mailbox final : public OperationListener {
    public:
     Mailbox(Groups& groups, OperationListener& schedule) : groups_(groups), schedule_(schedule) {}
+    void received(Operation& operation) override { post(operation, false); }
+    void completed(Operation& operation) override { post(operation, true); }
+    const OperationListener& schedule() const { return schedule_; }
+
+   private:
     /// Under the context's lock.
-    void completed(Operation& operation) override {
+    void post(Operation& operation, bool ended) {
       Hierarchy& hierarchy = groups_.hierarchy_;
       {
         const std::lock_guard lock(hierarchy.inbox_mutex_);
-        hierarchy.inbox_.push_back({&schedule_, &operation});
+        hierarchy.inbox_.push_back({&schedule_, &operation, ended});
       }
       hierarchy.has_mail_ = true;
       groups_.context_.interrupt_background();
     }
-    const OperationListener& schedule() const { return schedule_; }
 
-   private:
     Groups& groups_;
     OperationListener& schedule_;
   };
@@ -207,10 +210,12 @@ Result<Operation*> Hierarchy::start(const HierarchicalCall& call) {
     return fail(found.error().status, std::string(call.function) + ": " + found.error().text);
   const auto& schedule = (*found)->execution->schedule();
   running_.reserve(running_.size() + 1);
-  taken_.reserve(operations_ + schedule->size());
+  // Each operation may tell twice: that it has received all, and that it has ended.
+  const size_t most_mail = 2 * (operations_ + schedule->size());
+  taken_.reserve(most_mail);
   {
     const std::lock_guard inbox(inbox_mutex_);
-    inbox_.reserve(operations_ + schedule->size());
+    inbox_.reserve(most_mail);
   }
   OperationSpec spec;
   spec.send = static_cast<const std::byte*>(call.send);
@@ -292,7 +297,8 @@ void Hierarchy::take_inbox() {
       const std::lock_guard inbox(inbox_mutex_);
       taken_.swap(inbox_);
     }
-    for (const Ended& ended : taken_) ended.listener->completed(*ended.operation);
+    for (const auto& [listener, operation, ended] : taken_)
+      ended ? listener->completed(*operation) : listener->received(*operation);
     taken_.clear();
   }
 }

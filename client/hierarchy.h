@@ -90,9 +90,10 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   class Groups;  ///< channels of the executor
   class Known;   ///< a plan that was used
   class Driving;
-  struct Ended {
+  struct Mail {
     OperationListener* listener;
     Operation* operation;
+    bool ended;  ///< or it has only received all
   };
   struct Callback {
     Operation* operation = nullptr;
@@ -140,14 +141,14 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   std::list<std::shared_ptr<Known>> known_;  ///< under mutex_; the last used first
   std::vector<Running> running_;             ///< under mutex_
   size_t operations_ = 0;                    ///< under mutex_: of all that is running
-  std::vector<Ended> taken_;                 ///< under mutex_
+  std::vector<Mail> taken_;                  ///< under mutex_
   std::vector<Callback> callbacks_;          ///< under mutex_
   std::string disagreement_;                 ///< under mutex_
   std::atomic<bool> disagree_{false};
   std::atomic<bool> has_callbacks_{false};
 
-  std::mutex inbox_mutex_;    ///< taken last
-  std::vector<Ended> inbox_;  ///< under inbox_mutex_, with room for all operations
+  std::mutex inbox_mutex_;   ///< taken last
+  std::vector<Mail> inbox_;  ///< under inbox_mutex_, with room for all of all operations
   std::atomic<bool> has_mail_{false};
   std::atomic<size_t> under_way_{0};  ///< schedules
 

@@ -62,6 +62,7 @@ Engine::Engine(const EngineConfig& config)
   overdue_.reserve(kMaxOverdue);
   to_close_.reserve(config.window);
   prepared_new_.reserve(2 * kBurst);
+  received_.reserve(config.window);
   finished_.reserve(config.window);
   if (config.home == Home::kWorkers) {
     aggregator::FallbackConfig fallback;
@@ -745,7 +746,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   fragment.to_one = message.receiver != 0;
   fragment.result = config_.results_stay ? packet.payload : kept_row(seq);
   const bool closes = operation.is_closing(seq);
-  if (!closes) --operation.to_receive;
+  if (!closes && --operation.to_receive == 0 && operation.closes) received_.push_back(&operation);
   fragment.operation = nullptr;
   counters_.bytes_received += packet.payload_bytes;
   if (packet.payload_bytes != 0) ++counters_.payloads_received;
@@ -928,6 +929,9 @@ void Engine::finish_operations(Nanos now) {
   while (low_ < next_ && fragment(low_).state == State::kDone) ++low_;
   if (config_.lossy_link && low_ != low && low_ < next_) probe_oldest(now);
   if (low_ == next_) next_deadline_ = kNever;
+  for (Operation* operation : received_)
+    if (operation->spec.listener) operation->spec.listener->received(*operation);
+  received_.clear();
   // A listener may complete further operations.
   for (size_t i = 0; i < finished_.size(); ++i) {
     Operation* operation = finished_[i];

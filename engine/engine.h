@@ -333,6 +333,7 @@ class Engine {
   size_t prepared_closings_ = 0;
   std::vector<std::unique_ptr<Operation[]>> storage_;
   std::vector<Operation*> spare_;
+  std::vector<Operation*> received_;  ///< of which all bytes have just come, and listeners hear
   std::vector<Operation*> finished_;
   std::optional<aggregator::Fallback> fallback_;
   aggregator::FixedQueue<Question> questions_;

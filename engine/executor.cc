@@ -83,12 +83,14 @@ struct Executor::Frame::State {
   std::shared_ptr<const scheduler::BlockTable> blocks;  ///< likewise
   uint32_t channel = 0;                                 ///< likewise
   uint32_t awaits = 0;
+  bool received = false;
   bool ended = false;
 };
 
 class Executor::Run final : public Operation, public OperationListener {
  public:
   explicit Run(Executor& executor) : executor_(executor) {}
+  void received(Operation& operation) override { executor_.received(*this, operation.spec.stage); }
   void completed(Operation& operation) override {
     executor_.completed(*this, operation.spec.stage);
   }
@@ -219,6 +221,14 @@ void Executor::begin(Run& run) {
 
 // ---- from stage to stage
 
+void Executor::received(Run& run, Schedule::Stage stage) {
+  Frame::State& state = run.stages[stage];
+  if (stopped_ || state.ended || std::exchange(state.received, true)) return;
+  ++counters_.receipts;
+  tell(run, stage, Schedule::Event::kReceived);
+  go_on();
+}
+
 void Executor::completed(Run& run, Schedule::Stage stage) {
   if (stopped_) return;
   ++counters_.operations;
@@ -254,13 +264,20 @@ void Executor::perform(Run& run, Schedule::Stage stage) {
   end(run, stage);
 }
 
-void Executor::end(Run& run, Schedule::Stage stage) {
-  run.stages[stage].ended = true;
-  run.schedule->for_each_dependent(stage, [&](Schedule::Stage dependent) {
+void Executor::tell(Run& run, Schedule::Stage stage, Schedule::Event event) {
+  run.schedule->for_each_dependent(stage, event, [&](Schedule::Stage dependent) {
     const uint32_t left = --run.stages[dependent].awaits;
     const bool is_first = left + 1 == run.schedule->awaits(dependent);
     if (rule(Rule::kStageOrder) ? left == 0 : is_first) ready_.push_back({&run, dependent});
   });
+}
+
+/// What gives this rank no bytes, or is no collective that tells, has received all when it ends.
+void Executor::end(Run& run, Schedule::Stage stage) {
+  Frame::State& state = run.stages[stage];
+  state.ended = true;
+  if (!std::exchange(state.received, true)) tell(run, stage, Schedule::Event::kReceived);
+  tell(run, stage, Schedule::Event::kEnded);
   if (++run.complete == run.fragments) finish(run);
 }
 

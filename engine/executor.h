@@ -1,9 +1,10 @@
 // Runs Schedules (scheduler/schedule.h) on engines. Pure; under the context's lock.
 //
 // All operations of a schedule are submitted at its start, held, so that a channel has them in the
-// same order on all ranks. Each is let go when the stages that it waits for have ended. Kernels and
-// copies run in the thread that drives the engine. Scratch memory is bounded over all schedules:
-// one for which none is left waits for its turn, with its operations held.
+// same order on all ranks. Each is let go when the stages that it waits for have ended, or have
+// given this rank its bytes where the schedule says that this is enough. Kernels and copies run in
+// the thread that drives the engine. Scratch memory is bounded over all schedules: one for which
+// none is left waits for its turn, with its operations held.
 #pragma once
 
 #include <memory>
@@ -87,6 +88,8 @@ struct ExecutorCounters {
   uint64_t schedules = 0;  ///< run to their end
   uint64_t operations =
       0;  ///< of the engines, of which they were made; that were told to have ended
+  uint64_t receipts =
+      0;  ///< operations that were told to have given all bytes, and not to have ended
 };
 
 class Executor final {
@@ -167,9 +170,11 @@ class Executor final {
   void submit(Run& run, Nanos now);
   void begin_waiting(ChannelState& of);
   void begin(Run& run);
+  void received(Run& run, scheduler::Schedule::Stage stage);
   void completed(Run& run, scheduler::Schedule::Stage stage);
   void go_on();
   void perform(Run& run, scheduler::Schedule::Stage stage);
+  void tell(Run& run, scheduler::Schedule::Stage stage, scheduler::Schedule::Event event);
   void end(Run& run, scheduler::Schedule::Stage stage);
   void finish(Run& run);
   void recycle(Run& run);

@@ -16,11 +16,15 @@ namespace ina::client {
 
 struct Operation;
 
-/// Hears from the driving thread that an operation has completed, before its `done` is set. May
-/// call release_hold() of the engine, nothing else of it.
+/// Hears from the driving thread of operations. May call release_hold() of the engine, nothing
+/// else of it.
 class OperationListener {
  public:
   virtual ~OperationListener() = default;
+  /// Only of operations with a closing fragment that give this worker bytes: it has them all now.
+  /// Others may still need what it sent, but for the fragments whose results it has got.
+  virtual void received(Operation&) {}
+  /// Before `done` is set.
   virtual void completed(Operation& operation) = 0;
 };
 

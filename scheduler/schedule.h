@@ -61,17 +61,21 @@ class Schedule {
   using Stage = uint32_t;
   using Work = std::variant<Operate, Compute, Copy>;
 
-  /// `after`: what must have ended before it begins. Throws std::bad_alloc.
-  Stage add(const Work& work, std::span<const Stage> after = {}) {
+  /// What a stage waits for of an earlier one.
+  enum class Event : uint8_t {
+    kReceived,  ///< this rank has all bytes that the operation gives it
+    kEnded,     ///< and nobody needs what it sent any more
+  };
+
+  /// `after`: what must have ended before it begins. `after_receipt`: operations of which it is
+  /// enough to have received everything. Such a stage must leave alone what these send, but for
+  /// what they receive at the same place. Throws std::bad_alloc.
+  Stage add(const Work& work, std::span<const Stage> after = {},
+            std::span<const Stage> after_receipt = {}) {
     const auto stage = static_cast<Stage>(stages_.size());
-    stages_.push_back({work, static_cast<uint32_t>(after.size())});
-    for (const Stage earlier : after) {
-      const auto edge = static_cast<uint32_t>(edges_.size());
-      edges_.push_back({stage});
-      Entry& awaited = stages_[earlier];
-      (awaited.first_edge == kNone ? awaited.first_edge : edges_[awaited.last_edge].next) = edge;
-      awaited.last_edge = edge;
-    }
+    stages_.push_back({work, static_cast<uint32_t>(after.size() + after_receipt.size())});
+    for (const Stage earlier : after) connect(earlier, stage, Event::kEnded);
+    for (const Stage earlier : after_receipt) connect(earlier, stage, Event::kReceived);
     return stage;
   }
   Stage add(const Work& work, std::initializer_list<Stage> after) {
@@ -91,14 +95,15 @@ class Schedule {
 
   uint32_t size() const { return static_cast<uint32_t>(stages_.size()); }
   const Work& work(Stage stage) const { return stages_[stage].work; }
-  /// Stages that must end before this one begins.
+  /// Stages for which this one waits.
   uint32_t awaits(Stage stage) const { return stages_[stage].awaits; }
   uint64_t scratch_bytes() const { return scratch_bytes_; }
-  /// Calls `visit` with each stage that waits for this one, in the order of their numbers.
+  /// Calls `visit` with each stage that waits for this event of `stage`, in the order of their
+  /// numbers.
   template <class Visit>
-  void for_each_dependent(Stage stage, Visit&& visit) const {
+  void for_each_dependent(Stage stage, Event event, Visit&& visit) const {
     for (uint32_t edge = stages_[stage].first_edge; edge != kNone; edge = edges_[edge].next)
-      visit(edges_[edge].to);
+      if (edges_[edge].event == event) visit(edges_[edge].to);
   }
 
  private:
@@ -111,8 +116,18 @@ class Schedule {
   };
   struct Edge {
     Stage to = 0;
+    Event event = Event::kEnded;
     uint32_t next = kNone;
   };
+
+  void connect(Stage earlier, Stage stage, Event event) {
+    const auto edge = static_cast<uint32_t>(edges_.size());
+    edges_.push_back({stage, event});
+    Entry& awaited = stages_[earlier];
+    (awaited.first_edge == kNone ? awaited.first_edge : edges_[awaited.last_edge].next) = edge;
+    awaited.last_edge = edge;
+  }
+
   std::vector<Entry> stages_;
   std::vector<Edge> edges_;
   uint64_t scratch_bytes_ = 0;

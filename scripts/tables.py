@@ -271,18 +271,16 @@ def themis_sim_rows(rows, **wanted):
 
 
 def themis_sim(rows):
-    """Where model and simulation reckon with the same."""
+    """Predictions and what is simulated, without latencies."""
     lines = []
-    for name, own in themis_sim_rows(rows, network="express", plans="switches").items():
-        plain = themis_sim_rows(rows, network="plain", plans="switches")[name]
-        cells = [f"{row['in_order_framed_us']:,.0f} / {row['measured_us']:,.0f} "
-                 f"({row['difference_in_order']:+.1%})" for row in own.values()]
+    for name, own in themis_sim_rows(rows, network="plain", plans="switches").items():
+        cells = [f"{row['predicted_us']:,.0f} / {row['measured_us']:,.0f} ({row['difference']:+.1%})"
+                 for row in own.values()]
         lines.append([name, "x".join(map(str, own["baseline"]["sizes"])), *cells,
-                      *(f"{own[of]['predicted_speedup']:.2f} / {own[of]['speedup']:.2f} / "
-                        f"{plain[of]['speedup']:.2f}" for of in ("themis", "search"))])
-    return table(["Topology", "Ranks", "Baseline, us: model / simulated", "Themis", "Search",
-                  "Speed-up of Themis: planner's model / simulated / with one queue", "Of the search"],
-                 lines)
+                      *(f"{own[of]['predicted_speedup']:.2f} / {own[of]['speedup']:.2f}"
+                        for of in ("themis", "search"))])
+    return table(["Topology", "Ranks", "Baseline, us: predicted / simulated", "Themis", "Search",
+                  "Speed-up of Themis: predicted / simulated", "Of the search"], lines)
 
 
 def themis_sim_causes(rows):
@@ -290,20 +288,18 @@ def themis_sim_causes(rows):
     def beyond(row, key="measured_us"):
         return f"{row[key] / row['predicted_us'] - 1:+.1%}"
     networks = {network: themis_sim_rows(rows, network=network, plans="switches")
-                for network in ("express", "plain", "marks", "latency")}
+                for network in ("plain", "marks", "latency")}
     lines = []
     for name, schedulers in networks["plain"].items():
         for scheduler, plain in schedulers.items():
             own = {network: by_name[name].get(scheduler) for network, by_name in networks.items()}
             late = own["latency"]
-            lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}", beyond(plain, "in_order_us"),
-                          beyond(plain, "in_order_framed_us"),
+            lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}", beyond(plain, "framed_us"),
                           *(beyond(own[network]) if own[network] else ""
-                            for network in ("express", "plain", "marks")),
+                            for network in ("plain", "marks")),
                           f"{late['predicted_us']:,.0f}" if late else "", beyond(late) if late else ""])
-    return table(["Topology", "Plan", "Planner's model, us", "Nothing received before it is sent",
-                  "And frames' overhead", "Simulated", "With one queue", "And marks",
-                  "Planner's model with latencies, us", "Simulated, one queue"], lines)
+    return table(["Topology", "Plan", "Predicted, us", "With frames' overhead", "Simulated",
+                  "With marks", "Predicted with latencies, us", "Simulated"], lines)
 
 
 def themis_sim_kinds(rows):

@@ -109,8 +109,12 @@ void PlanRank::start(uint32_t round) {
   spec.dtype = DType::kInt32;
   operation_ = executor_->start(execution_->schedule(), spec, this, client::Executor::Handle::kKept,
                                 fabric_.now());
-  stages_complete_ = operation_->complete;
+  told_ = told();
   pump_all();
+}
+
+uint64_t PlanRank::told() const {
+  return executor_->counters().operations + executor_->counters().receipts;
 }
 
 void PlanRank::run(const scheduler::Compute& compute, const client::Executor::Frame& frame) {
@@ -135,10 +139,10 @@ void PlanRank::agree(const std::byte* hashes) {
   executor_->stop();
 }
 
-/// What ended in one dimension may have let operations of others go.
+/// What ended, or has given all its bytes, in one dimension may have let operations of others go.
 void PlanRank::received() {
-  if (!operation_ || operation_->complete == stages_complete_) return;
-  stages_complete_ = operation_->complete;
+  if (!operation_ || told() == told_) return;
+  told_ = told();
   pump_all();
   if (!operation_->done.load(std::memory_order_relaxed)) return;
   executor_->release(operation_);

@@ -54,6 +54,7 @@ class PlanRank final : private client::Executor::Kernels {
   void run(const scheduler::Compute& compute, const client::Executor::Frame& frame) override;
   void agree(const std::byte* hashes);
   void received();
+  uint64_t told() const;
   void pump_all();
   void check();
   int32_t expected(uint64_t element) const;
@@ -71,7 +72,7 @@ class PlanRank final : private client::Executor::Kernels {
   uint64_t block_ = 0;  ///< elements of a rank's share of the vector
   std::vector<int32_t> send_, recv_;
   client::Operation* operation_ = nullptr;  ///< under way
-  uint64_t stages_complete_ = 0;            ///< of it, when its ports were looked at last
+  uint64_t told_ = 0;                       ///< when its ports were looked at last
   uint64_t elements_checked_ = 0;
 };
 

@@ -234,13 +234,12 @@ PlanRun::PlanRun(const PlanSpec& spec)
 void PlanRun::predict() {
   themis::Plan plan = by_switches(outcome_.plan);
   outcome_.predictions.by_switches_ps = end_of(plan);
-  outcome_.predictions.in_order_ps = in_order_ps(plan);
   for (const themis::Load& load : themis::loads_of(plan))
     outcome_.dimensions.push_back(
         {.model_tx_bytes = load.tx_bytes, .model_rx_bytes = load.rx_bytes});
   plan.topology = slower(plan.topology, static_cast<double>(spec_.fragment_bytes) /
                                             fabric_.wire_bytes(spec_.value_bytes));
-  outcome_.predictions.in_order_framed_ps = in_order_ps(by_switches(plan));
+  outcome_.predictions.framed_ps = end_of(by_switches(plan));
 }
 
 void PlanRun::make_groups() {
@@ -388,34 +387,6 @@ themis::Plan by_switches(const themis::Plan& plan) {
                                  stage.held_bytes);
     }
   return made;
-}
-
-/// A link's directions take operations in their order, each as soon as its chunk has come so far.
-themis::Picos in_order_ps(const themis::Plan& plan) {
-  struct Link {
-    themis::Picos tx_free_ps = 0;
-    themis::Picos rx_free_ps = 0;
-    size_t begun = 0;
-  };
-  std::vector<Link> links(plan.order.size());
-  std::vector<themis::Picos> ready_ps(plan.chunks.size(), 0);
-  std::vector<uint32_t> stages(plan.chunks.size(), 0);
-  themis::Picos end_ps = 0;
-  for (bool any = true; std::exchange(any, false);)
-    for (size_t d = 0; d < links.size(); ++d)
-      for (Link& link = links[d]; link.begun < plan.order[d].size(); ++link.begun) {
-        const themis::OperationId& id = plan.order[d][link.begun];
-        if (stages[id.chunk] != id.stage) break;
-        const themis::Stage& stage = plan.chunks[id.chunk].stages[id.stage];
-        const themis::Picos start_ps = std::max(ready_ps[id.chunk], link.tx_free_ps);
-        link.tx_free_ps = start_ps + stage.tx_ps;
-        link.rx_free_ps = std::max(start_ps, link.rx_free_ps) + stage.rx_ps;
-        ready_ps[id.chunk] = std::max(link.tx_free_ps, link.rx_free_ps) + stage.latency_ps;
-        end_ps = std::max(end_ps, ready_ps[id.chunk]);
-        ++stages[id.chunk];
-        any = true;
-      }
-  return end_ps;
 }
 
 PlanOutcome run_plan(const PlanSpec& spec) {

@@ -43,12 +43,8 @@ struct Predictions {
   /// The planner's, with the same order of operations, each of them by an aggregating switch at its
   /// ports' rate. That is how ranks carry it out.
   themis::Picos by_switches_ps = 0;
-  /// The same, but that nothing is received before it is sent: each dimension's operations send
-  /// one after the other, and are received one after the other. The planner's model has an
-  /// operation begin with the direction that it keeps busy for longer.
-  themis::Picos in_order_ps = 0;
-  /// And with rates less what goes to headers, preambles and gaps of frames.
-  themis::Picos in_order_framed_ps = 0;
+  /// The same, with rates less what goes to headers, preambles and gaps of frames.
+  themis::Picos framed_ps = 0;
 };
 
 struct PlanRound {
@@ -84,7 +80,5 @@ PlanOutcome run_plan(const PlanSpec& spec);
 
 /// The plan with the same order, each operation by an aggregating switch.
 themis::Plan by_switches(const themis::Plan& plan);
-/// Predictions::in_order_ps of any plan whose order can be kept.
-themis::Picos in_order_ps(const themis::Plan& plan);
 
 }  // namespace ina::sim

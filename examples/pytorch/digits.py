@@ -38,7 +38,8 @@ def network():
 
 
 def train(model, images, labels, epochs):
-    """The mean loss of all ranks, of each step."""
+    """The mean loss of all ranks, of each step. They are tensors, which live on: Gloo's threads wait for
+    Python's lock to free one, for ever if the group ends at that moment (PyTorch 1.13)."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     order = torch.Generator().manual_seed(2)  # the same on all ranks
@@ -50,9 +51,8 @@ def train(model, images, labels, epochs):
             loss = torch.nn.functional.cross_entropy(model(images[own]), labels[own])
             loss.backward()  # DistributedDataParallel averages the gradients here
             optimizer.step()
-            mean = loss.detach().clone()
-            dist.all_reduce(mean)
-            losses.append(mean.item() / ranks)
+            losses.append(loss.detach() / ranks)
+            dist.all_reduce(losses[-1])
     return losses
 
 
@@ -72,9 +72,9 @@ def main():
     if dist.get_rank() == 0:
         with torch.no_grad():
             right = (model.module(test_images).argmax(1) == test_labels).float().mean().item()
-        print(f"{arguments.backend}: loss {losses[-1]:.3f}, {right:.1%} of the test images recognised")
+        print(f"{arguments.backend}: loss {losses[-1].item():.3f}, {right:.1%} of the test images recognised")
         if arguments.losses:
-            arguments.losses.write_text("".join(f"{loss}\n" for loss in losses))
+            arguments.losses.write_text("".join(f"{loss.item()}\n" for loss in losses))
     dist.destroy_process_group()
 
 

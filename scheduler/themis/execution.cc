@@ -371,7 +371,26 @@ void Execution::operate(const OperationId& id, std::vector<Block> blocks, Buffer
         is_moved(collective) ? scheduler::interleaved_blocks(blocks, per_fragment, fingerprint)
                              : BlockTable(blocks, per_fragment, fingerprint));
   }
-  chunk.last = {made_.add(operation, chunk.last)};
+  add(operation, stage.phase, chunk);
+}
+
+/// What follows a reduce-scatter needs its result, and writes nowhere but into that. Only the
+/// all-gather of the same dimension overwrites what it sent, and must wait until nobody needs that
+/// any more.
+void Execution::add(const Operate& operation, Phase phase, Chunk& chunk) {
+  if (phase == Phase::kAllGather && !chunk.sending.empty()) {
+    chunk.last.push_back(chunk.sending.back());
+    chunk.sending.pop_back();
+  }
+  const Stage stage = made_.add(operation, chunk.last, chunk.received);
+  chunk.last.clear();
+  chunk.received.clear();
+  if (phase == Phase::kReduceScatter) {
+    chunk.received.push_back(stage);
+    chunk.sending.push_back(stage);
+  } else {
+    chunk.last.push_back(stage);
+  }
 }
 
 // ---- places

@@ -84,7 +84,9 @@ class Execution {
     std::vector<uint8_t> digits{};   ///< dimensions, in the order of strips in the scratch memory
     std::vector<uint64_t> begins{};  ///< in elements, of the part that is held after each stage
     std::vector<uint64_t> held{};    ///< its elements
-    std::vector<Stage> last{};       ///< for which the next stage waits
+    std::vector<Stage> last{};       ///< whose end the next stage waits for
+    std::vector<Stage> received{};   ///< whose receipt the next stage waits for
+    std::vector<Stage> sending{};    ///< reduce-scatters whose input all-gathers will overwrite
   };
   struct Kept {
     Strips from, to;
@@ -99,6 +101,7 @@ class Execution {
   void place_chunks();
   void place(const themis::Chunk& planned, Chunk& chunk);
   void add(const OperationId& id);
+  void add(const scheduler::Operate& operation, Phase phase, Chunk& chunk);
   void add_all_reduce_stage(const OperationId& id, uint64_t begin, uint64_t elements, Chunk& chunk);
   void add_reduce_scatter(const OperationId& id, Chunk& chunk);
   void add_all_gather(const OperationId& id, Chunk& chunk);

@@ -101,11 +101,9 @@ void Simulator::simulate(const std::vector<Chunk>& chunks) {
 
 bool Simulator::advance() {
   Picos next_ps = events_.empty() ? kNever : events_.front().at_ps;
-  for (const Link& link : links_) {
-    if (link.waiting.empty()) continue;
-    for (const Picos free_ps : {link.tx_free_ps, link.rx_free_ps})
-      if (free_ps > now_ps_) next_ps = std::min(next_ps, free_ps);
-  }
+  for (const Link& link : links_)
+    if (!link.waiting.empty() && link.tx_free_ps > now_ps_)
+      next_ps = std::min(next_ps, link.tx_free_ps);
   if (next_ps == kNever) return false;
   now_ps_ = next_ps;
   return true;
@@ -147,44 +145,50 @@ int64_t Simulator::key_of(const Event& event) const {
   return 0;
 }
 
-bool Simulator::is_next(const Link& link, uint8_t dimension, const Waiting& waiting) const {
-  if (!order_) return true;
+/// What an order to be kept has next; the number of those that wait if it is not among them.
+size_t Simulator::next_of_order(const Link& link, uint8_t dimension) const {
   const std::vector<OperationId>& order = (*order_)[dimension];
-  return link.begun < order.size() &&
-         order[link.begun] == OperationId{waiting.chunk, waiting.stage};
+  if (link.begun == order.size()) return link.waiting.size();
+  const auto next = std::ranges::find(link.waiting, order[link.begun], [](const Waiting& waiting) {
+    return OperationId{waiting.chunk, waiting.stage};
+  });
+  return static_cast<size_t>(next - link.waiting.begin());
+}
+
+/// The first in line, unless one behind it keeps a direction busy that the first one leaves idle.
+/// Nothing overtakes what keeps both directions busy alike.
+size_t Simulator::next_of(const Link& link) const {
+  const Stage& first = stage_of(link.waiting.front());
+  if (first.tx_ps == first.rx_ps) return 0;
+  const bool first_sends = first.tx_ps > first.rx_ps;
+  for (size_t i = 1; i < link.waiting.size(); ++i) {
+    const Stage& other = stage_of(link.waiting[i]);
+    if (other.tx_ps == other.rx_ps) return 0;
+    if ((other.tx_ps > other.rx_ps) == first_sends) continue;
+    const Picos sending_ps = first_sends ? first.tx_ps : other.tx_ps;
+    const bool runs_dry = link.rx_free_ps < now_ps_ + sending_ps;
+    return runs_dry == first_sends ? i : 0;
+  }
+  return 0;
 }
 
 void Simulator::begin_what_can(uint8_t dimension) {
   Link& link = links_[dimension];
-  bool tx_taken = link.tx_free_ps > now_ps_, rx_taken = link.rx_free_ps > now_ps_;
-  for (size_t i = 0; i < link.waiting.size() && !(tx_taken && rx_taken);) {
-    const Waiting waiting = link.waiting[i];
-    if (!is_next(link, dimension, waiting)) {
-      ++i;
-      continue;
-    }
-    const Stage& stage = (*chunks_)[waiting.chunk].stages[waiting.stage];
-    const bool needs_tx = stage.tx_ps >= stage.rx_ps, needs_rx = stage.rx_ps >= stage.tx_ps;
-    if ((needs_tx && tx_taken) || (needs_rx && rx_taken)) {
-      tx_taken |= needs_tx;
-      rx_taken |= needs_rx;
-      ++i;
-      continue;
-    }
-    link.waiting.erase(link.waiting.begin() + static_cast<ptrdiff_t>(i));
+  while (!link.waiting.empty() && link.tx_free_ps <= now_ps_) {
+    const size_t next = order_ ? next_of_order(link, dimension) : next_of(link);
+    if (next == link.waiting.size()) return;
+    const Waiting waiting = link.waiting[next];
+    link.waiting.erase(link.waiting.begin() + static_cast<ptrdiff_t>(next));
     begin(dimension, waiting);
-    tx_taken |= link.tx_free_ps > now_ps_;
-    rx_taken |= link.rx_free_ps > now_ps_;
-    if (order_) i = 0;  // the next of the order may be waiting further in front
   }
 }
 
 void Simulator::begin(uint8_t dimension, const Waiting& waiting) {
   Link& link = links_[dimension];
-  const Stage& stage = (*chunks_)[waiting.chunk].stages[waiting.stage];
+  const Stage& stage = stage_of(waiting);
   Operation operation{.id = {waiting.chunk, waiting.stage}, .ready_ps = waiting.ready_ps};
-  operation.tx_start_ps = std::max(now_ps_, link.tx_free_ps);
-  operation.tx_end_ps = link.tx_free_ps = operation.tx_start_ps + stage.tx_ps;
+  operation.tx_start_ps = now_ps_;
+  operation.tx_end_ps = link.tx_free_ps = now_ps_ + stage.tx_ps;
   operation.rx_start_ps = std::max(now_ps_, link.rx_free_ps);
   operation.rx_end_ps = link.rx_free_ps = operation.rx_start_ps + stage.rx_ps;
   operation.end_ps = std::max(operation.tx_end_ps, operation.rx_end_ps) + stage.latency_ps;

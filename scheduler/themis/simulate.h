@@ -29,9 +29,11 @@ constexpr std::string_view name(Discipline discipline) {
 
 /// Simulates plans of one topology and the same requests, many times.
 ///
-/// An operation begins once the direction that it keeps busy longer is free, both if they are
-/// equal. Its other direction waits its turn meanwhile. What is first in line and cannot begin is
-/// not overtaken in the direction that it waits for.
+/// An operation begins once its dimension is free to send. It is received no sooner than it is
+/// sent, and after what was sent before it. Point to point both directions are busy alike. By an
+/// aggregating switch a reduce-scatter sends for longer than it receives, and an all-gather
+/// receives for longer: of the first ones of either kind the all-gather goes first if there were
+/// nothing left to receive before the other one is sent, and otherwise the reduce-scatter.
 class Simulator {
  public:
   /// Both must live as long.
@@ -65,13 +67,17 @@ class Simulator {
   };
 
   void simulate(const std::vector<Chunk>& chunks);
-  /// Goes to the next time at which a chunk comes or a link is free that one waits for. False:
+  /// Goes to the next time at which a chunk comes, or is free to send that one waits for. False:
   /// there is none.
   bool advance();
   void arrive(const Event& event);
   int64_t key_of(const Event& event) const;
   void begin_what_can(uint8_t dimension);
-  bool is_next(const Link& link, uint8_t dimension, const Waiting& waiting) const;
+  size_t next_of(const Link& link) const;
+  size_t next_of_order(const Link& link, uint8_t dimension) const;
+  const Stage& stage_of(const Waiting& waiting) const {
+    return (*chunks_)[waiting.chunk].stages[waiting.stage];
+  }
   void begin(uint8_t dimension, const Waiting& waiting);
   void push(const Event& event);
   bool all_done() const;

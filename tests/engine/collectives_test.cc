@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -160,6 +161,40 @@ TEST_F(CollectivesTest, WhoGetsSomethingClosesWhenItHasAll) {
   EXPECT_TRUE(operation->done);
   EXPECT_EQ(recv_.front(), 10);
   EXPECT_EQ(recv_.back(), 11);
+}
+
+/// What a listener heard, in order.
+class Heard final : public OperationListener {
+ public:
+  void received(Operation&) override { all += 'r'; }
+  void completed(Operation&) override { all += 'c'; }
+  std::string all;
+};
+
+TEST_F(CollectivesTest, AListenerHearsOfReceiptBeforeTheEnd) {
+  Heard heard;
+  Operation* operation = submit(Collective::kReduce, blocks_of({{0, kMe}, {0, kMe}}));
+  operation->spec.listener = &heard;
+  send();
+  result(1, 11);
+  EXPECT_EQ(heard.all, "");
+  result(0, 10);
+  EXPECT_EQ(heard.all, "r");
+  EXPECT_EQ(recv_.front(), 10);
+  EXPECT_EQ(recv_.back(), 11);
+  send();
+  result(2, 0);
+  EXPECT_EQ(heard.all, "rc");
+}
+
+TEST_F(CollectivesTest, WhoGetsNothingHearsOfTheEndAlone) {
+  Heard heard;
+  Operation* operation = submit(Collective::kReduce, blocks_of({{0, 1}, {0, 1}}));
+  operation->spec.listener = &heard;
+  send();
+  result(2, 0);
+  EXPECT_TRUE(operation->done);
+  EXPECT_EQ(heard.all, "c");
 }
 
 TEST_F(CollectivesTest, LaterOperationsNeedNotWaitForTheClosingFragment) {

@@ -67,6 +67,12 @@ class Queue final : public Channel {
     spec.listener->completed(entry.operation);
   }
 
+  /// All of its bytes are there; it has not completed.
+  void receive(size_t index) {
+    ASSERT_TRUE(may_complete(index)) << index;
+    entries[index]->operation.spec.listener->received(entries[index]->operation);
+  }
+
   std::vector<std::unique_ptr<Entry>> entries;
 };
 
@@ -143,6 +149,39 @@ TEST_F(ExecutorTest, StagesWaitForThoseBeforeThem) {
   EXPECT_TRUE(executor_.release(whole));
   EXPECT_FALSE(executor_.release(whole));
   EXPECT_TRUE(queues_[0].entries[0]->forgotten && queues_[0].entries[1]->forgotten);
+}
+
+TEST_F(ExecutorTest, AStageMayWaitForReceiptOnly) {
+  Schedule schedule;
+  const auto first = schedule.add(sum(1, kSend, kReceive));
+  const Schedule::Stage received[] = {first};
+  schedule.add(Compute{0, 1}, {}, received);
+  schedule.add(Compute{0, 2}, {first});
+  Operation* const whole = start(std::move(schedule));
+  queues_[0].receive(0);
+  EXPECT_EQ(kernels_.ran, (std::vector<uint64_t>{1}));
+  EXPECT_FALSE(whole->done.load());
+  queues_[0].receive(0);
+  EXPECT_EQ(kernels_.ran.size(), 1u) << "told twice";
+  queues_[0].complete(0);
+  EXPECT_EQ(kernels_.ran, (std::vector<uint64_t>{1, 2}));
+  EXPECT_TRUE(whole->done.load());
+  EXPECT_EQ(executor_.counters().receipts, 1u);
+}
+
+TEST_F(ExecutorTest, WhatHasEndedHasBeenReceived) {
+  Schedule schedule;
+  const auto kernel = schedule.add(Compute{0, 1});
+  const Schedule::Stage ran[] = {kernel};
+  const auto first = schedule.add(sum(1, kSend, kReceive), {}, ran);
+  const Schedule::Stage received[] = {first};
+  schedule.add(Compute{0, 2}, std::span(ran), received);
+  Operation* const whole = start(std::move(schedule));
+  EXPECT_FALSE(queues_[0].entries[0]->held);
+  queues_[0].complete(0);
+  EXPECT_EQ(kernels_.ran, (std::vector<uint64_t>{1, 2}));
+  EXPECT_TRUE(whole->done.load());
+  EXPECT_EQ(executor_.counters().receipts, 0u);
 }
 
 TEST_F(ExecutorTest, ChannelsDoNotHoldEachOtherBack) {

@@ -58,11 +58,13 @@ class Interpreter {
     all_[rank].receive_first = recv;
   }
 
-  /// False: they wait for each other.
+  /// False: they wait for each other. What has closing fragments ends as late as it can.
   bool run() {
     for (bool any = true; std::exchange(any, false);) {
       for (Rank& rank : all_) any |= run_local(rank);
       for (auto& [channel, members] : channels_) any |= run_channel(members);
+      for (Rank& rank : all_)
+        if (!any) any |= rank.end_oldest();
     }
     for (const Rank& rank : all_)
       if (rank.ended.size() != rank.execution->schedule()->size()) return false;
@@ -80,6 +82,12 @@ class Interpreter {
     std::map<uint32_t, std::vector<uint32_t>> queues;  ///< of operations, by channel
     std::map<uint32_t, uint32_t> awaits;
     std::set<uint32_t> ended;
+    /// Of an operation that has given its bytes: what others may still need of those that it sent.
+    struct Sent {
+      const std::byte* from;
+      std::vector<std::byte> bytes;
+    };
+    std::map<uint32_t, std::vector<Sent>> unended;  ///< by stage
 
     std::byte* place(const Buffer& buffer) {
       std::byte* base = scratch.data();
@@ -100,9 +108,38 @@ class Interpreter {
     const Operate& head(uint32_t channel) {
       return std::get<Operate>(execution->schedule()->work(queues[channel].front()));
     }
+    void tell(uint32_t stage, scheduler::Schedule::Event event) {
+      execution->schedule()->for_each_dependent(stage, event,
+                                                [&](uint32_t next) { --awaits[next]; });
+    }
     void end(uint32_t stage) {
       ended.insert(stage);
-      execution->schedule()->for_each_dependent(stage, [&](uint32_t next) { --awaits[next]; });
+      tell(stage, scheduler::Schedule::Event::kReceived);
+      tell(stage, scheduler::Schedule::Event::kEnded);
+    }
+    void received(uint32_t stage, uint32_t place) {
+      const auto& own = std::get<Operate>(execution->schedule()->work(stage));
+      if (!has_closing(own.collective)) return end(stage);
+      for (const Block& block : own.blocks->blocks()) {
+        if (block.receiver == place + 1 || (block.source != 0 && block.source != place + 1))
+          continue;
+        const size_t width = wire_bytes(own.dtype);
+        const std::byte* from = this->place(own.send) + block.send_offset * width;
+        unended[stage].push_back({from, {from, from + block.elements * width}});
+      }
+      unended.try_emplace(stage);
+      tell(stage, scheduler::Schedule::Event::kReceived);
+    }
+    bool end_oldest() {
+      if (unended.empty()) return false;
+      const auto [stage, all_sent] = *unended.begin();
+      for (const Sent& sent : all_sent)
+        EXPECT_EQ(std::memcmp(sent.from, sent.bytes.data(), sent.bytes.size()), 0)
+            << "stage " << stage << " sent what a later one has overwritten";
+      unended.erase(unended.begin());
+      ended.insert(stage);
+      tell(stage, scheduler::Schedule::Event::kEnded);
+      return true;
     }
   };
   using Members = std::vector<uint32_t>;  ///< ranks
@@ -174,11 +211,12 @@ class Interpreter {
     }
     const size_t blocks = first.blocks ? first.blocks->blocks().size() : 1;
     for (size_t i = 0; i < blocks; ++i) run_block(members, channel, i);
-    for (const uint32_t r : members) {
-      expect_apart(all_[r], channel, static_cast<uint32_t>(&r - members.data()));
-      const uint32_t stage = all_[r].queues[channel].front();
-      all_[r].queues[channel].erase(all_[r].queues[channel].begin());
-      all_[r].end(stage);
+    for (uint32_t place = 0; place < members.size(); ++place) {
+      Rank& rank = all_[members[place]];
+      expect_apart(rank, channel, place);
+      const uint32_t stage = rank.queues[channel].front();
+      rank.queues[channel].erase(rank.queues[channel].begin());
+      rank.received(stage, place);
     }
     return true;
   }

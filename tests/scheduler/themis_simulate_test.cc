@@ -48,6 +48,25 @@ TEST(ThemisSimulate, DisciplinesDiffer) {
   EXPECT_EQ(first(Discipline::kLongestRemaining), 0u);
 }
 
+/// What an all-gather by a switch receives, all ranks send at the same time. So it waits for the
+/// sending of what was before it, though there is nothing to receive.
+TEST(ThemisSimulate, NothingIsReceivedBeforeItIsSent) {
+  const Topology topology{.dimensions = {dimension(DimensionKind::kIna, 4, 8)}};
+  const std::vector<Request> requests = {
+      {.collective = Collective::kReduceScatter, .bytes = kBytes},
+      {.collective = Collective::kAllGather, .bytes = kBytes, .issue_ps = 1}};
+  const std::vector<Chunk> chunks = {
+      make_chunk(topology, 0, Collective::kReduceScatter, kBytes, {.order = {0}, .in_network = 1}),
+      make_chunk(topology, 1, Collective::kAllGather, kBytes, {.order = {0}, .in_network = 1})};
+  const Timeline timeline = Simulator(topology, requests).run(chunks, Discipline::kFifo);
+  const Picos each_ps = transfer_ps(kBytes, 8 * kGbit);
+  const Operation& gather = timeline.dimensions[0][1];
+  EXPECT_EQ(gather.id.chunk, 1u);
+  EXPECT_EQ(gather.tx_start_ps, each_ps);
+  EXPECT_EQ(gather.rx_start_ps, each_ps);
+  EXPECT_EQ(timeline.end_ps, 2 * each_ps);
+}
+
 /// Reduce-scatters and all-gathers by an aggregating switch together take n (1 + 1/P) each way.
 TEST(ThemisSimulate, AnAggregatingSwitchSendsAndGetsAtTheSameTime) {
   constexpr uint32_t kChunks = 16;
@@ -86,7 +105,9 @@ TEST(ThemisSimulate, LinksCarryOneOperationAtATimeAndStagesComeInOrder) {
         const Operation& o = operations[i];
         begun[o.id.chunk][o.id.stage] = std::min(o.tx_start_ps, o.rx_start_ps);
         ended[o.id.chunk][o.id.stage] = o.end_ps;
-        EXPECT_LE(o.ready_ps, std::min(o.tx_start_ps, o.rx_start_ps)) << seed;
+        EXPECT_LE(o.ready_ps, o.tx_start_ps) << seed;
+        EXPECT_LE(o.tx_start_ps, o.rx_start_ps) << seed;
+        EXPECT_LE(std::max(o.tx_end_ps, o.rx_end_ps), o.end_ps) << seed;
         if (i == 0) continue;
         EXPECT_LE(operations[i - 1].tx_end_ps, o.tx_start_ps) << seed;
         EXPECT_LE(operations[i - 1].rx_end_ps, o.rx_start_ps) << seed;
