@@ -12,6 +12,7 @@
 #include "io/bridge/mac_table.h"
 #include "scheduler/admission.h"
 #include "scheduler/policies.h"
+#include "switchd/config/config.h"
 #include "switchd/work_budget.h"
 #include "wire/frame.h"
 
@@ -50,28 +51,22 @@ struct ConductorConfig {
   uint32_t slots_per_job = 0;
   scheduler::PolicyKind policy{};
   Home home = Home::kWorkers;
-  uint64_t window_bytes = 4ull << 20;
-  /// Straggler help: bytes that a worker may run ahead; window_bytes bounds what it has in the
+  config::JobsConfig jobs;
+  config::RecoveryConfig recovery;
+  config::CongestionConfig congestion;
+  /// Straggler help: bytes that a worker may run ahead; jobs.window_bytes bounds what it has in the
   /// switch. 0: none.
   uint64_t run_ahead_bytes = 0;
   uint64_t park_bytes = 0;  ///< that each worker keeps; 0: the fallback does
   bool park_home = false;   ///< aggregator::JobSpec::park_home
   Nanos park_patience_ns = 0;
-  uint32_t slots_floor = 0;    ///< of each job, of the whole array; shared slots only
-  uint32_t slots_ceiling = 0;  ///< 0: all
-  uint8_t priority_max = 255;
-  uint64_t memory_bytes = 1ull << 30;  ///< for all jobs together
   /// Mappings and descriptors for all jobs together; 0: what the process's limits let it have.
   uint64_t mappings = 0;
   uint64_t descriptors = 0;
   uint32_t handles_share_percent = 50;  ///< of them, what one tenant or user may have
   std::vector<scheduler::TenantQuota> tenants;
   scheduler::TenantQuota other_tenants;  ///< of each that is not in `tenants`
-  int64_t rto_min_us = 2'000;
-  int64_t rto_max_us = 200'000;
-  bool tags = false;  ///< frames carry tags
-  bool ecn = true;
-  bool aggregator_window = true;
+  bool tags = false;                     ///< frames carry tags
   IdleMode idle = IdleMode::kAuto;
   bool has_shm = true;
   std::string shm_name = "shm0";

@@ -69,6 +69,7 @@ class Connections {
   void send(Client& client, const control::answer::Message& message,
             const std::vector<int>& fds = {});
   void refuse(Client& client, ina_status status, const std::string& text);
+  void refuse(Client& client, const Error& error) { refuse(client, error.status, error.text); }
   void refuse_malformed(Client& client, const Error& error);
   /// A refusal that time may change: libina tries again.
   void refuse_for_now(Client& client, const std::string& text);

@@ -114,6 +114,12 @@ struct Job {
   Bitmap members_present() const {
     return bits([](const Worker& worker) { return worker.client != nullptr; });
   }
+  /// Ranks whose workers have called ina_finalize, or are gone.
+  Bitmap leaving_or_gone() const {
+    return bits([](const Worker& worker) {
+      return !worker.client || worker.client->state == Client::State::kLeaving;
+    });
+  }
 };
 
 }  // namespace ina::switchd

@@ -91,7 +91,7 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
   spec.priority_max = job.grant.priority_max;
   spec.joining = aggregator::Joining::of(
       job.grant.in_switch == 0 ? job.grant.window : job.grant.in_switch, lanes_,
-      std::min<Nanos>(kJoiningPatienceNs, config_.rto_min_us * 1000 / kJoiningPatiences));
+      std::min<Nanos>(kJoiningPatienceNs, config_.recovery.rto_min_us * 1000 / kJoiningPatiences));
   spec.home = config_.home;
   spec.instance = job.instance;
   std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
@@ -127,10 +127,10 @@ control::answer::Rules JobRules::rules_of(const Job& job) const {
   control::answer::Rules rules{.policy = std::string(name(config_.policy)),
                                .home = std::string(name(config_.home)),
                                .instance = job.instance,
-                               .rto_min_us = config_.rto_min_us,
-                               .rto_max_us = config_.rto_max_us,
-                               .ecn = config_.ecn,
-                               .aggregator_window = config_.aggregator_window,
+                               .rto_min_us = config_.recovery.rto_min_us,
+                               .rto_max_us = config_.recovery.rto_max_us,
+                               .ecn = config_.congestion.ecn,
+                               .aggregator_window = config_.congestion.aggregator_window,
                                .priority_max = job.grant.priority_max};
   if (job.grant.in_switch != 0)
     rules.help = control::answer::Help{job.grant.in_switch, job.grant.park_room};

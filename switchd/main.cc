@@ -219,7 +219,7 @@ ConductorConfig conductor_config(const config::Config& config,
   c.slots_per_job = config.static_pools.slots_per_job;
   c.policy = config.aggregator.policy;
   c.home = config.fallback.home;
-  c.window_bytes = config.jobs.window_bytes;
+  c.jobs = config.jobs;
   c.park_patience_ns = config.straggler.patience_us * 1000;
   if (config.straggler.help != config::Help::kOff) {
     c.run_ahead_bytes = config.straggler.run_ahead_bytes;
@@ -227,10 +227,6 @@ ConductorConfig conductor_config(const config::Config& config,
     if (config.straggler.help == config::Help::kLeader || c.park_home)
       c.park_bytes = config.straggler.park_bytes;
   }
-  c.slots_floor = config.jobs.slots_floor;
-  c.slots_ceiling = config.jobs.slots_ceiling;
-  c.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
-  c.memory_bytes = config.jobs.memory_bytes;
   for (const config::TenantConfig& tenant : config.tenants) {
     const scheduler::TenantQuota quota{tenant.name,
                                        tenant.slots_floor,
@@ -244,11 +240,9 @@ ConductorConfig conductor_config(const config::Config& config,
     else
       c.tenants.push_back(quota);
   }
-  c.rto_min_us = config.recovery.rto_min_us;
-  c.rto_max_us = config.recovery.rto_max_us;
+  c.recovery = config.recovery;
   c.tags = config.security.tag == config::Tag::kSiphash;
-  c.ecn = config.congestion.ecn;
-  c.aggregator_window = config.congestion.aggregator_window;
+  c.congestion = config.congestion;
   c.has_shm = false;
   for (const config::PortConfig& port : config.ports)
     if (port.type == config::PortType::kShm) {

@@ -26,11 +26,11 @@ scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_
   admission.fixed_slots = config.fixed_slots();
   admission.slots = config.slots;
   admission.lanes = static_cast<uint32_t>(lanes);
-  admission.memory_bytes = config.memory_bytes;
+  admission.memory_bytes = config.jobs.memory_bytes;
   admission.slots_per_job = config.slots_per_job;
-  admission.slots_floor = config.slots_floor;
-  admission.slots_ceiling = config.slots_ceiling;
-  admission.priority_max = config.priority_max;
+  admission.slots_floor = config.jobs.slots_floor;
+  admission.slots_ceiling = config.jobs.slots_ceiling;
+  admission.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
   admission.tenants = config.tenants;
   admission.others = config.other_tenants;
   return admission;
@@ -54,8 +54,8 @@ Resources::Resources(const ConductorConfig& config, const JobRules& rules)
 // ---- a job's
 
 Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t window_bytes) {
-  const uint64_t wanted =
-      window_bytes == 0 ? config_.window_bytes : std::min(window_bytes, config_.window_bytes);
+  const uint64_t wanted = window_bytes == 0 ? config_.jobs.window_bytes
+                                            : std::min(window_bytes, config_.jobs.window_bytes);
   request.tenant = job.owner();
   request.workers = job.workers;
   const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.slot_bytes);

@@ -50,7 +50,7 @@ void ResultBuffers::share(Job& job) {
   bool everyone_shares_memory = true;
   for (Job::Worker& member : job.members) {
     if (*member.wants_results != wanted)
-      return end_job_(
+      return ending_.end_mismatched(
           job, fmt::format("rank 0 asked for a result buffer of {} bytes, rank {} for one of {}",
                            wanted, &member - job.members.data(), *member.wants_results));
     everyone_shares_memory = everyone_shares_memory && member.takes_buffers;

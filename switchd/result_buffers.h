@@ -2,7 +2,6 @@
 // docs/protocol.md, "Registered memory and result buffers".
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "control/messages.h"
 #include "switchd/conductor_config.h"
 #include "switchd/connections.h"
+#include "switchd/job_ending.h"
 #include "switchd/job_table.h"
 #include "switchd/lanes.h"
 #include "switchd/mapper.h"
@@ -19,17 +19,15 @@ namespace ina::switchd {
 
 class ResultBuffers {
  public:
-  /// `workers disagree: ...` ends a job with INA_ERR_MISMATCH.
-  using EndJob = std::function<void(Job&, const std::string& text)>;
   /// All of them must outlive it.
   ResultBuffers(const ConductorConfig& config, Lanes& lanes, Resources& resources,
-                const JobTable& jobs, Connections& connections, EndJob end_job)
+                const JobTable& jobs, Connections& connections, JobEnding& ending)
       : config_(config),
         lanes_(lanes),
         resources_(resources),
         jobs_(jobs),
         connections_(connections),
-        end_job_(std::move(end_job)) {}
+        ending_(ending) {}
 
   /// Collective: happens once all workers have asked.
   void on_share(Client& client, const control::request::ShareResults& message);
@@ -50,7 +48,7 @@ class ResultBuffers {
   Resources& resources_;
   const JobTable& jobs_;
   Connections& connections_;
-  EndJob end_job_;
+  JobEnding& ending_;
   std::map<uint64_t, JobId> making_;  ///< jobs for which the mapper makes one, by token
 };
 

@@ -148,31 +148,17 @@ void add_eal_error(std::string_view line) {
 }
 
 Result<std::vector<uint32_t>> parse_cpu_list(std::string_view list) {
-  std::vector<uint32_t> cpus;
-  const auto bad = [&](std::string_view part) {
-    return fail(INA_ERR_INVALID, "CPU list \"" + std::string(list) + "\": \"" + std::string(part) +
-                                     "\" is neither a CPU number nor a range such as 2-5.");
-  };
+  static_assert(kMaxCpus <= CPU_SETSIZE);
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
     const std::string_view part = list.substr(begin, end - begin);
-    uint32_t first = 0;
-    auto [next, error] = std::from_chars(part.data(), part.data() + part.size(), first);
-    uint32_t last = first;
-    if (error == std::errc{} && next != part.data() + part.size() && *next == '-') {
-      const auto second = std::from_chars(next + 1, part.data() + part.size(), last);
-      next = second.ptr;
-      error = second.ec;
-    }
-    if (error != std::errc{} || next != part.data() + part.size() || last < first ||
-        last >= CPU_SETSIZE)
-      return bad(part);
-    for (uint32_t cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    if (part.empty() || !parse_cpus(part))
+      return fail(INA_ERR_INVALID, "CPU list \"" + std::string(list) + "\": \"" +
+                                       std::string(part) +
+                                       "\" is neither a CPU number nor a range such as 2-5.");
     begin = end + 1;
   }
-  std::ranges::sort(cpus);
-  cpus.erase(std::ranges::unique(cpus).begin(), cpus.end());
-  return cpus;
+  return *parse_cpus(list);
 }
 
 Result<std::vector<std::string>> eal_arguments(const EalConfig& config,

@@ -1,3 +1,3 @@
 // What most files of the switch include, compiled once.
 
-#include "switchd/conductor_state.h"
+#include "switchd/conductor.h"

@@ -317,8 +317,8 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
   TestSwitch sw({.slots = 64, .conductor = [](switchd::ConductorConfig& config) {
                    config.policy = scheduler::PolicyKind::kEsa;
                    config.home = Home::kWorkers;
-                   config.window_bytes = 16 << 20;
-                   config.aggregator_window = false;
+                   config.jobs.window_bytes = 16 << 20;
+                   config.congestion.aggregator_window = false;
                  }});
   const auto bypassed = [&] { return sw.status()["aggregator"]["bypassed"].get<uint64_t>(); };
   on_ranks(sw, 4, [&](Context& context, int rank) {

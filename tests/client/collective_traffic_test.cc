@@ -30,7 +30,7 @@ Overheads run_once(int world, uint64_t block_bytes) {
                  .slot_bytes = kSlotBytes,
                  .slots_per_job = 512,
                  .conductor = [](switchd::ConductorConfig& config) {
-                   config.rto_min_us = config.rto_max_us = 10'000'000;
+                   config.recovery.rto_min_us = config.recovery.rto_max_us = 10'000'000;
                  }});
   std::mutex mutex;
   Overheads overheads;
@@ -56,15 +56,15 @@ Overheads run_once(int world, uint64_t block_bytes) {
 }
 
 /// Runs of bare results end when they have waited for a time, so that their length depends on how
-/// busy the machine is. `most` is ten times the largest overhead of an idle one (docs/collectives.md),
-/// and about a quarter of what a gather takes without joining.
+/// busy the machine is. `most` is ten times the largest overhead of an idle one
+/// (docs/collectives.md), and about a quarter of what a gather takes without joining.
 void expect_joined(double most, const Overheads& overheads) {
   for (const auto& [collective, traffic] : overheads) {
-    testing::Test::RecordProperty(
-        collective, std::to_string(static_cast<double>(traffic.packets) /
-                                   static_cast<double>(traffic.payload_packets())) +
-                        " packets for each of payload, " +
-                        std::to_string(100 * traffic.overhead()) + " % more bytes");
+    testing::Test::RecordProperty(collective,
+                                  std::to_string(static_cast<double>(traffic.packets) /
+                                                 static_cast<double>(traffic.payload_packets())) +
+                                      " packets for each of payload, " +
+                                      std::to_string(100 * traffic.overhead()) + " % more bytes");
     EXPECT_LE(traffic.overhead(), most) << traffic.text();
   }
 }
@@ -78,7 +78,9 @@ TEST(CollectiveTraffic, EightRanks) {
 }
 
 #ifndef INA_SLOW_BUILD
-TEST(CollectiveTraffic, SixtyFourRanks) { expect_joined(0.2, run_once(64, 16 * kSlotBytes)); }
+TEST(CollectiveTraffic, SixtyFourRanks) {
+  expect_joined(0.2, run_once(64, 16 * kSlotBytes));
+}
 #endif
 
 }  // namespace

@@ -564,8 +564,8 @@ TEST(Groups, WithoutMemoryTheErrorSaysSo) {
   const auto before = options.conductor;
   options.conductor = [before](switchd::ConductorConfig& config) {
     before(config);
-    config.window_bytes = 64 << 10;
-    config.memory_bytes = 2 << 20;
+    config.jobs.window_bytes = 64 << 10;
+    config.jobs.memory_bytes = 2 << 20;
   };
   TestSwitch sw(options);
   on_ranks(sw.url(), 2, [&](Worker& job, int) -> Outcome {

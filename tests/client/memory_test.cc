@@ -319,7 +319,7 @@ TEST(Memory, ReproducibleSumsCannotGoThere) {
 
 TEST(Memory, TheBudgetHolds) {
   const TestSwitch sw(
-      {.conductor = [](switchd::ConductorConfig& config) { config.memory_bytes = 8 << 20; }});
+      {.conductor = [](switchd::ConductorConfig& config) { config.jobs.memory_bytes = 8 << 20; }});
   on_ranks(sw, [&](ina_context* context, int) {
     void* memory = nullptr;
     EXPECT_EQ(ina_alloc_result(context, 16 << 20, &memory), INA_ERR_REFUSED);

@@ -167,7 +167,7 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
     config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
     config.home = GetParam().home;
     // On a busy machine a worker may not run for long; asking for its sums is not steady state.
-    config.rto_min_us = config.rto_max_us = 20'000'000;
+    config.recovery.rto_min_us = config.recovery.rto_max_us = 20'000'000;
   };
   test::TestSwitch sw(options);
 

@@ -28,7 +28,7 @@ TEST_P(Homes, JobsThatCompeteGetTheirSums) {
   options.conductor = [](switchd::ConductorConfig& config) {
     config.policy = GetParam().policy;
     config.home = GetParam().home;
-    config.window_bytes = 128 * 1024;
+    config.jobs.window_bytes = 128 * 1024;
   };
   TestSwitch sw(options);
   Process server = GetParam().home == Home::kDedicated

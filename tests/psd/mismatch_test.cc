@@ -63,8 +63,8 @@ class Mismatch : public testing::TestWithParam<Case> {
     options.conductor = [](switchd::ConductorConfig& config) {
       config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
       config.home = GetParam().home;
-      config.window_bytes = 64 * 1024;
-      config.priority_max = 1;
+      config.jobs.window_bytes = 64 * 1024;
+      config.jobs.priority_max = 1;
     };
     return options;
   }

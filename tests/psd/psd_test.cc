@@ -21,7 +21,7 @@ TestSwitch::Options dedicated(uint32_t slots) {
   options.conductor = [](switchd::ConductorConfig& config) {
     config.policy = scheduler::PolicyKind::kEsa;
     config.home = Home::kDedicated;
-    config.window_bytes = 256 * 1024;
+    config.jobs.window_bytes = 256 * 1024;
   };
   return options;
 }

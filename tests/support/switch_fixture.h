@@ -60,6 +60,7 @@ class BasicTestSwitch {
     config.max_groups = options.max_groups;
     config.max_groups_per_user = options.max_groups;
     config.rejoin_timeout_ns = options.rejoin_timeout_ns;
+    config.recovery.rto_min_us = 2'000;  // loopback's times are short, and tests wait for some
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
     auto doorman = control::Doorman::start();

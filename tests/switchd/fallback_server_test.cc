@@ -50,7 +50,7 @@ test::SwitchOptions dedicated(const std::function<void(switchd::ConductorConfig&
   options.conductor = [more](switchd::ConductorConfig& config) {
     config.policy = scheduler::PolicyKind::kEsa;
     config.home = Home::kDedicated;
-    config.window_bytes = 16 * 1024;
+    config.jobs.window_bytes = 16 * 1024;
     config.frame_ports = {{.name = "eth0", .address = kPort, .multicast = true}};
     if (more) more(config);
   };

@@ -270,7 +270,7 @@ TEST(HeldMemory, IsChargedUntilItIsGivenBack) {
     bytes = sw.status()["aggregator"]["memory_used_bytes"];
   }
   const TestSwitch sw({.conductor = [&](switchd::ConductorConfig& config) {
-    config.memory_bytes = bytes + bytes / 2;
+    config.jobs.memory_bytes = bytes + bytes / 2;
   }});
   auto keeper = std::make_unique<RawWorker>(sw.socket_path(), "job", 0, 1);
   ASSERT_TRUE(keeper->hear_until("ready"));

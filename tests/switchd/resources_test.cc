@@ -44,7 +44,7 @@ TestSwitch::Options shared(std::function<void(switchd::ConductorConfig&)> more =
   options.lanes = 2;
   options.conductor = [more](switchd::ConductorConfig& config) {
     config.policy = scheduler::PolicyKind::kEsa;
-    config.window_bytes = 256 * 1024;
+    config.jobs.window_bytes = 256 * 1024;
     if (more) more(config);
   };
   return options;
@@ -65,11 +65,11 @@ TEST(Resources, TheWindowIsBytesAndNotBoundToTheSlots) {
 TEST(Resources, WorkersAreToldTheRules) {
   TestSwitch sw(shared([](switchd::ConductorConfig& config) {
     config.home = Home::kWorkers;
-    config.rto_min_us = 1234;
-    config.rto_max_us = 5678;
-    config.ecn = false;
-    config.aggregator_window = true;
-    config.priority_max = 99;
+    config.recovery.rto_min_us = 1234;
+    config.recovery.rto_max_us = 5678;
+    config.congestion.ecn = false;
+    config.congestion.aggregator_window = true;
+    config.jobs.priority_max = 99;
   }));
   const Joined job = join(sw, "job");
   EXPECT_EQ(job.answer["policy"], "esa");
@@ -84,8 +84,8 @@ TEST(Resources, WorkersAreToldTheRules) {
 
 TEST(Resources, FloorsThatDoNotFitAreRefused) {
   TestSwitch sw(shared([](switchd::ConductorConfig& config) {
-    config.slots_floor = 24;
-    config.slots_ceiling = 32;
+    config.jobs.slots_floor = 24;
+    config.jobs.slots_ceiling = 32;
   }));
   const Joined first = join(sw, "first");
   {
@@ -105,7 +105,8 @@ TEST(Resources, FloorsThatDoNotFitAreRefused) {
 }
 
 TEST(Resources, JobsThatDoNotFitTheMemoryAreRefused) {
-  TestSwitch sw(shared([](switchd::ConductorConfig& config) { config.memory_bytes = 4 << 20; }));
+  TestSwitch sw(
+      shared([](switchd::ConductorConfig& config) { config.jobs.memory_bytes = 4 << 20; }));
   {
     const Joined first = join(sw, "first");
     ASSERT_EQ(first.answer["type"], "joined") << first.answer;

@@ -115,8 +115,8 @@ SwitchOptions options_of(const Setup& setup, Nanos rejoin_timeout_ns) {
   options.conductor = [setup](switchd::ConductorConfig& config) {
     config.policy = setup.policy;
     config.home = setup.home;
-    config.window_bytes = setup.window_bytes;
-    config.memory_bytes = setup.memory_bytes;
+    config.jobs.window_bytes = setup.window_bytes;
+    config.jobs.memory_bytes = setup.memory_bytes;
     config.tenants = setup.tenants;
     if (!setup.helps) return;
     config.run_ahead_bytes = 2 * setup.window_bytes;

@@ -41,7 +41,7 @@ TestSwitch::Options options_of(const Way& way) {
   options.conductor = [way](switchd::ConductorConfig& config) {
     config.policy = value_in(scheduler::kPolicyNames, way.policy).value();
     config.home = way.home;
-    config.window_bytes = kInSwitch * 1024;
+    config.jobs.window_bytes = kInSwitch * 1024;
     config.run_ahead_bytes = 1 << 20;
     config.park_bytes = way.park_bytes;
     config.park_patience_ns = 1'000'000;

@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
     config.policy = ina::value_in(ina::scheduler::kPolicyNames, policy).value();
     for (const ina::Home known : {ina::Home::kWorkers, ina::Home::kDedicated, ina::Home::kSpill})
       if (ina::name(known) == home) config.home = known;
-    config.window_bytes = 128 * 1024;
+    config.jobs.window_bytes = 128 * 1024;
     if (help.empty()) return;
     config.run_ahead_bytes = 2 << 20;
     config.park_patience_ns = 1'000'000;

@@ -1,0 +1,45 @@
+// What administrators ask for, carried out on the conductor's thread, between other events, and
+// never waiting for who asked.
+#pragma once
+
+#include <string>
+
+#include "control/admin/requests.h"
+#include "switchd/job_administration.h"
+#include "switchd/job_maker.h"
+#include "switchd/job_table.h"
+#include "switchd/reload.h"
+#include "switchd/slot_map.h"
+#include "switchd/status.h"
+
+namespace ina::switchd {
+
+class Administration {
+ public:
+  /// All of them must outlive it.
+  Administration(const JobTable& jobs, JobMaker& maker, JobAdministration& admin_jobs,
+                 Reload& reload, StatusReport& status, SlotMap& slot_map)
+      : jobs_(jobs),
+        maker_(maker),
+        admin_jobs_(admin_jobs),
+        reload_(reload),
+        status_(status),
+        slot_map_(slot_map) {}
+
+  /// `who`: asks, for the log.
+  admin::Answer administer(const admin::Request& request, const std::string& who);
+
+ private:
+  admin::Answer carry_out(const admin::Request& request, const std::string& who);
+  admin::Answer drain(bool on, const std::string& who);
+  admin::Answer draining() const;
+
+  const JobTable& jobs_;
+  JobMaker& maker_;
+  JobAdministration& admin_jobs_;
+  Reload& reload_;
+  StatusReport& status_;
+  SlotMap& slot_map_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,50 @@
+// Workers leave their jobs: they say goodbye, give up, or are gone.
+#pragma once
+
+#include "control/messages.h"
+#include "switchd/connections.h"
+#include "switchd/gathering.h"
+#include "switchd/job_ending.h"
+#include "switchd/job_records.h"
+#include "switchd/lane_jobs.h"
+#include "switchd/resources.h"
+#include "switchd/splits.h"
+#include "switchd/status.h"
+
+namespace ina::switchd {
+
+class Departures {
+ public:
+  /// All of them must outlive it.
+  Departures(JobRecords& records, LaneJobs& lane_jobs, Resources& resources, JobEnding& ending,
+             Gathering& gathering, Splits& splits, const StatusReport& status,
+             Connections& connections)
+      : records_(records),
+        lane_jobs_(lane_jobs),
+        resources_(resources),
+        ending_(ending),
+        gathering_(gathering),
+        splits_(splits),
+        status_(status),
+        connections_(connections) {}
+
+  /// It has called ina_finalize. The job ends well once all have.
+  void on_leave(Client& client);
+  void on_abort(Client& client, const control::request::Abort& abort);
+  /// Its connection is gone, or it gave up waiting for the others to join.
+  void on_gone(Client& client);
+
+ private:
+  void end_well(Job& job);
+
+  JobRecords& records_;
+  LaneJobs& lane_jobs_;
+  Resources& resources_;
+  JobEnding& ending_;
+  Gathering& gathering_;
+  Splits& splits_;
+  const StatusReport& status_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd

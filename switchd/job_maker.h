@@ -1,0 +1,37 @@
+// Takes new jobs into the switch, as long as it is not drained.
+#pragma once
+
+#include <string>
+
+#include "scheduler/admission.h"
+#include "switchd/conductor_config.h"
+#include "switchd/job_records.h"
+#include "switchd/job_table.h"
+#include "switchd/lane_jobs.h"
+#include "switchd/resources.h"
+
+namespace ina::switchd {
+
+class JobMaker {
+ public:
+  /// All of them must outlive it.
+  JobMaker(const ConductorConfig& config, JobTable& jobs, LaneJobs& lane_jobs, Resources& resources)
+      : config_(config), jobs_(jobs), lane_jobs_(lane_jobs), resources_(resources) {}
+
+  /// Gives a new job its place, and the lanes the job. `request`: what it asks for beside its
+  /// window; `who`: by whose wish.
+  Result<Job*> admit(const SavedJob& fresh, scheduler::JobRequest request, uint64_t window_bytes,
+                     const std::string& who);
+  /// While it is drained no job is admitted.
+  void set_draining(bool draining) { draining_ = draining; }
+  bool draining() const { return draining_; }
+
+ private:
+  const ConductorConfig& config_;
+  JobTable& jobs_;
+  LaneJobs& lane_jobs_;
+  Resources& resources_;
+  bool draining_ = false;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,17 @@
+// Which names jobs may have, whoever makes them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace ina::switchd {
+
+/// What is wrong with a job's name; empty if nothing.
+inline std::string job_name_problem(const std::string& name) {
+  constexpr size_t kLongest = 128;
+  if (!name.empty() && name.size() <= kLongest) return {};
+  return fmt::format("the job's name must have 1 to {} characters", kLongest);
+}
+
+}  // namespace ina::switchd

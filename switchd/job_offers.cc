@@ -1,0 +1,29 @@
+#include "switchd/job_offers.h"
+
+#include "control/messages.h"
+
+namespace ina::switchd {
+
+namespace answer = control::answer;
+
+void JobOffers::offer() {
+  for (const auto& [fd, client] : connections_.all()) {
+    if (client->role != Client::Role::kServer || !client->wants_job) continue;
+    for (Job& job : jobs_) {
+      // Where a job goes on after a restart is known when all its workers are back.
+      const bool known =
+          job.state != Job::State::kRejoining || job.attached() == full_bitmap(job.workers);
+      if (!known || job.offered || job.fallback.client) continue;
+      client->wants_job = false;
+      job.offered = true;
+      connections_.send(*client, answer::Job{value(job.id), job.name});
+      break;
+    }
+  }
+}
+
+void JobOffers::begin_anew() {
+  for (Job& job : jobs_) job.offered = false;
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,26 @@
+// Tells the fallback server (ina-psd) of the jobs that it is to serve.
+#pragma once
+
+#include "switchd/connections.h"
+#include "switchd/job_table.h"
+
+namespace ina::switchd {
+
+class JobOffers {
+ public:
+  /// Both must outlive it.
+  JobOffers(const JobTable& jobs, Connections& connections)
+      : jobs_(jobs), connections_(connections) {}
+
+  /// A job after the other, each when the server asks for it: so a message at most is under way,
+  /// however many jobs there are.
+  void offer();
+  /// A server that is new knows of none.
+  void begin_anew();
+
+ private:
+  const JobTable& jobs_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,102 @@
+// What of a job outlives the switch, and the job that comes of it.
+#include "switchd/job_records.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+
+namespace ina::switchd {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr Nanos kSecondNs = 1'000'000'000;
+const Moment kNow{.monotonic = 50 * kSecondNs, .utc_s = 1'700'000'000};
+
+/// A group, which has all there is to write down.
+Job sample() {
+  Job job;
+  job.name = "train/8";
+  job.id = JobId{8};
+  job.root = JobId{7};
+  job.root_ranks = {3, 1};
+  job.key = 0xfedcba9876543210;
+  job.uid = 1000;
+  job.tenant = "alice";
+  job.ticket = "0123";
+  job.workers = 2;
+  job.epoch = 4097;
+  job.geometry.lanes = 2;
+  job.geometry.slot_bytes = 1024;
+  job.grant.window = 32;
+  job.grant.first_slot = 5;
+  job.grant.slots_per_lane = 6;
+  job.grant.floor_per_lane = 7;
+  job.grant.ceiling_per_lane = 8;
+  job.grant.priority_max = 9;
+  job.grant.in_switch = 10;
+  job.grant.park_room = 12;
+  return job;
+}
+
+TEST(JobRecords, AJobComesBackAsItWas) {
+  const Job job = sample();
+  const SavedJob saved = saved_of(job, kNow);
+  EXPECT_EQ(saved.lanes, 2u);
+  EXPECT_EQ(saved.slot_bytes, 1024u);
+  EXPECT_EQ(saved.reserved_until, 0);
+  const auto back = job_of(saved, 3);
+  EXPECT_EQ(back->index, 3);
+  EXPECT_EQ(back->state, Job::State::kJoining);
+  EXPECT_EQ(back->members.size(), 2u);
+  // What Restore and Resources give it: where it lies and what it was granted.
+  back->grant = job.grant;
+  back->geometry = job.geometry;
+  EXPECT_EQ(saved_of(*back, kNow), saved);
+  EXPECT_NE(back->payload_key.k0, job.payload_key.k0) << "keys of tags are as new as the process";
+}
+
+TEST(JobRecords, AReservationGoesOnOverARestartOfTheMachine) {
+  Job job = sample();
+  job.reserved_until = kNow.monotonic + 30 * kSecondNs;
+  const SavedJob saved = saved_of(job, kNow);
+  EXPECT_EQ(saved.reserved_until, kNow.utc_s + 30);
+  // The machine's clock has begun anew, ten seconds later.
+  const Moment later{.monotonic = 2 * kSecondNs, .utc_s = kNow.utc_s + 10};
+  EXPECT_EQ(reserved_until(saved, later), later.monotonic + 20 * kSecondNs);
+}
+
+TEST(JobRecords, AReservationThatHasPassedIsNoneThatIsNotThere) {
+  Job job = sample();
+  job.reserved_until = kNow.monotonic - 2 * kSecondNs;
+  SavedJob saved = saved_of(job, {.monotonic = kNow.monotonic, .utc_s = 1});
+  EXPECT_EQ(saved.reserved_until, 1) << "0 would mean that the job has begun";
+  EXPECT_EQ(reserved_until(saved, kNow), kNow.monotonic);
+  saved.reserved_until = 0;
+  EXPECT_EQ(reserved_until(saved, kNow), 0);
+  // One that somebody wrote by hand is no longer than a ticket may live.
+  saved.reserved_until = kNow.utc_s + 1'000'000'000;
+  EXPECT_EQ(reserved_until(saved, kNow), kNow.monotonic + 7 * 86'400 * kSecondNs);
+}
+
+TEST(JobRecords, AJobIsInTheFileUntilItIsForgotten) {
+  const test::TempDir folder;
+  auto state = StateFile::open(folder / "state");
+  ASSERT_TRUE(state) << state.error().text;
+  JobRecords records(*state);
+  const SavedJob fresh = records.new_job("train", 4);
+  EXPECT_EQ(fresh.name, "train");
+  EXPECT_EQ(fresh.workers, 4u);
+  EXPECT_NE(fresh.key, records.new_job("train", 4).key);
+  EXPECT_THAT(state->jobs(), IsEmpty()) << "nothing is written before the job is there";
+  const auto job = job_of(fresh, 0);
+  records.save(*job);
+  EXPECT_THAT(state->jobs(), ElementsAre(saved_of(*job, kNow)));
+  records.forget(*job);
+  EXPECT_THAT(state->jobs(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ina::switchd
