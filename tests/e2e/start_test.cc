@@ -247,10 +247,10 @@ TEST_F(StartTest, WhyNamesTheRankThatWasStopped) {
   // The others come to a halt when their windows are full.
   for (int round = 0; round < 20; ++round) {
     reasons = why().at("jobs").at(0).at("reasons");
-    if (!reasons.empty() && reasons[0].at("cause") == "rank_waited_for") break;
+    if (!reasons.empty() && reasons[0].at("cause") == "process_stopped") break;
   }
   ASSERT_FALSE(reasons.empty());
-  EXPECT_EQ(reasons[0].at("cause"), "rank_waited_for") << reasons;
+  EXPECT_EQ(reasons[0].at("cause"), "process_stopped") << reasons;
   EXPECT_EQ(reasons[0].at("ranks"), Json::array({1})) << reasons;
   EXPECT_THAT(reasons[0].at("text"), HasSubstr("rank 1 (pid " + std::to_string(ranks[1].pid())));
   EXPECT_THAT(reasons[0].at("text"), HasSubstr("allreduce of 200000 int32 sum"));
