@@ -21,7 +21,7 @@ Picos remaining_ps(const Chunk& chunk, uint32_t stage) {
 }  // namespace
 
 Simulator::Simulator(const Topology& topology, const std::vector<Request>& requests)
-    : topology_(topology), requests_(requests), links_(topology.dimensions.size()) {}
+    : requests_(requests), links_(topology.dimensions.size()) {}
 
 Picos Simulator::end_ps(const std::vector<Chunk>& chunks, Discipline discipline) {
   discipline_ = discipline;

@@ -82,7 +82,6 @@ class Simulator {
   void push(const Event& event);
   bool all_done() const;
 
-  const Topology& topology_;
   const std::vector<Request>& requests_;
   const std::vector<Chunk>* chunks_ = nullptr;
   Discipline discipline_ = Discipline::kFifo;
