@@ -1,9 +1,10 @@
 #include "client/completions.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "common/event_fd.h"
 
 namespace ina::client {
 
@@ -28,8 +29,7 @@ Result<int> Completions::fd() {
 
 bool Completions::announce() {
   if (const int fd = fd_.load(std::memory_order_relaxed); fd >= 0) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof(one));
+    ring_event(fd);
   }
   if (!has_some_.load(std::memory_order_relaxed)) return false;
   due_ = true;

@@ -10,6 +10,7 @@
 
 #include "client/context.h"
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "control/client.h"
 
 namespace ina::client {
@@ -236,8 +237,7 @@ bool Session::send_leave(uint32_t channel) {
 
 void Session::kick() {
   if (kicked_.exchange(true)) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(kick_event_.get(), &one, sizeof(one));
+  ring_event(kick_event_.get());
   const std::lock_guard lock(asleep_mutex_);
   if (asleep_in_) asleep_in_->wake_driver();
 }
@@ -245,8 +245,7 @@ void Session::kick() {
 void Session::kick_at_once() {
   kick();
   if (!left_to_callers_.load()) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(hurry_event_.get(), &one, sizeof(one));
+  ring_event(hurry_event_.get());
 }
 
 void Session::sleeps_in(Context* channel) {
@@ -255,8 +254,7 @@ void Session::sleeps_in(Context* channel) {
 }
 
 void Session::drain_kicks() {
-  uint64_t count;
-  [[maybe_unused]] const ssize_t got = ::read(kick_event_.get(), &count, sizeof(count));
+  drain_event(kick_event_.get());
   kicked_ = false;
 }
 
@@ -305,8 +303,7 @@ void Session::leave_to_callers() {
   if (std::ranges::none_of(channels(), [](const auto& open) { return open->unattended(); }))
     ::poll(fds, 2, kGraceMs);
   left_to_callers_ = false;
-  uint64_t count;
-  if (fds[1].revents != 0) (void)!::read(hurry_event_.get(), &count, sizeof(count));
+  if (fds[1].revents != 0) drain_event(hurry_event_.get());
 }
 
 /// False: left it to somebody who wants the engine.

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "common/logging/record.h"
 #include "switchd/restore.h"
 #include "wire/text.h"
@@ -116,13 +116,11 @@ Result<void> Conductor::watch_events() {
 }
 
 void Conductor::stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
+  ring_event(stop_event_.get());
 }
 
 void Conductor::reload() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(reload_event_.get(), &one, sizeof(one));
+  ring_event(reload_event_.get());
 }
 
 // ---- turns
@@ -159,14 +157,10 @@ int Conductor::turn_ms(Nanos now) const {
 
 /// Something has come on `fd`.
 void Conductor::serve(int fd, bool& stopping) {
-  const auto take = [fd] {
-    uint64_t value;
-    [[maybe_unused]] const ssize_t got = ::read(fd, &value, sizeof(value));
-  };
   if (fd == stop_event_.get()) {
     stopping = true;
   } else if (fd == lane_event_.get()) {
-    take();
+    drain_event(fd);
     on_lane_events();
     worker_calls_.call(now_ns());
   } else if (fd == admin_.event_fd()) {
@@ -174,7 +168,7 @@ void Conductor::serve(int fd, bool& stopping) {
       return administration_.administer(asked, who);
     });
   } else if (fd == reload_event_.get()) {
-    take();
+    drain_event(fd);
     (void)administration_.administer(admin::Reload{}, "SIGHUP");
   } else if (fd == resources_.mapper().fd()) {
     on_mapped();

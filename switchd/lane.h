@@ -16,6 +16,7 @@
 
 #include "aggregator/serve.h"
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "common/fd.h"
 #include "common/idle.h"
 #include "common/spsc_ring.h"
@@ -157,7 +158,7 @@ class LaneLink {
   // Conductor.
   void post(LaneCommand& command) {
     while (!commands_.push(&command)) ::usleep(100);
-    ring(wake_.get());
+    ring_event(wake_.get());
   }
   std::optional<LaneEvent> next_event() { return events_.pop(); }
 
@@ -166,19 +167,14 @@ class LaneLink {
   bool has_command() const { return !commands_.empty(); }
   /// A job has at most one event, and the ring holds one for each job that fits.
   void report(const LaneEvent& event) {
-    if (events_.push(event)) ring(conductor_event_);
+    if (events_.push(event)) ring_event(conductor_event_);
   }
   /// Has the conductor look which workers are to be called (io::shm::WorkerSession::call_wanted).
-  void report_calls() { ring(conductor_event_); }
+  void report_calls() { ring_event(conductor_event_); }
   int wake_fd() const { return wake_.get(); }
   void set_conductor_event(int fd) { conductor_event_ = fd; }
 
  private:
-  static void ring(int fd) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof(one));
-  }
-
   SpscRing<LaneCommand*> commands_{64};
   SpscRing<LaneEvent> events_{8192};
   Fd wake_;

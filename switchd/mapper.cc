@@ -4,12 +4,12 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <new>
 #include <utility>
 
+#include "common/event_fd.h"
 #include "common/sealed_memory.h"
 #include "switchd/work_timer.h"
 
@@ -125,15 +125,13 @@ void Mapper::carry_out(Task& task) {
     const std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof(one));
+  ring_event(event_.get());
 }
 
 std::optional<Mapper::Done> Mapper::next() {
   const std::lock_guard lock(mutex_);
   if (done_.empty()) {
-    uint64_t value = 0;
-    [[maybe_unused]] const ssize_t got = ::read(event_.get(), &value, sizeof(value));
+    drain_event(event_.get());
     return std::nullopt;
   }
   std::optional<Done> first(std::move(done_.front()));

@@ -305,10 +305,7 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
 /// What the job waits for, and why that does not come.
 void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   if (job.state != Job::State::kRunning && job.state != Job::State::kLeaving) return;
-  if (job.state == Job::State::kLeaving)
-    json["left"] = ranks_of(job.bits([](const Job::Worker& worker) {
-      return !worker.client || worker.client->state == Client::State::kLeaving;
-    }));
+  if (job.state == Job::State::kLeaving) json["left"] = ranks_of(job.leaving_or_gone());
   if (const auto oldest = waiting_.oldest_of(job)) {
     json["waiting_for"] = ranks_of(oldest->missing);
     json["oldest_fragment"] = oldest->seq.value;
@@ -330,7 +327,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
 std::string StatusReport::why(Job& job) const {
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining)
     return waiting_.text(job);
-  const Links links = links_of(snapshots());
+  const Links links = config_.frame_ports.empty() ? Links() : links_of(snapshots());
   // With the job's groups, and of a group the job: a rank may wait in one of them.
   const JobId root = job.is_group() ? job.root : job.id;
   Json family = Json::array();

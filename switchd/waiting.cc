@@ -23,8 +23,7 @@ std::optional<aggregator::Waiting> Waiting::oldest_of(const Job& job) const {
 
 std::string Waiting::text(const Job& job) const {
   if (job.state == Job::State::kJoining) return "waiting for " + missing_text(job) + " to join";
-  if (job.state == Job::State::kRejoining) return "the job " + rejoin_text(job);
-  return "the job does not gather";
+  return "the job " + rejoin_text(job);
 }
 
 std::string Waiting::missing_text(const Job& job) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/event_fd.h"
 #include "io/shm/futex.h"
 
 namespace ina::client {
@@ -83,8 +84,7 @@ size_t ShmTransport::tx_burst(std::span<const TxPacket> packets) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i].switch_sleeping->value.load(std::memory_order_relaxed) == 0) continue;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_events_[i].get(), &one, sizeof(one));
+    ring_event(wake_events_[i].get());
   }
   return count;
 }

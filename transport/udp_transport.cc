@@ -7,12 +7,12 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
 
+#include "common/event_fd.h"
 #include "transport/interface.h"
 #include "transport/udp_filter.h"
 
@@ -333,14 +333,12 @@ void UdpTransport::wait(Nanos timeout_ns) {
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   ++counters_.sleeps;
   if (::ppoll(fds, std::size(fds), &timeout, nullptr) > 0 && fds[1].revents != 0) {
-    uint64_t value = 0;
-    [[maybe_unused]] const ssize_t got = ::read(wake_event_.get(), &value, sizeof value);
+    drain_event(wake_event_.get());
   }
 }
 
 void UdpTransport::wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_event_.get(), &one, sizeof one);
+  ring_event(wake_event_.get());
 }
 
 }  // namespace ina::client

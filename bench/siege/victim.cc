@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/worker_arguments.h"
 #include "ina/ina.h"
 
 namespace {
@@ -120,12 +121,7 @@ class Worker {
 
 int main(int argc, char** argv) {
   if (argc < 7) return 2;
-  ina_config config;
-  ina_config_init(&config);
-  config.url = argv[1];
-  config.job = argv[2];
-  config.rank = std::atoi(argv[3]);
-  config.world_size = std::atoi(argv[4]);
+  ina_config config = ina::config_of(argv);
   config.timeout_us = 120'000'000;
   const auto elements = static_cast<size_t>(std::atoll(argv[5]));
   const uint64_t register_every = argc > 7 ? std::strtoull(argv[7], nullptr, 10) : 0;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/worker_arguments.h"
 #include "ina/ina.h"
 
 namespace {
@@ -171,12 +172,7 @@ class Worker {
 
 int main(int argc, char** argv) {
   if (argc < 5) return 2;
-  ina_config config;
-  ina_config_init(&config);
-  config.url = argv[1];
-  config.job = argv[2];
-  config.rank = std::atoi(argv[3]);
-  config.world_size = std::atoi(argv[4]);
+  ina_config config = ina::config_of(argv);
   ina_context* context = nullptr;
   if (const int status = ina_init(&config, &context); status != INA_OK) {
     std::printf("join %s %s\n", ina_status_name(status), ina_last_error(nullptr));

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/event_fd.h"
 #include "common/logging/record.h"
 #include "control/socket.h"
 
@@ -99,8 +100,7 @@ uint16_t Listener::port() const {
 
 Listener::~Listener() {
   if (thread_.joinable()) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+    ring_event(stop_.get());
     thread_.join();
   }
   if (fd_ && !path_.empty()) ::unlink(path_.c_str());

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/event_fd.h"
+
 namespace ina::admin {
 
 namespace {
@@ -35,8 +37,7 @@ Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
                                       " requests of administrators to answer already; try again"});
     waiting_.push_back(call);
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof(one));
+  ring_event(event_.get());
   if (answer.wait_for(std::chrono::nanoseconds(timeout_ns)) == std::future_status::ready)
     return answer.get();
   {
@@ -50,8 +51,7 @@ Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
 }
 
 void Queue::serve(const Handler& handler) {
-  uint64_t value = 0;
-  [[maybe_unused]] const ssize_t got = ::read(event_.get(), &value, sizeof(value));
+  drain_event(event_.get());
   std::unique_lock lock(mutex_);
   // Those who ask again at once wait for the next turn, like everybody.
   for (size_t left = waiting_.size(); left != 0 && !waiting_.empty(); --left) {

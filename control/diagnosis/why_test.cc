@@ -63,6 +63,19 @@ void stand_still(Json& job) {
   for (const char* key : {"results", "absorbed", "oldest_fragment"}) job[key] = first[key];
 }
 
+/// A group of ranks 1 and 3 of `job`, whose rank 1 is waited for.
+void add_waiting_group(const Json& job, Json& status) {
+  Json group = job;
+  group.update({{"name", "train/5"},
+                {"id", 5u},
+                {"group_of", 3u},
+                {"world_size", 2u},
+                {"joined", {0u, 1u}},
+                {"root_ranks", {1u, 3u}},
+                {"waiting_for", {1u}}});
+  status["jobs"].push_back(group);
+}
+
 JobVerdict verdict_of(const Change& change, size_t count = kLooks) {
   const auto found = why(looks(change, count), "train");
   if (!found || found->jobs.empty()) {
@@ -195,15 +208,7 @@ const Row kRows[] = {
      [](size_t, Json& job, Json& status) {
        stand_still(job);
        job["waiting_for"] = {1};
-       Json group = job;
-       group.update({{"name", "train/5"},
-                     {"id", 5u},
-                     {"group_of", 3u},
-                     {"world_size", 2u},
-                     {"joined", {0u, 1u}},
-                     {"root_ranks", {1u, 3u}},
-                     {"waiting_for", {1u}}});
-       status["jobs"].push_back(group);
+       add_waiting_group(job, status);
      },
      "waits_elsewhere",
      {},
@@ -399,15 +404,7 @@ TEST(WhyText, ARankOfAGroupIsNamedAsThatOfTheJob) {
   const auto found = why(looks([](size_t, Json& job, Json& status) {
                            stand_still(job);
                            job.erase("waiting_for");
-                           Json group = job;
-                           group.update({{"name", "train/5"},
-                                         {"id", 5u},
-                                         {"group_of", 3u},
-                                         {"world_size", 2u},
-                                         {"joined", {0u, 1u}},
-                                         {"root_ranks", {1u, 3u}},
-                                         {"waiting_for", {1u}}});
-                           status["jobs"].push_back(group);
+                           add_waiting_group(job, status);
                          }),
                          "vision/train");
   ASSERT_TRUE(found) << found.error().text;

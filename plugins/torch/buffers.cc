@@ -21,6 +21,21 @@ uintptr_t address(const at::Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data_ptr());
 }
 
+/// `flat` divided, one part after the other, into tensors of the shapes of `like`.
+std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<at::Tensor>& like) {
+  std::vector<at::Tensor> parts;
+  int64_t at = 0;
+  for (const at::Tensor& tensor : like) {
+    parts.push_back(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    at += tensor.numel();
+  }
+  return parts;
+}
+
+void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+  for (size_t i = 0; i < to.size(); ++i) copy_into(to[i], from[i]);
+}
+
 }  // namespace
 
 void require_dense_cpu(const char* function, const at::Tensor& tensor) {
@@ -63,15 +78,9 @@ bool in_a_row(const std::vector<at::Tensor>& tensors) {
 std::vector<at::Tensor> Staging::copy(const std::vector<at::Tensor>& tensors) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  const at::Tensor all = room(bytes);
-  std::vector<at::Tensor> copies;
-  int64_t at = 0;
-  for (const at::Tensor& tensor : tensors) {
-    const auto own = static_cast<int64_t>(tensor.nbytes());
-    copies.push_back(all.narrow(0, at, own).view(tensor.scalar_type()).view(tensor.sizes()));
-    copy_into(copies.back(), tensor);
-    at += own;
-  }
+  const std::vector<at::Tensor> copies =
+      parts_of(room(bytes).narrow(0, 0, bytes).view(tensors.front().scalar_type()), tensors);
+  copy_all(copies, tensors);
   return copies;
 }
 
@@ -121,25 +130,14 @@ void Blocks::stage(Use use) {
     elements += tensors_[i].numel();
   }
   staged_ = at::empty({elements}, tensors_.front().options().memory_format(c10::nullopt));
-  int64_t at = 0;
-  if (use == Use::kRead)
-    for (const at::Tensor& tensor : tensors_) {
-      copy_into(staged_.narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
-      at += tensor.numel();
-    }
+  if (use == Use::kRead) copy_all(parts_of(staged_, tensors_), tensors_);
   data_ = staged_.data_ptr();
   held_ = {staged_};
 }
 
 std::function<void()> Blocks::deliver() const {
   if (!staged_.defined()) return {};
-  return [staged = staged_, tensors = tensors_] {
-    int64_t at = 0;
-    for (const at::Tensor& tensor : tensors) {
-      copy_into(tensor, staged.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-      at += tensor.numel();
-    }
-  };
+  return [parts = parts_of(staged_, tensors_), tensors = tensors_] { copy_all(tensors, parts); };
 }
 
 at::Tensor Blocks::flat(const at::Tensor& tensor, Use use) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "common/logging/record.h"
 
 namespace ina::memif {
@@ -53,8 +54,7 @@ Server::Server(ServerConfig config, control::Doorman* doorman)
 Server::~Server() = default;
 
 void Server::ring() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof(one));
+  ring_event(event_.get());
 }
 
 void Server::stop() {
@@ -157,8 +157,7 @@ void Server::turn(Nanos timeout_ns) {
   doorman_->turn();
   if (ready(1)) accept_workers();
   if (!ready(0)) return;
-  uint64_t rung = 0;
-  [[maybe_unused]] const ssize_t got = ::read(event_.get(), &rung, sizeof(rung));
+  drain_event(event_.get());
   if (report_wanted_.exchange(false)) report();
 }
 

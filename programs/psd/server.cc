@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "common/logging/record.h"
 
 namespace ina::psd {
@@ -29,8 +30,7 @@ Server::Server(ServerConfig config)
     : config_(std::move(config)), stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void Server::stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
+  ring_event(stop_event_.get());
 }
 
 bool Server::stopped(int timeout_ms) const {

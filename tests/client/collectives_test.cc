@@ -8,6 +8,7 @@
 #include <bit>
 #include <condition_variable>
 #include <functional>
+#include <latch>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -22,6 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::join;
+using test::on_joined_ranks;
 using test::on_ranks;
 using test::TestSwitch;
 using testing::AllOf;
@@ -602,32 +604,31 @@ TEST(CollectivesCompletion, ACallbackStartsTheNextOperation) {
 TEST(CollectivesCompletion, EachCallbackComesOnceWhenTheJobEnds) {
   TestSwitch sw;
   Heard heard[2];
-  std::vector<int32_t> data(2000);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank)
-    ranks.emplace_back([&, rank] {
-      auto context = std::make_unique<Context>(join(sw, rank, 2));
-      context->barrier();
-      std::vector<int32_t> own(2000);
-      if (rank == 0)
-        context->allreduce_async<int32_t>(own).set_callback(Heard::callback, &heard[0]);
-      else
-        context->broadcast_async<int32_t>(own, 0).set_callback(Heard::callback, &heard[1]);
-      EXPECT_EQ(heard[rank].wait_for(1), std::vector<int>{INA_ERR_MISMATCH});
-      EXPECT_THAT(ina_last_error(context->get()), HasSubstr("broadcast of 2000 int32, root 0"));
-    });
-  for (auto& rank : ranks) rank.join();
-  // And with ina_finalize, of an operation that never completes.
+  on_joined_ranks(sw, 2, [&](Context& context, int rank) {
+    std::vector<int32_t> own(2000);
+    if (rank == 0)
+      context.allreduce_async<int32_t>(own).set_callback(Heard::callback, &heard[0]);
+    else
+      context.broadcast_async<int32_t>(own, 0).set_callback(Heard::callback, &heard[1]);
+    EXPECT_EQ(heard[rank].wait_for(1), std::vector<int>{INA_ERR_MISMATCH});
+    EXPECT_THAT(ina_last_error(context.get()), HasSubstr("broadcast of 2000 int32, root 0"));
+  });
+}
+
+TEST(CollectivesCompletion, ACallbackComesWhenFinalizeGivesUp) {
+  TestSwitch sw;
   Heard given_up;
-  std::thread other([&] { join(sw, 1, 2).barrier(); });
-  Context alone = join(sw, 0, 2);
-  alone.barrier();
-  alone.allreduce_async<int32_t>(std::span(data)).set_callback(Heard::callback, &given_up);
-  EXPECT_THROW(alone.finalize(1s), Exception);
-  const auto statuses = given_up.wait_for(1);
-  ASSERT_EQ(statuses.size(), 1u);
-  EXPECT_NE(statuses[0], INA_OK);
-  other.join();
+  std::latch gave_up(1);
+  on_joined_ranks(sw, 2, [&](Context& context, int rank) {
+    if (rank == 1) return gave_up.wait();  // it never calls
+    std::vector<int32_t> data(2000);
+    context.allreduce_async<int32_t>(std::span(data)).set_callback(Heard::callback, &given_up);
+    EXPECT_THROW(context.finalize(1s), Exception);
+    gave_up.count_down();
+    const auto statuses = given_up.wait_for(1);
+    ASSERT_EQ(statuses.size(), 1u);
+    EXPECT_NE(statuses[0], INA_OK);
+  });
 }
 
 TEST(CollectivesCompletion, ADescriptorTellsEventLoops) {

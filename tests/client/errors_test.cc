@@ -8,6 +8,7 @@
 #include <atomic>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "common/clock.h"
@@ -62,12 +63,14 @@ class Worker {
 std::vector<Outcome> on_ranks(const TestSwitch& sw, int world,
                               const std::function<Outcome(Worker&, int)>& body) {
   std::vector<Outcome> outcomes(static_cast<size_t>(world));
+  std::latch joined(world);  // one that still joins would hear of others' errors there
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank)
     threads.emplace_back([&, rank] {
       Worker worker;
       Outcome& outcome = outcomes[static_cast<size_t>(rank)];
       outcome = worker.join(sw.url(), rank, world);
+      joined.arrive_and_wait();
       if (outcome.status == INA_OK) outcome = body(worker, rank);
     });
   for (auto& thread : threads) thread.join();

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -113,12 +114,14 @@ class Worker {
 void on_ranks(const std::string& url, int world, const std::function<Outcome(Worker&, int)>& body,
               const std::function<void()>& meanwhile = {}) {
   std::vector<Outcome> outcomes(static_cast<size_t>(world));
+  std::latch joined(world);  // one that still joins would hear of others' errors there
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank)
     threads.emplace_back([&, rank] {
       Worker worker;
       Outcome& outcome = outcomes[static_cast<size_t>(rank)];
       outcome = worker.join(url, rank, world);
+      joined.arrive_and_wait();
       if (outcome.status == INA_OK) outcome = body(worker, rank);
       if (outcome.status == INA_OK && worker) outcome = worker.leave();
     });
@@ -472,9 +475,12 @@ TEST(Groups, WhoLeavesOneWithOperationsUnderWayIsNamedAndTheJobGoesOn) {
 
 TEST(Groups, WhoLeavesTheJobWithOperationsOfAGroupUnderWayIsNamedAtOnce) {
   TestSwitch sw(shared_slots());
+  std::latch split(2);  // one that still splits would hear of the end there
   on_ranks(sw.url(), 2, [&](Worker& job, int rank) -> Outcome {
     Worker group;
-    RETURN_IF_FAILED(job.split(0, 0, group));
+    const Outcome joined = job.split(0, 0, group);
+    split.arrive_and_wait();
+    RETURN_IF_FAILED(joined);
     const Nanos begun = now_ns();
     if (rank == 0) {
       std::vector<int32_t> data(1000);

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <barrier>
 #include <functional>
-#include <thread>
 
 #include "ina/ina.hpp"
 #include "scheduler/redistribution/interpreter.h"
@@ -19,7 +17,7 @@ namespace {
 using redistribution::Layout;
 using redistribution::Mesh;
 using redistribution::Tile;
-using test::join;
+using test::on_joined_ranks;
 using test::on_ranks;
 using test::TestSwitch;
 using testing::HasSubstr;
@@ -124,65 +122,51 @@ TEST(Redistribution, ManyMayBeUnderWay) {
 
 TEST(Redistribution, RanksWithOtherPlansHearIt) {
   TestSwitch sw;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 4; ++rank)
-    threads.emplace_back([&, rank] {
-      Context context = join(sw, rank, 4);
-      const Wanted wanted{"x=2,y=2", {64, 64}, "x,y", rank == 2 ? "-,x*y" : "y,x"};
-      const RedistributionPlan plan(wanted.c());
-      Watched buffer(wanted.tile(wanted.from, rank), plan.facts().buffer_bytes);
-      EXPECT_EQ(ina_redistribute(context.get(), plan.get(), buffer.span().data(),
-                                 buffer.span().size(), 0),
-                INA_ERR_MISMATCH);
-      EXPECT_THAT(ina_last_error(context.get()),
-                  HasSubstr("ranks 0, 1, 3 started the redistribution with plan hash "));
-      EXPECT_THAT(ina_last_error(context.get()),
-                  HasSubstr(", rank 2 started the redistribution with plan hash "));
-      buffer.expect(wanted.tile(wanted.from, rank));
-    });
-  for (auto& thread : threads) thread.join();
+  on_joined_ranks(sw, 4, [](Context& context, int rank) {
+    const Wanted wanted{"x=2,y=2", {64, 64}, "x,y", rank == 2 ? "-,x*y" : "y,x"};
+    const RedistributionPlan plan(wanted.c());
+    Watched buffer(wanted.tile(wanted.from, rank), plan.facts().buffer_bytes);
+    EXPECT_EQ(
+        ina_redistribute(context.get(), plan.get(), buffer.span().data(), buffer.span().size(), 0),
+        INA_ERR_MISMATCH);
+    EXPECT_THAT(ina_last_error(context.get()),
+                HasSubstr("ranks 0, 1, 3 started the redistribution with plan hash "));
+    EXPECT_THAT(ina_last_error(context.get()),
+                HasSubstr(", rank 2 started the redistribution with plan hash "));
+    buffer.expect(wanted.tile(wanted.from, rank));
+  });
 }
 
 TEST(Redistribution, ARankThatDoesSomethingElseIsNamed) {
   TestSwitch sw;
-  std::barrier joined(4);  // one that still joins would hear of it there
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 4; ++rank)
-    threads.emplace_back([&, rank] {
-      Context context = join(sw, rank, 4);
-      joined.arrive_and_wait();
-      const RedistributionPlan plan(Wanted{"x=4", {64, 64}, "x,-", "-,x"}.c());
-      std::vector<std::byte> buffer(plan.facts().buffer_bytes);
-      const int status =
-          rank == 1 ? ina_barrier(context.get(), 0)
-                    : ina_redistribute(context.get(), plan.get(), buffer.data(), buffer.size(), 0);
-      EXPECT_EQ(status, INA_ERR_MISMATCH);
-      EXPECT_THAT(ina_last_error(context.get()), HasSubstr("operation 0: redistribution"));
-    });
-  for (auto& thread : threads) thread.join();
+  on_joined_ranks(sw, 4, [](Context& context, int rank) {
+    const RedistributionPlan plan(Wanted{"x=4", {64, 64}, "x,-", "-,x"}.c());
+    std::vector<std::byte> buffer(plan.facts().buffer_bytes);
+    const int status =
+        rank == 1 ? ina_barrier(context.get(), 0)
+                  : ina_redistribute(context.get(), plan.get(), buffer.data(), buffer.size(), 0);
+    EXPECT_EQ(status, INA_ERR_MISMATCH);
+    EXPECT_THAT(ina_last_error(context.get()), HasSubstr("operation 0: redistribution"));
+  });
 }
 
 TEST(Redistribution, ARankThatDiesEndsItForAll) {
   TestSwitch sw;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 4; ++rank)
-    threads.emplace_back([&, rank] {
-      Context context = join(sw, rank, 4);
-      const RedistributionPlan plan(Wanted{"x=4", {256, 256}, "x,-", "-,x", 130'000}.c());
-      std::vector<std::byte> buffer(plan.facts().buffer_bytes);
-      if (rank == 3) {
-        ina_request* request = nullptr;
-        EXPECT_EQ(ina_redistribute_async(context.get(), plan.get(), buffer.data(), buffer.size(),
-                                         &request),
-                  INA_OK);
-        return;  // leaves in the middle of it
-      }
-      int status = INA_OK;  // the first may be over before
-      for (int i = 0; i < 2 && status == INA_OK; ++i)
-        status = ina_redistribute(context.get(), plan.get(), buffer.data(), buffer.size(), 0);
-      EXPECT_EQ(status, INA_ERR_PEER_LOST) << ina_last_error(context.get());
-    });
-  for (auto& thread : threads) thread.join();
+  on_joined_ranks(sw, 4, [](Context& context, int rank) {
+    const RedistributionPlan plan(Wanted{"x=4", {256, 256}, "x,-", "-,x", 130'000}.c());
+    std::vector<std::byte> buffer(plan.facts().buffer_bytes);
+    if (rank == 3) {
+      ina_request* request = nullptr;
+      EXPECT_EQ(
+          ina_redistribute_async(context.get(), plan.get(), buffer.data(), buffer.size(), &request),
+          INA_OK);
+      return;  // leaves in the middle of it
+    }
+    int status = INA_OK;  // the first may be over before
+    for (int i = 0; i < 2 && status == INA_OK; ++i)
+      status = ina_redistribute(context.get(), plan.get(), buffer.data(), buffer.size(), 0);
+    EXPECT_EQ(status, INA_ERR_PEER_LOST) << ina_last_error(context.get());
+  });
 }
 
 std::string complaint(const Wanted& wanted) {

@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 
+#include "bench/worker_arguments.h"
 #include "ina/ina.h"
 #include "tests/support/collective_grid.h"
 
@@ -84,12 +85,7 @@ void write_count(const char* path, long count) {
 
 int main(int argc, char** argv) {
   if (argc < 6) return 2;
-  ina_config config;
-  ina_config_init(&config);
-  config.url = argv[1];
-  config.job = argv[2];
-  config.rank = std::atoi(argv[3]);
-  config.world_size = std::atoi(argv[4]);
+  ina_config config = ina::config_of(argv);
   Draw draw(std::strtoull(argv[5], nullptr, 10));
   const long operations = argc > 6 ? std::atol(argv[6]) : -1;
   const int pause_us = argc > 7 ? std::atoi(argv[7]) : 0;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "bench/worker_arguments.h"
 #include "tests/support/collective_grid.h"
 #include "tests/support/uneven_grid.h"
 
@@ -50,12 +51,7 @@ uint32_t run(ina_context* context, std::string_view which, int world) {
 
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 6) return 2;
-  ina_config config;
-  ina_config_init(&config);
-  config.url = argv[1];
-  config.job = argv[2];
-  config.rank = std::atoi(argv[3]);
-  config.world_size = std::atoi(argv[4]);
+  ina_config config = ina::config_of(argv);
   ina_context* context = nullptr;
   if (const int status = ina_init(&config, &context); status != INA_OK) {
     std::printf("%s %s\n", ina_status_name(status), ina_last_error(nullptr));

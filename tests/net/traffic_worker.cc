@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bench/worker_arguments.h"
 #include "tests/support/collective_traffic.h"
 
 namespace {
@@ -23,12 +24,7 @@ bool count(ina::Context& context, uint64_t block_bytes, uint32_t slot_bytes) {
 
 int main(int argc, char** argv) {
   if (argc != 7) return 2;
-  ina_config config;
-  ina_config_init(&config);
-  config.url = argv[1];
-  config.job = argv[2];
-  config.rank = std::atoi(argv[3]);
-  config.world_size = std::atoi(argv[4]);
+  ina_config config = ina::config_of(argv);
   try {
     ina::Context context(config);
     const bool right = count(context, std::strtoull(argv[5], nullptr, 10),

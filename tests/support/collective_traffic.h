@@ -112,8 +112,8 @@ class TrafficCount {
     context_.barrier();  // whatever others still owe to this rank has come by then
     const ina_stats after = context_.stats();
     const uint64_t fragments = block_ * sizeof(int32_t) / slot_bytes_;
-    const auto wanted = [&](uint64_t blocks) {
-      return Payload{blocks * block_ * sizeof(int32_t), blocks * fragments};
+    const auto wanted = [&](uint64_t count) {
+      return Payload{count * block_ * sizeof(int32_t), count * fragments};
     };
     Traffic& traffic = counted_.emplace_back();
     traffic.collective = collective;

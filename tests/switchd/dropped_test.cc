@@ -71,7 +71,10 @@ class DroppedTest : public testing::Test {
     auto state = switchd::StateFile::open(folder_ / "state");
     ASSERT_TRUE(state);
     switchd::LaneConfig lane;
-    lane.shape = {.slots = 64, .slot_bytes = kSlotBytes, .max_jobs = config.max_jobs, .lanes = 1};
+    lane.shape.slots = 64;
+    lane.shape.slot_bytes = kSlotBytes;
+    lane.shape.max_jobs = config.max_jobs;
+    lane.shape.lanes = 1;
     rows_.resize(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
     lane_ = std::make_unique<Lane<FakePort>>(lane, std::as_writable_bytes(std::span(rows_)), link_,
                                              std::vector<FakePort*>{&ports_[0], &ports_[1]});
@@ -87,7 +90,9 @@ class DroppedTest : public testing::Test {
       const Json joined = workers_.back().ask(join);
       ASSERT_EQ(joined["type"], "joined") << joined;
     }
-    if (home == Home::kDedicated) ASSERT_NO_FATAL_FAILURE(start_server(config.socket_path));
+    if (home == Home::kDedicated) {
+      ASSERT_NO_FATAL_FAILURE(start_server(config.socket_path));
+    }
     Json heard[2];
     for (int rank = 0; rank < 2; ++rank) heard[rank] = workers_[rank].ask({{"type", "attach"}});
     for (int rank = 0; rank < 2; ++rank) {

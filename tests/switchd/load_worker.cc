@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/worker_arguments.h"
 #include "ina/ina.h"
 
 namespace {
@@ -39,12 +40,7 @@ bool write_log(const char* path, const std::vector<int64_t>& times) {
 
 int main(int argc, char** argv) {
   if (argc < 5) return 2;
-  ina_config config;
-  ina_config_init(&config);
-  config.url = argv[1];
-  config.job = argv[2];
-  config.rank = std::atoi(argv[3]);
-  config.world_size = std::atoi(argv[4]);
+  ina_config config = ina::config_of(argv);
   if (!std::getenv("INA_TIMEOUT_US")) config.timeout_us = 20'000'000;
   const size_t elements = argc > 5 ? static_cast<size_t>(std::atoll(argv[5])) : 65'536;
   if (elements == 0) return 2;

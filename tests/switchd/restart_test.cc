@@ -8,6 +8,7 @@
 #include <barrier>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "common/clock.h"
@@ -82,12 +83,14 @@ std::vector<Outcome> on_ranks(const std::string& url, int world,
                               const std::function<Outcome(Worker&, int)>& body,
                               const std::function<void()>& meanwhile = {}) {
   std::vector<Outcome> outcomes(static_cast<size_t>(world));
+  std::latch joined(world);  // one that still joins would hear of others' errors there
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank)
     threads.emplace_back([&, rank] {
       Worker worker;
       Outcome& outcome = outcomes[static_cast<size_t>(rank)];
       outcome = worker.join(url, rank, world);
+      joined.arrive_and_wait();
       if (outcome.status == INA_OK) outcome = body(worker, rank);
     });
   if (meanwhile) meanwhile();

@@ -4,13 +4,13 @@
 #include <rte_mbuf.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "transport/dpdk/environment.h"
 #include "transport/dpdk/memif.h"
 
@@ -240,13 +240,11 @@ bool DpdkTransport::sleep(Nanos duration_ns) {
 }
 
 bool DpdkTransport::woken() {
-  uint64_t count = 0;
-  return ::read(channel_.wake_event.get(), &count, sizeof count) == sizeof count;
+  return drain_event(channel_.wake_event.get());
 }
 
 void DpdkTransport::wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(channel_.wake_event.get(), &one, sizeof one);
+  ring_event(channel_.wake_event.get());
 }
 
 }  // namespace ina::client

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/event_fd.h"
 #include "transport/dpdk/environment.h"
 #include "transport/dpdk/memif.h"
 
@@ -135,8 +136,7 @@ void SharedDevice::hand_over(rte_mbuf* frame, Channel& own) {
   }
   to.inbox[to.waiting++] = frame;
   if (to.asleep.exchange(false)) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(to.wake_event.get(), &one, sizeof one);
+    ring_event(to.wake_event.get());
   }
 }
 

@@ -1,0 +1,23 @@
+// Descriptors of eventfd(2), which are made with EFD_NONBLOCK: one thread rings, another one
+// sleeps.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace ina {
+
+/// Whoever waits for `event` has something to do. One that is full has been rung.
+inline void ring_event(int event) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event, &one, sizeof(one));
+}
+
+/// Makes it quiet again. False: it was.
+inline bool drain_event(int event) {
+  uint64_t rung;
+  return ::read(event, &rung, sizeof(rung)) == sizeof(rung);
+}
+
+}  // namespace ina
