@@ -76,8 +76,10 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       rejoin_(config_, jobs_, identification_, transports_, placement_, resources_, ending_,
               waiting_, connections_),
       groups_(jobs_, group_places_, transports_, placement_, rejoin_, ending_, connections_),
-      fallback_servers_(config_, jobs_, records_, lane_jobs_, resources_, transports_, placement_,
-                        gathering_, ending_, offers_, connections_),
+      fallback_places_(config_, records_, lane_jobs_, resources_, placement_, gathering_,
+                       connections_),
+      fallback_servers_(config_, jobs_, transports_, fallback_places_, ending_, offers_,
+                        connections_),
       status_answers_(status_, maker_, connections_),
       slot_map_(config_.slots, lanes_, jobs_),
       reload_(config_, connections_, credentials_),
@@ -247,7 +249,7 @@ void Conductor::on_closed(Client& client) {
     if (place->job) departures_.on_gone(*place);
   if (!client.job) return;
   if (client.role == Client::Role::kFallback)
-    fallback_servers_.on_gone(client);
+    fallback_places_.lose(client);
   else
     departures_.on_gone(client);
 }

@@ -17,6 +17,7 @@
 #include "switchd/departures.h"
 #include "switchd/dropped_frames.h"
 #include "switchd/epoll.h"
+#include "switchd/fallback_places.h"
 #include "switchd/fallback_server.h"
 #include "switchd/gathering.h"
 #include "switchd/group_places.h"
@@ -132,6 +133,7 @@ class Conductor {
   Departures departures_;
   Rejoin rejoin_;
   Groups groups_;
+  FallbackPlaces fallback_places_;
   FallbackServers fallback_servers_;
 
   // What users and administrators ask for.

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "common/logging/record.h"
+#include "switchd/gathering.h"
 
 namespace ina::switchd {
 
@@ -72,8 +71,8 @@ void FallbackServers::on_join(Client& client, const request::JoinFallback& join)
   auto transport = transports_.choose(client.peer, join.reach);
   if (!transport) return connections_.refuse(client, transport.error());
   transport->multicast = false;  // the group's results are the workers'
-  if (auto taken = take(client, **job, *transport); !taken)
-    connections_.refuse(client, taken.error());
+  if (auto given = places_.give(client, **job, *transport); !given)
+    connections_.refuse(client, given.error());
 }
 
 /// The job in which the server asks for a place, if it may have one.
@@ -91,32 +90,6 @@ Result<Job*> FallbackServers::job_of_join(const Client& client,
   return job;
 }
 
-Result<void> FallbackServers::take(Client& client, Job& job, const MemberTransport& transport) {
-  // What its predecessor held is lost, so whatever the switch and the workers hold of it belongs to
-  // an epoch that has passed.
-  const bool successor = job.instance != 0;
-  const auto epoch = successor ? records_.next_epoch(job) : job.epoch;
-  if (!epoch) return tl::unexpected(epoch.error());
-  const Seq start = successor ? std::max(job.start, lane_jobs_.results_end(job)) : job.start;
-  resources_.drop_worker(job, kFallbackRank);
-  answer::FallbackJoined reply{.place = placement_.common(job),
-                               .job = job.name,
-                               .workers = job.workers,
-                               .instance = *epoch,
-                               .start = start.value,
-                               .bind_at_once = config_.fixed_slots()};
-  reply.place.epoch = *epoch;
-  const auto fds = placement_.give(job, kFallbackRank, transport, reply.place);
-  if (!fds) return tl::unexpected(fds.error());
-  job.fallback.client = &client;
-  client.role = Client::Role::kFallback;
-  client.job = &job;
-  client.rank = kFallbackRank;
-  client.state = Client::State::kJoined;
-  connections_.send(client, reply, *fds);
-  return {};
-}
-
 void FallbackServers::on_attach(Client& client) {
   if (auto may = Gathering::check_attach(client); !may)
     return connections_.refuse(client, may.error());
@@ -124,45 +97,8 @@ void FallbackServers::on_attach(Client& client) {
 }
 
 void FallbackServers::attach(Client& client) {
-  Job& job = *client.job;
-  const bool successor = job.instance != 0;
-  if (successor) {
-    const auto epoch = records_.next_epoch(job);
-    if (!epoch) return connections_.refuse(client, epoch.error());
-    job.epoch = *epoch;
-    records_.save(job);  // on disk before anybody hears of it
-  }
-  job.instance = job.epoch;  // epochs are never used twice, not even after a restart of the switch
-  if (auto attached = attach_to_lanes(job); !attached)
-    return connections_.refuse(client, attached.error());
-  job.fallback.attached = true;
-  client.state = Client::State::kAttached;
-  logging::info("fallback server attached", client.source())("job", job.name)("id", value(job.id))(
-      "instance", job.instance)("epoch", job.epoch)("pid", client.peer.pid);
-  if (successor)
-    for (Job::Worker& member : job.members)
-      if (member.client) connections_.send(*member.client, answer::Epoch{job.epoch});
-  gathering_.look(job);
-}
-
-Result<void> FallbackServers::attach_to_lanes(Job& job) {
-  // The lanes hear of a job that waits for its workers when these are back.
-  if (job.state == Job::State::kRejoining) return {};
-  // Before the successor hears anything, so that nothing of the old epoch reaches it.
-  lane_jobs_.begin_epoch(job);
-  return lane_jobs_.attach(job, kFallbackRank);
-}
-
-void FallbackServers::on_gone(Client& client) {
-  Job& job = *client.job;
-  client.job = nullptr;
-  logging::warn("fallback server lost", client.source())("job", job.name)("id", value(job.id))(
-      "pid", client.peer.pid);
-  if (job.fallback.attached && job.state != Job::State::kRejoining)
-    lane_jobs_.detach(job, kFallbackRank);
-  resources_.drop_worker(job, kFallbackRank);
-  if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining)
-    gathering_.tell_missing(job);
+  if (auto attached = places_.attach(client); !attached)
+    connections_.refuse(client, attached.error());
 }
 
 }  // namespace ina::switchd

@@ -1,0 +1,49 @@
+// The place that a fallback server has in a job: it is given, taken up when the server attaches,
+// and lost with its connection. A successor takes it in a new epoch, because what its predecessor
+// held is gone.
+#pragma once
+
+#include "switchd/conductor_config.h"
+#include "switchd/connections.h"
+#include "switchd/gathering.h"
+#include "switchd/job_records.h"
+#include "switchd/lane_jobs.h"
+#include "switchd/placement.h"
+#include "switchd/resources.h"
+
+namespace ina::switchd {
+
+class FallbackPlaces {
+ public:
+  /// All of them must outlive it.
+  FallbackPlaces(const ConductorConfig& config, JobRecords& records, LaneJobs& lane_jobs,
+                 Resources& resources, Placement& placement, Gathering& gathering,
+                 Connections& connections)
+      : config_(config),
+        records_(records),
+        lane_jobs_(lane_jobs),
+        resources_(resources),
+        placement_(placement),
+        gathering_(gathering),
+        connections_(connections) {}
+
+  /// Gives the place to a client of the job, which has no server, and tells the client.
+  Result<void> give(Client& client, Job& job, const MemberTransport& transport);
+  /// The lanes reach the server from here on, and the job goes on if it waited for nobody else.
+  Result<void> attach(Client& client);
+  /// The job goes on and waits: what left the switch as partial sums comes back when a server does.
+  void lose(Client& client);
+
+ private:
+  Result<void> attach_to_lanes(Job& job);
+
+  const ConductorConfig& config_;
+  JobRecords& records_;
+  LaneJobs& lane_jobs_;
+  Resources& resources_;
+  Placement& placement_;
+  Gathering& gathering_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd
