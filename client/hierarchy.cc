@@ -174,7 +174,7 @@ class Hierarchy::Driving {
 
 Hierarchy::Hierarchy(const std::shared_ptr<Context>& context, themis::Topology topology,
                      std::vector<std::shared_ptr<Context>> contexts)
-    : topology_(std::move(topology)),
+    : topology_(themis::carried_by_switches(std::move(topology))),
       contexts_(std::move(contexts)),
       rank_(context->settings().rank),
       ranks_(context->settings().world_size) {
@@ -245,7 +245,6 @@ Result<std::shared_ptr<Hierarchy::Known>> Hierarchy::known(const Key& key) {
                     .order = {}};
   plan.order.resize(topology_.dimensions.size());
   if (key.bytes != 0) {
-    // Every group is a switch's: where one can aggregate, it does.
     auto planned = themis::make_plan(topology_, plan.requests,
                                      {.scheduler = key.scheduler,
                                       .chunks = key.chunks,

@@ -68,6 +68,7 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Hierarchy(const Hierarchy&) = delete;
   Hierarchy& operator=(const Hierarchy&) = delete;
 
+  /// What plans are made for: each dimension is carried out by a switch.
   const themis::Topology& topology() const { return topology_; }
   /// Of each dimension, and then of all ranks.
   const std::vector<std::shared_ptr<Context>>& contexts() const { return contexts_; }

@@ -87,6 +87,7 @@ Doorman::Doorman(Fd socket, pid_t pid)
 
 Doorman::~Doorman() {
   constexpr int kPatienceMs = 100;
+  asks_.clear();
   for (turn(); alive_ && waiting() != 0; turn()) {
     pollfd room{socket_.get(), POLLOUT, 0};
     if (::poll(&room, 1, kPatienceMs) <= 0) break;
@@ -105,13 +106,20 @@ bool Doorman::send(Kind kind, uid_t user, uint64_t token, int connection) {
 }
 
 Result<void> Doorman::ask(int connection, uid_t user, uint64_t token) {
-  if (send(Kind::kAsk, user, token, connection)) return {};
-  if (alive_)
-    return fail(INA_ERR_REFUSED, "too many descriptors are being received at once: try again");
+  // In turn. Others' floods make it wait, and may not have it refused.
+  if (asks_.empty() && send(Kind::kAsk, user, token, connection)) return {};
+  if (alive_) {
+    asks_.push_back({connection, user, token});
+    return {};
+  }
   return fail(
       INA_ERR_REFUSED,
       "the switch takes no descriptors, because its process for that (ina-doorman) is gone: "
       "start the switch again");
+}
+
+void Doorman::withdraw(uint64_t token) {
+  std::erase_if(asks_, [token](const Ask& ask) { return ask.token == token; });
 }
 
 void Doorman::close(Fd connection) {
@@ -131,6 +139,9 @@ bool Doorman::hand_over(Fd& connection) {
 }
 
 void Doorman::turn() {
+  while (!asks_.empty() &&
+         send(Kind::kAsk, asks_.front().user, asks_.front().token, asks_.front().connection))
+    asks_.pop_front();
   while (unconfirmed_ != 0 && send(Kind::kClosed, 0, 0, -1)) --unconfirmed_;
   while (!waiting_.empty() && hand_over(waiting_.front())) waiting_.pop_front();
 }

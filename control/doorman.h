@@ -52,6 +52,8 @@ class Doorman {
   /// one memory file. Nothing may be received there until the answer with `token` has come. Error:
   /// it cannot be asked.
   Result<void> ask(int connection, uid_t user, uint64_t token);
+  /// The connection of a question is about to be closed.
+  void withdraw(uint64_t token);
   /// Closes a unix connection, whatever waits in it. Nobody may have a copy of the descriptor.
   void close(Fd connection);
 
@@ -61,7 +63,9 @@ class Doorman {
   /// Hands over what could not be handed over before. From time to time.
   void turn();
   /// What waits for turn().
-  size_t waiting() const { return waiting_.size() + unconfirmed_; }
+  size_t waiting() const { return unclosed() + asks_.size(); }
+  /// Connections to be closed among them.
+  size_t unclosed() const { return waiting_.size() + unconfirmed_; }
   /// False: it is gone, what should not be. Descriptors are refused from then on.
   bool alive() const { return alive_; }
   pid_t pid() const { return pid_; }
@@ -71,6 +75,12 @@ class Doorman {
   void set_kernel_collects(bool collects) { kernel_collects_ = collects; }
 
  private:
+  struct Ask {
+    int connection = -1;
+    uid_t user = 0;
+    uint64_t token = 0;
+  };
+
   Doorman(Fd socket, pid_t pid);
   bool hand_over(Fd& connection);
   bool send(doorman::Kind kind, uid_t user, uint64_t token, int connection);
@@ -81,6 +91,7 @@ class Doorman {
   bool kernel_collects_ = false;
   uint32_t unconfirmed_ = 0;  ///< handed over, but the doorman does not know yet that we closed it
   std::deque<Fd> waiting_;
+  std::deque<Ask> asks_;  ///< for which there was no room
 };
 
 }  // namespace ina::control

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs the tests of a build folder again and again, to find those that fail by chance.
 
-    repeat_tests.py FOLDER [--rounds N] [--seed N] [--load] [--jobs N] [--timeout-multiplier N]
-                    [--suite SUITE]... [--no-suite SUITE]... [--test NAME]...
+    repeat_tests.py FOLDER [--rounds N] [--seed N] [--load] [--jitter] [--jobs N]
+                    [--timeout-multiplier N] [--suite SUITE]... [--no-suite SUITE]... [--test NAME]...
 
 Each round runs every test once, in another order; GoogleTest programs shuffle their cases, too. Each
 round prints its seed; `--rounds 1 --seed N` runs it again. With --load busy processes, two a core,
-run beside the tests. What a failed test said stays in FOLDER/repeat/ROUND-TEST.log. At the end, by an
+run beside the tests. With --jitter their threads sleep now and then around calls to the system
+(tests/support/jitter.c), so that ranks join, end and print in orders that chance alone seldom shows;
+not in a sanitizer's build. What a failed test said stays in FOLDER/repeat/ROUND-TEST.log. At the end, by an
 interrupt also, it says which failed how often; the exit status is 1 if any did, or none ran.
 """
 
@@ -26,6 +28,7 @@ import xml.etree.ElementTree as ElementTree
 
 SKIPPED = 77  # exit status of a test that cannot run here
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
+JITTER = "tests/support/libina-jitter.so"
 BUSY = "while True: sum(range(10000))"
 
 Outcome = collections.namedtuple("Outcome", "result cases what")
@@ -51,10 +54,11 @@ def failed_cases(report):
 class Runner:
     """Runs tests, several at a time, and ends those that run when it is told to stop."""
 
-    def __init__(self, folder, timeout_multiplier):
+    def __init__(self, folder, timeout_multiplier, jitter=None):
         self.folder = folder
         self.logs = folder / "repeat"
         self.timeout_multiplier = timeout_multiplier
+        self.jitter = jitter
         self.stopping = False
         self._running = set()
         self._lock = threading.Lock()
@@ -63,6 +67,8 @@ class Runner:
         """One test; its outcome."""
         command = list(test["cmd"])
         environment = {**os.environ, **test["env"]}
+        if self.jitter:
+            environment.update(LD_PRELOAD=str(self.jitter), INA_JITTER_SEED=str(seed))
         log_file = self.logs / f"{number}-{test['name']}.log"
         report = self.logs / f"{number}-{test['name']}.xml"
         if test["protocol"] == "gtest":
@@ -169,6 +175,7 @@ def main(arguments):
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--load", action="store_true")
+    parser.add_argument("--jitter", action="store_true")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1))
     parser.add_argument("--timeout-multiplier", type=int, default=1)
     parser.add_argument("--suite", action="append", default=[])
@@ -178,7 +185,11 @@ def main(arguments):
 
     described = json.loads((options.folder / "meson-info/intro-tests.json").read_text())
     tests = list(select(described, options.suite, options.no_suite, options.test))
-    runner = Runner(options.folder.resolve(), options.timeout_multiplier)
+    folder = options.folder.resolve()
+    jitter = folder / JITTER if options.jitter else None
+    if jitter and not jitter.exists():
+        parser.error(f"--jitter: {jitter} is not there; sanitizers' builds have none")
+    runner = Runner(folder, options.timeout_multiplier, jitter)
     runner.logs.mkdir(exist_ok=True)
     for old in runner.logs.iterdir():
         old.unlink()

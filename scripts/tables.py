@@ -4,8 +4,8 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{collectives,jct,mpi,pipeline,siege,straggler-sim,straggler,themis,themis-live,themis_sim,torch,
-wire}.json. --check writes nothing and fails where a table is not what its file says.
+docs/figures/{collectives,jct,mpi,peers_collectives,pipeline,siege,straggler-sim,straggler,themis,
+themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is not what its file says.
 """
 
 import argparse
@@ -422,9 +422,22 @@ def collectives(rows):
     return table(["Collective", "Ranks", *sizes], lines)
 
 
+def peers(rows):
+    """A row for each collective and number of ranks; plain and registered buffers in one cell."""
+    def cell(row):
+        kinds = [row, *(other for other in rows if other["buffers"] == "registered" and all(
+            other[key] == row[key] for key in ("collective", "ranks", "bytes")))]
+        return "; ".join(" / ".join(f"{kind[key]:.2f}" for kind in kinds)
+                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm"))
+    plain = [row for row in rows if row["buffers"] == "plain"]
+    sizes, lines = spread_by_size(plain, ("collective", "ranks"), cell)
+    return table(["Collective", "Ranks", *sizes], lines)
+
+
 def performance():
     return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
-            "collectives": collectives(load("collectives")["rows"])}
+            "collectives": collectives(load("collectives")["rows"]),
+            "peers": peers(load("peers_collectives")["rows"])}
 
 
 # Beside what users have.

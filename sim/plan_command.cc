@@ -61,11 +61,9 @@ themis::Topology topology_of(const Options& options) {
     };
     dimension.bits_per_s = scaled(dimension.bits_per_s, options.rate_factor);
     dimension.step_latency_ps = scaled(dimension.step_latency_ps, options.latency_factor);
-    if (!options.for_switches) continue;
-    dimension.kind = themis::DimensionKind::kIna;
-    dimension.point_to_point = themis::DimensionKind::kDirect;
   }
-  return std::move(*topology);
+  return options.for_switches ? themis::carried_by_switches(std::move(*topology))
+                              : std::move(*topology);
 }
 
 double us(themis::Picos ps) {
@@ -208,7 +206,8 @@ void add_plan_options(CLI::App& app, Options& options) {
   app.add_option("--latency-factor", options.latency_factor, "all step latencies times this")
       ->check(command_line::at_least(0.0));
   app.add_flag("--for-switches", options.for_switches,
-               "plan for what carries it out: all dimensions are aggregating switches");
+               "plan as libina does, for what carries it out: all dimensions are aggregating "
+               "switches");
   command_line::add_choice(app, "--collective", spec.collective,
                            choices_of<themis::Collective>(themis::kCollectiveNames), "which");
   app.add_option("--bytes", spec.bytes, "of the whole vector, e.g. 64MiB")

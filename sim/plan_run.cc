@@ -374,11 +374,7 @@ double PlanOutcome::beyond(themis::Picos predicted_ps) const {
 
 themis::Plan by_switches(const themis::Plan& plan) {
   themis::Plan made = plan;
-  for (themis::Dimension& dimension : made.topology.dimensions) {
-    dimension.kind = themis::DimensionKind::kIna;
-    // What is only moved goes to its receivers by way of the switch, too.
-    dimension.point_to_point = themis::DimensionKind::kDirect;
-  }
+  made.topology = themis::carried_by_switches(std::move(made.topology));
   for (themis::Chunk& chunk : made.chunks)
     for (themis::Stage& stage : chunk.stages) {
       const bool aggregates =

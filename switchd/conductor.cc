@@ -18,7 +18,7 @@ namespace request = control::request;
 
 namespace {
 
-// How long until the doorman is told again what it had no room for.
+// How long until the doorman is told or asked again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
 
 /// What cannot be for want of descriptors is not promised.

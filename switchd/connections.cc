@@ -173,7 +173,7 @@ bool Connections::make_room(const control::PeerCredentials& peer, Places& places
 }
 
 bool Connections::doorman_busy() const {
-  return doorman_ && doorman_->waiting() > kMostUnclosed;
+  return doorman_ && doorman_->unclosed() > kMostUnclosed;
 }
 
 void Connections::accept(const control::Listener& listener) {

@@ -58,6 +58,11 @@ void PeerMemory::on_descriptors(Client& client, const control::Json& body) {
   connections_.hold(client);
 }
 
+void PeerMemory::forget(const Client& client) {
+  asking_.erase(client.token);
+  if (doorman_ && client.token != 0) doorman_->withdraw(client.token);
+}
+
 /// Who asked with this token; nullptr if he has gone.
 Client* PeerMemory::asking(uint64_t token) const {
   const auto fd = asking_.find(token);

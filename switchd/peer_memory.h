@@ -37,7 +37,8 @@ class PeerMemory {
   void on_doorman(const Epoll& epoll);
   /// False: the task was another's.
   bool on_mapped(Mapper::Done& done);
-  void forget(const Client& client) { asking_.erase(client.token); }
+  /// Its connection is about to be closed.
+  void forget(const Client& client);
 
  private:
   std::string refusal(const Client& client, const control::request::Message& message) const;

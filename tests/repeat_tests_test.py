@@ -75,6 +75,18 @@ class RepeatTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("3 runs in 3 rounds, 0 failed\n", output)
 
+    def test_jitter_is_preloaded_or_missed(self):
+        self.add("steady", program="import os; assert os.environ['LD_PRELOAD'].endswith('jitter.so'); "
+                                   "assert os.environ['INA_JITTER_SEED'] == '7'")
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+            self.repeat("--rounds", 1, "--jitter")
+        self.assertIn("sanitizers' builds have none", said.getvalue())
+        library = self.root / repeat_tests.JITTER
+        library.parent.mkdir(parents=True)
+        library.touch()  # the loader says that it is none, and goes on
+        status, output = self.repeat("--rounds", 1, "--jitter", "--seed", 7)
+        self.assertEqual(status, 0, output)
+
     def test_the_order_differs_and_follows_from_the_seed(self):
         for number in range(8):
             self.add(f"test{number}")

@@ -38,6 +38,7 @@ struct Options {
   themis::PlanOptions plan;
   std::optional<Scheduler> against;
   bool aggregating_switches = false;
+  bool for_switches = false;
   bool json = false;
   std::string svg_file;
 };
@@ -111,6 +112,7 @@ Result<themis::Topology> topology_of(const Options& options) {
       text += (text.empty() ? "" : "\n") + error.to_string();
     return fail(INA_ERR_INVALID, text);
   }
+  if (options.for_switches) return themis::carried_by_switches(std::move(*topology));
   return options.aggregating_switches ? themis::with_aggregating_switches(std::move(*topology))
                                       : std::move(*topology);
 }
@@ -256,7 +258,9 @@ int run_collective(Options options) {
     against.scheduler = *options.against;
     against.discipline.reset();
     // What aggregates is compared with the same network without it.
-    if (options.against == Scheduler::kBaseline) against.in_network = themis::InNetwork::kNever;
+    if (options.against == Scheduler::kBaseline && !options.for_switches &&
+        against.in_network == themis::InNetwork::kByLoad)
+      against.in_network = themis::InNetwork::kNever;
     other = themis::make_plan(*topology, *requests, against).value();
   }
   if (const auto written = svg->write(svg->is_wanted() ? svg_of(options, *own, other) : "");
@@ -330,10 +334,21 @@ void add_collective(CLI::App& app, std::function<int()>& chosen) {
   add_plan_options(*command, options->plan);
   add_optional_choice(*command, "--against", options->against,
                       choices_of<Scheduler>(themis::kSchedulerNames),
-                      "Compare with the plan of this scheduler; the baseline never\n"
-                      "goes through aggregating switches");
-  command->add_flag("--aggregating-switches", options->aggregating_switches,
-                    "Switches of all halving-doubling dimensions aggregate");
+                      "Compare with the plan of this scheduler; the baseline does not\n"
+                      "go through aggregating switches, unless --in-network is given\n"
+                      "or the plan is --for-switches");
+  CLI::Option* const switches =
+      command->add_flag("--aggregating-switches", options->aggregating_switches,
+                        "Switches of all halving-doubling dimensions aggregate");
+  command
+      ->add_flag_callback(
+          "--for-switches",
+          [options] {
+            options->for_switches = true;
+            options->plan.in_network = themis::InNetwork::kAlways;
+          },
+          "Plan as libina does: all dimensions are switches that\naggregate, whatever their kinds")
+      ->excludes(switches);
   command->add_flag("-j,--json", options->json, "JSON, for programs");
   command->add_option("--svg", options->svg_file, "Draw what each dimension does when, as SVG");
   command->callback(

@@ -60,6 +60,36 @@ size_t count(std::string_view text, std::string_view part) {
   return found;
 }
 
+double predicted_us(const std::string& options) {
+  const Outcome outcome = run(kCollective + "--json --chunks 8 --scheduler baseline " + options);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  return Json::parse(outcome.output)["predicted_us"].get<double>();
+}
+
+// As libina has it: a switch sends what it holds, and gives back a part of it.
+TEST(Plan, MayBeForTheSwitchesThatCarryItOut) {
+  const double by_kind = predicted_us("");
+  const double by_switches = predicted_us("--for-switches");
+  EXPECT_NE(by_kind, by_switches);
+  const Outcome outcome = run(kCollective + "--json --chunks 8 --for-switches --against baseline");
+  const Json plan = Json::parse(outcome.output);
+  EXPECT_DOUBLE_EQ(plan["against"]["predicted_us"].get<double>(), by_switches);
+  EXPECT_THAT(run(kCollective + "--for-switches --aggregating-switches").output,
+              HasSubstr("--for-switches"));
+}
+
+TEST(Plan, TheBaselineIsOfTheSameNetworkWhereThatIsAsked) {
+  const auto against = [](const std::string& options) {
+    const Outcome outcome = run(kCollective + "--json --chunks 8 --aggregating-switches " +
+                                options + " --against baseline");
+    return Json::parse(outcome.output)["against"]["predicted_us"].get<double>();
+  };
+  EXPECT_DOUBLE_EQ(against(""), predicted_us(""));
+  EXPECT_DOUBLE_EQ(against("--in-network always"),
+                   predicted_us("--aggregating-switches --in-network always"));
+  EXPECT_NE(against("--in-network always"), against(""));
+}
+
 TEST(Plan, SaysWhatACollectiveTakes) {
   const Outcome outcome = run(kCollective + "--against baseline");
   EXPECT_EQ(outcome.status, 0) << outcome.output;

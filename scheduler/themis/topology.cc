@@ -76,4 +76,12 @@ Topology with_aggregating_switches(Topology topology) {
   return topology;
 }
 
+Topology carried_by_switches(Topology topology) {
+  for (Dimension& dimension : topology.dimensions) {
+    dimension.kind = DimensionKind::kIna;
+    dimension.point_to_point = DimensionKind::kDirect;
+  }
+  return topology;
+}
+
 }  // namespace ina::themis

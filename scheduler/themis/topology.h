@@ -80,4 +80,8 @@ Result<void> validate(const Topology& topology);
 /// The same with its switches (halving-doubling) able to aggregate, each at the rate of its ports.
 Topology with_aggregating_switches(Topology topology);
 
+/// The same, each dimension a switch that aggregates: as the product carries all of them out,
+/// whatever their kinds are. What is only moved goes straight to its receivers.
+Topology carried_by_switches(Topology topology);
+
 }  // namespace ina::themis

@@ -11,14 +11,17 @@
 
 #include "common/clock.h"
 #include "ina/ina.hpp"
+#include "scheduler/themis/planner.h"
 #include "tests/support/client_ranks.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
+#include "wire/text.h"
 
 namespace ina {
 namespace {
 
 using test::join;
+using test::on_joined_ranks;
 using test::on_ranks;
 using test::SwitchOptions;
 using test::TestSwitch;
@@ -281,6 +284,41 @@ TEST(HierarchyErrors, DifferentTopologiesAreHeardOfByAll) {
     EXPECT_EQ(one.status, INA_ERR_MISMATCH);
     EXPECT_THAT(one.text, HasSubstr("different topologies: ranks 0, 1, 2, and rank 3"));
   }
+}
+
+// The product has no rings: a plan for the kinds of the file would be slower.
+TEST(Hierarchy, PlansForTheSwitchesThatCarryThemOut) {
+  const std::string text =
+      "dimensions: [{kind: ring, size: 2, gbps: 8, step_latency_ns: 100}, "
+      "{kind: halving-doubling, size: 2, gbps: 6, step_latency_ns: 100}]";
+  using enum themis::DimensionKind;
+  const themis::Dimension first{.kind = kIna,
+                                .size = 2,
+                                .bits_per_s = 8'000'000'000,
+                                .step_latency_ps = 100'000,
+                                .point_to_point = kDirect};
+  themis::Dimension second = first;
+  second.bits_per_s = 6'000'000'000;
+  const auto planned =
+      themis::make_plan({.name = {}, .dimensions = {first, second}}, {{.bytes = 4000}},
+                        {.scheduler = themis::Scheduler::kThemis,
+                         .chunks = 4,
+                         .in_network = themis::InNetwork::kAlways});
+  ASSERT_TRUE(planned) << planned.error().text;
+  const std::string hash = wire::hex_text(themis::hash_of(planned->plan), 16);
+  TestSwitch sw(shared_slots());
+  on_joined_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, text);
+    auto data = values_of(rank, 1000);
+    const ina_hierarchical_options options{sizeof(ina_hierarchical_options), "themis",
+                                           rank == 1 ? 7u : 4u};
+    EXPECT_EQ(ina_hierarchical_allreduce(hierarchy.get(), data.data(), data.data(), 1000, INA_INT32,
+                                         INA_SUM, &options, 0),
+              INA_ERR_MISMATCH);
+    EXPECT_THAT(
+        ina_last_error(context.get()),
+        HasSubstr("ranks 0, 2, 3 started the hierarchical collective with plan hash " + hash));
+  });
 }
 
 TEST(HierarchyErrors, DifferentPlansAreHeardOfByAll) {

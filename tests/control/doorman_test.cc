@@ -333,6 +333,7 @@ class ShortQueue {
     if (::recvmsg(ours_.get(), &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0) return "";
     std::string text = request.kind == Kind::kBury     ? "bury"
                        : request.kind == Kind::kClosed ? "closed"
+                       : request.token != 0            ? "ask " + std::to_string(request.token)
                                                        : "filler";
     envelope.each([&](int fd) {
       text += " " + std::to_string(Loaded::inode_of(fd));
@@ -374,6 +375,30 @@ TEST_F(DoormanTest, WhereThereIsNoRoomConnectionsWaitInTurn) {
   EXPECT_EQ(doorman_->waiting(), 0u);
   EXPECT_THAT(queue.take_all(), ElementsAre(burial_of(first), "closed", burial_of(second), "closed",
                                             burial_of(third), "closed"));
+}
+
+TEST_F(DoormanTest, WhereThereIsNoRoomQuestionsWaitInTurnAndAreNotRefused) {
+  ShortQueue queue(*doorman_);
+  Loaded first, second, third, fourth;
+  const auto question = [](const Loaded& of, int token) {
+    return "ask " + std::to_string(token) + " " + std::to_string(of.inode);
+  };
+  queue.fill();
+  EXPECT_TRUE(doorman_->ask(first.ours.get(), 7, 1));
+  EXPECT_TRUE(doorman_->ask(second.ours.get(), 7, 2));
+  EXPECT_TRUE(doorman_->ask(third.ours.get(), 8, 3));
+  EXPECT_EQ(doorman_->waiting(), 3u);
+  EXPECT_EQ(doorman_->unclosed(), 0u);
+  doorman_->withdraw(2);  // its connection is closed
+  second.ours.reset();
+  EXPECT_THAT(queue.take_all(), IsEmpty());
+  EXPECT_TRUE(
+      doorman_->ask(fourth.ours.get(), 8, 4));  // now there is room, but not before the others
+  EXPECT_EQ(doorman_->waiting(), 3u);
+  doorman_->turn();
+  EXPECT_EQ(doorman_->waiting(), 0u);
+  EXPECT_THAT(queue.take_all(),
+              ElementsAre(question(first, 1), question(third, 3), question(fourth, 4)));
 }
 
 TEST_F(DoormanTest, WhereTheKernelCollectsOnCloseItClosesConnectionsWithoutDescriptors) {
