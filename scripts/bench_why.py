@@ -303,12 +303,14 @@ def own_bed_faults():
     # One is slow, so that what the others send stays in the slots.
     uneven = {"steps": [["loop:200000:0"], ["loop:200000:30"], ["loop:200000:0"]], "guilty": (1,),
               "timeout_s": 20}
+    # What ranks 0 and 2 have under way meets few slots while rank 1 computes.
+    small = uneven | {"steps": [["loop:8000:0"], ["loop:8000:5"], ["loop:8000:0"]]}
     return [
         Fault("rank-does-not-come-back", [LOOP] * 3, "ranks_missing", (1,), bed="own",
               inject=rank_stays_away, timeout_s=20, settle_s=1.0),
         Fault("slots-full", cause="array_full", bed="small", before=crowd, **uneven),
-        Fault("quota", cause="quota", bed="quota", **uneven),
-        Fault("slots-ceiling", cause="slots_ceiling", bed="ceiling", **uneven),
+        Fault("quota", cause="quota", bed="quota", **small),
+        Fault("slots-ceiling", cause="slots_ceiling", bed="ceiling", **small),
         Fault("workers-quota", [SUM] * 3, words=("REFUSED", "workers"), bed="workers", timeout_s=4),
         Fault("drained", [SUM] * 3, words=("REFUSED", "drain"), bed="own", before=drained,
               timeout_s=4),
@@ -361,8 +363,9 @@ def fallback_server(bed):
 BEDS = {
     "own": {},
     "small": {"policy": "fcfs", "slots": 256},
-    "quota": {"slots": 4096, "more": 'tenants: [{name: "*", slots_ceiling: 16}]'},
-    "ceiling": {"slots": 4096, "more": "jobs: {slots_ceiling: 16}"},
+    # Fewer than a worker always has under way, which are 16.
+    "quota": {"slots": 4096, "more": 'tenants: [{name: "*", slots_ceiling: 4}]'},
+    "ceiling": {"slots": 4096, "more": "jobs: {slots_ceiling: 4}"},
     "workers": {"more": 'tenants: [{name: "*", workers_max: 2}]'},
     "psd": {"more": "fallback: {home: dedicated}"},
 }

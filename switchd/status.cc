@@ -284,7 +284,8 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   return json;
 }
 
-/// What is known of the workers that the job waits for, besides their ranks.
+/// What is known of the workers that the job waits for, besides their ranks; and which others
+/// cannot run.
 void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links, Json& json) const {
   Json peers = Json::array();
   Json processes = Json::array();
@@ -300,6 +301,13 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
   json["waiting_for_peers"] = std::move(peers);
   json["waiting_for_processes"] = std::move(processes);
   json["waiting_for_dead_links"] = std::move(dead_links);
+  // What comes next will wait for these.
+  for (const uint32_t rank : ranks_of(job.attached() & ~late)) {
+    const Job::Worker& worker = job.members[rank];
+    if (!worker.client || process_state(worker.client->peer) != "stopped") continue;
+    json["stopped"].push_back(rank);
+    json["stopped_peers"].push_back(worker.client->peer.text());
+  }
 }
 
 /// What the job waits for, and why that does not come.

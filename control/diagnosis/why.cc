@@ -223,6 +223,27 @@ std::string waiting_text(const Case& c, const std::vector<uint64_t>& late, const
                      c.seconds > 0 ? "has waited" : "waits", who(c, late, peers));
 }
 
+/// `waits`: of the stopped ranks `late`, which the job waits for; empty if there are none. Others
+/// may be stopped, too.
+void explain_stopped(const Case& c, std::string waits, std::vector<uint64_t> late,
+                     std::vector<Reason>& reasons) {
+  const auto others = ranks(c.now(), "stopped");
+  if (!others.empty()) {
+    const std::string them = who(c, others, child(c.now(), "stopped_peers"));
+    waits +=
+        waits.empty()
+            ? fmt::format("the {} of {} {} stopped", verb(others, "process", "processes"), them,
+                          verb(others, "is", "are"))
+            : fmt::format(", and so {} {} of {}, which {} contributed", verb(others, "is", "are"),
+                          verb(others, "that", "those"), them, verb(others, "has", "have"));
+    late.insert(late.end(), others.begin(), others.end());
+    std::ranges::sort(late);
+  }
+  if (!late.empty())
+    reasons.push_back(
+        {"process_stopped", waits + ", by SIGSTOP or a debugger; SIGCONT lets it go on", late});
+}
+
 void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
                   std::vector<Reason>& reasons) {
   std::vector<uint64_t> these;
@@ -244,11 +265,9 @@ void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
                                         ranks_text(there), verb(there, "has", "have"));
   switch (kind) {
     case Late::Kind::kStopped:
-      return reasons.push_back(
-          {"process_stopped",
-           waits + verb(these, ": its process is stopped", ": their processes are stopped") +
-               ", by SIGSTOP or a debugger; SIGCONT lets it go on",
-           these});
+      return explain_stopped(
+          c, waits + verb(these, ": its process is stopped", ": their processes are stopped"),
+          these, reasons);
     case Late::Kind::kEnded:
       return reasons.push_back({"process_ended",
                                 waits + verb(these, ": its process has", ": their processes have") +
@@ -294,6 +313,8 @@ void explain_leaving(const Case& c, std::vector<Reason>& reasons) {
 
 void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
   const auto late = late_ranks(c);
+  if (std::ranges::none_of(late, [](const Late& one) { return one.kind == Late::Kind::kStopped; }))
+    explain_stopped(c, "", {}, reasons);
   for (const auto kind : {Late::Kind::kStopped, Late::Kind::kEnded, Late::Kind::kLinkDown,
                           Late::Kind::kElsewhere, Late::Kind::kUnknown})
     explain_late(c, late, kind, reasons);

@@ -183,6 +183,31 @@ const Row kRows[] = {
      "process_stopped",
      {2},
      {"rank 2 (pid 4711)", "its process is stopped"}},
+    {"ASecondStoppedProcessThatHasContributed",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}},
+                   {"waiting_for_peers", {"pid 4711"}},
+                   {"waiting_for_processes", {"stopped"}},
+                   {"stopped", {1}},
+                   {"stopped_peers", {"pid 4712"}}});
+     },
+     "process_stopped",
+     {1, 2},
+     {"rank 2 (pid 4711)",
+      "its process is stopped, and so is that of rank 1 (pid 4712), which has "
+      "contributed, by SIGSTOP"}},
+    {"AStoppedProcessBesideOneThatIsLate",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}},
+                   {"waiting_for_processes", {"runs"}},
+                   {"stopped", {0, 1}},
+                   {"stopped_peers", {"pid 4712", "pid 4713"}}});
+     },
+     "process_stopped",
+     {0, 1},
+     {"the processes of ranks 0 (pid 4712), 1 (pid 4713) are stopped, by SIGSTOP"}},
     {"ALinkThatIsDown",
      [](size_t, Json& job, Json&) {
        stand_still(job);
