@@ -76,7 +76,9 @@ class RunTest(unittest.TestCase):
                     [INA_RUN, "-n", "2", "--switchd", SWITCHD, "sh", "-c",
                      f"echo $$ > {folder}/$RANK; echo started; exec sleep 1000"],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                    env={**os.environ, "TMPDIR": folder})
+                    env={**os.environ, "TMPDIR": folder},
+                    # Ignored in what a shell has started in the background, and so in this test.
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
                 for _ in range(2):
                     self.assertIn("started", running.stdout.readline())
                 pids = [int((pathlib.Path(folder) / str(rank)).read_text()) for rank in range(2)]
