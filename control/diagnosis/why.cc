@@ -36,7 +36,17 @@ struct Case {
     const uint64_t before = number(*job.front(), counter);
     return std::max(number(now(), counter), before) - before;
   }
+  /// Every look found the same oldest fragment, and nothing was contributed in between: what the
+  /// fallback answers then, it answers again, to ranks that did not get it.
+  bool is_stuck() const {
+    const bool same = std::ranges::all_of(job, [this](const Json* look) {
+      const Json& oldest = child(*look, "oldest_fragment");
+      return oldest.is_number() && oldest == child(now(), "oldest_fragment");
+    });
+    return same && grown("absorbed") == 0 && grown("bypassed") == 0;
+  }
   uint64_t completed() const {
+    if (is_stuck()) return 0;
     return grown("results") + grown("fallback_results") + grown("parker_results");
   }
   bool is_static() const { return !child(now(), "slots_ceiling").is_number(); }

@@ -173,6 +173,15 @@ const Row kRows[] = {
      {2},
      {"for 0.6 s at least, fragment 900 (allreduce sum float32) has waited for rank 2 (pid 4711)",
       "ranks 0, 1, 3 have contributed"}},
+    {"ARankThatTheFallbackAnswersAgain",
+     [](size_t look, Json& job, Json&) {
+       stand_still(job);
+       job["waiting_for"] = {2};
+       job["fallback_results"] = 100 + 20 * look;
+     },
+     "rank_waited_for",
+     {2},
+     {"has waited for rank 2"}},
     {"AStoppedProcess",
      [](size_t, Json& job, Json&) {
        stand_still(job);
