@@ -60,9 +60,9 @@ void Aggregator::on_static_move(Job& job, Slot& slot, const RxPacket& packet, Ve
 /// Hashed slots: the worker's bit has just been set in the anti-replay window.
 void Aggregator::on_mark(Job& job, const Lookup& lookup, const RxPacket& packet, Verdict& verdict) {
   count_mark(job, lookup.seq, packet.rank, verdict);
-  Slot* const slot = holds(*lookup.slot, packet.job, lookup.seq)
+  Slot* const slot = SlotArray::holds(*lookup.slot, packet.job, lookup.seq)
                          ? lookup.slot
-                         : find_in_set(packet.job, lookup.seq, lookup.first);
+                         : slots_.find(packet.job, lookup.seq, lookup.number, lookup.first);
   if (slot && !agrees_on_move(*slot, packet)) {
     --counters_.marks;
     return on_mismatch(job, *slot, verdict);
@@ -77,7 +77,7 @@ void Aggregator::on_mark(Job& job, const Lookup& lookup, const RxPacket& packet,
 }
 
 void Aggregator::count_mark(Job& job, Seq seq, Rank rank, Verdict& verdict) {
-  if (!left_behind(job, number_of(seq))) job.late &= ~bit_of(rank);
+  note_caught_up(job, seq, rank);
   ++counters_.marks;
   verdict.fate = Verdict::Fate::kAbsorbed;
 }

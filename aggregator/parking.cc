@@ -19,17 +19,18 @@ void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
 /// leaves one more behind, so this keeps up.
 void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict) {
   constexpr int kLooks = 4;
-  if (!parking_pays(job, now)) return;
+  if (job.late.wakes(now)) job.park_next = std::max(job.park_next, number_of(job.late.slowest()));
+  if (!job.late.help_pays(now)) return;
   if (verdict.emissions != 0) return;  // no room for two more
   for (int look = 0; look < kLooks; ++look) {
     const Seq seq{job.park_next * shape_.lanes + shape_.lane};
     if (seq + job.spec.park_after >= job.recent.end()) {
-      job.waited_for = 0;
+      job.late.nobody_waits();
       return;
     }
     Slot* const slot = find_slot(job, seq);
     if (slot && slot->state == SlotState::kFilling) {
-      if (!awaits_late_only(job, *slot, now)) return;
+      if (!job.late.are_all_awaited_by(*slot, job.full, job.recent.end(), now)) return;
       ++job.park_next;
       return park(job, *slot, now, verdict);
     }
@@ -42,54 +43,6 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
   }
 }
 
-/// Help rests where it did not pay.
-bool Aggregator::parking_pays(Job& job, Nanos now) {
-  if (!job.spec.park_if_it_pays) return true;
-  if (now < job.rests_until) return false;
-  if (job.resting) {
-    job.resting = false;
-    // All have sent what is below that.
-    job.park_next = std::max(job.park_next, number_of(*std::ranges::min_element(progress_of(job))));
-    job.lockstep.begin(progress_of(job), job.help, now);
-  }
-  job.lockstep.look(progress_of(job), job.help, now);
-  if (job.lockstep.pays()) return true;
-  const Nanos horizon = horizon_of(job);
-  const bool again = now - job.rests_until < job.rest;
-  job.rest = again ? std::min({2 * job.rest, JobSpec::kLongestRestHorizons * horizon,
-                               JobSpec::kLongestRestNs})
-                   : std::min(JobSpec::kRestHorizons * horizon, JobSpec::kRestNs);
-  job.rests_until = now + job.rest;
-  job.resting = true;
-  job.late = 0;
-  job.waited_for = 0;
-  return false;
-}
-
-/// How long a fragment waits says little: with fast workers that is never long. Who is slow is
-/// always who the oldest one waits for; who was not given a core for a while catches up again.
-bool Aggregator::awaits_late_only(Job& job, const Slot& slot, Nanos now) {
-  const Bitmap missing = job.full & ~(slot.bits | slot.at_fallback);
-  const Bitmap others = missing & ~job.late;
-  if (others == 0) return true;
-  // A worker whose window congestion has made smaller says so when it is full.
-  if ((now >= job.calm_at && slot.seq + job.spec.park_begin >= job.recent.end()) ||
-      (slot.seq + job.spec.park_pressure >= job.recent.end() &&
-       (job.out_of_room & slot.bits) == 0)) {
-    // Nobody is held up.
-    job.waited_for = 0;
-    return false;
-  }
-  job.waited_for &= others;
-  if (job.waited_for == 0) {
-    job.waited_for = others;
-    job.waited_since = now;
-  }
-  if (now - job.waited_since < job.spec.park_patience) return false;
-  job.late |= job.waited_for;
-  return (missing & ~job.late) == 0;
-}
-
 void Aggregator::park(Job& job, Slot& slot, Nanos now, Verdict& verdict) {
   const Seq seq = slot.seq;
   const Bitmap holders = slot.bits;
@@ -97,8 +50,7 @@ void Aggregator::park(Job& job, Slot& slot, Nanos now, Verdict& verdict) {
   const auto parker = parker_for(job, slot);
   ++counters_.parked;
   ++job.counters.parked;
-  ++job.help.parked;
-  job.calm_at = now + horizon_of(job);
+  job.late.count_parked(now);
   leave_as_part(slot, verdict);
   verdict.emission[0].message.flags |= wire::kFlagParked;
   if (parker) {
@@ -153,7 +105,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
 bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   if (job.spec.home == Home::kSpill) return false;
   for (Bitmap left = job.full & ~job.recent.seen(number_of(seq)); left != 0; left &= left - 1) {
-    const Seq at = job.progress[static_cast<size_t>(std::countr_zero(left))];
+    const Seq at = job.late.progress(static_cast<size_t>(std::countr_zero(left)));
     if (at <= seq && seq < at + kNearFragments) return true;
   }
   return false;
@@ -182,7 +134,7 @@ void Aggregator::add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict&
 /// To whoever keeps the fragment.
 void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
   // Progress is in fragments of all lanes.
-  if (job.spec.home != Home::kSpill) job.help.messages += shape_.lanes;
+  if (job.spec.home != Home::kSpill) job.late.help().messages += shape_.lanes;
   part.message.flags |= wire::kFlagParked;
   const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
   if (at == 0 || (at & JobSpec::kParkedHome) != 0) return;

@@ -1,0 +1,79 @@
+#include "aggregator/late_workers.h"
+
+#include <algorithm>
+
+namespace ina::aggregator {
+
+LateWorkers::LateWorkers(const JobSpec& spec)
+    : workers_(spec.workers),
+      begin_(spec.park_begin),
+      pressure_(spec.park_pressure),
+      patience_(spec.park_patience),
+      if_it_pays_(spec.park_if_it_pays) {
+  progress_.fill(spec.start);
+  if (!if_it_pays_) return;
+  lockstep_ = Lockstep(spec.workers, spec.park_window, patience_, horizon());
+  lockstep_.begin(progresses(), {}, 0);
+}
+
+void LateWorkers::forget() {
+  late_ = 0;
+  waited_for_ = 0;
+  out_of_room_ = 0;
+}
+
+bool LateWorkers::wakes(Nanos now) {
+  if (!resting_ || now < rests_until_) return false;
+  resting_ = false;
+  lockstep_.begin(progresses(), help_, now);
+  return true;
+}
+
+Seq LateWorkers::slowest() const {
+  return *std::ranges::min_element(progresses());
+}
+
+bool LateWorkers::help_pays(Nanos now) {
+  if (!if_it_pays_) return true;
+  if (now < rests_until_) return false;
+  lockstep_.look(progresses(), help_, now);
+  if (lockstep_.pays()) return true;
+  const bool again = now - rests_until_ < rest_;
+  rest_ = again ? std::min({2 * rest_, JobSpec::kLongestRestHorizons * horizon(),
+                            JobSpec::kLongestRestNs})
+                : std::min(JobSpec::kRestHorizons * horizon(), JobSpec::kRestNs);
+  rests_until_ = now + rest_;
+  resting_ = true;
+  late_ = 0;
+  waited_for_ = 0;
+  return false;
+}
+
+/// How long a fragment waits says little: with fast workers that is never long. Who is slow is
+/// always who the oldest one waits for; who was not given a core for a while catches up again.
+bool LateWorkers::are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now) {
+  const Bitmap missing = full & ~(slot.bits | slot.at_fallback);
+  const Bitmap others = missing & ~late_;
+  if (others == 0) return true;
+  // A worker whose window congestion has made smaller says so when it is full.
+  if ((now >= calm_at_ && slot.seq + begin_ >= end) ||
+      (slot.seq + pressure_ >= end && (out_of_room_ & slot.bits) == 0)) {
+    waited_for_ = 0;  // nobody is held up
+    return false;
+  }
+  waited_for_ &= others;
+  if (waited_for_ == 0) {
+    waited_for_ = others;
+    waited_since_ = now;
+  }
+  if (now - waited_since_ < patience_) return false;
+  late_ |= waited_for_;
+  return (missing & ~late_) == 0;
+}
+
+void LateWorkers::count_parked(Nanos now) {
+  ++help_.parked;
+  calm_at_ = now + horizon();
+}
+
+}  // namespace ina::aggregator

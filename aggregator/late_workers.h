@@ -1,0 +1,74 @@
+// Straggler help, for one job: which workers are late, and whether help against it pays. The
+// aggregator parks what waits for late workers only. Pure.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "aggregator/job_spec.h"
+#include "aggregator/lockstep.h"
+#include "aggregator/slot.h"
+
+namespace ina::aggregator {
+
+class LateWorkers {
+ public:
+  LateWorkers() = default;
+  explicit LateWorkers(const JobSpec& spec);
+
+  /// A worker has contributed to a fragment.
+  void came(Rank rank, Seq seq) {
+    progress_[value(rank)] = std::max(progress_[value(rank)], seq + 1);
+  }
+  /// 1 + the last fragment that the worker has contributed to.
+  Seq progress(size_t rank) const { return progress_[rank]; }
+  /// What the worker says of its window (kFlagFull).
+  void set_out_of_room(Rank rank, bool is_out) {
+    const Bitmap bit = bit_of(rank);
+    out_of_room_ = (out_of_room_ & ~bit) | (is_out ? bit : 0);
+  }
+  /// The worker has contributed to a fragment that is not left behind.
+  void caught_up(Rank rank) { late_ &= ~bit_of(rank); }
+  /// No fragment is far enough behind the newest.
+  void nobody_waits() { waited_for_ = 0; }
+  /// The job goes on in another epoch.
+  void forget();
+
+  /// Whether help that rested begins again: fragments that all have sent, below slowest(), need
+  /// none.
+  bool wakes(Nanos now);
+  Seq slowest() const;
+  /// Whether fragments may be parked now: help rests where it did not pay.
+  bool help_pays(Nanos now);
+  /// Whether an incomplete fragment waits for late workers alone. `end`: 1 + the newest fragment.
+  bool are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now);
+  /// A fragment was parked.
+  void count_parked(Nanos now);
+  /// What help costs.
+  Lockstep::Help& help() { return help_; }
+
+ private:
+  Nanos horizon() const { return JobSpec::kHorizonPatiences * patience_; }
+  std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
+
+  // Of the JobSpec.
+  uint32_t workers_ = 0;
+  uint32_t begin_ = 0;
+  uint32_t pressure_ = 0;
+  Nanos patience_ = 0;
+  bool if_it_pays_ = false;
+
+  Bitmap late_ = 0;         ///< workers for which fragments are parked
+  Bitmap out_of_room_ = 0;  ///< workers whose windows are full
+  Bitmap waited_for_ = 0;   ///< workers that hold others up, and are not late,
+  Nanos waited_since_ = 0;  ///< since then
+  Nanos calm_at_ = 0;       ///< nothing was parked in the horizon before that
+  bool resting_ = false;
+  Nanos rests_until_ = 0;  ///< nothing is parked before that
+  Nanos rest_ = 0;         ///< the last one was so long
+  std::array<Seq, kMaxWorkers> progress_{};
+  Lockstep lockstep_;
+  Lockstep::Help help_;
+};
+
+}  // namespace ina::aggregator
