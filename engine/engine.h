@@ -5,7 +5,6 @@
 // docs/reliability.md explains the recovery.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,12 +12,15 @@
 
 #include "aggregator/fallback.h"
 #include "aggregator/fixed_queue.h"
+#include "engine/kept_results.h"
 #include "engine/operation.h"
 #include "engine/parker.h"
+#include "engine/timeouts.h"
 #include "engine/transport.h"
 #include "engine/windows.h"
 #include "scheduler/priority.h"
 #include "wire/message.h"
+#include "wire/retry.h"
 
 namespace ina::client {
 
@@ -56,8 +58,8 @@ struct EngineConfig {
   /// Otherwise, fragments that the window for congestion begins with, 0: W. What finds no slot must
   /// find room where it goes instead.
   uint32_t first_window = 0;
-  Nanos rto_min_ns = 100'000'000;  ///< nothing is asked for or sent again sooner than this
-  Nanos rto_max_ns = 2'000'000'000;
+  Nanos rto_min_ns = kDefaultRtoMinNs;  ///< nothing is asked for or sent again sooner than this
+  Nanos rto_max_ns = kDefaultRtoMaxNs;
 };
 
 /// Bytes to move from a received payload into a user's buffer.
@@ -246,7 +248,13 @@ class Engine {
     uint32_t instance = 0;
     wire::Phase phase{};
   };
+  template <class Where>
+  void keep_results_where(Where&& where);
+  void keep_all_results();
   enum class Overdue : uint8_t { kAgain, kQuery };
+  /// Overdue fragments that are looked after at once: the oldest, because the window waits for
+  /// them.
+  static constexpr size_t kMaxOverdue = 64;
 
   Fragment& fragment(Seq seq) { return ring_[seq.value % ring_.size()]; }
   /// Messages of new fragments, in the order of prepare(), from the first one on.
@@ -299,11 +307,9 @@ class Engine {
   bool takes_bare_result(Seq seq, const Fragment& fragment, const wire::Message& message) const;
   void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
   void finish_operations(Nanos now);
-  Nanos between_questions() const;
   void probe_oldest(Nanos now);
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
-  Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
   void more_operations();
   void mark_sent(Seq seq, Operation& operation, Nanos now);
@@ -345,17 +351,11 @@ class Engine {
   size_t prepared_parked_ = 0;
   size_t prepared_overdue_ = 0;
 
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::byte* kept_row(Seq seq);
-  template <class Where>
-  void keep_results_where(Where&& where);
-  std::unique_ptr<std::byte[], Free> kept_;  ///< 2W results, where the transport does not keep them
+  KeptResults kept_;  ///< where the transport does not keep them
 
   std::optional<aggregator::FallbackMismatch> mismatch_;
   Nanos next_deadline_ = kNever;
-  RoundTrip rtt_;
+  Timeouts timeouts_;
   Windows windows_;
   bool paced_ = false;  ///< a new fragment waits for its time
   scheduler::PriorityMeter priority_;

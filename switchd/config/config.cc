@@ -14,6 +14,7 @@
 
 #include "common/devargs.h"
 #include "switchd/config/keys.h"
+#include "switchd/config/values.h"
 #include "switchd/config/yaml_tree.h"
 
 namespace ina::config {

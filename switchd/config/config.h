@@ -20,6 +20,7 @@
 #include "scheduler/policies.h"
 #include "scheduler/tenant_quota.h"
 #include "wire/named.h"
+#include "wire/retry.h"
 #include "wire/types.h"
 
 namespace ina::config {
@@ -84,8 +85,8 @@ struct FallbackConfig {
 };
 
 struct RecoveryConfig {
-  Nanos rto_min_ns = 20'000'000;
-  Nanos rto_max_ns = 200'000'000;
+  Nanos rto_min_ns = kDefaultRtoMinNs;
+  Nanos rto_max_ns = kDefaultRtoMaxNs;
   bool operator==(const RecoveryConfig&) const = default;
 };
 

@@ -41,13 +41,4 @@ struct Section {
 std::span<const Section> sections();
 std::span<const Key> keys();
 
-/// A user's text as it may be printed in a message: shortened, without control characters.
-std::string printable(std::string_view text);
-
-/// "list", "map", "nothing" or the printable text itself.
-std::string describe(const Node& node);
-
-/// Plain decimal, 2^16 and larger powers of two as "2^n".
-std::string format_count(uint64_t count);
-
 }  // namespace ina::config

@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "switchd/config/keys.h"
+#include "switchd/config/values.h"
 #include "switchd/config/yaml_tree.h"
 
 namespace ina::config {

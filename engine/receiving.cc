@@ -1,0 +1,239 @@
+// What the engine receives: results above all, and what they say of the way that they came.
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "wire/rules.h"
+
+namespace ina::client {
+
+using wire::Message;
+using wire::Type;
+
+namespace {
+
+// Results of operations from here on have left the caches before anybody reads them.
+constexpr uint64_t kStreamBytes = 8 << 20;
+// Of the window: a worker that has run ahead by more than this part of it is one of the first.
+constexpr uint32_t kFarAhead = 4;
+
+}  // namespace
+
+size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const Message& message = packet.message;
+  if (message.type == Type::kPark ||
+      (message.type == Type::kPart && message.origin == wire::Origin::kParker))
+    return on_park(packet, now, jobs);
+  switch (message.type) {
+    case Type::kResult:
+      return accept_result(packet, now, jobs);
+    case Type::kStale:
+      set_epoch(message.epoch, now);
+      return 0;
+    case Type::kParked:
+      on_parked(message, now);
+      return 0;
+    case Type::kPoll:
+      if (questions_.full()) {
+        ++counters_.answers_lost;  // it will be asked again
+        return 0;
+      }
+      questions_.push({extend(message.seq, low_), message.bitmap, message.instance, message.phase});
+      return 0;
+    default:
+      if (fallback_) return on_fallback_message(packet, now, jobs);
+      ++counters_.results_ignored;
+      return 0;
+  }
+}
+
+/// With straggler help half of all results come from workers: what is decided here is taken at
+/// once, and need not come back over this worker's link.
+size_t Engine::on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const uint64_t decided = fallback_->counters().decided;
+  fallback_->on_message(packet.message, packet.payload);
+  if (!keeps_results() || fallback_->counters().decided == decided || !rule(Rule::kKeptResult))
+    return 0;
+  TxPacket result;
+  if (!fallback_->result_of(extend(packet.message.seq, low_), result)) return 0;
+  // Nobody else would miss it, should the switch not hear of it.
+  if (result.message.receiver != 0) return 0;
+  return accept_result({result.message, result.payload, result.payload_bytes}, now, jobs);
+}
+
+size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  const Message& message = packet.message;
+  if (message.bare()) [[unlikely]] {
+    accept_bare_results(message, now);
+    return 0;
+  }
+  const auto ignore = [this]() -> size_t {
+    ++counters_.results_ignored;
+    return 0;
+  };
+  const Seq seq = extend(message.seq, low_);
+  if (seq < low_ || seq >= next_) return ignore();
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state == State::kDone) {
+    // What was completed here has come back, into the transport's memory.
+    if (config_.results_stay && parker_ && message.origin == wire::Origin::kParker)
+      if (Parker::Held* const held = parker_->find(seq)) {
+        fragment.result = packet.payload;
+        parker_->release(*held);
+      }
+    return ignore();
+  }
+  if (fragment.state == State::kUnsent) return ignore();
+  // Whoever is bound waits for the fallback's decision: others may have been given another sum.
+  if (fragment.bound != 0) {
+    if (message.origin != wire::Origin::kFallback && rule(Rule::kResultOrigin)) return ignore();
+    if (message.instance + 1 < fragment.bound && rule(Rule::kInstance)) return ignore();
+  }
+  Operation& operation = *fragment.operation;
+  const ExpectedResult ours = operation.expected(seq, config_.rank);
+  note_mismatch(ours.signature, message);
+  if (!ours.bytes || message.signature() != ours.signature || message.elements != ours.elements ||
+      packet.payload_bytes != ours.elements * wire_bytes(message.dtype))
+    return ignore();
+  // Only the switch can write there.
+  if (message.target != 0 && packet.payload != ours.to) return ignore();
+  complete(seq, fragment, message, now);
+  fragment.elements = message.elements;
+  fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+  fragment.target = message.target;
+  fragment.to_one = message.receiver != 0;
+  fragment.result = config_.results_stay ? packet.payload : kept_.row(seq);
+  const bool closes = operation.is_closing(seq);
+  if (!closes && --operation.to_receive == 0 && operation.closes) received_.push_back(&operation);
+  fragment.operation = nullptr;
+  counters_.bytes_received += packet.payload_bytes;
+  if (packet.payload_bytes != 0) ++counters_.payloads_received;
+  if (message.origin != wire::Origin::kSwitch) counters_.bytes_by_fallback += packet.payload_bytes;
+  if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
+  if (closes) accept_missing_bare_results(operation, message, now);
+  if (packet.payload_bytes == 0 || message.target != 0) return 0;
+  counters_.bytes_copied += packet.payload_bytes;
+  const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
+  jobs[0] = {ours.to, packet.payload, packet.payload_bytes, stream};
+  if (config_.results_stay) return 1;
+  jobs[1] = {kept_.row(seq), packet.payload, packet.payload_bytes};
+  return 2;
+}
+
+/// Fragments that are decided, of which this worker gets nothing. Nobody could have been given
+/// anything else, so it does not matter who says so.
+void Engine::accept_bare_results(const Message& message, Nanos now) {
+  const Seq begin = extend(message.seq, low_);
+  for (uint64_t i = 0; i < message.elements; ++i) {
+    const Seq seq = begin + i * config_.lanes;
+    if (seq >= next_) return;
+    if (seq < low_) continue;
+    Fragment& fragment = this->fragment(seq);
+    if (!takes_bare_result(seq, fragment, message)) {
+      // Later ones may be of the next operation, or have bytes for this worker.
+      const bool waits = fragment.state == State::kSent || fragment.state == State::kOverdue;
+      if (i == 0 && waits)
+        note_mismatch(fragment.operation->expected(seq, config_.rank).signature, message);
+      if (i == 0 || fragment.bare) ++counters_.results_ignored;
+      continue;
+    }
+    fragment.bare = true;
+    complete(seq, fragment, message, now);
+  }
+}
+
+/// No other operation ever has a fragment of this number, so whoever was given another result
+/// called something else. Marks may have met where nobody could compare them.
+void Engine::note_mismatch(const wire::Signature& ours, const Message& message) {
+  if (mismatch_ || same_operation(ours, message.signature())) return;
+  const Bitmap self = bit_of(config_.rank);
+  mismatch_ = aggregator::FallbackMismatch{self, full_bitmap(config_.workers) & ~self, ours,
+                                           message.signature()};
+}
+
+bool Engine::takes_bare_result(Seq seq, const Fragment& fragment, const Message& message) const {
+  if (fragment.state != State::kSent && fragment.state != State::kOverdue) return false;
+  const Operation& operation = *fragment.operation;
+  if (!operation.spec.blocks || operation.number != message.operation) return false;
+  return operation.is_for_others(seq, config_.rank);
+}
+
+/// All workers have entered the operation's closing fragment: all that is missing here is bare.
+void Engine::accept_missing_bare_results(Operation& operation, const Message& message, Nanos now) {
+  const Seq end = operation.end() - 1;
+  for (Seq seq = std::max(low_, operation.first_seq); seq < end; ++seq) {
+    Fragment& fragment = this->fragment(seq);
+    if (!takes_bare_result(seq, fragment, message)) continue;
+    fragment.bare = true;
+    complete(seq, fragment, message, now);
+  }
+}
+
+/// A result has been taken, with bytes or without.
+void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos now) {
+  // Karn: never from a fragment that was sent or asked for again. A mark waits for its fragment's
+  // source, and what a closing fragment stands for waits for that.
+  const bool stood_for = fragment.bare && !message.bare();
+  if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
+      !fragment.parked && !fragment.mark && !stood_for)
+    timeouts_.round_trip.sample(now - fragment.sent_at, now);
+  else
+    doubt_rtt(fragment, now);
+  // More are overdue: half of those before are recovered.
+  if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
+    next_deadline_ = now;
+  adjust_windows(message, seq, fragment.parked);
+  if (config_.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
+  if (fragment.parked)
+    --parked_;
+  else if (!fragment.mark)
+    --in_flight_;
+  windows_.delivered(now, in_flight_ == 0, timeouts_.round_trip);
+
+  fragment.state = State::kDone;
+  fragment.operation_elements = message.operation_elements;
+  fragment.operation_number = message.operation;
+  fragment.dtype = message.dtype;
+  fragment.op = message.op;
+  fragment.collective = message.collective;
+  if (seq >= results_end_) {
+    const Seq before = results_end_;
+    results_end_ = seq + 1;
+    if (before < seq) expect_parked(before, seq, now);
+    if (fallback_ && seq.value >= config_.window) fallback_->raise_floor(seq - config_.window);
+  }
+  ++counters_.results;
+  if (message.origin == wire::Origin::kFallback) ++counters_.results_from_fallback;
+  Operation& operation = *fragment.operation;
+  if (++operation.complete == operation.fragments) finished_.push_back(&operation);
+}
+
+/// Whether a result's mark is for this worker, of which the fragment was parked or not.
+bool Engine::is_slowed_by(const Message& message, bool parked) const {
+  // What is parked in the switch takes no link but with its result, which comes as fast as its last
+  // contribution: only who sends that can slow it down.
+  if (config_.home == Home::kSpill) return !parked || message.origin != wire::Origin::kFallback;
+  // What workers keep takes links when it leaves the array, too. Those furthest ahead can wait; if
+  // the others did, too, all would wait for them in the end.
+  if (config_.park_room == 0 || (!parked && message.origin != wire::Origin::kParker &&
+                                 (message.flags & wire::kFlagParked) == 0))
+    return true;
+  return next_ - low_ > config_.window / kFarAhead;
+}
+
+void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
+  if (message.flags & wire::kFlagEcn) {
+    ++counters_.ecn_marks;
+    if (is_slowed_by(message, parked)) windows_.marked(seq, next_);
+  } else {
+    // The array is full: what finds no slot must find room elsewhere.
+    if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();
+    windows_.unmarked();
+  }
+  // Of what was parked, parts must meet outside the switch.
+  if ((message.flags & wire::kFlagSplit) != 0 && !parked)
+    windows_.split(seq, next_);
+  else
+    windows_.whole(seq);
+}
+
+}  // namespace ina::client

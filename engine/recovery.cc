@@ -1,0 +1,152 @@
+// What the engine does about results that do not come: questions, and contributions that are sent
+// again (docs/reliability.md).
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "wire/rules.h"
+
+namespace ina::client {
+
+using wire::Type;
+
+namespace {
+
+// With static slots, every this many time-outs the fallback is asked instead of sending again.
+constexpr uint8_t kQueryEvery = 4;
+// How much later a fragment must have been sent than one that it overtook, beside a quarter of the
+// round trip (RACK, RFC 8985), for that to be taken for lost.
+constexpr Nanos kReorderNs = 100'000;
+// A link that has lost something is one that loses for so many windows.
+constexpr uint64_t kLossyWindows = 4;
+
+}  // namespace
+
+/// A contribution leaves its worker in one epoch only: what the switch lost with the older one is
+/// for the fallback to collect.
+Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
+  if (fragment.epoch < config_.epoch)
+    return rule(Rule::kOneEpoch) ? Overdue::kQuery : Overdue::kAgain;
+  if (!config_.fixed_slots || fragment.bound != 0) return Overdue::kQuery;
+  return (fragment.timeouts + 1) % kQueryEvery == 0 ? Overdue::kQuery : Overdue::kAgain;
+}
+
+void Engine::query(Seq seq, TxPacket& packet) const {
+  packet = TxPacket{};
+  packet.message.type = Type::kQuery;
+  packet.message.bitmap = bit_of(config_.rank);
+  packet.message.epoch = config_.epoch;
+  packet.message.seq = seq.low();
+  packet.message.rank = config_.rank;
+  packet.message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+}
+
+size_t Engine::prepare_overdue(std::span<TxPacket> packets) {
+  std::erase_if(overdue_, [this](Seq seq) { return fragment(seq).state != State::kOverdue; });
+  const size_t count = std::min(packets.size(), overdue_.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Fragment& overdue = fragment(overdue_[i]);
+    if (what_to_do(overdue) == Overdue::kQuery)
+      query(overdue_[i], packets[i]);
+    else
+      describe(overdue_[i], *overdue.operation, packets[i]);
+  }
+  return count;
+}
+
+void Engine::overdue_sent(size_t count, Nanos now) {
+  for (size_t i = 0; i < count; ++i) {
+    Fragment& fragment = this->fragment(overdue_[i]);
+    const Overdue what = what_to_do(fragment);
+    if (fragment.timeouts < 255) ++fragment.timeouts;
+    if (what == Overdue::kAgain) {
+      mark_sent(overdue_[i], *fragment.operation, now);
+      if (fragment.mark) {
+        ++counters_.marks_sent;
+        ++counters_.mark_runs_sent;
+      } else {
+        ++counters_.fragments_resent;
+      }
+    } else {
+      fragment.state = State::kSent;
+      fragment.queried = true;
+      fragment.deadline = now + timeout_of(overdue_[i], fragment);
+      next_deadline_ = std::min(next_deadline_, fragment.deadline);
+      ++counters_.queries;
+    }
+  }
+  overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(count));
+}
+
+/// Until the next question.
+Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
+  // It is known why, until the result of a later one says that all have sent this one, too.
+  if (fragment.parked && seq >= results_end_) return timeouts_.longest();
+  return fragment.overtaken ? timeouts_.after_loss(fragment.timeouts)
+                            : timeouts_.after(fragment.timeouts);
+}
+
+/// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
+/// for long, as TCP's tail loss probe does (RFC 8985, section 7). Not where nothing was lost of
+/// late: somebody is merely slow then.
+void Engine::probe_oldest(Nanos now) {
+  Fragment& oldest = fragment(low_);
+  if (low_ >= losses_end_ || oldest.overtaken || oldest.state != State::kSent || oldest.parked)
+    return;
+  oldest.overtaken = true;
+  oldest.deadline = std::min(oldest.deadline, now + timeouts_.between_questions());
+  next_deadline_ = std::min(next_deadline_, oldest.deadline);
+}
+
+void Engine::find_overdue(Nanos now) {
+  next_deadline_ = kNever;
+  recoveries_until_look_ = 0;
+  for (Seq seq = low_; seq < next_; ++seq) {
+    Fragment& fragment = this->fragment(seq);
+    if (fragment.state != State::kSent) continue;
+    if (fragment.deadline > now) {
+      next_deadline_ = std::min(next_deadline_, fragment.deadline);
+    } else if (overdue_.size() == kMaxOverdue) {
+      next_deadline_ = std::min(next_deadline_, now + timeouts_.after(0));
+      recoveries_until_look_ = kMaxOverdue / 2;
+      return;
+    } else {
+      fragment.state = State::kOverdue;
+      overdue_.push_back(seq);
+    }
+  }
+}
+
+/// A lossy link's fragments do not wait for time-outs.
+void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
+  if (config_.lossy_link || !timeouts_.doubt(recovered.timeouts, now)) return;
+  next_deadline_ = std::min(next_deadline_, now + timeouts_.after(0));
+}
+
+/// A result has come for what was sent well after fragments that have none: these, or their
+/// results, are lost, unless they went round by the fallback.
+void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
+  if (by.timeouts != 0) return;
+  const Nanos before = by.sent_at - std::max(timeouts_.round_trip.smoothed() / 4, kReorderNs);
+  overtaken_end_ = std::max(overtaken_end_, low_);
+  for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
+    Fragment& overtaken = fragment(overtaken_end_);
+    if (overtaken.sent_at > before) return;
+    // The switch may keep its result; what is kept comes in the order of its lane.
+    const bool same_lane = (seq - overtaken_end_) % config_.lanes == 0;
+    if (overtaken.state != State::kDone && !overtaken.mark && overtaken.operation->spec.blocks &&
+        !(by.bare && same_lane) && !needs_prompt_results() &&
+        overtaken.operation->is_for_others(overtaken_end_, config_.rank))
+      return;
+    if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked ||
+        overtaken.mark)
+      continue;
+    overtaken.state = State::kOverdue;
+    overtaken.overtaken = true;
+    losses_end_ = seq + kLossyWindows * uint64_t{config_.window};
+    overdue_.push_back(overtaken_end_);
+    // With slots of its own nothing of it goes round.
+    if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, timeouts_.round_trip);
+  }
+}
+
+}  // namespace ina::client
