@@ -59,6 +59,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.slots.quota = spec.quota;
   job.recent = ReplayWindow(spec.start, spec.window, shape_.lanes, spec.seen);
   job.results = ResultMemory(spec.results, spec.window, shape_.slot_bytes, spec.placed);
+  job.given = GivenResults(spec.given);
   job.pool_slots = Divider(std::max(1u, spec.pool.slots));
   job.full = full_bitmap(spec.workers);
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
@@ -425,6 +426,7 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict&
       if (type == Type::kQuery && left_behind(job, number_of(seq)) &&
           job.recent.seen(number_of(seq)) == job.full)
         job.help.asked += shape_.lanes;
+      if (type == Type::kQuery && answer_question(job, seq, packet, verdict)) return;
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)
@@ -800,8 +802,9 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
 }
 
 /// To all that it is for, and to all others that it is decided.
-void Aggregator::emit_results(const Job& job, const Slot& slot, Verdict& verdict) const {
-  emit_result(job, slot, Emission::To::kAll, verdict);
+void Aggregator::emit_results(Job& job, const Slot& slot, Verdict& verdict) const {
+  const Emission& result = emit_result(job, slot, Emission::To::kAll, verdict);
+  remember_given(job, slot.seq, result.message);
   if (slot.receiver != 0) [[unlikely]]
     bare_for_others(verdict);
 }
@@ -937,6 +940,8 @@ void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& v
     case Type::kRemind:
       return on_remind(job, seq, packet, verdict);
     default: {
+      // Only the switch knows what has not come to it.
+      if (packet.message.phase == wire::Phase::kAgain) return drop(verdict, DropReason::kBadType);
       verdict.fate = Verdict::Fate::kForwarded;
       Emission& poll = add_emission(verdict, Emission::To::kAll, packet.job);
       poll.message = packet.message;
@@ -990,6 +995,7 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
   }
   emission.payload = result;
   emission.payload_bytes = packet.payload_bytes;
+  remember_given(job, seq, emission.message);
   if (packet.message.receiver != 0) [[unlikely]]
     bare_for_others(verdict);
 }

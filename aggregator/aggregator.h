@@ -15,6 +15,7 @@
 #include "aggregator/burst_groups.h"
 #include "aggregator/divider.h"
 #include "aggregator/fallback.h"
+#include "aggregator/given_results.h"
 #include "aggregator/kernels.h"
 #include "aggregator/lockstep.h"
 #include "aggregator/packet.h"
@@ -92,6 +93,9 @@ struct JobSpec {
   /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
   /// window).
   Bitmap* seen = nullptr;
+  /// Ring of seen_words() empty entries: what was given out, for workers that lose some of it on
+  /// links. nullptr: the fallback alone answers their questions.
+  GivenResult* given = nullptr;
   /// Ring of seen_words() zeros: 1 + the last fragment whose result went into a result buffer.
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;
@@ -169,7 +173,8 @@ struct Counters {
   uint64_t bypassed = 0;       ///< contributions that found no slot and went to the fallback alone
   uint64_t bypassed_bytes = 0;
   uint64_t results = 0;           ///< fragments completed in a slot
-  uint64_t results_again = 0;     ///< results answered from the slot
+  uint64_t results_again = 0;     ///< results given again to one that asked, from slot or ring
+  uint64_t asked_again = 0;       ///< questions in answer to which others' contributions were asked for
   uint64_t fallback_results = 0;  ///< results of the fallback, passed on to the workers
   uint64_t preemptions = 0;       ///< slots taken over
   uint64_t parts = 0;             ///< partial sums sent to the fallback from slots
@@ -308,6 +313,7 @@ class Aggregator {
     Divider pool_slots;  ///< pools only
     JobSpec spec;
     ResultMemory results;
+    GivenResults given;
     Seq results_end;
     JobCounters counters;
     std::array<Seq, kMaxWorkers> progress;  ///< with help: 1 + the last fragment of each worker
@@ -401,6 +407,10 @@ class Aggregator {
   void count_group();
   void count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  // questions.cc
+  bool answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  bool give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void remember_given(Job& job, Seq seq, const wire::Message& result) const;
   // moving.cc
   void on_static_move(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void on_mark(Job& job, const Lookup& lookup, const RxPacket& packet, Verdict& verdict);
@@ -411,7 +421,7 @@ class Aggregator {
 
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
-  void emit_results(const Job& job, const Slot& slot, Verdict& verdict) const;
+  void emit_results(Job& job, const Slot& slot, Verdict& verdict) const;
   Emission& emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
   void repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict);
   static void bare_for_others(Verdict& verdict);

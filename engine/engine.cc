@@ -14,7 +14,8 @@ using wire::Type;
 
 namespace {
 
-// With static slots, every this many time-outs the fallback is asked instead of sending again.
+// Every this many time-outs the fallback is asked, whatever the switch could do: with static slots
+// instead of sending again, on a lossy link instead of asking the switch.
 constexpr uint8_t kQueryEvery = 4;
 // Time-outs of a fragment before they begin to double.
 constexpr int kPatientAfter = 2;
@@ -181,6 +182,14 @@ void Engine::query(Seq seq, TxPacket& packet) const {
   packet.message.seq = seq.low();
   packet.message.rank = config_.rank;
   packet.message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+  if (is_quick(ring_[seq.value % ring_.size()])) packet.message.flags |= wire::kFlagQuick;
+}
+
+/// Whether the switch may be able to say something: what it has of an older epoch it does not know,
+/// and a bound worker waits for the fallback's word.
+bool Engine::is_quick(const Fragment& fragment) const {
+  return config_.lossy_link && !config_.fixed_slots && (fragment.timeouts + 1) % kQueryEvery != 0 &&
+         fragment.bound == 0 && !fragment.parked && fragment.epoch == config_.epoch;
 }
 
 /// A contribution leaves its worker in one epoch only: what the switch lost with the older one is
@@ -188,6 +197,7 @@ void Engine::query(Seq seq, TxPacket& packet) const {
 Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
   if (fragment.epoch < config_.epoch)
     return rule(Rule::kOneEpoch) ? Overdue::kQuery : Overdue::kAgain;
+  if (fragment.again && fragment.bound == 0) return Overdue::kAgain;
   if (!config_.fixed_slots || fragment.bound != 0) return Overdue::kQuery;
   return (fragment.timeouts + 1) % kQueryEvery == 0 ? Overdue::kQuery : Overdue::kAgain;
 }
@@ -401,9 +411,13 @@ void Engine::overdue_sent(size_t count, Nanos now) {
   for (size_t i = 0; i < count; ++i) {
     Fragment& fragment = this->fragment(overdue_[i]);
     const Overdue what = what_to_do(fragment);
+    const bool quick = is_quick(fragment);
+    fragment.again = false;
     if (fragment.timeouts < 255) ++fragment.timeouts;
     if (what == Overdue::kAgain) {
       mark_sent(overdue_[i], *fragment.operation, now);
+      fragment.deadline = now + timeout_of(overdue_[i], fragment);
+      next_deadline_ = std::min(next_deadline_, fragment.deadline);
       if (fragment.mark) {
         ++counters_.marks_sent;
         ++counters_.mark_runs_sent;
@@ -416,6 +430,7 @@ void Engine::overdue_sent(size_t count, Nanos now) {
       fragment.deadline = now + timeout_of(overdue_[i], fragment);
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
       ++counters_.queries;
+      if (quick) ++counters_.quick_queries;
     }
   }
   overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(count));
@@ -514,6 +529,10 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       on_parked(message, now);
       return 0;
     case Type::kPoll:
+      if (message.phase == wire::Phase::kAgain) {
+        send_again(extend(message.seq, low_), now);
+        return 0;
+      }
       if (questions_.full()) {
         ++counters_.answers_lost;  // it will be asked again
         return 0;
@@ -577,6 +596,27 @@ void Engine::expect_parked(Seq begin, Seq end, Nanos now) {
     late.deadline = std::min(late.deadline, now + timeout_after(late.timeouts));
     next_deadline_ = std::min(next_deadline_, late.deadline);
   }
+}
+
+/// The switch lacks this worker's contribution, so it was lost, or is still to be sent. To send it
+/// again in the same epoch is no more than what links do that duplicate packets.
+void Engine::send_again(Seq seq, Nanos now) {
+  if (seq < low_ || seq >= next_) return;
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state != State::kSent && fragment.state != State::kOverdue) return;
+  if (fragment.again || fragment.bound != 0) return;
+  if (fragment.epoch != config_.epoch && rule(Rule::kOneEpoch)) return;
+  if (fragment.state == State::kSent) {
+    // Others ask for it, too, and what was sent since the first question has still to arrive.
+    if (now - fragment.sent_at < std::min(rtt_.standing(), rtt_.late()) ||
+        overdue_.size() == kMaxOverdue)
+      return;
+    fragment.state = State::kOverdue;
+    overdue_.push_back(seq);
+  }
+  fragment.again = true;
+  fragment.overtaken = true;
+  if (config_.lossy_link) windows_.lost(seq, next_, rtt_);
 }
 
 // ---- parking for the switch

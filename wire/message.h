@@ -32,7 +32,13 @@ enum class Type : uint8_t {
 };
 
 enum class Origin : uint8_t { kNone = 0, kSwitch, kFallback, kParker };
-enum class Phase : uint8_t { kNone = 0, kStatus, kBind };
+enum class Phase : uint8_t {
+  kNone = 0,
+  kStatus,  ///< how do you stand?
+  kBind,    ///< take nobody's result but mine from now on
+  kAgain,   ///< of the switch itself: your contribution has not come, send it again
+};
+inline constexpr Phase kLastPhase = Phase::kAgain;
 
 /// Bits of Message::flags.
 enum Flag : uint16_t {
@@ -52,9 +58,10 @@ enum Flag : uint16_t {
   kFlagBare = 1u << 7,
   /// The worker's window is too small now for bare results to be kept from it (GRAD).
   kFlagPrompt = 1u << 8,
+  kFlagQuick = 1u << 9,  ///< the switch may answer what is for the fallback (QUERY)
 };
 inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull |
-                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt;
+                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt | kFlagQuick;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {
@@ -187,7 +194,7 @@ inline std::optional<DropReason> validate(const Message& message, uint32_t paylo
   const detail::Kind kind = detail::kKinds[static_cast<size_t>(message.dtype)];
   const uint32_t elements = message.elements;
   const bool in_order = int{message.type == Type::kGrad} & (message.origin <= Origin::kParker) &
-                        (message.phase <= Phase::kBind) & (value(message.rank) <= kMaxWorkers) &
+                        (message.phase <= kLastPhase) & (value(message.rank) <= kMaxWorkers) &
                         (message.op <= Op::kBxor) &
                         ((kind.ops >> (static_cast<uint32_t>(message.op) & 15) & 1) != 0) &
                         (message.collective >= Collective::kAllReduce) &

@@ -85,6 +85,7 @@ struct World::Job {
   Lines results;
   std::vector<std::vector<Bitmap>> seen;                         ///< by lane
   std::vector<std::vector<uint8_t>> parked_at;                   ///< by lane
+  std::vector<std::vector<aggregator::GivenResult>> given;       ///< by lane
   std::vector<std::unique_ptr<aggregator::Fallback>> fallbacks;  ///< spill: by lane; dedicated: one
   std::vector<std::unique_ptr<aggregator::Fallback>> old_lives;  ///< for their counters
   std::unique_ptr<io::sim::SimTransport> fallback_transport;     ///< dedicated
@@ -319,6 +320,7 @@ Seq World::results_end(const Job& job) const {
 void World::add_to_lanes(Job& job) {
   job.seen.assign(scenario_.lanes, {});
   job.parked_at.assign(scenario_.lanes, {});
+  job.given.assign(scenario_.lanes, {});
   uint32_t first_slot = 0;  // static: pools one after the other
   for (const auto& other : jobs_)
     if (other->index < job.index) first_slot += 2 * other->window / scenario_.lanes;
@@ -352,6 +354,10 @@ void World::add_to_lanes(Job& job) {
     spec.instance = job.instance;
     spec.results = data(job.results);
     spec.seen = job.seen[lane].data();
+    if (scheduler::traits(scenario_.policy.kind).hashed) {
+      job.given[lane].assign(words, aggregator::GivenResult{});
+      spec.given = job.given[lane].data();
+    }
     if (scenario_.home == Home::kSpill) spec.spill = job.fallbacks[lane].get();
     lanes_[lane]->aggregator->remove_job(static_cast<io::JobIndex>(job.index));
     lanes_[lane]->aggregator->add_job(static_cast<io::JobIndex>(job.index), spec);
