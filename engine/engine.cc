@@ -348,7 +348,7 @@ void Engine::mark_sent(Seq seq, Operation& operation, Nanos now) {
   fragment.epoch = config_.epoch;
   fragment.state = State::kSent;
   fragment.sent_at = now;
-  fragment.deadline = now + timeout_after(fragment.timeouts);
+  fragment.deadline = now + timeout_of_sent(seq, fragment);
   next_deadline_ = std::min(next_deadline_, fragment.deadline);
   if (fragment.mark) return;
   ++counters_.fragments_sent;
@@ -463,6 +463,14 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   return std::min(between_questions() << doublings, timeout_after(UINT8_MAX));
 }
 
+/// Until the first question. Where links have lost something of late, what is late is rather lost,
+/// and the switch can say so at once.
+Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
+  const Nanos patient = timeout_after(fragment.timeouts);
+  if (!loses_now(seq) || !rtt_.known()) return patient;
+  return std::min(patient, std::max(between_questions(), rtt_.late()));
+}
+
 /// A question, the fallback's own, and their answers.
 Nanos Engine::between_questions() const {
   return std::max(kLeastBetweenQuestionsNs,
@@ -495,6 +503,7 @@ void Engine::find_overdue(Nanos now) {
       return;
     } else {
       fragment.state = State::kOverdue;
+      fragment.overtaken |= loses_now(seq);
       overdue_.push_back(seq);
     }
   }
@@ -616,6 +625,7 @@ void Engine::send_again(Seq seq, Nanos now) {
   }
   fragment.again = true;
   fragment.overtaken = true;
+  losses_end_ = std::max(losses_end_, seq + kLossyWindows * uint64_t{config_.window});
   if (config_.lossy_link) windows_.lost(seq, next_, rtt_);
 }
 

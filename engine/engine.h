@@ -309,6 +309,11 @@ class Engine {
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_after(uint8_t timeouts) const;
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
+  Nanos timeout_of_sent(Seq seq, const Fragment& fragment) const;
+  /// A link has lost something lately, and the switch answers questions.
+  bool loses_now(Seq seq) const {
+    return config_.lossy_link && !config_.fixed_slots && seq < losses_end_;
+  }
   void more_operations();
   void mark_sent(Seq seq, Operation& operation, Nanos now);
   void new_sent(const New& sent, Nanos now);

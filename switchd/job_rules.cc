@@ -50,11 +50,11 @@ uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
   const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
-  uint64_t bytes =
-      io::shm::result_region_bytes(geometry) + endpoints * io::shm::SwitchLayout(geometry).bytes +
-      (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked +
-       words.given * sizeof(aggregator::GivenResult)) *
-          lanes_;
+  uint64_t bytes = io::shm::result_region_bytes(geometry) +
+                   endpoints * io::shm::SwitchLayout(geometry).bytes +
+                   (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked +
+                    words.given * sizeof(aggregator::GivenResult)) *
+                       lanes_;
   if (config_.home == Home::kSpill)
     bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   return bytes;

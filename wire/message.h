@@ -44,11 +44,11 @@ inline constexpr Phase kLastPhase = Phase::kAgain;
 enum Flag : uint16_t {
   kFlagOverflow = 1u << 0,  ///< the result saturated (8-bit integers) or became Inf from finite
                             ///< values (16-bit floats)
-  kFlagEcn = 1u << 1,    ///< congestion experienced; echoed by the receiver
-  kFlagRaw = 1u << 2,    ///< the payload is one contribution in the operation's data type (PART,
-                         ///< DEFER)
-  kFlagSplit = 1u << 3,  ///< the fallback put the result together from several PARTs (RESULT)
-  kFlagFull = 1u << 4,   ///< the worker has more to send than its window lets it (GRAD)
+  kFlagEcn = 1u << 1,       ///< congestion experienced; echoed by the receiver
+  kFlagRaw = 1u << 2,       ///< the payload is one contribution in the operation's data type (PART,
+                            ///< DEFER)
+  kFlagSplit = 1u << 3,     ///< the fallback put the result together from several PARTs (RESULT)
+  kFlagFull = 1u << 4,      ///< the worker has more to send than its window lets it (GRAD)
   /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
   kFlagParked = 1u << 5,
   kFlagKept = 1u << 6,  ///< the worker that says so has it: it need not come back (RESULT)
@@ -61,7 +61,8 @@ enum Flag : uint16_t {
   kFlagQuick = 1u << 9,  ///< the switch may answer what is for the fallback (QUERY)
 };
 inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull |
-                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt | kFlagQuick;
+                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt |
+                                      kFlagQuick;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {

@@ -457,7 +457,8 @@ void World::serve_lanes() {
       const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
       wire::Message message = emission.message;
       if (message.type == wire::Type::kResult)
-        check_given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
+        given_out_.push_back(
+            {jobs_[job].get(), lane.aggregator->seq_of(job, message.seq), message});
       if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
       lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
     };
@@ -468,12 +469,15 @@ void World::serve_lanes() {
         violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
     };
     while (aggregator::serve(lane.port, *lane.aggregator, packets, verdicts, network_.now(), send,
-                             mismatch))
+                             mismatch)) {
+      check_given_out();
       check_quotas(*lane.aggregator);
+    }
     if (lane.aggregator->parking())
       aggregator::park_overdue(*lane.aggregator, verdicts[0], 16, network_.now(), send);
     if (network_.now() >= lane.aggregator->bare_results().due())
       aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
+    check_given_out();
     check_quotas(*lane.aggregator);
   }
 }
@@ -805,6 +809,14 @@ void World::count_up(const Job& job) {
       outcome_.reminders += fallback->counters().reminds;
       if (fallback->mismatch() && !scenario_.mismatch) violate("I1: a fallback sees a mismatch");
     }
+}
+
+/// What a burst gave out: in which order does not matter.
+void World::check_given_out() {
+  for (const bool bare : {false, true})
+    for (const GivenOut& given : given_out_)
+      if (given.message.bare() == bare) check_given_out(*given.job, given.first, given.message);
+  given_out_.clear();
 }
 
 /// A bare result stands for fragments of which somebody was given the bytes.
