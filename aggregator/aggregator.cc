@@ -32,6 +32,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.slots.quota = spec.quota;
   job.recent = ReplayWindow(spec.start, spec.window, shape_.lanes, spec.seen);
   job.results = ResultMemory(spec.results, spec.window, shape_.slot_bytes, spec.placed);
+  job.given = GivenResults(spec.given);
   job.pool_slots = Divider(std::max(1u, spec.pool.slots));
   job.full = full_bitmap(spec.workers);
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};

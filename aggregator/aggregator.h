@@ -141,6 +141,7 @@ class Aggregator {
     Divider pool_slots;  ///< pools only
     JobSpec spec;
     ResultMemory results;
+    GivenResults given;
     Seq results_end;
     JobCounters counters;
     LateWorkers late;                                 ///< with straggler help
@@ -223,6 +224,10 @@ class Aggregator {
   void count_group(uint32_t contributions);
   void count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
+  // questions.cc
+  bool answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  bool give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void remember_given(Job& job, Seq seq, const wire::Message& result) const;
   // moving.cc
   void on_static_move(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void on_mark(Job& job, const Lookup& lookup, const RxPacket& packet, Verdict& verdict);
@@ -233,7 +238,7 @@ class Aggregator {
 
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
-  void emit_results(const Job& job, const Slot& slot, Verdict& verdict) const;
+  void emit_results(Job& job, const Slot& slot, Verdict& verdict) const;
   Emission& emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
   void repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict);
   static void bare_for_others(Verdict& verdict);

@@ -352,8 +352,9 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
 }
 
 /// To all that it is for, and to all others that it is decided.
-void Aggregator::emit_results(const Job& job, const Slot& slot, Verdict& verdict) const {
-  emit_result(job, slot, Emission::To::kAll, verdict);
+void Aggregator::emit_results(Job& job, const Slot& slot, Verdict& verdict) const {
+  const Emission& result = emit_result(job, slot, Emission::To::kAll, verdict);
+  remember_given(job, slot.seq, result.message);
   if (slot.receiver != 0) [[unlikely]]
     bare_for_others(verdict);
 }

@@ -21,7 +21,8 @@ struct Counters {
   uint64_t bypassed = 0;       ///< contributions that found no slot and went to the fallback alone
   uint64_t bypassed_bytes = 0;
   uint64_t results = 0;           ///< fragments completed in a slot
-  uint64_t results_again = 0;     ///< results answered from the slot
+  uint64_t results_again = 0;     ///< results given again to one that asked, from slot or ring
+  uint64_t asked_again = 0;       ///< questions answered by asking others for contributions again
   uint64_t fallback_results = 0;  ///< results of the fallback, passed on to the workers
   uint64_t preemptions = 0;       ///< slots taken over
   uint64_t parts = 0;             ///< partial sums sent to the fallback from slots

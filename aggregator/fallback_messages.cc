@@ -32,6 +32,7 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict&
       if (type == Type::kQuery && left_behind(job, number_of(seq)) &&
           job.recent.seen(number_of(seq)) == job.full)
         job.late.help().asked += shape_.lanes;
+      if (type == Type::kQuery && answer_question(job, seq, packet, verdict)) return;
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)
@@ -90,6 +91,8 @@ void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& v
     case Type::kRemind:
       return on_remind(job, seq, verdict);
     default: {
+      // Only the switch knows what has not come to it.
+      if (packet.message.phase == wire::Phase::kAgain) return drop(verdict, DropReason::kBadType);
       verdict.fate = Verdict::Fate::kForwarded;
       Emission& poll = add_emission(verdict, Emission::To::kAll, packet.job);
       poll.message = packet.message;
@@ -143,6 +146,7 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
   }
   emission.payload = result;
   emission.payload_bytes = packet.payload_bytes;
+  remember_given(job, seq, emission.message);
   if (packet.message.receiver != 0) [[unlikely]]
     bare_for_others(verdict);
 }

@@ -6,6 +6,7 @@
 
 #include "aggregator/bare_results.h"
 #include "aggregator/fallback.h"
+#include "aggregator/given_results.h"
 #include "aggregator/replay_window.h"
 #include "scheduler/policies.h"
 #include "wire/types.h"
@@ -65,6 +66,9 @@ struct JobSpec {
   /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
   /// window).
   Bitmap* seen = nullptr;
+  /// Ring of seen_words() empty entries: what was given out, for workers that lose some of it on
+  /// links. nullptr: the fallback alone answers their questions.
+  GivenResult* given = nullptr;
   /// Ring of seen_words() zeros: 1 + the last fragment whose result went into a result buffer.
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;

@@ -85,6 +85,7 @@ struct EngineCounters {
   uint64_t parks_lost = 0;       ///< that could not be: the fallback finds out
   uint64_t park_results = 0;     ///< completed here
   uint64_t queries = 0;          ///< results asked for
+  uint64_t quick_queries = 0;    ///< of these, so that the switch may answer
   uint64_t raws_sent = 0;        ///< contributions sent to the fallback again
   uint64_t answers_lost = 0;     ///< questions that came faster than they could be answered
   uint64_t bytes_sent = 0;       ///< payload of contributions
@@ -239,6 +240,7 @@ class Engine {
         false;  ///< what was parked here went to the fallback, and so does all else
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
+    bool again : 1 = false;  ///< overdue: the switch asks for it
   };
   static_assert(sizeof(Fragment) == 64);
   /// A POLL that waits to be answered.
@@ -274,6 +276,8 @@ class Engine {
   bool may_close(const Operation& operation) const;
   bool answer(const Question& question, TxPacket& packet);
   void query(Seq seq, TxPacket& packet) const;
+  bool is_quick(const Fragment& fragment) const;
+  void send_again(Seq seq, Nanos now);
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
   size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
@@ -311,6 +315,11 @@ class Engine {
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
+  Nanos timeout_of_sent(Seq seq, const Fragment& fragment) const;
+  /// A link has lost something lately, and the switch answers questions.
+  bool loses_now(Seq seq) const {
+    return config_.lossy_link && !config_.fixed_slots && seq < losses_end_;
+  }
   void more_operations();
   void mark_sent(Seq seq, Operation& operation, Nanos now);
   void new_sent(const New& sent, Nanos now);

@@ -33,6 +33,10 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       on_parked(message, now);
       return 0;
     case Type::kPoll:
+      if (message.phase == wire::Phase::kAgain) {
+        send_again(extend(message.seq, low_), now);
+        return 0;
+      }
       if (questions_.full()) {
         ++counters_.answers_lost;  // it will be asked again
         return 0;

@@ -11,7 +11,8 @@ using wire::Type;
 
 namespace {
 
-// With static slots, every this many time-outs the fallback is asked instead of sending again.
+// Every this many time-outs the fallback is asked, whatever the switch could do: with static slots
+// instead of sending again, on a lossy link instead of asking the switch.
 constexpr uint8_t kQueryEvery = 4;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
 // round trip (RACK, RFC 8985), for that to be taken for lost.
@@ -26,6 +27,7 @@ constexpr uint64_t kLossyWindows = 4;
 Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
   if (fragment.epoch < config_.epoch)
     return rule(Rule::kOneEpoch) ? Overdue::kQuery : Overdue::kAgain;
+  if (fragment.again && fragment.bound == 0) return Overdue::kAgain;
   if (!config_.fixed_slots || fragment.bound != 0) return Overdue::kQuery;
   return (fragment.timeouts + 1) % kQueryEvery == 0 ? Overdue::kQuery : Overdue::kAgain;
 }
@@ -38,6 +40,38 @@ void Engine::query(Seq seq, TxPacket& packet) const {
   packet.message.seq = seq.low();
   packet.message.rank = config_.rank;
   packet.message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
+  if (is_quick(ring_[seq.value % ring_.size()])) packet.message.flags |= wire::kFlagQuick;
+}
+
+/// Whether the switch may be able to say something: what it has of an older epoch it does not know,
+/// and a bound worker waits for the fallback's word.
+bool Engine::is_quick(const Fragment& fragment) const {
+  return config_.lossy_link && !config_.fixed_slots && (fragment.timeouts + 1) % kQueryEvery != 0 &&
+         fragment.bound == 0 && !fragment.parked && fragment.epoch == config_.epoch;
+}
+
+/// The switch lacks this worker's contribution, so it was lost, or is still to be sent. To send it
+/// again in the same epoch is no more than what links do that duplicate packets.
+void Engine::send_again(Seq seq, Nanos now) {
+  if (seq < low_ || seq >= next_) return;
+  Fragment& fragment = this->fragment(seq);
+  if (fragment.state != State::kSent && fragment.state != State::kOverdue) return;
+  if (fragment.again || fragment.bound != 0) return;
+  if (fragment.epoch != config_.epoch && rule(Rule::kOneEpoch)) return;
+  const RoundTrip& rtt = timeouts_.round_trip;
+  if (fragment.state == State::kSent) {
+    // Others ask for it, too, and what was sent since the first question has still to arrive.
+    if (now - fragment.sent_at < std::min(rtt.standing(), rtt.late()) ||
+        overdue_.size() == kMaxOverdue)
+      return;
+    fragment.state = State::kOverdue;
+    overdue_.push_back(seq);
+  }
+  fragment.again = true;
+  if (!config_.lossy_link) return;
+  fragment.overtaken = true;
+  losses_end_ = std::max(losses_end_, seq + kLossyWindows * uint64_t{config_.window});
+  windows_.lost(seq, next_, rtt);
 }
 
 size_t Engine::prepare_overdue(std::span<TxPacket> packets) {
@@ -57,9 +91,13 @@ void Engine::overdue_sent(size_t count, Nanos now) {
   for (size_t i = 0; i < count; ++i) {
     Fragment& fragment = this->fragment(overdue_[i]);
     const Overdue what = what_to_do(fragment);
+    const bool quick = is_quick(fragment);
+    fragment.again = false;
     if (fragment.timeouts < 255) ++fragment.timeouts;
     if (what == Overdue::kAgain) {
       mark_sent(overdue_[i], *fragment.operation, now);
+      fragment.deadline = now + timeout_of(overdue_[i], fragment);
+      next_deadline_ = std::min(next_deadline_, fragment.deadline);
       if (fragment.mark) {
         ++counters_.marks_sent;
         ++counters_.mark_runs_sent;
@@ -72,6 +110,7 @@ void Engine::overdue_sent(size_t count, Nanos now) {
       fragment.deadline = now + timeout_of(overdue_[i], fragment);
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
       ++counters_.queries;
+      if (quick) ++counters_.quick_queries;
     }
   }
   overdue_.erase(overdue_.begin(), overdue_.begin() + static_cast<ptrdiff_t>(count));
@@ -83,6 +122,15 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   if (fragment.parked && seq >= results_end_) return timeouts_.longest();
   return fragment.overtaken ? timeouts_.after_loss(fragment.timeouts)
                             : timeouts_.after(fragment.timeouts);
+}
+
+/// Until the first question. Where links have lost something of late, what is late is rather lost,
+/// and the switch can say so at once.
+Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
+  const Nanos patient = timeouts_.after(fragment.timeouts);
+  const RoundTrip& rtt = timeouts_.round_trip;
+  if (!loses_now(seq) || !rtt.known()) return patient;
+  return std::min(patient, std::max(timeouts_.between_questions(), rtt.late()));
 }
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
@@ -111,6 +159,7 @@ void Engine::find_overdue(Nanos now) {
       return;
     } else {
       fragment.state = State::kOverdue;
+      fragment.overtaken |= loses_now(seq);
       overdue_.push_back(seq);
     }
   }

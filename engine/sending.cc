@@ -148,7 +148,7 @@ void Engine::mark_sent(Seq seq, Operation& operation, Nanos now) {
   fragment.epoch = config_.epoch;
   fragment.state = State::kSent;
   fragment.sent_at = now;
-  fragment.deadline = now + timeouts_.after(fragment.timeouts);
+  fragment.deadline = now + timeout_of_sent(seq, fragment);
   next_deadline_ = std::min(next_deadline_, fragment.deadline);
   if (fragment.mark) return;
   ++counters_.fragments_sent;

@@ -82,6 +82,7 @@ class Cluster final : public Endpoint, public WorkerListener {
     Lines results;
     std::vector<Bitmap> seen;
     std::vector<uint8_t> parked_at;
+    std::vector<aggregator::GivenResult> given;
     uint32_t working = 0;
     uint32_t pool = 0;
     bool running = false;
@@ -288,6 +289,10 @@ void Cluster::admit(uint32_t index) {
   const size_t words = aggregator::JobSpec::seen_words(job.window, 1);
   job.seen.assign(words, 0);
   admitted.seen = job.seen.data();
+  if (scheduler::traits(spec_.policy.kind).hashed) {
+    job.given.assign(words, aggregator::GivenResult{});
+    admitted.given = job.given.data();
+  }
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
     admitted.park_by(spec_.in_switch == 0 ? job.window : std::min(spec_.in_switch, job.window),

@@ -109,7 +109,8 @@ class Group {
         key_(spec.seed * 1'000'003 + number),
         switch_(fabric, shape_of(spec)),
         results_(lines_of(2 * size_t{spec.window} * spec.value_bytes)),
-        seen_(aggregator::JobSpec::seen_words(spec.window, 1), 0) {}
+        seen_(aggregator::JobSpec::seen_words(spec.window, 1), 0),
+        given_(seen_.size()) {}
 
   /// Of the rank that is the next to join.
   PlanChannel channel(const ns3net::LinkSpec& link) {
@@ -147,6 +148,7 @@ class Group {
     job.home = Home::kWorkers;
     job.results = data(results_);
     job.seen = seen_.data();
+    job.given = given_.data();
     switch_.add_job(0, job);
   }
 
@@ -170,6 +172,7 @@ class Group {
   Switch switch_;
   Lines results_;
   std::vector<Bitmap> seen_;
+  std::vector<aggregator::GivenResult> given_;
   uint32_t joined_ = 0;
   std::vector<uint32_t> hosts_;
 };

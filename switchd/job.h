@@ -69,6 +69,8 @@ struct Job {
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< likewise
   std::vector<std::vector<uint8_t>> parked;   ///< likewise; straggler help only
+  /// Likewise; where workers may be on links that lose frames.
+  std::vector<std::vector<aggregator::GivenResult>> given;
   std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;

@@ -41,16 +41,20 @@ io::shm::Geometry JobRules::geometry(const scheduler::Grant& grant) const {
 
 JobRules::TableWords JobRules::table_words(const Job& job) const {
   const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes_);
-  return {ring, config_.aggregator.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring};
+  const bool loses = !config_.frame_ports.empty() && !config_.aggregator.fixed_slots();
+  return {ring, config_.aggregator.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring,
+          loses ? ring : 0};
 }
 
 uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
   const uint64_t endpoints = job.workers + (config_.fallback.home == Home::kDedicated ? 1 : 0);
-  uint64_t bytes =
-      io::shm::result_region_bytes(geometry) + endpoints * io::shm::SwitchLayout(geometry).bytes +
-      (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked) * lanes_;
+  uint64_t bytes = io::shm::result_region_bytes(geometry) +
+                   endpoints * io::shm::SwitchLayout(geometry).bytes +
+                   (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked +
+                    words.given * sizeof(aggregator::GivenResult)) *
+                       lanes_;
   if (config_.fallback.home == Home::kSpill)
     bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   return bytes;
@@ -103,6 +107,10 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
     std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
     spec.seen = job.seen[lane].data();
     spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
+  }
+  if (auto& given = job.given[lane]; !given.empty()) {
+    std::ranges::fill(given, aggregator::GivenResult{});
+    spec.given = given.data();
   }
   if (job.grant.in_switch != 0) fill_help(job, lane, spec);
   if (config_.fallback.home != Home::kSpill) return;

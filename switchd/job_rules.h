@@ -21,6 +21,7 @@ class JobRules {
     size_t ring = 0;
     size_t seen = 0;
     size_t parked = 0;
+    size_t given = 0;
   };
   TableWords table_words(const Job& job) const;
   io::shm::Geometry geometry(const scheduler::Grant& grant) const;

@@ -14,7 +14,7 @@ constexpr size_t kLookedAt = 1'000;
 constexpr Nanos kLookAgainNs = 1'000'000'000;
 /// Tables from here on are mappings of their own; each lane has so many of a job.
 constexpr uint64_t kLargeTableBytes = 64 * 1024;
-constexpr uint64_t kTables = 3;
+constexpr uint64_t kTables = 4;
 // A group may take so much of the memory that its owner may still take: many groups have smaller
 // windows, and the last one of many still has one.
 constexpr uint64_t kMemoryParts = 32;
@@ -142,6 +142,7 @@ Result<void> Resources::take_tables(Job& job) {
     job.seen.assign(rules_.lanes(), std::vector<Bitmap>(words.seen));
     job.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
     job.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
+    job.given.assign(rules_.lanes(), std::vector<aggregator::GivenResult>(words.given));
   } catch (const std::bad_alloc&) {
     return fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
   }

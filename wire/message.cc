@@ -204,7 +204,7 @@ uint32_t payload_bytes(const Message& message) {
 std::optional<DropReason> validate_any(const Message& message, uint32_t bytes,
                                        uint32_t slot_bytes) {
   if (!is_valid_type(message.type) || message.origin > Origin::kParker ||
-      message.phase > Phase::kBind)
+      message.phase > kLastPhase)
     return DropReason::kBadType;
   // bit_of() of a larger rank is undefined; a partial sum of nobody cannot be merged.
   if (value(message.rank) > kMaxWorkers || (is_partial(message.type) && message.bitmap == 0))

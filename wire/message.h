@@ -32,17 +32,23 @@ enum class Type : uint8_t {
 };
 
 enum class Origin : uint8_t { kNone = 0, kSwitch, kFallback, kParker };
-enum class Phase : uint8_t { kNone = 0, kStatus, kBind };
+enum class Phase : uint8_t {
+  kNone = 0,
+  kStatus,  ///< how do you stand?
+  kBind,    ///< take nobody's result but mine from now on
+  kAgain,   ///< of the switch itself: your contribution has not come, send it again
+};
+inline constexpr Phase kLastPhase = Phase::kAgain;
 
 /// Bits of Message::flags.
 enum Flag : uint16_t {
   kFlagOverflow = 1u << 0,  ///< the result saturated (8-bit integers) or became Inf from finite
                             ///< values (16-bit floats)
-  kFlagEcn = 1u << 1,    ///< congestion experienced; echoed by the receiver
-  kFlagRaw = 1u << 2,    ///< the payload is one contribution in the operation's data type (PART,
-                         ///< DEFER)
-  kFlagSplit = 1u << 3,  ///< the fallback put the result together from several PARTs (RESULT)
-  kFlagFull = 1u << 4,   ///< the worker has more to send than its window lets it (GRAD)
+  kFlagEcn = 1u << 1,       ///< congestion experienced; echoed by the receiver
+  kFlagRaw = 1u << 2,       ///< the payload is one contribution in the operation's data type (PART,
+                            ///< DEFER)
+  kFlagSplit = 1u << 3,     ///< the fallback put the result together from several PARTs (RESULT)
+  kFlagFull = 1u << 4,      ///< the worker has more to send than its window lets it (GRAD)
   /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
   kFlagParked = 1u << 5,
   kFlagKept = 1u << 6,  ///< the worker that says so has it: it need not come back (RESULT)
@@ -52,9 +58,11 @@ enum Flag : uint16_t {
   kFlagBare = 1u << 7,
   /// The worker's window is too small now for bare results to be kept from it (GRAD).
   kFlagPrompt = 1u << 8,
+  kFlagQuick = 1u << 9,  ///< the switch may answer what is for the fallback (QUERY)
 };
 inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull |
-                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt;
+                                      kFlagParked | kFlagKept | kFlagBare | kFlagPrompt |
+                                      kFlagQuick;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {
@@ -187,7 +195,7 @@ inline std::optional<DropReason> validate(const Message& message, uint32_t paylo
   const detail::Kind kind = detail::kKinds[static_cast<size_t>(message.dtype)];
   const uint32_t elements = message.elements;
   const bool in_order = int{message.type == Type::kGrad} & (message.origin <= Origin::kParker) &
-                        (message.phase <= Phase::kBind) & (value(message.rank) <= kMaxWorkers) &
+                        (message.phase <= kLastPhase) & (value(message.rank) <= kMaxWorkers) &
                         (message.op <= Op::kBxor) &
                         ((kind.ops >> (static_cast<uint32_t>(message.op) & 15) & 1) != 0) &
                         (message.collective >= Collective::kAllReduce) &

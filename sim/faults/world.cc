@@ -85,6 +85,7 @@ struct World::Job {
   Lines results;
   std::vector<std::vector<Bitmap>> seen;                         ///< by lane
   std::vector<std::vector<uint8_t>> parked_at;                   ///< by lane
+  std::vector<std::vector<aggregator::GivenResult>> given;       ///< by lane
   std::vector<std::unique_ptr<aggregator::Fallback>> fallbacks;  ///< spill: by lane; dedicated: one
   std::vector<std::unique_ptr<aggregator::Fallback>> old_lives;  ///< for their counters
   std::unique_ptr<io::sim::SimTransport> fallback_transport;     ///< dedicated
@@ -319,6 +320,7 @@ Seq World::results_end(const Job& job) const {
 void World::add_to_lanes(Job& job) {
   job.seen.assign(scenario_.lanes, {});
   job.parked_at.assign(scenario_.lanes, {});
+  job.given.assign(scenario_.lanes, {});
   uint32_t first_slot = 0;  // static: pools one after the other
   for (const auto& other : jobs_)
     if (other->index < job.index) first_slot += 2 * other->window / scenario_.lanes;
@@ -352,6 +354,10 @@ void World::add_to_lanes(Job& job) {
     spec.instance = job.instance;
     spec.results = data(job.results);
     spec.seen = job.seen[lane].data();
+    if (scheduler::traits(scenario_.policy.kind).hashed) {
+      job.given[lane].assign(words, aggregator::GivenResult{});
+      spec.given = job.given[lane].data();
+    }
     if (scenario_.home == Home::kSpill) spec.spill = job.fallbacks[lane].get();
     lanes_[lane]->aggregator->remove_job(static_cast<io::JobIndex>(job.index));
     lanes_[lane]->aggregator->add_job(static_cast<io::JobIndex>(job.index), spec);
@@ -451,7 +457,8 @@ void World::serve_lanes() {
       const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
       wire::Message message = emission.message;
       if (message.type == wire::Type::kResult)
-        check_given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
+        given_out_.push_back(
+            {jobs_[job].get(), lane.aggregator->seq_of(job, message.seq), message});
       if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
       lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
     };
@@ -462,12 +469,15 @@ void World::serve_lanes() {
         violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
     };
     while (aggregator::serve(lane.port, *lane.aggregator, packets, verdicts, network_.now(), send,
-                             mismatch))
+                             mismatch)) {
+      check_given_out();
       check_quotas(*lane.aggregator);
+    }
     if (lane.aggregator->parking())
       aggregator::park_overdue(*lane.aggregator, verdicts[0], 16, network_.now(), send);
     if (network_.now() >= lane.aggregator->bare_results().due())
       aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
+    check_given_out();
     check_quotas(*lane.aggregator);
   }
 }
@@ -799,6 +809,14 @@ void World::count_up(const Job& job) {
       outcome_.reminders += fallback->counters().reminds;
       if (fallback->mismatch() && !scenario_.mismatch) violate("I1: a fallback sees a mismatch");
     }
+}
+
+/// What a burst gave out: in which order does not matter.
+void World::check_given_out() {
+  for (const bool bare : {false, true})
+    for (const GivenOut& given : given_out_)
+      if (given.message.bare() == bare) check_given_out(*given.job, given.first, given.message);
+  given_out_.clear();
 }
 
 /// A bare result stands for fragments of which somebody was given the bytes.

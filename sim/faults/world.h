@@ -76,6 +76,7 @@ class World {
   Nanos next_time() const;
   bool done() const;
   void check();
+  void check_given_out();
   void check_given_out(Job& job, Seq first, const wire::Message& message);
   void check_sent_by_all(const Job& job, Seq seq);
   void check_deviation(const Worker& worker, size_t operation);
@@ -92,6 +93,12 @@ class World {
   struct Lane;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Job>> jobs_;
+  struct GivenOut {
+    Job* job;
+    Seq first;
+    wire::Message message;
+  };
+  std::vector<GivenOut> given_out_;  ///< results of the burst at hand
   Nanos switch_down_until_ = 0;
   size_t next_event_ = 0;
   uint32_t next_id_ = 100;

@@ -79,7 +79,7 @@ class PolicyTest : public testing::Test {
   static scheduler::PolicyOptions one_way(PolicyKind kind) { return {.kind = kind, .ways = 1}; }
 
   JobIndex add_job(uint32_t workers, scheduler::Quota quota = {}, uint8_t priority_max = 255,
-                   Home home = Home::kWorkers, Seq first = {}) {
+                   Home home = Home::kWorkers, Seq first = {}, GivenResult* given = nullptr) {
     jobs_.emplace_back();
     JobSpec spec;
     spec.id = JobId{100u + next_};
@@ -93,6 +93,7 @@ class PolicyTest : public testing::Test {
     spec.instance = kInstance;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();
+    spec.given = given;
     aggregator_->add_job(next_, spec);
     return next_++;
   }

@@ -535,6 +535,74 @@ TEST_F(LossRecoveryTest, WhereNothingWasLostSomebodyIsSlow) {
   EXPECT_GE(gaps_between_questions(packets.back(), now, 1).front(), 90'000'000);
 }
 
+/// The switch says that it lacks a contribution.
+class SentAgainTest : public LossRecoveryTest {
+ protected:
+  std::vector<TxPacket> lose_one() {
+    submit(64 * 40);
+    auto packets = send_all(now_);
+    for (const TxPacket& packet : std::span(packets).subspan(1)) result(packet, 1, now_ += 10'000);
+    return packets;
+  }
+  void ask_for(const TxPacket& fragment) {
+    RxPacket poll{fragment.message, nullptr, 0};
+    poll.message.type = wire::Type::kPoll;
+    poll.message.phase = wire::Phase::kAgain;
+    PlainCopier copier;
+    engine_.on_packets({&poll, 1}, now_, copier);
+  }
+  size_t sent_again(const TxPacket& fragment) {
+    return static_cast<size_t>(std::ranges::count_if(send(now_), [&](const TxPacket& packet) {
+      return packet.message.type == wire::Type::kGrad && packet.message.seq == fragment.message.seq;
+    }));
+  }
+  Nanos now_ = 0;
+};
+
+TEST_F(SentAgainTest, ItsContributionOnceForAllThatAsk) {
+  const auto packets = lose_one();
+  now_ += 1'000'000;
+  ask_for(packets[0]);
+  ask_for(packets[0]);
+  EXPECT_EQ(sent_again(packets[0]), 1u);
+  ask_for(packets[0]);
+  EXPECT_EQ(sent_again(packets[0]), 0u) << "it is still on its way";
+  now_ += 1'000'000;
+  ask_for(packets[0]);
+  EXPECT_EQ(sent_again(packets[0]), 1u) << "lost once more";
+}
+
+TEST_F(SentAgainTest, NothingThatHasItsResultOrWasNotSent) {
+  const auto packets = lose_one();
+  now_ += 1'000'000;
+  ask_for(packets[1]);
+  TxPacket later = packets[0];
+  later.message.seq = 1000;
+  ask_for(later);
+  for (const TxPacket& packet : send_all(now_))
+    EXPECT_NE(packet.message.seq, packets[1].message.seq);
+}
+
+/// What the switch had of it went with the epoch: the fallback must collect it.
+TEST_F(SentAgainTest, NothingOfAnOlderEpoch) {
+  const auto packets = lose_one();
+  engine_.set_epoch(config().epoch + 1, now_ += 1'000'000);
+  ask_for(packets[0]);
+  EXPECT_EQ(sent_again(packets[0]), 0u);
+}
+
+TEST_F(SentAgainTest, EachFourthQuestionIsForTheFallback) {
+  const auto packets = lose_one();
+  std::vector<bool> quick;
+  while (quick.size() < 8) {
+    now_ = std::max(now_ + 1, engine_.next_deadline());
+    for (const TxPacket& packet : send_all(now_))
+      if (packet.message.type == wire::Type::kQuery && packet.message.seq == packets[0].message.seq)
+        quick.push_back((packet.message.flags & wire::kFlagQuick) != 0);
+  }
+  EXPECT_EQ(quick, (std::vector{true, true, true, false, true, true, true, false}));
+}
+
 TEST(EnginePriority, GrowsAsTheJobComesToItsEnd) {
   EXPECT_GT(priority_with({0, 0, 10}), priority_with({0, 0, 100}));
   EXPECT_GT(priority_with({0, 0, 100}), priority_with({0, 0, 100'000}));

@@ -86,6 +86,7 @@ struct Rack::Job {
   Lines results;
   std::vector<Bitmap> seen;
   std::vector<uint8_t> parked_at;
+  std::vector<aggregator::GivenResult> given;
   std::unique_ptr<aggregator::Fallback> fallback;  ///< homes dedicated and spill
 };
 
@@ -169,6 +170,10 @@ void Rack::add_to_switch(Job& job) {
   }
   spec.results = data(job.results);
   spec.seen = job.seen.data();
+  if (scheduler::traits(script_.policy.kind).hashed) {
+    job.given.assign(job.seen.size(), aggregator::GivenResult{});
+    spec.given = job.given.data();
+  }
   if (script_.home == Home::kSpill) spec.spill = job.fallback.get();
   switch_->aggregator->add_job(job.index, spec);
 }

@@ -26,7 +26,7 @@ local OPS = {
   [8] = "bxor",
 }
 local ORIGINS = { [0] = "none", [1] = "switch", [2] = "fallback", [3] = "parker" }
-local PHASES = { [0] = "none", [1] = "status", [2] = "bind" }
+local PHASES = { [0] = "none", [1] = "status", [2] = "bind", [3] = "again" }
 local COLLECTIVES = {
   [1] = "allreduce", [2] = "barrier", [3] = "reduce", [4] = "reduce-scatter", [5] = "broadcast",
   [6] = "all-gather", [7] = "gather", [8] = "scatter", [9] = "all-to-all", [10] = "permute",
@@ -70,6 +70,7 @@ local f = {
   flag_full = ProtoField.bool("ina.flags.full", "Window full", 16, nil, 0x0010),
   flag_bare = ProtoField.bool("ina.flags.bare", "Bare: mark, or header of a result", 16, nil, 0x0080),
   flag_prompt = ProtoField.bool("ina.flags.prompt", "Prompt: bare results must not wait", 16, nil, 0x0100),
+  flag_quick = ProtoField.bool("ina.flags.quick", "Quick: the switch may answer", 16, nil, 0x0200),
   lane = ProtoField.uint8("ina.lane", "Lane"),
   collective = ProtoField.uint8("ina.collective", "Collective", base.DEC, COLLECTIVES),
   instance = ProtoField.uint32("ina.instance", "Fallback instance"),
@@ -173,6 +174,7 @@ local function add_flags(tree, range)
   flags:add_le(f.flag_full, range)
   flags:add_le(f.flag_bare, range)
   flags:add_le(f.flag_prompt, range)
+  flags:add_le(f.flag_quick, range)
 end
 
 local function add_crc(tree, buffer)

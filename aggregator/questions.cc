@@ -1,0 +1,55 @@
+// Questions that the switch answers itself (docs/protocol.md, "Quick answers"). A worker that asks
+// for a result has lost that, or somebody's contribution has been lost on its way. Sending either
+// again is what a network does that duplicates packets, so nothing else has to be known about it.
+#include "aggregator/aggregator.h"
+
+namespace ina::aggregator {
+
+using wire::Type;
+
+/// False: only the fallback can find out.
+bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
+  if (!job.given.remembers() || (packet.message.flags & wire::kFlagQuick) == 0) return false;
+  const uint64_t number = number_of(seq);
+  if (left_behind(job, number)) return false;
+  if (give_again(job, seq, packet, verdict)) return true;
+  // Whose contributions have come is not known before the first has.
+  const Bitmap came = seq < job.recent.end() ? job.recent.seen(number) : 0;
+  const Bitmap missing = seq < job.recent.end() ? job.full & ~came : bit_of(packet.rank);
+  if (missing == 0) return false;
+  ++counters_.asked_again;
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& again = add_emission(verdict, Emission::To::kHolders, packet.job);
+  again.message.type = Type::kPoll;
+  again.message.phase = wire::Phase::kAgain;
+  again.message.bitmap = missing;
+  again.message.epoch = job.spec.epoch;
+  again.message.seq = seq.low();
+  again.message.lane = static_cast<uint8_t>(shape_.lane);
+  return true;
+}
+
+/// The result, to one that asks, if the ring still has it.
+bool Aggregator::give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
+  const wire::Message* const given = job.given.find(job.recent.index(number_of(seq)), seq);
+  if (given == nullptr) return false;
+  ++counters_.results_again;
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& result = add_emission(verdict, Emission::To::kSender, packet.job);
+  result.message = *given;
+  result.message.seq = seq.low();
+  result.message.bitmap = job.full;
+  result.message.flags &= static_cast<uint16_t>(~wire::kFlagKept);
+  result.payload_bytes = wire::payload_bytes(result.message);
+  result.payload = job.results.place(seq, 0, result.payload_bytes);
+  if (!has_role(given->receiver, packet.rank)) make_bare(result);
+  return true;
+}
+
+/// Results in result buffers need not be remembered: no frame carries what they are for.
+void Aggregator::remember_given(Job& job, Seq seq, const wire::Message& result) const {
+  if (!job.given.remembers() || result.target != 0) return;
+  job.given.note(job.recent.index(number_of(seq)), seq, result);
+}
+
+}  // namespace ina::aggregator
