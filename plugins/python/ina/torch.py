@@ -20,7 +20,22 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ina import _torch
+
+def _load():
+    """ina._torch. It fits one version of PyTorch alone, and only a build beside PyTorch has it."""
+    how = "Build the package where this PyTorch is installed (docs/pytorch.md)"
+    here = ".".join(torch.__version__.split("+")[0].split(".")[:2])
+    try:
+        from ina._torch_version import VERSION
+    except ImportError:
+        raise ImportError(f"this build of the package ina has no ina.torch. {how}") from None
+    if VERSION != here:
+        raise ImportError(f"ina.torch was built for PyTorch {VERSION}, and this is {torch.__version__}. {how}")
+    from ina import _torch
+    return _torch
+
+
+_torch = _load()
 
 DEFAULT_URL = "shm:/run/ina/switch.sock"
 KEY = "ina/job"

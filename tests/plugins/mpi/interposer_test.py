@@ -106,8 +106,17 @@ class InterposerTest(unittest.TestCase):
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
             self.assertEqual(taken(errors), FORTRAN, errors)
 
+    def test_examples(self):
+        for program in [name for name in PROGRAMS if name.startswith("example-")]:
+            for library, through in ((LIBRARY, ["MPI_Allreduce"]), (None, [])):
+                status, said, errors = self.run_program(4, library, program=program, INA_MPI_REPORT="1")
+                self.assertEqual(status, 0, errors)
+                self.assertEqual(sorted(said.splitlines()),
+                                 [f"rank {rank} of 4: 100000 elements, each 1.5" for rank in range(4)])
+                self.assertEqual(taken(errors), through, errors)
+
     def test_programs_without_preload(self):
-        for program in sorted(set(PROGRAMS) - {"collectives", "lost"}):
+        for program in sorted(name for name in set(PROGRAMS) - {"collectives", "lost"} if "example-" not in name):
             status, said, errors = self.run_program(2, program=program)
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
 
