@@ -25,8 +25,12 @@ PROGRAM = textwrap.dedent("""\
     import os, pathlib, signal, sys, time
     import torch
     import torch.distributed as dist
-    import ina.torch
+    import ina, ina.torch
 
+    # The library alone understands torchrun's variables, too: another job for each life.
+    with ina.Context() as job:
+        job.barrier()
+        assert (job.rank, job.world_size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     how, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     dist.init_process_group("ina")
     rank, life = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
