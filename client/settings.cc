@@ -149,11 +149,10 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
             {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"},
             std::nullopt);
   if (!world) return tl::unexpected(world.error());
-  const auto rank =
-      field("rank", c.rank, c.rank != -1, 0, *world - 1, environment,
-            {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
-             "JOB_COMPLETION_INDEX"},
-            std::nullopt);
+  const auto rank = field("rank", c.rank, c.rank != -1, 0, *world - 1, environment,
+                          {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+                           "JOB_COMPLETION_INDEX"},
+                          std::nullopt);
   if (!rank) return tl::unexpected(rank.error());
   const auto timeout_us = field("timeout_us", c.timeout_us, c.timeout_us != 0, 1, int64_t{1} << 50,
                                 environment, {"INA_TIMEOUT_US"}, 30'000'000);
