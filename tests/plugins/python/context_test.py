@@ -237,8 +237,8 @@ def hierarchy(job, folder):
         assert "hierarchy is closed" in str(raised(network.allreduce, numpy.ones(3)))
     rail.close()
     assert isinstance(raised(ina.Hierarchy, job), ValueError), "no topology"
-    wrong = raised(ina.Hierarchy, job, NETWORK.replace("size: 2", "size: 3"))
-    assert wrong.status == ina.Status.INVALID and "3 x 3" in wrong.text, wrong
+    wrong = raised(ina.Hierarchy, job, NETWORK.replace("size: 2", "size: 4"))
+    assert wrong.status == ina.Status.INVALID and "4 x 4" in wrong.text, wrong
     job.barrier()  # nothing of that has ended the job
 
 
