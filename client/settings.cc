@@ -101,11 +101,22 @@ std::optional<std::string> slurm_job(const Environment& environment) {
   return step ? job->value + "." + step->value : job->value;
 }
 
+/// An indexed job of Kubernetes' gives its pods the host names JOB-0, JOB-1, ...
+std::optional<std::string> kubernetes_job(const Environment& environment) {
+  const auto index = first_of(environment, {"JOB_COMPLETION_INDEX"});
+  const auto host = first_of(environment, {"HOSTNAME"});
+  if (!index || !host) return std::nullopt;
+  const std::string ending = "-" + index->value;
+  if (host->value.size() <= ending.size() || !host->value.ends_with(ending)) return std::nullopt;
+  return host->value.substr(0, host->value.size() - ending.size());
+}
+
 std::string job_name(const Environment& environment) {
   if (const auto own = first_of(environment, {"INA_JOB"})) return own->value;
   if (auto name = torchrun_job(environment)) return *name;
   if (const auto pmix = first_of(environment, {"PMIX_NAMESPACE"})) return pmix->value;
-  return slurm_job(environment).value_or("default");
+  if (auto name = slurm_job(environment)) return *name;
+  return kubernetes_job(environment).value_or("default");
 }
 
 }  // namespace
@@ -138,9 +149,10 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
             {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"},
             std::nullopt);
   if (!world) return tl::unexpected(world.error());
-  const auto rank =
-      field("rank", c.rank, c.rank != -1, 0, *world - 1, environment,
-            {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}, std::nullopt);
+  const auto rank = field("rank", c.rank, c.rank != -1, 0, *world - 1, environment,
+                          {"INA_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+                           "JOB_COMPLETION_INDEX"},
+                          std::nullopt);
   if (!rank) return tl::unexpected(rank.error());
   const auto timeout_us = field("timeout_us", c.timeout_us, c.timeout_us != 0, 1, int64_t{1} << 50,
                                 environment, {"INA_TIMEOUT_US"}, 30'000'000);

@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Of plugins and benchmarks, which debian/rules leaves out.
-LEFT_OUT = ("usr/bin/ina-perf", "*/libina_mpi_*.so", "*/ina/torch.py", "*/ina/_torch*")
+LEFT_OUT = ("usr/bin/ina-perf", "*/libina_mpi_*.so", "*/ina/_torch*")
 # What other steps of debian/rules make.
 MADE = {"etc/ina/switchd.yaml"}
 

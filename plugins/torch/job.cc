@@ -107,6 +107,16 @@ void Job::register_memory(int memfd, void* memory, size_t bytes) {
     throw Exception(status, ina_last_error(context_));
 }
 
+void* Job::alloc_result(size_t bytes) {
+  join();
+  const std::shared_lock lock(mutex_);
+  if (!context_) refuse_after_leaving();
+  void* memory = nullptr;
+  if (const int status = ina_alloc_result(context_, bytes, &memory); status != INA_OK)
+    throw Exception(status, ina_last_error(context_));
+  return memory;
+}
+
 bool Job::free_memory(void* memory) {
   const std::shared_lock lock(mutex_);
   return !context_ || ina_free(context_, memory) == INA_OK;

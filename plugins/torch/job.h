@@ -48,6 +48,9 @@ class Job : public std::enable_shared_from_this<Job> {
 
   /// As ina_register; throws ina::Exception where the memory is not taken.
   void register_memory(int memfd, void* memory, size_t bytes);
+  /// As ina_alloc_result, which all ranks call; throws ina::Exception. The memory lives until
+  /// free_memory() or leave().
+  void* alloc_result(size_t bytes);
   /// False if the library still uses the memory, which must then stay as it is.
   bool free_memory(void* memory);
   /// For the operations that start afterwards. Throws ina::Exception.

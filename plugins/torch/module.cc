@@ -37,8 +37,8 @@ Group make_group(std::string url, std::string job, int rank, int size, const Sto
   return group;
 }
 
-const ProcessGroupIna& as_ina(const Group& group) {
-  const auto* found = dynamic_cast<const ProcessGroupIna*>(group.get());
+ProcessGroupIna& as_ina(const Group& group) {
+  auto* found = dynamic_cast<ProcessGroupIna*>(group.get());
   TORCH_CHECK(found, "ina: not a process group of the backend ina");
   return *found;
 }
@@ -88,6 +88,21 @@ PYBIND11_MODULE(_torch, module) {
       py::arg("group"), py::arg("tensor"), release_gil(),
       "Moves the tensor's storage, and so all its views, to memory that the switch reads in place. "
       "False: it lies there already.");
+  module.def(
+      "make_result",
+      [](const Group& group, const at::Tensor& like) {
+        return make_result(as_ina(group).job(), like);
+      },
+      py::arg("group"), py::arg("like"), release_gil(),
+      "Memory that the switch writes results to, read-only here. All ranks call it.");
+  module.def(
+      "allreduce_into",
+      [](const Group& group, const at::Tensor& from, const at::Tensor& to,
+         const c10d::AllreduceOptions& options) {
+        return as_ina(group).allreduce_into(from, to, options);
+      },
+      py::arg("group"), py::arg("from"), py::arg("to"), py::arg("options"), release_gil(),
+      "all_reduce from one tensor into another one, which may be one of make_result().");
   module.def("hint", &hint, py::arg("group"), py::arg("layer"), py::arg("layers"),
              py::arg("remaining_iterations"), release_gil(),
              "Sets the priority of the group's next operations, as ina_set_hints.");

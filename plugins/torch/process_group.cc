@@ -206,6 +206,22 @@ WorkPtr ProcessGroupIna::allreduce(Tensors& tensors, const c10d::AllreduceOption
   return sum_up(std::move(call), flat, options.reduceOp);
 }
 
+WorkPtr ProcessGroupIna::allreduce_into(const at::Tensor& from, const at::Tensor& to,
+                                        const c10d::AllreduceOptions& options) {
+  constexpr const char* kName = "all_reduce";
+  require_type(kName, {from, to}, from);
+  require_sizes(kName, {to}, from.numel());
+  TORCH_CHECK(in_a_row({from}) && in_a_row({to}), "ina: ", kName, " takes contiguous tensors here");
+  const ina_dtype dtype = summed_type(from.scalar_type());
+  const ina_op operation = reduction(options.reduceOp);
+  Call call{OpType::ALLREDUCE, kName, "ina:all_reduce", {from}, {{to}},
+            {from, to},        {},    options.timeout};
+  return launch(std::move(call), [&](ina_context* context, ina_request** request) {
+    return ina_allreduce_async(context, from.data_ptr(), to.data_ptr(), count_of(from), dtype,
+                               operation, request);
+  });
+}
+
 WorkPtr ProcessGroupIna::allreduce_coalesced(Tensors& tensors,
                                              const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* kName = "all_reduce_coalesced";

@@ -50,6 +50,9 @@ class ProcessGroupIna : public GroupBase {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  /// The same from one tensor into another one, which may lie in a result buffer.
+  WorkPtr allreduce_into(const at::Tensor& from, const at::Tensor& to,
+                         const c10d::AllreduceOptions& options);
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;

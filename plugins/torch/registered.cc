@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include <ATen/ATen.h>
 #include <ina/ina.hpp>
 
 #include "plugins/torch/buffers.h"
@@ -92,6 +93,15 @@ bool move_to_registered(const std::shared_ptr<Job>& job, const at::Tensor& tenso
   std::memcpy(data, storage.data(), used);
   storage.set_data_ptr(at::DataPtr(data, own.release(), &release, at::DeviceType::CPU));
   return true;
+}
+
+at::Tensor make_result(const std::shared_ptr<Job>& job, const at::Tensor& like) {
+  require_dense_cpu("result buffers", like);
+  void* const memory = job->alloc_result(like.nbytes());
+  const auto free = [job = std::weak_ptr<Job>(job)](void* own) {
+    if (const auto joined = job.lock()) joined->free_memory(own);
+  };
+  return at::from_blob(memory, {like.numel()}, free, like.options().requires_grad(false));
 }
 
 }  // namespace ina::plugin

@@ -1,4 +1,4 @@
-// Tensors in memory that the switch reads where it lies.
+// Tensors in memory that the switch reads or writes where it lies.
 #pragma once
 
 #include <memory>
@@ -15,5 +15,10 @@ namespace ina::plugin {
 /// ina::Exception where the library or the switch takes no more of it, or the system has no memory;
 /// the tensor is as before then.
 bool move_to_registered(const std::shared_ptr<Job>& job, const at::Tensor& tensor);
+
+/// A tensor in a result buffer (ina_alloc_result) of `job`, of the type and number of elements of
+/// `like`, in one dimension. All ranks call it. READ-ONLY, and only until the job is left. Throws
+/// ina::Exception.
+at::Tensor make_result(const std::shared_ptr<Job>& job, const at::Tensor& like);
 
 }  // namespace ina::plugin

@@ -25,6 +25,7 @@ TEST(Settings, LaunchersArePickedUp) {
                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                           {"PMI_RANK", "PMI_SIZE"},
                                           {"SLURM_PROCID", "SLURM_NTASKS"},
+                                          {"JOB_COMPLETION_INDEX", "INA_WORLD_SIZE"},
                                           {"INA_RANK", "INA_WORLD_SIZE"}}) {
     const auto settings = resolve_with({{rank, "3"}, {world, "8"}});
     ASSERT_TRUE(settings) << settings.error().text;
@@ -100,6 +101,25 @@ TEST(Settings, TheInnermostLauncherOfAnAllocationCounts) {
                   {"PMIX_NAMESPACE", "prterun-node1-1234@1"}});
   EXPECT_EQ(resolve_with(openmpi)->rank, 5u);
   EXPECT_EQ(resolve_with(openmpi)->job, "prterun-node1-1234@1");
+}
+
+TEST(Settings, IndexedJobsOfKubernetesNeedTheirSizeOnly) {
+  Variables pod = {{"JOB_COMPLETION_INDEX", "11"}, {"HOSTNAME", "mnist-7-11"}};
+  const auto without_size = resolve_with(pod);
+  ASSERT_FALSE(without_size);
+  EXPECT_THAT(without_size.error().text, HasSubstr("INA_WORLD_SIZE"));
+  pod["INA_WORLD_SIZE"] = "12";
+  EXPECT_EQ(resolve_with(pod)->rank, 11u);
+  EXPECT_EQ(resolve_with(pod)->job, "mnist-7");
+  pod["RANK"] = "3";  // torchrun in a pod
+  EXPECT_EQ(resolve_with(pod)->rank, 3u);
+  for (const char* host : {"mnist-7-1", "11", "-11", "node4"}) {
+    pod["HOSTNAME"] = host;
+    EXPECT_EQ(resolve_with(pod)->job, "default") << host;
+  }
+  pod.erase("JOB_COMPLETION_INDEX");
+  pod["HOSTNAME"] = "mnist-7-11";
+  EXPECT_EQ(resolve_with(pod)->job, "default") << "no pod of an indexed job";
 }
 
 TEST(Settings, Defaults) {

@@ -3,54 +3,13 @@
 #include <string>
 #include <utility>
 
+#include "plugins/python/binding/elements.h"
+
 namespace ina::python {
 
 namespace {
 
 using Use = Array::Use;
-
-/// How elements travel: one is `units` of libina's.
-struct Elements {
-  ina_dtype dtype;
-  size_t units;
-};
-
-void require(const char* what, size_t found, size_t wanted) {
-  if (found != wanted)
-    throw py::value_error(std::string(what) + " has " + std::to_string(found) + " elements, not " +
-                          std::to_string(wanted));
-}
-
-/// That libina adds.
-ina_dtype summed(const Array& array, GivenType given) {
-  const auto dtype = given ? std::optional(static_cast<ina_dtype>(*given)) : array.dtype();
-  if (!dtype)
-    throw py::value_error(
-        "elements of this type cannot be reduced; bfloat16 is an array of uint16 with "
-        "dtype=ina.BFLOAT16");
-  if (ina_dtype_size(*dtype) != array.item_bytes())
-    throw py::value_error("elements have " + std::to_string(array.item_bytes()) + " bytes, dtype " +
-                          std::to_string(ina_dtype_size(*dtype)));
-  return *dtype;
-}
-
-/// Any type moves.
-Elements moved(const Array& array) {
-  if (const auto dtype = array.dtype()) return {*dtype, 1};
-  const size_t bytes = array.item_bytes();
-  if (bytes % 8 == 0) return {INA_INT64, bytes / 8};
-  if (bytes % 4 == 0) return {INA_INT32, bytes / 4};
-  return {INA_UINT8, bytes};
-}
-
-size_t count_of(const Array& array) {
-  return array.bytes() / array.item_bytes();
-}
-
-void require_alike(const Array& send, const Array& recv) {
-  if (send.exists() && recv.exists() && send.item_bytes() != recv.item_bytes())
-    throw py::value_error("send and recv have elements of different sizes");
-}
 
 size_t ranks_of(const Context& context) {
   return static_cast<size_t>(context.call(&ina_world_size));
@@ -94,13 +53,6 @@ Shares shares(size_t ranks, size_t even, const Numbers& counts, const Numbers& d
                             " ends at " + std::to_string(first + found.counts[rank]));
   }
   return {times(std::move(found.counts), units), times(std::move(found.displacements), units)};
-}
-
-std::vector<Array> both(Array a, Array b) {
-  std::vector<Array> arrays;
-  arrays.push_back(std::move(a));
-  arrays.push_back(std::move(b));
-  return arrays;
 }
 
 }  // namespace

@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "plugins/python/binding/context.h"
+#include "plugins/python/binding/elements.h"
 #include "plugins/python/binding/plan.h"
 
 namespace ina::python {
 
 using Numbers = std::optional<std::vector<size_t>>;
-/// Of an array's elements, where their format does not say it (bfloat16).
-using GivenType = std::optional<int>;
 using Started = std::unique_ptr<Request>;
 
 Started allreduce(const Context& context, const py::object& send, const py::object& recv, int op,

@@ -96,11 +96,21 @@ Joined::~Joined() {
 }
 
 int Joined::call(const std::function<int(ina_context*)>& function) {
+  return call_all({this}, [&](const auto& contexts) { return function(contexts.front()); });
+}
+
+int Joined::call_all(const std::vector<Joined*>& all,
+                     const std::function<int(const std::vector<ina_context*>&)>& function) {
   const py::gil_scoped_release no_gil;
-  const std::shared_lock lock(mutex_);
-  if (!context_) throw Exception(INA_ERR_INVALID, "the context is closed");
-  const int status = function(context_);
-  if (status < 0) throw Exception(status, ina_last_error(context_));
+  std::vector<std::shared_lock<std::shared_mutex>> locks;
+  std::vector<ina_context*> contexts;
+  for (Joined* joined : all) {
+    locks.emplace_back(joined->mutex_);
+    if (!joined->context_) throw Exception(INA_ERR_INVALID, "the context is closed");
+    contexts.push_back(joined->context_);
+  }
+  const int status = function(contexts);
+  if (status < 0) throw Exception(status, ina_last_error(contexts.front()));
   return status;
 }
 

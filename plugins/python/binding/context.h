@@ -30,6 +30,9 @@ class Joined {
   /// Calls `function(context)` without the GIL. Throws ina::Exception for a negative status, and if
   /// it is closed.
   int call(const std::function<int(ina_context*)>& function);
+  /// The same with several contexts, each once; the first one has the error's text.
+  static int call_all(const std::vector<Joined*>& all,
+                      const std::function<int(const std::vector<ina_context*>&)>& function);
   /// ina_finalize; again: nothing.
   void close(double timeout_s);
   bool closed() const;
@@ -110,6 +113,8 @@ class Context {
     return joined_->call(function);
   }
   Joined& joined() const { return *joined_; }
+  /// For what is made of it.
+  const std::shared_ptr<Joined>& shared() const { return joined_; }
 
  private:
   std::shared_ptr<Joined> joined_;

@@ -6,6 +6,7 @@
 #include <ina/ina.hpp>
 
 #include "plugins/python/binding/collectives.h"
+#include "plugins/python/binding/hierarchy.h"
 #include "plugins/python/binding/stats.h"
 
 namespace ina::python {
@@ -78,11 +79,24 @@ void define_context(py::module_& module) {
       .def("redistribute", &redistribute);
 }
 
+void define_hierarchy(py::module_& module) {
+  py::class_<Hierarchy>(module, "Hierarchy")
+      .def(py::init<const Context&, const std::optional<std::string>&,
+                    const std::optional<std::string>&, const std::vector<const Context*>&>())
+      .def("close", &Hierarchy::close)
+      .def("closed", &Hierarchy::closed)
+      .def("allreduce", &Hierarchy::allreduce)
+      .def("reduce_scatter", &Hierarchy::reduce_scatter)
+      .def("all_gather", &Hierarchy::all_gather)
+      .def("all_to_all", &Hierarchy::all_to_all);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_ina, module) {
   py::register_exception_translator(&translate);
   define_context(module);
+  define_hierarchy(module);
   py::class_<Request>(module, "Request")
       .def("test", &Request::test)
       .def("wait", &Request::wait)

@@ -20,7 +20,22 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ina import _torch
+
+def _load():
+    """ina._torch. It fits one version of PyTorch alone, and only a build beside PyTorch has it."""
+    how = "Build the package where this PyTorch is installed (docs/pytorch.md)"
+    here = ".".join(torch.__version__.split("+")[0].split(".")[:2])
+    try:
+        from ina._torch_version import VERSION
+    except ImportError:
+        raise ImportError(f"this build of the package ina has no ina.torch. {how}") from None
+    if VERSION != here:
+        raise ImportError(f"ina.torch was built for PyTorch {VERSION}, and this is {torch.__version__}. {how}")
+    from ina import _torch
+    return _torch
+
+
+_torch = _load()
 
 DEFAULT_URL = "shm:/run/ina/switch.sock"
 KEY = "ina/job"
@@ -168,13 +183,16 @@ def stats(group=None):
 class DDPState:
     """What the hook of ddp_hook() knows of the training, and what it has done."""
 
-    def __init__(self, group=None, iterations=0):
+    def __init__(self, group=None, iterations=0, result_buffers=True):
         self.group = group
         self.iterations = iterations   # of the whole training; 0: unknown
         self.iteration = 0             # of these, how many are over
         self.layers = 0                # buckets of an iteration; 0 until the first is over
         self.registered = 0            # buckets that were moved to registered memory
         self.refused = None            # why no more are
+        self.result_buffers = result_buffers
+        self.results_refused = None    # why there are none any more
+        self._results = {}             # by bucket: memory that the switch writes
 
     def hints(self, index):
         """(layer, layers, remaining iterations) of the bucket `index`. Zeros are unknown.
@@ -195,7 +213,29 @@ class DDPState:
         except RuntimeError as error:
             self.refused = str(error)
 
+    def sum_up(self, backend, index, buffer, operation):
+        """Starts the sum of a bucket over the ranks. The Work's result is the tensor that gets it."""
+        options = dist.AllreduceOptions()
+        options.reduceOp = operation
+        if self.result_buffers:
+            # All ranks have the same buckets in the same order, and are refused alike.
+            try:
+                return _torch.allreduce_into(backend, buffer, self._result(backend, index, buffer), options)
+            except RuntimeError as error:
+                self.result_buffers, self.results_refused = False, str(error)
+                self._results.clear()
+        return backend.allreduce([buffer], options)
+
+    def _result(self, backend, index, buffer):
+        """The same from iteration to iteration: a rank has used its sums before it contributes to the next ones."""
+        kept = self._results.get(index)
+        if kept is None or kept.dtype != buffer.dtype or kept.numel() != buffer.numel():
+            self._results.pop(index, None)  # DDP has made its buckets anew
+            kept = self._results[index] = _torch.make_result(backend, buffer)
+        return kept
+
     def bucket_done(self, bucket):
+        """Counts the iterations, and their buckets."""
         if bucket.is_last():
             self.iteration += 1
             self.layers = bucket.index() + 1
@@ -215,21 +255,23 @@ def _average_bucket(state, bucket):
     if size & (size - 1) or buffer.dtype not in (torch.float32, torch.float64):
         buffer.mul_(1 / size)
         average = dist.ReduceOp.SUM
-    work = dist.all_reduce(buffer, average, group=group, async_op=True)
+    work = state.sum_up(backend, bucket.index(), buffer, average)
     return work.get_future().then(lambda done: done.value()[0])
 
 
-def ddp_hook(group=None, iterations=0):
+def ddp_hook(group=None, iterations=0, result_buffers=True):
     """State and hook for DistributedDataParallel.register_comm_hook:
 
         model.register_comm_hook(*ina.torch.ddp_hook(iterations=1000))
 
-    Gradients are averaged as without a hook. The switch reads the buckets where they lie, and policy
-    `esa` learns which layers they are of and how many iterations are to come (ina_set_hints).
-    `group`: DDP's process_group, of backend "ina"; None: the default group. `iterations`: how many
-    backward passes with synchronisation the training has; 0: unknown. The state is a DDPState.
+    Gradients are averaged as without a hook. The switch reads the buckets where they lie, writes the
+    sums once for all ranks of the host, and policy `esa` learns which layers they are of and how many
+    iterations are to come (ina_set_hints). `group`: DDP's process_group, of backend "ina"; None: the
+    default group. `iterations`: how many backward passes with synchronisation the training has; 0:
+    unknown. `result_buffers`: False where DDP has gradient_as_bucket_view=True, because sums must come
+    to the buckets then. The state is a DDPState.
     """
-    return DDPState(group, iterations), _average_bucket
+    return DDPState(group, iterations, result_buffers), _average_bucket
 
 
 @atexit.register

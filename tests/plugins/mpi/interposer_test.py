@@ -106,8 +106,28 @@ class InterposerTest(unittest.TestCase):
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
             self.assertEqual(taken(errors), FORTRAN, errors)
 
+    def test_examples(self):
+        for program in [name for name in PROGRAMS if name.startswith("example-")]:
+            for library, through in ((LIBRARY, ["MPI_Allreduce"]), (None, [])):
+                status, said, errors = self.run_program(4, library, program=program, INA_MPI_REPORT="1")
+                self.assertEqual(status, 0, errors)
+                self.assertEqual(sorted(said.splitlines()),
+                                 [f"rank {rank} of 4: 100000 elements, each 1.5" for rank in range(4)])
+                self.assertEqual(taken(errors), through, errors)
+
+    @unittest.skipUnless((pathlib.Path(BUILD) / "plugins/python/ina").exists(), "no package of Python")
+    def test_environment(self):
+        """A program without MPI gets rank and number of ranks from what its mpirun sets."""
+        text = "import ina\nwith ina.Context() as job: print('rank', job.rank, 'of', job.world_size)"
+        name = {} if MPI == "openmpi" else {"INA_JOB": "environment"}  # MPICH gives a run no name
+        done = subprocess.run([*MPIRUN, "-n", "3", sys.executable, "-c", text], timeout=DEADLINE_S, capture_output=True, text=True,
+                              env={**os.environ, **AS_ROOT, **name, "INA_URL": self.switch.url,
+                                   "PYTHONPATH": str(pathlib.Path(BUILD) / "plugins/python")}, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {rank} of 3" for rank in range(3)])
+
     def test_programs_without_preload(self):
-        for program in sorted(set(PROGRAMS) - {"collectives", "lost"}):
+        for program in sorted(name for name in set(PROGRAMS) - {"collectives", "lost"} if "example-" not in name):
             status, said, errors = self.run_program(2, program=program)
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
 

@@ -197,6 +197,51 @@ def groups(job):
     job.barrier()
 
 
+NETWORK = """\
+dimensions:
+  - {kind: halving-doubling, size: 2, gbps: 80, step_latency_ns: 500}
+  - {kind: ring, size: 2, gbps: 10, step_latency_ns: 500}
+"""
+
+
+def hierarchy(job, folder):
+    size, rank = job.world_size, job.rank
+    path = pathlib.Path(folder) / f"network{rank}.yaml"
+    path.write_text(NETWORK, encoding="utf-8")
+    rail = job.split(0)
+    made = [lambda: ina.Hierarchy(job, NETWORK), lambda: ina.Hierarchy(job, topology_file=path),
+            lambda: ina.Hierarchy(job, NETWORK, rails=[job, rail])]
+    for make in made:
+        with make() as network:
+            for dtype, count in ((numpy.float32, 5000), (numpy.int64, 1)):
+                inputs = [values(r, count * size, dtype) for r in range(size)]
+                total = sum(inputs)
+                expect(network.allreduce(inputs[rank]), total)
+                inplace = inputs[rank].copy()
+                assert network.allreduce_async(inplace, inplace, scheduler="baseline", chunks=3).wait() is inplace
+                expect(inplace, total)
+                expect(network.reduce_scatter(inputs[rank], scheduler="search"), total[rank * count:(rank + 1) * count])
+                expect(network.all_gather(inputs[rank]), numpy.concatenate(inputs))
+                expect(network.all_to_all(inputs[rank]),
+                       numpy.concatenate([i[rank * count:(rank + 1) * count] for i in inputs]))
+
+            async def step():
+                return await asyncio.gather(*[network.allreduce_async(numpy.full(100, float(i))) for i in range(5)])
+            assert [found[0] for found in asyncio.run(step())] == [float(i * size) for i in range(5)]
+            moved = numpy.array([b"abc", b"xyz"] * size)
+            expect(network.all_to_all(moved), moved)
+            assert isinstance(raised(network.allreduce, numpy.ones(3), numpy.ones(4)), ValueError)
+            wrong = raised(network.allreduce, numpy.ones(3), scheduler="best")
+            assert wrong.status == ina.Status.INVALID and "best" in wrong.text, wrong
+        assert network.closed
+        assert "hierarchy is closed" in str(raised(network.allreduce, numpy.ones(3)))
+    rail.close()
+    assert isinstance(raised(ina.Hierarchy, job), ValueError), "no topology"
+    wrong = raised(ina.Hierarchy, job, NETWORK.replace("size: 2", "size: 4"))
+    assert wrong.status == ina.Status.INVALID and "4 x 4" in wrong.text, wrong
+    job.barrier()  # nothing of that has ended the job
+
+
 def redistribution(job):
     plan = ina.Plan("x=4", (8, 12), "x,-", "-,x", ina.DType.FLOAT32)
     whole = numpy.arange(96, dtype=numpy.float32).reshape(8, 12)
@@ -324,10 +369,10 @@ def close_early(job):
 ENDING_THE_JOB = {disagree, lose_rank, lose_rank_awaiting, time_out, time_out_awaiting, interrupt, close_early}
 
 
-def _run_rank(pipe, url, name, rank, size, function, timeout):
+def _run_rank(pipe, url, name, rank, size, function, arguments, timeout):
     try:
         job = ina.Context(url, name, rank, size, timeout=timeout)
-        result = function(job)
+        result = function(job, *arguments)
         left = raised(job.close)
         if left and function not in ENDING_THE_JOB:
             raise left
@@ -347,13 +392,13 @@ class ContextTest(unittest.TestCase):
         cls.switch = plugin_switch.start(BUILD, pathlib.Path(holder.name))
         cls.addClassCleanup(cls.switch.stop)
 
-    def run_ranks(self, size, function, timeout=20):
+    def run_ranks(self, size, function, *arguments, timeout=20):
         """Results by rank; None of one that was killed."""
         started = []
         for rank in range(size):
             ours, theirs = _fork.Pipe(duplex=False)
             process = _fork.Process(target=_run_rank, args=(theirs, self.switch.url, self.id(), rank,
-                                                            size, function, timeout))
+                                                            size, function, arguments, timeout))
             process.start()
             theirs.close()
             started.append((process, ours))
@@ -393,6 +438,9 @@ class ContextTest(unittest.TestCase):
 
     def test_groups(self):
         self.run_ranks(4, groups)
+
+    def test_hierarchy(self):
+        self.run_ranks(4, hierarchy, self.switch.folder)
 
     def test_redistribution(self):
         self.run_ranks(4, redistribution)

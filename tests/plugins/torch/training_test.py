@@ -10,7 +10,9 @@ from ranks import SwitchTest
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
+from torch.distributed.algorithms.model_averaging import averagers
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 8
@@ -29,8 +31,8 @@ def batch(step):
             torch.randint(0, 5, (BATCH,), generator=generator))
 
 
-def train(trained, rank, size):
-    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1, momentum=0.9)
+def train(trained, rank, size, optimizer=None):
+    optimizer = optimizer or sgd(trained)
     share = BATCH // size
     for step in range(STEPS):
         inputs, labels = batch(step)
@@ -64,6 +66,31 @@ def train_together(rank, size, hook):
     return weights(trained.module)
 
 
+def sgd(trained):
+    return torch.optim.SGD(trained.parameters(), lr=0.1, momentum=0.9)
+
+
+def train_with_spread_optimizer(rank, size):
+    """Each rank keeps a part of the optimiser's state, and broadcasts its parameters."""
+    trained = DistributedDataParallel(model())
+    optimizer = ZeroRedundancyOptimizer(trained.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
+    train(trained, rank, size, optimizer)
+    optimizer.consolidate_state_dict(to=0)
+    states = len(optimizer.state_dict()["state"]) if rank == 0 else None
+    return weights(trained.module), states
+
+
+def train_locally(rank, size):
+    """All steps on all ranks, then every fourth step's parameters are averaged."""
+    trained = DistributedDataParallel(model())
+    trained.register_comm_hook(post_localSGD_hook.PostLocalSGDState(None, None, start_localSGD_iter=2,
+                                                                   post_local_gradient_allreduce=False),
+                               post_localSGD_hook.post_localSGD_hook)
+    averager = averagers.PeriodicModelAverager(period=3, warmup_steps=2)
+    train(trained, rank, size, PostLocalSGDOptimizer(sgd(trained), averager))
+    return weights(trained.module)
+
+
 class TrainingTest(SwitchTest):
     def train(self, size, hook, tolerance):
         found = self.run_ranks(size, train_together, hook)
@@ -87,6 +114,16 @@ class TrainingTest(SwitchTest):
 
     def test_hook_whose_continuations_wait(self):
         self.train(2, "powersgd", 1.0)
+
+    def test_spread_optimizer(self):
+        found = self.run_ranks(2, train_with_spread_optimizer)
+        self.assertEqual(found[0][0], found[1][0])
+        self.assertEqual(found[0][1], len(list(model().parameters())))
+        self.assertLess(max(abs(a - b) for a, b in zip(found[0][0], self.wanted, strict=True)), 1e-5)
+
+    def test_local_sgd(self):
+        """Gloo of the same ranks gives the same bits: with two, the order of a sum is no matter."""
+        self.assertEqual(self.run_ranks(2, train_locally), self.run_ranks(2, train_locally, backend="gloo"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Other people's MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
+
+    bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpi openmpi|mpich] [--only MODULES]
+                        [--json FILE]
+
+SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4), HPCC 1.5.0. Each
+is built against each MPI in BUILD/foreign, once. Every module of mpi4py's suite runs on two ranks, once plain and
+once with the interposer, and so does HPCC on four (two where the MPI spins). Fails where a test fails, or a
+program does not end in time, with the interposer alone. --only: those of mpi4py's modules whose names contain one
+of these words (commas between them).
+
+--json writes {"meta", "rows": [{"suite", "mpi", "ranks", "tests", "skipped", "failed", "failed_plain", "new",
+"unfinished", "unfinished_plain", "calls", "taken", "left": {reason: calls}}]}; calls: collective ones of rank 0;
+failed: with the interposer; new: those that fail with it alone, which are what counts.
+"""
+
+import collections
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+
+from bench_mpi import AS_ROOT, MPIRUN, SPINS
+from benchlib import command_line, metadata, processes, results, table
+from benchlib.errors import BenchError
+from benchlib.processes import temporary_folder
+from benchlib.switch import Switch
+
+PYTHON = "/usr/bin/python3"  # that of Debian, whose MPI it is
+BUILD_DEADLINE_S = 1800
+MODULE_DEADLINE_S, HPCC_DEADLINE_S = 180, 600
+MPI4PY_RANKS = 2
+WAYS = ("plain", "ina")
+# A switch for many communicators: each is a job of its own.
+CONFIG = """\
+aggregator: {{slots: 4096, slot_bytes: 4 KiB, policy: esa}}
+control: {{socket: "{socket}"}}
+ports: [{{name: shm0, type: shm}}]
+log: {{level: error}}
+"""
+COLUMNS = [("suite", "suite", "s"), ("MPI", "mpi", "s"), ("ranks", "ranks", "d"), ("tests", "tests", "d"), ("failed", "failures", "d"),
+           ("plain", "failures_plain", "d"), ("new", "news", "d"), ("calls", "calls", "d"), ("taken over", "share", ".1%")]
+# Of HPL's shape: two columns of ranks.
+HPCC_INPUT = {3: "1", 5: "1", 6: "400", 7: "1", 8: "80", 10: "1"}
+MAKE_HPCC = """\
+SHELL=/bin/sh
+CD=cd
+CP=cp
+LN_S=ln -s
+MKDIR=mkdir -p
+RM=/bin/rm -f
+TOUCH=touch
+ARCH=$(arch)
+TOPdir=../../..
+INCdir=$(TOPdir)/include
+BINdir=$(TOPdir)/bin/$(ARCH)
+LIBdir=$(TOPdir)/lib/$(ARCH)
+HPLlib=$(LIBdir)/libhpl.a
+F2CDEFS=-DAdd_ -DF77_INTEGER=int -DStringSunStyle
+HPL_INCLUDES=-I$(INCdir) -I$(INCdir)/$(ARCH)
+HPL_LIBS=$(HPLlib) -lblas -lm
+HPL_DEFS=$(F2CDEFS) $(HPL_INCLUDES)
+CC=mpicc.{mpi}
+CCNOOPT=$(HPL_DEFS)
+CCFLAGS=$(HPL_DEFS) -O2 -w
+LINKER=$(CC)
+ARCHIVER=ar
+ARFLAGS=r
+RANLIB=ranlib
+"""
+
+REPORT = re.compile(r"^ina: (MPI_\w+) +(\d+) +(?:\d+ )? *(the switch|MPI: .*)$", re.MULTILINE)
+
+
+class Outcome:
+    """What one run of a program gave."""
+
+    def __init__(self):
+        self.tests = self.skipped = 0
+        self.failed, self.unfinished = set(), set()
+        self.through = collections.Counter()
+
+    def add_report(self, text):
+        """The interposer's, of rank 0."""
+        for _, calls, through in REPORT.findall(text):
+            self.through[through] += int(calls)
+
+    def add_unittest(self, module, text):
+        """What one rank printed in a run of a module."""
+        ran = re.search(r"^Ran (\d+) tests?", text, re.MULTILINE)
+        if not ran:
+            self.unfinished.add(module)
+            return
+        self.tests = self.tests + int(ran[1])
+        skipped = re.search(r"skipped=(\d+)", text)
+        self.skipped += int(skipped[1]) if skipped else 0
+        self.failed |= {f"{module}: {name}" for name in re.findall(r"^(?:FAIL|ERROR): (.*)$", text, re.MULTILINE)}
+
+
+def built(source, target, command):
+    """`target`, a copy of the source that `command` has been run in."""
+    stamp = target / ".built"
+    if not stamp.exists():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(".git", "build"))
+        with open(target / "build.log", "wb") as log:
+            done = subprocess.run(command, cwd=target, stdout=log, stderr=subprocess.STDOUT, timeout=BUILD_DEADLINE_S,
+                                  check=False)
+        if done.returncode != 0:
+            raise BenchError(f"{shlex.join(map(str, command))} failed; see {target}/build.log")
+        stamp.touch()
+    return target
+
+
+def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
+    """Runs a program on ranks. What each printed on stderr, by rank; None: it did not end in time."""
+    for old in folder.glob("err.*"):
+        old.unlink()
+    preload = [f"LD_PRELOAD={build / f'plugins/mpi/libina_mpi_{mpi}.so'}", "INA_MPI_REPORT=1"] if way == "ina" else []
+    shell = f'exec "$@" 2>{folder}/err.${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}'
+    command = [*MPIRUN[mpi], "-n", str(ranks), "sh", "-c", shell, "sh", "env", *preload, *map(str, command)]
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, start_new_session=True) as running:
+        try:
+            running.wait(deadline_s)
+            ended = True
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGTERM)
+            try:
+                running.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGKILL)
+            ended = False
+    texts = [(folder / f"err.{rank}") for rank in range(ranks)]
+    return [t.read_text(errors="replace") if t.exists() else "" for t in texts] if ended else None
+
+
+def run_mpi4py(build, source, mpi, words):
+    """Outcomes by way."""
+    target = built(source, build / f"foreign/mpi4py-{mpi}",
+                   [PYTHON, "setup.py", "-q", "build", f"--mpicc={shutil.which('mpicc.' + mpi)}"])
+    modules = [path.stem for path in sorted((target / "test").glob("test_*.py"))
+               if not words or any(word in path.stem for word in words)]
+    outcomes = {way: Outcome() for way in WAYS}
+    with temporary_folder() as folder:
+        for module in modules:
+            for way in WAYS:
+                texts = mpirun(build, mpi, way, MPI4PY_RANKS,
+                               [PYTHON, target / "test/runtests.py", "-q", "-i", f"^{module}$"], folder, MODULE_DEADLINE_S)
+                outcome = outcomes[way]
+                if texts is None:
+                    outcome.unfinished.add(module)
+                    continue
+                before = outcome.tests
+                for text in texts:
+                    outcome.tests = before  # ranks run the same tests
+                    outcome.add_unittest(module, text)
+                outcome.add_report(texts[0])
+            print(f"{mpi} {module}: {outcomes['ina'].tests} tests so far, new failures "
+                  f"{sorted((outcomes['ina'].failed | outcomes['ina'].unfinished) - outcomes['plain'].failed - outcomes['plain'].unfinished)}",
+                  flush=True)
+    for outcome in outcomes.values():
+        outcome.skipped //= MPI4PY_RANKS
+    return outcomes
+
+
+def hpcc_input(text, ranks):
+    """Debian's example for a small matrix."""
+    lines = text.splitlines()
+    for number, value in {**HPCC_INPUT, 11: str(ranks // 2), 12: "2"}.items():
+        lines[number - 1] = f"{value}    " + lines[number - 1].split(maxsplit=1)[1]
+    return "\n".join(lines) + "\n"
+
+
+def run_hpcc(build, source, mpi, ranks):
+    """Outcomes by way; tests: residuals that HPCC has checked, and its own verdict."""
+    target = build / f"foreign/hpcc-{mpi}"
+    script = f"cat >hpl/Make.ina <<'END'\n{MAKE_HPCC.replace('{mpi}', mpi)}END\nmake arch=ina"
+    built(source, target, ["sh", "-c", script])
+    outcomes = {way: Outcome() for way in WAYS}
+    for way, outcome in outcomes.items():
+        with temporary_folder() as folder:
+            (folder / "hpccinf.txt").write_text(hpcc_input((source / "_hpccinf.txt").read_text(), ranks))
+            texts = mpirun(build, mpi, way, ranks, [target / "hpcc"], folder, HPCC_DEADLINE_S)
+            if texts is None:
+                outcome.unfinished.add("hpcc")
+                continue
+            outcome.add_report(texts[0])
+            found = (folder / "hpccoutf.txt").read_text() if (folder / "hpccoutf.txt").exists() else ""
+            checks = re.findall(r"^(.*?)\s*\.* *(PASSED|FAILED)\b", found, re.MULTILINE)
+            outcome.tests = len(checks) + 1
+            outcome.failed = {name for name, verdict in checks if verdict == "FAILED"}
+            if "Success=1" not in found:
+                outcome.failed.add("Success=1 is missing")
+    return outcomes
+
+
+def row_of(suite, mpi, ranks, outcomes):
+    plain, ina = (outcomes[way] for way in WAYS)
+    new = sorted((ina.failed - plain.failed) | (ina.unfinished - plain.unfinished))
+    calls, taken = sum(ina.through.values()), ina.through["the switch"]
+    return {"suite": suite, "mpi": mpi, "ranks": ranks, "tests": ina.tests, "skipped": ina.skipped,
+            "failed": sorted(ina.failed), "failed_plain": sorted(plain.failed), "new": new,
+            "unfinished": sorted(ina.unfinished), "unfinished_plain": sorted(plain.unfinished), "calls": calls,
+            "taken": taken, "left": {why: n for why, n in sorted(ina.through.items()) if why != "the switch"}}
+
+
+def main():
+    parser = command_line.parser_of(__doc__)
+    for name in ("mpi4py", "hpcc"):
+        parser.add_argument(f"--{name}", type=pathlib.Path, help=f"folder with the source of {name}")
+    parser.add_argument("--mpi", choices=sorted(MPIRUN), help="one alone")
+    parser.add_argument("--only", help="mpi4py's modules whose names contain one of these words")
+    options = command_line.parse(parser)
+    build = options.build.resolve()
+    if not options.mpi4py and not options.hpcc:
+        raise BenchError("--mpi4py or --hpcc says where the source of the program is")
+    os.environ.update(AS_ROOT)
+    measured = [mpi for mpi, command in MPIRUN.items() if options.mpi in (None, mpi) and shutil.which(command[0])
+                and (build / f"plugins/mpi/libina_mpi_{mpi}.so").exists()]
+    if not measured:
+        raise BenchError("neither Open MPI nor MPICH is here (packages-plugins.txt), or the build has no interposer")
+    result = {"meta": metadata.measured("mpi-suites"), "rows": []}
+    processes.exit_on_sigterm()
+    with temporary_folder() as folder, Switch(build, folder, CONFIG) as switch:
+        os.environ["INA_URL"] = f"shm:{switch.socket}"
+        for mpi in measured:
+            if options.hpcc:
+                ranks = 2 if mpi == SPINS and (os.cpu_count() or 1) < 4 else 4
+                result["rows"].append(row_of("HPCC", mpi, ranks, run_hpcc(build, options.hpcc.resolve(), mpi, ranks)))
+            if options.mpi4py:
+                words = options.only.split(",") if options.only else []
+                result["rows"].append(row_of("mpi4py", mpi, MPI4PY_RANKS,
+                                             run_mpi4py(build, options.mpi4py.resolve(), mpi, words)))
+            results.write(options.json, result)
+    table.print_table(COLUMNS, [{**row, "failures": len(row["failed"]), "failures_plain": len(row["failed_plain"]),
+                                 "news": len(row["new"]), "share": row["taken"] / max(1, row["calls"])} for row in result["rows"]])
+    for row in result["rows"]:
+        for name in row["new"]:
+            print(f"{row['suite']}, {row['mpi']}: fails with the interposer alone: {name}")
+    return 1 if any(row["new"] for row in result["rows"]) else 0
+
+
+if __name__ == "__main__":
+    command_line.run(main, "bench_mpi_suites")

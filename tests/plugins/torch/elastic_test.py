@@ -1,0 +1,154 @@
+"""torchrun: its restarts, and ends of all kinds, after which nothing is left.
+
+    elastic_test.py BUILD_FOLDER
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+import ranks
+from ranks import SwitchTest
+
+RANKS = 2
+DEADLINE_S = 180  # PyTorch is imported by each process in turn where processors are few
+GONE_DEADLINE_S = 30
+
+# Sums; the first life of rank 1 ends as the argument says, the last life of all prints.
+PROGRAM = textwrap.dedent("""\
+    import os, pathlib, signal, sys, time
+    import torch
+    import torch.distributed as dist
+    import ina, ina.torch
+
+    # The library alone understands torchrun's variables, too: another job for each life.
+    with ina.Context() as job:
+        job.barrier()
+        assert (job.rank, job.world_size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    how, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    dist.init_process_group("ina")
+    rank, life = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    total = torch.ones(1000)
+    dist.all_reduce(total)
+    assert total[0] == dist.get_world_size()
+    (folder / f"started.{life}.{rank}").write_text(str(os.getpid()))
+    if how == "wait":
+        while True:
+            dist.all_reduce(total)
+            time.sleep(0.01)
+    if life == 0 and rank == 1:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "raise":
+            raise RuntimeError("the first life ends")
+    if life == 0:
+        try:
+            dist.all_reduce(torch.ones(1000))
+        except RuntimeError as error:
+            (folder / "told").write_text(str(error))
+            raise
+    dist.all_reduce(total)
+    (folder / f"ended.{life}.{rank}").write_text("well")
+    dist.destroy_process_group()
+""")
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def shared_memory():
+    return {path.name for path in pathlib.Path("/dev/shm").iterdir() if "ina" in path.name}
+
+
+class ElasticTest(SwitchTest):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="ina-elastic-")
+        self.addCleanup(holder.cleanup)
+        self.work = pathlib.Path(holder.name)
+        (self.work / "program.py").write_text(PROGRAM)
+        self.memory_before = shared_memory()
+
+    def launch(self, how, restarts):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
+                   f"--max-restarts={restarts}", str(self.work / "program.py"), how, str(self.work)]
+        running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "INA_URL": self.url, "OMP_NUM_THREADS": "1",
+                 "PYTHONPATH": str(ranks.BUILD / "plugins/python")},
+            # Ignored in what a shell has started in the background, and so in this test.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.addCleanup(running.stdout.close)
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
+        return running
+
+    def pids(self, life):
+        """Of the ranks, once all have made their first sum."""
+        paths = [self.work / f"started.{life}.{rank}" for rank in range(RANKS)]
+        self.await_(lambda: all(path.exists() and path.read_text() for path in paths), DEADLINE_S, "ranks have not started")
+        return [int(path.read_text()) for path in paths]
+
+    def await_(self, condition, deadline_s, text):
+        end = time.monotonic() + deadline_s
+        while not condition():
+            self.assertLess(time.monotonic(), end, text)
+            time.sleep(0.05)
+
+    def expect_nothing_left(self, pids):
+        self.await_(lambda: not any(map(alive, pids)), GONE_DEADLINE_S, f"processes are left of {pids}")
+        self.await_(lambda: self.switch.status()["jobs"] == [], GONE_DEADLINE_S, "the switch has a job left")
+        self.assertLessEqual(shared_memory(), self.memory_before)
+
+    def test_restarts(self):
+        """The ranks of the second life form a job of their own, which the end of the first does not disturb."""
+        for how in ("kill", "raise"):
+            with self.subTest(how):
+                self.setUp()
+                running = self.launch(how, restarts=1)
+                said, _ = running.communicate(timeout=DEADLINE_S)
+                self.assertEqual(running.returncode, 0, said)
+                self.assertIn("INA_ERR_PEER_LOST", (self.work / "told").read_text())
+                self.assertEqual(sorted(path.name for path in self.work.glob("ended.*")),
+                                 [f"ended.1.{rank}" for rank in range(RANKS)])
+                self.expect_nothing_left(self.pids(0) + self.pids(1))
+
+    def test_no_restart_left(self):
+        running = self.launch("raise", restarts=0)
+        said, _ = running.communicate(timeout=DEADLINE_S)
+        self.assertNotEqual(running.returncode, 0)
+        self.assertIn("the first life ends", said)
+        self.expect_nothing_left(self.pids(0))
+
+    def test_interrupted(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                self.setUp()
+                running = self.launch("wait", restarts=3)
+                pids = self.pids(0)
+                running.send_signal(number)
+                running.communicate(timeout=DEADLINE_S)
+                self.assertNotEqual(running.returncode, 0)
+                self.expect_nothing_left(pids)
+
+    def test_killed(self):
+        """torchrun and all ranks at once."""
+        running = self.launch("wait", restarts=3)
+        pids = self.pids(0)
+        for pid in [running.pid, *pids]:
+            os.kill(pid, signal.SIGKILL)
+        running.communicate(timeout=DEADLINE_S)
+        self.expect_nothing_left(pids)
+
+
+if __name__ == "__main__":
+    unittest.main()
