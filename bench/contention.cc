@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "ina/ina.hpp"
 
 namespace ina::contention {

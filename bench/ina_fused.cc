@@ -11,13 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "ina/ina.hpp"
 
 namespace ina::fused {

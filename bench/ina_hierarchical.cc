@@ -11,7 +11,6 @@
 #include <barrier>
 #include <cstdint>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "bench/hierarchical/paced_transport.h"
 #include "client/hierarchy.h"
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "scheduler/themis/planner.h"
 
 namespace ina::hierarchical {

@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bench/redistribute/cases.h"
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "ina/ina.hpp"
 #include "scheduler/redistribution/interpreter.h"
 

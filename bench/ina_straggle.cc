@@ -13,13 +13,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bench/straggle/slowness.h"
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "ina/ina.hpp"
 
 namespace ina::straggle {

@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <ctime>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "bench/themis/sweep.h"
 #include "bench/themis/training.h"
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "common/output_file.h"
 #include "switchd/config/topology.h"
 

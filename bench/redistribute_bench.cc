@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 
 #include "bench/redistribute/cases.h"
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "common/output_file.h"
 #include "scheduler/redistribution/interpreter.h"
 #include "scheduler/redistribution/planner.h"

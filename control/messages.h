@@ -6,12 +6,12 @@
 // looked at. The values are the reader's to judge: a rank may be any number.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "common/json/json.h"
 #include "common/result.h"
 #include "wire/frame.h"
 #include "wire/siphash.h"

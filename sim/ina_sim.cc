@@ -10,9 +10,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "common/output_file.h"
 #include "sim/plan_command.h"
 #include "sim/workload.h"

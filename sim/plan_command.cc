@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "common/output_file.h"
 #include "sim/plan_run.h"
 #include "sim_commit.h"

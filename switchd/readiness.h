@@ -4,11 +4,11 @@
 #pragma once
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/json/json.h"
 #include "switchd/host_facts.h"
 #include "switchd/preflight.h"
 

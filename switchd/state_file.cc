@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/json/json.h"
 #include "wire/types.h"
 
 namespace ina::switchd {

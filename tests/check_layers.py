@@ -13,6 +13,8 @@ starts or locks threads: those come in as parameters. This holds for files of th
 any other whose first comment calls it pure. Includes are followed through the project's own headers,
 so that nothing forbidden comes in by a detour either.
 
+Threads: what ThreadSanitizer does not run has none.
+
     check_layers.py ROOT         exit status 1 if a rule is broken
     check_layers.py --self-test  proves on made-up trees that it notices
 """
@@ -39,10 +41,15 @@ FORBIDDEN = (
     (r"thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|stop_token"
      r"|pthread\.h|threads\.h|semaphore\.h|tbb/.*|oneapi/.*", "threads"),
     (r"spdlog/.*|syslog\.h|iostream|ostream|fstream|cstdio|stdio\.h|print", "logging and output"),
-    (r"yaml-cpp/.*|nlohmann/.*|CLI/.*", "configuration"),
+    (r"yaml-cpp/.*|nlohmann/.*|common/json/.*|CLI/.*", "configuration"),
     (r"sys/.*|linux/.*|net/.*|netinet/.*|arpa/.*|unistd\.h|fcntl\.h|poll\.h|sched\.h|filesystem"
      r"|signal\.h|csignal", "system calls"),
 )
+
+# What is tested without ThreadSanitizer because nothing in it starts a thread: tests, and what they test of layers that
+# are not pure.
+ONE_THREAD = (*(f"{TESTS}/{suite}" for suite in ("wire", "aggregator", "scheduler", "engine", "bridge", "config", "io")),
+              "io", "io/shm", "switchd/config")
 
 # Forbidden even without an include of its own.
 FORBIDDEN_CALLS = re.compile(
@@ -216,9 +223,31 @@ def via(chain):
     return f", included by {' <- '.join(reversed(chain))}" if chain else ""
 
 
+def threads_of_one(tree):
+    """Where threads come into what has one, so that ThreadSanitizer has nothing to find in it."""
+    threads = next(re.compile(pattern) for pattern, reason in FORBIDDEN if reason == "threads")
+    visited = set()
+
+    def visit(file, chain):
+        if file in visited:
+            return
+        visited.add(file)
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match and threads.fullmatch(match[1]):
+                yield (f"{tree.name_of(file)}:{number}: includes {match[1]}{via(chain)}, in what ThreadSanitizer "
+                       f"does not run since it has one thread (tsan_suites of ./dev, ONE_THREAD here)")
+            elif match and (project_header := tree.find(file, match[1])):
+                yield from visit(project_header, (*chain, tree.name_of(file)))
+
+    for file in tree.files:
+        if str(file.parent.relative_to(tree.root)) in ONE_THREAD:
+            yield from visit(file, ())
+
+
 def violations(tree):
     return [*wrong_order(tree), *wrong_directions(tree), *impurities(tree, pure_files(tree)),
-            *missing_files(tree)]
+            *missing_files(tree), *threads_of_one(tree)]
 
 
 SELF_TEST_TABLE = f"""# Architecture
@@ -272,6 +301,8 @@ def self_test():
                      "wire/b.h": '#include "aggregator/b.h"\n', "aggregator/b.h": ""},
         "a file that is not where the text has it":
             {DOCUMENT: SELF_TEST_TABLE.replace("`wire/a.h`", "`wire/b.h`")},
+        "threads in what ThreadSanitizer does not run": {"tests/engine/a_test.cc": "#include <thread>\n"},
+        "such threads by a detour": {"tests/engine/a_test.cc": '#include "client/a.h"\n'},
         "a use that is none": {DOCUMENT: SELF_TEST_TABLE.replace("libina | common",
                                                                  "libina | common, wire")},
     }

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/json/json.h"
 #include "wire/frame.h"
 
 namespace ina::hostile {

@@ -11,9 +11,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "bench/perf/pattern.h"
+#include "common/json/json.h"
 #include "perf_commit.h"  // generated: INA_PERF_COMMIT
 
 namespace ina::perf {

@@ -7,12 +7,12 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <tl/expected.hpp>
 #include <variant>
 
 #include "common/fd.h"
+#include "common/json/json.h"
 #include "wire/types.h"
 
 namespace ina::admin {

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/json/json.h"
 
 namespace ina::diagnosis {
 

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/json/json.h"
 #include "wire/types.h"
 
 namespace ina::metrics {

@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "common/json/json.h"
 
 namespace ina::demo {
 

@@ -10,9 +10,9 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "control/tls_files.h"
 #include "ina_admin.grpc.pb.h"
 #include "programs/inactl/shell_text.h"

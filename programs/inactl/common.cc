@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
+#include "common/json/json.h"
 #include "control/client.h"
 #include "programs/inactl/status_json.h"
 

@@ -1,8 +1,9 @@
 // The switch's status as text for a person.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "common/json/json.h"
 
 namespace ina::cli {
 

@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "common/output_file.h"
 #include "programs/plan/plan_json.h"
 #include "programs/plan/plan_svg.h"

@@ -1,8 +1,7 @@
 // A plan as JSON, for programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "common/json/json.h"
 #include "scheduler/themis/plan.h"
 
 namespace ina::cli {

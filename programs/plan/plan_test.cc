@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "common/json/json.h"
 #include "programs/plan/plan_svg.h"
 #include "scheduler/themis/planner.h"
 #include "tests/support/temp_dir.h"

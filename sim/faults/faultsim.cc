@@ -10,10 +10,10 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "commit.h"
 #include "common/command_line.h"
+#include "common/json/json.h"
 #include "common/output_file.h"
 #include "sim/faults/world.h"
 #include "wire/rules.h"

@@ -8,10 +8,10 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
+#include "common/json/json.h"
 #include "common/logging/escape.h"
 #include "common/logging/file_sink.h"
 #include "common/logging/journal.h"

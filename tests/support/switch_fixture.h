@@ -158,3 +158,7 @@ class BasicTestSwitch {
 using TestSwitch = BasicTestSwitch<>;
 
 }  // namespace ina::test
+
+// Compiled once for all tests, by switch_fixture.cc.
+extern template class ina::switchd::Lane<ina::switchd::NoFramePort>;
+extern template class ina::test::BasicTestSwitch<>;

@@ -1,9 +1,9 @@
 // Redistribution plans as JSON, to be kept, compared and read by other programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/json/json.h"
 #include "scheduler/redistribution/plan.h"
 
 namespace ina::redistribution {

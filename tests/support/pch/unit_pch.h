@@ -7,7 +7,8 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 #include <thread>
+
+#include "common/json/json.h"

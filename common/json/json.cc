@@ -1,0 +1,3 @@
+#include "common/json/json.h"
+
+INA_JSON_TEMPLATES()

@@ -1,3 +1,0 @@
-// What most files of the switch include, compiled once.
-
-#include "switchd/conductor.h"

@@ -1,0 +1,4 @@
+#include "tests/support/switch_fixture.h"
+
+template class ina::switchd::Lane<ina::switchd::NoFramePort>;
+template class ina::test::BasicTestSwitch<>;
