@@ -220,7 +220,8 @@ void choose_redistributions(Scenario& scenario, const Restrictions& restrictions
   Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 11);
   const bool all = restrictions.redistributions || is_schedule_rule(restrictions.profile);
   const bool some = !restrictions.plain && restrictions.profile.empty() && !restrictions.small &&
-                    restrictions.loss < 0 && restrictions.collectives.empty() && dice.chance(0.2);
+                    restrictions.loss < 0 && restrictions.collectives.empty() &&
+                    !restrictions.reproducible && dice.chance(0.2);
   for (JobPlan& job : scenario.jobs) {
     if (job.workers > kMostRedistributing) continue;
     if (all)

@@ -307,12 +307,14 @@ TEST(Groups, OthersCallsWorkOnThem) {
   });
 }
 
-/// What the status says of all jobs and groups together.
+/// What the status says of all jobs and groups together: why the switch did not make all sums.
 struct WhyNotAll {
   uint64_t fallback_results = 0, bypassed = 0, preempted = 0;
+  uint64_t memory_bytes = 0;  ///< of all together
 };
 WhyNotAll why_not_all(const Json& status) {
   WhyNotAll sum;
+  sum.memory_bytes = status["aggregator"]["memory_used_bytes"].get<uint64_t>();
   for (const Json& job : status["jobs"]) {
     sum.fallback_results += job["fallback_results"].get<uint64_t>();
     sum.bypassed += job["bypassed"].get<uint64_t>();
@@ -372,6 +374,7 @@ TEST_P(ManyGroups, TwoHundredAtOnceOn128Slots) {
     EXPECT_GT(why.bypassed + why.preempted, 0u);
     EXPECT_GT(why.fallback_results, 0u);
   }
+  RecordProperty("memory_bytes_of_a_group", std::to_string(why.memory_bytes / (2 * kSplits + 1)));
   RecordProperty("bypassed", std::to_string(why.bypassed));
   RecordProperty("preempted", std::to_string(why.preempted));
   RecordProperty("share_of_the_switch",
