@@ -91,12 +91,10 @@ class Checker {
   Checker(CollectiveCall& call, uint32_t workers, uint32_t rank)
       : call_(call), workers_(workers), rank_(rank) {}
 
-  Result<void> check(bool reproducible) {
+  Result<void> check() {
     for (const auto step : {&Checker::types, &Checker::peers, &Checker::sizes}) {
       if (auto fine = (this->*step)(); !fine) return fine;
     }
-    if (reproducible && is_sum(call_.collective))
-      if (auto fine = can_be_reproducible(); !fine) return fine;
     return memory();
   }
 
@@ -106,22 +104,6 @@ class Checker {
   }
   std::string job_text() const { return "a rank of this job of " + std::to_string(workers_); }
   bool is_rank(int64_t number) const { return number >= 0 && number < int64_t{workers_}; }
-
-  Result<void> can_be_reproducible() const {
-    const auto unsupported = [&](const char* why) {
-      return fail(INA_ERR_UNSUPPORTED,
-                  std::string(call_.function) + ": " + std::string(name(call_.op)) + " of " +
-                      std::string(name(call_.dtype)) + " cannot be made reproducible: " + why);
-    };
-    if (is_float(call_.dtype) && call_.op == Op::kProduct)
-      return unsupported(
-          "it is rounded at each factor, in order of arrival; use INA_NUMERIC_NATIVE");
-    if (call_.dtype == DType::kFloat64 && (call_.op == Op::kSum || call_.op == Op::kAvg))
-      return unsupported(
-          "its 53-bit mantissas do not fit the 32-bit fixed-point numbers that are added; use "
-          "float32, or INA_NUMERIC_NATIVE");
-    return {};
-  }
 
   Result<void> types() {
     const auto dtype = dtype_of(call_.dtype_number);
@@ -293,8 +275,8 @@ class Checker {
 
 }  // namespace
 
-Result<void> check(CollectiveCall& call, uint32_t workers, uint32_t rank, bool reproducible) {
-  return Checker(call, workers, rank).check(reproducible);
+Result<void> check(CollectiveCall& call, uint32_t workers, uint32_t rank) {
+  return Checker(call, workers, rank).check();
 }
 
 // ---- tables

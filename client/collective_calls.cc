@@ -24,8 +24,7 @@ void copy_own(const CollectiveCall& call, const CallRegions& regions) {
 Result<Operation*> Context::start(CollectiveCall& call) {
   const uint32_t workers = settings_.world_size;
   const auto rank = static_cast<uint32_t>(settings_.rank);
-  if (auto fine = check(call, workers, rank, settings_.reproducible); !fine)
-    return tl::unexpected(fine.error());
+  if (auto fine = check(call, workers, rank); !fine) return tl::unexpected(fine.error());
   OperationSpec spec;
   spec.send = static_cast<const std::byte*>(call.send);
   spec.recv = static_cast<std::byte*>(call.recv);

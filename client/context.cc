@@ -31,7 +31,7 @@ constexpr Nanos kBackgroundSleepNs = 5'000'000;
 constexpr Nanos kLingerNs = 1'000'000;
 // Bursts of a channel after which others have their turn.
 constexpr int kBriefRounds = 16;
-// Scratch memory of all schedules that are under way: two reproducible sums of large tensors.
+// Scratch memory of all schedules that are under way: two reproducible reductions of large tensors.
 constexpr size_t kScratchBytes = size_t{5} << 20;
 
 }  // namespace
@@ -301,13 +301,20 @@ Result<Operation*> Context::start(OperationSpec spec, const CollectiveCall* call
   return operation;
 }
 
-/// Sums of floats go another way if they are to be reproducible.
+/// Reductions of floats go other ways if they are to be reproducible.
 Operation* Context::submit(const OperationSpec& spec, const CollectiveCall* call,
                            const PlanPointer* plan, Nanos now) {
   if (plan) return submit_redistribution(spec, *plan, now);
   if (call && call->counted) return submit_counted(spec, *call, now);
-  if (!settings_.reproducible || spec.elements == 0 || !Reproducible::handles(spec))
-    return engine_->submit(spec, now);
+  if (!settings_.reproducible || spec.elements == 0) return engine_->submit(spec, now);
+  if (RankOrder::handles(spec, settings_.world_size)) {
+    if (!rank_order_)
+      rank_order_.emplace(executor(), RankOrder::Job{.workers = settings_.world_size,
+                                                     .rank = engine_->config().rank,
+                                                     .slot_bytes = engine_->config().slot_bytes});
+    return rank_order_->start(spec, now);
+  }
+  if (!Reproducible::handles(spec)) return engine_->submit(spec, now);
   if (!reproducible_)
     reproducible_.emplace(executor(),
                           Reproducible::Job{.workers = settings_.world_size,
@@ -334,7 +341,8 @@ Executor& Context::executor() {
 }
 
 uint64_t Context::overflows() const {
-  return engine_->counters().overflows + (reproducible_ ? reproducible_->overflows() : 0);
+  return engine_->counters().overflows + (reproducible_ ? reproducible_->overflows() : 0) +
+         (rank_order_ ? rank_order_->overflows() : 0);
 }
 
 size_t Context::receive(Nanos now) {

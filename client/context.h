@@ -31,6 +31,7 @@
 #include "engine/counted_moves.h"
 #include "engine/engine.h"
 #include "engine/fused.h"
+#include "engine/rank_order.h"
 #include "engine/redistributions.h"
 #include "engine/reproducible.h"
 #include "engine/transport.h"
@@ -280,6 +281,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::optional<EngineChannel> channel_;            ///< under mutex_; once it is needed
   std::optional<Executor> executor_;                ///< likewise
   std::optional<Reproducible> reproducible_;        ///< likewise
+  std::optional<RankOrder> rank_order_;             ///< likewise
   std::optional<CountedMoves> counted_;             ///< likewise
   std::optional<Redistributions> redistributions_;  ///< likewise
   CallTables call_tables_;

@@ -22,10 +22,12 @@ Operation* Context::collect(const OperationSpec& spec) {
     fused_.emplace(executor(), settings_.coalesce_bytes);
   }
   // A reproducible sum scales blocks of 256 elements alike: fused, a tensor would lend its
-  // neighbour an exponent.
+  // neighbour an exponent. What is reduced in the order of the ranks is not one operation.
   // And nothing can be scattered to where only the switch can write.
-  const bool fusable = spec.deferrable && spec.target == 0 &&
-                       !(settings_.reproducible && Reproducible::handles(spec));
+  const bool is_native =
+      !settings_.reproducible ||
+      !(Reproducible::handles(spec) || RankOrder::handles(spec, settings_.world_size));
+  const bool fusable = spec.deferrable && spec.target == 0 && is_native;
   const size_t running = engine_->running();
   Operation* operation = fused_->collect(spec, fusable, now_ns());
   if (operation && engine_->running() != running) send_submitted();

@@ -56,7 +56,7 @@ Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_
       alike.displacements[other] = alike.receive_displacements[other] = other * call.count;
     }
   }
-  if (auto fine = check(alike, ranks, rank, false); !fine) return tl::unexpected(fine.error());
+  if (auto fine = check(alike, ranks, rank); !fine) return tl::unexpected(fine.error());
   if (reproducible && !is_moved(flat(call.collective)) && is_float(alike.dtype) &&
       alike.op != Op::kMin && alike.op != Op::kMax)
     return fail(INA_ERR_UNSUPPORTED,

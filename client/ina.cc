@@ -45,19 +45,6 @@ int check_arguments(ina_context* context, const char* function, const void* send
                    " is not defined: " +
                    (*operation == Op::kAvg ? "use sum and divide, or a float type"
                                            : "bitwise operations are for integers and bool"));
-  if (impl.settings().reproducible && ina::is_float(*type) && *operation == Op::kProduct)
-    return impl.set_error(INA_ERR_UNSUPPORTED,
-                          std::string(function) + ": prod of " + std::string(ina::name(*type)) +
-                              " cannot be made reproducible: it is rounded at each factor, in "
-                              "order of arrival; use INA_NUMERIC_NATIVE");
-  if (impl.settings().reproducible && *type == DType::kFloat64 &&
-      (*operation == Op::kSum || *operation == Op::kAvg))
-    return impl.set_error(
-        INA_ERR_UNSUPPORTED,
-        std::string(function) + ": " + std::string(ina::name(*operation)) +
-            " of float64 cannot be made reproducible: its 53-bit mantissas do not "
-            "fit the 32-bit fixed-point numbers that are added; use float32, or "
-            "INA_NUMERIC_NATIVE");
   if (count > SIZE_MAX / 2 / ina::wire_bytes(*type))
     return invalid("count " + std::to_string(count) + " exceeds the address space");
   if (count != 0 && (!send || !recv)) return invalid(send ? "recv is NULL" : "send is NULL");

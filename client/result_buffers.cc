@@ -8,6 +8,7 @@
 #include <string>
 
 #include "client/memory.h"
+#include "engine/rank_order.h"
 #include "engine/reproducible.h"
 
 namespace ina::client {
@@ -58,10 +59,10 @@ Result<void> ResultBuffers::aim(OperationSpec& spec) const {
       return fail(INA_ERR_INVALID, "recv lies at byte " + std::to_string(at) +
                                        " of a result buffer: it must be a multiple of " +
                                        std::to_string(wire::kTargetUnitBytes));
-    if (reproducible_ && Reproducible::handles(spec))
+    if (reproducible_ && (Reproducible::handles(spec) || RankOrder::handles(spec, world_size_)))
       return fail(INA_ERR_UNSUPPORTED,
-                  "a reproducible sum of floats is put together by its worker, which cannot write "
-                  "to a result buffer: use other memory");
+                  "a reproducible reduction of floats is put together by its workers, which cannot "
+                  "write to a result buffer: use other memory");
     spec.target = 1 + *results.first_unit + static_cast<uint32_t>(at / wire::kTargetUnitBytes);
     return {};
   }

@@ -38,7 +38,7 @@ struct SharedAnswer {
 /// Those of one worker. Used under its context's lock.
 class ResultBuffers {
  public:
-  /// `reproducible`: sums of floats are put together by their workers.
+  /// `reproducible`: reductions of floats are put together by their workers.
   ResultBuffers(uint32_t world_size, uint32_t rank, bool reproducible)
       : world_size_(world_size), rank_(rank), reproducible_(reproducible) {}
 

@@ -99,15 +99,17 @@ typedef enum ina_idle {
   INA_IDLE_MAX_ENUM = 0x7fffffff
 } ina_idle;
 
-/* How sum and avg of floats are made; all ranks must choose the same. With REPRODUCIBLE the result
- * depends on the values and the number of ranks only, and not on the order of arrival, so two
- * runs give the same bits. float32, bfloat16 and float16 are added in fixed point with one exponent
- * per block of 256 elements (32 bits, log2(ranks) of them headroom). Let M be the largest value of
- * a block: before its rounding, a sum is exact to ranks^2 * 2^-30 * M. NaN and Inf propagate as in
- * IEEE 754. A sum that is zero is +0. float64 is refused with INA_ERR_UNSUPPORTED: its mantissa
- * does not fit. prod of floats is refused, too. Integers, bool, min and max never depend on the
- * order and take the native way. The mode costs a second round trip, and for 16-bit floats twice
- * the bytes. */
+/* How sum, avg and prod of floats are made; all ranks must choose the same. With REPRODUCIBLE the
+ * result does not depend on the order of arrival, so two runs give the same bits. Sums and averages
+ * of float32, bfloat16 and float16 are made in fixed point with one exponent per block of 256
+ * elements (32 bits, log2(ranks) of them headroom). They depend on the values and the number of
+ * ranks only. Let M be the largest value of a block: before its rounding, a sum is exact to
+ * ranks^2 * 2^-30 * M. NaN and Inf propagate as in IEEE 754. A sum that is zero is +0. It costs a
+ * second round trip, and for 16-bit floats twice the bytes. Sums and averages of float64, and
+ * products of floats, are made by the ranks, in the order of the ranks: the bits are those of a
+ * native operation whose contributions arrive in that order. It costs a second round trip, and a
+ * rank receives up to twice the bytes. Integers, bool, min and max never depend on the order and
+ * take the native way. */
 typedef enum ina_numeric {
   INA_NUMERIC_DEFAULT = 0, /* the variable INA_NUMERIC (native, reproducible), or native */
   INA_NUMERIC_NATIVE = 1,  /* in the data type's accumulator, in order of arrival */
@@ -498,8 +500,8 @@ INA_API int ina_completion_fd(ina_context* context, int* fd);
  * scatters the result. That saves the cost of an operation for each. They start when enough of them
  * have come together, at ina_group_end at the latest. Larger ones start at once by themselves. Each
  * has its request as always. The results are those of unfused operations. With
- * INA_NUMERIC_REPRODUCIBLE, sums and averages of floats are not fused, because a block of elements
- * shares an exponent. All ranks must start the same operations between the same two calls.
+ * INA_NUMERIC_REPRODUCIBLE, sums, averages and products of floats are not fused. All ranks must
+ * start the same operations between the same two calls.
  * While a group is open, these calls return INA_ERR_INVALID: ina_allreduce, ina_barrier and all
  * other collectives that wait;
  * ina_wait and ina_test for the group's requests (which stay valid); ina_group_start, because
@@ -589,9 +591,9 @@ typedef struct ina_hints {
 INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
 /* Whether a result so far saturated (int8, uint8), or became Inf from finite values (float16,
- * bfloat16; with INA_NUMERIC_REPRODUCIBLE also float32). With INA_NUMERIC_NATIVE an Inf in a sum,
- * average or product of bfloat16, or in a product of float16, counts even where a rank contributed
- * an Inf. Returns 1 or 0, or a negative status. A non-zero `clear` resets the flag. */
+ * bfloat16; with INA_NUMERIC_REPRODUCIBLE also sums of float32). An Inf in a product of bfloat16 or
+ * float16, or with INA_NUMERIC_NATIVE in a sum or average of bfloat16, counts even where a rank
+ * contributed an Inf. Returns 1 or 0, or a negative status. A non-zero `clear` resets the flag. */
 INA_API int ina_overflowed(ina_context* context, int clear);
 
 /* Text of the last error of this context; with NULL, of this thread's last failed call without

@@ -142,7 +142,6 @@ void Communicator::agree() {
 int Communicator::run(Collective& call) {
   ina_request* request = nullptr;
   int status = call.begin(context_, &request);
-  if (status == INA_ERR_UNSUPPORTED) return kNotOffered;
   if (status != INA_OK) return fail(status);
   for (int tests = 1; (status = ina_test(request)) == INA_IN_PROGRESS; ++tests) {
     if (tests % kTestsBetweenProgress != 0) continue;
@@ -157,7 +156,6 @@ int Communicator::run(Collective& call) {
 int Communicator::start(std::unique_ptr<Collective> call, MPI_Request* request, size_t& bytes) {
   ina_request* operation = nullptr;
   const int status = call->begin(context_, &operation);
-  if (status == INA_ERR_UNSUPPORTED) return kNotOffered;
   if (status != INA_OK) return fail(status);
   bytes = call->bytes();
   const auto started = std::make_shared<Request>(std::move(call), *this, operation);

@@ -30,10 +30,7 @@ class Communicator {
   bool usable() const { return context_ != nullptr; }
   const std::string& why_not() const { return why_not_; }
 
-  /// What run() and start() return where libina has no such operation, which all ranks learn before
-  /// anything has begun. No status of MPI is negative.
-  static constexpr int kNotOffered = -1;
-  /// Starts an operation and waits for it; MPI goes on with its own meanwhile. Another error goes
+  /// Starts an operation and waits for it; MPI goes on with its own meanwhile. An error goes
   /// to the communicator's handler: other ranks may have completed, so that nothing could be done
   /// again.
   int run(Collective& call);

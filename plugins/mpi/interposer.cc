@@ -27,8 +27,6 @@ void find_mpi_of(void* caller) {
   ::dlopen(module.dli_fname, RTLD_LAZY | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-constexpr const char* kReproducible = "not offered with reproducible sums";
-
 bool is_intercommunicator(MPI_Comm comm) {
   int inter = 0;
   PMPI_Comm_test_inter(comm, &inter);
@@ -51,7 +49,6 @@ int blocking(const char* function, MPI_Comm comm, Make make, Leave leave) {
   Communicator& communicator = Communicator::of(comm);
   if (!communicator.usable()) return leave_to_mpi(function, communicator.why_not(), leave);
   const int status = communicator.run(call);
-  if (status == Communicator::kNotOffered) return leave_to_mpi(function, kReproducible, leave);
   Report::of_process().taken(function, call.bytes());
   return status;
 }
@@ -69,7 +66,6 @@ int nonblocking(const char* function, MPI_Comm comm, MPI_Request* request, Make 
   if (!communicator->usable()) return leave_to_mpi(function, communicator->why_not(), leave);
   size_t bytes = 0;
   const int status = communicator->start(std::move(call), request, bytes);
-  if (status == Communicator::kNotOffered) return leave_to_mpi(function, kReproducible, leave);
   Report::of_process().taken(function, bytes);
   return status;
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "sim/faults/redistribution.h"
+#include "sim/faults/reproducible.h"
 
 namespace ina::sim {
 
@@ -307,6 +308,7 @@ Bytes PlannedOperation::fresh_recv(uint32_t rank) const {
 
 std::optional<std::string> PlannedOperation::wrong(uint32_t rank, const Bytes& got) const {
   if (redistribution) return wrong_redistribution(*this, rank, got);
+  if (reproducible) return wrong_reproducible(*this, rank, got);
   const uint32_t width = wire_bytes(dtype);
   Bytes expected = in_place ? inputs[rank] : fresh_recv(rank);
   if (got.size() != expected.size()) return "a buffer of another size";

@@ -35,6 +35,9 @@ struct PlannedOperation {
   std::vector<std::pair<uint64_t, uint64_t>> payloads;  ///< by worker: bytes sent and received
   std::optional<std::string> beyond_memory;  ///< how the plan breaks its promise of memory
 
+  /// Made in the reproducible mode (sim/faults/reproducible.h). `targets` are whole buffers then.
+  bool reproducible = false;
+
   /// `recv` before the operation, with a pattern that shows what was written. Empty: in place.
   std::vector<std::byte> fresh_recv(uint32_t rank) const;
   /// What is wrong with the rank's `recv`; nothing if all is right and nothing else was written.

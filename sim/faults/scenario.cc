@@ -220,7 +220,8 @@ void choose_redistributions(Scenario& scenario, const Restrictions& restrictions
   Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 11);
   const bool all = restrictions.redistributions || is_schedule_rule(restrictions.profile);
   const bool some = !restrictions.plain && restrictions.profile.empty() && !restrictions.small &&
-                    restrictions.loss < 0 && restrictions.collectives.empty() && dice.chance(0.2);
+                    restrictions.loss < 0 && restrictions.collectives.empty() &&
+                    !restrictions.reproducible && dice.chance(0.2);
   for (JobPlan& job : scenario.jobs) {
     if (job.workers > kMostRedistributing) continue;
     if (all)
@@ -231,9 +232,21 @@ void choose_redistributions(Scenario& scenario, const Restrictions& restrictions
 }
 
 bool is_restricted(const Restrictions& restrictions) {
-  return restrictions.plain || restrictions.redistributions || !restrictions.profile.empty() ||
-         restrictions.small || restrictions.policy || restrictions.home || restrictions.loss >= 0 ||
-         restrictions.slots != 0 || restrictions.residual >= 0 || !restrictions.collectives.empty();
+  return restrictions.plain || restrictions.redistributions || restrictions.reproducible ||
+         !restrictions.profile.empty() || restrictions.small || restrictions.policy ||
+         restrictions.home || restrictions.loss >= 0 || restrictions.slots != 0 ||
+         restrictions.residual >= 0 || !restrictions.collectives.empty();
+}
+
+/// Some have reproducible reductions among their operations, or nothing else. Likewise.
+void choose_reproducible(Scenario& scenario, const Restrictions& restrictions) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 15);
+  const bool some = !is_restricted(restrictions) && !restrictions.mismatch && dice.chance(0.1);
+  for (JobPlan& job : scenario.jobs) {
+    if (!restrictions.reproducible && !(some && dice.chance(0.7))) continue;
+    job.reproducible = restrictions.reproducible || dice.chance(0.5) ? 100 : 40;
+    job.chunk_bytes = dice.log_between(16, 4096);
+  }
 }
 
 /// Likewise some are long operations in large windows, of jobs that die.
@@ -383,6 +396,8 @@ Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
 std::string operations_of(const JobPlan& job) {
   if (job.redistributions == 100) return ":redistributions";
   if (job.redistributions != 0) return ":with-redistributions";
+  if (job.reproducible == 100) return ":reproducible";
+  if (job.reproducible != 0) return ":with-reproducible";
   if (job.collectives.empty()) return {};
   if (job.collectives.size() == 1) return fmt::format(":{}", name(job.collectives[0]));
   return job.collectives.size() == std::size(kCollectives) ? ":mixed" : ":some";
@@ -402,6 +417,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   choose_collectives(scenario, restrictions);
   choose_joining(scenario);
   choose_redistributions(scenario, restrictions);
+  choose_reproducible(scenario, restrictions);
   scenario.mismatch = restrictions.mismatch;
   return scenario;
 }

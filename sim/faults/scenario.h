@@ -32,6 +32,8 @@ struct JobPlan {
   /// Of which its operations are drawn. Empty: all-reduces.
   std::vector<Collective> collectives;
   uint32_t redistributions = 0;  ///< of a hundred of its operations
+  uint32_t reproducible = 0;     ///< likewise
+  uint64_t chunk_bytes = 512;    ///< client::RankOrder::Job::chunk_bytes
 };
 
 /// Something that happens at a time of its own.
@@ -90,6 +92,7 @@ struct Restrictions {
   /// All jobs have operations of these alone.
   std::vector<Collective> collectives{};
   bool redistributions = false;  ///< all operations of all jobs are
+  bool reproducible = false;     ///< likewise: reductions of floats, in the reproducible mode
   bool mismatch = false;         ///< Scenario::mismatch
   /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
   /// always the same, for tables.

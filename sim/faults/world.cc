@@ -6,8 +6,11 @@
 #include <cstring>
 #include <list>
 
+#include "engine/rank_order.h"
 #include "engine/redistributions.h"
+#include "engine/reproducible.h"
 #include "sim/faults/redistribution.h"
+#include "sim/faults/reproducible.h"
 #include "wire/rules.h"
 
 namespace ina::sim {
@@ -46,6 +49,8 @@ struct World::Worker {
   std::unique_ptr<client::EngineChannel> channel;
   std::unique_ptr<client::Executor> executor;
   std::unique_ptr<client::Redistributions> redistributions;
+  std::unique_ptr<client::Reproducible> reproducible;
+  std::unique_ptr<client::RankOrder> rank_order;
   std::unique_ptr<io::sim::SimTransport> transport;
   Nanos paused_until = 0;
   Nanos submit_at = 0;
@@ -80,7 +85,9 @@ struct World::Job {
   Rank deviant{};
   PlannedOperation deviation;
   std::mt19937_64 random;  ///< with collectives: without, dice fall as they did before these
-  bool dices() const { return !config.collectives.empty() || config.redistributions != 0; }
+  bool dices() const {
+    return !config.collectives.empty() || config.redistributions != 0 || config.reproducible != 0;
+  }
   std::vector<Worker> workers;
   Lines results;
   std::vector<std::vector<Bitmap>> seen;                         ///< by lane
@@ -181,6 +188,8 @@ PlannedOperation World::draw(Job& job, const OperationLimits& limits) {
   const auto& collectives = job.config.collectives;
   if (job.config.redistributions != 0 && job.random() % 100 < job.config.redistributions)
     return draw_redistribution(job.random, limits);
+  if (job.config.reproducible != 0 && job.random() % 100 < job.config.reproducible)
+    return draw_reproducible(job.random, limits);
   if (collectives.empty()) return draw_allreduce(random_, limits);
   return draw_operation(job.random, collectives[job.random() % collectives.size()], limits);
 }
@@ -284,6 +293,8 @@ void World::make_engine(Worker& worker) {
   config.rto_max_ns = 5 * kMs;
   worker.running.clear();
   worker.redistributions.reset();
+  worker.reproducible.reset();
+  worker.rank_order.reset();
   worker.executor.reset();
   worker.engine = std::make_unique<client::Engine>(config);
   worker.channel = std::make_unique<client::EngineChannel>(*worker.engine);
@@ -291,6 +302,13 @@ void World::make_engine(Worker& worker) {
   worker.executor = std::make_unique<client::Executor>(channels, kScratchBytes);
   worker.redistributions = std::make_unique<client::Redistributions>(
       *worker.executor, redistribution::Job{worker.rank, scenario_.slot_bytes});
+  if (job.config.reproducible == 0) return;
+  worker.reproducible = std::make_unique<client::Reproducible>(
+      *worker.executor,
+      client::Reproducible::Job{job.config.workers, worker.rank, scenario_.slot_bytes});
+  worker.rank_order = std::make_unique<client::RankOrder>(
+      *worker.executor, client::RankOrder::Job{job.config.workers, worker.rank,
+                                               scenario_.slot_bytes, job.config.chunk_bytes});
 }
 
 std::unique_ptr<aggregator::Fallback> World::make_fallback(const Job& job, uint32_t shards,
@@ -528,6 +546,9 @@ void World::submit_more(Worker& worker) {
     if (plan.redistribution) {
       worker.redistributions->release(running->operation);
       outcome_.redistributions += value(worker.rank) == 0;
+    } else if (plan.reproducible) {
+      if (!worker.executor->release(running->operation)) worker.engine->release(running->operation);
+      outcome_.reproducible += value(worker.rank) == 0;
     } else {
       worker.engine->release(running->operation);
     }
@@ -556,7 +577,7 @@ void World::start(Worker& worker, const PlannedOperation& plan) {
   const Nanos now = network_.now();
   const uint32_t rank = value(worker.rank);
   worker.running.push_back({worker.next_plan++, nullptr, plan.inputs[rank], plan.fresh_recv(rank),
-                            plan.redistribution ? 0 : hold(worker)});
+                            plan.redistribution || plan.reproducible ? 0 : hold(worker)});
   Worker::Running& r = worker.running.back();
   if (plan.redistribution) {
     r.operation = worker.redistributions->start(plan.redistribution, redistributed(r.send), now);
@@ -571,7 +592,18 @@ void World::start(Worker& worker, const PlannedOperation& plan) {
   spec.collective = plan.collective;
   if (!plan.tables.empty()) spec.blocks = plan.tables[rank];
   spec.held = r.held_until != 0;
-  r.operation = worker.engine->submit(spec, now);
+  r.operation =
+      plan.reproducible ? start_reproducible(worker, spec) : worker.engine->submit(spec, now);
+}
+
+/// As Context::submit() does.
+client::Operation* World::start_reproducible(Worker& worker, const client::OperationSpec& spec) {
+  const Nanos now = network_.now();
+  if (spec.elements != 0 && client::RankOrder::handles(spec, worker.job->config.workers))
+    return worker.rank_order->start(spec, now);
+  if (spec.elements != 0 && client::Reproducible::handles(spec))
+    return worker.reproducible->start(spec, now);
+  return worker.engine->submit(spec, now);
 }
 
 /// Until when the worker's next operation waits for its input; 0: it does not.
@@ -773,6 +805,7 @@ void World::check_payload(const Job& job, const Worker& worker) {
   uint64_t up = 0;
   uint64_t down = 0;
   for (const PlannedOperation& plan : job.plans) {
+    if (plan.reproducible) return;  // how much that is depends on its values
     up += plan.payload_up(value(worker.rank));
     down += plan.payload_down(value(worker.rank));
   }

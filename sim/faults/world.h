@@ -28,6 +28,7 @@ struct Outcome {
   uint64_t dropped = 0;
   uint64_t preemptions = 0;
   uint64_t redistributions = 0;  ///< that a worker of rank 0 has completed
+  uint64_t reproducible = 0;     ///< likewise: reductions of floats
   uint64_t groups = 0;           ///< sums of several contributions in one pass
   uint64_t grouped = 0;          ///< contributions in them
   uint64_t parked = 0;
@@ -70,6 +71,7 @@ class World {
   void step(Worker& worker);
   void submit_more(Worker& worker);
   void start(Worker& worker, const PlannedOperation& plan);
+  client::Operation* start_reproducible(Worker& worker, const client::OperationSpec& spec);
   Nanos hold(Worker& worker);
   void release_held(Worker& worker);
   static size_t taken(Job& job, size_t packets);

@@ -75,6 +75,18 @@ TEST_P(Grid, IsAsTheModelSaysWithUnevenAndNoCounts) {
   });
 }
 
+/// Inputs are such that no order of reduction rounds: the results are those of the native mode.
+TEST(GridReproducible, IsAsTheModelSays) {
+  TestSwitch sw({.slots = 512, .slot_bytes = 512, .lanes = 2});
+  on_ranks(
+      sw, 5,
+      [&](Context& context, int) {
+        CollectiveGrid(context.get()).run({0, 1, 63, 64, 65, 1500});
+        UnevenGrid(context.get()).run({1, 64, 501});
+      },
+      [](ina_config& config) { config.numeric = INA_NUMERIC_REPRODUCIBLE; });
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Worlds, Grid,
     testing::Values(Shape{1, 1, 1024, PolicyKind::kEsa}, Shape{2, 1, 256, PolicyKind::kStatic},
@@ -106,6 +118,13 @@ TEST(GridOfLargeOperations, IsAsTheModelSays) {
                 perf::whole_elements(collective, kBytes, sizeof(float), 2));
     grid.once(perf::Collective::kAllGather, INA_INT8, INA_SUM, kBytes);
     grid.once(perf::Collective::kReduceScatter, INA_BOOL, INA_BXOR, kBytes);
+  });
+}
+
+TEST(GridOfLargeOperations, IsAsTheModelSaysWithUnevenCounts) {
+  TestSwitch sw({.slots = 1024, .slot_bytes = 8192, .slots_per_job = 512});
+  on_ranks(sw, 3, [](Context& context, int) {
+    UnevenGrid(context.get()).run_large((64 << 20) / sizeof(float));
   });
 }
 #endif

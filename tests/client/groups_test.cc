@@ -307,6 +307,22 @@ TEST(Groups, OthersCallsWorkOnThem) {
   });
 }
 
+/// What the status says of all jobs and groups together: why the switch did not make all sums.
+struct WhyNotAll {
+  uint64_t fallback_results = 0, bypassed = 0, preempted = 0;
+  uint64_t memory_bytes = 0;  ///< of all together
+};
+WhyNotAll why_not_all(const Json& status) {
+  WhyNotAll sum;
+  sum.memory_bytes = status["aggregator"]["memory_used_bytes"].get<uint64_t>();
+  for (const Json& job : status["jobs"]) {
+    sum.fallback_results += job["fallback_results"].get<uint64_t>();
+    sum.bypassed += job["bypassed"].get<uint64_t>();
+    sum.preempted += job["preempted"].get<uint64_t>();
+  }
+  return sum;
+}
+
 // On an array that has not a slot for each of them. Sanitizers take minutes for as many.
 class ManyGroups : public testing::TestWithParam<Home> {};
 
@@ -320,6 +336,7 @@ TEST_P(ManyGroups, TwoHundredAtOnceOn128Slots) {
   constexpr size_t kCount = 3000;
   TestSwitch sw(shared_slots(kSplits * 128 / 100, GetParam()));
   std::atomic<uint64_t> by_switch{0}, by_fallback{0};
+  WhyNotAll why;
   on_ranks(sw.url(), kWorld, [&](Worker& job, int rank) -> Outcome {
     std::vector<Worker> groups(kSplits);
     for (int i = 0; i < kSplits; ++i)
@@ -347,9 +364,19 @@ TEST_P(ManyGroups, TwoHundredAtOnceOn128Slots) {
       by_switch += stats.bytes_by_switch;
       by_fallback += stats.bytes_by_fallback;
     }
-    return {};
+    RETURN_IF_FAILED(job.barrier());
+    if (rank == 0) why = why_not_all(sw.status());
+    return job.barrier();
   });
   EXPECT_GT(by_switch.load(), 0u);
+  // What the switch did not sum found no slot, or lost it to another group.
+  if (by_fallback != 0) {
+    EXPECT_GT(why.bypassed + why.preempted, 0u);
+    EXPECT_GT(why.fallback_results, 0u);
+  }
+  RecordProperty("memory_bytes_of_a_group", std::to_string(why.memory_bytes / (2 * kSplits + 1)));
+  RecordProperty("bypassed", std::to_string(why.bypassed));
+  RecordProperty("preempted", std::to_string(why.preempted));
   RecordProperty("share_of_the_switch",
                  std::to_string(static_cast<double>(by_switch) /
                                 static_cast<double>(by_switch + by_fallback)));

@@ -191,32 +191,124 @@ TEST(ReproducibleAllReduce, EmptyTensorsSynchronise) {
   });
 }
 
-TEST(ReproducibleAllReduce, Float64IsRefusedForSumsOnly) {
-  TestSwitch sw;
-  on_ranks(sw, 2, [&](Context& context, int rank) {
-    std::vector<double> data(10, rank);
-    for (const ina_op op : {INA_SUM, INA_AVG}) {
-      EXPECT_EQ(ina_allreduce(context.get(), data.data(), data.data(), 10, INA_FLOAT64, op, 0),
-                INA_ERR_UNSUPPORTED);
-      EXPECT_THAT(ina_last_error(context.get()), HasSubstr("53-bit mantissas"));
-    }
-    context.allreduce<double>(data, INA_MAX);
-    EXPECT_EQ(data[0], 1.0);
-  });
+/// Values whose product or sum depends on the order, and some that are not finite.
+template <class T>
+std::vector<T> factors(int rank, size_t count) {
+  std::mt19937_64 random(static_cast<uint64_t>(rank) + 1);
+  std::vector<T> values(count);
+  for (T& value : values)
+    value = static_cast<T>(std::ldexp(1 + static_cast<double>(random() % (1u << 22)) * 0x1p-22,
+                                      static_cast<int>(random() % 9) - 4));
+  if (count > 10) {
+    values[3] = rank == 1 ? std::numeric_limits<T>::infinity() : T{0};
+    values[4] = rank == 2 ? -std::numeric_limits<T>::infinity() : T{2};
+  }
+  return values;
 }
 
-TEST(ReproducibleAllReduce, ProductsOfFloatsAreRefused) {
-  TestSwitch sw;
-  on_ranks(sw, 2, [&](Context& context, int) {
-    double data[10] = {};
-    for (const ina_dtype dtype : {INA_FLOAT32, INA_FLOAT64, INA_BFLOAT16, INA_FLOAT16}) {
-      EXPECT_EQ(ina_allreduce(context.get(), data, data, 10, dtype, INA_PROD, 0),
-                INA_ERR_UNSUPPORTED);
-      EXPECT_THAT(ina_last_error(context.get()), HasSubstr("order of arrival"));
+/// One rank after the other, in the data type itself.
+template <class T>
+std::vector<T> reduced_in_order(int world, size_t count, ina_op op) {
+  std::vector<T> result = factors<T>(0, count);
+  for (int rank = 1; rank < world; ++rank) {
+    const std::vector<T> next = factors<T>(rank, count);
+    for (size_t i = 0; i < count; ++i)
+      result[i] = op == INA_PROD ? result[i] * next[i] : result[i] + next[i];
+  }
+  if (op == INA_AVG)
+    for (T& value : result) value /= static_cast<T>(world);
+  // There is one NaN.
+  for (T& value : result)
+    if (std::isnan(value)) value = std::numeric_limits<T>::quiet_NaN();
+  return result;
+}
+
+template <class T>
+void expect_rank_order(Context& context, int rank, size_t count, ina_op op) {
+  const int world = context.world_size();
+  const std::vector<T> expected = reduced_in_order<T>(world, count, op);
+  const std::vector<T> send = factors<T>(rank, count);
+  std::vector<T> in_place = send, at_root(count), mine(count / static_cast<size_t>(world));
+  context.allreduce<T>(in_place, op);
+  EXPECT_TRUE(same_bits(in_place, expected)) << count;
+  context.reduce<T>(send, at_root, world - 1, op);
+  if (rank == world - 1) {
+    EXPECT_TRUE(same_bits(at_root, expected)) << count;
+  }
+  const size_t own = mine.size();
+  context.reduce_scatter<T>(std::span(send).first(own * static_cast<size_t>(world)), mine, op);
+  const auto first = expected.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(rank) * own);
+  EXPECT_TRUE(same_bits(mine, std::vector<T>(first, first + static_cast<ptrdiff_t>(own)))) << count;
+}
+
+/// By slots and by the fallback: with eight slots most of it goes there.
+TEST(ReproducibleAllReduce, ProductsAndFloat64AreReducedInTheOrderOfRanks) {
+  for (const auto& home : kHomeNames) {
+    if (home.value == Home::kDedicated) continue;  // the fault simulator has that one
+    for (const uint32_t slots : {8u, 512u}) {
+      for (const int world : {2, 3, 5}) {
+        TestSwitch sw({.slots = slots,
+                       .slot_bytes = 1024,
+                       .lanes = slots == 8 ? 1u : 2u,
+                       .conductor = [&](switchd::ConductorConfig& config) {
+                         config.policy = scheduler::PolicyKind::kEsa;
+                         config.home = home.value;
+                       }});
+        on_ranks(sw, world, [&](Context& context, int rank) {
+          // Of one fragment, and of several chunks.
+          for (const size_t count : {size_t{1}, size_t{17}, size_t{30'011}, size_t{150'003}}) {
+            expect_rank_order<float>(context, rank, count, INA_PROD);
+            for (const ina_op op : {INA_PROD, INA_SUM, INA_AVG})
+              expect_rank_order<double>(context, rank, count, op);
+          }
+          EXPECT_EQ(ina_overflowed(context.get(), 0), 0);
+        });
+      }
     }
-    std::vector<int32_t> integers(10, 3);
-    context.allreduce<int32_t>(integers, INA_PROD);
-    EXPECT_EQ(integers[9], 9);
+  }
+}
+
+TEST(ReproducibleAllReduce, AllRanksHearOfProductsThatOverflow) {
+  for (const size_t count : {size_t{20}, size_t{100'000}}) {
+    TestSwitch sw;
+    on_ranks(sw, 4, [&](Context& context, int) {
+      std::vector<uint16_t> data(count, 0x7000);  // 8192 in float16
+      ASSERT_EQ(
+          ina_allreduce(context.get(), data.data(), data.data(), count, INA_FLOAT16, INA_PROD, 0),
+          INA_OK);
+      EXPECT_EQ(data[count - 1], 0x7c00);
+      EXPECT_EQ(ina_overflowed(context.get(), 1), 1);
+    });
+  }
+}
+
+/// Several in flight, beside fixed-point and native ones, and fused ones that must not be.
+TEST(ReproducibleAllReduce, ProductsInFlightBesideOthers) {
+  TestSwitch sw;
+  constexpr int kRanks = 3;
+  on_ranks(sw, kRanks, [&](Context& context, int rank) {
+    constexpr size_t kOperations = 10;
+    const auto count_of = [](size_t i) { return i % 2 == 0 ? 100 * i + 7 : 9'001 * i; };
+    std::vector<std::vector<double>> products, maxima;
+    std::vector<std::vector<float>> sums;
+    std::vector<Request> requests;
+    for (size_t i = 0; i < kOperations; ++i) {
+      products.push_back(factors<double>(rank, count_of(i)));
+      maxima.push_back(products.back());
+      sums.emplace_back(count_of(i), static_cast<float>(rank));
+    }
+    ina_group_start(context.get());
+    for (size_t i = 0; i < kOperations; ++i) {
+      requests.push_back(context.allreduce_async<double>(products[i], INA_PROD));
+      requests.push_back(context.allreduce_async<float>(sums[i], INA_SUM));
+      requests.push_back(context.allreduce_async<double>(maxima[i], INA_MAX));
+    }
+    ina_group_end(context.get());
+    for (size_t i = requests.size(); i-- > 0;) requests[i].wait();
+    for (size_t i = 0; i < kOperations; ++i) {
+      EXPECT_TRUE(same_bits(products[i], reduced_in_order<double>(kRanks, count_of(i), INA_PROD)));
+      EXPECT_EQ(sums[i].back(), 3.0f);
+    }
   });
 }
 
@@ -232,6 +324,7 @@ TEST(ReproducibleAllReduce, RanksThatDisagreeAreTold) {
   for (const Ask& other : {Ask{INA_NUMERIC_NATIVE, INA_BFLOAT16, INA_SUM, 1000},
                            Ask{INA_NUMERIC_REPRODUCIBLE, INA_FLOAT16, INA_SUM, 1000},
                            Ask{INA_NUMERIC_REPRODUCIBLE, INA_BFLOAT16, INA_AVG, 1000},
+                           Ask{INA_NUMERIC_REPRODUCIBLE, INA_BFLOAT16, INA_PROD, 1000},
                            Ask{INA_NUMERIC_REPRODUCIBLE, INA_BFLOAT16, INA_SUM, 999}}) {
     TestSwitch sw;
     std::vector<std::thread> ranks;
@@ -247,6 +340,39 @@ TEST(ReproducibleAllReduce, RanksThatDisagreeAreTold) {
       });
     for (auto& rank : ranks) rank.join();
   }
+}
+
+/// About what would move as many bytes.
+TEST(ReproducibleAllReduce, RanksThatDisagreeAboutProductsAreTold) {
+  struct Ask {
+    ina_dtype dtype;
+    ina_op op;
+    size_t count;
+  };
+  const Ask first = {INA_FLOAT64, INA_PROD, 900};
+  for (const size_t scale : {1, 100})
+    for (const Ask& other : {Ask{INA_FLOAT64, INA_SUM, 900}, Ask{INA_FLOAT64, INA_AVG, 900},
+                             Ask{INA_FLOAT32, INA_PROD, 900}, Ask{INA_FLOAT64, INA_PROD, 899},
+                             Ask{INA_FLOAT64, INA_MAX, 900}}) {
+      TestSwitch sw;
+      std::vector<std::thread> ranks;
+      for (int rank = 0; rank < 3; ++rank)
+        ranks.emplace_back([&, rank] {
+          const Ask& ask = rank == 1 ? other : first;
+          std::vector<double> data(900 * scale);
+          try {
+            Context context = join(sw, rank, 3, INA_NUMERIC_REPRODUCIBLE);
+            EXPECT_EQ(ina_allreduce(context.get(), data.data(), data.data(), ask.count * scale,
+                                    ask.dtype, ask.op, 0),
+                      INA_ERR_MISMATCH)
+                << ina_last_error(context.get());
+            EXPECT_THAT(ina_last_error(context.get()), HasSubstr("rank 1 started operation 0"));
+          } catch (const Exception& e) {  // others may disagree before this one has come
+            EXPECT_EQ(e.status(), INA_ERR_MISMATCH) << e.what();
+          }
+        });
+      for (auto& rank : ranks) rank.join();
+    }
 }
 
 }  // namespace

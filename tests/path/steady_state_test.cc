@@ -23,7 +23,7 @@ namespace {
 using path::Counts;
 using path::Role;
 
-constexpr int kWorld = 2;
+constexpr int kWorld = 3;  // of two, a reproducible sum of float64 would be a native one
 
 struct Case {
   const char* name;
@@ -59,8 +59,9 @@ class Worker {
       floats_.emplace_back(count);
       bytes_.emplace_back(count);
       integers_.emplace_back(count);
+      doubles_.emplace_back(count);
     }
-    requests_.reserve(3 * floats_.size());
+    requests_.reserve(4 * floats_.size());
   }
 
   /// Blocking, asynchronous and grouped operations of all sizes and some types, and a barrier.
@@ -77,6 +78,7 @@ class Worker {
         start(floats_[i]);
         start(integers_[i]);
         start(bytes_[i]);
+        start(doubles_[i]);
       }
       if (group) group->end();
       for (Request& request : requests_) request.wait();
@@ -85,12 +87,13 @@ class Worker {
         check(floats_[i]);
         check(integers_[i]);
         check(bytes_[i]);
+        check(doubles_[i]);
       }
     }
     context_->barrier();
   }
 
-  static constexpr uint64_t kOperations = 6 + 2 * 18 + 1;  ///< of a round
+  static constexpr uint64_t kOperations = 6 + 2 * 24 + 1;  ///< of a round
 
   uint64_t wrong() const { return wrong_; }
   void finalize() { context_->finalize(); }
@@ -115,6 +118,7 @@ class Worker {
   std::vector<std::vector<float>> floats_;
   std::vector<std::vector<int8_t>> bytes_;
   std::vector<std::vector<int64_t>> integers_;
+  std::vector<std::vector<double>> doubles_;
   std::vector<Request> requests_;
   uint64_t wrong_ = 0;
 };

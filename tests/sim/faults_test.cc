@@ -3,6 +3,8 @@
 // conservation are checked in every run (sim/faults/world.cc).
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "sim/faults/world.h"
 #include "tests/support/sanitizers.h"
 #include "wire/rules.h"
@@ -137,6 +139,36 @@ TEST(Redistributions, AreInTheSwarm) {
   for (uint64_t seed = 0; seed < 2 * kSeedsPerProfile; ++seed)
     redistributions += World(make_scenario(seed)).run().redistributions;
   EXPECT_GT(redistributions, kSeedsPerProfile / 2);
+}
+
+#ifdef INA_SLOW_BUILD
+constexpr uint64_t kReproducibleCases = 500;
+#else
+constexpr uint64_t kReproducibleCases = 10'000;
+#endif
+
+/// Sums, averages and products of all floats, by slots, by the fallback in each of its homes and by
+/// restarted switches, over any number of lanes, in any order of arrival and by chunks of any size:
+/// the bits are those of a naive model that has neither.
+TEST(Reproducible, SameBitsOnAnyPath) {
+  Restrictions restrictions;
+  restrictions.reproducible = true;
+  uint64_t cases = 0, restarts = 0, in_lanes = 0, parked = 0;
+  std::map<Home, uint64_t> by_fallback;
+  for (uint64_t seed = 0; cases < kReproducibleCases; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    const Outcome outcome = World(scenario).run();
+    ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome) << " --reproducible";
+    cases += outcome.reproducible;
+    restarts += outcome.restarts;
+    parked += outcome.parked;
+    in_lanes += scenario.lanes == 1 ? 0 : outcome.reproducible;
+    by_fallback[scenario.home] += outcome.fallback_fragments;
+  }
+  EXPECT_GT(restarts, cases / 50);
+  EXPECT_GT(parked, cases / 50);
+  EXPECT_GT(in_lanes, cases / 50);
+  for (const auto& home : kHomeNames) EXPECT_GT(by_fallback[home.value], cases / 50) << home.name;
 }
 
 /// Or the search would say nothing about them.

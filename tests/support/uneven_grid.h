@@ -43,6 +43,17 @@ class UnevenGrid {
         }
   }
 
+  /// Each collective with blocks of about so many float32 together, and all of it at one rank.
+  void run_large(uint64_t elements) {
+    for (const Kind kind : kKinds)
+      for (const Pattern pattern : {kAllDiffer, kOneAlone}) {
+        // One rank's blocks of an all-to-all go to all ranks.
+        const uint64_t sources = pattern == kOneAlone ? 1 : world_;
+        const uint64_t blocks = kind == kAllToAll ? sources * world_ : sources;
+        once(kind, INA_FLOAT32, INA_SUM, elements / blocks, pattern);
+      }
+  }
+
   /// Operations so far.
   uint32_t done() const { return number_; }
 

@@ -1,0 +1,19 @@
+// Reproducible reductions of floats (engine/reproducible.h, engine/rank_order.h) as operations of
+// the fault simulator, and the bits that each result must have on whatever way it came about.
+#pragma once
+
+#include <random>
+
+#include "sim/faults/operation.h"
+
+namespace ina::sim {
+
+/// All-reduces, reduces and reduce-scatters of each float and operation, with counts of zero,
+/// places in place, and some values that are not finite.
+PlannedOperation draw_reproducible(std::mt19937_64& random, const OperationLimits& limits);
+
+/// What is wrong with a rank's buffer after it.
+std::optional<std::string> wrong_reproducible(const PlannedOperation& plan, uint32_t rank,
+                                              const std::vector<std::byte>& got);
+
+}  // namespace ina::sim
