@@ -35,7 +35,9 @@ namespace ina {
   X(kJoinLimit, "join_limit")              /* and goes at a quarter of a window */         \
   X(kJoinPrompt, "join_prompt")            /* at once to who has a small window */         \
   X(kJoinForget, "join_forget")            /* and ends with its job */                     \
-  X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */
+  X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */   \
+  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */    \
+  X(kInputNeeded, "input_needed")          /* is not overwritten at receipt, but at end */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

@@ -454,6 +454,37 @@ INA_API int ina_hierarchical_all_to_all_async(ina_hierarchy* hierarchy, const vo
                                               const ina_hierarchical_options* options,
                                               ina_request** request);
 
+typedef enum ina_hierarchical_collective {
+  INA_HIERARCHICAL_ALLREDUCE = 0,
+  INA_HIERARCHICAL_REDUCE_SCATTER = 1,
+  INA_HIERARCHICAL_ALL_GATHER = 2,
+  INA_HIERARCHICAL_ALL_TO_ALL = 3
+} ina_hierarchical_collective;
+
+/* One collective of a group. The fields are the arguments of the function of that collective. */
+typedef struct ina_hierarchical_call {
+  ina_hierarchical_collective collective;
+  const void* send;
+  void* recv;
+  size_t count;
+  ina_dtype dtype;
+  ina_op op; /* of sums */
+} ina_hierarchical_call;
+
+/* 1 to 256 collectives that begin together, by one plan: each is planned with the load of those
+ * before it, and the group ends with the last of them. So together they take no longer than one
+ * after the other by the planner's model. All ranks give the same calls in the same order, with the
+ * same types and counts; otherwise their plans differ, which is INA_ERR_MISMATCH on all. A recv
+ * must not overlap with a buffer of another call. The texts of errors name the call, as "calls[2]".
+ */
+INA_API int ina_hierarchical_group(ina_hierarchy* hierarchy, const ina_hierarchical_call* calls,
+                                   size_t call_count, const ina_hierarchical_options* options,
+                                   int64_t timeout_us);
+INA_API int ina_hierarchical_group_async(ina_hierarchy* hierarchy,
+                                         const ina_hierarchical_call* calls, size_t call_count,
+                                         const ina_hierarchical_options* options,
+                                         ina_request** request);
+
 /* With ina_config.coalesce_bytes the library collects all-reduces that are started in this way and
  * makes them one operation. They must have the same data type and op, be smaller than 64 KiB, and
  * fit together in coalesce_bytes. The collected all-reduces start

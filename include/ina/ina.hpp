@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -675,6 +676,61 @@ class Hierarchy {
     return begin(ina_hierarchical_all_to_all_async, options, send.data(), recv.data(),
                  send.size() / ranks_, dtype_of<T>());
   }
+
+  /// One collective of a group. The spans are those of the function of the same name.
+  class Call {
+   public:
+    template <class T>
+    static Call allreduce(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM) {
+      return make(INA_HIERARCHICAL_ALLREDUCE, send, recv, op);
+    }
+    template <class T>
+    static Call reduce_scatter(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM) {
+      return make(INA_HIERARCHICAL_REDUCE_SCATTER, send, recv, op);
+    }
+    template <class T>
+    static Call all_gather(std::span<const T> send, std::span<T> recv) {
+      return make(INA_HIERARCHICAL_ALL_GATHER, send, recv, INA_SUM);
+    }
+    template <class T>
+    static Call all_to_all(std::span<const T> send, std::span<T> recv) {
+      return make(INA_HIERARCHICAL_ALL_TO_ALL, send, recv, INA_SUM);
+    }
+
+   private:
+    friend class Hierarchy;
+    template <class T>
+    static Call make(ina_hierarchical_collective collective, std::span<const T> send,
+                     std::span<T> recv, ina_op op) {
+      return {
+          {collective, send.data(), recv.data(), 0, dtype_of<T>(), op}, send.size(), recv.size()};
+    }
+    Call(const ina_hierarchical_call& call, size_t send, size_t recv)
+        : call_(call), send_size_(send), recv_size_(recv) {}
+
+    ina_hierarchical_call call_;
+    size_t send_size_, recv_size_;
+  };
+
+  /// Collectives that begin together, by one plan (ina_hierarchical_group).
+  void group(std::span<const Call> calls, const Options& options = {},
+             std::chrono::microseconds timeout = {}) {
+    const std::vector<ina_hierarchical_call> all = c(calls);
+    wait(ina_hierarchical_group, options, timeout, all.data(), all.size());
+  }
+  void group(std::initializer_list<Call> calls, const Options& options = {},
+             std::chrono::microseconds timeout = {}) {
+    group(std::span(calls.begin(), calls.size()), options, timeout);
+  }
+  [[nodiscard]] Request group_async(std::span<const Call> calls, const Options& options = {}) {
+    const std::vector<ina_hierarchical_call> all = c(calls);
+    return begin(ina_hierarchical_group_async, options, all.data(), all.size());
+  }
+  [[nodiscard]] Request group_async(std::initializer_list<Call> calls,
+                                    const Options& options = {}) {
+    return group_async(std::span(calls.begin(), calls.size()), options);
+  }
+
   /// Leaves its groups and reports errors, which the destructor cannot do.
   void free(std::chrono::microseconds timeout = {}) {
     detail::check(ina_hierarchy_free(hierarchy_.release(), detail::count_us(timeout)), nullptr);
@@ -696,6 +752,32 @@ class Hierarchy {
     ina_hierarchy* made = nullptr;
     detail::check(ina_hierarchy_create(context_, &config, &made), context_);
     hierarchy_.reset(made);
+  }
+  /// With their counts.
+  std::vector<ina_hierarchical_call> c(std::span<const Call> calls) const {
+    std::vector<ina_hierarchical_call> all;
+    for (const Call& given : calls) {
+      ina_hierarchical_call& call = all.emplace_back(given.call_);
+      const size_t send = given.send_size_, recv = given.recv_size_;
+      switch (call.collective) {
+        case INA_HIERARCHICAL_ALLREDUCE:
+          check_size("group: allreduce", "recv", recv, send);
+          call.count = send;
+          break;
+        case INA_HIERARCHICAL_REDUCE_SCATTER:
+          check_size("group: reduce_scatter", "send", send, recv * ranks_);
+          call.count = recv;
+          break;
+        case INA_HIERARCHICAL_ALL_GATHER:
+          check_size("group: all_gather", "recv", recv, send * ranks_);
+          call.count = send;
+          break;
+        default:
+          check_blocks(send, recv);
+          call.count = send / ranks_;
+      }
+    }
+    return all;
   }
   static ina_hierarchical_options c(const Options& options) {
     return {sizeof(ina_hierarchical_options), options.scheduler, options.chunks};

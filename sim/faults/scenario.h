@@ -34,6 +34,18 @@ struct JobPlan {
   uint32_t redistributions = 0;  ///< of a hundred of its operations
 };
 
+/// Ranks that go through dimensions (sim/faults/hierarchy.h). Each group of a dimension is a job,
+/// and so are all ranks.
+struct HierarchyPlan {
+  std::vector<uint32_t> sizes;  ///< of the dimensions, the first one's coordinate the fastest digit
+  uint32_t first_job = 0;       ///< in Scenario::jobs; the others follow
+  uint32_t jobs = 0;
+  uint32_t groups = 3;          ///< of collectives, one after the other
+  uint32_t depth = 1;           ///< of these, under way at once
+  uint32_t max_fragments = 20;  ///< of a collective
+  Nanos jitter_ns = 0;          ///< by so much ranks start apart
+};
+
 /// Something that happens at a time of its own.
 struct Event {
   enum class Kind : uint8_t {
@@ -59,6 +71,7 @@ struct Scenario {
   uint32_t lanes = 1;
   uint32_t slot_bytes = 64;
   std::vector<JobPlan> jobs;
+  std::vector<HierarchyPlan> hierarchies;
   io::sim::Faults faults;
   Nanos faults_end_ns = 100'000'000;  ///< then the network is perfect and all must finish
   std::vector<Event> events;
@@ -90,6 +103,7 @@ struct Restrictions {
   /// All jobs have operations of these alone.
   std::vector<Collective> collectives{};
   bool redistributions = false;  ///< all operations of all jobs are
+  bool hierarchies = false;      ///< there is nothing else
   bool mismatch = false;         ///< Scenario::mismatch
   /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
   /// always the same, for tables.

@@ -36,7 +36,8 @@ class Interpreter {
       Rank& rank = all_.emplace_back();
       auto made = Execution::make(plan, {.rank = r,
                                          .slot_bytes = std::vector<uint32_t>(
-                                             plan->topology.dimensions.size() + 1, kSlotBytes)});
+                                             plan->topology.dimensions.size() + 1, kSlotBytes),
+                                         .elements = {{}}});
       EXPECT_TRUE(made) << made.error().text;
       rank.execution = std::move(*made);
       rank.coordinates = coordinates_of(plan->topology, r);
@@ -177,8 +178,10 @@ class Interpreter {
         for (uint32_t other = 0; other < ranks_; ++other)
           EXPECT_EQ(std::memcmp(rank.scratch.data() + 8 * other, rank.scratch.data(), 8), 0);
       } else {
-        rank.execution->keep(compute->argument, rank.place({Buffer::Place::kSend}),
-                             rank.place({Buffer::Place::kReceive}), rank.scratch.data());
+        rank.execution->keep(
+            compute->argument,
+            {rank.place({Buffer::Place::kSend}), rank.place({Buffer::Place::kReceive})},
+            rank.scratch.data());
       }
       rank.end(stage);
       any = true;
@@ -399,7 +402,7 @@ TEST(ThemisExecution, AnyPlanIsTheCollective) {
 TEST(ThemisExecution, NothingIsAgreedUponAlone) {
   Plan empty{.topology = figure5(), .requests = {Request{}}, .chunks = {}, .order = {{}, {}}};
   const auto made = Execution::make(std::make_shared<const Plan>(empty),
-                                    {.rank = 5, .slot_bytes = {256, 256, 256}});
+                                    {.rank = 5, .slot_bytes = {256, 256, 256}, .elements = {{}}});
   ASSERT_TRUE(made);
   EXPECT_EQ((*made)->schedule()->size(), 3u);
   EXPECT_EQ((*made)->hash_offset(), 40u);
@@ -408,7 +411,7 @@ TEST(ThemisExecution, NothingIsAgreedUponAlone) {
 TEST(ThemisExecution, PlansThatCannotBeCarriedOutAreRefused) {
   const auto complaint = [](Plan plan) {
     const auto made = Execution::make(std::make_shared<const Plan>(std::move(plan)),
-                                      {.rank = 0, .slot_bytes = {256, 256, 256}});
+                                      {.rank = 0, .slot_bytes = {256, 256, 256}, .elements = {{}}});
     return made ? "" : made.error().text;
   };
   const Plan good = plan(figure5(), {{.bytes = 4096}}, {.chunks = 4}).plan;
