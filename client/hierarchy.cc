@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "client/calibration.h"
 #include "client/collective_call.h"
 #include "client/control_text.h"
 #include "common/clock.h"
@@ -450,6 +451,25 @@ std::vector<Hierarchy::Callback> Hierarchy::due_callbacks(bool failed) {
   });
   has_callbacks_ = !callbacks_.empty();
   return due;
+}
+
+Result<themis::Topology> Hierarchy::calibrate() {
+  if (has_failed()) {
+    const std::lock_guard lock(text_mutex_);
+    return fail(static_cast<ina_status>(failed_.load()), failure_text_);
+  }
+  if (under_way_.load() != 0)
+    return fail(INA_ERR_INVALID, "collectives of the hierarchy are under way");
+  themis::Topology measured = topology_;
+  for (size_t i = 0; i < measured.dimensions.size(); ++i) {
+    const auto times = measure_dimension(*contexts_[i], all());
+    if (!times) {
+      end(times.error().status, channel_name(i) + times.error().text);
+      return fail(static_cast<ina_status>(failed_.load()), last_error());
+    }
+    measured.dimensions[i] = themis::calibrated(measured.dimensions[i], *times);
+  }
+  return measured;
 }
 
 // ---- the end

@@ -85,6 +85,10 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Context::Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
   int test(Operation* operation);
   void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
+  /// Collective: what it takes in each dimension, of which a topology is made that is planned for
+  /// better (client/calibration.h). INA_ERR_INVALID while something is under way. An error of one
+  /// dimension ends the hierarchy.
+  Result<themis::Topology> calibrate();
   /// Has the background threads look after what is under way.
   void kick();
   /// Collective: leaves all groups. The hierarchy is of no use afterwards.

@@ -9,6 +9,7 @@
 #include "client/hierarchy.h"
 #include "client/topology_loader.h"
 #include "ina/ina.h"
+#include "scheduler/themis/calibration.h"
 
 using ina::Result;
 using ina::client::check_context;
@@ -27,6 +28,7 @@ using ina::themis::Collective;
 struct ina_hierarchy {
   ina_context* context = nullptr;
   std::shared_ptr<Hierarchy> impl;
+  std::string calibrated;  ///< YAML, once it was asked for
 };
 
 namespace {
@@ -240,6 +242,23 @@ int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us) {
     const int status = hierarchy->impl->leave(timeout_us * 1000);
     if (status != INA_OK) global_error() = hierarchy->impl->last_error();
     return status;
+  });
+}
+
+int ina_hierarchy_calibrate(ina_hierarchy* hierarchy, const char** yaml) {
+  return guarded([&]() -> int {
+    constexpr const char* kFunction = "ina_hierarchy_calibrate";
+    if (const int status = check_hierarchy(hierarchy, kFunction); status != INA_OK) return status;
+    Context& context = *hierarchy->context->impl;
+    if (!yaml) return context.set_error(INA_ERR_INVALID, std::string(kFunction) + ": yaml is NULL");
+    *yaml = nullptr;
+    const auto measured = hierarchy->impl->calibrate();
+    if (!measured)
+      return context.set_error(measured.error().status,
+                               std::string(kFunction) + ": " + measured.error().text);
+    hierarchy->calibrated = ina::themis::to_yaml(*measured);
+    *yaml = hierarchy->calibrated.c_str();
+    return INA_OK;
   });
 }
 

@@ -161,10 +161,11 @@ class RedistributionPlan {
     detail::check(ina_plan_create(&wanted, &made), nullptr);
     plan_.reset(made);
   }
-  /// Of elements of type T.
+  /// Of elements of type T. `costs`: such as Context::measure_costs() gives.
   template <class T>
   static RedistributionPlan of(const std::string& mesh, Shape shape, const std::string& from,
-                               const std::string& to, uint64_t limit_bytes = 0) {
+                               const std::string& to, uint64_t limit_bytes = 0,
+                               const ina_costs* costs = nullptr) {
     ina_redistribution wanted{};
     wanted.mesh = mesh.c_str();
     wanted.shape = shape.data();
@@ -173,6 +174,7 @@ class RedistributionPlan {
     wanted.to = to.c_str();
     wanted.dtype = dtype_of<T>();
     wanted.limit_bytes = limit_bytes;
+    wanted.costs = costs;
     return RedistributionPlan(wanted);
   }
   static RedistributionPlan parse(const std::string& json) {
@@ -508,6 +510,13 @@ class Context {
                                            std::span<std::byte> buffer) {
     return begin(ina_redistribute_async, plan.get(), buffer.data(), buffer.size());
   }
+  /// Of redistributions, measured: the same on all ranks, which all call it.
+  [[nodiscard]] ina_costs measure_costs() {
+    ina_costs costs{};
+    costs.struct_size = sizeof costs;
+    detail::check(ina_measure_costs(context_.get(), &costs), context_.get());
+    return costs;
+  }
 
   void barrier(std::chrono::microseconds timeout = {}) {
     detail::check(ina_barrier(context_.get(), detail::count_us(timeout)), context_.get());
@@ -675,6 +684,14 @@ class Hierarchy {
     check_blocks(send.size(), recv.size());
     return begin(ina_hierarchical_all_to_all_async, options, send.data(), recv.data(),
                  send.size() / ranks_, dtype_of<T>());
+  }
+
+  /// A topology with measured rates and latencies (ina_hierarchy_calibrate), as from_text() takes
+  /// it.
+  [[nodiscard]] std::string calibrate() {
+    const char* yaml = nullptr;
+    detail::check(ina_hierarchy_calibrate(hierarchy_.get(), &yaml), context_);
+    return yaml;
   }
 
   /// One collective of a group. The spans are those of the function of the same name.

@@ -59,6 +59,8 @@ int run(int argc, char** argv) {
       ->type_name("NAME");
   app.add_flag("--redistributions", restrictions.redistributions,
                "redistributions of arrays as operations, and nothing else");
+  app.add_flag("--hierarchies", restrictions.hierarchies,
+               "collectives through several dimensions, by plans, and nothing else");
   app.add_option("--json", json_file, "write a summary to this file ('-': standard output)");
   app.add_option("--slots", restrictions.slots, "of the array");
   auto* with_residual = app.add_option("--residual", residual, "true or false");
