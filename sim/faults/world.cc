@@ -63,7 +63,7 @@ struct World::Worker {
   size_t next_plan = 0;
   std::vector<std::vector<std::byte>> got;      ///< results, by plan
   const HierarchyRank* hierarchical = nullptr;  ///< of which this is one channel; or none
-  size_t channel = 0;
+  size_t hierarchical_channel = 0;
   bool due = false;  ///< there is something to send, from another channel's doing
 
   bool done() const;
@@ -178,7 +178,7 @@ void World::make_hierarchies() {
         const ChannelPlace at = channel_place(config, channel, rank);
         Worker& worker = jobs_[config.first_job + at.job]->workers[at.place];
         worker.hierarchical = made.ranks.back().get();
-        worker.channel = channel;
+        worker.hierarchical_channel = channel;
         workers.push_back(&worker);
       }
     }
@@ -854,7 +854,8 @@ void World::check_payload(const Job& job, const Worker& worker) {
     up += plan.payload_up(value(worker.rank));
     down += plan.payload_down(value(worker.rank));
   }
-  if (worker.hierarchical) std::tie(up, down) = worker.hierarchical->payload(worker.channel);
+  if (worker.hierarchical)
+    std::tie(up, down) = worker.hierarchical->payload(worker.hierarchical_channel);
   const client::EngineCounters& c = worker.engine->counters();
   if (c.bytes_received != down)
     violate(fmt::format("payload: job {} rank {} got {} bytes instead of {}", job.index,
