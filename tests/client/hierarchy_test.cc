@@ -374,6 +374,59 @@ TEST(HierarchicalGroup, BadCallsAreNamedAndChangeNothing) {
   });
 }
 
+// ---- calibration
+
+TEST(HierarchyCalibration, GivesAllRanksTheSameTopologyThatPlansAreMadeFor) {
+  TestSwitch sw(shared_slots());
+  std::vector<std::string> told(4);
+  on_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
+    const std::string yaml = hierarchy.calibrate();
+    told[static_cast<size_t>(rank)] = yaml;
+    expect_collectives(hierarchy, rank, 4, {}, {77});
+    hierarchy.free();
+    Hierarchy measured = Hierarchy::from_text(context, yaml);
+    expect_collectives(measured, rank, 4, {}, {77});
+    measured.free();
+  });
+  for (const std::string& yaml : told) {
+    EXPECT_EQ(yaml, told[0]);
+    EXPECT_THAT(yaml, HasSubstr("kind: ina, size: 2, gbps: "));
+  }
+}
+
+TEST(HierarchyCalibration, IsRefusedWhileSomethingIsUnderWay) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw, 2, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2}));
+    auto data = values_of(rank, 1000);
+    Request request = hierarchy.allreduce_async<int32_t>(data, data);
+    const char* yaml = "";
+    EXPECT_EQ(ina_hierarchy_calibrate(hierarchy.get(), &yaml), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(context.get()), HasSubstr("are under way"));
+    EXPECT_EQ(yaml, nullptr);
+    request.wait();
+    EXPECT_EQ(ina_hierarchy_calibrate(hierarchy.get(), nullptr), INA_ERR_INVALID);
+    EXPECT_EQ(ina_hierarchy_calibrate(nullptr, &yaml), INA_ERR_INVALID);
+    EXPECT_EQ(data[999], sum_of(2, 999));
+    hierarchy.free();
+  });
+}
+
+TEST(HierarchyCalibration, ARankThatDiesEndsItForAll) {
+  TestSwitch sw(shared_slots());
+  on_joined_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
+    if (rank == 3) return;  // leaves at once
+    try {
+      (void)hierarchy.calibrate();
+      ADD_FAILURE() << "rank 3 has not measured";
+    } catch (const Exception& error) {
+      EXPECT_THAT(error.status(), AnyOf(INA_ERR_PEER_LOST, INA_ERR_ABORTED)) << error.what();
+    }
+  });
+}
+
 // ---- what goes wrong
 
 struct Ended {
