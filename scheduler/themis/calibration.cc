@@ -1,7 +1,7 @@
 #include "scheduler/themis/calibration.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 
 namespace ina::themis {
 namespace {
@@ -18,9 +18,10 @@ uint64_t bits_per_s(uint64_t bytes, int64_t ns) {
 }
 
 std::string number(double value) {
+  constexpr int kDigits = 6;
   char text[32];
-  std::snprintf(text, sizeof(text), "%.6g", value);
-  return text;
+  return {text,
+          std::to_chars(text, text + sizeof(text), value, std::chars_format::general, kDigits).ptr};
 }
 
 std::string gbps(uint64_t rate) {
@@ -28,15 +29,12 @@ std::string gbps(uint64_t rate) {
   return number(static_cast<double>(rate) * 1e-9);
 }
 
-/// In double quotes, as YAML has them.
+/// In double quotes, as YAML has them. Names that were read have no control characters.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
-    char escaped[8] = {c, '\0'};
-    if (c == '"' || c == '\\') std::snprintf(escaped, sizeof(escaped), "\\%c", c);
-    if (static_cast<unsigned char>(c) < 0x20)
-      std::snprintf(escaped, sizeof(escaped), "\\x%02x", static_cast<unsigned>(c));
-    out += escaped;
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
   }
   return out + "\"";
 }

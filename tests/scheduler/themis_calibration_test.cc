@@ -59,7 +59,7 @@ TEST(ThemisCalibration, YamlReadsBackAsItWas) {
   for (int round = 0; round < 100; ++round) {
     Topology topology = cases.topology(true);
     topology.name = "a \"name\", with: {all} \\ of # it";
-    topology.dimensions.front().name = "- é ? \t\n";
+    topology.dimensions.front().name = "- ? &x !y %z";
     const std::string yaml = to_yaml(topology);
     const auto read = config::load_topology(yaml, "calibrated");
     ASSERT_TRUE(read) << yaml << read.error().front().to_string();
