@@ -36,8 +36,7 @@ namespace ina {
   X(kJoinPrompt, "join_prompt")            /* at once to who has a small window */         \
   X(kJoinForget, "join_forget")            /* and ends with its job */                     \
   X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */   \
-  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */    \
-  X(kInputNeeded, "input_needed")          /* is not overwritten at receipt, but at end */
+  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

@@ -8,7 +8,6 @@
 
 #include "scheduler/collectives.h"
 #include "wire/fingerprint.h"
-#include "wire/rules.h"
 
 namespace ina::themis {
 
@@ -399,7 +398,7 @@ void Execution::operate(const OperationId& id, std::vector<Block> blocks, Buffer
 /// any more.
 void Execution::add(const Operate& operation, Phase phase, Chunk& chunk) {
   if (phase == Phase::kAllGather && !chunk.sending.empty()) {
-    if (rule(Rule::kInputNeeded)) chunk.last.push_back(chunk.sending.back());
+    chunk.last.push_back(chunk.sending.back());
     chunk.sending.pop_back();
   }
   const Stage stage = made_.add(operation, chunk.last, chunk.received);

@@ -234,7 +234,7 @@ void choose_redistributions(Scenario& scenario, const Restrictions& restrictions
 
 /// Rules of Schedules whose stages begin with a receipt, such as those of hierarchies.
 bool is_hierarchy_rule(const std::string& rule) {
-  return rule == "receipt_whole" || rule == "input_needed";
+  return rule == "receipt_whole";
 }
 
 bool is_restricted(const Restrictions& restrictions) {
