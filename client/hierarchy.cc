@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "client/calibration.h"
 #include "client/collective_call.h"
 #include "client/control_text.h"
 #include "common/clock.h"
@@ -64,10 +65,6 @@ Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_
                     std::string(name(alike.dtype)) +
                     " is not made reproducible through several dimensions; use "
                     "INA_NUMERIC_NATIVE, or ina_allreduce");
-  if (call.chunks == 0 || call.chunks > themis::kMostChunks)
-    return fail(INA_ERR_INVALID, std::string(call.function) + ": chunks is " +
-                                     std::to_string(call.chunks) + ", not 1 to " +
-                                     std::to_string(themis::kMostChunks));
   return CheckedTypes{alike.dtype, alike.op};
 }
 
@@ -144,7 +141,8 @@ class Hierarchy::Known final : public Executor::Kernels {
         all_.agree(frame.scratch());
         break;
       default:
-        execution->keep(compute.argument, frame.spec().send, frame.spec().recv, frame.scratch());
+        execution->keep(compute.argument, frame.buffers(execution->pair_of(compute.argument)),
+                        frame.scratch());
     }
   }
 
@@ -193,21 +191,58 @@ Hierarchy::~Hierarchy() {
 
 // ---- the start
 
-Result<Operation*> Hierarchy::start(const HierarchicalCall& call) {
+Result<Operation*> Hierarchy::start(std::string_view function,
+                                    std::span<const HierarchicalCall> calls,
+                                    const HierarchicalOptions& options) {
   if (has_failed()) {
     const std::lock_guard lock(text_mutex_);
     return fail(static_cast<ina_status>(failed_.load()), failure_text_);
   }
+  const auto invalid = [&](const std::string& text) {
+    return fail(INA_ERR_INVALID, std::string(function) + ": " + text);
+  };
+  if (options.chunks == 0 || options.chunks > themis::kMostChunks)
+    return invalid("chunks is " + std::to_string(options.chunks) + ", not 1 to " +
+                   std::to_string(themis::kMostChunks));
+  if (calls.empty() || calls.size() > themis::kMostRequests)
+    return invalid(std::to_string(calls.size()) + " collectives, not 1 to " +
+                   std::to_string(themis::kMostRequests));
+  Key key{{}, {}, options.scheduler, options.chunks};
+  std::vector<scheduler::BufferPair> pairs;
+  for (const HierarchicalCall& call : calls) {
+    if (auto fine = add_to(key, call); !fine) return tl::unexpected(fine.error());
+    pairs.push_back({static_cast<const std::byte*>(call.send), static_cast<std::byte*>(call.recv)});
+  }
+  // What has no elements is planned only where nothing has.
+  for (size_t i = key.requests.size(); i-- > 0 && key.requests.size() > 1;) {
+    if (key.requests[i].bytes != 0) continue;
+    const auto at = static_cast<ptrdiff_t>(i);
+    key.requests.erase(key.requests.begin() + at);
+    key.elements.erase(key.elements.begin() + at);
+    pairs.erase(pairs.begin() + at);
+  }
+  auto started = start(key, pairs);
+  if (!started)
+    return fail(started.error().status, std::string(function) + ": " + started.error().text);
+  return started;
+}
+
+Result<void> Hierarchy::add_to(Key& key, const HierarchicalCall& call) const {
   const auto types = check(call, ranks_, rank_, all().settings().reproducible);
   if (!types) return tl::unexpected(types.error());
+  const uint64_t width = wire_bytes(types->dtype);
   const bool has_blocks = call.collective != themis::Collective::kAllReduce;
-  const Key key{call.collective, call.count * wire_bytes(types->dtype) * (has_blocks ? ranks_ : 1),
-                types->dtype,    types->op,
-                call.scheduler,  call.chunks};
+  key.requests.push_back({.collective = call.collective,
+                          .bytes = call.count * width * (has_blocks ? ranks_ : 1),
+                          .element_bytes = static_cast<uint32_t>(width)});
+  key.elements.push_back({types->dtype, types->op});
+  return {};
+}
+
+Result<Operation*> Hierarchy::start(const Key& key, std::span<const scheduler::BufferPair> pairs) {
   const std::lock_guard lock(mutex_);
   const auto found = known(key);
-  if (!found)
-    return fail(found.error().status, std::string(call.function) + ": " + found.error().text);
+  if (!found) return tl::unexpected(found.error());
   const auto& schedule = (*found)->execution->schedule();
   running_.reserve(running_.size() + 1);
   // Each operation may tell twice: that it has received all, and that it has ended.
@@ -218,14 +253,12 @@ Result<Operation*> Hierarchy::start(const HierarchicalCall& call) {
     inbox_.reserve(most_mail);
   }
   OperationSpec spec;
-  spec.send = static_cast<const std::byte*>(call.send);
-  spec.recv = static_cast<std::byte*>(call.recv);
-  spec.elements = key.bytes / wire_bytes(key.dtype);
-  spec.dtype = key.dtype;
-  spec.op = key.op;
-  spec.collective = flat(call.collective);
+  spec.elements = key.requests.front().bytes / key.requests.front().element_bytes;
+  spec.dtype = key.elements.front().dtype;
+  spec.op = key.elements.front().op;
+  spec.collective = flat(key.requests.front().collective);
   Operation* const operation =
-      executor_->start(schedule, spec, found->get(), Executor::Handle::kKept, now_ns());
+      executor_->start(schedule, spec, found->get(), Executor::Handle::kKept, now_ns(), pairs);
   running_.push_back({operation, *found});
   operations_ += schedule->size();
   under_way_.fetch_add(1);
@@ -239,21 +272,17 @@ Result<std::shared_ptr<Hierarchy::Known>> Hierarchy::known(const Key& key) {
     known_.splice(known_.begin(), known_, found);
     return known_.front();
   }
-  themis::Plan plan{.topology = topology_,
-                    .requests = {{.collective = key.collective, .bytes = key.bytes}},
-                    .chunks = {},
-                    .order = {}};
+  themis::Plan plan{.topology = topology_, .requests = key.requests, .chunks = {}, .order = {}};
   plan.order.resize(topology_.dimensions.size());
-  if (key.bytes != 0) {
+  if (key.requests.front().bytes != 0) {
     auto planned = themis::make_plan(topology_, plan.requests,
                                      {.scheduler = key.scheduler,
                                       .chunks = key.chunks,
-                                      .element_bytes = static_cast<uint32_t>(wire_bytes(key.dtype)),
                                       .in_network = themis::InNetwork::kAlways});
     if (!planned) return tl::unexpected(planned.error());
     plan = std::move(planned->plan);
   }
-  themis::Job job{.rank = rank_, .slot_bytes = {}, .dtype = key.dtype, .op = key.op};
+  themis::Job job{.rank = rank_, .slot_bytes = {}, .elements = key.elements};
   for (const auto& context : contexts_) job.slot_bytes.push_back(context->slot_bytes());
   auto execution = Execution::make(std::make_shared<const themis::Plan>(std::move(plan)), job);
   if (!execution) return tl::unexpected(execution.error());
@@ -355,6 +384,9 @@ Context::Waited Hierarchy::timed_out(Operation* operation, Nanos waited_ns, bool
   {
     const std::lock_guard lock(mutex_);
     const OperationSpec& spec = operation->spec;
+    const auto running = std::ranges::find(running_, operation, &Running::operation);
+    if (const size_t all = running->known->key.requests.size(); all > 1)
+      text += "group of " + std::to_string(all) + ", the first a ";
     text += std::string(name(spec.collective)) + " of " + std::to_string(spec.elements) + " " +
             std::string(name(spec.dtype)) + ": " + std::to_string(operation->complete) + " of " +
             std::to_string(operation->fragments) + " stages complete";
@@ -419,6 +451,25 @@ std::vector<Hierarchy::Callback> Hierarchy::due_callbacks(bool failed) {
   });
   has_callbacks_ = !callbacks_.empty();
   return due;
+}
+
+Result<themis::Topology> Hierarchy::calibrate() {
+  if (has_failed()) {
+    const std::lock_guard lock(text_mutex_);
+    return fail(static_cast<ina_status>(failed_.load()), failure_text_);
+  }
+  if (under_way_.load() != 0)
+    return fail(INA_ERR_INVALID, "collectives of the hierarchy are under way");
+  themis::Topology measured = topology_;
+  for (size_t i = 0; i < measured.dimensions.size(); ++i) {
+    const auto times = measure_dimension(*contexts_[i], all());
+    if (!times) {
+      end(times.error().status, channel_name(i) + times.error().text);
+      return fail(static_cast<ina_status>(failed_.load()), last_error());
+    }
+    measured.dimensions[i] = themis::calibrated(measured.dimensions[i], *times);
+  }
+  return measured;
 }
 
 // ---- the end

@@ -40,8 +40,12 @@ struct HierarchicalCall {
   uint64_t count = 0;
   int dtype_number = 0;
   int op_number = 0;  ///< of sums
+};
+
+/// How a plan is made.
+struct HierarchicalOptions {
   themis::Scheduler scheduler = themis::Scheduler::kThemis;
-  uint32_t chunks = 0;
+  uint32_t chunks = 16;  ///< of each collective, at most
 };
 
 /// Arguments as the collective of one dimension would check them (collective_call.h). Returns data
@@ -73,12 +77,18 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   /// Of each dimension, and then of all ranks.
   const std::vector<std::shared_ptr<Context>>& contexts() const { return contexts_; }
 
-  /// Errors of arguments leave everything as it was.
-  Result<Operation*> start(const HierarchicalCall& call);
+  /// Starts collectives that begin together, by one plan; one alone is no group. Errors of
+  /// arguments leave everything as it was. `function`: that was called.
+  Result<Operation*> start(std::string_view function, std::span<const HierarchicalCall> calls,
+                           const HierarchicalOptions& options);
   /// As Context's.
   Context::Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
   int test(Operation* operation);
   void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
+  /// Collective: what it takes in each dimension, of which a topology is made that is planned for
+  /// better (client/calibration.h). INA_ERR_INVALID while something is under way. An error of one
+  /// dimension ends the hierarchy.
+  Result<themis::Topology> calibrate();
   /// Has the background threads look after what is under way.
   void kick();
   /// Collective: leaves all groups. The hierarchy is of no use afterwards.
@@ -106,10 +116,8 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
     std::shared_ptr<Known> known;
   };
   struct Key {
-    themis::Collective collective{};
-    uint64_t bytes = 0;
-    DType dtype{};
-    Op op{};
+    std::vector<themis::Request> requests;
+    std::vector<themis::Elements> elements;  ///< of each
     themis::Scheduler scheduler{};
     uint32_t chunks = 0;
     bool operator==(const Key&) const = default;
@@ -118,7 +126,9 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Hierarchy(const std::shared_ptr<Context>& context, themis::Topology topology,
             std::vector<std::shared_ptr<Context>> contexts);
   Context& all() const { return *contexts_.back(); }
+  Result<void> add_to(Key& key, const HierarchicalCall& call) const;
   Result<std::shared_ptr<Known>> known(const Key& key);
+  Result<Operation*> start(const Key& key, std::span<const scheduler::BufferPair> pairs);
   void agree(const std::byte* hashes);
   bool drive();
   bool take_in();

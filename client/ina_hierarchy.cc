@@ -1,11 +1,15 @@
 // The C ABI of hierarchical collectives. Nothing thrown gets past this file.
+#include <algorithm>
 #include <cstddef>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "client/handles.h"
 #include "client/hierarchy.h"
 #include "client/topology_loader.h"
 #include "ina/ina.h"
+#include "scheduler/themis/calibration.h"
 
 using ina::Result;
 using ina::client::check_context;
@@ -15,6 +19,7 @@ using ina::client::global_error;
 using ina::client::global_failure;
 using ina::client::guarded;
 using ina::client::HierarchicalCall;
+using ina::client::HierarchicalOptions;
 using ina::client::Hierarchy;
 using ina::client::Operation;
 using ina::client::start_with_request;
@@ -23,72 +28,129 @@ using ina::themis::Collective;
 struct ina_hierarchy {
   ina_context* context = nullptr;
   std::shared_ptr<Hierarchy> impl;
+  std::string calibrated;  ///< YAML, once it was asked for
 };
 
 namespace {
 
-constexpr uint32_t kChunks = 16;
-
 /// What is the same in all calls.
 struct Arguments {
   const char* function;
-  Collective collective;
-  const void* send;
-  void* recv;
-  size_t count;
-  int dtype;
-  int op;
+  std::span<const ina_hierarchical_call> calls;
   const ina_hierarchical_options* options;
 };
 
-Result<void> read_options(const Arguments& arguments, HierarchicalCall& call) {
+Result<HierarchicalOptions> read_options(const Arguments& arguments) {
   const auto invalid = [&](const std::string& text) {
     return ina::fail(INA_ERR_INVALID, std::string(arguments.function) + ": " + text);
   };
-  call.chunks = kChunks;
+  HierarchicalOptions read;
   const ina_hierarchical_options* const options = arguments.options;
-  if (!options) return {};
+  if (!options) return read;
   if (options->struct_size != sizeof(ina_hierarchical_options))
     return invalid("options->struct_size must be sizeof(ina_hierarchical_options)");
-  if (options->chunks != 0) call.chunks = options->chunks;
-  if (!options->scheduler) return {};
+  if (options->chunks != 0) read.chunks = options->chunks;
+  if (!options->scheduler) return read;
   std::string known;
   for (const ina::themis::Scheduler scheduler :
        {ina::themis::Scheduler::kBaseline, ina::themis::Scheduler::kThemis,
         ina::themis::Scheduler::kSearch}) {
     known += (known.empty() ? "" : ", ") + std::string(name(scheduler));
-    call.scheduler = scheduler;
-    if (options->scheduler == name(scheduler)) return {};
+    read.scheduler = scheduler;
+    if (options->scheduler == name(scheduler)) return read;
   }
   return invalid("scheduler '" + std::string(options->scheduler) + "' is unknown (known: " + known +
                  ")");
 }
 
-/// Bytes at `recv`.
-uint64_t received_bytes(const Arguments& arguments, uint32_t ranks) {
-  const bool gives_all = arguments.collective == Collective::kAllGather ||
-                         arguments.collective == Collective::kAllToAll;
-  return arguments.count * ina_dtype_size(static_cast<ina_dtype>(arguments.dtype)) *
-         (gives_all ? ranks : 1);
+/// Those of ina.h, in the order of the library's.
+static_assert(INA_HIERARCHICAL_ALLREDUCE == static_cast<int>(Collective::kAllReduce) &&
+              INA_HIERARCHICAL_REDUCE_SCATTER == static_cast<int>(Collective::kReduceScatter) &&
+              INA_HIERARCHICAL_ALL_GATHER == static_cast<int>(Collective::kAllGather) &&
+              INA_HIERARCHICAL_ALL_TO_ALL == static_cast<int>(Collective::kAllToAll));
+
+/// A buffer of a call.
+struct Region {
+  const std::byte* begin;
+  uint64_t bytes;
+  size_t call;
+  bool is_recv;
+
+  bool overlaps(const Region& other) const {
+    return begin < other.begin + other.bytes && other.begin < begin + bytes;
+  }
+};
+
+std::vector<Region> regions_of(std::span<const ina_hierarchical_call> calls, uint32_t ranks) {
+  std::vector<Region> regions;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const ina_hierarchical_call& call = calls[i];
+    const uint64_t block = call.count * ina_dtype_size(call.dtype);
+    const bool is_allreduce = call.collective == INA_HIERARCHICAL_ALLREDUCE;
+    const bool sends_all = !is_allreduce && call.collective != INA_HIERARCHICAL_ALL_GATHER;
+    const bool gets_all = !is_allreduce && call.collective != INA_HIERARCHICAL_REDUCE_SCATTER;
+    regions.push_back(
+        {static_cast<const std::byte*>(call.send), block * (sends_all ? ranks : 1), i, false});
+    regions.push_back(
+        {static_cast<const std::byte*>(call.recv), block * (gets_all ? ranks : 1), i, true});
+  }
+  return regions;
+}
+
+/// Collectives of a group are under way together: none writes where another one reads or writes.
+/// Two that read the same are fine.
+Result<void> check_apart(const Arguments& arguments, uint32_t ranks) {
+  std::vector<Region> regions = regions_of(arguments.calls, ranks);
+  std::erase_if(regions, [](const Region& region) { return region.bytes == 0; });
+  std::ranges::sort(regions, {}, &Region::begin);
+  for (size_t i = 0; i < regions.size(); ++i)
+    for (size_t j = i + 1; j < regions.size() && regions[i].overlaps(regions[j]); ++j) {
+      const Region &a = regions[i], &b = regions[j];
+      if (a.call == b.call || (!a.is_recv && !b.is_recv)) continue;
+      const auto named = [](const Region& region) {
+        return "calls[" + std::to_string(region.call) + "]." + (region.is_recv ? "recv" : "send");
+      };
+      return ina::fail(INA_ERR_INVALID, std::string(arguments.function) + ": " + named(a) +
+                                            " and " + named(b) + " overlap");
+    }
+  return {};
 }
 
 Result<Operation*> start(const ina_hierarchy& hierarchy, const Arguments& arguments) {
-  HierarchicalCall call;
-  call.function = arguments.function;
-  call.collective = arguments.collective;
-  call.send = arguments.send;
-  call.recv = arguments.recv;
-  call.count = arguments.count;
-  call.dtype_number = arguments.dtype;
-  call.op_number = arguments.op;
-  if (auto fine = read_options(arguments, call); !fine) return tl::unexpected(fine.error());
+  const auto options = read_options(arguments);
+  if (!options) return tl::unexpected(options.error());
   Context& context = *hierarchy.context->impl;
-  if (auto fine = context.refuse_result_buffers(
-          arguments.recv, received_bytes(arguments, context.settings().world_size),
-          std::string(arguments.function) + ": recv");
-      !fine)
-    return tl::unexpected(fine.error());
-  return hierarchy.impl->start(call);
+  const uint32_t ranks = context.settings().world_size;
+  const bool is_group = arguments.calls.size() > 1;
+  std::vector<std::string> names;
+  names.reserve(arguments.calls.size());
+  std::vector<HierarchicalCall> calls;
+  for (size_t i = 0; i < arguments.calls.size(); ++i) {
+    const ina_hierarchical_call& given = arguments.calls[i];
+    names.push_back(arguments.function);
+    if (is_group) names.back() += ": calls[" + std::to_string(i) + "]";
+    if (given.collective < INA_HIERARCHICAL_ALLREDUCE ||
+        given.collective > INA_HIERARCHICAL_ALL_TO_ALL)
+      return ina::fail(INA_ERR_INVALID, names.back() + ": collective " +
+                                            std::to_string(given.collective) +
+                                            " is no ina_hierarchical_collective");
+    calls.push_back({.function = names.back(),
+                     .collective = static_cast<Collective>(given.collective),
+                     .send = given.send,
+                     .recv = given.recv,
+                     .count = given.count,
+                     .dtype_number = given.dtype,
+                     .op_number = given.op});
+  }
+  for (const Region& region : regions_of(arguments.calls, ranks))
+    if (region.is_recv)
+      if (auto fine = context.refuse_result_buffers(region.begin, region.bytes,
+                                                    names[region.call] + ": recv");
+          !fine)
+        return tl::unexpected(fine.error());
+  if (is_group)
+    if (auto fine = check_apart(arguments, ranks); !fine) return tl::unexpected(fine.error());
+  return hierarchy.impl->start(arguments.function, calls, *options);
 }
 
 int check_hierarchy(const ina_hierarchy* hierarchy, const char* function) {
@@ -120,6 +182,11 @@ int start_async(ina_hierarchy* hierarchy, const Arguments& arguments, ina_reques
     hierarchy->impl->kick();
     return INA_OK;
   });
+}
+
+/// NULL, or without calls: no calls, which start() refuses.
+std::span<const ina_hierarchical_call> calls_at(const ina_hierarchical_call* calls, size_t count) {
+  return {calls, calls ? count : 0};
 }
 
 Result<ina::themis::Topology> topology_of(const ina_hierarchy_config* config) {
@@ -178,31 +245,43 @@ int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us) {
   });
 }
 
+int ina_hierarchy_calibrate(ina_hierarchy* hierarchy, const char** yaml) {
+  return guarded([&]() -> int {
+    constexpr const char* kFunction = "ina_hierarchy_calibrate";
+    if (const int status = check_hierarchy(hierarchy, kFunction); status != INA_OK) return status;
+    Context& context = *hierarchy->context->impl;
+    if (!yaml) return context.set_error(INA_ERR_INVALID, std::string(kFunction) + ": yaml is NULL");
+    *yaml = nullptr;
+    const auto measured = hierarchy->impl->calibrate();
+    if (!measured)
+      return context.set_error(measured.error().status,
+                               std::string(kFunction) + ": " + measured.error().text);
+    hierarchy->calibrated = ina::themis::to_yaml(*measured);
+    *yaml = hierarchy->calibrated.c_str();
+    return INA_OK;
+  });
+}
+
 int ina_hierarchical_allreduce(ina_hierarchy* hierarchy, const void* send, void* recv, size_t count,
                                ina_dtype dtype, ina_op op, const ina_hierarchical_options* options,
                                int64_t timeout_us) {
-  return start_and_wait(
-      hierarchy,
-      {"ina_hierarchical_allreduce", Collective::kAllReduce, send, recv, count, dtype, op, options},
-      timeout_us);
+  const ina_hierarchical_call call{INA_HIERARCHICAL_ALLREDUCE, send, recv, count, dtype, op};
+  return start_and_wait(hierarchy, {"ina_hierarchical_allreduce", {&call, 1}, options}, timeout_us);
 }
 
 int ina_hierarchical_allreduce_async(ina_hierarchy* hierarchy, const void* send, void* recv,
                                      size_t count, ina_dtype dtype, ina_op op,
                                      const ina_hierarchical_options* options,
                                      ina_request** request) {
-  return start_async(hierarchy,
-                     {"ina_hierarchical_allreduce_async", Collective::kAllReduce, send, recv, count,
-                      dtype, op, options},
-                     request);
+  const ina_hierarchical_call call{INA_HIERARCHICAL_ALLREDUCE, send, recv, count, dtype, op};
+  return start_async(hierarchy, {"ina_hierarchical_allreduce_async", {&call, 1}, options}, request);
 }
 
 int ina_hierarchical_reduce_scatter(ina_hierarchy* hierarchy, const void* send, void* recv,
                                     size_t count, ina_dtype dtype, ina_op op,
                                     const ina_hierarchical_options* options, int64_t timeout_us) {
-  return start_and_wait(hierarchy,
-                        {"ina_hierarchical_reduce_scatter", Collective::kReduceScatter, send, recv,
-                         count, dtype, op, options},
+  const ina_hierarchical_call call{INA_HIERARCHICAL_REDUCE_SCATTER, send, recv, count, dtype, op};
+  return start_and_wait(hierarchy, {"ina_hierarchical_reduce_scatter", {&call, 1}, options},
                         timeout_us);
 }
 
@@ -210,18 +289,16 @@ int ina_hierarchical_reduce_scatter_async(ina_hierarchy* hierarchy, const void* 
                                           size_t count, ina_dtype dtype, ina_op op,
                                           const ina_hierarchical_options* options,
                                           ina_request** request) {
-  return start_async(hierarchy,
-                     {"ina_hierarchical_reduce_scatter_async", Collective::kReduceScatter, send,
-                      recv, count, dtype, op, options},
+  const ina_hierarchical_call call{INA_HIERARCHICAL_REDUCE_SCATTER, send, recv, count, dtype, op};
+  return start_async(hierarchy, {"ina_hierarchical_reduce_scatter_async", {&call, 1}, options},
                      request);
 }
 
 int ina_hierarchical_all_gather(ina_hierarchy* hierarchy, const void* send, void* recv,
                                 size_t count, ina_dtype dtype,
                                 const ina_hierarchical_options* options, int64_t timeout_us) {
-  return start_and_wait(hierarchy,
-                        {"ina_hierarchical_all_gather", Collective::kAllGather, send, recv, count,
-                         dtype, INA_SUM, options},
+  const ina_hierarchical_call call{INA_HIERARCHICAL_ALL_GATHER, send, recv, count, dtype, INA_SUM};
+  return start_and_wait(hierarchy, {"ina_hierarchical_all_gather", {&call, 1}, options},
                         timeout_us);
 }
 
@@ -229,18 +306,16 @@ int ina_hierarchical_all_gather_async(ina_hierarchy* hierarchy, const void* send
                                       size_t count, ina_dtype dtype,
                                       const ina_hierarchical_options* options,
                                       ina_request** request) {
-  return start_async(hierarchy,
-                     {"ina_hierarchical_all_gather_async", Collective::kAllGather, send, recv,
-                      count, dtype, INA_SUM, options},
+  const ina_hierarchical_call call{INA_HIERARCHICAL_ALL_GATHER, send, recv, count, dtype, INA_SUM};
+  return start_async(hierarchy, {"ina_hierarchical_all_gather_async", {&call, 1}, options},
                      request);
 }
 
 int ina_hierarchical_all_to_all(ina_hierarchy* hierarchy, const void* send, void* recv,
                                 size_t count, ina_dtype dtype,
                                 const ina_hierarchical_options* options, int64_t timeout_us) {
-  return start_and_wait(hierarchy,
-                        {"ina_hierarchical_all_to_all", Collective::kAllToAll, send, recv, count,
-                         dtype, INA_SUM, options},
+  const ina_hierarchical_call call{INA_HIERARCHICAL_ALL_TO_ALL, send, recv, count, dtype, INA_SUM};
+  return start_and_wait(hierarchy, {"ina_hierarchical_all_to_all", {&call, 1}, options},
                         timeout_us);
 }
 
@@ -248,10 +323,23 @@ int ina_hierarchical_all_to_all_async(ina_hierarchy* hierarchy, const void* send
                                       size_t count, ina_dtype dtype,
                                       const ina_hierarchical_options* options,
                                       ina_request** request) {
-  return start_async(hierarchy,
-                     {"ina_hierarchical_all_to_all_async", Collective::kAllToAll, send, recv, count,
-                      dtype, INA_SUM, options},
+  const ina_hierarchical_call call{INA_HIERARCHICAL_ALL_TO_ALL, send, recv, count, dtype, INA_SUM};
+  return start_async(hierarchy, {"ina_hierarchical_all_to_all_async", {&call, 1}, options},
                      request);
+}
+
+int ina_hierarchical_group(ina_hierarchy* hierarchy, const ina_hierarchical_call* calls,
+                           size_t call_count, const ina_hierarchical_options* options,
+                           int64_t timeout_us) {
+  return start_and_wait(hierarchy, {"ina_hierarchical_group", calls_at(calls, call_count), options},
+                        timeout_us);
+}
+
+int ina_hierarchical_group_async(ina_hierarchy* hierarchy, const ina_hierarchical_call* calls,
+                                 size_t call_count, const ina_hierarchical_options* options,
+                                 ina_request** request) {
+  return start_async(
+      hierarchy, {"ina_hierarchical_group_async", calls_at(calls, call_count), options}, request);
 }
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/abi.h"
+#include "client/calibration.h"
 #include "client/handles.h"
 #include "ina/ina.h"
 #include "scheduler/redistribution/planner.h"
@@ -36,6 +37,15 @@ Expected<T> named(const char* name, Expected<T> value) {
   return tl::unexpected(std::string(name) + ": " + value.error());
 }
 
+// Of the struct before it had costs.
+constexpr size_t kWithoutCosts = offsetof(ina_redistribution, costs);
+
+ina::redistribution::CostModel costs_of(const ina_redistribution& wanted) {
+  if (wanted.struct_size == kWithoutCosts || !wanted.costs) return {};
+  return {wanted.costs->alpha_us, wanted.costs->message_us,
+          wanted.costs->gbps * ina::redistribution::kBytesPerUsOfGbps};
+}
+
 Expected<Problem> problem_of(const ina_redistribution& wanted) {
   for (const auto& [text, name] :
        {std::pair{wanted.mesh, "mesh"}, {wanted.from, "from"}, {wanted.to, "to"}})
@@ -58,17 +68,20 @@ Expected<Problem> problem_of(const ina_redistribution& wanted) {
                   static_cast<uint32_t>(ina::wire_bytes(*dtype)),
                   *from,
                   *to,
-                  {},
+                  costs_of(wanted),
                   wanted.limit_bytes};
   if (auto fine = check_problem(problem); !fine) return tl::unexpected(fine.error());
   return problem;
 }
 
 Expected<Plan> plan_of(const ina_redistribution& wanted) {
-  if (wanted.struct_size != sizeof(ina_redistribution))
+  if (wanted.struct_size != sizeof(ina_redistribution) && wanted.struct_size != kWithoutCosts)
     return tl::unexpected("struct_size " + std::to_string(wanted.struct_size) +
                           " must be sizeof(ina_redistribution), which is " +
                           std::to_string(sizeof(ina_redistribution)));
+  if (wanted.struct_size != kWithoutCosts && wanted.costs &&
+      wanted.costs->struct_size != sizeof(ina_costs))
+    return tl::unexpected<std::string>("costs->struct_size must be sizeof(ina_costs)");
   const auto problem = problem_of(wanted);
   if (!problem) return tl::unexpected(problem.error());
   if (!wanted.method) return ina::redistribution::plan(*problem);
@@ -170,6 +183,29 @@ const char* ina_plan_text(ina_plan* plan) {
 const char* ina_plan_json(ina_plan* plan) {
   return text_of(plan, &ina_plan::json,
                  [](const Plan& made) { return to_json(made).dump(1) + "\n"; });
+}
+
+int ina_measure_costs(ina_context* context, ina_costs* costs) {
+  return guarded([&]() -> int {
+    constexpr const char* kFunction = "ina_measure_costs";
+    if (const int status = ina::client::check_context(context, kFunction); status != INA_OK)
+      return status;
+    if (const int status = context->impl->refuse_in_group(kFunction); status != INA_OK)
+      return status;
+    if (!costs || costs->struct_size != sizeof(ina_costs))
+      return context->impl->set_error(
+          INA_ERR_INVALID, std::string(kFunction) + (costs ? ": costs->struct_size must be "
+                                                             "sizeof(ina_costs)"
+                                                           : ": costs is NULL"));
+    const auto measured = ina::client::measure_costs(*context->impl);
+    if (!measured)
+      return context->impl->set_error(measured.error().status,
+                                      std::string(kFunction) + ": " + measured.error().text);
+    costs->alpha_us = measured->operation_us;
+    costs->message_us = measured->message_us;
+    costs->gbps = measured->bytes_per_us / ina::redistribution::kBytesPerUsOfGbps;
+    return INA_OK;
+  });
 }
 
 int ina_redistribute(ina_context* context, const ina_plan* plan, void* buffer, size_t buffer_bytes,

@@ -96,16 +96,18 @@ class Executor::Run final : public Operation, public OperationListener {
   }
 
   const std::byte* to_send(const Buffer& buffer) const {
-    return buffer.place == Buffer::Place::kSend ? spec.send + buffer.offset_bytes
+    return buffer.place == Buffer::Place::kSend ? pairs[buffer.pair].send + buffer.offset_bytes
                                                 : to_receive(buffer);
   }
   std::byte* to_receive(const Buffer& buffer) const {
-    return (buffer.place == Buffer::Place::kReceive ? spec.recv : scratch) + buffer.offset_bytes;
+    return (buffer.place == Buffer::Place::kReceive ? pairs[buffer.pair].recv : scratch) +
+           buffer.offset_bytes;
   }
 
   std::shared_ptr<const Schedule> schedule;  ///< while it is somebody's
   Kernels* kernels = nullptr;
   std::vector<Frame::State> stages;
+  std::vector<scheduler::BufferPair> pairs;
   std::byte* scratch = nullptr;
   uint32_t channel = 0;  ///< that of its first operation
   Handle handle{};
@@ -138,13 +140,18 @@ Executor::~Executor() = default;
 // ---- the start
 
 Operation* Executor::start(std::shared_ptr<const Schedule> schedule, const OperationSpec& spec,
-                           Kernels* kernels, Handle handle, Nanos now) {
+                           Kernels* kernels, Handle handle, Nanos now,
+                           std::span<const scheduler::BufferPair> pairs) {
   while (!spent_.empty()) {
     recycle(*spent_.back());
     spent_.pop_back();
   }
-  Run& run = new_run(std::move(schedule));
+  Run& run = new_run(std::move(schedule), std::max<size_t>(pairs.size(), 1));
   run.spec = spec;
+  if (pairs.empty())
+    run.pairs.assign(1, {spec.send, spec.recv});
+  else
+    run.pairs.assign(pairs.begin(), pairs.end());
   run.spec.owner = this;
   run.fragments = run.schedule->size();
   run.complete = 0;
@@ -164,7 +171,7 @@ Operation* Executor::start(std::shared_ptr<const Schedule> schedule, const Opera
 }
 
 /// All memory that it may need, so that nothing fails later.
-Executor::Run& Executor::new_run(std::shared_ptr<const Schedule> schedule) {
+Executor::Run& Executor::new_run(std::shared_ptr<const Schedule> schedule, size_t pairs) {
   const uint32_t channel = first_channel(*schedule);
   if (schedule->scratch_bytes() != 0) channels_[channel].scratch.provide(schedule->scratch_bytes());
   if (spare_.empty()) {
@@ -178,6 +185,7 @@ Executor::Run& Executor::new_run(std::shared_ptr<const Schedule> schedule) {
   Run& run = *spare_.back();
   run.stages.reserve(kFewStages);
   run.stages.assign(schedule->size(), {});
+  run.pairs.reserve(pairs);
   size_t stages = 0;
   for (const auto& other : runs_) stages += other->stages.capacity();
   ready_.reserve(stages);
@@ -255,7 +263,7 @@ void Executor::perform(Run& run, Schedule::Stage stage) {
                             std::move(state.blocks));
     channel.skip(state.operation);
   } else if (const auto* compute = std::get_if<Compute>(&work)) {
-    run.kernels->run(*compute, Frame(run.spec, run.scratch, stage, run.stages));
+    run.kernels->run(*compute, Frame(run.spec, run.pairs, run.scratch, stage, run.stages));
     if (stopped_) return;  // by the kernel: not even a run whose last stage it was has ended
   } else {
     const auto& copy = std::get<Copy>(work);

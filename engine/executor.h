@@ -98,6 +98,7 @@ class Executor final {
   class Frame {
    public:
     const OperationSpec& spec() const { return spec_; }
+    const scheduler::BufferPair& buffers(uint32_t pair) const { return pairs_[pair]; }
     std::byte* scratch() const { return scratch_; }
     /// Of the kernel itself.
     scheduler::Schedule::Stage stage() const { return stage_; }
@@ -113,10 +114,11 @@ class Executor final {
    private:
     friend class Executor;
     struct State;
-    Frame(const OperationSpec& spec, std::byte* scratch, scheduler::Schedule::Stage stage,
-          std::span<State> stages)
-        : spec_(spec), scratch_(scratch), stage_(stage), stages_(stages) {}
+    Frame(const OperationSpec& spec, std::span<const scheduler::BufferPair> pairs,
+          std::byte* scratch, scheduler::Schedule::Stage stage, std::span<State> stages)
+        : spec_(spec), pairs_(pairs), scratch_(scratch), stage_(stage), stages_(stages) {}
     const OperationSpec& spec_;
+    std::span<const scheduler::BufferPair> pairs_;
     std::byte* scratch_;
     scheduler::Schedule::Stage stage_;
     std::span<State> stages_;
@@ -142,10 +144,12 @@ class Executor final {
   Executor& operator=(const Executor&) = delete;
 
   /// Starts a schedule. `kernels` (nullptr: it has none) must outlive it. `spec` has the caller's
-  /// buffers, and is what kernels are shown. Throws std::bad_alloc before anything is submitted.
-  /// The result's `fragments` and `complete` count stages.
+  /// buffers, and is what kernels are shown. `pairs`: all pairs of buffers, where the schedule
+  /// names several; none: those of `spec`. Throws std::bad_alloc before anything is submitted. The
+  /// result's `fragments` and `complete` count stages.
   Operation* start(std::shared_ptr<const scheduler::Schedule> schedule, const OperationSpec& spec,
-                   Kernels* kernels, Handle handle, Nanos now);
+                   Kernels* kernels, Handle handle, Nanos now,
+                   std::span<const scheduler::BufferPair> pairs = {});
   /// Returns false if the operation is not one of start()'s. If it is not done, stop() is implied.
   bool release(Operation* operation);
   /// The job has ended: nothing goes on any more, and no memory of a caller is touched.
@@ -166,7 +170,7 @@ class Executor final {
     std::vector<Run*> waiting;  ///< for scratch memory, in the order of their start
   };
 
-  Run& new_run(std::shared_ptr<const scheduler::Schedule> schedule);
+  Run& new_run(std::shared_ptr<const scheduler::Schedule> schedule, size_t pairs);
   void submit(Run& run, Nanos now);
   void begin_waiting(ChannelState& of);
   void begin(Run& run);

@@ -107,7 +107,9 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   fragment.to_one = message.receiver != 0;
   fragment.result = config_.results_stay ? packet.payload : kept_.row(seq);
   const bool closes = operation.is_closing(seq);
-  if (!closes && --operation.to_receive == 0 && operation.closes) received_.push_back(&operation);
+  const uint32_t told_at = rule(Rule::kReceiptWhole) ? 0 : 1;
+  if (!closes && --operation.to_receive <= told_at && operation.closes)
+    received_.push_back(&operation);
   fragment.operation = nullptr;
   counters_.bytes_received += packet.payload_bytes;
   if (packet.payload_bytes != 0) ++counters_.payloads_received;

@@ -2,6 +2,7 @@
 // emit Schedules; an executor runs them (engine/executor.h). Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -23,6 +24,13 @@ struct Buffer {
   };
   Place place = Place::kScratch;
   uint64_t offset_bytes = 0;
+  uint32_t pair = 0;  ///< which of the caller's pairs of buffers, where it has several
+};
+
+/// A caller's input and output.
+struct BufferPair {
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;
 };
 
 /// A collective on a channel: the sequence of operations that some ranks have in common. All of

@@ -72,7 +72,7 @@ PlanRank::PlanRank(Fabric& fabric, std::shared_ptr<const themis::Plan> plan, uin
   block_ = request.bytes / sizeof(int32_t) / ranks_;
   send_.resize(request.collective == Collective::kAllGather ? block_ : block_ * ranks_);
   recv_.resize(request.collective == Collective::kReduceScatter ? block_ : block_ * ranks_);
-  themis::Job job{.rank = rank, .slot_bytes = {}, .dtype = DType::kInt32, .op = Op::kSum};
+  themis::Job job{.rank = rank, .slot_bytes = {}, .elements = {{DType::kInt32, Op::kSum}}};
   std::vector<client::Channel*> groups;
   for (const PlanChannel& channel : channels) {
     job.slot_bytes.push_back(channel.engine.slot_bytes);
@@ -128,7 +128,7 @@ void PlanRank::run(const scheduler::Compute& compute, const client::Executor::Fr
       agree(frame.scratch());
       break;
     default:
-      execution_->keep(compute.argument, frame.spec().send, frame.spec().recv, frame.scratch());
+      execution_->keep(compute.argument, frame.buffers(0), frame.scratch());
   }
 }
 

@@ -36,7 +36,8 @@ namespace ina {
   X(kJoinPrompt, "join_prompt")            /* at once to who has a small window */         \
   X(kJoinForget, "join_forget")            /* and ends with its job */                     \
   X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */   \
-  X(kGivenResult, "given_result")          /* is given again while its row holds it */
+  X(kGivenResult, "given_result")          /* is given again while its row holds it */     \
+  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

@@ -322,6 +322,15 @@ INA_API int ina_send_receive_async(ina_context* context, const void* send, void*
  * arrays is redistributed by it. No context is needed to plan. */
 typedef struct ina_plan ina_plan;
 
+/* What an operation takes: alpha_us + messages * message_us + bytes / gbps, where messages and
+ * bytes are those of the busiest rank. */
+typedef struct ina_costs {
+  size_t struct_size; /* sizeof(ina_costs), set by the caller */
+  double alpha_us;
+  double message_us; /* for each other rank to which a rank sends */
+  double gbps;       /* of a rank's link, each direction, in 10^9 bits a second */
+} ina_costs;
+
 typedef struct ina_redistribution {
   size_t struct_size;  /* sizeof(ina_redistribution), set by the caller */
   const char* mesh;    /* the axes and their sizes: "x=4,y=2". As many ranks as the job has, in
@@ -335,7 +344,13 @@ typedef struct ina_redistribution {
   uint64_t limit_bytes; /* most that the buffer may have; 0: no limit */
   const char* method; /* "synthesised", "direct", "xla-order", "gather-slice"; NULL: the one of the
                          first two that is faster by the cost model */
+  const ina_costs* costs; /* of the cost model, the same on all ranks; NULL: 20 us, 1 us, 10 Gb/s */
 } ina_redistribution;
+
+/* Collective: measures the costs of the operations of redistributions among all ranks of the
+ * context: permutes and all-to-alls, of a few bytes, and of 256 KiB and 1 MiB. The numbers are
+ * those of the slowest rank, and the same on all. */
+INA_API int ina_measure_costs(ina_context* context, ina_costs* costs);
 
 /* Makes a plan. INA_ERR_INVALID names what is wrong: an axis used twice or unknown, a dimension
  * that does not divide, a limit that no plan keeps, with the least one that does. The text is
@@ -407,6 +422,15 @@ INA_API int ina_hierarchy_create(ina_context* context, const ina_hierarchy_confi
  * ina_finalize of `context` this is the only call that is left. NULL is allowed. */
 INA_API int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us);
 
+/* Collective: measures each dimension, all its groups at once: an all-reduce of one element, and
+ * all-reduces, reduce-scatters and all-gathers of 256 KiB and 1 MiB; medians of the slowest rank.
+ * That takes some hundred milliseconds, and longer on slow links. *yaml is the topology with these
+ * rates and latencies, the same on all ranks, of which ina_hierarchy_create makes a hierarchy and
+ * ina-plan plans. It lives until the next call, or as long as the hierarchy. INA_ERR_INVALID while
+ * collectives of the hierarchy are under way. Other errors end the hierarchy, as those of its
+ * collectives. */
+INA_API int ina_hierarchy_calibrate(ina_hierarchy* hierarchy, const char** yaml);
+
 typedef struct ina_hierarchical_options {
   size_t struct_size;    /* sizeof(ina_hierarchical_options), set by the caller */
   const char* scheduler; /* "baseline": dimensions first to last and back; "themis": by load;
@@ -455,6 +479,37 @@ INA_API int ina_hierarchical_all_to_all_async(ina_hierarchy* hierarchy, const vo
                                               void* recv, size_t count, ina_dtype dtype,
                                               const ina_hierarchical_options* options,
                                               ina_request** request);
+
+typedef enum ina_hierarchical_collective {
+  INA_HIERARCHICAL_ALLREDUCE = 0,
+  INA_HIERARCHICAL_REDUCE_SCATTER = 1,
+  INA_HIERARCHICAL_ALL_GATHER = 2,
+  INA_HIERARCHICAL_ALL_TO_ALL = 3
+} ina_hierarchical_collective;
+
+/* One collective of a group. The fields are the arguments of the function of that collective. */
+typedef struct ina_hierarchical_call {
+  ina_hierarchical_collective collective;
+  const void* send;
+  void* recv;
+  size_t count;
+  ina_dtype dtype;
+  ina_op op; /* of sums */
+} ina_hierarchical_call;
+
+/* 1 to 256 collectives that begin together, by one plan: each is planned with the load of those
+ * before it, and the group ends with the last of them. So together they take no longer than one
+ * after the other by the planner's model. All ranks give the same calls in the same order, with the
+ * same types and counts; otherwise their plans differ, which is INA_ERR_MISMATCH on all. A recv
+ * must not overlap with a buffer of another call. The texts of errors name the call, as "calls[2]".
+ */
+INA_API int ina_hierarchical_group(ina_hierarchy* hierarchy, const ina_hierarchical_call* calls,
+                                   size_t call_count, const ina_hierarchical_options* options,
+                                   int64_t timeout_us);
+INA_API int ina_hierarchical_group_async(ina_hierarchy* hierarchy,
+                                         const ina_hierarchical_call* calls, size_t call_count,
+                                         const ina_hierarchical_options* options,
+                                         ina_request** request);
 
 /* With ina_config.coalesce_bytes the library collects all-reduces that are started in this way and
  * makes them one operation. They must have the same data type and op, be smaller than 64 KiB, and

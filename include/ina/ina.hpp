@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -160,10 +161,11 @@ class RedistributionPlan {
     detail::check(ina_plan_create(&wanted, &made), nullptr);
     plan_.reset(made);
   }
-  /// Of elements of type T.
+  /// Of elements of type T. `costs`: such as Context::measure_costs() gives.
   template <class T>
   static RedistributionPlan of(const std::string& mesh, Shape shape, const std::string& from,
-                               const std::string& to, uint64_t limit_bytes = 0) {
+                               const std::string& to, uint64_t limit_bytes = 0,
+                               const ina_costs* costs = nullptr) {
     ina_redistribution wanted{};
     wanted.mesh = mesh.c_str();
     wanted.shape = shape.data();
@@ -172,6 +174,7 @@ class RedistributionPlan {
     wanted.to = to.c_str();
     wanted.dtype = dtype_of<T>();
     wanted.limit_bytes = limit_bytes;
+    wanted.costs = costs;
     return RedistributionPlan(wanted);
   }
   static RedistributionPlan parse(const std::string& json) {
@@ -507,6 +510,13 @@ class Context {
                                            std::span<std::byte> buffer) {
     return begin(ina_redistribute_async, plan.get(), buffer.data(), buffer.size());
   }
+  /// Of redistributions, measured: the same on all ranks, which all call it.
+  [[nodiscard]] ina_costs measure_costs() {
+    ina_costs costs{};
+    costs.struct_size = sizeof costs;
+    detail::check(ina_measure_costs(context_.get(), &costs), context_.get());
+    return costs;
+  }
 
   void barrier(std::chrono::microseconds timeout = {}) {
     detail::check(ina_barrier(context_.get(), detail::count_us(timeout)), context_.get());
@@ -675,6 +685,69 @@ class Hierarchy {
     return begin(ina_hierarchical_all_to_all_async, options, send.data(), recv.data(),
                  send.size() / ranks_, dtype_of<T>());
   }
+
+  /// A topology with measured rates and latencies (ina_hierarchy_calibrate), as from_text() takes
+  /// it.
+  [[nodiscard]] std::string calibrate() {
+    const char* yaml = nullptr;
+    detail::check(ina_hierarchy_calibrate(hierarchy_.get(), &yaml), context_);
+    return yaml;
+  }
+
+  /// One collective of a group. The spans are those of the function of the same name.
+  class Call {
+   public:
+    template <class T>
+    static Call allreduce(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM) {
+      return make(INA_HIERARCHICAL_ALLREDUCE, send, recv, op);
+    }
+    template <class T>
+    static Call reduce_scatter(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM) {
+      return make(INA_HIERARCHICAL_REDUCE_SCATTER, send, recv, op);
+    }
+    template <class T>
+    static Call all_gather(std::span<const T> send, std::span<T> recv) {
+      return make(INA_HIERARCHICAL_ALL_GATHER, send, recv, INA_SUM);
+    }
+    template <class T>
+    static Call all_to_all(std::span<const T> send, std::span<T> recv) {
+      return make(INA_HIERARCHICAL_ALL_TO_ALL, send, recv, INA_SUM);
+    }
+
+   private:
+    friend class Hierarchy;
+    template <class T>
+    static Call make(ina_hierarchical_collective collective, std::span<const T> send,
+                     std::span<T> recv, ina_op op) {
+      return {
+          {collective, send.data(), recv.data(), 0, dtype_of<T>(), op}, send.size(), recv.size()};
+    }
+    Call(const ina_hierarchical_call& call, size_t send, size_t recv)
+        : call_(call), send_size_(send), recv_size_(recv) {}
+
+    ina_hierarchical_call call_;
+    size_t send_size_, recv_size_;
+  };
+
+  /// Collectives that begin together, by one plan (ina_hierarchical_group).
+  void group(std::span<const Call> calls, const Options& options = {},
+             std::chrono::microseconds timeout = {}) {
+    const std::vector<ina_hierarchical_call> all = c(calls);
+    wait(ina_hierarchical_group, options, timeout, all.data(), all.size());
+  }
+  void group(std::initializer_list<Call> calls, const Options& options = {},
+             std::chrono::microseconds timeout = {}) {
+    group(std::span(calls.begin(), calls.size()), options, timeout);
+  }
+  [[nodiscard]] Request group_async(std::span<const Call> calls, const Options& options = {}) {
+    const std::vector<ina_hierarchical_call> all = c(calls);
+    return begin(ina_hierarchical_group_async, options, all.data(), all.size());
+  }
+  [[nodiscard]] Request group_async(std::initializer_list<Call> calls,
+                                    const Options& options = {}) {
+    return group_async(std::span(calls.begin(), calls.size()), options);
+  }
+
   /// Leaves its groups and reports errors, which the destructor cannot do.
   void free(std::chrono::microseconds timeout = {}) {
     detail::check(ina_hierarchy_free(hierarchy_.release(), detail::count_us(timeout)), nullptr);
@@ -696,6 +769,32 @@ class Hierarchy {
     ina_hierarchy* made = nullptr;
     detail::check(ina_hierarchy_create(context_, &config, &made), context_);
     hierarchy_.reset(made);
+  }
+  /// With their counts.
+  std::vector<ina_hierarchical_call> c(std::span<const Call> calls) const {
+    std::vector<ina_hierarchical_call> all;
+    for (const Call& given : calls) {
+      ina_hierarchical_call& call = all.emplace_back(given.call_);
+      const size_t send = given.send_size_, recv = given.recv_size_;
+      switch (call.collective) {
+        case INA_HIERARCHICAL_ALLREDUCE:
+          check_size("group: allreduce", "recv", recv, send);
+          call.count = send;
+          break;
+        case INA_HIERARCHICAL_REDUCE_SCATTER:
+          check_size("group: reduce_scatter", "send", send, recv * ranks_);
+          call.count = recv;
+          break;
+        case INA_HIERARCHICAL_ALL_GATHER:
+          check_size("group: all_gather", "recv", recv, send * ranks_);
+          call.count = send;
+          break;
+        default:
+          check_blocks(send, recv);
+          call.count = send / ranks_;
+      }
+    }
+    return all;
   }
   static ina_hierarchical_options c(const Options& options) {
     return {sizeof(ina_hierarchical_options), options.scheduler, options.chunks};

@@ -1,4 +1,5 @@
-// ina-plan: plans collectives over several networks and redistributions without running them.
+// ina-plan: plans collectives over several networks and redistributions without running them, and
+// measures what to plan with.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -6,6 +7,7 @@
 #include <functional>
 
 #include "common/command_line.h"
+#include "programs/plan/plan_calibrate.h"
 #include "programs/plan/plan_collective.h"
 #include "programs/plan/plan_redistribute.h"
 
@@ -13,13 +15,15 @@ namespace {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "Plans collectives and redistributions, and says what they will take. Nothing is sent.",
+      "Plans collectives and redistributions, and says what they will take. Only calibrate sends\n"
+      "anything: it measures.",
       "ina-plan");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   app.require_subcommand(1);
   std::function<int()> chosen;
   ina::cli::add_collective(app, chosen);
   ina::cli::add_redistribute(app, chosen);
+  ina::cli::add_calibrate(app, chosen);
   if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   return chosen();
 }

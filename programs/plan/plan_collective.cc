@@ -37,6 +37,7 @@ struct Options {
   std::vector<std::string> also;
   themis::PlanOptions plan;
   std::optional<Scheduler> against;
+  bool in_network_given = false;
   bool aggregating_switches = false;
   bool for_switches = false;
   bool json = false;
@@ -244,6 +245,7 @@ int complain(const std::string& text, int status) {
 int run_collective(Options options) {
   // As in the paper, which compares nothing.
   if (!options.plan.or_baseline && !options.plan.carry_loads) options.plan.carry_loads = false;
+  if (options.for_switches) options.plan.in_network = themis::InNetwork::kAlways;
   auto svg = OutputFile::open(options.svg_file);
   if (!svg) return complain(svg.error().text, command_line::kExitUsage);
   const auto topology = topology_of(options);
@@ -259,7 +261,7 @@ int run_collective(Options options) {
     against.discipline.reset();
     // What aggregates is compared with the same network without it.
     if (options.against == Scheduler::kBaseline && !options.for_switches &&
-        against.in_network == themis::InNetwork::kByLoad)
+        !options.in_network_given)
       against.in_network = themis::InNetwork::kNever;
     other = themis::make_plan(*topology, *requests, against).value();
   }
@@ -337,18 +339,18 @@ void add_collective(CLI::App& app, std::function<int()>& chosen) {
                       "Compare with the plan of this scheduler; the baseline does not\n"
                       "go through aggregating switches, unless --in-network is given\n"
                       "or the plan is --for-switches");
+  command->get_option("--in-network")->each([options](const std::string&) {
+    options->in_network_given = true;
+  });
   CLI::Option* const switches =
       command->add_flag("--aggregating-switches", options->aggregating_switches,
                         "Switches of all halving-doubling dimensions aggregate");
   command
-      ->add_flag_callback(
-          "--for-switches",
-          [options] {
-            options->for_switches = true;
-            options->plan.in_network = themis::InNetwork::kAlways;
-          },
-          "Plan as libina does: all dimensions are switches that\naggregate, whatever their kinds")
-      ->excludes(switches);
+      ->add_flag("--for-switches", options->for_switches,
+                 "Plan as libina does: all dimensions are switches that\naggregate, whatever their "
+                 "kinds")
+      ->excludes(switches)
+      ->excludes("--in-network");
   command->add_flag("-j,--json", options->json, "JSON, for programs");
   command->add_option("--svg", options->svg_file, "Draw what each dimension does when, as SVG");
   command->callback(

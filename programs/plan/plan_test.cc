@@ -88,6 +88,9 @@ TEST(Plan, TheBaselineIsOfTheSameNetworkWhereThatIsAsked) {
   EXPECT_DOUBLE_EQ(against("--in-network always"),
                    predicted_us("--aggregating-switches --in-network always"));
   EXPECT_NE(against("--in-network always"), against(""));
+  EXPECT_DOUBLE_EQ(against("--in-network by-cost"),
+                   predicted_us("--aggregating-switches --in-network by-cost"));
+  EXPECT_NE(against("--in-network by-cost"), against(""));
 }
 
 TEST(Plan, SaysWhatACollectiveTakes) {

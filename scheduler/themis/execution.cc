@@ -25,7 +25,7 @@ uint8_t role(uint64_t rank) {
   return static_cast<uint8_t>(1 + rank);
 }
 
-ina::Collective collective_of(Phase phase) {
+ina::Collective carried_out_as(Phase phase) {
   switch (phase) {
     case Phase::kReduceScatter:
       return ina::Collective::kReduceScatter;
@@ -81,24 +81,37 @@ Result<void> Execution::check() const {
   const auto invalid = [](std::string text) {
     return fail(INA_ERR_INVALID, "this plan cannot be carried out: " + std::move(text));
   };
-  if (plan_->requests.size() != 1) return invalid("it has not one collective");
-  const Request& request = plan_->requests.front();
-  const uint64_t granule = width() * (has_blocks(request.collective) ? ranks_ : 1);
-  if (request.bytes % granule != 0)
-    return invalid(std::to_string(request.bytes) + " bytes are no multiple of " +
-                   std::to_string(granule));
+  if (plan_->requests.empty() || plan_->requests.size() != job_.elements.size())
+    return invalid("it has " + std::to_string(plan_->requests.size()) + " collectives, of " +
+                   std::to_string(job_.elements.size()) + " the elements are known");
   if (ranks_ > kMaxWorkers)
     return invalid("it has " + std::to_string(ranks_) + " ranks, of which a job has " +
                    std::to_string(kMaxWorkers) + " at most");
+  for (const themis::Chunk& chunk : plan_->chunks)
+    if (chunk.request >= plan_->requests.size())
+      return invalid("a chunk is of none of its collectives");
+  for (uint32_t request = 0; request < plan_->requests.size(); ++request)
+    if (auto fine = check(request); !fine) return invalid(fine.error().text);
+  return {};
+}
+
+Result<void> Execution::check(uint32_t request) const {
+  const uint64_t all_bytes = plan_->requests[request].bytes;
+  const bool blocks = has_blocks(collective_of(request));
+  const uint64_t granule = width(request) * (blocks ? ranks_ : 1);
+  if (all_bytes % granule != 0)
+    return fail(INA_ERR_INVALID,
+                std::to_string(all_bytes) + " bytes are no multiple of " + std::to_string(granule));
   uint64_t bytes = 0;
   for (const themis::Chunk& chunk : plan_->chunks) {
-    if (chunk.bytes % (uint64_t{ranks_} * width()) != 0)
-      return invalid("a chunk is not of whole shares");
+    if (chunk.request != request) continue;
+    if (chunk.bytes % (uint64_t{ranks_} * width(request)) != 0)
+      return fail(INA_ERR_INVALID, "a chunk is not of whole shares");
     bytes += chunk.bytes;
   }
-  if (has_blocks(request.collective) ? bytes != request.bytes : bytes < request.bytes)
-    return invalid("its chunks have " + std::to_string(bytes) + " bytes of " +
-                   std::to_string(request.bytes));
+  if (blocks ? bytes != all_bytes : bytes < all_bytes)
+    return fail(INA_ERR_INVALID, "its chunks have " + std::to_string(bytes) + " bytes of " +
+                                     std::to_string(all_bytes));
   return {};
 }
 
@@ -152,15 +165,14 @@ void Execution::agree() {
 }
 
 void Execution::place_chunks() {
-  const Request& request = plan_->requests.front();
-  elements_ = request.bytes / width();
-  uint64_t first = 0;
+  std::vector<uint64_t> first(plan_->requests.size(), 0);
   for (const themis::Chunk& planned : plan_->chunks) {
     Chunk& chunk = chunks_.emplace_back();
-    chunk.first = first;
-    chunk.length =
-        planned.bytes / width() / (has_blocks(request.collective) ? uint64_t{ranks_} : 1);
-    first += chunk.length;
+    chunk.request = planned.request;
+    chunk.first = first[chunk.request];
+    chunk.length = planned.bytes / width(chunk.request) /
+                   (has_blocks(collective_of(chunk.request)) ? uint64_t{ranks_} : 1);
+    first[chunk.request] += chunk.length;
     chunk.last = {agreed_};
     place(planned, chunk);
   }
@@ -168,7 +180,7 @@ void Execution::place_chunks() {
 
 /// Which part of it is held after each stage, and where.
 void Execution::place(const themis::Chunk& planned, Chunk& chunk) {
-  const Collective collective = plan_->requests.front().collective;
+  const Collective collective = collective_of(chunk.request);
   const size_t stages = planned.stages.size();
   chunk.begins.assign(stages, 0);
   chunk.held.assign(stages, 0);
@@ -210,14 +222,14 @@ void Execution::place(const themis::Chunk& planned, Chunk& chunk) {
   if (collective == Collective::kAllToAll)
     scratch = chunk.length * ranks_ * std::min<uint64_t>(stages - 1, 2);
   chunk.scratch = (scratch_bytes_ + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-  if (scratch != 0) scratch_bytes_ = chunk.scratch + scratch * width();
-  chunk.scratch /= width();
+  if (scratch != 0) scratch_bytes_ = chunk.scratch + scratch * width(chunk.request);
+  chunk.scratch /= width(chunk.request);
 }
 
 void Execution::add(const OperationId& id) {
   Chunk& chunk = chunks_[id.chunk];
   const themis::Stage& stage = plan_->chunks[id.chunk].stages[id.stage];
-  switch (plan_->requests.front().collective) {
+  switch (collective_of(chunk.request)) {
     case Collective::kAllReduce: {
       // A reduce-scatter is of what was held before it.
       const bool shrinks = stage.phase == Phase::kReduceScatter;
@@ -235,16 +247,17 @@ void Execution::add(const OperationId& id) {
   }
 }
 
-/// One stage of [begin, begin + elements) of the padded vector, in place but for the first.
-void Execution::add_all_reduce_stage(const OperationId& id, uint64_t begin, uint64_t elements,
+/// One stage of [begin, begin + held) of the padded vector, in place but for the first.
+void Execution::add_all_reduce_stage(const OperationId& id, uint64_t begin, uint64_t held,
                                      Chunk& chunk) {
   const themis::Stage& stage = plan_->chunks[id.chunk].stages[id.stage];
+  const uint64_t whole = elements(chunk.request);
   const auto cut = [&](uint64_t first, uint64_t count) {
-    return std::min(first + count, elements_) - std::min(first, elements_);
+    return std::min(first + count, whole) - std::min(first, whole);
   };
   const Buffer::Place from = id.stage == 0 ? Buffer::Place::kSend : Buffer::Place::kReceive;
   const uint32_t parts = size_of(stage.dimension);
-  const uint64_t part = elements / parts;
+  const uint64_t part = held / parts;
   const uint64_t own = begin + coordinates_[stage.dimension] * part;
   std::vector<Block> blocks;
   switch (stage.phase) {
@@ -253,26 +266,26 @@ void Execution::add_all_reduce_stage(const OperationId& id, uint64_t begin, uint
         blocks.push_back({.elements = cut(begin + i * part, part),
                           .send_offset = i * part,
                           .receiver = role(i)});
-      return operate(id, std::move(blocks), at(from, begin), at(Buffer::Place::kReceive, own),
-                     chunk);
+      return operate(id, std::move(blocks), at(from, begin, chunk),
+                     at(Buffer::Place::kReceive, own, chunk), chunk);
     case Phase::kAllGather:
       for (uint64_t i = 0; i < parts; ++i)
         blocks.push_back({.elements = cut(begin + i * part, part),
                           .receive_offset = i * part,
                           .source = role(i)});
-      return operate(id, std::move(blocks), at(from, own), at(Buffer::Place::kReceive, begin),
-                     chunk);
+      return operate(id, std::move(blocks), at(from, own, chunk),
+                     at(Buffer::Place::kReceive, begin, chunk), chunk);
     default:
-      blocks.push_back({.elements = cut(begin, elements)});
-      return operate(id, std::move(blocks), at(from, begin), at(Buffer::Place::kReceive, begin),
-                     chunk);
+      blocks.push_back({.elements = cut(begin, held)});
+      return operate(id, std::move(blocks), at(from, begin, chunk),
+                     at(Buffer::Place::kReceive, begin, chunk), chunk);
   }
 }
 
 /// The first stage sends strips of the caller's blocks, the last one gives this rank's strip.
 void Execution::add_reduce_scatter(const OperationId& id, Chunk& chunk) {
   const uint32_t parts = size_of(plan_->chunks[id.chunk].stages[id.stage].dimension);
-  const uint64_t part = chunk.held[id.stage], block = elements_ / ranks_;
+  const uint64_t part = chunk.held[id.stage], block = elements(chunk.request) / ranks_;
   const bool is_first = id.stage == 0, is_last = id.stage + 1 == stages_of(id);
   std::vector<Block> blocks;
   for (uint64_t i = 0; i < parts; ++i) {
@@ -286,11 +299,13 @@ void Execution::add_reduce_scatter(const OperationId& id, Chunk& chunk) {
   }
   // In the scratch memory lies what was held after the first stage.
   const auto scratch_at = [&](uint64_t begin) {
-    return at(Buffer::Place::kScratch, chunk.scratch + begin - chunk.begins[0]);
+    return at(Buffer::Place::kScratch, chunk.scratch + begin - chunk.begins[0], chunk);
   };
   operate(id, std::move(blocks),
-          is_first ? at(Buffer::Place::kSend, chunk.first) : scratch_at(chunk.begins[id.stage - 1]),
-          is_last ? at(Buffer::Place::kReceive, chunk.first) : scratch_at(chunk.begins[id.stage]),
+          is_first ? at(Buffer::Place::kSend, chunk.first, chunk)
+                   : scratch_at(chunk.begins[id.stage - 1]),
+          is_last ? at(Buffer::Place::kReceive, chunk.first, chunk)
+                  : scratch_at(chunk.begins[id.stage]),
           chunk);
 }
 
@@ -298,7 +313,7 @@ void Execution::add_reduce_scatter(const OperationId& id, Chunk& chunk) {
 void Execution::add_all_gather(const OperationId& id, Chunk& chunk) {
   const size_t stages = stages_of(id);
   const uint32_t parts = size_of(plan_->chunks[id.chunk].stages[id.stage].dimension);
-  const uint64_t part = chunk.held[id.stage] / parts, block = elements_ / ranks_;
+  const uint64_t part = chunk.held[id.stage] / parts, block = elements(chunk.request) / ranks_;
   const bool is_first = id.stage == 0, is_last = id.stage + 1 == stages;
   std::vector<Block> blocks;
   for (uint64_t i = 0; i < parts; ++i) {
@@ -311,11 +326,13 @@ void Execution::add_all_gather(const OperationId& id, Chunk& chunk) {
            .source = role(i)});
   }
   const auto scratch_at = [&](uint64_t begin) {
-    return at(Buffer::Place::kScratch, chunk.scratch + begin - chunk.begins[stages - 2]);
+    return at(Buffer::Place::kScratch, chunk.scratch + begin - chunk.begins[stages - 2], chunk);
   };
   operate(id, std::move(blocks),
-          is_first ? at(Buffer::Place::kSend, chunk.first) : scratch_at(chunk.begins[id.stage - 1]),
-          is_last ? at(Buffer::Place::kReceive, chunk.first) : scratch_at(chunk.begins[id.stage]),
+          is_first ? at(Buffer::Place::kSend, chunk.first, chunk)
+                   : scratch_at(chunk.begins[id.stage - 1]),
+          is_last ? at(Buffer::Place::kReceive, chunk.first, chunk)
+                  : scratch_at(chunk.begins[id.stage]),
           chunk);
 }
 
@@ -341,8 +358,9 @@ void Execution::add_all_to_all(const OperationId& id, Chunk& chunk) {
                           .receiver = role(receiver)});
       }
   const Stage kept = made_.add(Compute{kKeep, kept_.size()}, chunk.last);
-  kept_.push_back({from, to, chunk.length, dimension});
-  operate(id, std::move(blocks), at(from.place, from.first), at(to.place, to.first), chunk);
+  kept_.push_back({from, to, chunk.length, dimension, chunk.request});
+  operate(id, std::move(blocks), at(from.place, from.first, chunk), at(to.place, to.first, chunk),
+          chunk);
   chunk.last.push_back(kept);
 }
 
@@ -350,20 +368,21 @@ void Execution::add_all_to_all(const OperationId& id, Chunk& chunk) {
 void Execution::operate(const OperationId& id, std::vector<Block> blocks, Buffer from, Buffer to,
                         Chunk& chunk) {
   const themis::Stage& stage = plan_->chunks[id.chunk].stages[id.stage];
-  const ina::Collective collective = collective_of(stage.phase);
+  const ina::Collective collective = carried_out_as(stage.phase);
   uint64_t elements = 0;
   for (const Block& block : blocks) elements += block.elements;
   if (elements == 0) return;
+  const Elements& of = job_.elements[chunk.request];
   Operate operation{.channel = stage.dimension,
                     .collective = collective,
-                    .dtype = job_.dtype,
-                    .op = is_moved(collective) ? Op::kSum : job_.op,
+                    .dtype = of.dtype,
+                    .op = is_moved(collective) ? Op::kSum : of.op,
                     .elements = elements,
                     .send = from,
                     .receive = to};
   if (collective != ina::Collective::kAllReduce) {
     const uint32_t per_fragment =
-        elements_per_fragment(collective, job_.dtype, job_.slot_bytes[stage.dimension]);
+        elements_per_fragment(collective, of.dtype, job_.slot_bytes[stage.dimension]);
     const uint64_t hash = wire::add_to_hash(
         wire::add_to_hash(wire::add_to_hash(wire::kHashStart, hash_), id.chunk), id.stage);
     const uint16_t fingerprint = wire::blocks_fingerprint(collective, Rank{}, hash);
@@ -395,8 +414,8 @@ void Execution::add(const Operate& operation, Phase phase, Chunk& chunk) {
 
 // ---- places
 
-Buffer Execution::at(Buffer::Place place, uint64_t element) const {
-  return {place, element * width()};
+Buffer Execution::at(Buffer::Place place, uint64_t element, const Chunk& chunk) const {
+  return {place, element * width(chunk.request), chunk.request};
 }
 
 /// To whom a strip of the scratch memory belongs.
@@ -418,23 +437,24 @@ uint64_t Execution::step_of(uint32_t dimension) const {
 
 /// Of an all-to-all; its stages use two parts of the scratch memory in turns.
 Execution::Strips Execution::strips_before(uint32_t stage, const Chunk& chunk) const {
-  const uint64_t block = elements_ / ranks_;
+  const uint64_t block = elements(chunk.request) / ranks_;
   if (stage == 0) return {Buffer::Place::kSend, chunk.first, block};
   if (stage == chunk.digits.size()) return {Buffer::Place::kReceive, chunk.first, block};
   return {Buffer::Place::kScratch, chunk.scratch + (stage - 1) % 2 * chunk.length * ranks_,
           chunk.length};
 }
 
-void Execution::keep(uint64_t argument, const std::byte* send, std::byte* recv,
+void Execution::keep(uint64_t argument, const scheduler::BufferPair& pair,
                      std::byte* scratch) const {
   const Kept& kept = kept_[argument];
-  const std::byte* const from = kept.from.place == Buffer::Place::kSend ? send : scratch;
-  std::byte* const to = kept.to.place == Buffer::Place::kReceive ? recv : scratch;
+  const uint64_t width = this->width(kept.request);
+  const std::byte* const from = kept.from.place == Buffer::Place::kSend ? pair.send : scratch;
+  std::byte* const to = kept.to.place == Buffer::Place::kReceive ? pair.recv : scratch;
   for (uint64_t strip = 0; strip < ranks_; ++strip)
     if (strip / step_of(kept.dimension) % size_of(kept.dimension) == coordinates_[kept.dimension])
-      std::memcpy(to + (kept.to.first + strip * kept.to.stride) * width(),
-                  from + (kept.from.first + strip * kept.from.stride) * width(),
-                  kept.elements * width());
+      std::memcpy(to + (kept.to.first + strip * kept.to.stride) * width,
+                  from + (kept.from.first + strip * kept.from.stride) * width,
+                  kept.elements * width);
 }
 
 }  // namespace ina::themis

@@ -27,13 +27,19 @@
 
 namespace ina::themis {
 
+/// What a collective's vector consists of.
+struct Elements {
+  DType dtype = DType::kInt32;
+  Op op = Op::kSum;  ///< of sums
+  bool operator==(const Elements&) const = default;
+};
+
 /// What an execution needs to know of its rank and its channels.
 struct Job {
   uint32_t rank = 0;  ///< among all participants
   /// Of each dimension's channel, and then of the channel of all ranks.
   std::vector<uint32_t> slot_bytes{};
-  DType dtype = DType::kInt32;
-  Op op = Op::kSum;  ///< of sums
+  std::vector<Elements> elements{};  ///< of each collective of the plan
 };
 
 /// Where a rank stands in each dimension.
@@ -49,9 +55,10 @@ class Execution {
     kKeep,   ///< keep(argument)
   };
 
-  /// `plan`: of one collective, whose bytes are whole elements of job.dtype, and whole blocks where
-  /// each rank has one; no chunks if there are no bytes. INA_ERR_INVALID: it is not such a plan, or
-  /// its order is not one that can be kept. Throws std::bad_alloc.
+  /// `plan`: of collectives whose bytes are whole elements, and whole blocks where each rank has
+  /// one; no chunks if there are no bytes. The n-th collective is in the caller's n-th pair of
+  /// buffers. INA_ERR_INVALID: it is not such a plan, or its order is not one that can be kept.
+  /// Throws std::bad_alloc.
   static Result<std::unique_ptr<const Execution>> make(std::shared_ptr<const Plan> plan, Job job);
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -65,8 +72,10 @@ class Execution {
   uint64_t hash() const { return hash_; }
   /// Where this rank's hash is told, in bytes.
   size_t hash_offset() const { return job_.rank * sizeof(uint64_t); }
+  /// The pair of buffers that keep(argument) is to be given.
+  uint32_t pair_of(uint64_t argument) const { return kept_[argument].request; }
   /// Of an all-to-all: what stays with this rank goes to its next place.
-  void keep(uint64_t argument, const std::byte* send, std::byte* recv, std::byte* scratch) const;
+  void keep(uint64_t argument, const scheduler::BufferPair& pair, std::byte* scratch) const;
 
  private:
   using Stage = scheduler::Schedule::Stage;
@@ -78,6 +87,7 @@ class Execution {
   };
   /// A chunk on its way.
   struct Chunk {
+    uint32_t request = 0;
     uint64_t first = 0;    ///< of an all-reduce: element of the vector; otherwise column of a block
     uint64_t length = 0;   ///< elements, or columns
     uint64_t scratch = 0;  ///< its own, in elements
@@ -92,10 +102,12 @@ class Execution {
     Strips from, to;
     uint64_t elements = 0;
     uint32_t dimension = 0;
+    uint32_t request = 0;
   };
 
   Execution(std::shared_ptr<const Plan> plan, Job job);
   Result<void> check() const;
+  Result<void> check(uint32_t request) const;
   Result<std::vector<OperationId>> sequence() const;
   void agree();
   void place_chunks();
@@ -110,10 +122,15 @@ class Execution {
                scheduler::Buffer to, Chunk& chunk);
   Strips strips_before(uint32_t stage, const Chunk& chunk) const;
 
-  uint64_t width() const { return wire_bytes(job_.dtype); }
+  Collective collective_of(uint32_t request) const { return plan_->requests[request].collective; }
+  uint64_t width(uint32_t request) const { return wire_bytes(job_.elements[request].dtype); }
+  /// Of the whole vector.
+  uint64_t elements(uint32_t request) const {
+    return plan_->requests[request].bytes / width(request);
+  }
   uint32_t size_of(uint32_t dimension) const { return plan_->topology.dimensions[dimension].size; }
   uint64_t stages_of(const OperationId& id) const { return plan_->chunks[id.chunk].stages.size(); }
-  scheduler::Buffer at(scheduler::Buffer::Place place, uint64_t element) const;
+  scheduler::Buffer at(scheduler::Buffer::Place place, uint64_t element, const Chunk& chunk) const;
   uint32_t rank_of(uint64_t strip, const Chunk& chunk) const;
   uint64_t step_of(uint32_t dimension) const;
 
@@ -122,7 +139,6 @@ class Execution {
   const uint64_t hash_;
   const uint32_t ranks_;
   const std::vector<uint32_t> coordinates_;
-  uint64_t elements_ = 0;       ///< of the whole vector
   uint64_t scratch_bytes_ = 0;  ///< of the hashes and the chunks placed so far
   std::vector<Chunk> chunks_;   ///< while it is made
   Stage agreed_ = 0;

@@ -27,7 +27,8 @@ struct Request {
   /// Of the whole vector: what each participant has before an all-reduce, a reduce-scatter and an
   /// all-to-all, and after an all-gather.
   uint64_t bytes = 0;
-  Picos issue_ps = 0;  ///< when it may begin
+  Picos issue_ps = 0;          ///< when it may begin
+  uint32_t element_bytes = 0;  ///< what cannot be divided; 0: PlanOptions::element_bytes
   bool operator==(const Request&) const = default;
 };
 

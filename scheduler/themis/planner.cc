@@ -28,7 +28,7 @@ class Planner {
       : topology_(topology), requests_(requests), options_(options) {
     for (uint32_t r = 0; r < requests.size(); ++r)
       for (const uint64_t bytes :
-           cut(requests[r].bytes, options.chunks, topology.participants(), options.element_bytes))
+           cut(requests[r].bytes, options.chunks, topology.participants(), element_bytes_of(r)))
         pieces_.push_back({.request = r, .bytes = bytes});
   }
 
@@ -48,6 +48,11 @@ class Planner {
                                                     : Discipline::kSmallestFirst);
   }
 
+  uint32_t element_bytes_of(uint32_t request) const {
+    const uint32_t own = requests_[request].element_bytes;
+    return own != 0 ? own : options_.element_bytes;
+  }
+
   Planned searched() const {
     std::vector<Discipline> disciplines = {Discipline::kSmallestFirst, Discipline::kFifo,
                                            Discipline::kLongestRemaining};
@@ -58,9 +63,11 @@ class Planner {
         starts.push_back(best_of(candidates(scheduler, in_network, disciplines)));
     SearchLimits limits{.evaluations = options_.evaluations,
                         .seed = options_.seed,
-                        .granule_bytes = topology_.participants() * options_.element_bytes,
+                        .granule_bytes = {},
                         .may_aggregate = false,
                         .may_change_discipline = !options_.discipline};
+    for (uint32_t r = 0; r < requests_.size(); ++r)
+      limits.granule_bytes.push_back(topology_.participants() * element_bytes_of(r));
     if (uses_of_network().size() > 1) {
       // Half of it without aggregating switches: the plan that it finds is a start like the others.
       limits.evaluations = (options_.evaluations + 1) / 2;
@@ -171,6 +178,10 @@ Result<void> validate(const std::vector<Request>& requests) {
     if (requests[i].bytes == 0 || requests[i].bytes > kMostBytes)
       return fail(INA_ERR_INVALID, name + " has " + std::to_string(requests[i].bytes) +
                                        " bytes; 1 to 2^40 can be planned");
+    if (requests[i].element_bytes > kMostElementBytes)
+      return fail(INA_ERR_INVALID, name + " has elements of " +
+                                       std::to_string(requests[i].element_bytes) +
+                                       " bytes; 64 is the most");
     if (requests[i].issue_ps < 0 || requests[i].issue_ps > kMostIssuePs)
       return fail(INA_ERR_INVALID, name + " begins before the plan, or more than a day after it");
     bytes += requests[i].bytes;

@@ -191,8 +191,9 @@ class Climber {
   /// A part of a chunk, from half of it to 1/64, goes to another one of the same collective.
   void move_bytes(uint32_t from, uint32_t to) {
     if (current_.pieces[from].request != current_.pieces[to].request) return;
-    const uint64_t granules = current_.pieces[from].bytes / limits_.granule_bytes;
-    const uint64_t bytes = (granules >> (1 + numbers_.below(6))) * limits_.granule_bytes;
+    const uint64_t granule_bytes = limits_.granule_bytes[current_.pieces[from].request];
+    const uint64_t granules = current_.pieces[from].bytes / granule_bytes;
+    const uint64_t bytes = (granules >> (1 + numbers_.below(6))) * granule_bytes;
     current_.pieces[from].bytes -= bytes;
     current_.pieces[to].bytes += bytes;
   }

@@ -29,8 +29,8 @@ std::vector<Chunk> chunks_of(const Topology& topology, const std::vector<Request
 struct SearchLimits {
   uint32_t evaluations = 3000;  ///< simulations beside those of the starts
   uint64_t seed = 1;
-  uint64_t granule_bytes = 1;  ///< chunks are multiples of it
-  bool may_aggregate = true;   ///< chunks may change to aggregating switches
+  std::vector<uint64_t> granule_bytes{};  ///< of each request: its chunks are multiples of it
+  bool may_aggregate = true;              ///< chunks may change to aggregating switches
   bool may_change_discipline = true;
 };
 

@@ -61,6 +61,8 @@ int run(int argc, char** argv) {
                "redistributions of arrays as operations, and nothing else");
   app.add_flag("--reproducible", restrictions.reproducible,
                "reproducible reductions of floats as operations, and nothing else");
+  app.add_flag("--hierarchies", restrictions.hierarchies,
+               "collectives through several dimensions, by plans, and nothing else");
   app.add_option("--json", json_file, "write a summary to this file ('-': standard output)");
   app.add_option("--slots", restrictions.slots, "of the array");
   auto* with_residual = app.add_option("--residual", residual, "true or false");

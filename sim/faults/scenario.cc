@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/faults/hierarchy.h"
+
 namespace ina::sim {
 
 namespace {
@@ -231,11 +233,16 @@ void choose_redistributions(Scenario& scenario, const Restrictions& restrictions
   }
 }
 
+/// Rules of Schedules whose stages begin with a receipt, such as those of hierarchies.
+bool is_hierarchy_rule(const std::string& rule) {
+  return rule == "receipt_whole";
+}
+
 bool is_restricted(const Restrictions& restrictions) {
   return restrictions.plain || restrictions.redistributions || restrictions.reproducible ||
-         !restrictions.profile.empty() || restrictions.small || restrictions.policy ||
-         restrictions.home || restrictions.loss >= 0 || restrictions.slots != 0 ||
-         restrictions.residual >= 0 || !restrictions.collectives.empty();
+         restrictions.hierarchies || !restrictions.profile.empty() || restrictions.small ||
+         restrictions.policy || restrictions.home || restrictions.loss >= 0 ||
+         restrictions.slots != 0 || restrictions.residual >= 0 || !restrictions.collectives.empty();
 }
 
 /// Some have reproducible reductions among their operations, or nothing else. Likewise.
@@ -254,6 +261,52 @@ std::optional<Scenario> choose_long(uint64_t seed, const Restrictions& restricti
   Dice dice(seed * 0x2545f4914f6cdd1d + 9);
   if (is_restricted(restrictions) || !dice.chance(0.03)) return std::nullopt;
   return make_joining(seed, dice.chance(0.5) ? "join_prompt" : "join_forget");
+}
+
+/// Jobs of a hierarchy, at small windows.
+void add_hierarchy(Scenario& scenario, Dice& dice) {
+  static const std::vector<std::vector<uint32_t>> kShapes = {{2, 2}, {2, 3}, {3, 2},
+                                                             {4, 2}, {4},    {2, 2, 2}};
+  HierarchyPlan hierarchy;
+  hierarchy.sizes = kShapes[dice.upto(kShapes.size() - 1)];
+  hierarchy.first_job = static_cast<uint32_t>(scenario.jobs.size());
+  hierarchy.groups = static_cast<uint32_t>(dice.between(1, 4));
+  hierarchy.depth = static_cast<uint32_t>(dice.between(1, 2));
+  hierarchy.max_fragments = static_cast<uint32_t>(dice.between(4, 40));
+  if (dice.chance(0.7)) hierarchy.jitter_ns = static_cast<Nanos>(dice.upto(3 * kMs));
+  const uint32_t window = dice.log_between(1, 16);
+  for (const uint32_t workers : jobs_of(hierarchy)) {
+    JobPlan job;
+    job.workers = workers;
+    job.window = window;
+    job.operations = 0;
+    if (dice.chance(0.5)) job.join_patience = static_cast<Nanos>(dice.log_between(1, 4'000)) * 1000;
+    scenario.jobs.push_back(std::move(job));
+    ++hierarchy.jobs;
+    if (!scheduler::traits(scenario.policy.kind).hashed)
+      scenario.slots += 2 * ((window + scenario.lanes - 1) / scenario.lanes) * scenario.lanes;
+  }
+  scenario.hierarchies.push_back(std::move(hierarchy));
+}
+
+/// Some have a hierarchy beside their jobs, or nothing else. Likewise.
+void choose_hierarchies(Scenario& scenario, const Restrictions& restrictions) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 17);
+  const bool alone = restrictions.hierarchies || is_hierarchy_rule(restrictions.profile);
+  if (!alone && (is_restricted(restrictions) || restrictions.mismatch || !dice.chance(0.1))) return;
+  if (alone) {
+    scenario.jobs.clear();
+    if (!scheduler::traits(scenario.policy.kind).hashed) scenario.slots = 0;
+  }
+  const auto others = static_cast<uint32_t>(scenario.jobs.size());
+  add_hierarchy(scenario, dice);
+  // Half of the others' faults are the hierarchy's.
+  for (Event& event : scenario.events) {
+    if (others != 0 && dice.chance(0.5)) continue;
+    const HierarchyPlan& hierarchy = scenario.hierarchies.back();
+    event.job = hierarchy.first_job + static_cast<uint32_t>(dice.upto(hierarchy.jobs - 1));
+    event.worker = static_cast<uint32_t>(dice.upto(scenario.jobs[event.job].workers - 1));
+  }
 }
 
 /// A search in which restarts are few and far between meets none of the races between an old life's
@@ -410,7 +463,8 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   if (const auto operations = choose_long(seed, restrictions)) return *operations;
   Scenario scenario =
       is_race(restrictions.profile) && restrictions.loss < 0 ? make_race(seed, restrictions.profile)
-      : is_collective_rule(restrictions.profile) || is_schedule_rule(restrictions.profile)
+      : is_collective_rule(restrictions.profile) || is_schedule_rule(restrictions.profile) ||
+              is_hierarchy_rule(restrictions.profile)
           ? make_exchange(seed, restrictions.profile)
       : is_joining_rule(restrictions.profile) ? make_joining(seed, restrictions.profile)
                                               : make_plain(seed, restrictions);
@@ -418,6 +472,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   choose_joining(scenario);
   choose_redistributions(scenario, restrictions);
   choose_reproducible(scenario, restrictions);
+  choose_hierarchies(scenario, restrictions);
   scenario.mismatch = restrictions.mismatch;
   return scenario;
 }
@@ -436,6 +491,10 @@ std::string describe(const Scenario& s) {
   for (size_t i = 0; i < s.jobs.size(); ++i)
     text += fmt::format("{}{}x{}w{}", i ? "," : "", s.jobs[i].workers, s.jobs[i].window,
                         operations_of(s.jobs[i]));
+  for (const HierarchyPlan& hierarchy : s.hierarchies)
+    text += fmt::format(" hierarchy={} from job {}, groups={}, depth={}, jitter={}ns",
+                        fmt::join(hierarchy.sizes, "x"), hierarchy.first_job, hierarchy.groups,
+                        hierarchy.depth, hierarchy.jitter_ns);
   return text;
 }
 

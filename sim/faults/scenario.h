@@ -36,6 +36,18 @@ struct JobPlan {
   uint64_t chunk_bytes = 512;    ///< client::RankOrder::Job::chunk_bytes
 };
 
+/// Ranks that go through dimensions (sim/faults/hierarchy.h). Each group of a dimension is a job,
+/// and so are all ranks.
+struct HierarchyPlan {
+  std::vector<uint32_t> sizes;  ///< of the dimensions, the first one's coordinate the fastest digit
+  uint32_t first_job = 0;       ///< in Scenario::jobs; the others follow
+  uint32_t jobs = 0;
+  uint32_t groups = 3;          ///< of collectives, one after the other
+  uint32_t depth = 1;           ///< of these, under way at once
+  uint32_t max_fragments = 20;  ///< of a collective
+  Nanos jitter_ns = 0;          ///< by so much ranks start apart
+};
+
 /// Something that happens at a time of its own.
 struct Event {
   enum class Kind : uint8_t {
@@ -61,6 +73,7 @@ struct Scenario {
   uint32_t lanes = 1;
   uint32_t slot_bytes = 64;
   std::vector<JobPlan> jobs;
+  std::vector<HierarchyPlan> hierarchies;
   io::sim::Faults faults;
   Nanos faults_end_ns = 100'000'000;  ///< then the network is perfect and all must finish
   std::vector<Event> events;
@@ -93,6 +106,7 @@ struct Restrictions {
   std::vector<Collective> collectives{};
   bool redistributions = false;  ///< all operations of all jobs are
   bool reproducible = false;     ///< likewise: reductions of floats, in the reproducible mode
+  bool hierarchies = false;      ///< there is nothing else
   bool mismatch = false;         ///< Scenario::mismatch
   /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
   /// always the same, for tables.

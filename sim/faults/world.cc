@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <tuple>
+#include <utility>
 
 #include "engine/rank_order.h"
 #include "engine/redistributions.h"
 #include "engine/reproducible.h"
+#include "sim/faults/hierarchy.h"
 #include "sim/faults/redistribution.h"
 #include "sim/faults/reproducible.h"
 #include "wire/rules.h"
@@ -63,7 +66,10 @@ struct World::Worker {
   };
   std::list<Running> running;
   size_t next_plan = 0;
-  std::vector<std::vector<std::byte>> got;  ///< results, by plan
+  std::vector<std::vector<std::byte>> got;      ///< results, by plan
+  const HierarchyRank* hierarchical = nullptr;  ///< of which this is one channel; or none
+  size_t hierarchical_channel = 0;
+  bool due = false;  ///< there is something to send, from another channel's doing
 
   bool done() const;
   /// The next time at which a held operation may go.
@@ -100,6 +106,14 @@ struct World::Job {
   std::vector<bool> given_out;  ///< by fragment: whether its result was, to any worker
 };
 
+/// The ranks of a hierarchy, which are workers of several jobs.
+struct World::Hierarchy {
+  HierarchyPlan config;
+  std::vector<PlannedGroup> groups;
+  std::vector<std::unique_ptr<HierarchyRank>> ranks;
+  std::vector<std::vector<Worker*>> workers;  ///< of each rank, by channel
+};
+
 struct World::Lane {
   Lane(io::sim::SimNetwork& network, uint32_t host, uint32_t slot_bytes)
       : port(network, host, slot_bytes) {}
@@ -112,7 +126,8 @@ struct World::Lane {
 };
 
 bool World::Worker::done() const {
-  return running.empty() && next_plan == job->plans.size();
+  return running.empty() && next_plan == job->plans.size() &&
+         (!hierarchical || hierarchical->done());
 }
 
 Nanos World::Worker::release_at() const {
@@ -151,9 +166,56 @@ World::World(const Scenario& scenario)
     if (scenario_.mismatch && job->index == 0) deviate(*job);
     start_job(*job);
   }
+  make_hierarchies();
 }
 
 World::~World() = default;
+
+void World::make_hierarchies() {
+  for (const HierarchyPlan& config : scenario_.hierarchies) {
+    Hierarchy& made = *hierarchies_.emplace_back(std::make_unique<Hierarchy>());
+    made.config = config;
+    std::mt19937_64 random(scenario_.seed ^ 0x41e7a7c4 ^ uint64_t{config.first_job} << 32);
+    made.groups = draw_groups(random, config, scenario_.slot_bytes);
+    const uint32_t ranks = scenario_.jobs[config.first_job + config.jobs - 1].workers;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      made.ranks.push_back(std::make_unique<HierarchyRank>(config, made.groups, rank,
+                                                           scenario_.slot_bytes, random()));
+      auto& workers = made.workers.emplace_back();
+      for (size_t channel = 0; channel <= config.sizes.size(); ++channel) {
+        const ChannelPlace at = channel_place(config, channel, rank);
+        Worker& worker = jobs_[config.first_job + at.job]->workers[at.place];
+        worker.hierarchical = made.ranks.back().get();
+        worker.hierarchical_channel = channel;
+        workers.push_back(&worker);
+      }
+    }
+    start_hierarchy(made);
+  }
+}
+
+void World::start_hierarchy(Hierarchy& hierarchy) {
+  for (size_t rank = 0; rank < hierarchy.ranks.size(); ++rank) {
+    std::vector<std::pair<client::Engine*, bool*>> engines;
+    for (Worker* const worker : hierarchy.workers[rank])
+      engines.emplace_back(worker->engine.get(), &worker->due);
+    hierarchy.ranks[rank]->begin(engines, network_.now());
+  }
+}
+
+/// Its ranks end, and others take their places: those of all its jobs, if it is a hierarchy's.
+void World::restart_job(Job& job) {
+  const auto of = std::ranges::find_if(hierarchies_, [&](const auto& hierarchy) {
+    const HierarchyPlan& config = hierarchy->config;
+    return job.index >= config.first_job && job.index < config.first_job + config.jobs;
+  });
+  if (of == hierarchies_.end()) return start_job(job);
+  Hierarchy& hierarchy = **of;
+  for (const auto& rank : hierarchy.ranks) rank->stop();
+  for (uint32_t i = 0; i < hierarchy.config.jobs; ++i)
+    start_job(*jobs_[hierarchy.config.first_job + i]);
+  start_hierarchy(hierarchy);
+}
 
 void World::make_lanes() {
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
@@ -455,7 +517,7 @@ void World::happen(const Event& event) {
       return;
     case Event::Kind::kKillJob:
       ++outcome_.restarts;
-      return start_job(job);
+      return restart_job(job);
   }
 }
 
@@ -630,6 +692,7 @@ size_t World::taken(Job& job, size_t packets) {
 
 void World::step(Worker& worker) {
   const Nanos now = network_.now();
+  worker.due = false;
   if (now >= worker.rejoin_at) {
     worker.rejoin_at = INT64_MAX;
     worker.engine->rejoin(worker.job->epoch, now);
@@ -650,8 +713,19 @@ void World::step(Worker& worker) {
   }
 }
 
+void World::step_hierarchies() {
+  for (const auto& hierarchy : hierarchies_)
+    for (const auto& rank : hierarchy->ranks) {
+      const uint64_t completed = rank->completed();
+      rank->step(network_.now());
+      if (rank == hierarchy->ranks.front()) outcome_.hierarchical += rank->completed() - completed;
+      for (const std::string& text : rank->take_violations()) violate(text);
+    }
+}
+
 void World::step_workers() {
   const Nanos now = network_.now();
+  step_hierarchies();
   for (auto& job : jobs_) {
     for (Worker& worker : job->workers) {
       if (worker.gone()) {
@@ -662,9 +736,21 @@ void World::step_workers() {
       const bool submits = now >= worker.submit_at && worker.next_plan < job->plans.size() &&
                            worker.running.size() < job->config.depth;
       if (network_.has_frame(worker.host) || now >= worker.engine->next_deadline() || submits ||
-          now >= worker.rejoin_at || now >= worker.release_at() || worker.engine->has_answers())
+          now >= worker.rejoin_at || now >= worker.release_at() || worker.engine->has_answers() ||
+          worker.due)
         step(worker);
     }
+  }
+  // What ends on one channel lets something go on another.
+  for (bool any = !hierarchies_.empty(); std::exchange(any, false);) {
+    step_hierarchies();
+    for (const auto& hierarchy : hierarchies_)
+      for (const auto& workers : hierarchy->workers)
+        for (Worker* const worker : workers) {
+          if (!worker->due || now < worker->paused_until || worker->gone()) continue;
+          step(*worker);
+          any = true;
+        }
   }
 }
 
@@ -692,6 +778,8 @@ Nanos World::next_time() const {
       if (worker.next_plan < job->plans.size()) consider(worker.submit_at);
     }
   }
+  for (const auto& hierarchy : hierarchies_)
+    for (const auto& rank : hierarchy->ranks) consider(rank->starts_at());
   return next;
 }
 
@@ -809,6 +897,8 @@ void World::check_payload(const Job& job, const Worker& worker) {
     up += plan.payload_up(value(worker.rank));
     down += plan.payload_down(value(worker.rank));
   }
+  if (worker.hierarchical)
+    std::tie(up, down) = worker.hierarchical->payload(worker.hierarchical_channel);
   const client::EngineCounters& c = worker.engine->counters();
   if (c.bytes_received != down)
     violate(fmt::format("payload: job {} rank {} got {} bytes instead of {}", job.index,

@@ -29,6 +29,7 @@ struct Outcome {
   uint64_t preemptions = 0;
   uint64_t redistributions = 0;  ///< that a worker of rank 0 has completed
   uint64_t reproducible = 0;     ///< likewise: reductions of floats
+  uint64_t hierarchical = 0;     ///< groups of collectives by Themis's plans, likewise
   uint64_t groups = 0;           ///< sums of several contributions in one pass
   uint64_t grouped = 0;          ///< contributions in them
   uint64_t parked = 0;
@@ -47,8 +48,13 @@ class World {
  private:
   struct Worker;
   struct Job;
+  struct Hierarchy;
 
   void make_lanes();
+  void make_hierarchies();
+  void start_hierarchy(Hierarchy& hierarchy);
+  void restart_job(Job& job);
+  void step_hierarchies();
   void start_job(Job& job);
   void plan(Job& job);
   void deviate(Job& job);
@@ -101,6 +107,7 @@ class World {
     wire::Message message;
   };
   std::vector<GivenOut> given_out_;  ///< results of the burst at hand
+  std::vector<std::unique_ptr<Hierarchy>> hierarchies_;
   Nanos switch_down_until_ = 0;
   size_t next_event_ = 0;
   uint32_t next_id_ = 100;

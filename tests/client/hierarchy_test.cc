@@ -228,6 +228,205 @@ TEST(Hierarchy, OtherTypesAndOperations) {
   });
 }
 
+// ---- groups
+
+using Call = Hierarchy::Call;
+
+/// What a group needs, of all collectives and of elements of several widths.
+struct GroupData {
+  GroupData(int rank, int world, size_t count)
+      : rank(rank),
+        world(world),
+        count(count),
+        gradients(values_of(rank, count)),
+        scattered(values_of(rank, count * static_cast<size_t>(world))),
+        part(count, -1),
+        bytes(count, static_cast<uint8_t>(rank + 1)),
+        gathered(count * static_cast<size_t>(world)),
+        blocks(count * static_cast<size_t>(world), rank),
+        exchanged(blocks.size(), -1) {}
+
+  std::vector<Call> calls() {
+    return {Call::allreduce<int32_t>(gradients, gradients),
+            Call::reduce_scatter<int32_t>(scattered, part),
+            Call::all_gather<uint8_t>(bytes, gathered),
+            Call::all_to_all<int64_t>(blocks, exchanged)};
+  }
+  void expect_done() const {
+    const size_t own = count * static_cast<size_t>(rank);
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(gradients[i], sum_of(world, i)) << i;
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(part[i], sum_of(world, own + i)) << i;
+    for (size_t i = 0; i < gathered.size(); ++i) ASSERT_EQ(gathered[i], i / count + 1) << i;
+    for (size_t i = 0; i < exchanged.size(); ++i)
+      ASSERT_EQ(exchanged[i], static_cast<int64_t>(i / count)) << i;
+  }
+
+  int rank, world;
+  size_t count;
+  std::vector<int32_t> gradients, scattered, part;
+  std::vector<uint8_t> bytes, gathered;
+  std::vector<int64_t> blocks, exchanged;
+};
+
+TEST(HierarchicalGroup, GivesEachCollectiveItsElements) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw, 8, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2, 2}));
+    for (const char* scheduler : {"themis", "baseline", "search"})
+      for (const size_t count : {size_t{1}, size_t{13}, size_t{2003}}) {
+        SCOPED_TRACE(std::string(scheduler) + ", " + std::to_string(count) + " elements");
+        GroupData data(rank, 8, count);
+        hierarchy.group(data.calls(), {scheduler, 5});
+        data.expect_done();
+      }
+    hierarchy.free();
+  });
+}
+
+TEST(HierarchicalGroup, SeveralMayBeUnderWayBesideSingleCollectives) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw, 6, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 3}));
+    GroupData first(rank, 6, 1001), second(rank, 6, 77);
+    auto alone = values_of(rank, 500);
+    Request one = hierarchy.group_async(first.calls());
+    Request two = hierarchy.allreduce_async<int32_t>(alone, alone);
+    Request three = hierarchy.group_async(second.calls(), {"search", 3});
+    while (!three.test()) std::this_thread::yield();
+    one.wait();
+    two.wait();
+    first.expect_done();
+    second.expect_done();
+    for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], sum_of(6, i));
+    hierarchy.free();
+  });
+}
+
+// Some ranks' vectors may be empty: all have the same counts.
+TEST(HierarchicalGroup, WhatHasNoElementsIsLeftOut) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
+    std::vector<int32_t> none, some = values_of(rank, 9);
+    hierarchy.group({Call::allreduce<int32_t>(none, none), Call::allreduce<int32_t>(some, some),
+                     Call::all_gather<int32_t>(none, none)});
+    for (size_t i = 0; i < some.size(); ++i) ASSERT_EQ(some[i], sum_of(4, i));
+    hierarchy.group({Call::allreduce<int32_t>(none, none), Call::all_to_all<int32_t>(none, none)});
+    hierarchy.free();
+  });
+}
+
+TEST(HierarchicalGroup, OfOtherCallsOnOneRankIsHeardOfByAll) {
+  TestSwitch sw(shared_slots());
+  on_joined_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
+    auto a = values_of(rank, 100), b = values_of(rank, rank == 2 ? 200 : 300);
+    const auto before = a;
+    try {
+      hierarchy.group({Call::allreduce<int32_t>(a, a), Call::allreduce<int32_t>(b, b)});
+      ADD_FAILURE() << "the plans differ";
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.status(), INA_ERR_MISMATCH);
+      EXPECT_THAT(error.what(), HasSubstr("rank 2 started the hierarchical collective"));
+    }
+    EXPECT_EQ(a, before);
+  });
+}
+
+TEST(HierarchicalGroup, BadCallsAreNamedAndChangeNothing) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw, 2, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2}));
+    std::vector<int32_t> data(64, 1);
+    int32_t* const at = data.data();
+    const auto expect = [&](std::vector<ina_hierarchical_call> calls, const char* text) {
+      SCOPED_TRACE(text);
+      EXPECT_EQ(ina_hierarchical_group(hierarchy.get(), calls.data(), calls.size(), nullptr, 0),
+                INA_ERR_INVALID);
+      EXPECT_THAT(ina_last_error(context.get()), HasSubstr(text));
+    };
+    const ina_hierarchical_call good{INA_HIERARCHICAL_ALLREDUCE, at, at, 8, INA_INT32, INA_SUM};
+    expect({}, "ina_hierarchical_group: 0 collectives, not 1 to 256");
+    expect(std::vector(257, ina_hierarchical_call{INA_HIERARCHICAL_ALLREDUCE, nullptr, nullptr, 0,
+                                                  INA_INT32, INA_SUM}),
+           "257 collectives, not 1 to 256");
+    expect({good, {INA_HIERARCHICAL_ALL_GATHER, nullptr, at + 8, 4, INA_INT32, INA_SUM}},
+           "ina_hierarchical_group: calls[1]: send is NULL");
+    expect({good, {INA_HIERARCHICAL_ALLREDUCE, at + 8, at + 8, 8, INA_INT32, INA_AVG}},
+           "calls[1]: avg of int32 is not defined");
+    expect({good,
+            {static_cast<ina_hierarchical_collective>(9), at + 8, at + 8, 8, INA_INT32, INA_SUM}},
+           "calls[1]: collective 9 is no ina_hierarchical_collective");
+    expect({good, {INA_HIERARCHICAL_ALLREDUCE, at + 7, at + 20, 8, INA_INT32, INA_SUM}},
+           "calls[0].recv and calls[1].send overlap");
+    expect({{INA_HIERARCHICAL_ALLREDUCE, at + 30, at, 8, INA_INT32, INA_SUM},
+            {INA_HIERARCHICAL_ALLREDUCE, at + 40, at + 7, 8, INA_INT32, INA_SUM}},
+           "calls[0].recv and calls[1].recv overlap");
+    EXPECT_EQ(ina_hierarchical_group(hierarchy.get(), nullptr, 3, nullptr, 0), INA_ERR_INVALID);
+    // Two may send the same.
+    std::vector<int32_t> one(8), two(8);
+    const std::vector<int32_t> sent(8, rank);
+    hierarchy.group(
+        {Call::allreduce<int32_t>(sent, one), Call::allreduce<int32_t>(sent, two, INA_MAX)});
+    EXPECT_EQ(one, two);
+    expect_collectives(hierarchy, rank, 2, {}, {5});
+    hierarchy.free();
+  });
+}
+
+// ---- calibration
+
+TEST(HierarchyCalibration, GivesAllRanksTheSameTopologyThatPlansAreMadeFor) {
+  TestSwitch sw(shared_slots());
+  std::vector<std::string> told(4);
+  on_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
+    const std::string yaml = hierarchy.calibrate();
+    told[static_cast<size_t>(rank)] = yaml;
+    expect_collectives(hierarchy, rank, 4, {}, {77});
+    hierarchy.free();
+    Hierarchy measured = Hierarchy::from_text(context, yaml);
+    expect_collectives(measured, rank, 4, {}, {77});
+    measured.free();
+  });
+  for (const std::string& yaml : told) {
+    EXPECT_EQ(yaml, told[0]);
+    EXPECT_THAT(yaml, HasSubstr("kind: ina, size: 2, gbps: "));
+  }
+}
+
+TEST(HierarchyCalibration, IsRefusedWhileSomethingIsUnderWay) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw, 2, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2}));
+    auto data = values_of(rank, 1000);
+    Request request = hierarchy.allreduce_async<int32_t>(data, data);
+    const char* yaml = "";
+    EXPECT_EQ(ina_hierarchy_calibrate(hierarchy.get(), &yaml), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(context.get()), HasSubstr("are under way"));
+    EXPECT_EQ(yaml, nullptr);
+    request.wait();
+    EXPECT_EQ(ina_hierarchy_calibrate(hierarchy.get(), nullptr), INA_ERR_INVALID);
+    EXPECT_EQ(ina_hierarchy_calibrate(nullptr, &yaml), INA_ERR_INVALID);
+    EXPECT_EQ(data[999], sum_of(2, 999));
+    hierarchy.free();
+  });
+}
+
+TEST(HierarchyCalibration, ARankThatDiesEndsItForAll) {
+  TestSwitch sw(shared_slots());
+  on_joined_ranks(sw, 4, [&](Context& context, int rank) {
+    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
+    if (rank == 3) return;  // leaves at once
+    try {
+      (void)hierarchy.calibrate();
+      ADD_FAILURE() << "rank 3 has not measured";
+    } catch (const Exception& error) {
+      EXPECT_THAT(error.status(), AnyOf(INA_ERR_PEER_LOST, INA_ERR_ABORTED)) << error.what();
+    }
+  });
+}
+
 // ---- what goes wrong
 
 struct Ended {

@@ -169,6 +169,61 @@ TEST(Redistribution, ARankThatDiesEndsItForAll) {
   });
 }
 
+// By dear messages a gather of few beats an exchange with many, and the other way round.
+TEST(Redistribution, MethodsAreChosenByGivenCosts) {
+  const auto steps_at = [](double alpha_us, double message_us) {
+    const ina_costs costs{sizeof(ina_costs), alpha_us, message_us, 10};
+    const Wanted given{"x=4,y=2", {16, 16, 16}, "y,-,x", "-,x*y,-"};
+    ina_redistribution wanted = given.c();
+    wanted.costs = &costs;
+    return RedistributionPlan(wanted).facts().steps;
+  };
+  EXPECT_EQ(steps_at(100, 0.1), 1u);  // one exchange
+  EXPECT_EQ(steps_at(1, 100), 2u);    // two all-to-alls, of fewer messages
+}
+
+TEST(Redistribution, MeasuredCostsAreTheSameOnAllRanks) {
+  TestSwitch sw;
+  std::vector<ina_costs> told(4);
+  on_ranks(sw, 4, [&](Context& context, int rank) {
+    const ina_costs costs = context.measure_costs();
+    told[static_cast<size_t>(rank)] = costs;
+    EXPECT_GT(costs.alpha_us + costs.message_us, 0);
+    EXPECT_GT(costs.gbps, 0);
+    const Wanted given{"x=2,y=2", {16, 16}, "x,y", "y,x"};
+    ina_redistribution wanted = given.c();
+    wanted.costs = &costs;
+    const RedistributionPlan plan(wanted);
+    std::vector<std::byte> buffer(plan.facts().buffer_bytes);
+    context.redistribute(plan, buffer);
+    EXPECT_EQ(ina_measure_costs(context.get(), nullptr), INA_ERR_INVALID);
+    ina_costs short_one{};
+    EXPECT_EQ(ina_measure_costs(context.get(), &short_one), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(context.get()), HasSubstr("sizeof(ina_costs)"));
+  });
+  for (const ina_costs& costs : told) {
+    EXPECT_EQ(costs.alpha_us, told[0].alpha_us);
+    EXPECT_EQ(costs.message_us, told[0].message_us);
+    EXPECT_EQ(costs.gbps, told[0].gbps);
+  }
+}
+
+TEST(RedistributionErrors, CostsThatAreNoneAreRefused) {
+  const auto refused = [](ina_costs costs) {
+    const Wanted given{"x=4", {16, 16}, "x,-", "-,x"};
+    ina_redistribution wanted = given.c();
+    wanted.costs = &costs;
+    ina_plan* plan = nullptr;
+    const int status = ina_plan_create(&wanted, &plan);
+    ina_plan_free(plan);
+    return status == INA_ERR_INVALID;
+  };
+  EXPECT_FALSE(refused({sizeof(ina_costs), 0, 0, 1}));
+  EXPECT_TRUE(refused({0, 1, 1, 1}));
+  EXPECT_TRUE(refused({sizeof(ina_costs), -1, 1, 1}));
+  EXPECT_TRUE(refused({sizeof(ina_costs), 1, 1, 0}));
+}
+
 std::string complaint(const Wanted& wanted) {
   ina_plan* plan = nullptr;
   const ina_redistribution c = wanted.c();

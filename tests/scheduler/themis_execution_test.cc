@@ -28,34 +28,39 @@ constexpr Element kUntouched = -77;
 /// All ranks of a plan.
 class Interpreter {
  public:
-  /// `count`: elements of `send` and `recv` of each rank.
-  Interpreter(const std::shared_ptr<const Plan>& plan, size_t send_count, size_t receive_count,
-              bool in_place)
+  /// Elements of each rank's pairs of buffers; in place, `send` is not used.
+  struct PairSize {
+    size_t send, recv;
+    bool in_place;
+  };
+  Interpreter(const std::shared_ptr<const Plan>& plan, const std::vector<PairSize>& sizes)
       : plan_(plan), ranks_(static_cast<uint32_t>(plan->topology.participants())) {
     for (uint32_t r = 0; r < ranks_; ++r) {
       Rank& rank = all_.emplace_back();
       auto made = Execution::make(plan, {.rank = r,
                                          .slot_bytes = std::vector<uint32_t>(
-                                             plan->topology.dimensions.size() + 1, kSlotBytes)});
+                                             plan->topology.dimensions.size() + 1, kSlotBytes),
+                                         .elements = std::vector<Elements>(sizes.size())});
       EXPECT_TRUE(made) << made.error().text;
       rank.execution = std::move(*made);
       rank.coordinates = coordinates_of(plan->topology, r);
-      rank.send.assign(send_count, 0);
-      rank.recv.assign(receive_count, kUntouched);
+      for (const PairSize& size : sizes)
+        rank.pairs.push_back({std::vector<Element>(size.send, 0),
+                              std::vector<Element>(size.recv, kUntouched), size.in_place});
       rank.scratch.resize(rank.execution->schedule()->scratch_bytes());
-      rank.in_place = in_place;
       submit(r);
     }
   }
 
-  std::vector<Element>& send(uint32_t rank) {
-    return all_[rank].in_place ? all_[rank].recv : all_[rank].send;
+  std::vector<Element>& send(uint32_t rank, size_t pair) {
+    Pair& own = all_[rank].pairs[pair];
+    return own.in_place ? own.recv : own.send;
   }
-  std::vector<Element>& recv(uint32_t rank) { return all_[rank].recv; }
+  std::vector<Element>& recv(uint32_t rank, size_t pair) { return all_[rank].pairs[pair].recv; }
   /// Where `send` begins, of those that are in place.
-  void set_offsets(uint32_t rank, size_t send, size_t recv) {
-    all_[rank].send_first = send;
-    all_[rank].receive_first = recv;
+  void set_offsets(uint32_t rank, size_t pair, size_t send, size_t recv) {
+    all_[rank].pairs[pair].send_first = send;
+    all_[rank].pairs[pair].receive_first = recv;
   }
 
   /// False: they wait for each other. What has closing fragments ends as late as it can.
@@ -72,13 +77,17 @@ class Interpreter {
   }
 
  private:
+  /// Buffers of one collective.
+  struct Pair {
+    std::vector<Element> send, recv;
+    bool in_place = false;
+    size_t send_first = 0, receive_first = 0;
+  };
   struct Rank {
     std::unique_ptr<const Execution> execution;
     std::vector<uint32_t> coordinates;
-    std::vector<Element> send, recv;
+    std::vector<Pair> pairs;
     std::vector<std::byte> scratch;
-    bool in_place = false;
-    size_t send_first = 0, receive_first = 0;
     std::map<uint32_t, std::vector<uint32_t>> queues;  ///< of operations, by channel
     std::map<uint32_t, uint32_t> awaits;
     std::set<uint32_t> ended;
@@ -90,11 +99,13 @@ class Interpreter {
     std::map<uint32_t, std::vector<Sent>> unended;  ///< by stage
 
     std::byte* place(const Buffer& buffer) {
+      Pair& pair = pairs[buffer.pair];
       std::byte* base = scratch.data();
       if (buffer.place == Buffer::Place::kSend)
-        base = reinterpret_cast<std::byte*>((in_place ? recv : send).data() + send_first);
+        base = reinterpret_cast<std::byte*>((pair.in_place ? pair.recv : pair.send).data() +
+                                            pair.send_first);
       if (buffer.place == Buffer::Place::kReceive)
-        base = reinterpret_cast<std::byte*>(recv.data() + receive_first);
+        base = reinterpret_cast<std::byte*>(pair.recv.data() + pair.receive_first);
       return base + buffer.offset_bytes;
     }
     /// So that nothing lies outside of the buffers.
@@ -103,7 +114,9 @@ class Interpreter {
         const auto* begin = reinterpret_cast<const std::byte*>(of.data());
         return at >= begin && at + bytes <= begin + of.size() * sizeof(of[0]);
       };
-      ASSERT_TRUE(within(send) || within(recv) || within(scratch));
+      ASSERT_TRUE(within(scratch) || std::ranges::any_of(pairs, [&](const Pair& pair) {
+                    return within(pair.send) || within(pair.recv);
+                  }));
     }
     const Operate& head(uint32_t channel) {
       return std::get<Operate>(execution->schedule()->work(queues[channel].front()));
@@ -177,8 +190,11 @@ class Interpreter {
         for (uint32_t other = 0; other < ranks_; ++other)
           EXPECT_EQ(std::memcmp(rank.scratch.data() + 8 * other, rank.scratch.data(), 8), 0);
       } else {
-        rank.execution->keep(compute->argument, rank.place({Buffer::Place::kSend}),
-                             rank.place({Buffer::Place::kReceive}), rank.scratch.data());
+        const uint32_t pair = rank.execution->pair_of(compute->argument);
+        rank.execution->keep(compute->argument,
+                             {rank.place({Buffer::Place::kSend, 0, pair}),
+                              rank.place({Buffer::Place::kReceive, 0, pair})},
+                             rank.scratch.data());
       }
       rank.end(stage);
       any = true;
@@ -291,30 +307,30 @@ Element value_of(uint32_t rank, size_t index) {
 }
 
 /// A plan whose chunks take dimensions at random.
-Plan random_plan(const Topology& topology, const Request& request, Cases& cases) {
+Plan random_plan(const Topology& topology, const std::vector<Request>& requests, Cases& cases) {
   const uint64_t granule = topology.participants() * sizeof(Element);
   std::vector<Chunk> chunks;
-  for (uint64_t left = (request.bytes + granule - 1) / granule; left > 0;) {
-    const uint64_t granules = 1 + cases.below(left);
-    left -= granules;
-    Way way{.order = baseline_order(topology, request.collective)};
-    for (size_t i = way.order.size(); i > 1; --i)
-      std::swap(way.order[i - 1], way.order[cases.below(i)]);
-    way.in_network = static_cast<uint32_t>(cases.below(16));
-    chunks.push_back(make_chunk(topology, 0, request.collective, granules * granule, way));
-  }
-  const std::vector<Request> requests = {request};
+  for (uint32_t r = 0; r < requests.size(); ++r)
+    for (uint64_t left = (requests[r].bytes + granule - 1) / granule; left > 0;) {
+      const uint64_t granules = 1 + cases.below(left);
+      left -= granules;
+      Way way{.order = baseline_order(topology, requests[r].collective)};
+      for (size_t i = way.order.size(); i > 1; --i)
+        std::swap(way.order[i - 1], way.order[cases.below(i)]);
+      way.in_network = static_cast<uint32_t>(cases.below(16));
+      chunks.push_back(make_chunk(topology, r, requests[r].collective, granules * granule, way));
+    }
   const Discipline discipline = static_cast<Discipline>(cases.below(3));
   const Timeline timeline = Simulator(topology, requests).run(chunks, discipline);
   return {topology, requests, std::move(chunks), order_of(timeline)};
 }
 
-Plan made_plan(const Topology& topology, const Request& request, Cases& cases) {
+Plan made_plan(const Topology& topology, const std::vector<Request>& requests, Cases& cases) {
   PlanOptions options{.scheduler = static_cast<Scheduler>(cases.below(3)),
                       .chunks = static_cast<uint32_t>(1 + cases.below(12))};
   options.evaluations = 20;
   options.or_baseline = false;
-  return plan(topology, {request}, options).plan;
+  return plan(topology, requests, options).plan;
 }
 
 Topology small_topology(Cases& cases) {
@@ -331,67 +347,124 @@ Topology small_topology(Cases& cases) {
   return topology;
 }
 
-/// Fills, runs, and compares every element of every rank.
-void expect_collective(const Plan& made, size_t count, bool in_place) {
-  const Request& request = made.requests.front();
-  const auto ranks = static_cast<uint32_t>(made.topology.participants());
-  const Collective collective = request.collective;
-  const size_t whole = count * (collective == Collective::kAllReduce ? 1 : ranks);
-  const size_t sent = collective == Collective::kAllGather ? count : whole;
-  const size_t received = collective == Collective::kReduceScatter ? count : whole;
-  Interpreter all(std::make_shared<const Plan>(made), sent, in_place ? whole : received, in_place);
-  for (uint32_t r = 0; r < ranks; ++r) {
-    const size_t own = in_place && collective != Collective::kAllReduce ? r * count : 0;
-    const bool is_gather = collective == Collective::kAllGather;
-    all.set_offsets(r, is_gather ? own : 0, is_gather ? 0 : own);
-    for (size_t i = 0; i < sent; ++i) all.send(r)[i + (is_gather ? own : 0)] = value_of(r, i);
+/// A collective of a plan as its caller has it.
+struct Given {
+  Collective collective{};
+  size_t count = 0;
+  bool in_place = false;
+
+  size_t whole(uint32_t ranks) const {
+    return count * (collective == Collective::kAllReduce ? 1 : ranks);
   }
-  ASSERT_TRUE(all.run()) << "they wait for each other";
+  size_t sent(uint32_t ranks) const {
+    return collective == Collective::kAllGather ? count : whole(ranks);
+  }
+  size_t received(uint32_t ranks) const {
+    return collective == Collective::kReduceScatter ? count : whole(ranks);
+  }
+  Request request(uint32_t ranks) const {
+    return {.collective = collective, .bytes = whole(ranks) * sizeof(Element)};
+  }
+};
+
+Given draw(Collective collective, uint64_t ranks, Cases& cases) {
+  return {collective, 1 + cases.below(collective == Collective::kAllReduce ? 5 * ranks : 23),
+          collective != Collective::kAllToAll && cases.below(2) == 0};
+}
+
+/// Elements that rank `r` sends in one of the collectives.
+Element sent_by(uint32_t r, size_t pair, size_t index) {
+  return value_of(r, index + 1'000 * pair);
+}
+
+void fill(Interpreter& all, uint32_t rank, size_t pair, const Given& given, uint32_t ranks) {
+  const size_t own =
+      given.in_place && given.collective != Collective::kAllReduce ? rank * given.count : 0;
+  const bool is_gather = given.collective == Collective::kAllGather;
+  all.set_offsets(rank, pair, is_gather ? own : 0, is_gather ? 0 : own);
+  for (size_t i = 0; i < given.sent(ranks); ++i)
+    all.send(rank, pair)[i + (is_gather ? own : 0)] = sent_by(rank, pair, i);
+}
+
+void expect_done(Interpreter& all, uint32_t r, size_t pair, const Given& given, uint32_t ranks) {
+  const size_t count = given.count;
   const auto sum_of = [&](size_t index) {
     Element sum = 0;
-    for (uint32_t r = 0; r < ranks; ++r) sum += value_of(r, index);
+    for (uint32_t other = 0; other < ranks; ++other) sum += sent_by(other, pair, index);
     return sum;
   };
-  for (uint32_t r = 0; r < ranks; ++r) {
-    const size_t first = in_place && collective == Collective::kReduceScatter ? r * count : 0;
-    for (size_t i = 0; i < received; ++i) {
-      const auto block = static_cast<uint32_t>(count == 0 ? 0 : i / count);
-      Element wanted = 0;
-      switch (collective) {
-        case Collective::kAllReduce:
-          wanted = sum_of(i);
-          break;
-        case Collective::kReduceScatter:
-          wanted = sum_of(r * count + i);
-          break;
-        case Collective::kAllGather:
-          wanted = value_of(block, i % count);
-          break;
-        case Collective::kAllToAll:
-          wanted = value_of(block, r * count + i % count);
-      }
-      ASSERT_EQ(all.recv(r)[first + i], wanted) << "rank " << r << ", element " << i;
+  const size_t first =
+      given.in_place && given.collective == Collective::kReduceScatter ? r * count : 0;
+  for (size_t i = 0; i < given.received(ranks); ++i) {
+    const auto block = static_cast<uint32_t>(i / count);
+    Element wanted = 0;
+    switch (given.collective) {
+      case Collective::kAllReduce:
+        wanted = sum_of(i);
+        break;
+      case Collective::kReduceScatter:
+        wanted = sum_of(r * count + i);
+        break;
+      case Collective::kAllGather:
+        wanted = sent_by(block, pair, i % count);
+        break;
+      case Collective::kAllToAll:
+        wanted = sent_by(block, pair, r * count + i % count);
     }
+    ASSERT_EQ(all.recv(r, pair)[first + i], wanted)
+        << "rank " << r << ", collective " << pair << ", element " << i;
   }
+}
+
+/// Fills, runs, and compares every element of every rank.
+void expect_collectives(const Plan& made, const std::vector<Given>& all_given) {
+  const auto ranks = static_cast<uint32_t>(made.topology.participants());
+  std::vector<Interpreter::PairSize> sizes;
+  for (const Given& given : all_given)
+    sizes.push_back({given.sent(ranks), given.in_place ? given.whole(ranks) : given.received(ranks),
+                     given.in_place});
+  Interpreter all(std::make_shared<const Plan>(made), sizes);
+  for (uint32_t r = 0; r < ranks; ++r)
+    for (size_t pair = 0; pair < all_given.size(); ++pair)
+      fill(all, r, pair, all_given[pair], ranks);
+  ASSERT_TRUE(all.run()) << "they wait for each other";
+  for (uint32_t r = 0; r < ranks; ++r)
+    for (size_t pair = 0; pair < all_given.size(); ++pair)
+      expect_done(all, r, pair, all_given[pair], ranks);
 }
 
 TEST(ThemisExecution, AnyPlanIsTheCollective) {
   Cases cases(20260801);
   for (int round = 0; round < 240; ++round) {
     const Topology topology = small_topology(cases);
-    const auto collective = static_cast<Collective>(round % 4);
-    const uint64_t ranks = topology.participants();
-    const size_t count = 1 + cases.below(collective == Collective::kAllReduce ? 5 * ranks : 23);
-    const Request request{
-        .collective = collective,
-        .bytes = count * (collective == Collective::kAllReduce ? 1 : ranks) * sizeof(Element)};
-    const bool in_place = collective != Collective::kAllToAll && cases.below(2) == 0;
-    SCOPED_TRACE(testing::Message() << "round " << round << ": " << name(collective) << " of "
-                                    << count << " elements, " << topology.dimensions.size()
+    const auto ranks = static_cast<uint32_t>(topology.participants());
+    const Given given = draw(static_cast<Collective>(round % 4), ranks, cases);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << name(given.collective) << " of "
+                                    << given.count << " elements, " << topology.dimensions.size()
                                     << " dimensions, " << ranks << " ranks");
-    expect_collective(cases.below(3) == 0 ? made_plan(topology, request, cases)
-                                          : random_plan(topology, request, cases),
-                      count, in_place);
+    expect_collectives(cases.below(3) == 0 ? made_plan(topology, {given.request(ranks)}, cases)
+                                           : random_plan(topology, {given.request(ranks)}, cases),
+                       {given});
+    if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
+  }
+}
+
+TEST(ThemisExecution, SeveralCollectivesInOnePlanAreEachTheirOwn) {
+  Cases cases(20260802);
+  for (int round = 0; round < 120; ++round) {
+    const Topology topology = small_topology(cases);
+    const auto ranks = static_cast<uint32_t>(topology.participants());
+    std::vector<Given> all_given;
+    std::vector<Request> requests;
+    for (uint64_t n = 2 + cases.below(3); n > 0; --n) {
+      all_given.push_back(draw(static_cast<Collective>(cases.below(4)), ranks, cases));
+      requests.push_back(all_given.back().request(ranks));
+    }
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << requests.size()
+                                    << " collectives, " << ranks << " ranks");
+    expect_collectives(cases.below(2) == 0 ? made_plan(topology, requests, cases)
+                                           : random_plan(topology, requests, cases),
+                       all_given);
     if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
   }
 }
@@ -399,7 +472,7 @@ TEST(ThemisExecution, AnyPlanIsTheCollective) {
 TEST(ThemisExecution, NothingIsAgreedUponAlone) {
   Plan empty{.topology = figure5(), .requests = {Request{}}, .chunks = {}, .order = {{}, {}}};
   const auto made = Execution::make(std::make_shared<const Plan>(empty),
-                                    {.rank = 5, .slot_bytes = {256, 256, 256}});
+                                    {.rank = 5, .slot_bytes = {256, 256, 256}, .elements = {{}}});
   ASSERT_TRUE(made);
   EXPECT_EQ((*made)->schedule()->size(), 3u);
   EXPECT_EQ((*made)->hash_offset(), 40u);
@@ -408,7 +481,7 @@ TEST(ThemisExecution, NothingIsAgreedUponAlone) {
 TEST(ThemisExecution, PlansThatCannotBeCarriedOutAreRefused) {
   const auto complaint = [](Plan plan) {
     const auto made = Execution::make(std::make_shared<const Plan>(std::move(plan)),
-                                      {.rank = 0, .slot_bytes = {256, 256, 256}});
+                                      {.rank = 0, .slot_bytes = {256, 256, 256}, .elements = {{}}});
     return made ? "" : made.error().text;
   };
   const Plan good = plan(figure5(), {{.bytes = 4096}}, {.chunks = 4}).plan;
@@ -424,7 +497,10 @@ TEST(ThemisExecution, PlansThatCannotBeCarriedOutAreRefused) {
   EXPECT_THAT(complaint(bad), HasSubstr("chunks have 4096 bytes of 8192"));
   bad = good;
   bad.requests.push_back(bad.requests[0]);
-  EXPECT_THAT(complaint(bad), HasSubstr("not one collective"));
+  EXPECT_THAT(complaint(bad), HasSubstr("2 collectives, of 1 the elements are known"));
+  bad = good;
+  bad.chunks[2].request = 1;
+  EXPECT_THAT(complaint(bad), HasSubstr("a chunk is of none of its collectives"));
   bad = plan({.name = "large",
               .dimensions = {dimension(DimensionKind::kRing, 13, 1),
                              dimension(DimensionKind::kRing, 5, 1)}},

@@ -171,6 +171,37 @@ TEST(Reproducible, SameBitsOnAnyPath) {
   for (const auto& home : kHomeNames) EXPECT_GT(by_fallback[home.value], cases / 50) << home.name;
 }
 
+/// Collectives by plans of Themis and the search, whose stages begin with a receipt: ranks start
+/// apart, packets are lost, switches restart and ranks die, and every integer on every rank is
+/// right. A rank's payload is that of its plans.
+TEST(Hierarchies, EndBitExactHoweverRanksArrive) {
+  Restrictions restrictions;
+  restrictions.hierarchies = true;
+  uint64_t groups = 0, restarts = 0, dropped = 0, apart = 0;
+  for (uint64_t seed = 0; seed < 10 * kSeedsPerProfile; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    World world(scenario);
+    const Outcome outcome = world.run();
+    ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+    groups += outcome.hierarchical;
+    restarts += outcome.restarts;
+    dropped += outcome.dropped;
+    apart += scenario.hierarchies[0].jitter_ns != 0;
+  }
+  EXPECT_GT(groups, 20 * kSeedsPerProfile);
+  EXPECT_GT(restarts, kSeedsPerProfile);
+  EXPECT_GT(dropped, 10 * kSeedsPerProfile);
+  EXPECT_GT(apart, 5 * kSeedsPerProfile);
+}
+
+/// In scenarios of all kinds, beside other jobs.
+TEST(Hierarchies, AreInTheSwarm) {
+  uint64_t groups = 0;
+  for (uint64_t seed = 0; seed < 5 * kSeedsPerProfile; ++seed)
+    groups += World(make_scenario(seed)).run().hierarchical;
+  EXPECT_GT(groups, kSeedsPerProfile / 4);
+}
+
 /// Or the search would say nothing about them.
 TEST(RandomFaults, MeetGroupsUnderEveryPolicy) {
   for (const auto& policy : scheduler::kPolicyNames) {

@@ -1,0 +1,19 @@
+// Measurements of what planners reckon with: latencies and rates of collectives over contexts that
+// are there. Each is a collective of all ranks, who get the same numbers: those of the slowest.
+#pragma once
+
+#include "client/context.h"
+#include "common/result.h"
+#include "scheduler/redistribution/problem.h"
+#include "scheduler/themis/calibration.h"
+
+namespace ina::client {
+
+/// Of collectives within `group`. `all`: of all ranks of the topology, each of which measures in a
+/// group of the same dimension.
+Result<themis::DimensionTimes> measure_dimension(Context& group, Context& all);
+
+/// Of the operations of redistributions, among all ranks of a context.
+Result<redistribution::CostModel> measure_costs(Context& context);
+
+}  // namespace ina::client
