@@ -174,6 +174,10 @@ Admission::Admission(AdmissionConfig config)
       shared_(config_.slots, config_.lanes),
       memory_(config_.memory_bytes) {
   for (const TenantQuota& quota : config_.tenants) {
+    if (quota.name == kOtherTenants) {
+      others_ = quota;
+      continue;
+    }
     Tenant& tenant = tenants_[quota.name];
     tenant.quota = quota;
     tenant.listed = true;
@@ -191,7 +195,7 @@ Admission::Admission(AdmissionConfig config)
 Admission::Tenant& Admission::tenant_of(const std::string& name) {
   const auto [found, fresh] = tenants_.try_emplace(name);
   if (fresh) {
-    found->second.quota = config_.others;
+    found->second.quota = others_;
     found->second.quota.name = name;
   }
   return found->second;
@@ -437,7 +441,7 @@ uint32_t Admission::slots_reserved() const {
 
 const TenantQuota& Admission::quota(const std::string& name) const {
   const auto found = tenants_.find(name);
-  return found == tenants_.end() ? config_.others : found->second.quota;
+  return found == tenants_.end() ? others_ : found->second.quota;
 }
 
 TenantUse Admission::use(const std::string& name) const {

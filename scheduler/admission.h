@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scheduler/static_pool.h"
+#include "scheduler/tenant_quota.h"
 
 namespace ina::scheduler {
 
@@ -125,17 +126,6 @@ class MemoryBudget {
   uint64_t used_ = 0;
 };
 
-/// What one tenant may have of the switch. 0: no limit.
-struct TenantQuota {
-  std::string name{};
-  uint32_t slots_floor = 0;    ///< of the whole array; kept for it even while it has no job
-  uint32_t slots_ceiling = 0;  ///< of all its jobs together
-  uint32_t jobs_max = 0;
-  uint32_t workers_max = 0;
-  uint64_t memory_bytes = 0;
-  uint8_t priority_max = 255;
-};
-
 /// What a tenant's jobs have. Slots are of the whole array.
 struct TenantUse {
   uint32_t jobs = 0;
@@ -171,8 +161,7 @@ struct AdmissionConfig {
   uint32_t slots_floor = 0;    ///< shared slots
   uint32_t slots_ceiling = 0;  ///< shared slots; 0: all
   uint8_t priority_max = 255;
-  std::vector<TenantQuota> tenants;
-  TenantQuota others;  ///< of each tenant that is not in `tenants`; without a floor
+  std::vector<TenantQuota> tenants;  ///< that of kOtherTenants has no floor
 };
 
 /// Admits jobs to slots, memory and places, within what their tenants may have.
@@ -245,6 +234,7 @@ class Admission {
   void charge(Tenant& tenant, uint32_t workers, const Grant& grant) const;
 
   AdmissionConfig config_;
+  TenantQuota others_;  ///< of each that is not in config_.tenants
   StaticAdmission pools_;
   SharedAdmission shared_;
   MemoryBudget memory_;

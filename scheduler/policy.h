@@ -47,6 +47,7 @@ struct PolicyOptions {
   bool near_full_bonus = false;  ///< three quarters full: counts twice its priority
   /// Slots that a fragment has to choose from, side by side: 1, 2, 4 or 8. Hardware has one.
   uint32_t ways = 4;
+  bool operator==(const PolicyOptions&) const = default;
 };
 
 /// The fragment that has a slot, as far as a policy may look at it.

@@ -23,11 +23,11 @@ constexpr Nanos kAgainNs = 10'000'000;
 
 /// What cannot be for want of descriptors is not promised.
 ConductorConfig within_limits(ConductorConfig config) {
-  const uint32_t most = Handles::connections_of_this_process(config.max_connections);
-  if (most < config.max_connections)
-    logging::warn("fewer connections")("control.max_connections", config.max_connections)(
+  const uint32_t most = Handles::connections_of_this_process(config.control.max_connections);
+  if (most < config.control.max_connections)
+    logging::warn("fewer connections")("control.max_connections", config.control.max_connections)(
         "possible", most)("text", "the limit of open files (LimitNOFILE) allows no more");
-  config.max_connections = most;
+  config.control.max_connections = most;
   return config;
 }
 
@@ -44,8 +44,8 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      credentials_(config_),
-      jobs_(config_.job_places()),
+      credentials_(config_.control),
+      jobs_(config_.switchd.job_places()),
       connections_(
           config_, jobs_, doorman_, epoll_,
           {.message = [this](Client& client,
@@ -55,7 +55,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       lane_jobs_(lanes_, rules_),
       group_places_(connections_),
       ending_(jobs_, records_, lane_jobs_, resources_, connections_, group_places_),
-      maker_(config_, jobs_, lane_jobs_, resources_),
+      maker_(config_.switchd, jobs_, lane_jobs_, resources_),
       offers_(jobs_, connections_),
       dropped_(config_, lanes_, connections_),
       waiting_(rules_, lanes_),
@@ -65,26 +65,27 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       identification_(credentials_, jobs_, connections_),
       joining_(jobs_, identification_, transports_, placement_, records_, maker_, ending_, offers_,
                waiting_, connections_),
-      gathering_(config_, rules_, jobs_, records_, lane_jobs_, ending_, offers_, connections_),
+      gathering_(config_.control, rules_, jobs_, records_, lane_jobs_, ending_, offers_,
+                 connections_),
       peer_memory_(lanes_, resources_, connections_, doorman_,
                    [this](Client& client) { attach_member(client); }),
-      result_buffers_(config_, lanes_, resources_, jobs_, connections_, ending_),
+      result_buffers_(config_.aggregator, lanes_, resources_, jobs_, connections_, ending_),
       splits_(config_, jobs_, records_, lane_jobs_, resources_, ending_, offers_, connections_),
       worker_calls_(jobs_, connections_),
       departures_(records_, lane_jobs_, resources_, ending_, gathering_, splits_, status_,
                   connections_),
-      rejoin_(config_, jobs_, identification_, transports_, placement_, resources_, ending_,
+      rejoin_(config_.control, jobs_, identification_, transports_, placement_, resources_, ending_,
               waiting_, connections_),
       groups_(jobs_, group_places_, transports_, placement_, rejoin_, ending_, connections_),
-      fallback_places_(config_, records_, lane_jobs_, resources_, placement_, gathering_,
+      fallback_places_(config_.aggregator, records_, lane_jobs_, resources_, placement_, gathering_,
                        connections_),
-      fallback_servers_(config_, jobs_, transports_, fallback_places_, ending_, offers_,
+      fallback_servers_(config_.fallback, jobs_, transports_, fallback_places_, ending_, offers_,
                         connections_),
       status_answers_(status_, maker_, connections_),
-      slot_map_(config_.slots, lanes_, jobs_),
+      slot_map_(config_.aggregator.slots, lanes_, jobs_),
       reload_(config_, connections_, credentials_),
-      job_administration_(config_, jobs_, records_, maker_, ending_, offers_, departures_, waiting_,
-                          connections_),
+      job_administration_(config_.aggregator, jobs_, records_, maker_, ending_, offers_,
+                          departures_, waiting_, connections_),
       administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
@@ -92,19 +93,18 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
 Conductor::~Conductor() = default;
 
 Result<void> Conductor::open() {
-  if (!config_.listen.empty())
-    if (auto checked = credentials_.check_listen(); !checked) return checked;
+  if (auto checked = credentials_.check_listen(); !checked) return checked;
   if (auto opened = connections_.open(); !opened) return opened;
   if (control::Listener* tcp = connections_.tcp_listener())
     if (auto loaded = credentials_.load(*tcp); !loaded) return loaded;
   if (auto watched = watch_events(); !watched) return watched;
   if (auto watched = connections_.accept_from_now_on(); !watched) return watched;
   Restore(config_, rules_, state_, resources_, jobs_).run(Moment::now());
-  logging::info("control socket open")("path", config_.socket_path);
+  logging::info("control socket open")("path", config_.control.socket);
   if (connections_.tcp_listener())
-    logging::info("control socket open")("listen", config_.listen)(
-        "tls", !config_.tls.certificate.empty())("tokens", credentials_.tokens())(
-        "anonymous", config_.allow_anonymous);
+    logging::info("control socket open")("listen", config_.control.listen)(
+        "tls", !config_.control.tls.certificate.empty())("tokens", credentials_.tokens())(
+        "anonymous", config_.control.allow_anonymous);
   return {};
 }
 

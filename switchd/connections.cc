@@ -68,12 +68,13 @@ Connections::Connections(const ConductorConfig& config, const JobTable& jobs,
 // ---- who gets one
 
 Result<void> Connections::open() {
-  auto listener = control::Listener::open(config_.socket_path, config_.socket_mode);
+  auto listener = control::Listener::open(config_.control.socket, config_.control.mode);
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
   listener_->set_doorman(doorman_);
-  if (config_.listen.empty()) return {};
-  auto tcp = control::Listener::open_tcp(config_.listen, config_.dead_peer_ns);
+  if (config_.control.listen.empty()) return {};
+  auto tcp =
+      control::Listener::open_tcp(config_.control.listen, config_.control.dead_peer_timeout_ns);
   if (!tcp) return tl::unexpected(tcp.error());
   tcp_listener_.emplace(std::move(*tcp));
   return {};
@@ -93,8 +94,9 @@ Result<void> Connections::accept_from_now_on() {
 }
 
 uint32_t Connections::per_user() const {
-  if (config_.max_connections_per_user != 0) return config_.max_connections_per_user;
-  return std::max(1u, config_.max_connections / 2);
+  if (config_.control.max_connections_per_user != 0)
+    return config_.control.max_connections_per_user;
+  return std::max(1u, config_.control.max_connections / 2);
 }
 
 Connections::Places Connections::count_places() const {
@@ -131,7 +133,7 @@ uint32_t Connections::missing_of(const control::PeerCredentials& peer) const {
 std::string Connections::no_room(const control::PeerCredentials& peer, Places& places,
                                  bool& returning) {
   const Places::Use use = places.of[peer.key()];
-  if (peer.remote && use.unjoined >= config_.max_unjoined)
+  if (peer.remote && use.unjoined >= config_.control.max_unjoined)
     return fmt::format(
         "{} connections from this address have not joined yet "
         "(control.max_unjoined)",
@@ -141,13 +143,13 @@ std::string Connections::no_room(const control::PeerCredentials& peer, Places& p
     text = fmt::format("uid {} has {} connections already (control.max_connections_per_user)",
                        peer.uid, use.total);
   // Places are kept for members that come back, but never most of them.
-  const uint32_t kept = std::min(places.missing, config_.max_connections / 4 * 3);
+  const uint32_t kept = std::min(places.missing, config_.control.max_connections / 4 * 3);
   const size_t others = clients_.size() - places.guests;
-  if (text.empty() && others >= config_.max_connections - kept && !make_room(peer, places))
+  if (text.empty() && others >= config_.control.max_connections - kept && !make_room(peer, places))
     text =
         fmt::format("the switch serves {} connections already (control.max_connections)", others);
   if (text.empty()) return {};
-  returning = use.guests < missing_of(peer) && clients_.size() < config_.max_connections;
+  returning = use.guests < missing_of(peer) && clients_.size() < config_.control.max_connections;
   return returning ? std::string() : text;
 }
 
@@ -233,8 +235,8 @@ void Connections::take_in(control::Connection connection, Places& places, const 
 void Connections::close_silent(Nanos now) {
   for (auto& [fd, client] : clients_) {
     const Nanos most = client->returning && client->state == Client::State::kNew
-                           ? std::min(kReturnNs, config_.join_timeout_ns)
-                           : config_.join_timeout_ns;
+                           ? std::min(kReturnNs, config_.control.join_timeout_ns)
+                           : config_.control.join_timeout_ns;
     if (has_no_job(*client) && now - client->since > most) to_close_.insert(fd);
   }
 }

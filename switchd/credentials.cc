@@ -17,6 +17,7 @@ Result<std::string> certified_tenant(const std::string& common_name) {
 }  // namespace
 
 Result<void> Credentials::check_listen() const {
+  if (config_.listen.empty()) return {};
   const bool certificates = !config_.tls.certificate.empty() && config_.require_client_certificate;
   if (!config_.token_file.empty() || certificates || config_.allow_anonymous) return {};
   return fail(INA_ERR_INVALID,

@@ -6,16 +6,16 @@
 
 #include "control/socket.h"
 #include "control/tokens.h"
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 
 namespace ina::switchd {
 
 class Credentials {
  public:
   /// `config` must outlive it.
-  explicit Credentials(const ConductorConfig& config) : config_(config) {}
+  explicit Credentials(const config::ControlConfig& config) : config_(config) {}
 
-  /// Whether anybody could come in without any: INA_ERR_INVALID if that is not meant.
+  /// Whether anybody could come in over TCP without any: INA_ERR_INVALID if that is not meant.
   Result<void> check_listen() const;
   /// Reads the files of tokens and certificates, also again. `listener`: has connections encrypted
   /// by the certificates from now on. On failure all stays as it is.
@@ -28,7 +28,7 @@ class Credentials {
                                 const std::string& token) const;
 
  private:
-  const ConductorConfig& config_;
+  const config::ControlConfig& config_;
   std::optional<control::TokenTable> tokens_;
 };
 

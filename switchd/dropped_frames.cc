@@ -119,7 +119,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
              "no frame of rank {} has come in by port {}: if it has sent some, a firewall may drop "
              "UDP datagrams to {}, or an MTU on the way is below {}",
              rank, port.name, text_of(port.address),
-             config_.slot_bytes + wire::kFrameHeaderBytes - wire::kEthernetBytes)});
+             config_.aggregator.slot_bytes + wire::kFrameHeaderBytes - wire::kEthernetBytes)});
   }
   return found;
 }

@@ -3,7 +3,7 @@
 // held is gone.
 #pragma once
 
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/gathering.h"
 #include "switchd/job_records.h"
@@ -16,7 +16,7 @@ namespace ina::switchd {
 class FallbackPlaces {
  public:
   /// All of them must outlive it.
-  FallbackPlaces(const ConductorConfig& config, JobRecords& records, LaneJobs& lane_jobs,
+  FallbackPlaces(const config::AggregatorConfig& config, JobRecords& records, LaneJobs& lane_jobs,
                  Resources& resources, Placement& placement, Gathering& gathering,
                  Connections& connections)
       : config_(config),
@@ -37,7 +37,7 @@ class FallbackPlaces {
  private:
   Result<void> attach_to_lanes(Job& job);
 
-  const ConductorConfig& config_;
+  const config::AggregatorConfig& config_;
   JobRecords& records_;
   LaneJobs& lane_jobs_;
   Resources& resources_;

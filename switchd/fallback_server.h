@@ -6,7 +6,7 @@
 #pragma once
 
 #include "control/messages.h"
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/fallback_places.h"
 #include "switchd/job_ending.h"
@@ -19,9 +19,9 @@ namespace ina::switchd {
 class FallbackServers {
  public:
   /// All of them must outlive it.
-  FallbackServers(const ConductorConfig& config, const JobTable& jobs, Transports& transports,
-                  FallbackPlaces& places, JobEnding& ending, JobOffers& offers,
-                  Connections& connections)
+  FallbackServers(const config::FallbackConfig& config, const JobTable& jobs,
+                  Transports& transports, FallbackPlaces& places, JobEnding& ending,
+                  JobOffers& offers, Connections& connections)
       : config_(config),
         jobs_(jobs),
         transports_(transports),
@@ -42,7 +42,7 @@ class FallbackServers {
   void on_attach(Client& client);
   Result<Job*> job_of_join(const Client& client, const control::request::JoinFallback& join) const;
 
-  const ConductorConfig& config_;
+  const config::FallbackConfig& config_;
   const JobTable& jobs_;
   Transports& transports_;
   FallbackPlaces& places_;

@@ -2,7 +2,7 @@
 // the switch, when all of them have.
 #pragma once
 
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/job_ending.h"
 #include "switchd/job_offers.h"
@@ -16,7 +16,7 @@ namespace ina::switchd {
 class Gathering {
  public:
   /// All of them must outlive it.
-  Gathering(const ConductorConfig& config, const JobRules& rules, const JobTable& jobs,
+  Gathering(const config::ControlConfig& config, const JobRules& rules, const JobTable& jobs,
             JobRecords& records, LaneJobs& lane_jobs, JobEnding& ending, JobOffers& offers,
             Connections& connections)
       : config_(config),
@@ -41,7 +41,7 @@ class Gathering {
   void begin(Job& job);
   void go_on(Job& job);
 
-  const ConductorConfig& config_;
+  const config::ControlConfig& config_;
   const JobRules& rules_;
   const JobTable& jobs_;
   JobRecords& records_;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "control/admin/requests.h"
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/departures.h"
 #include "switchd/job_ending.h"
@@ -20,9 +20,9 @@ namespace ina::switchd {
 class JobAdministration {
  public:
   /// All of them must outlive it.
-  JobAdministration(const ConductorConfig& config, const JobTable& jobs, JobRecords& records,
-                    JobMaker& maker, JobEnding& ending, JobOffers& offers, Departures& departures,
-                    const Waiting& waiting, Connections& connections)
+  JobAdministration(const config::AggregatorConfig& config, const JobTable& jobs,
+                    JobRecords& records, JobMaker& maker, JobEnding& ending, JobOffers& offers,
+                    Departures& departures, const Waiting& waiting, Connections& connections)
       : config_(config),
         jobs_(jobs),
         records_(records),
@@ -46,7 +46,7 @@ class JobAdministration {
  private:
   control::Json description(const Job& job, Nanos ttl_ns) const;
 
-  const ConductorConfig& config_;
+  const config::AggregatorConfig& config_;
   const JobTable& jobs_;
   JobRecords& records_;
   JobMaker& maker_;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "scheduler/admission.h"
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/job_records.h"
 #include "switchd/job_table.h"
 #include "switchd/lane_jobs.h"
@@ -15,7 +15,8 @@ namespace ina::switchd {
 class JobMaker {
  public:
   /// All of them must outlive it.
-  JobMaker(const ConductorConfig& config, JobTable& jobs, LaneJobs& lane_jobs, Resources& resources)
+  JobMaker(const config::SwitchConfig& config, JobTable& jobs, LaneJobs& lane_jobs,
+           Resources& resources)
       : config_(config), jobs_(jobs), lane_jobs_(lane_jobs), resources_(resources) {}
 
   /// Gives a new job its place, and the lanes the job. `request`: what it asks for beside its
@@ -27,7 +28,7 @@ class JobMaker {
   bool draining() const { return draining_; }
 
  private:
-  const ConductorConfig& config_;
+  const config::SwitchConfig& config_;
   JobTable& jobs_;
   LaneJobs& lane_jobs_;
   Resources& resources_;

@@ -28,30 +28,30 @@ io::shm::Geometry JobRules::geometry(const scheduler::Grant& grant) const {
   geometry.lanes = lanes_;
   geometry.tx_depth =
       std::min(std::bit_ceil(window / lanes_),
-               std::max(kLeastTxRows, kTxBytes / std::bit_ceil(config_.slot_bytes)));
+               std::max(kLeastTxRows, kTxBytes / std::bit_ceil(config_.aggregator.slot_bytes)));
   // Results of the whole double window, and answers to questions asked again.
   geometry.rx_depth = 2 * std::bit_ceil(2 * window / lanes_);
-  geometry.slot_bytes = config_.slot_bytes;
+  geometry.slot_bytes = config_.aggregator.slot_bytes;
   geometry.result_rows = 2 * window;
-  geometry.side_rows = std::clamp(
-      (grant.park_room != 0 ? kParkBytes : kSideBytes) / std::bit_ceil(config_.slot_bytes),
-      io::shm::side_rows_for(geometry.rx_depth), geometry.rx_depth);
+  geometry.side_rows = std::clamp((grant.park_room != 0 ? kParkBytes : kSideBytes) /
+                                      std::bit_ceil(config_.aggregator.slot_bytes),
+                                  io::shm::side_rows_for(geometry.rx_depth), geometry.rx_depth);
   return geometry;
 }
 
 JobRules::TableWords JobRules::table_words(const Job& job) const {
   const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes_);
-  return {ring, config_.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring};
+  return {ring, config_.aggregator.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring};
 }
 
 uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
-  const uint64_t endpoints = job.workers + (config_.home == Home::kDedicated ? 1 : 0);
+  const uint64_t endpoints = job.workers + (config_.fallback.home == Home::kDedicated ? 1 : 0);
   uint64_t bytes =
       io::shm::result_region_bytes(geometry) + endpoints * io::shm::SwitchLayout(geometry).bytes +
       (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked) * lanes_;
-  if (config_.home == Home::kSpill)
+  if (config_.fallback.home == Home::kSpill)
     bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   return bytes;
 }
@@ -60,7 +60,8 @@ void JobRules::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
   const uint64_t slots = uint64_t{grant.ceiling_per_lane} * lanes_;
   grant.in_switch = std::max<uint32_t>(
       2 * lanes_, static_cast<uint32_t>(std::min({in_switch, slots, uint64_t{grant.window}})));
-  const uint64_t room = std::min<uint64_t>(config_.park_bytes / config_.slot_bytes, grant.window);
+  const uint64_t room =
+      std::min<uint64_t>(config_.park_bytes() / config_.aggregator.slot_bytes, grant.window);
   grant.park_room = static_cast<uint32_t>(room / lanes_) * lanes_;  // each lane has its share
 }
 
@@ -68,7 +69,7 @@ aggregator::FallbackConfig JobRules::spill_config(const Job& job, uint32_t lane,
   aggregator::FallbackConfig config;
   config.workers = job.workers;
   config.window = job.grant.window;
-  config.slot_bytes = config_.slot_bytes;
+  config.slot_bytes = config_.aggregator.slot_bytes;
   config.lanes = lanes_;
   config.shards = config.lanes;
   config.shard = lane;
@@ -76,7 +77,7 @@ aggregator::FallbackConfig JobRules::spill_config(const Job& job, uint32_t lane,
   config.epoch = job.epoch;
   config.min_epoch = job.epoch;
   config.start = start;
-  config.bind_at_once = config_.fixed_slots();
+  config.bind_at_once = config_.aggregator.fixed_slots();
   return config;
 }
 
@@ -91,12 +92,12 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
   spec.priority_max = job.grant.priority_max;
   spec.joining = aggregator::Joining::of(
       job.grant.in_switch == 0 ? job.grant.window : job.grant.in_switch, lanes_,
-      std::min<Nanos>(kJoiningPatienceNs, config_.recovery.rto_min_us * 1000 / kJoiningPatiences));
-  spec.home = config_.home;
+      std::min<Nanos>(kJoiningPatienceNs, config_.recovery.rto_min_ns / kJoiningPatiences));
+  spec.home = config_.fallback.home;
   spec.instance = job.instance;
   std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
   spec.placed = job.placed[lane].data();
-  if (config_.fixed_slots()) {
+  if (config_.aggregator.fixed_slots()) {
     spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
   } else {
     std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
@@ -104,7 +105,7 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
     spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
   }
   if (job.grant.in_switch != 0) fill_help(job, lane, spec);
-  if (config_.home != Home::kSpill) return;
+  if (config_.fallback.home != Home::kSpill) return;
   job.spill.resize(job.geometry.lanes);
   job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
   spec.spill = job.spill[lane].get();
@@ -112,23 +113,23 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
 }
 
 void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
-  spec.park_by(job.grant.in_switch, config_.home);
-  spec.park_patience = config_.park_patience_ns;
+  spec.park_by(job.grant.in_switch, config_.fallback.home);
+  spec.park_patience = config_.straggler.patience_ns;
   spec.park_if_it_pays = true;
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
   spec.parked_at = job.parked[lane].data();
   spec.park_room = job.grant.park_room / job.geometry.lanes;
   spec.park_missing = std::max(1u, job.workers / 8);
-  spec.park_home = config_.park_home;
+  spec.park_home = config_.parks_at_home();
   spec.parkers = 0;  // until they have attached
 }
 
 control::answer::Rules JobRules::rules_of(const Job& job) const {
-  control::answer::Rules rules{.policy = std::string(name(config_.policy)),
-                               .home = std::string(name(config_.home)),
+  control::answer::Rules rules{.policy = std::string(name(config_.aggregator.policy.kind)),
+                               .home = std::string(name(config_.fallback.home)),
                                .instance = job.instance,
-                               .rto_min_us = config_.recovery.rto_min_us,
-                               .rto_max_us = config_.recovery.rto_max_us,
+                               .rto_min_us = config_.recovery.rto_min_ns / 1000,
+                               .rto_max_us = config_.recovery.rto_max_ns / 1000,
                                .ecn = config_.congestion.ecn,
                                .aggregator_window = config_.congestion.aggregator_window,
                                .priority_max = job.grant.priority_max};

@@ -33,7 +33,7 @@ class JobRules {
   void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const;
   /// Whether the job can be served: a fallback server, if it needs one, is there.
   bool has_fallback(const Job& job) const {
-    return config_.home != Home::kDedicated || job.fallback.attached;
+    return config_.fallback.home != Home::kDedicated || job.fallback.attached;
   }
   /// By which rules a worker of the job is to play.
   control::answer::Rules rules_of(const Job& job) const;

@@ -24,6 +24,7 @@
 #include "io/ethdev/ethdev_counters.h"
 #include "io/shm/shm_port.h"
 #include "switchd/forwarding.h"
+#include "switchd/lane_config.h"
 #include "wire/frame.h"
 
 namespace ina::switchd {
@@ -181,16 +182,6 @@ class LaneLink {
   int conductor_event_ = -1;
 };
 
-struct LaneConfig {
-  uint32_t lane = 0;
-  uint32_t burst = 32;
-  IdleMode idle = IdleMode::kAuto;
-  aggregator::Shape shape;
-  uint32_t max_endpoints = 4096;
-  bool ecn = true;                             ///< mark what goes to a worker that lags behind
-  std::optional<bridge::BridgeConfig> bridge;  ///< lane 0; none: frames for others are dropped
-};
-
 /// Stands for Ethernet ports in a build without DPDK; never made.
 struct NoFramePort {
   size_t rx_burst(std::span<io::RxPacket>) { return 0; }
@@ -237,12 +228,12 @@ class Lane {
       : config_(config),
         link_(link),
         aggregator_(config.shape, rows),
-        shm_(config.lane, config.max_endpoints, config.ecn),
+        shm_(config.shape.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
-        turns_(frame_ports_.size(), config.burst),
+        turns_(frame_ports_.size(), config.shape.burst),
         jobs_(config.shape.max_jobs),
-        packets_(config.burst),
-        verdicts_(config.burst) {
+        packets_(config.shape.burst),
+        verdicts_(config.shape.burst) {
     if (config.bridge) forwarding_.emplace(*config.bridge, frame_ports_);
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
@@ -270,7 +261,7 @@ class Lane {
     const Nanos now = now_ns();
     charge_time(now);
     ++counters_.polls;
-    size_t handled = poll_port(shm_, now, config_.burst);
+    size_t handled = poll_port(shm_, now, config_.shape.burst);
     bool moved = false;
     if (!frame_ports_.empty()) handled += poll_frame_ports(now, moved);
     if (aggregator_.parking() && now >= next_parking_) handled += park_overdue(now);
@@ -337,10 +328,10 @@ class Lane {
       const uint64_t before = sends_;
       const size_t count = poll_port(*frame_ports_[i], now, turns_[i]);
       const uint64_t sent = sends_ - before;
-      const uint64_t most = kMostSendsPerPacket * config_.burst;
+      const uint64_t most = kMostSendsPerPacket * config_.shape.burst;
       turns_[i] = static_cast<uint32_t>(
           sent > most ? std::max<uint64_t>(1, count * most / sent)
-                      : std::min<uint64_t>(config_.burst, uint64_t{turns_[i]} * 2));
+                      : std::min<uint64_t>(config_.shape.burst, uint64_t{turns_[i]} * 2));
       handled += count;
       if (forwarding_) handled += forwarding_->forward(static_cast<bridge::PortIndex>(i), now);
     }
@@ -356,7 +347,7 @@ class Lane {
   size_t park_overdue(Nanos now) {
     next_parking_ = now + kParkingPauseNs;
     const size_t parked = aggregator::park_overdue(
-        aggregator_, verdicts_.front(), config_.burst, now,
+        aggregator_, verdicts_.front(), config_.shape.burst, now,
         [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
           send(jobs_[job].member[value(rank)], emission);
         });
@@ -512,7 +503,7 @@ class Lane {
         for (FramePort* port : frame_ports_) {
           command.snapshot.ports.push_back(port->counters());
           // Lane 0 looks after the links.
-          const bool up = config_.lane == 0 && port->link_up();
+          const bool up = config_.shape.lane == 0 && port->link_up();
           command.snapshot.frame_ports.push_back({port->ethdev_counters(), up});
         }
         if (forwarding_) {

@@ -135,7 +135,7 @@ bool may_pass(uint16_t vlan, const config::PortConfig& port) {
 Result<bridge::BridgeConfig> bridge_config(const config::Config& config) {
   bridge::BridgeConfig bridge;
   bridge.mac_entries = config.bridge.mac_entries;
-  bridge.ageing_ns = config.bridge.ageing_us * 1000;
+  bridge.ageing_ns = config.bridge.ageing_ns;
   bridge.storm_limit_frames_per_s = config.bridge.storm_limit_frames_per_s;
   for (const config::PortConfig& port : config.ports)
     if (port.type == config::PortType::kEthdev) bridge.vlans.push_back(port.vlans);
@@ -196,54 +196,18 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
 
 ConductorConfig conductor_config(const config::Config& config,
                                  const std::vector<PortLanes>& ports) {
-  ConductorConfig c;
-  c.socket_path = config.control.socket;
-  c.socket_mode = config.control.mode;
-  c.listen = config.control.listen;
-  c.token_file = config.control.token_file;
-  c.tls = {config.control.tls_certificate, config.control.tls_key, config.control.tls_client_ca};
-  c.require_client_certificate = config.control.tls_require_client_certificate;
-  c.allow_anonymous = config.control.allow_anonymous;
-  c.dead_peer_ns = config.control.dead_peer_timeout_us * 1000;
-  c.max_connections = config.control.max_connections;
-  c.max_connections_per_user = config.control.max_connections_per_user;
-  c.max_unjoined = config.control.max_unjoined;
-  c.join_timeout_ns = config.control.join_timeout_us * 1000;
-  c.rejoin_timeout_ns = config.control.rejoin_timeout_us * 1000;
-  c.max_jobs = config.switchd.max_jobs;
-  c.max_groups = config.switchd.max_groups;
-  c.max_groups_per_user = config.switchd.max_groups_per_user;
-  c.max_groups_per_job = config.switchd.max_groups_per_job;
-  c.slots = config.aggregator.slots;
-  c.slot_bytes = config.aggregator.slot_bytes;
-  c.slots_per_job = config.static_pools.slots_per_job;
-  c.policy = config.aggregator.policy;
-  c.home = config.fallback.home;
-  c.jobs = config.jobs;
-  c.park_patience_ns = config.straggler.patience_us * 1000;
-  if (config.straggler.help != config::Help::kOff) {
-    c.run_ahead_bytes = config.straggler.run_ahead_bytes;
-    c.park_home = config.straggler.help == config::Help::kFallback && c.home == Home::kWorkers;
-    if (config.straggler.help == config::Help::kLeader || c.park_home)
-      c.park_bytes = config.straggler.park_bytes;
-  }
-  for (const config::TenantConfig& tenant : config.tenants) {
-    const scheduler::TenantQuota quota{tenant.name,
-                                       tenant.slots_floor,
-                                       tenant.slots_ceiling,
-                                       tenant.jobs_max,
-                                       tenant.workers_max,
-                                       tenant.memory_bytes,
-                                       static_cast<uint8_t>(tenant.priority_max)};
-    if (tenant.name == config::kOtherTenants)
-      c.other_tenants = quota;
-    else
-      c.tenants.push_back(quota);
-  }
-  c.recovery = config.recovery;
-  c.tags = config.security.tag == config::Tag::kSiphash;
-  c.congestion = config.congestion;
-  c.has_shm = false;
+  ConductorConfig c{.control = config.control,
+                    .switchd = config.switchd,
+                    .aggregator = config.aggregator,
+                    .static_pools = config.static_pools,
+                    .fallback = config.fallback,
+                    .recovery = config.recovery,
+                    .congestion = config.congestion,
+                    .straggler = config.straggler,
+                    .jobs = config.jobs,
+                    .security = config.security,
+                    .tenants = config.tenants,
+                    .has_shm = false};
   for (const config::PortConfig& port : config.ports)
     if (port.type == config::PortType::kShm) {
       c.has_shm = true;
@@ -265,9 +229,8 @@ Result<std::unique_ptr<admin::Server>> start_admin(const config::Config& config,
                                                    admin::Queue& queue) {
   const config::AdminConfig& admin = config.admin;
   if (!admin.enabled) return nullptr;
-  auto server = admin::Server::start({config.admin_socket_path(), admin.group, admin.listen,
-                                      admin.certificate, admin.key, admin.client_ca},
-                                     queue);
+  auto server = admin::Server::start(
+      {config.admin_socket_path(), admin.group, admin.listen, admin.tls}, queue);
   if (server)
     logging::info("administrators welcome")("socket", config.admin_socket_path())("listen",
                                                                                   admin.listen);
@@ -354,31 +317,6 @@ int test_machine(const config::Config& config, bool json) {
   return kExitStart;
 }
 
-/// What a lane is told, but for its bridge.
-LaneConfig lane_config(const config::Config& config, uint32_t number) {
-  LaneConfig lane;
-  lane.lane = number;
-  lane.burst = config.switchd.burst;
-  lane.idle = config.switchd.idle;
-  lane.ecn = config.congestion.ecn;
-  lane.shape.slots = config.aggregator.slots / config.switchd.lcores;
-  lane.shape.slot_bytes = config.aggregator.slot_bytes;
-  lane.shape.max_jobs = config.switchd.job_places();
-  lane.shape.burst = config.switchd.burst;
-  lane.shape.lanes = config.switchd.lcores;
-  lane.shape.lane = number;
-  lane.shape.policy.kind = config.aggregator.policy;
-  lane.shape.policy.residual = config.esa.residual;
-  lane.shape.policy.decay = config.esa.decay;
-  lane.shape.policy.decay_half_life_ns = config.esa.decay_half_life_us * 1000;
-  lane.shape.policy.near_full_bonus = config.esa.near_full_bonus;
-  lane.shape.policy.ways = config.aggregator.ways;
-  // Most groups are small: an eighth of the most members that they could have.
-  const uint32_t places = config.switchd.max_jobs + config.switchd.max_groups / 8;
-  lane.max_endpoints = std::min<uint32_t>(places * (kMaxWorkers + 1), 65535);
-  return lane;
-}
-
 /// On DPDK's lcores, which have waited for that.
 void run_on_lcores(const std::vector<std::unique_ptr<DaemonLane>>& lanes) {
   size_t next = 0;
@@ -428,7 +366,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   std::vector<LaneLink*> raw_links;
   std::vector<std::unique_ptr<DaemonLane>> lane_objects;
   for (uint32_t i = 0; i < lanes; ++i) {
-    LaneConfig lane = lane_config(config, i);
+    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.congestion, i);
     if (i == 0 && is_bridged(config)) {
       auto bridge = bridge_config(config);
       if (!bridge) return tl::unexpected(bridge.error());
@@ -477,7 +415,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   }
   logging::info("serving")("version", INA_PROJECT_VERSION)("lcores", lanes)(
       "slots", config.aggregator.slots)("slot_bytes", config.aggregator.slot_bytes)(
-      "policy", name(config.aggregator.policy))("kernels", aggregator::kernel_target())(
+      "policy", name(config.aggregator.policy.kind))("kernels", aggregator::kernel_target())(
       "hugepages", hugepages)("dpdk", eal.has_value());
   conductor.run();
 

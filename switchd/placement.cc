@@ -40,7 +40,7 @@ answer::Place Placement::common(const Job& job) const {
           .job_key = job.key,
           .epoch = job.epoch,
           .window = job.grant.window,
-          .slot_bytes = config_.slot_bytes,
+          .slot_bytes = config_.aggregator.slot_bytes,
           .lanes = job.geometry.lanes};
 }
 
@@ -78,7 +78,7 @@ void Placement::give_frame(const Job& job, Job::Worker& worker, const MemberTran
   place.address = ours;
   if (worker.multicast) place.group = wire::group_of(job.id, ours.udp_port);
   worker.tag_keys.reset();
-  if (!config_.tags) return;
+  if (!config_.security.tags()) return;
   worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
   place.tag = answer::Tag{.key = worker.tag_keys->frame, .payload_key = worker.tag_keys->payload};
 }

@@ -9,6 +9,8 @@
 #include "common/logging/journal.h"
 #include "control/tls_server.h"
 #include "control/tokens.h"
+#include "switchd/credentials.h"
+#include "switchd/lane_config.h"
 #include "switchd/preflight_checks.h"
 #include "switchd/state_file.h"
 
@@ -36,11 +38,8 @@ void check_state(const Asked& asked, Report& report) {
 void check_control_listen(const Asked& asked, Report& report) {
   const config::ControlConfig& control = asked.config.control;
   if (control.listen.empty()) return;
-  const bool certificates =
-      !control.tls_certificate.empty() && control.tls_require_client_certificate;
-  if (control.token_file.empty() && !certificates && !control.allow_anonymous)
-    report.problem("control.listen would let anybody in who reaches " + control.listen +
-                   ": set control.token_file, or control.allow_anonymous: true if that is meant");
+  if (const auto checked = Credentials(control).check_listen(); !checked)
+    report.problem(checked.error().text);
   report.problem(listen_problem(control.listen, "control.listen"));
 }
 
@@ -53,10 +52,8 @@ void check_tokens(const Asked& asked, Report& report) {
 
 void check_tls(const Asked& asked, Report& report) {
   const config::ControlConfig& control = asked.config.control;
-  if (control.listen.empty() || control.tls_certificate.empty()) return;
-  const auto loaded =
-      control::load_tls_acceptor({control.tls_certificate, control.tls_key, control.tls_client_ca},
-                                 control.tls_require_client_certificate);
+  if (control.listen.empty() || control.tls.certificate.empty()) return;
+  const auto loaded = control::load_tls_acceptor(control.tls, control.require_client_certificate);
   if (!loaded) return report.problem(loaded.error().text);
   report.not_checked(
       "whether the names in control.tls_certificate are those in the URLs of the workers");
@@ -80,8 +77,7 @@ void check_admin_listen(const Asked& asked, Report& report) {
   const config::AdminConfig& admin = asked.config.admin;
   if (!admin.enabled || admin.listen.empty()) return;
   report.problem(listen_problem(admin.listen, "admin.listen"));
-  const auto pem = control::read_tls_files({admin.certificate, admin.key, admin.client_ca},
-                                           control::kAdminTlsNames);
+  const auto pem = control::read_tls_files(admin.tls, control::kAdminTlsNames);
   if (!pem) report.problem(pem.error().text);
 }
 
@@ -190,12 +186,7 @@ constexpr Check kChecks[] = {
 }  // namespace
 
 uint64_t row_memory_bytes(const config::Config& config) {
-  aggregator::Shape shape;
-  shape.lanes = config.switchd.lcores;
-  shape.slots = config.aggregator.slots / shape.lanes;
-  shape.slot_bytes = config.aggregator.slot_bytes;
-  shape.max_jobs = config.switchd.job_places();
-  shape.burst = config.switchd.burst;
+  const aggregator::Shape shape = lane_shape(config.switchd, config.aggregator, 0);
   return aggregator::Aggregator::row_memory_bytes(shape) * shape.lanes;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "control/messages.h"
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/identification.h"
 #include "switchd/job_ending.h"
@@ -18,7 +18,7 @@ namespace ina::switchd {
 class Rejoin {
  public:
   /// All of them must outlive it.
-  Rejoin(const ConductorConfig& config, const JobTable& jobs, Identification& identification,
+  Rejoin(const config::ControlConfig& config, const JobTable& jobs, Identification& identification,
          Transports& transports, Placement& placement, Resources& resources, JobEnding& ending,
          const Waiting& waiting, Connections& connections)
       : config_(config),
@@ -44,7 +44,7 @@ class Rejoin {
   static Result<void> check(const Job& job, const control::request::Rejoin& message);
   void replace(Job& job, Rank rank);
 
-  const ConductorConfig& config_;
+  const config::ControlConfig& config_;
   const JobTable& jobs_;
   Identification& identification_;
   Transports& transports_;

@@ -15,8 +15,9 @@ tl::unexpected<admin::Error> invalid(std::string text) {
 }  // namespace
 
 admin::Answer Reload::carry_out(const std::string& who) {
-  const bool has_credentials = connections_.tcp_listener() &&
-                               !(config_.token_file.empty() && config_.tls.certificate.empty());
+  const bool has_credentials =
+      connections_.tcp_listener() &&
+      !(config_.control.token_file.empty() && config_.control.tls.certificate.empty());
   if (!has_credentials && !config_.reopen_log)
     return invalid(
         "this switch has neither a token file (control.token_file) nor certificates "

@@ -23,21 +23,20 @@ constexpr uint64_t kLeastWindowPerLane = 32;
 
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
   scheduler::AdmissionConfig admission;
-  admission.fixed_slots = config.fixed_slots();
-  admission.slots = config.slots;
+  admission.fixed_slots = config.aggregator.fixed_slots();
+  admission.slots = config.aggregator.slots;
   admission.lanes = static_cast<uint32_t>(lanes);
   admission.memory_bytes = config.jobs.memory_bytes;
-  admission.slots_per_job = config.slots_per_job;
+  admission.slots_per_job = config.static_pools.slots_per_job;
   admission.slots_floor = config.jobs.slots_floor;
   admission.slots_ceiling = config.jobs.slots_ceiling;
-  admission.priority_max = static_cast<uint8_t>(config.jobs.priority_max);
+  admission.priority_max = config.jobs.priority_max;
   admission.tenants = config.tenants;
-  admission.others = config.other_tenants;
   return admission;
 }
 
 HandleCount handle_count(const ConductorConfig& config) {
-  HandleCount count = Handles::of_this_process(config.max_connections);
+  HandleCount count = Handles::of_this_process(config.control.max_connections);
   if (config.mappings != 0) count.mappings = config.mappings;
   if (config.descriptors != 0) count.descriptors = config.descriptors;
   return count;
@@ -58,10 +57,11 @@ Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t w
                                             : std::min(window_bytes, config_.jobs.window_bytes);
   request.tenant = job.owner();
   request.workers = job.workers;
-  const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.slot_bytes);
-  request.window = config_.helps()
-                       ? std::max(in_switch, config_.run_ahead_bytes / config_.slot_bytes)
-                       : in_switch;
+  const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.aggregator.slot_bytes);
+  request.window =
+      config_.helps()
+          ? std::max(in_switch, config_.straggler.run_ahead_bytes / config_.aggregator.slot_bytes)
+          : in_switch;
   auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
@@ -75,16 +75,17 @@ Result<void> Resources::retake(Job& job, const SavedJob& saved) {
                                       .window = saved.window,
                                       .group = job.is_group()};
   // Switches before this one did not write down what they promised of shared slots.
-  const bool known = config_.fixed_slots() || saved.ceiling_per_lane != 0;
+  const bool known = config_.aggregator.fixed_slots() || saved.ceiling_per_lane != 0;
   // The array may be smaller than it was.
-  const uint32_t ceiling = std::min(saved.ceiling_per_lane, config_.slots / rules_.lanes());
+  const uint32_t ceiling =
+      std::min(saved.ceiling_per_lane, config_.aggregator.slots / rules_.lanes());
   auto grant =
       known ? admission_.readmit(request, {saved.first_slot, saved.slots_per_lane, saved.window,
                                            saved.floor_per_lane, ceiling, saved.priority_max})
             : admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
-  if (!config_.fixed_slots()) {  // as its workers were told
+  if (!config_.aggregator.fixed_slots()) {  // as its workers were told
     job.grant.in_switch = saved.in_switch;
     job.grant.park_room = saved.park_room;
   }
@@ -99,7 +100,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
                                 .priority_max = parent.grant.priority_max,
                                 .group = true};
   // Where the job may not have all slots, its groups share what it may have.
-  if (ceiling < config_.slots)
+  if (ceiling < config_.aggregator.slots)
     request.slots_ceiling =
         std::max<uint32_t>(1, static_cast<uint32_t>(ceiling * group.workers / parent.workers));
   if (held_.count() != 0) credit_held();
@@ -151,7 +152,8 @@ Result<void> Resources::take_tables(Job& job) {
 Result<void> Resources::take_handles(Job& job) {
   const auto lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
-  const bool large = words * sizeof(Bitmap) >= kLargeTableBytes || config_.home == Home::kSpill;
+  const bool large =
+      words * sizeof(Bitmap) >= kLargeTableBytes || config_.fallback.home == Home::kSpill;
   const uint64_t mappings = 1 + (large ? kTables * lanes : 0);
   auto share = handles_.take(job.owner(), {mappings, 1}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());

@@ -41,7 +41,7 @@ Result<Job*> Restore::restore(const SavedJob& saved, const Moment& now) {
   job->reserved_until = reserved_until(saved, now);
   if (saved.reserved_until == 0) {
     job->state = Job::State::kRejoining;
-    job->rejoin_deadline = now.monotonic + config_.rejoin_timeout_ns;
+    job->rejoin_deadline = now.monotonic + config_.control.rejoin_timeout_ns;
   }
   return &jobs_.add(std::move(job));
 }
@@ -50,7 +50,7 @@ Result<Job*> Restore::restore(const SavedJob& saved, const Moment& now) {
 /// by a switch with another one, or by hand.
 Result<void> Restore::check(const SavedJob& saved) const {
   const auto lanes = rules_.lanes();
-  if (saved.lanes != lanes || saved.slot_bytes != config_.slot_bytes)
+  if (saved.lanes != lanes || saved.slot_bytes != config_.aggregator.slot_bytes)
     return fail(INA_ERR_INVALID,
                 fmt::format("it ran with switch.lcores {} and aggregator.slot_bytes {}",
                             saved.lanes, saved.slot_bytes));
@@ -74,7 +74,7 @@ Result<void> Restore::check_root(const SavedJob& saved) const {
 }
 
 Result<void> Restore::check_slots(const SavedJob& saved) const {
-  if (config_.fixed_slots()) {
+  if (config_.aggregator.fixed_slots()) {
     if (saved.slots_per_lane == 2 * (saved.window / saved.lanes)) return {};
     return fail(INA_ERR_INVALID,
                 "it has no pool of slots of its own: it ran with another aggregator.policy");
@@ -90,9 +90,9 @@ Result<void> Restore::check_slots(const SavedJob& saved) const {
 
 Result<void> Restore::check_room(const SavedJob& saved) const {
   const bool group = saved.root != 0;
-  if (group && jobs_.groups() >= config_.max_groups)
+  if (group && jobs_.groups() >= config_.switchd.max_groups)
     return fail(INA_ERR_REFUSED, "switch.max_groups is smaller than it was");
-  if (!group && jobs_.jobs() >= config_.max_jobs)
+  if (!group && jobs_.jobs() >= config_.switchd.max_jobs)
     return fail(INA_ERR_REFUSED, "switch.max_jobs is smaller than it was");
   return {};
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "control/messages.h"
-#include "switchd/conductor_config.h"
+#include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/job_ending.h"
 #include "switchd/job_table.h"
@@ -20,7 +20,7 @@ namespace ina::switchd {
 class ResultBuffers {
  public:
   /// All of them must outlive it.
-  ResultBuffers(const ConductorConfig& config, Lanes& lanes, Resources& resources,
+  ResultBuffers(const config::AggregatorConfig& config, Lanes& lanes, Resources& resources,
                 const JobTable& jobs, Connections& connections, JobEnding& ending)
       : config_(config),
         lanes_(lanes),
@@ -43,7 +43,7 @@ class ResultBuffers {
   void add(Job& job, Result<io::shm::Region>& region);
   void tell(Job& job, const control::answer::Results& results, const std::vector<int>& fds = {});
 
-  const ConductorConfig& config_;
+  const config::AggregatorConfig& config_;
   Lanes& lanes_;
   Resources& resources_;
   const JobTable& jobs_;

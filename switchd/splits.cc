@@ -85,17 +85,18 @@ Result<void> Splits::check_room(const Job& job) const {
   const uint32_t of_job = jobs_.count([&](const Job& other) { return other.root == root; });
   const uint32_t of_owner = jobs_.count(
       [&](const Job& other) { return other.is_group() && other.owner() == job.owner(); });
-  const uint32_t per_user = config_.max_groups_per_user != 0 ? config_.max_groups_per_user
-                                                             : std::max(1u, config_.max_groups / 2);
+  const uint32_t per_user = config_.switchd.max_groups_per_user != 0
+                                ? config_.switchd.max_groups_per_user
+                                : std::max(1u, config_.switchd.max_groups / 2);
   const auto full = [](const std::string& who, uint32_t count, const char* key) {
     return fail(INA_ERR_REFUSED,
                 fmt::format("{} {} groups already ({}); free some, or raise it", who, count, key));
   };
-  if (of_job >= config_.max_groups_per_job)
+  if (of_job >= config_.switchd.max_groups_per_job)
     return full("the job has", of_job, "switch.max_groups_per_job");
   if (of_owner >= per_user)
     return full("the jobs of " + job.owner() + " have", of_owner, "switch.max_groups_per_user");
-  if (all >= config_.max_groups) return full("the switch has", all, "switch.max_groups");
+  if (all >= config_.switchd.max_groups) return full("the switch has", all, "switch.max_groups");
   return {};
 }
 
@@ -120,7 +121,7 @@ Result<JobId> Splits::make_group(const Job& job, const Colour& colour) {
   auto group = job_of(new_group(job, colour), jobs_.free_place());
   if (auto taken = resources_.take_for_group(*group, job); !taken) return failed(taken.error());
   // Its workers join it one by one; one that does not come must not keep it for ever.
-  group->reserved_until = now_ns() + config_.join_timeout_ns;
+  group->reserved_until = now_ns() + config_.control.join_timeout_ns;
   lane_jobs_.add(*group, Seq{});
   logging::info("group made", group->owner())("group", group->name)("id", value(group->id))(
       "colour", colour.colour)("workers", group->workers)("window", group->grant.window)(

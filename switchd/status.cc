@@ -182,10 +182,10 @@ Json StatusReport::make(bool explain, bool draining) {
           {"bridge", bridge_json},
           {"lcores", lanes},
           {"aggregator",
-           {{"policy", std::string(name(config_.policy))},
-            {"home", std::string(name(config_.home))},
+           {{"policy", std::string(name(config_.aggregator.policy.kind))},
+            {"home", std::string(name(config_.fallback.home))},
             {"slots", admission.slots_total()},
-            {"slot_bytes", config_.slot_bytes},
+            {"slot_bytes", config_.aggregator.slot_bytes},
             {"slots_reserved", admission.slots_reserved()},
             {"memory_bytes", admission.memory().total()},
             {"memory_used_bytes", admission.memory().used()},
@@ -273,8 +273,9 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (job.reserved_until != 0)
     json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
-  if (config_.home == Home::kDedicated) json["fallback_missing"] = !rules_.has_fallback(job);
-  if (config_.fixed_slots()) {
+  if (config_.fallback.home == Home::kDedicated)
+    json["fallback_missing"] = !rules_.has_fallback(job);
+  if (config_.aggregator.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
   } else {
     json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;

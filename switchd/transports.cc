@@ -33,7 +33,8 @@ Result<MemberTransport> Transports::choose(const control::PeerCredentials& peer,
 
 Result<MemberTransport> Transports::choose_frame(const control::PeerCredentials& peer,
                                                  const control::request::FrameEnd& frame) {
-  if (config_.tags && std::ranges::find(frame.tags, control::kTagSiphash) == frame.tags.end())
+  if (config_.security.tags() &&
+      std::ranges::find(frame.tags, control::kTagSiphash) == frame.tags.end())
     return fail(INA_ERR_VERSION,
                 "this switch takes frames with tags only (security.tag: siphash), which this "
                 "libina does not make: install the version that came with the switch");
@@ -45,7 +46,8 @@ Result<MemberTransport> Transports::choose_frame(const control::PeerCredentials&
                             "from: a worker gives its own, and no other host's",
                             ip_text(frame.address.ip), ip_text(peer.ip)));
   // A tag proves a frame to one worker.
-  const bool multicast = config_.frame_ports[*port].multicast && !config_.tags && frame.multicast;
+  const bool multicast =
+      config_.frame_ports[*port].multicast && !config_.security.tags() && frame.multicast;
   return MemberTransport{.frame_port = *port, .address = frame.address, .multicast = multicast};
 }
 

@@ -344,12 +344,11 @@ class GrpcServer final : public Server {
 };
 
 Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const ServerConfig& config) {
-  if (config.certificate.empty() || config.key.empty() || config.client_ca.empty())
+  if (config.tls.certificate.empty() || config.tls.key.empty() || config.tls.ca.empty())
     return fail(INA_ERR_INVALID,
                 "admin.listen needs admin.certificate, admin.key and admin.client_ca: over TCP "
                 "both ends show a certificate");
-  auto pem = control::read_tls_files({config.certificate, config.key, config.client_ca},
-                                     control::kAdminTlsNames);
+  auto pem = control::read_tls_files(config.tls, control::kAdminTlsNames);
   if (!pem) return tl::unexpected(pem.error());
   grpc::SslServerCredentialsOptions options(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);

@@ -8,17 +8,15 @@
 
 #include "common/result.h"
 #include "control/admin/requests.h"
+#include "control/tls_files.h"
 
 namespace ina::admin {
 
 struct ServerConfig {
-  std::string socket{};  ///< path; empty: none
-  std::string group{};   ///< who may use it beside root and this user; empty: nobody
-  std::string listen{};  ///< "ADDRESS:PORT", port 0: any; empty: none
-  // PEM files, for `listen`.
-  std::string certificate{};
-  std::string key{};
-  std::string client_ca{};
+  std::string socket{};       ///< path; empty: none
+  std::string group{};        ///< who may use it beside root and this user; empty: nobody
+  std::string listen{};       ///< "ADDRESS:PORT", port 0: any; empty: none
+  control::TlsFiles tls{};    ///< for `listen`
   int handshake_ms = 10'000;  ///< a connection over TCP that takes longer is closed
 };
 

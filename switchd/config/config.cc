@@ -229,7 +229,7 @@ class Loader {
 
   void read_tenant(const Node& map, size_t index) {
     // Also for one that cannot be read, so that indices stay those of the file.
-    TenantConfig& tenant = config_.tenants.emplace_back();
+    scheduler::TenantQuota& tenant = config_.tenants.emplace_back();
     GivenKeys& given = given_tenants_.emplace_back();
     if (map.kind == Node::Kind::kRefused) return;
     if (map.kind != Node::Kind::kMap) {
@@ -253,7 +253,7 @@ class Loader {
     const uint32_t lanes = config_.switchd.lcores;
     uint64_t floors = 0;
     for (size_t i = 0; i < config_.tenants.size(); ++i) {
-      const TenantConfig& tenant = config_.tenants[i];
+      const scheduler::TenantQuota& tenant = config_.tenants[i];
       const GivenKeys& given = given_tenants_[i];
       const auto name = given.find("name");
       if (name != given.end() && name->second.valid) {
@@ -269,7 +269,7 @@ class Loader {
         report(floor->second.place,
                fmt::format("tenants[{}].slots_floor: {} {}", i, tenant.slots_floor, text));
       };
-      if (tenant.name == kOtherTenants)
+      if (tenant.name == scheduler::kOtherTenants)
         report_floor("cannot be kept for tenants that are not named");
       if (tenant.slots_ceiling != 0 && tenant.slots_floor > tenant.slots_ceiling)
         report_floor(fmt::format("is more than its slots_ceiling, {}", tenant.slots_ceiling));
@@ -378,7 +378,7 @@ class Loader {
                        large.value, unit, large_source->remark()));
   }
 
-  bool hashes() const { return scheduler::traits(config_.aggregator.policy).hashed; }
+  bool hashes() const { return !config_.aggregator.fixed_slots(); }
 
   void check_together() {
     const auto policy = source(given_["aggregator"], "policy");
@@ -391,8 +391,8 @@ class Loader {
     if (config_.jobs.slots_ceiling != 0)
       check_order({"jobs", "slots_floor", config_.jobs.slots_floor},
                   {"jobs", "slots_ceiling", config_.jobs.slots_ceiling}, Show::kCount);
-    check_order({"recovery", "rto_min", static_cast<uint64_t>(config_.recovery.rto_min_us)},
-                {"recovery", "rto_max", static_cast<uint64_t>(config_.recovery.rto_max_us)},
+    check_order({"recovery", "rto_min", static_cast<uint64_t>(config_.recovery.rto_min_ns) / 1000},
+                {"recovery", "rto_max", static_cast<uint64_t>(config_.recovery.rto_max_ns) / 1000},
                 Show::kMicroseconds);
     check_straggler();
     for (size_t i = 0; i < given_ports_.size(); ++i)
@@ -412,7 +412,7 @@ class Loader {
           help->place,
           fmt::format("straggler.help: {} does not go with aggregator.policy: {}{}, whose "
                       "slots wait for everybody; set aggregator.policy: {}, or straggler.help: off",
-                      name(config_.straggler.help), name(config_.aggregator.policy),
+                      name(config_.straggler.help), name(config_.aggregator.policy.kind),
                       policy->remark(), fmt::join(hashed_policies(), " or ")));
     if (config_.straggler.help == Help::kSpill && config_.fallback.home != Home::kSpill)
       report(help->place,
@@ -429,10 +429,10 @@ class Loader {
     const auto listen = source(given_["control"], "listen");
     const auto token_file = source(given_["control"], "token_file");
     const auto anonymous = source(given_["control"], "allow_anonymous");
-    const bool tls = !control.tls_certificate.empty();
+    const bool tls = !control.tls.certificate.empty();
     check_tls();
     if (!listen || !token_file || !anonymous || control.listen.empty()) return;
-    if (tls && control.tls_require_client_certificate) return;
+    if (tls && control.require_client_certificate) return;
     if (control.token_file.empty() && !control.allow_anonymous)
       report(listen->place,
              "control.listen: without control.token_file anybody who reaches the port could join; "
@@ -445,12 +445,12 @@ class Loader {
     const auto certificate = source(given, "tls_certificate");
     const auto key = source(given, "tls_key");
     if (!certificate || !key) return;
-    if (control.tls_certificate.empty() != control.tls_key.empty())
+    if (control.tls.certificate.empty() != control.tls.key.empty())
       report(certificate->given ? certificate->place : key->place,
              "control.tls_certificate and control.tls_key go together: one is set");
     const auto ca = source(given, "tls_client_ca");
-    if (certificate->given && !control.tls_certificate.empty() && ca &&
-        control.tls_client_ca.empty() && control.tls_require_client_certificate)
+    if (certificate->given && !control.tls.certificate.empty() && ca && control.tls.ca.empty() &&
+        control.require_client_certificate)
       report(certificate->place,
              "control.tls_certificate: needs control.tls_client_ca, whose signature workers' "
              "certificates must have, or control.tls_require_client_certificate: false");
@@ -460,12 +460,12 @@ class Loader {
   void check_admin() {
     const auto listen = source(given_["admin"], "listen");
     if (!listen || config_.admin.listen.empty()) return;
-    const std::pair<std::string_view, std::string AdminConfig::*> needed[] = {
-        {"certificate", &AdminConfig::certificate},
-        {"key", &AdminConfig::key},
-        {"client_ca", &AdminConfig::client_ca}};
+    const std::pair<std::string_view, std::string control::TlsFiles::*> needed[] = {
+        {"certificate", &control::TlsFiles::certificate},
+        {"key", &control::TlsFiles::key},
+        {"client_ca", &control::TlsFiles::ca}};
     for (const auto& [key, field] : needed)
-      if (source(given_["admin"], key) && (config_.admin.*field).empty())
+      if (source(given_["admin"], key) && (config_.admin.tls.*field).empty())
         report(listen->place, fmt::format("admin.listen: needs admin.{}", key));
   }
 

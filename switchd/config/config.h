@@ -16,13 +16,17 @@
 #include "common/huge_pages.h"
 #include "common/idle.h"
 #include "common/log_format.h"
+#include "control/tls_files.h"
 #include "scheduler/policies.h"
+#include "scheduler/tenant_quota.h"
 #include "wire/named.h"
 #include "wire/types.h"
 
 namespace ina::config {
 
-// What other layers have an enumeration for is set as theirs: there is no second one here.
+// What other layers have an enumeration or a struct for is set as theirs: there is no second one
+// here. A section goes to its users as it is, so that a new key is a field, a line in the table and
+// the place that reads it. Times are in nanoseconds, as everywhere in the switch.
 enum class Help : uint8_t { kOff, kLeader, kFallback, kSpill };
 enum class PortType : uint8_t { kShm, kEthdev };
 enum class Tag : uint8_t { kNone, kSiphash };
@@ -60,8 +64,10 @@ constexpr std::string_view name(LogLevel v) {
 struct AggregatorConfig {
   uint32_t slots = 4096;
   uint32_t slot_bytes = 1024;
-  scheduler::PolicyKind policy = scheduler::PolicyKind::kStatic;
-  uint32_t ways = 4;
+  scheduler::PolicyOptions policy;  ///< with section "esa"
+
+  /// Each job has slots of its own; otherwise the jobs share all.
+  bool fixed_slots() const { return !scheduler::traits(policy.kind).hashed; }
   bool operator==(const AggregatorConfig&) const = default;
 };
 
@@ -71,15 +77,6 @@ struct StaticConfig {
   bool operator==(const StaticConfig&) const = default;
 };
 
-/// Policy esa: which of its parts are on.
-struct EsaConfig {
-  bool residual = true;
-  scheduler::Decay decay = scheduler::Decay::kPreemption;
-  int64_t decay_half_life_us = 1000;
-  bool near_full_bonus = false;
-  bool operator==(const EsaConfig&) const = default;
-};
-
 /// Where partial sums go that leave the switch, and questions for lost results.
 struct FallbackConfig {
   Home home = Home::kWorkers;
@@ -87,8 +84,8 @@ struct FallbackConfig {
 };
 
 struct RecoveryConfig {
-  int64_t rto_min_us = 20'000;
-  int64_t rto_max_us = 200'000;
+  Nanos rto_min_ns = 20'000'000;
+  Nanos rto_max_ns = 200'000'000;
   bool operator==(const RecoveryConfig&) const = default;
 };
 
@@ -103,7 +100,7 @@ struct StragglerConfig {
   Help help = Help::kOff;
   uint64_t run_ahead_bytes = 16ull << 20;
   uint64_t park_bytes = 16ull << 20;
-  int64_t patience_us = 20'000;
+  Nanos patience_ns = 20'000'000;
   bool operator==(const StragglerConfig&) const = default;
 };
 
@@ -112,7 +109,7 @@ struct JobsConfig {
   uint64_t window_bytes = 4ull << 20;
   uint32_t slots_floor = 0;
   uint32_t slots_ceiling = 0;  ///< 0: all
-  uint32_t priority_max = 255;
+  uint8_t priority_max = 255;
   uint64_t memory_bytes = 1ull << 30;  ///< of all jobs together
   bool operator==(const JobsConfig&) const = default;
 };
@@ -134,7 +131,7 @@ struct SwitchConfig {
 struct BridgeConfig {
   bool enabled = true;
   uint32_t mac_entries = 8192;
-  int64_t ageing_us = 300'000'000;
+  Nanos ageing_ns = 300'000'000'000;
   uint32_t storm_limit_frames_per_s = 10'000;  ///< 0: none
   bool operator==(const BridgeConfig&) const = default;
 };
@@ -152,20 +149,18 @@ struct EalConfig {
 struct ControlConfig {
   std::string socket = "/run/ina/switch.sock";
   uint32_t mode = 0660;
-  int64_t join_timeout_us = 30'000'000;
-  int64_t rejoin_timeout_us = 30'000'000;
+  Nanos join_timeout_ns = 30'000'000'000;    ///< a connection that joins no job is closed then
+  Nanos rejoin_timeout_ns = 30'000'000'000;  ///< for all workers of a job, after a restart
   uint32_t max_connections = 1024;
-  uint32_t max_connections_per_user = 0;
-  std::string state;   ///< empty: derived from the socket
-  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
+  uint32_t max_connections_per_user = 0;  ///< or tenant; 0: half of max_connections
+  std::string state;                      ///< empty: derived from the socket
+  std::string listen;                     ///< "ADDRESS:PORT"; empty: no TCP
   std::string token_file;
   bool allow_anonymous = false;
-  int64_t dead_peer_timeout_us = 10'000'000;
-  uint32_t max_unjoined = 128;
-  std::string tls_certificate;  ///< empty: no TLS
-  std::string tls_key;
-  std::string tls_client_ca;
-  bool tls_require_client_certificate = true;
+  Nanos dead_peer_timeout_ns = 10'000'000'000;
+  uint32_t max_unjoined = 128;  ///< over TCP, from one address
+  control::TlsFiles tls;        ///< keys tls_certificate, tls_key, tls_client_ca; none: no TLS
+  bool require_client_certificate = true;
 
   /// Path of the state file.
   std::string state_path() const { return state.empty() ? socket + ".state" : state; }
@@ -184,10 +179,8 @@ struct AdminConfig {
   bool enabled = true;
   std::string socket;  ///< empty: derived from the control socket
   std::string group;
-  std::string listen;  ///< "ADDRESS:PORT"; empty: no TCP
-  std::string certificate;
-  std::string key;
-  std::string client_ca;
+  std::string listen;     ///< "ADDRESS:PORT"; empty: no TCP
+  control::TlsFiles tls;  ///< keys certificate, key, client_ca
   bool operator==(const AdminConfig&) const = default;
 };
 
@@ -208,21 +201,6 @@ struct PortConfig {
   bool operator==(const PortConfig&) const = default;
 };
 
-/// What one tenant may have. 0: no limit.
-struct TenantConfig {
-  std::string name{};
-  uint32_t slots_floor = 0;
-  uint32_t slots_ceiling = 0;
-  uint32_t jobs_max = 0;
-  uint32_t workers_max = 0;
-  uint64_t memory_bytes = 0;
-  uint32_t priority_max = 255;
-  bool operator==(const TenantConfig&) const = default;
-};
-
-/// Name of the entry for all tenants that have none of their own.
-inline constexpr std::string_view kOtherTenants = "*";
-
 /// What is served over HTTP.
 struct MetricsConfig {
   std::string listen;              ///< "ADDRESS:PORT"; empty: none
@@ -235,6 +213,7 @@ struct MetricsConfig {
 /// How frames on ethdev ports are authenticated.
 struct SecurityConfig {
   Tag tag = Tag::kNone;
+  bool tags() const { return tag != Tag::kNone; }
   bool operator==(const SecurityConfig&) const = default;
 };
 
@@ -248,7 +227,6 @@ struct LogConfig {
 struct Config {
   AggregatorConfig aggregator;
   StaticConfig static_pools;  ///< section "static"
-  EsaConfig esa;
   FallbackConfig fallback;
   RecoveryConfig recovery;
   CongestionConfig congestion;
@@ -259,7 +237,7 @@ struct Config {
   EalConfig eal;
   ControlConfig control;
   AdminConfig admin;
-  std::vector<TenantConfig> tenants;
+  std::vector<scheduler::TenantQuota> tenants;
   SecurityConfig security;
   std::vector<PortConfig> ports = {PortConfig{.name = "shm0"}};
   LogConfig log;

@@ -93,7 +93,7 @@ std::string sample_tenant() {
 std::string manual_entry(const Key& key) {
   Config config;
   PortConfig port;
-  TenantConfig tenant;
+  scheduler::TenantQuota tenant;
   const Target target{.config = &config, .port = &port, .tenant = &tenant};
   std::string out = fmt::format(".TP\n.B {}\n", roff(key.name));
   if (key.port_type) out += fmt::format("({}) ", name(*key.port_type));

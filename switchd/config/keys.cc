@@ -55,10 +55,14 @@ struct Suffix {
   std::string_view text;
   uint64_t factor;
 };
+// Nanoseconds.
+constexpr uint64_t kUs = 1'000;
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kS = 1'000'000'000;
 // Largest last: formatting takes the last that divides.
 constexpr Suffix kSizeSuffixes[] = {
     {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40}};
-constexpr Suffix kTimeSuffixes[] = {{"us", 1}, {"ms", 1000}, {"s", 1'000'000}};
+constexpr Suffix kTimeSuffixes[] = {{"us", kUs}, {"ms", kMs}, {"s", kS}};
 
 std::string format_with_suffix(uint64_t value, std::span<const Suffix> suffixes) {
   std::string out = std::to_string(value);
@@ -275,7 +279,7 @@ std::string host_name(std::string_view value) {
 
 /// "*", "uid:1000", or a name.
 std::string tenant_name(std::string_view value) {
-  if (value == kOtherTenants) return {};
+  if (value == scheduler::kOtherTenants) return {};
   if (!value.starts_with("uid:")) return identifier(value);
   const auto uid = parse_integer(value.substr(4));
   if (!uid || uid->negative || !uid->rest.empty() || uid->value >= UINT32_MAX)
@@ -525,14 +529,14 @@ std::vector<Key> make_keys() {
           return bytes % 64 == 0 ? "" : fmt::format("{} is not a multiple of 64, which are the bytes of a cache line", bytes);
         }),
     choice("aggregator", "policy", scheduler::kPolicyNames, policies,
-           INA_AT(config->aggregator.policy)),
+           INA_AT(config->aggregator.policy.kind)),
     with_check(
         number("aggregator", "ways", "slots", 1, 8,
                "Slots side by side that a fragment has to choose from, under fcfs and esa. 1 is what hardware has.",
-               INA_AT(config->aggregator.ways)),
+               INA_AT(config->aggregator.policy.ways)),
         ", a power of two",
         [](const Target& t) -> std::string {
-          const uint32_t ways = t.config->aggregator.ways;
+          const uint32_t ways = t.config->aggregator.policy.ways;
           return std::has_single_bit(ways) ? "" : fmt::format("{} is not 1, 2, 4 or 8", ways);
         }),
 
@@ -548,27 +552,27 @@ std::vector<Key> make_keys() {
 
     boolean("esa", "residual",
             "Know of each fragment what has gone to the fallback, so that the rest need not be collected.",
-            INA_AT(config->esa.residual)),
+            INA_AT(config->aggregator.policy.residual)),
     choice("esa", "decay", scheduler::kDecayNames,
            "How the priority of a held fragment sinks. preemption: halved by each attempt to preempt it; time: halved in each half-life.",
-           INA_AT(config->esa.decay)),
-    number("esa", "decay_half_life", "time", 1, 3'600'000'000,
+           INA_AT(config->aggregator.policy.decay)),
+    number("esa", "decay_half_life", "time", kUs, 3'600 * kS,
            "Half-life of priorities under decay: time.",
-           INA_AT(config->esa.decay_half_life_us), kTime),
+           INA_AT(config->aggregator.policy.decay_half_life_ns), kTime),
     boolean("esa", "near_full_bonus",
             "Whether a fragment that lacks few workers is harder to preempt.",
-            INA_AT(config->esa.near_full_bonus)),
+            INA_AT(config->aggregator.policy.near_full_bonus)),
 
     choice("fallback", "home", kHomeNames,
            "Where it runs. workers: each worker for its share of the fragments; dedicated: a server of its own, ina-psd; spill: in the switch's memory.",
            INA_AT(config->fallback.home)),
 
-    number("recovery", "rto_min", "time", 100, 60'000'000,
+    number("recovery", "rto_min", "time", 100 * kUs, 60 * kS,
            "Least time before a worker asks; above it, it follows the measured round trips.",
-           INA_AT(config->recovery.rto_min_us), kTime),
-    number("recovery", "rto_max", "time", 100, 60'000'000,
+           INA_AT(config->recovery.rto_min_ns), kTime),
+    number("recovery", "rto_max", "time", 100 * kUs, 60 * kS,
            "Most time between two questions for the same fragment.",
-           INA_AT(config->recovery.rto_max_us), kTime),
+           INA_AT(config->recovery.rto_max_ns), kTime),
 
     boolean("congestion", "ecn",
             "Mark messages to workers that lag behind, so that they send less.",
@@ -586,9 +590,9 @@ std::vector<Key> make_keys() {
     number("straggler", "park_memory", "bytes", 64ull << 10, 1ull << 30,
            "Bytes that a worker keeps for others; what is more goes to the fallback.",
            INA_AT(config->straggler.park_bytes), kSize),
-    number("straggler", "patience", "time", 0, 3'600'000'000,
+    number("straggler", "patience", "time", 0, 3'600 * kS,
            "How long a worker must have held others up, without a pause, before it counts as slow.",
-           INA_AT(config->straggler.patience_us), kTime),
+           INA_AT(config->straggler.patience_ns), kTime),
 
     number("jobs", "window_bytes", "bytes", 64ull << 10, 1ull << 30,
            "Bytes that a worker may run ahead of its oldest incomplete fragment; a job may ask for less. Under policy static at most half of the pool.",
@@ -634,9 +638,9 @@ std::vector<Key> make_keys() {
     number("bridge", "mac_entries", "addresses", 16, 1 << 20,
            "Most MAC addresses known at a time, rounded up to a power of two. No port gets more than half of them.",
            INA_AT(config->bridge.mac_entries)),
-    number("bridge", "ageing", "time", 1'000'000, 3'600'000'000,
+    number("bridge", "ageing", "time", kS, 3'600 * kS,
            "How long an address is known after its last frame.",
-           INA_AT(config->bridge.ageing_us), kTime),
+           INA_AT(config->bridge.ageing_ns), kTime),
     number("bridge", "storm_limit_frames_per_s", "frames", 0, 10'000'000,
            "Frames that a port may send to everyone: broadcast, multicast and unknown destinations; a tenth of it at once. What is more is dropped; 0: no limit.",
            INA_AT(config->bridge.storm_limit_frames_per_s)),
@@ -672,12 +676,12 @@ std::vector<Key> make_keys() {
     octal_mode("control", "mode",
                "Permissions of the socket: who may write to it may join.",
                INA_AT(config->control.mode)),
-    number("control", "join_timeout", "time", 1000, 3'600'000'000,
+    number("control", "join_timeout", "time", kMs, 3'600 * kS,
            "A connection that has joined no job by then is closed.",
-           INA_AT(config->control.join_timeout_us), kTime),
-    number("control", "rejoin_timeout", "time", 1000, 3'600'000'000,
+           INA_AT(config->control.join_timeout_ns), kTime),
+    number("control", "rejoin_timeout", "time", kMs, 3'600 * kS,
            "How long a job's workers may take to come back after the switch was restarted.",
-           INA_AT(config->control.rejoin_timeout_us), kTime),
+           INA_AT(config->control.rejoin_timeout_ns), kTime),
     number("control", "max_connections", "connections", 1, 65536,
            "Most connections at a time; a worker has one.",
            INA_AT(config->control.max_connections)),
@@ -695,27 +699,27 @@ std::vector<Key> make_keys() {
     boolean("control", "allow_anonymous",
             "Whether workers may join over TCP without a token. They are one tenant, anonymous.",
             INA_AT(config->control.allow_anonymous)),
-    number("control", "dead_peer_timeout", "time", 1'000'000, 3'600'000'000,
+    number("control", "dead_peer_timeout", "time", kS, 3'600 * kS,
            "How long a host may answer nothing over TCP before its workers count as dead. A process "
            "that ends is noticed at once.",
-           INA_AT(config->control.dead_peer_timeout_us), kTime),
+           INA_AT(config->control.dead_peer_timeout_ns), kTime),
     number("control", "max_unjoined", "connections", 1, 65536,
            "Most connections over TCP from one address that have joined no job yet.",
            INA_AT(config->control.max_unjoined)),
     text("control", "tls_certificate", "path, or empty",
          "The switch's certificate for control.listen, in PEM, with the chain behind it; it must name the "
          "address by which workers reach the switch. Empty: no TLS. Otherwise TLS 1.3 and nothing else.",
-         INA_AT(config->control.tls_certificate), any_text),
+         INA_AT(config->control.tls.certificate), any_text),
     text("control", "tls_key", "path, or empty",
          "Its private key, in PEM, in a file that others may not read.",
-         INA_AT(config->control.tls_key), any_text),
+         INA_AT(config->control.tls.key), any_text),
     text("control", "tls_client_ca", "path, or empty",
          "Whose signature a worker's certificate must have, in PEM. Its common name is the worker's tenant, "
          "and takes the place of a token.",
-         INA_AT(config->control.tls_client_ca), any_text),
+         INA_AT(config->control.tls.ca), any_text),
     boolean("control", "tls_require_client_certificate",
             "Whether each worker must show a certificate. If not, one without shows a token.",
-            INA_AT(config->control.tls_require_client_certificate)),
+            INA_AT(config->control.require_client_certificate)),
     text("control", "state", "path, or empty",
          "File in which the switch keeps what it must know after a restart: which jobs run, and "
          "their keys. Empty: the socket's path and \".state\".",
@@ -736,13 +740,13 @@ std::vector<Key> make_keys() {
          INA_AT(config->admin.listen), listen_address),
     text("admin", "certificate", "path, or empty",
          "The switch's certificate for admin.listen, in PEM, with the chain behind it.",
-         INA_AT(config->admin.certificate), any_text),
+         INA_AT(config->admin.tls.certificate), any_text),
     text("admin", "key", "path, or empty",
          "Its private key, in PEM, in a file that others may not read.",
-         INA_AT(config->admin.key), any_text),
+         INA_AT(config->admin.tls.key), any_text),
     text("admin", "client_ca", "path, or empty",
          "Whose signature an administrator's certificate must have, in PEM. Whoever has one may administer.",
-         INA_AT(config->admin.client_ca), any_text),
+         INA_AT(config->admin.tls.ca), any_text),
 
     required(text("tenants", "name", fmt::format("{}; or uid:NUMBER; or \"*\"", kNameRange),
                   "The tenant of a token or certificate, or anonymous; uid:1000: a user of this host, over the unix socket; \"*\": each tenant that is not listed.",

@@ -15,8 +15,8 @@ namespace ina::config {
 
 struct Target {
   Config* config = nullptr;
-  PortConfig* port = nullptr;      ///< for keys of the section "ports"
-  TenantConfig* tenant = nullptr;  ///< for keys of the section "tenants"
+  PortConfig* port = nullptr;                ///< for keys of the section "ports"
+  scheduler::TenantQuota* tenant = nullptr;  ///< for keys of the section "tenants"
 };
 
 struct Key {

@@ -59,10 +59,7 @@ class AdminServerTest : public testing::Test {
   ServerConfig on_unix() const { return {.socket = folder_ / "admin"}; }
   ServerConfig on_tcp() {
     const auto own = authority_.issue("the switch", "IP:127.0.0.1,DNS:switch.example");
-    return {.listen = "127.0.0.1:0",
-            .certificate = own.certificate,
-            .key = own.key,
-            .client_ca = authority_.file()};
+    return {.listen = "127.0.0.1:0", .tls = {own.certificate, own.key, authority_.file()}};
   }
   void start(const ServerConfig& config) {
     auto started = Server::start(config, sw_.conductor().admin());
@@ -625,27 +622,27 @@ TEST_F(AdminServerTest, OverTcpNobodyElseGetsIn) {
 
 TEST_F(AdminServerTest, WhatIsWrongWithTheFilesIsSaidAtTheStart) {
   const ServerConfig good = on_tcp();
-  const auto with = [&](std::string ServerConfig::*field, const std::string& value) {
+  using control::TlsFiles;
+  const auto with = [&](std::string TlsFiles::*field, const std::string& value) {
     ServerConfig config = good;
-    config.*field = value;
+    config.tls.*field = value;
     return start_error(config);
   };
   EXPECT_EQ(start_error(good), "no error");
-  for (const auto field :
-       {&ServerConfig::certificate, &ServerConfig::key, &ServerConfig::client_ca}) {
+  for (const auto field : {&TlsFiles::certificate, &TlsFiles::key, &TlsFiles::ca}) {
     EXPECT_THAT(with(field, ""), HasSubstr("admin.listen needs admin.certificate, admin.key"));
     EXPECT_THAT(with(field, "/no/such/file"), HasSubstr("cannot open /no/such/file (admin."));
   }
-  EXPECT_THAT(with(&ServerConfig::certificate, good.key), HasSubstr("is not a PEM certificate"));
-  EXPECT_THAT(with(&ServerConfig::client_ca, good.key), HasSubstr("has no PEM certificate"));
+  EXPECT_THAT(with(&TlsFiles::certificate, good.tls.key), HasSubstr("is not a PEM certificate"));
+  EXPECT_THAT(with(&TlsFiles::ca, good.tls.key), HasSubstr("has no PEM certificate"));
   const auto other = authority_.issue("other");
-  EXPECT_THAT(with(&ServerConfig::key, other.key),
-              HasSubstr(other.key + " (admin.key) is not the key of " + good.certificate));
+  EXPECT_THAT(with(&TlsFiles::key, other.key),
+              HasSubstr(other.key + " (admin.key) is not the key of " + good.tls.certificate));
   ::chmod(other.key.c_str(), 0640);
-  EXPECT_THAT(with(&ServerConfig::key, other.key), HasSubstr("is not the key of"))
+  EXPECT_THAT(with(&TlsFiles::key, other.key), HasSubstr("is not the key of"))
       << "its group may read it";
   ::chmod(other.key.c_str(), 0644);
-  EXPECT_THAT(with(&ServerConfig::key, other.key),
+  EXPECT_THAT(with(&TlsFiles::key, other.key),
               HasSubstr("has mode 0644: others may read or write it; chmod 0600 " + other.key));
   EXPECT_THAT(with(&ServerConfig::listen, "192.0.2.1:1"),
               HasSubstr("cannot listen on 192.0.2.1:1 (admin.listen)"));

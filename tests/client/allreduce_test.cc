@@ -315,8 +315,8 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
   constexpr size_t kElements = 4 << 20;
 #endif
   TestSwitch sw({.slots = 64, .conductor = [](switchd::ConductorConfig& config) {
-                   config.policy = scheduler::PolicyKind::kEsa;
-                   config.home = Home::kWorkers;
+                   config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+                   config.fallback.home = Home::kWorkers;
                    config.jobs.window_bytes = 16 << 20;
                    config.congestion.aggregator_window = false;
                  }});

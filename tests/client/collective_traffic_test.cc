@@ -30,7 +30,7 @@ Overheads run_once(int world, uint64_t block_bytes) {
                  .slot_bytes = kSlotBytes,
                  .slots_per_job = 512,
                  .conductor = [](switchd::ConductorConfig& config) {
-                   config.recovery.rto_min_us = config.recovery.rto_max_us = 10'000'000;
+                   config.recovery.rto_min_ns = config.recovery.rto_max_ns = 10'000'000'000;
                  }});
   std::mutex mutex;
   Overheads overheads;

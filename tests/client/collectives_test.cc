@@ -305,8 +305,8 @@ class Collectives : public testing::TestWithParam<Shape> {
             .slot_bytes = shape.slot_bytes,
             .lanes = shape.lanes,
             .conductor = [shape](switchd::ConductorConfig& config) {
-              config.policy = shape.policy;
-              config.home = shape.home;
+              config.aggregator.policy.kind = shape.policy;
+              config.fallback.home = shape.home;
             }};
   }
 };

@@ -51,7 +51,7 @@ test::SwitchOptions options_of(const Shape& shape) {
           .slot_bytes = shape.slot_bytes,
           .lanes = shape.lanes,
           .conductor = [policy = shape.policy](switchd::ConductorConfig& config) {
-            config.policy = policy;
+            config.aggregator.policy.kind = policy;
           }};
 }
 

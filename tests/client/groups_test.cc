@@ -136,8 +136,8 @@ SwitchOptions shared_slots(uint32_t slots = 128, Home home = Home::kWorkers) {
   SwitchOptions options;
   options.slots = slots;
   options.conductor = [home](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
-    config.home = home;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+    config.fallback.home = home;
   };
   return options;
 }
@@ -548,7 +548,7 @@ TEST(Groups, MoreThanTheSwitchAllowsAreRefusedForAllAndTheJobGoesOn) {
   const auto before = options.conductor;
   options.conductor = [before](switchd::ConductorConfig& config) {
     before(config);
-    config.max_groups_per_job = 3;
+    config.switchd.max_groups_per_job = 3;
   };
   TestSwitch sw(options);
   on_ranks(sw.url(), 4, [&](Worker& job, int rank) -> Outcome {

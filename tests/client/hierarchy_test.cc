@@ -34,7 +34,7 @@ SwitchOptions shared_slots() {
   SwitchOptions options;
   options.slots = 512;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
   };
   return options;
 }

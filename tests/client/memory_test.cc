@@ -85,7 +85,7 @@ class Memory : public testing::TestWithParam<Setting> {
     return {.slots = setting.slots,
             .lanes = setting.lanes,
             .conductor = [policy = setting.policy](switchd::ConductorConfig& config) {
-              config.policy = value_in(scheduler::kPolicyNames, policy).value();
+              config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, policy).value();
             }};
   }
 };
@@ -373,7 +373,7 @@ TEST(Memory, OutlivesTheSwitch) {
   for (const char* policy : {"static", "esa"}) {
     const test::TempDir folder;
     const test::SwitchOptions options{.conductor = [policy](switchd::ConductorConfig& config) {
-      config.policy = value_in(scheduler::kPolicyNames, policy).value();
+      config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, policy).value();
     }};
     TestSwitch sw(options, folder / "");
     constexpr size_t kCount = 40'000;

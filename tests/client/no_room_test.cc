@@ -64,7 +64,7 @@ class Worker {
 
 TestSwitch::Options of_one_connection() {
   TestSwitch::Options options;
-  options.conductor = [](switchd::ConductorConfig& config) { config.max_connections = 1; };
+  options.conductor = [](switchd::ConductorConfig& config) { config.control.max_connections = 1; };
   return options;
 }
 

@@ -427,12 +427,12 @@ TEST(Config, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.eal.memory_bytes, 64u << 20);
   EXPECT_EQ(config.control.socket, "/run/ina/switch.sock");
   EXPECT_EQ(config.control.mode, 0660u);
-  EXPECT_EQ(config.control.join_timeout_us, 30'000'000);
-  EXPECT_EQ(config.control.rejoin_timeout_us, 30'000'000);
+  EXPECT_EQ(config.control.join_timeout_ns, 30'000'000'000);
+  EXPECT_EQ(config.control.rejoin_timeout_ns, 30'000'000'000);
   EXPECT_EQ(config.control.state_path(), "/run/ina/switch.sock.state");
   EXPECT_EQ(config.control.listen, "");
   EXPECT_FALSE(config.control.allow_anonymous);
-  EXPECT_EQ(config.control.dead_peer_timeout_us, 10'000'000);
+  EXPECT_EQ(config.control.dead_peer_timeout_ns, 10'000'000'000);
   ASSERT_THAT(config.ports, SizeIs(1));
   EXPECT_EQ(config.ports[0].name, "shm0");
   EXPECT_EQ(config.ports[0].type, PortType::kShm);
@@ -491,20 +491,33 @@ ports:
 log: {level: critical, format: json, file: /var/log/ina.log}
 )");
   Config expected;
-  expected.aggregator = {1 << 24, 8192, scheduler::PolicyKind::kEsa, 8};
+  expected.aggregator = {
+      1 << 24,
+      8192,
+      {scheduler::PolicyKind::kEsa, false, scheduler::Decay::kTime, 3'000'000, true, 8}};
   expected.static_pools = {1024};
-  expected.esa = {false, scheduler::Decay::kTime, 3000, true};
   expected.fallback = {Home::kSpill};
-  expected.recovery = {5000, 1'000'000};
+  expected.recovery = {5'000'000, 1'000'000'000};
   expected.congestion = {false, true};
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {64, 512, IdleMode::kBackoff, 4096};
   expected.eal = {
       HugePages::kNo, 1u << 30, "ina-1", {0, 1, 3}, {"--no-pci", "--log-level=8", "7"}, true};
-  expected.control = {
-      "/tmp/a b/ä.sock", 0777, 1'500'000, 2'000'000, 65536, 9,    "/var/lib/ina", "0.0.0.0:65535",
-      "/etc/ina/tokens", true, 2'000'000, 7,         "/c",  "/k", "/a",           false};
-  expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", "/c", "/k", "/a"};
+  expected.control = {"/tmp/a b/ä.sock",
+                      0777,
+                      1'500'000'000,
+                      2'000'000'000,
+                      65536,
+                      9,
+                      "/var/lib/ina",
+                      "0.0.0.0:65535",
+                      "/etc/ina/tokens",
+                      true,
+                      2'000'000'000,
+                      7,
+                      {"/c", "/k", "/a"},
+                      false};
+  expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", {"/c", "/k", "/a"}};
   expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
                       {.name = "uid:1000"},
                       {.name = "*", .jobs_max = 1}};
@@ -570,7 +583,7 @@ TEST(Sample, ItsExamplesLoadWhenUncommented) {
     text += line + '\n';
   }
   const Config config = load(text);
-  EXPECT_THAT(config.tenants, ElementsAre(TenantConfig{.name = "vision"}));
+  EXPECT_THAT(config.tenants, ElementsAre(scheduler::TenantQuota{.name = "vision"}));
   ASSERT_THAT(config.ports, SizeIs(2));
   EXPECT_EQ(config.ports[1].type, PortType::kEthdev);
   EXPECT_EQ(config.ports[1].udp_port, 7584);

@@ -40,11 +40,11 @@ test::TestSwitch& the_switch() {
          .slots_per_job = 16,
          .max_jobs = 4,
          .conductor = [tokens](switchd::ConductorConfig& config) {
-           config.listen = "127.0.0.1:0";
-           config.token_file = tokens;
+           config.control.listen = "127.0.0.1:0";
+           config.control.token_file = tokens;
            config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
            config.tenants = {{.name = "fuzz", .jobs_max = 2, .workers_max = 8}};
-           config.join_timeout_ns = 200'000'000;
+           config.control.join_timeout_ns = 200'000'000;
          }});
   }();
   return *sw;

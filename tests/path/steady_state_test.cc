@@ -164,10 +164,10 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
     lane_thread = static_cast<pid_t>(::syscall(SYS_gettid));
   };
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
-    config.home = GetParam().home;
+    config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, GetParam().policy).value();
+    config.fallback.home = GetParam().home;
     // On a busy machine a worker may not run for long; asking for its sums is not steady state.
-    config.recovery.rto_min_us = config.recovery.rto_max_us = 20'000'000;
+    config.recovery.rto_min_ns = config.recovery.rto_max_ns = 20'000'000'000;
   };
   test::TestSwitch sw(options);
 

@@ -26,8 +26,8 @@ TEST_P(Homes, JobsThatCompeteGetTheirSums) {
   options.slots = scheduler::traits(GetParam().policy).hashed ? 16 : 256;
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = GetParam().policy;
-    config.home = GetParam().home;
+    config.aggregator.policy.kind = GetParam().policy;
+    config.fallback.home = GetParam().home;
     config.jobs.window_bytes = 128 * 1024;
   };
   TestSwitch sw(options);

@@ -61,8 +61,8 @@ class Mismatch : public testing::TestWithParam<Case> {
     options.slots = 1;
     options.policy.decay = scheduler::Decay::kNone;  // the slot stays with who has it
     options.conductor = [](switchd::ConductorConfig& config) {
-      config.policy = value_in(scheduler::kPolicyNames, GetParam().policy).value();
-      config.home = GetParam().home;
+      config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, GetParam().policy).value();
+      config.fallback.home = GetParam().home;
       config.jobs.window_bytes = 64 * 1024;
       config.jobs.priority_max = 1;
     };

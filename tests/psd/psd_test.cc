@@ -19,8 +19,8 @@ TestSwitch::Options dedicated(uint32_t slots) {
   options.slots = slots;
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
-    config.home = Home::kDedicated;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+    config.fallback.home = Home::kDedicated;
     config.jobs.window_bytes = 256 * 1024;
   };
   return options;
@@ -78,7 +78,7 @@ TEST(Psd, AJobWaitsForItAndSaysSo) {
 TEST(Psd, IsRefusedWhereItIsNotWanted) {
   TestSwitch::Options options = dedicated(256);
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
   };
   TestSwitch sw(options);
   Process server = start_server(sw);

@@ -219,9 +219,7 @@ TEST(Admission, JobsAndWorkersAreLimitedAndTheRefusalSaysByHowMuch) {
 }
 
 TEST(Admission, TheQuotaOfOthersHoldsForEachOfThem) {
-  AdmissionConfig config = fixed({{.name = "red"}});
-  config.others.jobs_max = 1;
-  Admission admission(config);
+  Admission admission(fixed({{.name = "red"}, {.name = "*", .jobs_max = 1}}));
   ASSERT_TRUE(admission.admit(job_of("blue")));
   expect_refused(admission.admit(job_of("blue")), "tenant 'blue' has 1 of 1 jobs");
   ASSERT_TRUE(admission.admit(job_of("green")));
@@ -383,9 +381,9 @@ TEST_P(AdmissionAtRandom, KeepsEveryPromise) {
   const std::vector<TenantQuota> quotas = {
       {.name = "red", .slots_floor = 40, .jobs_max = 3, .workers_max = 20, .memory_bytes = 400},
       {.name = "green", .slots_floor = 61, .slots_ceiling = 90, .workers_max = 9},
-      {.name = "blue", .slots_ceiling = 50, .jobs_max = 2}};
-  AdmissionConfig config = GetParam() ? fixed(quotas) : shared(quotas);
-  config.others.jobs_max = 4;
+      {.name = "blue", .slots_ceiling = 50, .jobs_max = 2},
+      {.name = "*", .jobs_max = 4}};
+  const AdmissionConfig config = GetParam() ? fixed(quotas) : shared(quotas);
   struct Held {
     JobRequest request;
     Grant grant;

@@ -52,15 +52,15 @@ class BasicTestSwitch {
   void start() {
     const Options& options = options_;
     ConductorConfig config;
-    config.socket_path = socket_path();
-    config.slots = options.slots;
-    config.slot_bytes = options.slot_bytes;
-    config.slots_per_job = options.slots_per_job;
-    config.max_jobs = options.max_jobs;
-    config.max_groups = options.max_groups;
-    config.max_groups_per_user = options.max_groups;
-    config.rejoin_timeout_ns = options.rejoin_timeout_ns;
-    config.recovery.rto_min_us = 2'000;  // loopback's times are short, and tests wait for some
+    config.control.socket = socket_path();
+    config.aggregator = {options.slots, options.slot_bytes, options.policy};
+    config.switchd.lcores = options.lanes;
+    config.static_pools.slots_per_job = options.slots_per_job;
+    config.switchd.max_jobs = options.max_jobs;
+    config.switchd.max_groups = options.max_groups;
+    config.switchd.max_groups_per_user = options.max_groups;
+    config.control.rejoin_timeout_ns = options.rejoin_timeout_ns;
+    config.recovery.rto_min_ns = 2'000'000;  // loopback's times are short, and tests wait for some
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
     auto doorman = control::Doorman::start();
@@ -72,15 +72,8 @@ class BasicTestSwitch {
     std::vector<switchd::LaneLink*> links;
     for (uint32_t i = 0; i < options.lanes; ++i) {
       switchd::LaneConfig lane;
-      lane.lane = i;
       lane.idle = options.idle;
-      lane.shape.slots = options.slots / options.lanes;
-      lane.shape.slot_bytes = options.slot_bytes;
-      lane.shape.max_jobs = config.job_places();
-      lane.shape.lanes = options.lanes;
-      lane.shape.lane = i;
-      lane.shape.policy = options.policy;
-      lane.shape.policy.kind = config.policy;
+      lane.shape = switchd::lane_shape(config.switchd, config.aggregator, i);
       rows_.emplace_back(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
       links_.push_back(std::make_unique<switchd::LaneLink>());
       links.push_back(links_.back().get());

@@ -96,8 +96,8 @@ class AdministrationTest : public testing::Test {
     write_tokens("red " + kRed + "\nblue " + kBlue + "\n");
     TestSwitch::Options options;
     options.conductor = [file = token_path(), change](ConductorConfig& config) {
-      config.listen = "127.0.0.1:0";
-      config.token_file = file;
+      config.control.listen = "127.0.0.1:0";
+      config.control.token_file = file;
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
       if (change) change(config);
     };
@@ -231,7 +231,7 @@ TEST_F(AdministrationTest, ATicketLetsAnotherUserOfTheHostIn) {
   if (::geteuid() != 0) return;  // being two users takes root
   const test::TempDir folder;
   ::chmod((folder / "").c_str(), 0755);
-  TestSwitch sw(options([](ConductorConfig& config) { config.socket_mode = 0666; }), folder / "");
+  TestSwitch sw(options([](ConductorConfig& config) { config.control.mode = 0666; }), folder / "");
   const std::string ticket = create(sw);
   const std::string own = create(sw, two_workers("own", "uid:12345"));
   const auto as_user = [&](const Json& message) {

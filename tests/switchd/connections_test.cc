@@ -105,9 +105,9 @@ class ConnectionsTest : public testing::Test {
     ::chmod((folder_ / "").c_str(), 0755);
     TestSwitch::Options options;
     options.conductor = [change](ConductorConfig& config) {
-      config.socket_mode = 0666;
-      config.listen = "127.0.0.1:0";
-      config.allow_anonymous = true;
+      config.control.mode = 0666;
+      config.control.listen = "127.0.0.1:0";
+      config.control.allow_anonymous = true;
       config.farewell_ns = 3'600 * kSecond;  // on a busy machine a second is soon over
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
       change(config);
@@ -161,7 +161,7 @@ class ConnectionsTest : public testing::Test {
 
 TEST_F(ConnectionsTest, OneUserHasHalfOfThePlacesAtMost) {
   if (::geteuid() != 0) return;  // being several users takes root
-  start([](ConductorConfig& config) { config.max_connections = 8; });
+  start([](ConductorConfig& config) { config.control.max_connections = 8; });
   for (int i = 0; i < 4; ++i)
     EXPECT_TRUE(holds_a_place(connect_as(kAlice), "a" + std::to_string(i)));
   const Json refusal = connect_as(kAlice).hear();
@@ -178,8 +178,8 @@ TEST_F(ConnectionsTest, OneUserHasHalfOfThePlacesAtMost) {
 TEST_F(ConnectionsTest, IdleConnectionsMakeRoomForThoseOfOthers) {
   if (::geteuid() != 0) return;
   start([](ConductorConfig& config) {
-    config.max_connections = 8;
-    config.max_connections_per_user = 8;
+    config.control.max_connections = 8;
+    config.control.max_connections_per_user = 8;
   });
   std::deque<Peer*> idle;
   for (int i = 0; i < 8; ++i) idle.push_back(&connect_as(kAlice));
@@ -198,8 +198,8 @@ TEST_F(ConnectionsTest, PlacesAreKeptForWorkersThatComeBack) {
   if (::geteuid() != 0) return;
   save_job(kAlice, 2);
   start([](ConductorConfig& config) {
-    config.max_connections = 8;
-    config.max_connections_per_user = 8;
+    config.control.max_connections = 8;
+    config.control.max_connections_per_user = 8;
   });
   int held = 0;
   while (held < 20 && holds_a_place(connect_as(kBob), "b" + std::to_string(held))) ++held;
@@ -217,8 +217,8 @@ TEST_F(ConnectionsTest, AUserAtItsLimitComesBackNonetheless) {
   if (::geteuid() != 0) return;
   save_job(kAlice, 1);
   start([](ConductorConfig& config) {
-    config.max_connections = 64;
-    config.max_connections_per_user = 2;
+    config.control.max_connections = 64;
+    config.control.max_connections_per_user = 2;
   });
   EXPECT_TRUE(holds_a_place(connect_as(kAlice), "a"));
   EXPECT_TRUE(holds_a_place(connect_as(kAlice), "b"));
@@ -228,8 +228,8 @@ TEST_F(ConnectionsTest, AUserAtItsLimitComesBackNonetheless) {
 
 TEST_F(ConnectionsTest, TheReasonIsReadWhateverHappensToTheRequest) {
   start([](ConductorConfig& config) {
-    config.max_connections = 2;
-    config.max_unjoined = 1;
+    config.control.max_connections = 2;
+    config.control.max_unjoined = 1;
   });
   const auto reason_at = [](const std::string& address, const char* setting) {
     auto connection = control::Connection::open(address, kTimeoutNs);
@@ -290,7 +290,7 @@ TEST_F(ConnectionsTest, AHostHearsWhyItIsSentAwayWhateverElseItHasSaid) {
 }
 
 TEST_F(ConnectionsTest, OnlySoManyHostsAtATimeAreGivenTimeToHearWhy) {
-  start([](ConductorConfig& config) { config.max_unjoined = 1; });
+  start([](ConductorConfig& config) { config.control.max_unjoined = 1; });
   const Peer only(sw_->tcp_address());
   EXPECT_EQ(only.ask({{"type", "status"}})["type"], "status");
   std::vector<control::Connection> refused;
@@ -320,7 +320,7 @@ TEST_F(ConnectionsTest, AHostHasOnlySoMuchTimeToHearWhy) {
 }
 
 TEST_F(ConnectionsTest, ATenantHasAsManyAsAUser) {
-  start([](ConductorConfig& config) { config.max_connections_per_user = 2; });
+  start([](ConductorConfig& config) { config.control.max_connections_per_user = 2; });
   const Peer first(sw_->tcp_address()), second(sw_->tcp_address()), third(sw_->tcp_address());
   EXPECT_TRUE(holds_a_place(first, "a"));
   EXPECT_TRUE(holds_a_place(second, "b"));

@@ -21,7 +21,7 @@ class CredentialsTest : public testing::Test {
     ::chmod(config_.token_file.c_str(), 0600);
   }
   test::TempDir folder_;
-  ConductorConfig config_{.listen = "127.0.0.1:0", .token_file = folder_ / "tokens"};
+  config::ControlConfig config_{.listen = "127.0.0.1:0", .token_file = folder_ / "tokens"};
 };
 
 TEST_F(CredentialsTest, WithoutAnyOnlyWhoeverIsMeantToIsLetIn) {

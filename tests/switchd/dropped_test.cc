@@ -58,22 +58,22 @@ class DroppedTest : public testing::Test {
   /// A job whose two workers, and fallback server, joined for the first of the two ports.
   void start(Home home = Home::kWorkers) {
     switchd::ConductorConfig config;
-    config.socket_path = folder_ / "switch.sock";
-    config.slots = 64;
-    config.slot_bytes = kSlotBytes;
-    config.slots_per_job = 32;
-    config.listen = "127.0.0.1:0";
-    config.allow_anonymous = true;
+    config.control.socket = folder_ / "switch.sock";
+    config.aggregator.slots = 64;
+    config.aggregator.slot_bytes = kSlotBytes;
+    config.static_pools.slots_per_job = 32;
+    config.control.listen = "127.0.0.1:0";
+    config.control.allow_anonymous = true;
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
-    config.home = home;
+    config.fallback.home = home;
     config.frame_ports = {{port_name_, kPort}, {"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000002, 7584}}};
     auto state = switchd::StateFile::open(folder_ / "state");
     ASSERT_TRUE(state);
     switchd::LaneConfig lane;
     lane.shape.slots = 64;
     lane.shape.slot_bytes = kSlotBytes;
-    lane.shape.max_jobs = config.max_jobs;
+    lane.shape.max_jobs = config.switchd.max_jobs;
     lane.shape.lanes = 1;
     rows_.resize(aggregator::Aggregator::row_memory_bytes(lane.shape) / sizeof(Line));
     lane_ = std::make_unique<Lane<FakePort>>(lane, std::as_writable_bytes(std::span(rows_)), link_,
@@ -91,7 +91,7 @@ class DroppedTest : public testing::Test {
       ASSERT_EQ(joined["type"], "joined") << joined;
     }
     if (home == Home::kDedicated) {
-      ASSERT_NO_FATAL_FAILURE(start_server(config.socket_path));
+      ASSERT_NO_FATAL_FAILURE(start_server(config.control.socket));
     }
     Json heard[2];
     for (int rank = 0; rank < 2; ++rank) heard[rank] = workers_[rank].ask({{"type", "attach"}});

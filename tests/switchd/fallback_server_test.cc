@@ -48,8 +48,8 @@ using Switch = test::BasicTestSwitch<RecordingPort>;
 test::SwitchOptions dedicated(const std::function<void(switchd::ConductorConfig&)>& more = {}) {
   test::SwitchOptions options;
   options.conductor = [more](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
-    config.home = Home::kDedicated;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+    config.fallback.home = Home::kDedicated;
     config.jobs.window_bytes = 16 * 1024;
     config.frame_ports = {{.name = "eth0", .address = kPort, .multicast = true}};
     if (more) more(config);
@@ -202,7 +202,8 @@ TEST(FallbackServer, ComesBackToASwitchThatWasRestarted) {
 }
 
 TEST(FallbackServer, GetsKeysForTags) {
-  Switch sw(dedicated([](switchd::ConductorConfig& config) { config.tags = true; }));
+  Switch sw(dedicated(
+      [](switchd::ConductorConfig& config) { config.security.tag = config::Tag::kSiphash; }));
   const Workers workers(sw, Json{{"tags", {"siphash"}}});
   Server server(sw);
   Json without = joining();

@@ -38,8 +38,8 @@ class Hand : public test::HandDriven {
 TestSwitch::Options options() {
   TestSwitch::Options options;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = *value_in(scheduler::kPolicyNames, "esa");
-    config.join_timeout_ns = 2'000'000'000;
+    config.aggregator.policy.kind = *value_in(scheduler::kPolicyNames, "esa");
+    config.control.join_timeout_ns = 2'000'000'000;
   };
   return options;
 }
@@ -169,7 +169,7 @@ TEST(GroupsControl, TheOwnersGroupsAreBounded) {
   const auto before = bounded.conductor;
   bounded.conductor = [before](switchd::ConductorConfig& config) {
     before(config);
-    config.max_groups_per_user = 3;
+    config.switchd.max_groups_per_user = 3;
   };
   TestSwitch sw(bounded);
   Pair pair(sw);

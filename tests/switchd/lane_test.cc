@@ -49,7 +49,6 @@ class LaneTest : public ::testing::Test {
 
   static LaneConfig config() {
     LaneConfig config;
-    config.burst = kBurst;
     config.shape.slots = 1024;
     config.shape.slot_bytes = kSlotBytes;
     config.shape.max_jobs = 2;

@@ -30,7 +30,7 @@ class NamesTest : public testing::Test {
     ::chmod((folder_ / "").c_str(), 0755);
     TestSwitch::Options options;
     options.conductor = [](ConductorConfig& config) {
-      config.socket_mode = 0666;
+      config.control.mode = 0666;
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
     };
     sw_.emplace(options, folder_ / "");

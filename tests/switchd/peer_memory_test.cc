@@ -373,7 +373,7 @@ TEST(ResultBuffers, TheTimeToMakeThemIsTheirUsers) {
   ::chmod((folder / "").c_str(), 0755);
   const TestSwitch sw({.conductor =
                            [](switchd::ConductorConfig& config) {
-                             config.socket_mode = 0666;
+                             config.control.mode = 0666;
                              config.work = {.burst_ns = 200'000'000, .one_in = 1'000'000};
                            }},
                       folder / "");

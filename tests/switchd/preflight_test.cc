@@ -144,13 +144,13 @@ TEST_F(PreflightTest, SeesCredentialsThatCannotBeRead) {
   EXPECT_THAT(found(), ElementsAre(problem("control.token_file", "tokens")));
   write("tokens", "vision a-token-of-their-own\n");
   EXPECT_THAT(found(), IsEmpty());
-  config_.control.tls_certificate = folder_ / "cert.pem";
-  config_.control.tls_key = folder_ / "key.pem";
-  config_.control.tls_require_client_certificate = false;
+  config_.control.tls.certificate = folder_ / "cert.pem";
+  config_.control.tls.key = folder_ / "key.pem";
+  config_.control.require_client_certificate = false;
   EXPECT_THAT(found(), ElementsAre(problem("control.tls_certificate", "cert.pem")));
-  config_.control.tls_certificate.clear();
+  config_.control.tls.certificate.clear();
   config_.admin.listen = "127.0.0.1:0";
-  config_.admin.certificate = config_.admin.key = config_.admin.client_ca = folder_ / "none.pem";
+  config_.admin.tls = {folder_ / "none.pem", folder_ / "none.pem", folder_ / "none.pem"};
   EXPECT_THAT(found(), ElementsAre(problem("admin.listen", "none.pem")));
 }
 

@@ -53,8 +53,8 @@ class RemoteTest : public testing::Test {
   TestSwitch::Options options(const Change& change = {}) const {
     TestSwitch::Options options;
     options.conductor = [file = token_file(), change](switchd::ConductorConfig& config) {
-      config.listen = "127.0.0.1:0";
-      config.token_file = file;
+      config.control.listen = "127.0.0.1:0";
+      config.control.token_file = file;
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
       if (change) change(config);
     };
@@ -65,10 +65,10 @@ class RemoteTest : public testing::Test {
     auto state = switchd::StateFile::open(folder / "state");
     EXPECT_TRUE(state);
     switchd::ConductorConfig config;
-    config.socket_path = folder / "switch.sock";
-    config.slots = 64;
-    config.slot_bytes = 1024;
-    config.listen = "127.0.0.1:0";
+    config.control.socket = folder / "switch.sock";
+    config.aggregator.slots = 64;
+    config.aggregator.slot_bytes = 1024;
+    config.control.listen = "127.0.0.1:0";
     change(config);
     switchd::LaneLink lane;  // nobody runs it: the switch does not get so far
     switchd::Conductor conductor(config, std::move(*state), {&lane});
@@ -92,7 +92,8 @@ TEST_F(RemoteTest, TwoWorkersOfATenantJoinAJob) {
 }
 
 TEST_F(RemoteTest, WorkersGetKeysForTags) {
-  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.tags = true; }));
+  TestSwitch sw(options(
+      [](switchd::ConductorConfig& config) { config.security.tag = config::Tag::kSiphash; }));
   EXPECT_THAT(Peer(sw.tcp_address()).refusal(join_of(kRed)), HasSubstr("security.tag"));
   const auto ask = [&](const Peer& peer, int rank, const std::string& job) {
     Json join = join_of(kRed, rank, job);
@@ -217,7 +218,7 @@ TEST_F(RemoteTest, UsersOfTheSwitchsHostAndTenantsDoNotMix) {
   if (::geteuid() != 0) return;  // being two users takes root
   const test::TempDir folder;
   ::chmod((folder / "").c_str(), 0755);
-  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.socket_mode = 0666; }),
+  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.control.mode = 0666; }),
                 folder / "");
   const auto as_user = [&](uid_t uid, const Json& message) {
     // A socket's credentials are those of when it was connected. glibc's call would change all
@@ -248,7 +249,8 @@ TEST_F(RemoteTest, UsersOfTheSwitchsHostAndTenantsDoNotMix) {
 }
 
 TEST_F(RemoteTest, AnonymousWorkersAreATenantOfTheirOwn) {
-  TestSwitch sw(options([](switchd::ConductorConfig& config) { config.allow_anonymous = true; }));
+  TestSwitch sw(
+      options([](switchd::ConductorConfig& config) { config.control.allow_anonymous = true; }));
   const Peer anonymous(sw.tcp_address());
   ASSERT_EQ(anonymous.ask(join_of(""))["type"], "joined");
   EXPECT_EQ(Peer(sw.tcp_address()).ask(join_of(kRed, 1))["type"], "joined");
@@ -290,8 +292,8 @@ TEST_F(RemoteTest, ARestartedSwitchKnowsWhoseTheJobIs) {
 
 TEST_F(RemoteTest, SlowStrangersAreClosedAndHoldUpNobody) {
   TestSwitch sw(options([](switchd::ConductorConfig& config) {
-    config.join_timeout_ns = 300'000'000;
-    config.max_unjoined = 3;
+    config.control.join_timeout_ns = 300'000'000;
+    config.control.max_unjoined = 3;
   }));
   std::vector<Peer> strangers;
   for (int i = 0; i < 3; ++i) {
@@ -357,14 +359,15 @@ TEST_F(RemoteTest, AWorkerThatIsGoneIsNamedByItsAddress) {
 TEST_F(RemoteTest, ListeningToAnybodyMustBeMeant) {
   EXPECT_THAT(start_error([](switchd::ConductorConfig&) {}),
               HasSubstr("set control.token_file, or control.allow_anonymous: true"));
-  EXPECT_EQ(start_error([](switchd::ConductorConfig& config) { config.allow_anonymous = true; }),
-            "no error");
+  EXPECT_EQ(
+      start_error([](switchd::ConductorConfig& config) { config.control.allow_anonymous = true; }),
+      "no error");
 }
 
 TEST_F(RemoteTest, ATokenFileThatOthersMayReadEndsTheStart) {
   const std::string file = token_file();
   ::chmod(file.c_str(), 0644);
-  const auto use = [&](switchd::ConductorConfig& config) { config.token_file = file; };
+  const auto use = [&](switchd::ConductorConfig& config) { config.control.token_file = file; };
   EXPECT_THAT(start_error(use), HasSubstr("the token file " + file));
   EXPECT_THAT(start_error(use), HasSubstr("has mode 0644"));
   ::unlink(file.c_str());

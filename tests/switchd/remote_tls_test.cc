@@ -37,8 +37,8 @@ class RemoteTlsTest : public testing::Test {
   TestSwitch::Options options(const Change& change = {}) const {
     TestSwitch::Options options;
     options.conductor = [this, change](switchd::ConductorConfig& config) {
-      config.listen = "127.0.0.1:0";
-      config.tls = {own_.certificate, own_.key, authority_.file()};
+      config.control.listen = "127.0.0.1:0";
+      config.control.tls = {own_.certificate, own_.key, authority_.file()};
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
       if (change) change(config);
     };
@@ -47,8 +47,8 @@ class RemoteTlsTest : public testing::Test {
   /// Certificates are for those who have one.
   Change optional_certificates() const {
     return [this](switchd::ConductorConfig& config) {
-      config.require_client_certificate = false;
-      config.token_file = folder_ / "tokens";
+      config.control.require_client_certificate = false;
+      config.control.token_file = folder_ / "tokens";
     };
   }
   control::TlsClient as(const CertificateFiles& files) const {
@@ -150,8 +150,8 @@ TEST_F(RemoteTlsTest, StrangersAreToldAndTheSwitchGoesOn) {
 
 TEST_F(RemoteTlsTest, WhereThereIsNoTlsAWorkerThatWantsItIsTold) {
   TestSwitch sw(options([this](switchd::ConductorConfig& config) {
-    config.tls = {};
-    config.token_file = folder_ / "tokens";
+    config.control.tls = {};
+    config.control.token_file = folder_ / "tokens";
   }));
   EXPECT_THAT(told(sw, as(authority_.issue("vision"))),
               HasSubstr("there is no TLS: is it tcp: instead of tls:?"));
@@ -160,8 +160,8 @@ TEST_F(RemoteTlsTest, WhereThereIsNoTlsAWorkerThatWantsItIsTold) {
 
 TEST_F(RemoteTlsTest, HandshakesThatDoNotEndAreEnded) {
   TestSwitch sw(options([](switchd::ConductorConfig& config) {
-    config.join_timeout_ns = 300'000'000;
-    config.max_unjoined = 10;
+    config.control.join_timeout_ns = 300'000'000;
+    config.control.max_unjoined = 10;
   }));
   std::vector<Peer> strangers;
   for (int i = 0; i < 10; ++i) {
@@ -232,11 +232,11 @@ TEST_F(RemoteTlsTest, WhatIsWrongEndsTheStart) {
     const test::TempDir folder;
     auto state = switchd::StateFile::open(folder / "state");
     switchd::ConductorConfig config;
-    config.socket_path = folder / "switch.sock";
-    config.slots = 64;
-    config.slot_bytes = 1024;
-    config.listen = "127.0.0.1:0";
-    config.tls = {own_.certificate, own_.key, authority_.file()};
+    config.control.socket = folder / "switch.sock";
+    config.aggregator.slots = 64;
+    config.aggregator.slot_bytes = 1024;
+    config.control.listen = "127.0.0.1:0";
+    config.control.tls = {own_.certificate, own_.key, authority_.file()};
     change(config);
     switchd::LaneLink lane;  // nobody runs it: the switch does not get so far
     switchd::Conductor conductor(config, std::move(*state), {&lane});
@@ -244,11 +244,11 @@ TEST_F(RemoteTlsTest, WhatIsWrongEndsTheStart) {
     return opened ? std::string("no error") : opened.error().text;
   };
   EXPECT_EQ(start_error([](auto&) {}), "no error") << "certificates are enough";
-  EXPECT_THAT(start_error([](auto& config) { config.tls.ca = ""; }),
+  EXPECT_THAT(start_error([](auto& config) { config.control.tls.ca = ""; }),
               HasSubstr("needs control.tls_client_ca"));
-  EXPECT_THAT(start_error([](auto& config) { config.require_client_certificate = false; }),
+  EXPECT_THAT(start_error([](auto& config) { config.control.require_client_certificate = false; }),
               HasSubstr("set control.token_file, or control.allow_anonymous: true"));
-  EXPECT_THAT(start_error([](auto& config) { config.tls.key = config.tls.ca; }),
+  EXPECT_THAT(start_error([](auto& config) { config.control.tls.key = config.control.tls.ca; }),
               HasSubstr("(control.tls_key)"));
 }
 

@@ -43,7 +43,7 @@ TestSwitch::Options shared(std::function<void(switchd::ConductorConfig&)> more =
   options.slots = 64;
   options.lanes = 2;
   options.conductor = [more](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
     config.jobs.window_bytes = 256 * 1024;
     if (more) more(config);
   };
@@ -64,9 +64,9 @@ TEST(Resources, TheWindowIsBytesAndNotBoundToTheSlots) {
 
 TEST(Resources, WorkersAreToldTheRules) {
   TestSwitch sw(shared([](switchd::ConductorConfig& config) {
-    config.home = Home::kWorkers;
-    config.recovery.rto_min_us = 1234;
-    config.recovery.rto_max_us = 5678;
+    config.fallback.home = Home::kWorkers;
+    config.recovery.rto_min_ns = 1'234'000;
+    config.recovery.rto_max_ns = 5'678'000;
     config.congestion.ecn = false;
     config.congestion.aggregator_window = true;
     config.jobs.priority_max = 99;
@@ -234,7 +234,7 @@ TEST(Tenants, AnAbsentTenantsFloorIsNotGivenToOthers) {
 TEST(Tenants, ConnectionsThatOutliveTheirJobsAreLimitedAndClosed) {
   TestSwitch sw({.conductor = [](switchd::ConductorConfig& config) {
     config.tenants = {{.name = me(), .workers_max = 2}};
-    config.join_timeout_ns = 300'000'000;
+    config.control.join_timeout_ns = 300'000'000;
   }});
   std::vector<Joined> ended;
   for (int i = 0; i < 4; ++i) {

@@ -113,15 +113,14 @@ SwitchOptions options_of(const Setup& setup, Nanos rejoin_timeout_ns) {
   options.max_jobs = setup.max_jobs;
   options.rejoin_timeout_ns = rejoin_timeout_ns;
   options.conductor = [setup](switchd::ConductorConfig& config) {
-    config.policy = setup.policy;
-    config.home = setup.home;
+    config.aggregator.policy.kind = setup.policy;
+    config.fallback.home = setup.home;
     config.jobs.window_bytes = setup.window_bytes;
     config.jobs.memory_bytes = setup.memory_bytes;
     config.tenants = setup.tenants;
     if (!setup.helps) return;
-    config.run_ahead_bytes = 2 * setup.window_bytes;
-    config.park_bytes = setup.window_bytes;
-    config.park_patience_ns = 1'000'000;
+    config.straggler = {config::Help::kLeader, 2 * setup.window_bytes, setup.window_bytes,
+                        1'000'000};
   };
   return options;
 }

@@ -26,11 +26,11 @@ const Moment kNow{.monotonic = 50 * kSecondNs, .utc_s = 1'700'000'000};
 class RestoreTest : public testing::Test {
  protected:
   RestoreTest() {
-    config_.slots = 256;
-    config_.slot_bytes = 1024;
-    config_.slots_per_job = 64;
-    config_.rejoin_timeout_ns = 20 * kSecondNs;
-    config_.policy = scheduler::PolicyKind::kStatic;
+    config_.aggregator.slots = 256;
+    config_.aggregator.slot_bytes = 1024;
+    config_.static_pools.slots_per_job = 64;
+    config_.control.rejoin_timeout_ns = 20 * kSecondNs;
+    config_.aggregator.policy.kind = scheduler::PolicyKind::kStatic;
   }
   /// As a switch with this configuration has granted it.
   static SavedJob sample(uint32_t id, uint32_t root = 0) {
@@ -75,7 +75,7 @@ TEST_F(RestoreTest, AJobThatRanWaitsForItsWorkers) {
   EXPECT_THAT(restore({sample(1)}), ElementsAre("train1"));
   const Job& job = *jobs_.find(JobId{1});
   EXPECT_EQ(job.state, Job::State::kRejoining);
-  EXPECT_EQ(job.rejoin_deadline, kNow.monotonic + config_.rejoin_timeout_ns);
+  EXPECT_EQ(job.rejoin_deadline, kNow.monotonic + config_.control.rejoin_timeout_ns);
   EXPECT_EQ(job.reserved_until, 0);
   EXPECT_EQ(job.grant.window, 32u);
   EXPECT_GT(job.epoch, 1u) << "what the switch before sent must not be taken for this one's";
@@ -126,8 +126,8 @@ TEST_F(RestoreTest, WhatASwitchWithOtherLanesOrSlotsGrantedIsDropped) {
 }
 
 TEST_F(RestoreTest, MoreThanTheSwitchMayHaveAreDropped) {
-  config_.max_jobs = 1;
-  config_.max_groups = 1;
+  config_.switchd.max_jobs = 1;
+  config_.switchd.max_groups = 1;
   EXPECT_THAT(restore({sample(1), sample(2), sample(3, 1), sample(4, 1)}),
               ElementsAre("train1", "group3"));
   EXPECT_THAT(log_.text(), HasSubstr("switch.max_jobs is smaller than it was"));

@@ -39,12 +39,10 @@ TestSwitch::Options options_of(const Way& way) {
   options.slots = 512;
   options.lanes = way.lanes;
   options.conductor = [way](switchd::ConductorConfig& config) {
-    config.policy = value_in(scheduler::kPolicyNames, way.policy).value();
-    config.home = way.home;
+    config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, way.policy).value();
+    config.fallback.home = way.home;
     config.jobs.window_bytes = kInSwitch * 1024;
-    config.run_ahead_bytes = 1 << 20;
-    config.park_bytes = way.park_bytes;
-    config.park_patience_ns = 1'000'000;
+    config.straggler = {config::Help::kLeader, 1 << 20, way.park_bytes, 1'000'000};
   };
   return options;
 }

@@ -26,14 +26,13 @@ int main(int argc, char** argv) {
   const std::string help = argc > 6 ? argv[6] : "";
   if (policy != "static") options.slots = 32;
   options.conductor = [&](ina::switchd::ConductorConfig& config) {
-    config.policy = ina::value_in(ina::scheduler::kPolicyNames, policy).value();
+    config.aggregator.policy.kind = ina::value_in(ina::scheduler::kPolicyNames, policy).value();
     for (const ina::Home known : {ina::Home::kWorkers, ina::Home::kDedicated, ina::Home::kSpill})
-      if (ina::name(known) == home) config.home = known;
+      if (ina::name(known) == home) config.fallback.home = known;
     config.jobs.window_bytes = 128 * 1024;
     if (help.empty()) return;
-    config.run_ahead_bytes = 2 << 20;
-    config.park_patience_ns = 1'000'000;
-    if (help == "leader") config.park_bytes = 1 << 20;
+    const uint64_t park_bytes = help == "leader" ? 1 << 20 : 0;
+    config.straggler = {ina::config::Help::kLeader, 2 << 20, park_bytes, 1'000'000};
   };
   ina::test::TestSwitch sw(options, argv[1]);
   int signal = 0;

@@ -79,7 +79,7 @@ TEST_F(TransportsTest, AWorkerOnAnotherHostGivesItsOwnAddress) {
 }
 
 TEST_F(TransportsTest, ASwitchThatTagsTakesWhoeverCanTag) {
-  config_.tags = true;
+  config_.security.tag = config::Tag::kSiphash;
   EXPECT_EQ(error(kRemote, frame_reach()).status, INA_ERR_VERSION);
   Reach reach = frame_reach();
   reach.frame->tags = {control::kTagSiphash};

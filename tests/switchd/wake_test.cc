@@ -128,7 +128,7 @@ TEST(Wake, CallsOfAWorkerThatReadsNothingLeaveItsConnectionOpen) {
 TEST(Wake, AWorkerWhoseUserComputesAnswersQuestions) {
   TestSwitch::Options options;
   options.conductor = [](switchd::ConductorConfig& config) {
-    config.policy = scheduler::PolicyKind::kEsa;
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
   };
   TestSwitch sw(options);
   constexpr uint32_t kRounds = 300;
