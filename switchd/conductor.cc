@@ -99,7 +99,7 @@ Result<void> Conductor::open() {
     if (auto loaded = credentials_.load(*tcp); !loaded) return loaded;
   if (auto watched = watch_events(); !watched) return watched;
   if (auto watched = connections_.accept_from_now_on(); !watched) return watched;
-  Restore(config_, rules_, state_, resources_, jobs_).run(Moment::now());
+  rejoin_.set_lost(Restore(config_, rules_, state_, resources_, jobs_).run(Moment::now()));
   logging::info("control socket open")("path", config_.control.socket);
   if (connections_.tcp_listener())
     logging::info("control socket open")("listen", config_.control.listen)(

@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 16> kInPlace = {
     "control.allow_anonymous",    "log.level",
 };
 
-std::string name_of(const Key& key) {
+std::string full_name(const Key& key) {
   return fmt::format("{}.{}", key.section, key.name);
 }
 
@@ -47,14 +47,14 @@ Target target_of(Config& config) {
 Target target_of(PortConfig& port) {
   return {.port = &port};
 }
-Target target_of(TenantConfig& tenant) {
+Target target_of(scheduler::TenantQuota& tenant) {
   return {.tenant = &tenant};
 }
 
 bool applies(const Key& key, const PortConfig& port) {
   return !key.port_type || *key.port_type == port.type;
 }
-bool applies(const Key&, const TenantConfig&) {
+bool applies(const Key&, const scheduler::TenantQuota&) {
   return true;
 }
 
@@ -100,9 +100,9 @@ bool are_in_other_order(const std::vector<PortConfig>& before,
 
 /// Under static a floor is a part of the array, and jobs lie in it.
 bool has_fixed_floors(const Config& config) {
-  return config.aggregator.policy == scheduler::PolicyKind::kStatic &&
+  return config.aggregator.fixed_slots() &&
          std::ranges::any_of(config.tenants,
-                             [](const TenantConfig& tenant) { return tenant.slots_floor != 0; });
+                             [](const scheduler::TenantQuota& tenant) { return tenant.slots_floor != 0; });
 }
 
 void compare_tenants(const Config& before, const Config& after, std::vector<Change>& found) {
@@ -128,7 +128,7 @@ std::vector<Change> changes(const Config& before, const Config& after) {
     if (is_of_list(key)) continue;
     std::string was = key.show(target_of(old));
     std::string is = key.show(target_of(now));
-    const std::string name = name_of(key);
+    const std::string name = full_name(key);
     if (was != is) found.push_back({name, std::move(was), std::move(is), is_in_place(name)});
   }
   compare_items("ports", before.ports, after.ports, found);
