@@ -983,6 +983,19 @@ void Engine::keep_results(std::span<const std::byte> memory) {
   });
 }
 
+void Engine::rejoin(const EngineConfig& told, Nanos now) {
+  config_.fixed_slots = told.fixed_slots;
+  config_.priority_max = told.priority_max;
+  config_.congestion_window = told.congestion_window;
+  config_.aggregator_window = told.aggregator_window;
+  config_.rto_min_ns = told.rto_min_ns;
+  config_.rto_max_ns = told.rto_max_ns;
+  windows_.use(config_.congestion_window, config_.aggregator_window && !config_.fixed_slots,
+               is_capped(config_));
+  if (fallback_) fallback_->set_bind_at_once(config_.fixed_slots);
+  rejoin(told.epoch, now);
+}
+
 void Engine::rejoin(uint32_t epoch, Nanos now) {
   if (config_.results_stay) keep_results_where([](const std::byte*) { return true; });
   if (fallback_) fallback_->forget_targets();

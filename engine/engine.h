@@ -150,6 +150,10 @@ class Engine {
   /// may go afterwards. The new one has no result buffers: `recv` of every operation must be memory
   /// to copy to from now on.
   void rejoin(uint32_t epoch, Nanos now);
+  /// The same at a switch that has been given other rules: `told` is how an engine would be made
+  /// for it now. Policy, timeouts, priority and windows are taken over. The job's shape, its home
+  /// and its straggler help are as they were.
+  void rejoin(const EngineConfig& told, Nanos now);
   /// Results that lie in `memory` are copied where others may still need them: it may go.
   void keep_results(std::span<const std::byte> memory);
   /// The job has another epoch; nothing else has changed for this worker.

@@ -143,6 +143,27 @@ void fill(const json& from, v1::StatusResponse& status) {
   status.set_json(from.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
+void fill(const json& from, v1::ReloadResponse& reload) {
+  reload.set_tokens(number<uint32_t>(from, "tokens"));
+  for (const json& change : from.value("changes", json::array())) {
+    v1::Change& entry = *reload.add_changes();
+    entry.set_key(change.value("key", ""));
+    entry.set_before(change.value("before", ""));
+    entry.set_after(change.value("after", ""));
+    entry.set_in_place(change.value("in_place", false));
+    entry.set_text(change.value("text", ""));
+  }
+  reload.set_restart(from.value("restart", false));
+  for (const json& lost : from.value("jobs_lost", json::array())) {
+    v1::LostJob& entry = *reload.add_lost();
+    entry.set_name(lost.value("name", ""));
+    entry.set_owner(lost.value("owner", ""));
+    entry.set_reason(lost.value("text", ""));
+  }
+  reload.set_applied(from.value("applied", true));
+  reload.set_starts(number<uint32_t>(from, "starts"));
+}
+
 // ---- the service
 
 /// One of `count` things as long as it exists.
@@ -260,11 +281,12 @@ class Service final : public v1::Administration::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status ReloadTokens(grpc::ServerContext* context, const v1::ReloadTokensRequest*,
-                            v1::ReloadTokensResponse* response) override {
-    const Answer answer = ask(*context, Reload{});
+  grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
+                      v1::ReloadResponse* response) override {
+    const Answer answer =
+        ask(*context, admin::Reload{.check = request->check(), .force = request->force()});
     if (!answer) return status_of(answer.error());
-    response->set_tokens(number<uint32_t>(*answer, "tokens"));
+    fill(*answer, *response);
     return grpc::Status::OK;
   }
 
