@@ -254,7 +254,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::unique_ptr<Transport>> attach_again(const answer::Place& place,
                                                   control::Heard& joined);
   Attempt await_ready_again(std::string& why, answer::Ready& ready);
-  void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport, const answer::Ready& ready);
+  void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
+                 const answer::Ready& ready);
   void await_return(Nanos deadline);
   Result<std::optional<control::Heard>> next_message(Nanos deadline);
   bool going_on() const { return !session_->stopping() && failed_.load() == INA_OK; }

@@ -126,7 +126,8 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   const auto* const joined = std::get_if<answer::Joined>(&heard.message);
   if (!joined) {
     const Error error = control::error_of(heard.message);
-    job_is_gone_ = error.status == INA_ERR_SWITCH_LOST && std::holds_alternative<answer::Refused>(heard.message);
+    job_is_gone_ = error.status == INA_ERR_SWITCH_LOST &&
+                   std::holds_alternative<answer::Refused>(heard.message);
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
       const std::lock_guard state(state_mutex_);
@@ -150,8 +151,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   }
   answer::Ready ready;
   const Attempt attempt = await_ready_again(why, ready);
-  if (attempt == Attempt::kBack)
-    come_back(engine_config(*joined), std::move(*transport), ready);
+  if (attempt == Attempt::kBack) come_back(engine_config(*joined), std::move(*transport), ready);
   return attempt;
 }
 
@@ -211,8 +211,8 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
   }
 }
 
-/// `told`: by which rules. `transport`: the new one; none if the old one was connected anew. `ready`:
-/// what the switch said.
+/// `told`: by which rules. `transport`: the new one; none if the old one was connected anew.
+/// `ready`: what the switch said.
 void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                         const answer::Ready& ready) {
   {

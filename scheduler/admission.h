@@ -176,9 +176,9 @@ class Admission {
   explicit Admission(AdmissionConfig config);
 
   tl::expected<Grant, std::string> admit(const JobRequest& request);
-  /// Other quotas, and other limits for jobs that do not ask: jobs that were admitted keep what they
-  /// have, also if it is more than could be asked for now. The array stays as it is: its slots,
-  /// lanes and kind, and under fixed slots the floors of the tenants.
+  /// Other quotas, and other limits for jobs that do not ask: jobs that were admitted keep what
+  /// they have, also if it is more than could be asked for now. The array stays as it is: its
+  /// slots, lanes and kind, and under fixed slots the floors of the tenants.
   void set_limits(AdmissionConfig config);
   /// Takes exactly what was granted before the switch was restarted. `request`: tenant, workers and
   /// group.

@@ -210,7 +210,8 @@ void Conductor::remove_deserted_jobs() {
     }
 }
 
-/// Who joins is told, unless the switch is about to be back; the others find the connection closed and come back to the next switch.
+/// Who joins is told, unless the switch is about to be back; the others find the connection closed
+/// and come back to the next switch.
 void Conductor::end_serving() {
   admin_.close();
   for (Job& job : jobs_) {

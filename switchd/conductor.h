@@ -62,8 +62,8 @@ class Conductor {
   /// Opens the control socket, and holds the places of the jobs that ran when the last switch
   /// ended. Posts nothing to the lanes, which need not run yet.
   Result<void> open();
-  /// Serves until stop(), or until the switch is to start again (next()). Running jobs are not ended
-  /// then: the next switch goes on with them.
+  /// Serves until stop(), or until the switch is to start again (next()). Running jobs are not
+  /// ended then: the next switch goes on with them.
   void run();
   /// After run(): with which configuration the switch is to start again.
   const std::optional<Configuration::Version>& next() const { return reload_.next(); }

@@ -32,8 +32,8 @@
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
 #include "switchd/conductor.h"
-#include "switchd/configuration.h"
 #include "switchd/config/config.h"
+#include "switchd/configuration.h"
 #include "switchd/handover.h"
 #include "switchd/lane.h"
 #include "switchd/loop_threads.h"
@@ -273,9 +273,10 @@ Result<void> look_ahead(const config::Config& config, const Machine& machine) {
   return fail(INA_ERR_INVALID, problems);
 }
 
-/// What keeps a switch with another configuration from starting, but for what this one takes itself.
-std::vector<std::string> obstacles_beside(const config::Config& running,
-                                          const config::Config& next, const Program& program) {
+/// What keeps a switch with another configuration from starting, but for what this one takes
+/// itself.
+std::vector<std::string> obstacles_beside(const config::Config& running, const config::Config& next,
+                                          const Program& program) {
   std::vector<std::string> texts;
   if (std::string problem = program.problem(); !problem.empty()) texts.push_back(problem);
   Machine machine = Machine::here();

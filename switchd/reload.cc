@@ -26,7 +26,8 @@ std::string joined(const std::vector<std::string>& texts) {
 }  // namespace
 
 bool Reload::Plan::restart() const {
-  return std::ranges::any_of(changes, [](const config::Change& change) { return !change.in_place; });
+  return std::ranges::any_of(changes,
+                             [](const config::Change& change) { return !change.in_place; });
 }
 
 admin::Answer Reload::carry_out(const admin::Reload& asked, const std::string& who) {
@@ -177,8 +178,7 @@ Json Reload::answer_of(const Plan& plan) {
                        {"text", change.to_string()}});
   Json losses = Json::array();
   for (const Loss& loss : plan.losses)
-    losses.push_back(
-        {{"name", loss.job->name}, {"owner", loss.job->owner()}, {"text", loss.why}});
+    losses.push_back({{"name", loss.job->name}, {"owner", loss.job->owner()}, {"text", loss.why}});
   return {{"changes", std::move(changes)},
           {"jobs_lost", std::move(losses)},
           {"restart", plan.restart()},

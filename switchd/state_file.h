@@ -72,8 +72,8 @@ class StateFile {
   /// ends, and the next change tries to write it too.
   Result<void> put(const SavedJob& job);
   Result<void> erase(uint32_t id);
-  /// All jobs at once; likewise. The file is left as it is where all that is new are epochs that the
-  /// next start would find out by itself.
+  /// All jobs at once; likewise. The file is left as it is where all that is new are epochs that
+  /// the next start would find out by itself.
   Result<void> replace(std::vector<SavedJob> jobs);
 
  private:

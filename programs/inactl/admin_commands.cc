@@ -345,11 +345,13 @@ int reload(const Options& options, Client& client) {
     return failed;
   if (response.restart() && response.applied()) {
     const auto failure = await_restart(options, response.starts());
-    if (!failure) return complain(options.common, exit_of(failure.error().status), failure.error().text);
+    if (!failure)
+      return complain(options.common, exit_of(failure.error().status), failure.error().text);
     if (!failure->empty())
-      return complain(options.common, kRefused,
-                      "the switch did not start with it, and goes on with the configuration before: " +
-                          *failure);
+      return complain(
+          options.common, kRefused,
+          "the switch did not start with it, and goes on with the configuration before: " +
+              *failure);
   }
   fmt::print("{}", options.common.json ? json_of(response) + "\n" : reload_text(response));
   return kDone;

@@ -16,14 +16,22 @@ namespace {
 /// What holds for the jobs, connections and records from then on. Ports, lanes and their shape, and
 /// what running jobs' workers were told, change with the process.
 constexpr std::array<std::string_view, 16> kInPlace = {
-    "static.slots_per_job",       "straggler.help",
-    "straggler.run_ahead",        "straggler.park_memory",
-    "jobs.window_bytes",          "jobs.slots_floor",
-    "jobs.slots_ceiling",         "jobs.priority_max",
-    "jobs.memory",                "control.join_timeout",
-    "control.rejoin_timeout",     "control.max_connections_per_user",
-    "control.max_unjoined",       "control.token_file",
-    "control.allow_anonymous",    "log.level",
+    "static.slots_per_job",
+    "straggler.help",
+    "straggler.run_ahead",
+    "straggler.park_memory",
+    "jobs.window_bytes",
+    "jobs.slots_floor",
+    "jobs.slots_ceiling",
+    "jobs.priority_max",
+    "jobs.memory",
+    "control.join_timeout",
+    "control.rejoin_timeout",
+    "control.max_connections_per_user",
+    "control.max_unjoined",
+    "control.token_file",
+    "control.allow_anonymous",
+    "log.level",
 };
 
 std::string full_name(const Key& key) {
@@ -101,8 +109,9 @@ bool are_in_other_order(const std::vector<PortConfig>& before,
 /// Under static a floor is a part of the array, and jobs lie in it.
 bool has_fixed_floors(const Config& config) {
   return config.aggregator.fixed_slots() &&
-         std::ranges::any_of(config.tenants,
-                             [](const scheduler::TenantQuota& tenant) { return tenant.slots_floor != 0; });
+         std::ranges::any_of(config.tenants, [](const scheduler::TenantQuota& tenant) {
+           return tenant.slots_floor != 0;
+         });
 }
 
 void compare_tenants(const Config& before, const Config& after, std::vector<Change>& found) {
