@@ -984,6 +984,11 @@ void Engine::keep_results(std::span<const std::byte> memory) {
 }
 
 void Engine::rejoin(const EngineConfig& told, Nanos now) {
+  if (rule(Rule::kRulesAgain)) play_by(told);
+  rejoin(told.epoch, now);
+}
+
+void Engine::play_by(const EngineConfig& told) {
   config_.fixed_slots = told.fixed_slots;
   config_.priority_max = told.priority_max;
   config_.congestion_window = told.congestion_window;
@@ -993,7 +998,6 @@ void Engine::rejoin(const EngineConfig& told, Nanos now) {
   windows_.use(config_.congestion_window, config_.aggregator_window && !config_.fixed_slots,
                is_capped(config_));
   if (fallback_) fallback_->set_bind_at_once(config_.fixed_slots);
-  rejoin(told.epoch, now);
 }
 
 void Engine::rejoin(uint32_t epoch, Nanos now) {

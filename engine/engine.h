@@ -209,6 +209,7 @@ class Engine {
   }
 
  private:
+  void play_by(const EngineConfig& told);
   /// While something of its own is parked, a worker has only one of so many parts of in_switch in
   /// the switch: slots come free, and what leaves the array does not overrun others' links.
   static constexpr uint32_t kInSwitchParts = 4;
