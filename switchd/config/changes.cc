@@ -129,6 +129,10 @@ std::string Change::to_string() const {
   return fmt::format("{}: {} -> {}", key, before, after);
 }
 
+std::span<const std::string_view> keys_in_place() {
+  return kInPlace;
+}
+
 std::vector<Change> changes(const Config& before, const Config& after) {
   std::vector<Change> found;
   Config old = before;

@@ -2,7 +2,9 @@
 // take over.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "switchd/config/config.h"
@@ -25,5 +27,8 @@ struct Change {
 /// In the order of the keys, then ports and tenants by their order in the files. Ports in another
 /// order are a change of "ports".
 std::vector<Change> changes(const Config& before, const Config& after);
+
+/// Keys that change in place, by their full names; tenants besides.
+std::span<const std::string_view> keys_in_place();
 
 }  // namespace ina::config
