@@ -16,6 +16,13 @@ tl::unexpected<admin::Error> invalid(std::string text) {
   return tl::unexpected(admin::Error{admin::Error::Code::kInvalid, std::move(text)});
 }
 
+/// A name that its owner made up, within a line.
+std::string within_line(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+  return name;
+}
+
 /// Sentences as one text.
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
@@ -78,7 +85,8 @@ admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std
     std::vector<std::string> texts = {
         "jobs could not go on, so nothing was changed; --force (inactl reload) ends them:"};
     for (const Loss& loss : plan.losses)
-      texts.push_back(fmt::format("  {}/{}: {}", loss.job->owner(), loss.job->name, loss.why));
+      texts.push_back(
+          fmt::format("  {}/{}: {}", loss.job->owner(), within_line(loss.job->name), loss.why));
     return tl::unexpected(admin::Error{admin::Error::Code::kNoRoom, joined(texts)});
   }
   Configuration& configuration = *config_.configuration;

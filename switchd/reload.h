@@ -45,8 +45,8 @@ class Reload {
   /// What is to be done, and what it would cost.
   struct Plan {
     Configuration::Version version;
-    std::vector<config::Change> changes;
-    std::vector<Loss> losses;
+    std::vector<config::Change> changes = {};
+    std::vector<Loss> losses = {};
     bool restart() const;
   };
   tl::expected<Plan, admin::Error> make_plan() const;

@@ -1,5 +1,6 @@
 #include "scheduler/admission.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "tests/support/temp_dir.h"
@@ -103,7 +104,9 @@ TEST_F(StateFileTest, FirstEpochsOfAStartNeedNotBeWritten) {
   for (int start = 0; start < 5; ++start) {
     auto file = StateFile::open(path());
     ASSERT_TRUE(file);
-    if (start == 0) ASSERT_TRUE(file->put(job));
+    if (start == 0) {
+      ASSERT_TRUE(file->put(job));
+    }
     job = file->jobs().front();
     job.epoch = *file->epoch_after(job.epoch);
     EXPECT_TRUE(given.insert(job.epoch).second) << start;
