@@ -1,6 +1,7 @@
 #include "switchd/conductor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -119,6 +120,12 @@ Result<void> Conductor::watch_events() {
 
 void Conductor::stop() {
   ring_event(stop_event_.get());
+}
+
+std::optional<Configuration::Version> Conductor::next() const {
+  pollfd stop{stop_event_.get(), POLLIN, 0};
+  if (::poll(&stop, 1, 0) > 0) return std::nullopt;
+  return reload_.next();
 }
 
 void Conductor::reload() {

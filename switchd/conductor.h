@@ -65,8 +65,9 @@ class Conductor {
   /// Serves until stop(), or until the switch is to start again (next()). Running jobs are not
   /// ended then: the next switch goes on with them.
   void run();
-  /// After run(): with which configuration the switch is to start again.
-  const std::optional<Configuration::Version>& next() const { return reload_.next(); }
+  /// After run(): with which configuration the switch is to start again. Nothing: it was told to
+  /// stop, maybe besides.
+  std::optional<Configuration::Version> next() const;
   /// From any thread or signal handler.
   void stop();
   /// Reads the configuration again. From any thread or signal handler.

@@ -439,10 +439,9 @@ Result<std::optional<Configuration::Version>> serve(
   conductor.run();
 
   // Whoever wants the switch to stop while it starts again is heard then.
-  if (conductor.next())
-    hold_signals();
-  else
-    ServiceManager::stopping();
+  hold_signals();
+  auto next = conductor.next();
+  if (!next) ServiceManager::stopping();
   signalled = nullptr;
   *metrics = nullptr;
   *administration = nullptr;
@@ -455,7 +454,7 @@ Result<std::optional<Configuration::Version>> serve(
   if (eal) rte_eal_mp_wait_lcore();
   threads.join();
   logging::info("stopped");
-  return conductor.next();
+  return next;
 }
 
 int start_failed(const std::string& text) {
