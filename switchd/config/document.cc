@@ -77,7 +77,7 @@ std::string roff(std::string_view text) {
 
 /// A tenant with every key at its default, and a name that stands for one.
 std::string sample_tenant() {
-  TenantConfig tenant{.name = "vision"};
+  scheduler::TenantQuota tenant{.name = "vision"};
   Config config;
   const Target target{.config = &config, .tenant = &tenant};
   std::string out;

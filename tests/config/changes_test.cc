@@ -57,8 +57,9 @@ TEST(Changes, OfTenantsAreInPlaceUnlessTheArrayIsDividedAnew) {
   const std::string esa = "aggregator: {policy: esa}\n";
   EXPECT_THAT(between(esa, esa + "tenants: [{name: vision, slots_floor: 8}]"),
               ElementsAre("+ tenants.vision: is new"));
-  EXPECT_THAT(between("tenants: [{name: vision, jobs_max: 2}]", "tenants: [{name: vision, jobs_max: 3}]"),
-              ElementsAre("+ tenants.vision.jobs_max: 2 -> 3"));
+  EXPECT_THAT(
+      between("tenants: [{name: vision, jobs_max: 2}]", "tenants: [{name: vision, jobs_max: 3}]"),
+      ElementsAre("+ tenants.vision.jobs_max: 2 -> 3"));
   EXPECT_THAT(between("tenants: [{name: vision}]", "tenants: [{name: vision, slots_floor: 8}]"),
               ElementsAre("- tenants.vision.slots_floor: 0 -> 8"));
   EXPECT_THAT(between("tenants: [{name: vision, slots_floor: 8}]", ""),
