@@ -39,6 +39,8 @@ constexpr int kIdleConnectionMs = 300'000;
 // Of a call without a deadline, and most that one call waits for the conductor.
 constexpr Nanos kMostNs = 10'000'000'000;
 constexpr auto kDrainInterval = std::chrono::milliseconds(100);
+// For which the end of the server waits while answers are sent.
+constexpr auto kLastWords = std::chrono::milliseconds(500);
 constexpr Nanos kDefaultTtlNs = 3600 * Nanos{1'000'000'000};
 
 grpc::StatusCode code_of(Error::Code code) {
@@ -346,7 +348,8 @@ class GrpcServer final : public Server {
     ~Way() {
       listener.reset();
       service.stop();
-      if (server) server->Shutdown(system_clock::now());
+      // Answers are on their way: that to the request that ends this server, too.
+      if (server) server->Shutdown(system_clock::now() + kLastWords);
     }
     /// Begins to serve what the listener accepts. `with`: for TLS; nullptr: for unix sockets.
     Result<void> start(size_t connections, int handshake_ms,
