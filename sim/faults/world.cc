@@ -347,14 +347,14 @@ void World::add_to_lanes(Job& job) {
       spec.park_if_it_pays = job.config.park_if_it_pays;
       if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
       spec.park_room = job.config.park_room;
+      spec.quota.floor = job.config.quota.floor / scenario_.lanes;
+      if (job.config.quota.ceiling != UINT32_MAX)
+        spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
     }
     spec.joining = aggregator::Joining::of(
         job.config.in_switch == 0 ? job.window : std::min(job.window, job.config.in_switch),
         scenario_.lanes, job.config.join_patience);
     spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;
-    spec.quota.floor = job.config.quota.floor / scenario_.lanes;
-    if (job.config.quota.ceiling != UINT32_MAX)
-      spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
     spec.home = scenario_.home;
     spec.instance = job.instance;
     spec.results = data(job.results);

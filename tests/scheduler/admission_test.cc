@@ -387,7 +387,7 @@ TEST(Admission, OtherLimitsHoldForWhatIsAskedForFromThenOn) {
   EXPECT_EQ(admission.slots_reserved(), 160u) << "of the floor the job has its part still";
   expect_refused(admission.admit(job_of("red")), "tenant 'red' has 1 of 1 jobs");
   expect_refused(admission.admit(job_of("blue")), "tenant 'blue' has 1 of 1 jobs");
-  expect_refused(admission.admit(job_of("green")), "0 of 1 places left");
+  expect_refused(admission.admit(job_of("green")), "1 of 1 places left");
 
   admission.set_limits(shared({}));
   EXPECT_EQ(admission.slots_reserved(), 150u) << "what jobs have, and nothing is kept";
