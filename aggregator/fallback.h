@@ -78,6 +78,8 @@ class Fallback {
 
   /// The job goes on in another epoch.
   void set_epoch(uint32_t epoch) { config_.epoch = epoch; }
+  /// FallbackConfig::bind_at_once: the switch has another policy now.
+  void set_bind_at_once(bool on) { config_.bind_at_once = on; }
   /// The job has lost its result buffers: results go to the ring from now on.
   void forget_targets();
   const FallbackCounters& counters() const { return counters_; }

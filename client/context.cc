@@ -29,6 +29,8 @@ constexpr Nanos kExplainNs = 1'000'000'000;
 constexpr Nanos kBackgroundSleepNs = 5'000'000;
 // How long the background thread waits for more after it was called.
 constexpr Nanos kLingerNs = 1'000'000;
+// A switch that goes again and again while somebody joins is not waited for.
+constexpr int kMostLosses = 8;
 // Bursts of a channel after which others have their turn.
 constexpr int kBriefRounds = 16;
 // Scratch memory of all schedules that are under way: two reproducible reductions of large tensors.
@@ -62,16 +64,33 @@ Result<std::shared_ptr<Context>> Context::join(const Settings& settings) {
                     "shm:/path/of/switch.sock, udp:ADDRESS?control=..., " +
                     "dpdk:ADDRESS?control=... or memif:/path/of/memif.sock?ip=...");
   const Nanos deadline = now_ns() + settings.timeout_ns;
+  for (int losses = 1;; ++losses) {
+    bool job_is_gone = false;
+    auto joined = join_once(settings, *url, deadline, job_is_gone);
+    if (joined || !job_is_gone || losses == kMostLosses || now_ns() >= deadline) return joined;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kFirstPauseNs));
+  }
+}
+
+/// `job_is_gone`: the switch went before the job began, and the next one knows nothing of it. All
+/// its workers may join once more.
+Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, const Url& url,
+                                                    Nanos deadline, bool& job_is_gone) {
   const auto session = std::make_shared<Session>(settings);
   std::shared_ptr<Context> context(new Context(settings, session, 0));
-  if (auto opened = context->open(*url, deadline); !opened) return tl::unexpected(opened.error());
+  if (auto opened = context->open(url, deadline); !opened) {
+    job_is_gone = context->job_is_gone_.load();
+    return tl::unexpected(opened.error());
+  }
   context->live_ = true;
+  const bool lost = context->away_.load();
   session->start(context);
-  if (context->away_.load()) context->await_return(deadline);
+  if (lost) context->await_return(deadline);
   const int status = context->failure();
   const bool away = context->away_.load();
   if (status == INA_OK && !away) return context;
   const std::string text = status != INA_OK ? context->last_error() : context->away_text();
+  job_is_gone = lost && context->job_is_gone_.load();
   context->close();
   return fail(status != INA_OK ? static_cast<ina_status>(status) : INA_ERR_TIMEOUT, text);
 }
@@ -166,7 +185,11 @@ Result<control::Heard> Context::ask_to_join(Nanos deadline) {
     if (auto opened = session_->open(deadline - now_ns(), absent_ns()); !opened)
       return fail(opened.error().status, opened.error().text + absent_hint(opened.error().status));
     auto reply = control::ask(session_->control(), join, deadline - now_ns());
-    if (!reply) return tl::unexpected(reply.error());
+    if (!reply) {
+      // It closed the connection without a word.
+      job_is_gone_ = reply.error().status == INA_ERR_SWITCH_LOST;
+      return tl::unexpected(reply.error());
+    }
     // An attempt that the deadline cuts short says less than the one before.
     if (!*reply && refusal) return std::move(*refusal);
     if (!*reply)
@@ -218,8 +241,7 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(const answer::Place& plac
   auto transport = join_shm(place, joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
   register_again(**transport);
-  if (!send_control(request::Attach{}, {(*transport)->region_fd()}))
-    return fail(INA_ERR_SWITCH_LOST, "the switch closed the connection");
+  if (!send_control(request::Attach{}, {(*transport)->region_fd()})) return switch_closed();
   return std::unique_ptr<Transport>(std::move(*transport));
 }
 
@@ -228,6 +250,11 @@ Result<void> Context::attach_frames(const answer::Place& place) {
     if (auto done = frames_->join_group(*place.group); !done) return done;
   if (auto bound = bind_frames(place, settings_.url, *frames_); !bound) return bound;
   if (send_control(request::Attach{})) return {};
+  return switch_closed();
+}
+
+tl::unexpected<Error> Context::switch_closed() {
+  job_is_gone_ = true;
   return fail(INA_ERR_SWITCH_LOST, "the switch closed the connection");
 }
 

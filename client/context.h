@@ -27,6 +27,7 @@
 #include "client/session.h"
 #include "client/settings.h"
 #include "common/idle.h"
+#include "control/appearance.h"
 #include "control/socket.h"
 #include "engine/counted_moves.h"
 #include "engine/engine.h"
@@ -179,7 +180,11 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   Context(const Settings& settings, std::shared_ptr<Session> session, uint32_t id);
 
+  static Result<std::shared_ptr<Context>> join_once(const Settings& settings, const Url& url,
+                                                    Nanos deadline, bool& job_is_gone);
   Result<void> open(const Url& url, Nanos deadline);
+  tl::unexpected<Error> switch_closed();
+  void await_another_attempt(control::Appearance& appearance, Nanos& appeared_at, Nanos pause);
   Result<void> open_frames(const Url& url, Nanos deadline);
   void take_frames(std::unique_ptr<FrameTransport> frames);
   Result<void> set_up(const answer::Joined& joined, control::Heard& heard);
@@ -246,11 +251,12 @@ class Context : public std::enable_shared_from_this<Context> {
   request::Rejoin rejoin_message() const;
   Attempt try_rejoin(Nanos deadline, std::string& why);
   Attempt on_rejoin_answer(control::Heard& heard, std::string& why);
-  std::string changed_text(const answer::Place& place) const;
+  std::string changed_text(const answer::Joined& joined) const;
   Result<std::unique_ptr<Transport>> attach_again(const answer::Place& place,
                                                   control::Heard& joined);
   Attempt await_ready_again(std::string& why, answer::Ready& ready);
-  void come_back(uint32_t epoch, std::unique_ptr<Transport> transport, const answer::Ready& ready);
+  void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
+                 const answer::Ready& ready);
   void await_return(Nanos deadline);
   Result<std::optional<control::Heard>> next_message(Nanos deadline);
   bool going_on() const { return !session_->stopping() && failed_.load() == INA_OK; }
@@ -294,7 +300,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   /// Background thread: what a group goes on with once it is `ready` again.
   struct Return {
-    uint32_t epoch = 0;
+    EngineConfig told;
     std::unique_ptr<Transport> transport;
   };
   std::optional<Return> return_;
@@ -341,6 +347,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> away_{false};  ///< written by the background thread under mutex_
   std::atomic<bool> leaving_{false};
   std::atomic<bool> leave_ever_sent_{false};
+  /// What the switch did last leaves no doubt that it does not know the job.
+  std::atomic<bool> job_is_gone_{false};
   std::atomic<int> failed_{INA_OK};  ///< status of what ended the job
   std::atomic<uint64_t> overflows_cleared_{0};
 };

@@ -48,6 +48,8 @@ void Context::go_away() {
 /// Tries until the job runs again, the context has failed, or it ends.
 void Context::rejoin() {
   const Nanos began = now_ns();
+  control::Appearance appearance(session_->path());
+  Nanos appeared_at = 0;
   std::string why;
   const auto left = [this] { return away_since_ + settings_.rejoin_timeout_ns - now_ns(); };
   while (going_on()) {
@@ -55,10 +57,9 @@ void Context::rejoin() {
     if (attempt == Attempt::kBack) return;
     session_->close();
     if (attempt == Attempt::kOver) return;
-    if (const Nanos pause = std::min(rejoin_pause(now_ns() - began), left()); pause > 0) {
-      pollfd kicked{session_->kick_fd(), POLLIN, 0};
-      if (::poll(&kicked, 1, static_cast<int>(pause / 1'000'000 + 1)) > 0) session_->drain_kicks();
-    }
+    const Nanos now = now_ns();
+    const Nanos pause = std::min(rejoin_pause(now - began, now - appeared_at), left());
+    if (pause > 0) await_another_attempt(appearance, appeared_at, pause);
     // Nor one more attempt, which would have no time to hear why it fails.
     if (left() <= 0)
       return end(INA_ERR_SWITCH_LOST,
@@ -66,6 +67,16 @@ void Context::rejoin() {
                      seconds(settings_.rejoin_timeout_ns) + " (rejoin_timeout_us): " + why);
   }
   session_->close();
+}
+
+/// For `pause` at most: the socket of the next switch appears, or the context ends.
+void Context::await_another_attempt(control::Appearance& appearance, Nanos& appeared_at,
+                                    Nanos pause) {
+  pollfd fds[2] = {{session_->kick_fd(), POLLIN, 0}, {appearance.fd(), POLLIN, 0}};
+  const timespec most{pause / 1'000'000'000, pause % 1'000'000'000};
+  ::ppoll(fds, 2, &most, nullptr);
+  if (fds[0].revents != 0) session_->drain_kicks();
+  if (fds[1].revents != 0 && appearance.appeared()) appeared_at = now_ns();
 }
 
 /// What the switch must know of this worker that comes back.
@@ -115,6 +126,8 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   const auto* const joined = std::get_if<answer::Joined>(&heard.message);
   if (!joined) {
     const Error error = control::error_of(heard.message);
+    job_is_gone_ = error.status == INA_ERR_SWITCH_LOST &&
+                   std::holds_alternative<answer::Refused>(heard.message);
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
       const std::lock_guard state(state_mutex_);
@@ -122,7 +135,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
     }
     return over(error);
   }
-  if (const std::string text = changed_text(joined->place); !text.empty())
+  if (const std::string text = changed_text(*joined); !text.empty())
     return over({INA_ERR_SWITCH_LOST, text});
   auto transport = attach_again(joined->place, heard);
   if (!transport) {
@@ -138,13 +151,18 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   }
   answer::Ready ready;
   const Attempt attempt = await_ready_again(why, ready);
-  if (attempt == Attempt::kBack) come_back(joined->place.epoch, std::move(*transport), ready);
+  if (attempt == Attempt::kBack) come_back(engine_config(*joined), std::move(*transport), ready);
   return attempt;
 }
 
 /// Why this worker cannot go on at its new place; empty if it can.
-std::string Context::changed_text(const answer::Place& place) const {
+std::string Context::changed_text(const answer::Joined& joined) const {
+  const answer::Place& place = joined.place;
   const EngineConfig& config = engine_->config();
+  if (const EngineConfig told = engine_config(joined); told.home != config.home)
+    return "the switch at " + settings_.url +
+           " came back with another place for the fallback (fallback.home): " + joined.rules.home +
+           " instead of " + std::string(name(config.home));
   if (place.window == config.window && place.slot_bytes == config.slot_bytes &&
       place.lanes == config.lanes && place.epoch > config.epoch)
     return {};
@@ -193,13 +211,14 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
   }
 }
 
-/// `transport`: the new one; none if the old one was connected anew. `ready`: what the switch said.
-void Context::come_back(uint32_t epoch, std::unique_ptr<Transport> transport,
+/// `told`: by which rules. `transport`: the new one; none if the old one was connected anew.
+/// `ready`: what the switch said.
+void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                         const answer::Ready& ready) {
   {
     const auto lock = lock_engine();
     // Before the old results are unmapped: it may still need some of them.
-    engine_->rejoin(epoch, now_ns());
+    engine_->rejoin(told, now_ns());
     if (auto replaced = result_buffers_.make_ordinary(); !replaced)
       end(replaced.error().status, replaced.error().text);
     mismatch_reported_ = false;
@@ -247,11 +266,11 @@ void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
     if (!set) end(set.error().status, set.error().text);
     return;
   }
-  if (const std::string text = changed_text(joined.place); !text.empty())
+  if (const std::string text = changed_text(joined); !text.empty())
     return end(INA_ERR_SWITCH_LOST, text);
   auto transport = attach_again(joined.place, heard);
   if (!transport) return end(transport.error().status, transport.error().text);
-  return_ = Return{joined.place.epoch, std::move(*transport)};
+  return_ = Return{engine_config(joined), std::move(*transport)};
 }
 
 /// All its workers have attached.
@@ -260,7 +279,7 @@ void Context::on_ready(const answer::Ready& ready) {
   if (away_.load() && return_) {
     Return back = std::move(*return_);
     return_.reset();
-    come_back(back.epoch, std::move(back.transport), ready);
+    come_back(back.told, std::move(back.transport), ready);
   }
   {
     const auto lock = lock_engine();

@@ -153,6 +153,23 @@ void Engine::set_epoch(uint32_t epoch, Nanos now) {
   }
 }
 
+void Engine::rejoin(const EngineConfig& told, Nanos now) {
+  if (rule(Rule::kRulesAgain)) play_by(told);
+  rejoin(told.epoch, now);
+}
+
+void Engine::play_by(const EngineConfig& told) {
+  config_.fixed_slots = told.fixed_slots;
+  config_.priority_max = told.priority_max;
+  config_.congestion_window = told.congestion_window;
+  config_.aggregator_window = told.aggregator_window;
+  config_.rto_min_ns = told.rto_min_ns;
+  config_.rto_max_ns = told.rto_max_ns;
+  windows_.use(config_.congestion_window, config_.aggregator_window && !config_.fixed_slots,
+               is_capped(config_));
+  if (fallback_) fallback_->set_bind_at_once(config_.fixed_slots);
+}
+
 void Engine::rejoin(uint32_t epoch, Nanos now) {
   if (config_.results_stay) keep_all_results();
   if (fallback_) fallback_->forget_targets();

@@ -153,6 +153,10 @@ class Engine {
   /// may go afterwards. The new one has no result buffers: `recv` of every operation must be memory
   /// to copy to from now on.
   void rejoin(uint32_t epoch, Nanos now);
+  /// The same at a switch that has been given other rules: `told` is how an engine would be made
+  /// for it now. Policy, timeouts, priority and windows are taken over. The job's shape, its home
+  /// and its straggler help are as they were.
+  void rejoin(const EngineConfig& told, Nanos now);
   /// Results that lie in `memory` are copied where others may still need them: it may go.
   void keep_results(std::span<const std::byte> memory);
   /// The job has another epoch; nothing else has changed for this worker.
@@ -208,6 +212,7 @@ class Engine {
   }
 
  private:
+  void play_by(const EngineConfig& told);
   /// While something of its own is parked, a worker has only one of so many parts of in_switch in
   /// the switch: slots come free, and what leaves the array does not overrun others' links.
   static constexpr uint32_t kInSwitchParts = 4;

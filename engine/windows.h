@@ -91,6 +91,12 @@ class Windows {
   static constexpr uint32_t kFirstAggregators = 16;
 
   explicit Windows(const WindowConfig& config);
+  /// Which of them count from now on: WindowConfig.
+  void use(bool congestion, bool aggregators, bool capped) {
+    config_.congestion = congestion;
+    config_.aggregators = aggregators;
+    config_.capped = capped;
+  }
 
   /// Fragments that may be in the switch at once.
   uint32_t fragments() const {

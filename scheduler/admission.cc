@@ -173,6 +173,15 @@ Admission::Admission(AdmissionConfig config)
       pools_(config_.slots, config_.lanes),
       shared_(config_.slots, config_.lanes),
       memory_(config_.memory_bytes) {
+  set_quotas();
+  if (!config_.fixed_slots) return;
+  for (const TenantQuota& quota : config_.tenants)
+    if (quota.name != kOtherTenants && quota.slots_floor != 0)
+      tenants_[quota.name].area = pools_.add_area(shared_.per_lane(quota.slots_floor));
+}
+
+/// Those of the configuration. Nothing is kept for a tenant yet.
+void Admission::set_quotas() {
   for (const TenantQuota& quota : config_.tenants) {
     if (quota.name == kOtherTenants) {
       others_ = quota;
@@ -181,14 +190,30 @@ Admission::Admission(AdmissionConfig config)
     Tenant& tenant = tenants_[quota.name];
     tenant.quota = quota;
     tenant.listed = true;
-    const uint32_t floor = shared_.per_lane(quota.slots_floor);
-    if (floor == 0) continue;
-    if (config_.fixed_slots) {
-      tenant.area = pools_.add_area(floor);
-    } else {
-      tenant.floor_per_lane = std::min(floor, shared_.slots_free_per_lane());
-      shared_.keep(tenant.floor_per_lane);
-    }
+    if (config_.fixed_slots) continue;
+    // Its jobs may have some of these already.
+    const uint32_t most = shared_.slots_free_per_lane() + tenant.floors_per_lane;
+    tenant.floor_per_lane = std::min(shared_.per_lane(quota.slots_floor), most);
+    shared_.keep(tenant.kept_per_lane());
+  }
+}
+
+void Admission::set_limits(AdmissionConfig config) {
+  config_ = std::move(config);
+  memory_.set_total(config_.memory_bytes);
+  others_ = {};
+  for (auto& [name, tenant] : tenants_) {
+    shared_.keep_no_longer(tenant.kept_per_lane());
+    tenant.floor_per_lane = 0;
+    tenant.listed = false;
+  }
+  set_quotas();
+  for (const std::string& name : tenants()) {
+    Tenant& tenant = tenants_[name];
+    if (tenant.listed) continue;
+    tenant.quota = others_;
+    tenant.quota.name = name;
+    drop_if_unused(name);
   }
 }
 
@@ -296,7 +321,9 @@ tl::expected<Grant, std::string> Admission::admit_group(const Tenant& tenant,
   }
   // A smaller pool makes it slower; no pool would make it impossible.
   tl::expected<Grant, std::string> grant;
-  for (uint32_t slots = config_.slots_per_job; slots >= 2 * config_.lanes; slots /= 2) {
+  const uint32_t most = request.slots_floor != 0 ? request.slots_floor : config_.slots_per_job;
+  const uint32_t least = request.slots_floor != 0 ? request.slots_floor : 2 * config_.lanes;
+  for (uint32_t slots = most; slots >= least; slots /= 2) {
     const uint32_t need = pools_.need(slots, request.window);
     if (need > left_per_lane(tenant))
       grant = tl::unexpected(over_text(tenant, need));

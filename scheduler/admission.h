@@ -93,6 +93,7 @@ class SharedAdmission {
   }
   /// Promises slots to jobs that are still to come. Before any job.
   void keep(uint32_t slots_per_lane) { floors_per_lane_ += slots_per_lane; }
+  void keep_no_longer(uint32_t slots_per_lane) { floors_per_lane_ -= slots_per_lane; }
 
   uint32_t per_lane(uint32_t slots) const { return (slots + lanes_ - 1) / lanes_; }
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }
@@ -118,6 +119,7 @@ class MemoryBudget {
   /// Takes what exists anyway, and may be more than there is.
   void keep(uint64_t bytes) { used_ += bytes; }
 
+  void set_total(uint64_t bytes) { total_ = bytes; }
   uint64_t total() const { return total_; }
   uint64_t used() const { return used_; }
 
@@ -174,6 +176,10 @@ class Admission {
   explicit Admission(AdmissionConfig config);
 
   tl::expected<Grant, std::string> admit(const JobRequest& request);
+  /// Other quotas, and other limits for jobs that do not ask: jobs that were admitted keep what
+  /// they have, also if it is more than could be asked for now. The array stays as it is: its
+  /// slots, lanes and kind, and under fixed slots the floors of the tenants.
+  void set_limits(AdmissionConfig config);
   /// Takes exactly what was granted before the switch was restarted. `request`: tenant, workers and
   /// group.
   tl::expected<Grant, std::string> readmit(const JobRequest& request, const Grant& before);
@@ -222,6 +228,7 @@ class Admission {
       return floor_per_lane > floors_per_lane ? floor_per_lane - floors_per_lane : 0;
     }
   };
+  void set_quotas();
   Tenant& tenant_of(const std::string& name);
   void drop_if_unused(const std::string& name);
   static std::string crowded_text(const Tenant& tenant, uint32_t workers);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What operating the switch costs the jobs that use it.
 
-    bench_operate.py --build FOLDER [--quick] [--json FILE]
+    bench_operate.py --build FOLDER [--quick] [--restarts-only] [--json FILE]
 
 A job of two workers on this host (shm) sums 64 Ki numbers all the time and checks every element.
 
@@ -9,13 +9,15 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
   sum; the median of several.
 - Restarts: SIGTERM to ina-switchd and a new one at once, 100 times, while the job goes on. The
   pause is the longest sum from the signal on. A failed operation ends the job, and is counted.
+- Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
   The slow-down is the median over rounds of slices of how many fewer sums there were.
 - Page: the same with somebody who has the switch's page open, too: what it asks, as often as it does.
 
-Prints a table; fails if an operation failed. --json writes {"meta", "start_to_first_allreduce_s",
-"restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms",
-"failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
+Prints a table; fails if an operation failed. --restarts-only leaves out starts, scrapes and the page.
+--json writes {"meta", "start_to_first_allreduce_s",
+"restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms", "reloads",
+"reload_pause_p50_ms", "reload_pause_p99_ms", "reload_pause_max_ms", "failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
 "slowdown_interval", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
 "slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval"}.
 """
@@ -38,7 +40,7 @@ testbed.use_folder("bench/siege")
 from bed import Sums  # noqa: E402
 
 CONFIG = """\
-aggregator: {{policy: esa, slots: 1024, slot_bytes: 8192}}
+aggregator: {{policy: {policy}, slots: 1024, slot_bytes: 8192}}
 control: {{socket: "{socket}"}}
 metrics: {{listen: "127.0.0.1:{metrics_port}"}}
 ports: [{{name: shm0, type: shm}}]
@@ -118,7 +120,7 @@ def start_time_s(build, folder, number):
     name = folder / f"start-{number}"
     name.mkdir()
     began_ns = time.monotonic_ns()
-    switch = Switch(build, name, CONFIG, metrics_port=free_port())
+    switch = Switch(build, name, CONFIG, policy="esa", metrics_port=free_port())
     try:
         with Job(build, name, switch.socket, "first") as job:
             job.wait_for(1)
@@ -138,28 +140,45 @@ class Restarts:
         self.switch = self.start()
 
     def start(self):
-        return Switch(self.build, self.folder, CONFIG, metrics_port=self.port)
+        return Switch(self.build, self.folder, CONFIG, policy="esa", metrics_port=self.port)
 
-    def pause_ms(self, job):
-        """The longest sum while the switch is replaced."""
-        first = job.sums.count()
+    def restart(self):
         self.switch.process.send_signal(signal.SIGTERM)
         self.switch.process.wait(DEADLINE_S)
         self.switch = self.start()
+
+    def reload(self):
+        """With the other of two policies."""
+        config = self.folder / "switch.yaml"
+        text = config.read_text()
+        others = {"policy: esa": "policy: fcfs", "policy: fcfs": "policy: esa"}
+        before = next(policy for policy in others if policy in text)
+        config.write_text(text.replace(before, others[before]))
+        done = subprocess.run([self.build / "programs/inactl/inactl", "reload", "--socket",
+                               self.switch.socket], capture_output=True, text=True, check=False)
+        if done.returncode != 0 or "has started again" not in done.stdout:
+            raise BenchError(f"no reload: {done.stdout}{done.stderr}")
+
+    def pause_ms(self, job, replace):
+        """The longest sum while the switch is replaced."""
+        first = job.sums.count()
+        replace()
         job.wait_for(first + SUMS_BETWEEN)
         return max(end - start for start, end in job.sums.since(first)) * 1e-6
 
     def run(self, count):
-        """The pauses, and what failed."""
+        """The pauses by restarts and by reloads, and what failed."""
         with self.switch, Job(self.build, self.folder, self.switch.socket, "restarted") as job:
             try:
                 job.wait_for(SUMS_BETWEEN)
-                pauses = []
-                for number in range(count):
-                    progress.bar(number, count, "restarts")
-                    pauses.append(self.pause_ms(job))
-                progress.bar(count, count, "restarts")
-                return pauses, job.end()
+                pauses = {}
+                for what, replace in (("restart", self.restart), ("reload", self.reload)):
+                    pauses[what] = []
+                    for number in range(count):
+                        progress.bar(number, count, f"{what}s")
+                        pauses[what].append(self.pause_ms(job, replace))
+                    progress.bar(count, count, f"{what}s")
+                return pauses["restart"], pauses["reload"], job.end()
             finally:
                 self.switch.stop()
 
@@ -208,7 +227,7 @@ def visited(build, folder, rounds):
     alone, scraped, looked_at = (Visits(port, False, False), Visits(port, True, False),
                                  Visits(port, True, True))
     slowdowns = {scraped: [], looked_at: []}
-    with Switch(build, folder, CONFIG, metrics_port=port) as switch, \
+    with Switch(build, folder, CONFIG, policy="esa", metrics_port=port) as switch, \
             Job(build, folder, switch.socket, "visited") as job:
         job.wait_for(SUMS_BETWEEN)
         for number in range(rounds):
@@ -224,24 +243,23 @@ def visited(build, folder, rounds):
     return (scraped, slowdowns[scraped]), (looked_at, slowdowns[looked_at])
 
 
-def measure(build, quick):
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(processes.temporary_folder())
-        starts = [start_time_s(build, folder, number)
-                  for number in range(QUICK_STARTS if quick else STARTS)]
-        (folder / "restarts").mkdir()
-        pauses, failed = Restarts(build, folder / "restarts").run(
-            QUICK_RESTARTS if quick else RESTARTS)
-        (folder / "scrapes").mkdir()
-        (scraped, slowdowns), (looked_at, page_slowdowns) = visited(
-            build, folder / "scrapes", QUICK_SLICES if quick else SLICES)
-    return {"start_to_first_allreduce_s": median(starts),
-            "restarts": len(pauses),
-            "restart_pause_p50_ms": percentile(pauses, 0.5),
-            "restart_pause_p99_ms": percentile(pauses, 0.99),
-            "restart_pause_max_ms": max(pauses),
-            "failed_operations": len(failed), "failures": failed,
-            "scrapes": len(scraped.scrape_ms),
+def replaced(build, folder, quick):
+    """What restarts and reloads cost."""
+    restarts, reloads, failed = Restarts(build, folder).run(QUICK_RESTARTS if quick else RESTARTS)
+    figures = {}
+    for what, pauses in (("restart", restarts), ("reload", reloads)):
+        figures |= {f"{what}s": len(pauses),
+                    f"{what}_pause_p50_ms": percentile(pauses, 0.5),
+                    f"{what}_pause_p99_ms": percentile(pauses, 0.99),
+                    f"{what}_pause_max_ms": max(pauses)}
+    return figures | {"failed_operations": len(failed), "failures": failed}
+
+
+def watched(build, folder, quick):
+    """What it costs to be looked at."""
+    (scraped, slowdowns), (looked_at, page_slowdowns) = visited(
+        build, folder, QUICK_SLICES if quick else SLICES)
+    return {"scrapes": len(scraped.scrape_ms),
             "scrape_p50_ms": percentile(scraped.scrape_ms, 0.5),
             "scrape_p99_ms": percentile(scraped.scrape_ms, 0.99),
             "slowdown_with_scrapes": median(slowdowns),
@@ -253,23 +271,39 @@ def measure(build, quick):
             "slowdown_with_page_and_scrape_interval": median_interval(page_slowdowns)}
 
 
+def measure(build, quick, restarts_only):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(processes.temporary_folder())
+        for name in ("restarts", "scrapes"):
+            (folder / name).mkdir()
+        figures = {}
+        if not restarts_only:
+            starts = [start_time_s(build, folder, number)
+                      for number in range(QUICK_STARTS if quick else STARTS)]
+            figures["start_to_first_allreduce_s"] = median(starts)
+        figures |= replaced(build, folder / "restarts", quick)
+        if not restarts_only:
+            figures |= watched(build, folder / "scrapes", quick)
+    return figures
+
+
 def main():
     parser = command_line.parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="few starts, restarts and scrapes")
+    parser.add_argument("--restarts-only", action="store_true",
+                        help="neither starts nor scrapes nor the page")
     options = command_line.parse(parser)
     meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS, slice_s=SLICE_S,
                              scrapes_per_s=SCRAPES_PER_S,
                              looks_per_s=SCRAPES_PER_S / SCRAPES_PER_LOOK)
-    figures = measure(options.build.resolve(), options.quick)
+    figures = measure(options.build.resolve(), options.quick, options.restarts_only)
     results.write(options.json, {"meta": meta, **figures})
+    units = {"start_to_first_allreduce_s": "s"} | {
+        key: "ms" if key.endswith("_ms") else "" for key in figures
+        if key not in ("failures", "start_to_first_allreduce_s") and not key.endswith("_interval")}
     print_table([("what", "what", "s"), ("value", "value", ".4g"), ("unit", "unit", "s")],
-                [{"what": key, "value": figures[key], "unit": unit} for key, unit in (
-                    ("start_to_first_allreduce_s", "s"), ("restarts", ""),
-                    ("restart_pause_p50_ms", "ms"), ("restart_pause_p99_ms", "ms"),
-                    ("restart_pause_max_ms", "ms"), ("failed_operations", ""), ("scrapes", ""),
-                    ("scrape_p50_ms", "ms"), ("scrape_p99_ms", "ms"),
-                    ("slowdown_with_scrapes", ""), ("page_looks", ""), ("page_look_p50_ms", "ms"),
-                    ("page_look_p99_ms", "ms"), ("slowdown_with_page_and_scrape", ""))])
+                [{"what": key, "value": figures[key], "unit": unit}
+                 for key, unit in units.items() if key in figures])
     for said in figures["failures"]:
         print(f"  failed: {said}")
     return 1 if figures["failures"] else 0

@@ -39,7 +39,7 @@ admin::Answer Administration::carry_out(const admin::Request& request, const std
             return status_.make(false, maker_.draining());
           },
           [&](const admin::GetSlots&) -> admin::Answer { return slot_map_.make(); },
-          [&](const admin::Reload&) { return reload_.carry_out(who); }},
+          [&](const admin::Reload& asked) { return reload_.carry_out(asked, who); }},
       request);
 }
 

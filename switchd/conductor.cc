@@ -1,6 +1,7 @@
 #include "switchd/conductor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
                         connections_),
       status_answers_(status_, maker_, connections_),
       slot_map_(config_.aggregator.slots, lanes_, jobs_),
-      reload_(config_, connections_, credentials_),
+      reload_(config_, state_, jobs_, resources_, ending_, connections_, credentials_),
       job_administration_(config_.aggregator, jobs_, records_, maker_, ending_, offers_,
                           departures_, waiting_, connections_),
       administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_) {
@@ -99,7 +100,7 @@ Result<void> Conductor::open() {
     if (auto loaded = credentials_.load(*tcp); !loaded) return loaded;
   if (auto watched = watch_events(); !watched) return watched;
   if (auto watched = connections_.accept_from_now_on(); !watched) return watched;
-  Restore(config_, rules_, state_, resources_, jobs_).run(Moment::now());
+  rejoin_.set_lost(Restore(config_, rules_, state_, resources_, jobs_).run(Moment::now()));
   logging::info("control socket open")("path", config_.control.socket);
   if (connections_.tcp_listener())
     logging::info("control socket open")("listen", config_.control.listen)(
@@ -121,6 +122,12 @@ void Conductor::stop() {
   ring_event(stop_event_.get());
 }
 
+std::optional<Configuration::Version> Conductor::next() const {
+  pollfd stop{stop_event_.get(), POLLIN, 0};
+  if (::poll(&stop, 1, 0) > 0) return std::nullopt;
+  return reload_.next();
+}
+
 void Conductor::reload() {
   ring_event(reload_event_.get());
 }
@@ -134,6 +141,7 @@ void Conductor::run() {
   for (bool stopping = false; !stopping;) {
     for (const epoll_event& event : epoll_.wait(turn_ms(now_ns()))) serve(event.data.fd, stopping);
     end_turn();
+    stopping = stopping || reload_.wants_restart();
   }
   end_serving();
 }
@@ -209,16 +217,17 @@ void Conductor::remove_deserted_jobs() {
     }
 }
 
-/// Who joins is told; the others find the connection closed and come back to the next switch.
+/// Who joins is told, unless the switch is about to be back; the others find the connection closed
+/// and come back to the next switch.
 void Conductor::end_serving() {
   admin_.close();
   for (Job& job : jobs_) {
-    if (job.state == Job::State::kJoining && job.reserved_until == 0) {
+    if (job.state == Job::State::kJoining && job.reserved_until == 0 && !reload_.wants_restart()) {
       ending_.end(job, INA_ERR_SWITCH_LOST, "the switch was shut down");
       continue;
     }
     // One that an administrator made waits on, in the state file.
-    if (job.state == Job::State::kJoining)
+    if (job.state == Job::State::kJoining && !reload_.wants_restart())
       ending_.tell(job, INA_ERR_SWITCH_LOST, "the switch was shut down");
     lane_jobs_.remove(job);
   }

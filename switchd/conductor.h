@@ -3,6 +3,7 @@
 // the lanes' state through their command rings only.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,11 +62,15 @@ class Conductor {
   /// Opens the control socket, and holds the places of the jobs that ran when the last switch
   /// ended. Posts nothing to the lanes, which need not run yet.
   Result<void> open();
-  /// Serves until stop(). Running jobs are not ended then: the next switch goes on with them.
+  /// Serves until stop(), or until the switch is to start again (next()). Running jobs are not
+  /// ended then: the next switch goes on with them.
   void run();
+  /// After run(): with which configuration the switch is to start again. Nothing: it was told to
+  /// stop, maybe besides.
+  std::optional<Configuration::Version> next() const;
   /// From any thread or signal handler.
   void stop();
-  /// Reads the token file again. From any thread or signal handler.
+  /// Reads the configuration again. From any thread or signal handler.
   void reload();
   /// For administrators, from other threads.
   admin::Queue& admin() { return admin_; }

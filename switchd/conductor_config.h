@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/result.h"
 #include "io/bridge/mac_table.h"
 #include "switchd/config/config.h"
+#include "switchd/configuration.h"
 #include "switchd/work_budget.h"
 #include "wire/frame.h"
 
@@ -47,6 +49,8 @@ struct ConductorConfig {
   uint64_t descriptors = 0;
   uint32_t handles_share_percent = 50;  ///< of them, what one tenant or user may have
   WorkBudget::Limits work = {};  ///< how much of the conductor's time one user or address may take
+  /// That all of this comes from, to be read again; nullptr: it does not come from a file.
+  std::shared_ptr<Configuration> configuration = {};
   /// Has the log go on in the file that is at its path now; empty: there is no file.
   std::function<Result<void>()> reopen_log = {};
   /// Called when every lane has answered: when the switch begins to serve, and from then on each
@@ -66,5 +70,10 @@ struct ConductorConfig {
     return workers_keep ? straggler.park_bytes : 0;
   }
 };
+
+/// As the configuration has them; only those that were opened have MAC addresses.
+std::vector<FramePortInfo> frame_ports_of(const config::Config& config);
+ConductorConfig conductor_config(const config::Config& config,
+                                 std::vector<FramePortInfo> frame_ports);
 
 }  // namespace ina::switchd

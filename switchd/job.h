@@ -65,6 +65,7 @@ struct Job {
   std::string tenant;  ///< whose it is, if it was made over TCP; else empty, and it is `uid`'s
   uint32_t workers = 0;
   scheduler::Grant grant;
+  Home home = Home::kWorkers;                 ///< where its workers were told the fallback is
   uint32_t instance = 0;                      ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< likewise

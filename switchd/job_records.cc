@@ -47,7 +47,8 @@ SavedJob saved_of(const Job& job, const Moment& now) {
           .ticket = job.ticket,
           .reserved_until = saved_until_s(job.reserved_until, now),
           .root = value(job.root),
-          .root_ranks = job.root_ranks};
+          .root_ranks = job.root_ranks,
+          .home = std::string(name(job.home))};
 }
 
 std::unique_ptr<Job> job_of(const SavedJob& saved, aggregator::JobIndex index) {

@@ -33,6 +33,8 @@
 #include "io/ethdev/ethdev_port.h"
 #include "switchd/conductor.h"
 #include "switchd/config/config.h"
+#include "switchd/configuration.h"
+#include "switchd/handover.h"
 #include "switchd/lane.h"
 #include "switchd/loop_threads.h"
 #include "switchd/preflight.h"
@@ -58,6 +60,10 @@ void on_signal(int signal) {
     signalled->stop();
 }
 
+void set_log_level(config::LogLevel level) {
+  spdlog::default_logger()->set_level(spdlog::level::from_str(std::string(name(level))));
+}
+
 /// The file that the log goes to; nullptr: standard error.
 Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& log) {
   std::shared_ptr<logging::FileSink> file;
@@ -72,10 +78,10 @@ Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& l
     file = std::move(*opened);
     logger = std::make_shared<spdlog::logger>("switchd", file);
   }
-  logger->set_level(spdlog::level::from_str(std::string(name(log.level))));
   logger->set_pattern(logging::pattern_of(log.format));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  set_log_level(log.level);
   logging::set_format(log.format);
   return file;
 }
@@ -194,33 +200,12 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
   return ports;
 }
 
-ConductorConfig conductor_config(const config::Config& config,
-                                 const std::vector<PortLanes>& ports) {
-  ConductorConfig c{.control = config.control,
-                    .switchd = config.switchd,
-                    .aggregator = config.aggregator,
-                    .static_pools = config.static_pools,
-                    .fallback = config.fallback,
-                    .recovery = config.recovery,
-                    .congestion = config.congestion,
-                    .straggler = config.straggler,
-                    .jobs = config.jobs,
-                    .security = config.security,
-                    .tenants = config.tenants,
-                    .has_shm = false};
-  for (const config::PortConfig& port : config.ports)
-    if (port.type == config::PortType::kShm) {
-      c.has_shm = true;
-      c.shm_name = port.name;
-    }
-  for (const PortLanes& port : ports) {
-    const io::EthdevPort& lane = *port.front();
-    const auto named =
-        std::ranges::find(config.ports, lane.config().name, &config::PortConfig::name);
-    c.frame_ports.push_back({lane.config().name, lane.address(),
-                             named->results == config::Results::kMulticast, named->vlan});
-  }
-  return c;
+/// Those that were opened.
+std::vector<FramePortInfo> opened_ports(const config::Config& config,
+                                        const std::vector<PortLanes>& ports) {
+  std::vector<FramePortInfo> infos = frame_ports_of(config);
+  for (size_t i = 0; i < infos.size(); ++i) infos[i].address = ports[i].front()->address();
+  return infos;
 }
 
 #ifdef INA_HAVE_ADMIN
@@ -288,6 +273,34 @@ Result<void> look_ahead(const config::Config& config, const Machine& machine) {
   return fail(INA_ERR_INVALID, problems);
 }
 
+/// What keeps a switch with another configuration from starting, but for what this one takes
+/// itself.
+std::vector<std::string> obstacles_beside(const config::Config& running, const config::Config& next,
+                                          const Program& program) {
+  std::vector<std::string> texts;
+  if (std::string problem = program.problem(); !problem.empty()) texts.push_back(problem);
+  Machine machine = Machine::here();
+  machine.free_bytes += row_memory_bytes(running);
+  machine.free_hugepage_bytes += wanted_hugepage_bytes(running);
+  const std::vector<Finding> own = preflight(running, machine).findings;
+  for (const Finding& finding : preflight(next, machine).findings)
+    if (finding.fatal && std::ranges::find(own, finding.text, &Finding::text) == own.end())
+      texts.push_back(finding.text);
+  return texts;
+}
+
+/// What the control plane needs to read the file again.
+Configuration::Daemon daemon_of(const std::shared_ptr<Configuration>& configuration,
+                                const Program& program) {
+  return {.obstacles =
+              [running = configuration.get(), &program](const config::Config& next) {
+                return obstacles_beside(running->running().config, next, program);
+              },
+          .set_log_level = set_log_level,
+          .reloading = ServiceManager::reloading,
+          .reloaded = ServiceManager::reloaded};
+}
+
 /// `--check`: one line a finding, then what was not looked at. The exit status of the program.
 int check_only(const config::Config& config, const std::string& name) {
   const Preflight result = preflight(config, Machine::here());
@@ -339,15 +352,19 @@ Result<LoopThreads> run_on_threads(const std::vector<std::unique_ptr<DaemonLane>
   return LoopThreads::start(std::move(loops), cpus);
 }
 
-/// Everything between a valid configuration and the end; errors are whole sentences.
-Result<void> serve(const config::Config& config, const std::shared_ptr<logging::FileSink>& log) {
+/// Everything between a valid configuration and the end; errors are whole sentences. The
+/// configuration with which the switch is to start again, if it is.
+Result<std::optional<Configuration::Version>> serve(
+    const std::shared_ptr<Configuration>& configuration,
+    const std::shared_ptr<logging::FileSink>& log) {
+  const config::Config& config = configuration->running().config;
   // Before there is a thread, a lock or a descriptor that it could have a copy of.
   raise_file_limit();
   auto doorman = control::Doorman::start();
   if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
   const Machine machine = Machine::here();
-  if (auto ready = look_ahead(config, machine); !ready) return ready;
+  if (auto ready = look_ahead(config, machine); !ready) return tl::unexpected(ready.error());
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
   if (!state) return tl::unexpected(state.error());
@@ -383,13 +400,14 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
         lane, std::span(rows.back().data(), rows.back().size()), *links.back(), lane_ports));
   }
 
-  ConductorConfig conducted = conductor_config(config, *ports);
+  ConductorConfig conducted = conductor_config(config, opened_ports(config, *ports));
+  conducted.configuration = configuration;
   if (log) conducted.reopen_log = [log] { return log->reopen(); };
   ServiceManager manager;
   conducted.heartbeat = [&manager] { manager.alive(); };
   conducted.heartbeat_ns = ServiceManager::heartbeat_ns();
   Conductor conductor(std::move(conducted), std::move(*state), raw_links, doorman->get());
-  if (auto opened = conductor.open(); !opened) return opened;
+  if (auto opened = conductor.open(); !opened) return tl::unexpected(opened.error());
   auto administration = start_admin(config, conductor.admin());
   if (!administration) return tl::unexpected(administration.error());
   auto metrics = start_metrics(config, conductor.admin());
@@ -402,6 +420,7 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGHUP, &action, nullptr);
+  release_signals();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGIO, SIG_IGN);  // of leases: io::shm::Watch
 
@@ -419,7 +438,10 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
       "hugepages", hugepages)("dpdk", eal.has_value());
   conductor.run();
 
-  ServiceManager::stopping();
+  // Whoever wants the switch to stop while it starts again is heard then.
+  hold_signals();
+  auto next = conductor.next();
+  if (!next) ServiceManager::stopping();
   signalled = nullptr;
   *metrics = nullptr;
   *administration = nullptr;
@@ -432,10 +454,55 @@ Result<void> serve(const config::Config& config, const std::shared_ptr<logging::
   if (eal) rte_eal_mp_wait_lcore();
   threads.join();
   logging::info("stopped");
-  return {};
+  return next;
+}
+
+int start_failed(const std::string& text) {
+  fmt::print(stderr, "ina-switchd: {}\n", text);
+  return kExitStart;
+}
+
+/// The switch does not start with a configuration that a running one was given: it goes on with the
+/// one before. Returns if there is none, or that failed, too.
+int go_back(const std::optional<Handover>& handed, const Program& program, int status,
+            const std::string& why) {
+  if (!handed || !handed->previous) return status;
+  fmt::print(stderr, "ina-switchd: back to the configuration before: {}\n", why);
+  return start_failed(program.execute({.text = *handed->previous, .failure = why}).text);
+}
+
+std::string text_of(const std::vector<config::ConfigError>& errors) {
+  std::string text;
+  for (const config::ConfigError& error : errors)
+    text += (text.empty() ? "" : "\n") + error.to_string();
+  return text;
+}
+
+/// Serves with what was read, and again with what it is given meanwhile.
+int serve_on(const std::shared_ptr<Configuration>& configuration,
+             const std::optional<Handover>& handed, const Program& program) {
+  const auto log = set_up_log(configuration->running().config.log);
+  if (!log) return go_back(handed, program, start_failed(log.error().text), log.error().text);
+  configuration->daemon = daemon_of(configuration, program);
+  if (handed && !handed->failure.empty()) {
+    configuration->set_failure(handed->failure);
+    logging::error("back to the configuration before")("text", handed->failure);
+  }
+  // A heap does not grow where mappings have run out (brk counts as one): the conductor, which
+  // tells that, has room from the start. Pages come when they are used.
+  ::mallopt(M_TOP_PAD, 16 << 20);
+  const auto served = serve(configuration, *log);
+  if (!served) {
+    logging::critical("cannot serve")("text", served.error().text);
+    return go_back(handed, program, kExitStart, served.error().text);
+  }
+  if (!*served) return 0;
+  return start_failed(
+      program.execute({.text = (*served)->text, .previous = configuration->running().text}).text);
 }
 
 int run(int argc, char** argv) {
+  const Program program(argv);
   CLI::App app{"The INA aggregation switch: sums the gradients of its workers' jobs."};
   std::string config_file;
   std::string socket;
@@ -463,29 +530,19 @@ int run(int argc, char** argv) {
     fmt::print("{}", sample ? config::sample_config() : config::manual_page());
     return 0;
   }
-  auto config = config_file.empty() ? config::load_config("", "defaults")
-                                    : config::load_config_file(config_file);
-  if (!config) {
-    for (const config::ConfigError& error : config.error())
-      fmt::print(stderr, "{}\n", error.to_string());
-    return kExitConfig;
+  const auto configuration = std::make_shared<Configuration>(config_file, socket);
+  const bool serves = !self_test && !check;
+  const auto handed = serves ? take_handover() : std::optional<Handover>();
+  auto version = handed ? configuration->parse(handed->text) : configuration->read();
+  if (!version) {
+    const std::string text = text_of(version.error());
+    fmt::print(stderr, "{}\n", text);
+    return go_back(handed, program, kExitConfig, text);
   }
-  if (!socket.empty()) config->control.socket = socket;
-  if (self_test) return test_machine(*config, json);
-  if (check) return check_only(*config, config_file.empty() ? "defaults" : config_file);
-  const auto log = set_up_log(config->log);
-  if (!log) {
-    fmt::print(stderr, "ina-switchd: {}\n", log.error().text);
-    return kExitStart;
-  }
-  // A heap does not grow where mappings have run out (brk counts as one): the conductor, which
-  // tells that, has room from the start. Pages come when they are used.
-  ::mallopt(M_TOP_PAD, 16 << 20);
-  if (const auto served = serve(*config, *log); !served) {
-    logging::critical("cannot serve")("text", served.error().text);
-    return kExitStart;
-  }
-  return 0;
+  if (self_test) return test_machine(version->config, json);
+  if (check) return check_only(version->config, config_file.empty() ? "defaults" : config_file);
+  configuration->set_running(std::move(*version));
+  return serve_on(configuration, handed, program);
 }
 
 }  // namespace

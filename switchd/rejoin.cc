@@ -18,16 +18,26 @@ void Rejoin::on_rejoin(Client& client, const request::Rejoin& message) {
   const std::string& name = member.job;
   Job* job = jobs_.find(JobId{message.job_id});
   if (!job || job->is_group() || job->name != name)
-    return connections_.refuse(
-        client, INA_ERR_SWITCH_LOST,
-        fmt::format("the switch was restarted and does not know job '{}' (id {}) any "
-                    "more, or the job has ended",
-                    name, message.job_id));
+    return connections_.refuse(client, INA_ERR_SWITCH_LOST, lost_text(message));
   if (const std::string text =
           Identification::foreign_text(client, *job, member.owner.value_or(""));
       !text.empty())
     return connections_.refuse(client, INA_ERR_REFUSED, text);
   come_back(client, *job, message);
+}
+
+/// Why there is no such job.
+std::string Rejoin::lost_text(const request::Rejoin& message) const {
+  const std::string& name = message.member.job;
+  for (const LostJob& lost : lost_)
+    if (lost.id == JobId{message.job_id} && lost.key == message.job_key)
+      return fmt::format(
+          "the switch was restarted with another configuration, and cannot go on with job '{}' (id "
+          "{}): {}",
+          name, message.job_id, lost.why);
+  return fmt::format(
+      "the switch was restarted and does not know job '{}' (id {}) any more, or the job has ended",
+      name, message.job_id);
 }
 
 void Rejoin::come_back(Client& client, Job& job, const request::Rejoin& message) {

@@ -10,6 +10,7 @@
 #include "switchd/job_table.h"
 #include "switchd/placement.h"
 #include "switchd/resources.h"
+#include "switchd/restore.h"
 #include "switchd/transports.h"
 #include "switchd/waiting.h"
 
@@ -31,6 +32,8 @@ class Rejoin {
         waiting_(waiting),
         connections_(connections) {}
 
+  /// Their workers hear why they cannot come back.
+  void set_lost(std::vector<LostJob> lost) { lost_ = std::move(lost); }
   /// A worker that has just connected.
   void on_rejoin(Client& client, const control::request::Rejoin& message);
   /// A worker comes back to a job or group that is its own.
@@ -42,6 +45,7 @@ class Rejoin {
 
  private:
   static Result<void> check(const Job& job, const control::request::Rejoin& message);
+  std::string lost_text(const control::request::Rejoin& message) const;
   void replace(Job& job, Rank rank);
 
   const config::ControlConfig& config_;
@@ -53,6 +57,7 @@ class Rejoin {
   JobEnding& ending_;
   const Waiting& waiting_;
   Connections& connections_;
+  std::vector<LostJob> lost_;
 };
 
 }  // namespace ina::switchd

@@ -1,5 +1,9 @@
 #include "switchd/reload.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "common/logging/record.h"
 
 namespace ina::switchd {
@@ -12,27 +16,181 @@ tl::unexpected<admin::Error> invalid(std::string text) {
   return tl::unexpected(admin::Error{admin::Error::Code::kInvalid, std::move(text)});
 }
 
+/// A name that its owner made up, within a line.
+std::string within_line(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+  return name;
+}
+
+/// Sentences as one text.
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : "\n") + text;
+  return all;
+}
+
 }  // namespace
 
-admin::Answer Reload::carry_out(const std::string& who) {
+bool Reload::Plan::restart() const {
+  return std::ranges::any_of(changes,
+                             [](const config::Change& change) { return !change.in_place; });
+}
+
+admin::Answer Reload::carry_out(const admin::Reload& asked, const std::string& who) {
+  if (next_)
+    return tl::unexpected(
+        admin::Error{admin::Error::Code::kUnavailable, "the switch is starting again"});
+  if (!config_.configuration || config_.configuration->file().empty()) {
+    if (asked.check) return invalid("this switch has no configuration file (--config)");
+    const auto tokens = read_rest(who);
+    if (!tokens) return tl::unexpected(tokens.error());
+    return Json{{"tokens", *tokens}};
+  }
+  auto plan = make_plan();
+  if (!plan) return tl::unexpected(plan.error());
+  return carry_out(std::move(*plan), asked, who);
+}
+
+/// Nothing is changed yet.
+tl::expected<Reload::Plan, admin::Error> Reload::make_plan() const {
+  const Configuration& configuration = *config_.configuration;
+  auto version = configuration.read();
+  if (!version) {
+    std::vector<std::string> texts;
+    for (const config::ConfigError& error : version.error()) texts.push_back(error.to_string());
+    return invalid(joined(texts));
+  }
+  Plan plan{.version = std::move(*version)};
+  plan.changes = config::changes(configuration.running().config, plan.version.config);
+  if (plan.changes.empty()) return plan;
+  if (configuration.daemon.obstacles) {
+    const auto texts = configuration.daemon.obstacles(plan.version.config);
+    if (!texts.empty()) return invalid(joined(texts));
+  }
+  if (plan.restart()) {
+    const ConductorConfig next =
+        conductor_config(plan.version.config, frame_ports_of(plan.version.config));
+    plan.losses = losses_under(next, config_, jobs_, Moment::now());
+  }
+  return plan;
+}
+
+admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std::string& who) {
+  Json answer = answer_of(plan);
+  answer["applied"] = !asked.check;
+  answer["starts"] = state_.boots();
+  if (asked.check) return answer;
+  if (!plan.losses.empty() && !asked.force) {
+    std::vector<std::string> texts = {
+        "jobs could not go on, so nothing was changed; --force (inactl reload) ends them:"};
+    for (const Loss& loss : plan.losses)
+      texts.push_back(
+          fmt::format("  {}/{}: {}", loss.job->owner(), within_line(loss.job->name), loss.why));
+    return tl::unexpected(admin::Error{admin::Error::Code::kNoRoom, joined(texts)});
+  }
+  Configuration& configuration = *config_.configuration;
+  if (configuration.daemon.reloading) configuration.daemon.reloading();
+  for (const config::Change& change : plan.changes)
+    logging::info("configuration changes")("key", change.key)("before", change.before)(
+        "after", change.after)("in_place", change.in_place)("by", who);
+  tl::expected<size_t, admin::Error> tokens = 0;
+  if (plan.restart()) {
+    logging::info("starting again with another configuration")("by", who);
+    end_lost(plan);
+    next_ = std::move(plan.version);
+  } else {
+    tokens = apply(plan, who);
+    if (configuration.daemon.reloaded) configuration.daemon.reloaded();
+    if (!tokens) return tl::unexpected(tokens.error());
+  }
+  answer["tokens"] = *tokens;
+  return answer;
+}
+
+/// Tokens, certificates, the log's file: how many tokens.
+tl::expected<size_t, admin::Error> Reload::read_rest(const std::string& who) {
   const bool has_credentials =
       connections_.tcp_listener() &&
       !(config_.control.token_file.empty() && config_.control.tls.certificate.empty());
-  if (!has_credentials && !config_.reopen_log)
+  if (!has_credentials && !config_.reopen_log && !config_.configuration)
     return invalid(
-        "this switch has neither a token file (control.token_file) nor certificates "
-        "(control.tls_certificate) nor a log of its own (log.file)");
+        "this switch has neither a configuration file nor a token file (control.token_file) nor "
+        "certificates (control.tls_certificate) nor a log of its own (log.file)");
   if (config_.reopen_log) {
     if (const auto reopened = config_.reopen_log(); !reopened)
       return invalid(reopened.error().text);
     logging::info("log opened again")("by", who);
   }
-  if (!has_credentials) return Json{{"tokens", 0}};
+  if (!has_credentials) return 0;
   if (const auto loaded = credentials_.load(*connections_.tcp_listener()); !loaded)
     return invalid(loaded.error().text + "; all stays as it is");
   const size_t tokens = credentials_.tokens();
   logging::info("credentials read again")("tokens", tokens)("by", who);
-  return Json{{"tokens", tokens}};
+  return tokens;
+}
+
+/// All of it, or, if something of it cannot be read, nothing. How many tokens there are.
+tl::expected<size_t, admin::Error> Reload::apply(Plan& plan, const std::string& who) {
+  const ConductorConfig next = conductor_config(plan.version.config, config_.frame_ports);
+  const config::ControlConfig before = config_.control;
+  config_.control = next.control;
+  // How many there may be was found out at the start.
+  config_.control.max_connections = before.max_connections;
+  tl::expected<size_t, admin::Error> tokens = 0;
+  if (const auto safe = check_listen(); !safe)
+    tokens = invalid(safe.error().text + "; all stays as it is");
+  else
+    tokens = read_rest(who);
+  if (!tokens) {
+    config_.control = before;
+    return tokens;
+  }
+  config_.static_pools = next.static_pools;
+  config_.straggler = next.straggler;
+  config_.jobs = next.jobs;
+  config_.tenants = next.tenants;
+  resources_.set_limits();
+  Configuration& configuration = *config_.configuration;
+  if (configuration.daemon.set_log_level)
+    configuration.daemon.set_log_level(plan.version.config.log.level);
+  configuration.set_running(std::move(plan.version));
+  configuration.set_failure("");
+  return tokens;
+}
+
+/// Whether it is still said who may join from other hosts.
+Result<void> Reload::check_listen() const {
+  return config_.control.listen.empty() ? Result<void>() : credentials_.check_listen();
+}
+
+void Reload::end_lost(const Plan& plan) {
+  // Groups last: they end with their jobs.
+  std::vector<std::pair<JobId, std::string>> lost;
+  for (const Loss& loss : plan.losses) lost.emplace_back(loss.job->id, loss.why);
+  for (const auto& [id, why] : lost)
+    if (Job* job = jobs_.find(id))
+      ending_.end(*job, INA_ERR_ABORTED,
+                  fmt::format("an administrator gave the switch another configuration, with which "
+                              "job '{}' cannot go on: {}",
+                              job->name, why));
+}
+
+Json Reload::answer_of(const Plan& plan) {
+  Json changes = Json::array();
+  for (const config::Change& change : plan.changes)
+    changes.push_back({{"key", change.key},
+                       {"before", change.before},
+                       {"after", change.after},
+                       {"in_place", change.in_place},
+                       {"text", change.to_string()}});
+  Json losses = Json::array();
+  for (const Loss& loss : plan.losses)
+    losses.push_back({{"name", loss.job->name}, {"owner", loss.job->owner()}, {"text", loss.why}});
+  return {{"changes", std::move(changes)},
+          {"jobs_lost", std::move(losses)},
+          {"restart", plan.restart()},
+          {"tokens", 0}};
 }
 
 }  // namespace ina::switchd

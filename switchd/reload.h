@@ -1,28 +1,70 @@
-// What a switch reads again while it runs: tokens, certificates, and its log's file.
+// What a switch reads again while it runs: its configuration, tokens, certificates, and its log's
+// file. What can change in a running switch does; for the rest the switch starts again in its
+// process, with its jobs (docs/administration.md, "Another configuration").
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "control/admin/requests.h"
 #include "switchd/conductor_config.h"
+#include "switchd/config/changes.h"
 #include "switchd/connections.h"
 #include "switchd/credentials.h"
+#include "switchd/job_ending.h"
+#include "switchd/job_table.h"
+#include "switchd/outlook.h"
+#include "switchd/resources.h"
+#include "switchd/state_file.h"
 
 namespace ina::switchd {
 
 class Reload {
  public:
-  /// All of them must outlive it.
-  Reload(const ConductorConfig& config, Connections& connections, Credentials& credentials)
-      : config_(config), connections_(connections), credentials_(credentials) {}
+  /// All of them must outlive it. `config` is what takes over what changes in place.
+  Reload(ConductorConfig& config, const StateFile& state, const JobTable& jobs,
+         Resources& resources, JobEnding& ending, Connections& connections,
+         Credentials& credentials)
+      : config_(config),
+        state_(state),
+        jobs_(jobs),
+        resources_(resources),
+        ending_(ending),
+        connections_(connections),
+        credentials_(credentials) {}
 
   /// What cannot be read stays as it is. `who`: asks, for the log.
-  admin::Answer carry_out(const std::string& who);
+  admin::Answer carry_out(const admin::Reload& asked, const std::string& who);
+
+  /// The switch is to start again with this configuration.
+  bool wants_restart() const { return next_.has_value(); }
+  const std::optional<Configuration::Version>& next() const { return next_; }
 
  private:
-  const ConductorConfig& config_;
+  /// What is to be done, and what it would cost.
+  struct Plan {
+    Configuration::Version version;
+    std::vector<config::Change> changes = {};
+    std::vector<Loss> losses = {};
+    bool restart() const;
+  };
+  tl::expected<Plan, admin::Error> make_plan() const;
+  admin::Answer carry_out(Plan plan, const admin::Reload& asked, const std::string& who);
+  tl::expected<size_t, admin::Error> read_rest(const std::string& who);
+  tl::expected<size_t, admin::Error> apply(Plan& plan, const std::string& who);
+  Result<void> check_listen() const;
+  void end_lost(const Plan& plan);
+  static control::Json answer_of(const Plan& plan);
+
+  ConductorConfig& config_;
+  const StateFile& state_;
+  const JobTable& jobs_;
+  Resources& resources_;
+  JobEnding& ending_;
   Connections& connections_;
   Credentials& credentials_;
+  std::optional<Configuration::Version> next_;
 };
 
 }  // namespace ina::switchd

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <new>
 
+#include "switchd/readmission.h"
+
 namespace ina::switchd {
 
 namespace {
@@ -21,6 +23,15 @@ constexpr uint64_t kMemoryParts = 32;
 // Smaller windows save no memory worth having.
 constexpr uint64_t kLeastWindowPerLane = 32;
 
+HandleCount handle_count(const ConductorConfig& config) {
+  HandleCount count = Handles::of_this_process(config.control.max_connections);
+  if (config.mappings != 0) count.mappings = config.mappings;
+  if (config.descriptors != 0) count.descriptors = config.descriptors;
+  return count;
+}
+
+}  // namespace
+
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes) {
   scheduler::AdmissionConfig admission;
   admission.fixed_slots = config.aggregator.fixed_slots();
@@ -35,20 +46,15 @@ scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_
   return admission;
 }
 
-HandleCount handle_count(const ConductorConfig& config) {
-  HandleCount count = Handles::of_this_process(config.control.max_connections);
-  if (config.mappings != 0) count.mappings = config.mappings;
-  if (config.descriptors != 0) count.descriptors = config.descriptors;
-  return count;
-}
-
-}  // namespace
-
 Resources::Resources(const ConductorConfig& config, const JobRules& rules)
     : config_(config),
       rules_(rules),
       admission_(admission_config(config, rules.lanes())),
       handles_(handle_count(config), config.handles_share_percent) {}
+
+void Resources::set_limits() {
+  admission_.set_limits(admission_config(config_, rules_.lanes()));
+}
 
 // ---- a job's
 
@@ -70,20 +76,8 @@ Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t w
 }
 
 Result<void> Resources::retake(Job& job, const SavedJob& saved) {
-  const scheduler::JobRequest request{.tenant = job.owner(),
-                                      .workers = saved.workers,
-                                      .window = saved.window,
-                                      .group = job.is_group()};
-  // Switches before this one did not write down what they promised of shared slots.
-  const bool known = config_.aggregator.fixed_slots() || saved.ceiling_per_lane != 0;
-  // The array may be smaller than it was.
-  const uint32_t ceiling =
-      std::min(saved.ceiling_per_lane, config_.aggregator.slots / rules_.lanes());
-  auto grant =
-      known ? admission_.readmit(request, {saved.first_slot, saved.slots_per_lane, saved.window,
-                                           saved.floor_per_lane, ceiling, saved.priority_max})
-            : admission_.admit(request);
-  if (!grant) return fail(INA_ERR_REFUSED, grant.error());
+  auto grant = readmit(config_, rules_.lanes(), admission_, job, saved);
+  if (!grant) return tl::unexpected(grant.error());
   job.grant = *grant;
   if (!config_.aggregator.fixed_slots()) {  // as its workers were told
     job.grant.in_switch = saved.in_switch;
@@ -120,6 +114,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
 
 /// Of a job whose slots are taken; gives them back if there is no more.
 Result<void> Resources::take_rest(Job& job) {
+  job.home = config_.fallback.home;
   job.geometry = rules_.geometry(job.grant);
   auto taken = take_tables(job);
   if (taken) taken = take_handles(job);

@@ -13,10 +13,16 @@
 
 namespace ina::switchd {
 
+/// What a switch with this configuration admits.
+scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes);
+
 class Resources {
  public:
   /// `config` and `rules` must outlive it.
   Resources(const ConductorConfig& config, const JobRules& rules);
+
+  /// The configuration has other quotas and defaults: they hold for what is asked for from now on.
+  void set_limits();
 
   // A job's own: window, slots, tables and results. Nothing is kept when they fail.
   /// `request`: what the job asks for, beside its window.

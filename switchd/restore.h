@@ -3,15 +3,24 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "switchd/conductor_config.h"
 #include "switchd/job_records.h"
 #include "switchd/job_rules.h"
 #include "switchd/job_table.h"
+#include "switchd/readmission.h"
 #include "switchd/resources.h"
 #include "switchd/state_file.h"
 
 namespace ina::switchd {
+
+/// A job that a switch with this configuration cannot go on with.
+struct LostJob {
+  JobId id{};
+  uint64_t key = 0;
+  std::string why;
+};
 
 /// Used once, before the lanes run.
 class Restore {
@@ -19,21 +28,21 @@ class Restore {
   /// All of them must outlive it. `jobs`: empty yet.
   Restore(const ConductorConfig& config, const JobRules& rules, StateFile& state,
           Resources& resources, JobTable& jobs)
-      : config_(config), rules_(rules), state_(state), resources_(resources), jobs_(jobs) {}
+      : config_(config),
+        readmission_(config, rules, jobs),
+        state_(state),
+        resources_(resources),
+        jobs_(jobs) {}
 
   /// Holds the places of the jobs in the file until their workers are back, and drops those with
-  /// which this switch cannot go on.
-  void run(const Moment& now);
+  /// which this switch cannot go on: these are returned, and their workers are to hear why.
+  std::vector<LostJob> run(const Moment& now);
 
  private:
   Result<Job*> restore(const SavedJob& saved, const Moment& now);
-  Result<void> check(const SavedJob& saved) const;
-  Result<void> check_root(const SavedJob& saved) const;
-  Result<void> check_slots(const SavedJob& saved) const;
-  Result<void> check_room(const SavedJob& saved) const;
 
   const ConductorConfig& config_;
-  const JobRules& rules_;
+  const Readmission readmission_;
   StateFile& state_;
   Resources& resources_;
   JobTable& jobs_;

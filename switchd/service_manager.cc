@@ -2,6 +2,10 @@
 
 #ifdef INA_HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
+
+#include <cinttypes>
+
+#include "common/clock.h"
 #endif
 
 namespace ina::switchd {
@@ -19,6 +23,14 @@ void ServiceManager::alive() {
   serving_ = true;
 }
 
+void ServiceManager::reloading() {
+  ::sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, now_ns() / 1000);
+}
+
+void ServiceManager::reloaded() {
+  ::sd_notify(0, "READY=1");
+}
+
 void ServiceManager::stopping() {
   ::sd_notify(0, "STOPPING=1");
 }
@@ -32,6 +44,10 @@ Nanos ServiceManager::heartbeat_ns() {
 void ServiceManager::alive() {
   serving_ = true;
 }
+
+void ServiceManager::reloading() {}
+
+void ServiceManager::reloaded() {}
 
 void ServiceManager::stopping() {}
 

@@ -12,6 +12,10 @@ class ServiceManager {
   static Nanos heartbeat_ns();
   /// All packet loops have answered. The first time this says that the switch serves.
   void alive();
+  /// It reads its configuration again: until reloaded(), or until alive() of a switch that started
+  /// again for it.
+  static void reloading();
+  static void reloaded();
   /// It ends, as it was told to.
   static void stopping();
 

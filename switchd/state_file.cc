@@ -89,7 +89,8 @@ Json to_json(const SavedJob& job) {
           {"ticket", job.ticket},
           {"reserved_until", job.reserved_until},
           {"root", job.root},
-          {"root_ranks", job.root_ranks}};
+          {"root_ranks", job.root_ranks},
+          {"home", job.home}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -139,7 +140,19 @@ SavedJob job_of(const Json& json) {
         std::ranges::any_of(job.root_ranks, [](uint32_t rank) { return rank >= kMaxWorkers; }))
       throw std::runtime_error("a group does not say which workers of its job are in it");
   }
+  if (json.contains("home")) job.home = json.at("home").get<std::string>();
   return job;
+}
+
+/// Whether all that was changed is that jobs have the first epochs of this start, which follow from
+/// its number.
+bool have_first_epochs_only(const std::vector<SavedJob>& before, std::vector<SavedJob> after,
+                            uint32_t first_epoch) {
+  if (before.size() != after.size()) return false;
+  for (size_t i = 0; i < after.size(); ++i)
+    if (after[i].epoch == first_epoch && before[i].epoch < first_epoch)
+      after[i].epoch = before[i].epoch;
+  return before == after;
 }
 
 }  // namespace
@@ -268,8 +281,9 @@ Result<void> StateFile::erase(uint32_t id) {
 }
 
 Result<void> StateFile::replace(std::vector<SavedJob> jobs) {
-  if (jobs == jobs_) return {};
+  const bool known = have_first_epochs_only(jobs_, jobs, boots_ << kEpochNumberBits);
   jobs_ = std::move(jobs);
+  if (known) return {};
   return write();
 }
 

@@ -42,6 +42,8 @@ struct SavedJob {
   // Of a group: the job that its workers joined, and their ranks in that; 0 and empty: of a job.
   uint32_t root = 0;
   std::vector<uint32_t> root_ranks = {};
+  /// Where its workers were told the fallback is; empty: a switch that did not write it down yet.
+  std::string home = {};
   bool operator==(const SavedJob&) const = default;
 };
 
@@ -70,7 +72,8 @@ class StateFile {
   /// ends, and the next change tries to write it too.
   Result<void> put(const SavedJob& job);
   Result<void> erase(uint32_t id);
-  /// All jobs at once; likewise.
+  /// All jobs at once; likewise. The file is left as it is where all that is new are epochs that
+  /// the next start would find out by itself.
   Result<void> replace(std::vector<SavedJob> jobs);
 
  private:

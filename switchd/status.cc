@@ -176,6 +176,7 @@ Json StatusReport::make(bool explain, bool draining) {
   }
   return {{"version", INA_PROJECT_VERSION},
           {"boots", state_.boots()},
+          {"configuration", configuration_json()},
           {"draining", draining},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
           {"ports", port_list},
@@ -220,6 +221,13 @@ Json StatusReport::make(bool explain, bool draining) {
             {"drops", drops_json(total.drops)}}},
           {"tenants", tenants_json()},
           {"jobs", jobs}};
+}
+
+/// Where it came from, and why it is not the one that the switch was last given.
+Json StatusReport::configuration_json() const {
+  const Configuration* const configuration = config_.configuration.get();
+  if (!configuration) return Json::object();
+  return {{"file", configuration->file()}, {"failure", configuration->failure()}};
 }
 
 /// Those that have jobs, or a quota of their own. In quotas 0 is no limit.

@@ -43,6 +43,7 @@ class StatusReport {
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
   void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
+  control::Json configuration_json() const;
   control::Json tenants_json() const;
 
   const ConductorConfig& config_;

@@ -58,9 +58,15 @@ struct GetStatus {};
 struct GetCounters {};
 /// Answer: the slots that hold something, of a sample that is bounded (switchd/slot_map.h).
 struct GetSlots {};
-/// Reads the token file and the certificates of control.listen again. Answer: tokens (how many
-/// there are).
-struct Reload {};
+/// Reads the configuration, the token file and the certificates of control.listen again, and opens
+/// the log again. Where the switch must start again for it, it does, with its jobs, once this was
+/// answered. Answer: changes (each key, before, after, in_place, text), restart, jobs_lost (name,
+/// owner and text of those that could not go on), applied, starts (of the switch, so far), tokens
+/// (how many there are).
+struct Reload {
+  bool check = false;  ///< only say what would happen
+  bool force = false;  ///< end the jobs that could not go on; otherwise nothing is changed then
+};
 
 using Request = std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus,
                              GetCounters, GetSlots, Reload>;

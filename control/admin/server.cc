@@ -39,6 +39,8 @@ constexpr int kIdleConnectionMs = 300'000;
 // Of a call without a deadline, and most that one call waits for the conductor.
 constexpr Nanos kMostNs = 10'000'000'000;
 constexpr auto kDrainInterval = std::chrono::milliseconds(100);
+// For which the end of the server waits while answers are sent.
+constexpr auto kLastWords = std::chrono::milliseconds(500);
 constexpr Nanos kDefaultTtlNs = 3600 * Nanos{1'000'000'000};
 
 grpc::StatusCode code_of(Error::Code code) {
@@ -141,6 +143,27 @@ void fill(const json& from, v1::StatusResponse& status) {
     add_drops(port.value("name", ""), port.at("drops"), status);
   add_drops("aggregator", from.at("aggregator").at("drops"), status);
   status.set_json(from.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+void fill(const json& from, v1::ReloadResponse& reload) {
+  reload.set_tokens(number<uint32_t>(from, "tokens"));
+  for (const json& change : from.value("changes", json::array())) {
+    v1::Change& entry = *reload.add_changes();
+    entry.set_key(change.value("key", ""));
+    entry.set_before(change.value("before", ""));
+    entry.set_after(change.value("after", ""));
+    entry.set_in_place(change.value("in_place", false));
+    entry.set_text(change.value("text", ""));
+  }
+  reload.set_restart(from.value("restart", false));
+  for (const json& lost : from.value("jobs_lost", json::array())) {
+    v1::LostJob& entry = *reload.add_lost();
+    entry.set_name(lost.value("name", ""));
+    entry.set_owner(lost.value("owner", ""));
+    entry.set_reason(lost.value("text", ""));
+  }
+  reload.set_applied(from.value("applied", true));
+  reload.set_starts(number<uint32_t>(from, "starts"));
 }
 
 // ---- the service
@@ -260,11 +283,12 @@ class Service final : public v1::Administration::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status ReloadTokens(grpc::ServerContext* context, const v1::ReloadTokensRequest*,
-                            v1::ReloadTokensResponse* response) override {
-    const Answer answer = ask(*context, Reload{});
+  grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
+                      v1::ReloadResponse* response) override {
+    const Answer answer =
+        ask(*context, admin::Reload{.check = request->check(), .force = request->force()});
     if (!answer) return status_of(answer.error());
-    response->set_tokens(number<uint32_t>(*answer, "tokens"));
+    fill(*answer, *response);
     return grpc::Status::OK;
   }
 
@@ -324,7 +348,8 @@ class GrpcServer final : public Server {
     ~Way() {
       listener.reset();
       service.stop();
-      if (server) server->Shutdown(system_clock::now());
+      // Answers are on their way: that to the request that ends this server, too.
+      if (server) server->Shutdown(system_clock::now() + kLastWords);
     }
     /// Begins to serve what the listener accepts. `with`: for TLS; nullptr: for unix sockets.
     Result<void> start(size_t connections, int handshake_ms,

@@ -36,6 +36,8 @@ struct Options {
   v1::CreateJobRequest wanted;
   uint64_t ttl_s = 3600;
   uint64_t wait_s = 0;
+  bool check = false;
+  bool force = false;
 
   uint64_t timeout_s() const { return common.timeout_s.value_or(10); }
 };
@@ -290,12 +292,69 @@ int tenants(const Options& options, Client& client) {
   return kDone;
 }
 
+/// The status of a switch that has started again since it had started `starts` times; null: it has
+/// not, or does not answer yet.
+nlohmann::json status_after(const Options& options, uint32_t starts) {
+  auto client = Client::open(options);
+  if (!client) return nullptr;
+  grpc::ClientContext context;
+  Client::set_deadline(context, 1);
+  v1::StatusResponse response;
+  if (!client->stub().Status(&context, v1::StatusRequest(), &response).ok()) return nullptr;
+  auto status = nlohmann::json::parse(response.json(), nullptr, false);
+  if (!status.is_object() || status.value("boots", uint32_t{0}) <= starts) return nullptr;
+  return status;
+}
+
+/// Until the switch is back. Why it is not running with what it was given; empty: it is.
+Result<std::string> await_restart(const Options& options, uint32_t starts) {
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(options.timeout_s());
+  for (;;) {
+    if (const auto status = status_after(options, starts); !status.is_null()) {
+      const auto configuration = status.find("configuration");
+      if (configuration == status.end() || !configuration->is_object()) return std::string();
+      return configuration->value("failure", "");
+    }
+    if (std::chrono::steady_clock::now() >= deadline)
+      return fail(INA_ERR_TIMEOUT,
+                  "the switch is not back yet (--timeout); its log says how far it is");
+    ::usleep(20'000);
+  }
+}
+
+std::string reload_text(const v1::ReloadResponse& response) {
+  std::string text;
+  for (const v1::Change& change : response.changes())
+    text += printable(change.text()) + (change.in_place() ? "\n" : " (by a restart)\n");
+  for (const v1::LostJob& lost : response.lost())
+    text += printable(fmt::format("{}job {}/{}: {}", response.applied() ? "ended: " : "would end: ",
+                                  lost.owner(), lost.name(), lost.reason())) +
+            "\n";
+  if (response.changes().empty()) text += "the configuration is as it was\n";
+  if (!response.applied()) return text + "nothing was done (--check)\n";
+  return response.restart() ? text + "the switch has started again, with its jobs\n"
+                            : text + fmt::format("{} tokens\n", response.tokens());
+}
+
 int reload(const Options& options, Client& client) {
-  v1::ReloadTokensResponse response;
-  if (const Exit failed =
-          client.call(&v1::Administration::Stub::ReloadTokens, v1::ReloadTokensRequest(), response))
+  v1::ReloadRequest request;
+  request.set_check(options.check);
+  request.set_force(options.force);
+  v1::ReloadResponse response;
+  if (const Exit failed = client.call(&v1::Administration::Stub::Reload, request, response))
     return failed;
-  return say(options, fmt::format("{} tokens", response.tokens()), {{"tokens", response.tokens()}});
+  if (response.restart() && response.applied()) {
+    const auto failure = await_restart(options, response.starts());
+    if (!failure)
+      return complain(options.common, exit_of(failure.error().status), failure.error().text);
+    if (!failure->empty())
+      return complain(
+          options.common, kRefused,
+          "the switch did not start with it, and goes on with the configuration before: " +
+              *failure);
+  }
+  fmt::print("{}", options.common.json ? json_of(response) + "\n" : reload_text(response));
+  return kDone;
 }
 
 /// Requests carry UTF-8 alone.
@@ -389,7 +448,13 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       ->default_str("0 s");
   add("undrain", "Lets new jobs in again", undrain);
   add("tenants", "What tenants have, of what they may have", tenants);
-  add("reload", "Has the switch read its token file again", reload);
+  CLI::App* reloaded = add("reload",
+                           "Has the switch read its configuration, tokens and certificates again, "
+                           "and open its log again",
+                           reload);
+  reloaded->add_flag("--check", options->check, "Only say what would happen");
+  reloaded->add_flag("--force", options->force,
+                     "End the jobs that cannot go on with the new configuration");
 }
 
 }  // namespace ina::cli

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string_view>
+
 
 #include "common/json/json.h"
 #include "control/client.h"
@@ -43,13 +45,27 @@ Result<std::string> admin_target(const Common& common) {
   return "unix:" + common.socket + ".admin";
 }
 
+namespace {
+
+/// A text of lines, as it may be printed.
+std::string printable_lines(std::string_view text) {
+  std::string all;
+  for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos;) {
+    all += printable(std::string(text.substr(0, end))) + "\n";
+    text.remove_prefix(end + 1);
+  }
+  return all + printable(std::string(text));
+}
+
+}  // namespace
+
 int complain(const Common& common, Exit status, const std::string& text) {
   if (common.json) {
     const nlohmann::json object = {{"status", static_cast<int>(status)}, {"text", text}};
     fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     std::fflush(stdout);
-    fmt::print(stderr, "inactl: {}\n", printable(text));
+    fmt::print(stderr, "inactl: {}\n", printable_lines(text));
   }
   return status;
 }

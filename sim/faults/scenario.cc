@@ -238,10 +238,49 @@ bool is_hierarchy_rule(const std::string& rule) {
   return rule == "receipt_whole";
 }
 
+/// The later a policy's place in the registry, the more it has to go wrong, and the more seeds it
+/// gets: as many shares as its place counts.
+scheduler::PolicyKind choose_policy(Dice& dice) {
+  constexpr uint64_t kShares = scheduler::kPolicies * (scheduler::kPolicies + 1) / 2;
+  uint64_t share = dice.upto(kShares - 1);
+  size_t place = 0;
+  while (share > place) share -= ++place;
+  return scheduler::kPolicyNames[place].value;
+}
+
+/// Restarts with another policy, mostly of the other kind. All workers know it when the switch goes
+/// on, so that one with shared slots is as good as one with pools of its own. Likewise.
+void choose_policies(Scenario& scenario, const Restrictions& restrictions) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 13);
+  const bool all = restrictions.policy_changes || restrictions.profile == "rules_again";
+  if (!all && (restrictions.plain || restrictions.small || !restrictions.profile.empty() ||
+               restrictions.policy || restrictions.loss >= 0 || !dice.chance(0.2)))
+    return;
+  if (all)
+    for (uint64_t n = dice.between(1, 4); n != 0; --n)
+      scenario.events.push_back({.kind = Event::Kind::kSwitchRestart,
+                                 .at = static_cast<Nanos>(dice.between(10, 20'000)) * 1000,
+                                 .length_ns = static_cast<Nanos>(dice.between(1, 5'000)) * 1000});
+  std::stable_sort(scenario.events.begin(), scenario.events.end(),
+                   [](const Event& a, const Event& b) { return a.at < b.at; });
+  bool changes = false;
+  for (Event& event : scenario.events)
+    if (event.kind == Event::Kind::kSwitchRestart && (all || dice.chance(0.7))) {
+      event.policy = choose_policy(dice);
+      changes = true;
+    }
+  if (!changes) return;
+  // The pools must fit, or the switch would not have let the jobs go on.
+  uint32_t pools = 0;
+  for (const JobPlan& job : scenario.jobs)
+    pools += 2 * ((job.window + scenario.lanes - 1) / scenario.lanes) * scenario.lanes;
+  scenario.slots = std::max(scenario.slots, pools);
+}
+
 bool is_restricted(const Restrictions& restrictions) {
   return restrictions.plain || restrictions.redistributions || restrictions.reproducible ||
-         restrictions.hierarchies || !restrictions.profile.empty() || restrictions.small ||
-         restrictions.policy || restrictions.home || restrictions.loss >= 0 ||
+         restrictions.hierarchies || restrictions.policy_changes || !restrictions.profile.empty() ||
+         restrictions.small || restrictions.policy || restrictions.home || restrictions.loss >= 0 ||
          restrictions.slots != 0 || restrictions.residual >= 0 || !restrictions.collectives.empty();
 }
 
@@ -321,16 +360,6 @@ std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restricti
   if (dice.chance(0.3))
     for (JobPlan& job : race.jobs) job.collectives = all_collectives();
   return race;
-}
-
-/// The later a policy's place in the registry, the more it has to go wrong, and the more seeds it
-/// gets: as many shares as its place counts.
-scheduler::PolicyKind choose_policy(Dice& dice) {
-  constexpr uint64_t kShares = scheduler::kPolicies * (scheduler::kPolicies + 1) / 2;
-  uint64_t share = dice.upto(kShares - 1);
-  size_t place = 0;
-  while (share > place) share -= ++place;
-  return scheduler::kPolicyNames[place].value;
 }
 
 /// What a seed means apart from races and collectives.
@@ -473,6 +502,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   choose_redistributions(scenario, restrictions);
   choose_reproducible(scenario, restrictions);
   choose_hierarchies(scenario, restrictions);
+  choose_policies(scenario, restrictions);
   scenario.mismatch = restrictions.mismatch;
   return scenario;
 }

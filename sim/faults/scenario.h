@@ -63,6 +63,8 @@ struct Event {
   uint32_t job = 0;
   uint32_t worker = 0;
   uint32_t direction = 0;
+  /// kSwitchRestart: the switch comes back with this policy.
+  std::optional<scheduler::PolicyKind> policy{};
 };
 
 struct Scenario {
@@ -108,6 +110,7 @@ struct Restrictions {
   bool reproducible = false;     ///< likewise: reductions of floats, in the reproducible mode
   bool hierarchies = false;      ///< there is nothing else
   bool mismatch = false;         ///< Scenario::mismatch
+  bool policy_changes = false;   ///< of all restarts of the switch, and there are some
   /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
   /// always the same, for tables.
   bool small = false;

@@ -336,7 +336,7 @@ void World::start_job(Job& job) {
   add_to_lanes(job);
 }
 
-void World::make_engine(Worker& worker) {
+client::EngineConfig World::engine_config(const Worker& worker) const {
   const Job& job = *worker.job;
   client::EngineConfig config;
   config.rank = worker.rank;
@@ -353,6 +353,11 @@ void World::make_engine(Worker& worker) {
   config.park_room = job.config.park_room;
   config.rto_min_ns = scenario_.rto_min_ns;
   config.rto_max_ns = 5 * kMs;
+  return config;
+}
+
+void World::make_engine(Worker& worker) {
+  const client::EngineConfig config = engine_config(worker);
   worker.running.clear();
   worker.redistributions.reset();
   worker.reproducible.reset();
@@ -416,20 +421,22 @@ void World::add_to_lanes(Job& job) {
     spec.start = results_end(job);
     spec.rejoined = job.epoch > 1;
     spec.pool = {first_slot, 2 * job.window / scenario_.lanes, scenario_.lanes, lane};
-    spec.park_after = job.config.park_after;
-    spec.park_pressure = job.config.park_pressure;
-    spec.park_patience = job.config.park_patience;
-    spec.park_window = job.config.in_switch;
-    spec.park_if_it_pays = job.config.park_if_it_pays;
-    if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
-    spec.park_room = job.config.park_room;
+    if (scheduler::traits(scenario_.policy.kind).hashed) {
+      spec.park_after = job.config.park_after;
+      spec.park_pressure = job.config.park_pressure;
+      spec.park_patience = job.config.park_patience;
+      spec.park_window = job.config.in_switch;
+      spec.park_if_it_pays = job.config.park_if_it_pays;
+      if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
+      spec.park_room = job.config.park_room;
+      spec.quota.floor = job.config.quota.floor / scenario_.lanes;
+      if (job.config.quota.ceiling != UINT32_MAX)
+        spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
+    }
     spec.joining = aggregator::Joining::of(
         job.config.in_switch == 0 ? job.window : std::min(job.window, job.config.in_switch),
         scenario_.lanes, job.config.join_patience);
     spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;
-    spec.quota.floor = job.config.quota.floor / scenario_.lanes;
-    if (job.config.quota.ceiling != UINT32_MAX)
-      spec.quota.ceiling = std::max(1u, job.config.quota.ceiling / scenario_.lanes);
     spec.home = scenario_.home;
     spec.instance = job.instance;
     spec.results = data(job.results);
@@ -450,16 +457,17 @@ void World::violate(const std::string& text) {
   if (outcome_.violations.size() < 8) outcome_.violations.push_back(text);
 }
 
-void World::restart_switch(Nanos down_ns) {
+void World::restart_switch(const Event& event) {
   ++outcome_.restarts;
   check();
+  if (event.policy) scenario_.policy.kind = *event.policy;
   make_lanes();
   for (auto& lane : lanes_) {
     lane->port_packets_before = lane->port.counters().rx_packets;
     lane->port_drops_before = 0;
     for (const uint64_t count : lane->port.counters().drops.count) lane->port_drops_before += count;
   }
-  switch_down_until_ = network_.now() + down_ns;
+  switch_down_until_ = network_.now() + event.length_ns;
   for (auto& job : jobs_) {
     ++job->epoch;
     if (scenario_.home == Home::kSpill) {
@@ -470,14 +478,24 @@ void World::restart_switch(Nanos down_ns) {
       }
     } else if (scenario_.home == Home::kDedicated) {
       job->fallbacks[0]->set_epoch(job->epoch);
+      job->fallbacks[0]->set_bind_at_once(!scheduler::traits(scenario_.policy.kind).hashed);
     }
     std::fill(job->results.begin(), job->results.end(), Line{});
     add_to_lanes(*job);
+    if (event.policy) {  // they hear of it before the switch serves anybody
+      for (Worker& worker : job->workers) come_back(worker);
+      continue;
+    }
     // Half of the workers are told, each at its own time; the others hear it from a STALE.
     for (Worker& worker : job->workers)
       if (random_() % 2 == 0)
         worker.rejoin_at = switch_down_until_ + static_cast<Nanos>(random_() % (5 * kMs));
   }
+}
+
+void World::come_back(Worker& worker) {
+  worker.rejoin_at = INT64_MAX;
+  worker.engine->rejoin(engine_config(worker), network_.now());
 }
 
 void World::restart_fallback(Job& job, Nanos down_ns) {
@@ -503,7 +521,7 @@ void World::happen(const Event& event) {
   const Nanos until = network_.now() + event.length_ns;
   switch (event.kind) {
     case Event::Kind::kSwitchRestart:
-      return restart_switch(event.length_ns);
+      return restart_switch(event);
     case Event::Kind::kFallbackRestart:
       return restart_fallback(job, event.length_ns);
     case Event::Kind::kPauseWorker:
@@ -693,10 +711,7 @@ size_t World::taken(Job& job, size_t packets) {
 void World::step(Worker& worker) {
   const Nanos now = network_.now();
   worker.due = false;
-  if (now >= worker.rejoin_at) {
-    worker.rejoin_at = INT64_MAX;
-    worker.engine->rejoin(worker.job->epoch, now);
-  }
+  if (now >= worker.rejoin_at) come_back(worker);
   PlainCopier copier;
   client::RxPacket received[16];
   while (const size_t count = worker.transport->rx_burst(received)) {

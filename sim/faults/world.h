@@ -59,7 +59,9 @@ class World {
   void plan(Job& job);
   void deviate(Job& job);
   PlannedOperation draw(Job& job, const OperationLimits& limits);
+  client::EngineConfig engine_config(const Worker& worker) const;
   void make_engine(Worker& worker);
+  void come_back(Worker& worker);
   const PlannedOperation& plan_of(const Worker& worker, size_t plan) const;
   bool knows_of_mismatch() const;
   void add_to_lanes(Job& job);
@@ -68,7 +70,7 @@ class World {
   aggregator::JobSpec spec_of(Job& job, uint32_t lane);
   Seq results_end(const Job& job) const;
   void happen(const Event& event);
-  void restart_switch(Nanos down_ns);
+  void restart_switch(const Event& event);
   void restart_fallback(Job& job, Nanos down_ns);
   void bump_epoch(Job& job);
   void serve_lanes();

@@ -527,7 +527,7 @@ tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text
   return std::move(loader).result();
 }
 
-tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path) {
+tl::expected<std::string, std::vector<ConfigError>> read_config_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return cannot_read(path, errno);
@@ -536,7 +536,13 @@ tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::strin
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return cannot_read(path, errno);
   text.resize(static_cast<size_t>(file.gcount()));
-  return load_config(text, path);
+  return text;
+}
+
+tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path) {
+  const auto text = read_config_file(path);
+  if (!text) return tl::unexpected(text.error());
+  return load_config(*text, path);
 }
 
 }  // namespace ina::config

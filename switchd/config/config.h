@@ -281,6 +281,8 @@ tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text
 
 /// The same from a file; failing to read it is reported like any other error.
 tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path);
+/// The file's text, no more of it than load_config() would refuse.
+tl::expected<std::string, std::vector<ConfigError>> read_config_file(const std::string& path);
 
 /// A commented YAML file with every key at its default. Loads to Config{}.
 std::string sample_config();

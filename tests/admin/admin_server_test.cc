@@ -212,8 +212,8 @@ TEST_F(AdminServerTest, RefusalsHaveCodesAndSentences) {
   v1::AbortJobResponse aborted;
   EXPECT_EQ(call(*stub(), &Stub::AbortJob, v1::AbortJobRequest(), aborted).error_code(),
             Code::NOT_FOUND);
-  v1::ReloadTokensResponse reloaded;
-  EXPECT_EQ(call(*stub(), &Stub::ReloadTokens, v1::ReloadTokensRequest(), reloaded).error_code(),
+  v1::ReloadResponse reloaded;
+  EXPECT_EQ(call(*stub(), &Stub::Reload, v1::ReloadRequest(), reloaded).error_code(),
             Code::INVALID_ARGUMENT);
 }
 

@@ -155,7 +155,7 @@ TEST_F(InactlAdminTest, DrainWaitsForTheLastJobAndAbortEndsIt) {
 TEST_F(InactlAdminTest, TokensAreReadAgainByCommandAndBySignal) {
   start();
   write(tokens(), "vision a-token-of-their-own\nspeech another-token-of-16\n");
-  EXPECT_EQ(ran("reload"), "2 tokens\n");
+  EXPECT_EQ(ran("reload"), "the configuration is as it was\n2 tokens\n");
   write(tokens(), "vision short\n");
   EXPECT_THAT(complaint("reload"), HasSubstr("line 1: the token has not 16..256 characters"));
   write(tokens(), "a a-token-of-their-own\nb another-token-of-16\nc a-third-token-of-16\n");

@@ -1,5 +1,6 @@
 #include "scheduler/admission.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -370,6 +371,46 @@ TEST(Admission, WhatANewConfigurationKeepsForOthersIsNotGivenBack) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(after.readmit(job_of("blue"), grants[i]));
   expect_refused(after.readmit(job_of("blue"), grants[3]), "not there any more");
   EXPECT_TRUE(after.admit(job_of("red")));
+}
+
+TEST(Admission, OtherLimitsHoldForWhatIsAskedForFromThenOn) {
+  Admission admission(shared({{.name = "red", .slots_floor = 100, .jobs_max = 2}}));
+  const auto first = admission.admit(job_of("red"));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->floor_per_lane, 25u);
+  ASSERT_TRUE(admission.admit(job_of("blue", 2, 100)));
+  EXPECT_EQ(admission.slots_reserved(), 200u);
+
+  admission.set_limits(shared({{.name = "red", .slots_floor = 60, .jobs_max = 1},
+                               {.name = "blue", .jobs_max = 1},
+                               {.name = "*", .workers_max = 1}}));
+  EXPECT_EQ(admission.slots_reserved(), 160u) << "of the floor the job has its part still";
+  expect_refused(admission.admit(job_of("red")), "tenant 'red' has 1 of 1 jobs");
+  expect_refused(admission.admit(job_of("blue")), "tenant 'blue' has 1 of 1 jobs");
+  expect_refused(admission.admit(job_of("green")), "1 of 1 places left");
+
+  admission.set_limits(shared({}));
+  EXPECT_EQ(admission.slots_reserved(), 150u) << "what jobs have, and nothing is kept";
+  EXPECT_TRUE(admission.admit(job_of("green")));
+  admission.release("red", 2, *first);
+  EXPECT_EQ(admission.slots_reserved(), 100u);
+  EXPECT_THAT(admission.tenants(), testing::ElementsAre("blue", "green"));
+  EXPECT_TRUE(admission.admit(job_of("red", 2, 156)));
+}
+
+TEST(Admission, LessMemoryThanIsTakenStopsNewJobsOnly) {
+  AdmissionConfig config = shared();
+  config.memory_bytes = 1000;
+  Admission admission(config);
+  auto grant = admission.admit(job_of("red"));
+  ASSERT_TRUE(admission.take_memory("red", *grant, 800));
+  config.memory_bytes = 500;
+  admission.set_limits(config);
+  EXPECT_EQ(admission.memory().total(), 500u);
+  EXPECT_EQ(admission.memory_left("red"), 0u);
+  EXPECT_FALSE(admission.take_memory("red", *grant, 1));
+  admission.release("red", 2, *grant);
+  EXPECT_EQ(admission.memory_left("red"), 500u);
 }
 
 /// Tenants come and go at random. Whatever they do, no limit is exceeded, what is promised exists,

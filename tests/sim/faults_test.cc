@@ -107,6 +107,29 @@ TEST(Redistributions, EndInTheirLayoutWithinTheirMemory) {
   EXPECT_GT(dropped, 10 * kSeedsPerProfile);
 }
 
+/// A switch that comes back with another policy goes on with the jobs of the one before.
+TEST(PolicyChanges, LoseNothing) {
+  Restrictions restrictions;
+  restrictions.policy_changes = true;
+  uint64_t restarts = 0;
+  uint64_t to_the_other_kind = 0;
+  for (uint64_t seed = 0; seed < 10 * kSeedsPerProfile; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    bool hashed = scheduler::traits(scenario.policy.kind).hashed;
+    for (const Event& event : scenario.events)
+      if (event.policy) {
+        to_the_other_kind += scheduler::traits(*event.policy).hashed != hashed;
+        hashed = scheduler::traits(*event.policy).hashed;
+      }
+    World world(scenario);
+    const Outcome outcome = world.run();
+    ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+    restarts += outcome.restarts;
+  }
+  EXPECT_GT(restarts, 10 * kSeedsPerProfile);
+  EXPECT_GT(to_the_other_kind, 3 * kSeedsPerProfile);
+}
+
 /// One rank has another plan: nobody completes it, and somebody says so.
 TEST(Redistributions, OfRanksWithOtherPlansEndNowhere) {
   Restrictions restrictions;

@@ -434,7 +434,7 @@ TEST_F(AdministrationTest, TokensAreReadAgain) {
 TEST_F(AdministrationTest, WithoutATokenFileThereIsNothingToReload) {
   TestSwitch sw;
   EXPECT_THAT(refusal(sw, admin::Reload{}).text,
-              HasSubstr("neither a token file (control.token_file) nor certificates"));
+              HasSubstr("neither a configuration file nor a token file (control.token_file)"));
 }
 
 TEST_F(AdministrationTest, TheStatusIsTheOneOfTheControlSocket) {

@@ -56,7 +56,7 @@ class RestoreTest : public testing::Test {
     if (!state) return {state.error().text};
     if (auto put = state->replace(std::move(saved)); !put) return {put.error().text};
     resources_.emplace(config_, rules_);
-    Restore(config_, rules_, *state, *resources_, jobs_).run(kNow);
+    lost_ = Restore(config_, rules_, *state, *resources_, jobs_).run(kNow);
     std::vector<std::string> names;
     for (const Job& job : jobs_) names.push_back(job.name);
     kept_ = state->jobs();
@@ -69,6 +69,7 @@ class RestoreTest : public testing::Test {
   std::optional<Resources> resources_;
   JobTable jobs_{8};
   std::vector<SavedJob> kept_;
+  std::vector<LostJob> lost_;
 };
 
 TEST_F(RestoreTest, AJobThatRanWaitsForItsWorkers) {
@@ -106,6 +107,8 @@ TEST_F(RestoreTest, AGroupOfNoJobIsDropped) {
   EXPECT_THAT(log_.text(), HasSubstr("group3"));
   EXPECT_THAT(log_.text(), HasSubstr("it is a group of a job that does not come back"));
   EXPECT_EQ(kept_.size(), 1u) << "it is not looked at again";
+  ASSERT_EQ(lost_.size(), 2u);
+  EXPECT_EQ(lost_.front().id, JobId{2});
 }
 
 TEST_F(RestoreTest, WhatASwitchWithOtherLanesOrSlotsGrantedIsDropped) {
@@ -122,7 +125,56 @@ TEST_F(RestoreTest, WhatASwitchWithOtherLanesOrSlotsGrantedIsDropped) {
   EXPECT_THAT(log_.text(), HasSubstr("it ran with switch.lcores 2 and aggregator.slot_bytes 2048"));
   EXPECT_THAT(log_.text(), HasSubstr("its window of 31 fragments is none that a switch with 2 "
                                      "lanes grants"));
-  EXPECT_THAT(log_.text(), HasSubstr("it ran with another aggregator.policy"));
+  EXPECT_THAT(log_.text(), HasSubstr("its pool of 16 slots is none for its window of 32 "));
+}
+
+/// Its workers' window is what they know of it.
+TEST_F(RestoreTest, JobsOfSharedSlotsGetPools) {
+  SavedJob shared = sample(1);
+  shared.first_slot = shared.slots_per_lane = 0;
+  shared.ceiling_per_lane = 128;
+  shared.priority_max = 9;
+  SavedJob large = shared;
+  large.id = 2;
+  large.name = "large";
+  large.window = 256;
+  SavedJob group = shared;
+  group.id = 3;
+  group.root = 1;
+  group.root_ranks = {1, 0};
+  config_.static_pools.slots_per_job = 8;
+  EXPECT_THAT(restore({shared, large, group}), ElementsAre("train1", "train1"));
+  const Job& job = *jobs_.find(JobId{1});
+  EXPECT_EQ(job.grant.window, 32u);
+  EXPECT_EQ(job.grant.slots_per_lane, 32u);
+  EXPECT_EQ(job.grant.priority_max, 9);
+  EXPECT_EQ(jobs_.find(JobId{3})->grant.slots_per_lane, 32u);
+  EXPECT_THAT(log_.text(), HasSubstr("job=\"large\""));
+}
+
+TEST_F(RestoreTest, JobsOfPoolsShareSlots) {
+  config_.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+  config_.jobs.slots_ceiling = 100;
+  EXPECT_THAT(restore({sample(1), sample(2)}), ElementsAre("train1", "train2"));
+  const Job& job = *jobs_.find(JobId{2});
+  EXPECT_EQ(job.grant.window, 32u);
+  EXPECT_EQ(job.grant.slots_per_lane, 0u);
+  EXPECT_EQ(job.grant.ceiling_per_lane, 50u);
+}
+
+TEST_F(RestoreTest, WhoLooksForTheFallbackElsewhereDoesNotComeBack) {
+  config_.fallback.home = Home::kSpill;
+  SavedJob other = sample(1);
+  other.home = "workers";
+  SavedJob same = sample(2);
+  same.home = "spill";
+  const SavedJob unknown = sample(3);
+  SavedJob reserved = sample(4);  // nobody has been told yet
+  reserved.home = "workers";
+  reserved.reserved_until = kNow.utc_s + 60;
+  EXPECT_THAT(restore({other, same, unknown, reserved}), ElementsAre("train2", "train3", "train4"));
+  EXPECT_THAT(log_.text(), HasSubstr("(fallback.home: workers), and now it is elsewhere (spill)"));
+  EXPECT_EQ(kept_.front().home, "spill");
 }
 
 TEST_F(RestoreTest, MoreThanTheSwitchMayHaveAreDropped) {

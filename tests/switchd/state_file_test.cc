@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "tests/support/temp_dir.h"
@@ -93,6 +94,32 @@ TEST_F(StateFileTest, OnlyTheOwnerMayReadIt) {
   struct stat status {};
   ASSERT_EQ(::stat(path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u) << "it holds the jobs' keys";
+}
+
+/// The first epochs of a start are known from its number: none is given out twice.
+TEST_F(StateFileTest, FirstEpochsOfAStartNeedNotBeWritten) {
+  SavedJob job = sample(1);
+  job.epoch = 0;
+  std::set<uint32_t> given;
+  for (int start = 0; start < 5; ++start) {
+    auto file = StateFile::open(path());
+    ASSERT_TRUE(file);
+    if (start == 0) {
+      ASSERT_TRUE(file->put(job));
+    }
+    job = file->jobs().front();
+    job.epoch = *file->epoch_after(job.epoch);
+    EXPECT_TRUE(given.insert(job.epoch).second) << start;
+    const std::string before = read();
+    ASSERT_TRUE(file->replace({job}));
+    EXPECT_EQ(read(), before);
+    EXPECT_THAT(file->jobs(), ElementsAre(job));
+    if (start % 2 == 0) continue;
+    ++job.epoch;  // of another fallback server, for example
+    EXPECT_TRUE(given.insert(job.epoch).second);
+    ASSERT_TRUE(file->replace({job}));
+    EXPECT_NE(read(), before);
+  }
 }
 
 TEST_F(StateFileTest, EpochsNeverGoBack) {

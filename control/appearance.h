@@ -1,0 +1,27 @@
+// Tells when a unix socket appears at a path, so that who waits for a switch need not try again and
+// again.
+#pragma once
+
+#include <string>
+
+#include "common/fd.h"
+
+namespace ina::control {
+
+class Appearance {
+ public:
+  /// Of an address over TCP, or of a path whose folder cannot be watched, nothing is told.
+  explicit Appearance(const std::string& path);
+
+  /// Readable when something has changed in the socket's folder; -1: nothing is told.
+  int fd() const { return fd_.get(); }
+  /// Takes in what has changed. Whether the socket appeared, or may be used by others now. That it
+  /// is listened to follows at once, but may not be so yet.
+  bool appeared();
+
+ private:
+  Fd fd_;
+  std::string name_;  ///< within its folder
+};
+
+}  // namespace ina::control

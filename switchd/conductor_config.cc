@@ -1,0 +1,39 @@
+#include "switchd/conductor_config.h"
+
+namespace ina::switchd {
+
+std::vector<FramePortInfo> frame_ports_of(const config::Config& config) {
+  std::vector<FramePortInfo> ports;
+  for (const config::PortConfig& port : config.ports)
+    if (port.type == config::PortType::kEthdev)
+      ports.push_back({port.name,
+                       {.mac = {}, .ip = port.ip, .udp_port = port.udp_port},
+                       port.results == config::Results::kMulticast,
+                       port.vlan});
+  return ports;
+}
+
+ConductorConfig conductor_config(const config::Config& config,
+                                 std::vector<FramePortInfo> frame_ports) {
+  ConductorConfig c{.control = config.control,
+                    .switchd = config.switchd,
+                    .aggregator = config.aggregator,
+                    .static_pools = config.static_pools,
+                    .fallback = config.fallback,
+                    .recovery = config.recovery,
+                    .congestion = config.congestion,
+                    .straggler = config.straggler,
+                    .jobs = config.jobs,
+                    .security = config.security,
+                    .tenants = config.tenants,
+                    .has_shm = false,
+                    .frame_ports = std::move(frame_ports)};
+  for (const config::PortConfig& port : config.ports)
+    if (port.type == config::PortType::kShm) {
+      c.has_shm = true;
+      c.shm_name = port.name;
+    }
+  return c;
+}
+
+}  // namespace ina::switchd

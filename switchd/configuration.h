@@ -1,0 +1,58 @@
+// The configuration that a switch runs with, the file that it came from, and what the daemon can do
+// with another one.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "switchd/config/config.h"
+
+namespace ina::switchd {
+
+class Configuration {
+ public:
+  struct Version {
+    config::Config config;
+    std::string text;  ///< of the file
+  };
+  /// What the control plane cannot do by itself. Each may be empty.
+  struct Daemon {
+    /// Why a switch with that configuration would not start on this machine, beside this one.
+    std::function<std::vector<std::string>(const config::Config& next)> obstacles = {};
+    std::function<void(config::LogLevel level)> set_log_level = {};
+    /// The service manager is told that the configuration is being read, and, unless the switch
+    /// starts again, that it was.
+    std::function<void()> reloading = {};
+    std::function<void()> reloaded = {};
+  };
+
+  /// `file`: empty: there is none. `socket`: control.socket, whatever the file says; empty: as it
+  /// says.
+  Configuration(std::string file, std::string socket)
+      : file_(std::move(file)), socket_(std::move(socket)) {}
+
+  /// The file as it is now, or without one the defaults. All errors with their places.
+  tl::expected<Version, std::vector<config::ConfigError>> read() const;
+  /// The same of a text that was read before.
+  tl::expected<Version, std::vector<config::ConfigError>> parse(std::string text) const;
+
+  const std::string& file() const { return file_; }
+  const Version& running() const { return running_; }
+  void set_running(Version version) { running_ = std::move(version); }
+  /// Why the switch is not running with what it was last told to; empty: it is.
+  const std::string& failure() const { return failure_; }
+  void set_failure(std::string text) { failure_ = std::move(text); }
+
+  Daemon daemon;
+
+ private:
+  std::string file_;
+  std::string socket_;
+  Version running_;
+  std::string failure_;
+};
+
+}  // namespace ina::switchd
