@@ -82,10 +82,12 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
                         connections_),
       status_answers_(status_, maker_, connections_),
       slot_map_(config_.slots, lanes_, jobs_),
+      tracing_(config_, lanes_, jobs_),
       reload_(config_, connections_, credentials_),
       job_administration_(config_, jobs_, records_, maker_, ending_, offers_, departures_, waiting_,
                           connections_),
-      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_) {
+      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_,
+                      tracing_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
 

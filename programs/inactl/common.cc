@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
+#include "common/json_schema.h"
 #include "control/client.h"
 #include "programs/inactl/status_json.h"
 
@@ -43,10 +43,14 @@ Result<std::string> admin_target(const Common& common) {
   return "unix:" + common.socket + ".admin";
 }
 
+std::string json_text(nlohmann::json object, int indent) {
+  if (!object.contains("schema")) object["schema"] = kJsonSchema;
+  return object.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 int complain(const Common& common, Exit status, const std::string& text) {
   if (common.json) {
-    const nlohmann::json object = {{"status", static_cast<int>(status)}, {"text", text}};
-    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}", json_text({{"status", static_cast<int>(status)}, {"text", text}}));
   } else {
     std::fflush(stdout);
     fmt::print(stderr, "inactl: {}\n", printable(text));
