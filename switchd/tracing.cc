@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/logging/record.h"
+#include "switchd/waiting.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
