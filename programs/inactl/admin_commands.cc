@@ -460,15 +460,16 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       ->type_name("TIME")
       ->default_str("0 s");
   CLI::App* array =
-      add("aggregator", "Who holds the slots of the array, and how old that is", aggregator);
+      add("aggregator", "The holders of the slots of the array, and the age of what they hold",
+          aggregator);
   array->add_flag("--heat", options->heat, "With a map: a character for each slot, or for several");
   command_line::add_choice<HeatBy>(
       *array, "--by", options->by,
       {{"age", HeatBy::kAge}, {"job", HeatBy::kJob}, {"state", HeatBy::kState}},
       "What the map shows of a slot");
 
-  CLI::App* traced = add(
-      "trace", "The next packets of a job, and what becomes of each; waits for --timeout", trace);
+  CLI::App* traced =
+      add("trace", "The next packets of a job, and their fates; waits for --timeout", trace);
   traced->add_option("job", options->job, "The job's name")->required()->check(utf8());
   traced->add_option("--packets", options->packets, "How many, 1..4096")
       ->check(CLI::Range(1, 4096).description(""))

@@ -202,10 +202,10 @@ int run(int argc, char** argv) {
     });
     return show->add_option(argument, job, argument_help);
   };
-  add_show("job", "One job", "All that the switch knows of a job", "job",
+  add_show("job", "One job", "The whole record of a job", "job",
            "Its name, or OWNER/NAME where several have it", run_job_show)
       ->required();
-  add_show("port", "The ports", "All that the switch knows of its ports, or of one", "port",
+  add_show("port", "The ports", "The whole record of its ports, or of one", "port",
            "Its name; without it all ports", run_port_show);
 #ifdef INA_HAVE_ADMIN
   add_admin_commands(app, common, chosen);
