@@ -137,7 +137,7 @@ TEST(Heat, MapHasACharacterForEachCell) {
   const std::string tables = format_heat(found, false, HeatBy::kAge, 4, false);
   EXPECT_THAT(tables, Not(HasSubstr("lane 0")));
   EXPECT_THAT(tables,
-              HasSubstr("uid:1000/train      4  25.0 %  2.0 s         12      100    99.0 %"));
+              HasSubstr("uid:1000/train      4  25.0 %    2.0 s         12      100    99.0 %"));
 }
 
 TEST(Heat, OfASwitchOfAnotherVersionIsEmpty) {
