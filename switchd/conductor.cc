@@ -86,8 +86,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       reload_(config_, connections_, credentials_),
       job_administration_(config_, jobs_, records_, maker_, ending_, offers_, departures_, waiting_,
                           connections_),
-      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_,
-                      tracing_) {
+      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_, tracing_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
 

@@ -23,8 +23,8 @@ class Snapshot {
   Snapshot(admin::Queue& queue, admin::Request request, Clock clock)
       : queue_(queue), request_(std::move(request)), clock_(clock) {}
 
-  /// The answer and "schema" (common/json_schema.h). Nothing: the conductor did not answer in time; those who
-  /// come soon after are told so without a wait. From any thread.
+  /// The answer and "schema" (common/json_schema.h). Nothing: the conductor did not answer in time;
+  /// those who come soon after are told so without a wait. From any thread.
   std::optional<std::string> text();
 
   /// How long an answer that took `took` serves.
