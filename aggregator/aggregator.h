@@ -114,6 +114,10 @@ class Aggregator {
 
   /// The number of a fragment of a job that is present.
   Seq seq_of(JobIndex index, uint32_t low) const { return extend(low, jobs_[index].limit); }
+  /// The slot that holds a fragment; nullptr: none does. For who traces packets.
+  const Slot* slot_of(JobIndex index, Seq seq) {
+    return jobs_[index].present ? find_slot(jobs_[index], seq) : nullptr;
+  }
   /// 1 + the highest fragment whose result passed this lane.
   Seq results_end(JobIndex index) const { return jobs_[index].results_end; }
   /// For whoever carries out verdicts: room for one more.

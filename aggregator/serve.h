@@ -187,4 +187,31 @@ size_t serve(Port& port, Aggregator& aggregator, std::span<RxPacket> packets,
   return count;
 }
 
+/// Hears of each packet before it is decided, and when its verdict has been carried out.
+template <class W>
+concept PacketWatcher = requires(W watcher, const RxPacket& packet, const Verdict& verdict) {
+  {watcher.before(packet)};
+  {watcher.after(packet, verdict)};
+};
+
+/// As serve(), with a watcher. Each packet is a burst of its own, so that what the watcher finds in
+/// the array is before and after this packet; verdicts and counters are the same. Slower.
+template <PacketSource Port, class Send, class Mismatch, PacketWatcher Watcher>
+[[gnu::noinline]] size_t serve_watched(Port& port, Aggregator& aggregator,
+                                       std::span<RxPacket> packets, std::span<Verdict> verdicts,
+                                       Nanos now, Send&& send, Mismatch&& mismatch,
+                                       Watcher&& watcher) {
+  const size_t count = port.rx_burst(packets);
+  for (const RxPacket& packet : packets.first(count)) {
+    watcher.before(packet);
+    if (is_run(packet))
+      serve_runs(aggregator, std::span(&packet, 1), verdicts, now, send, mismatch);
+    else
+      serve_burst(aggregator, std::span(&packet, 1), verdicts, now, send, mismatch);
+    watcher.after(packet, verdicts.front());
+  }
+  port.rx_release();
+  return count;
+}
+
 }  // namespace ina::aggregator

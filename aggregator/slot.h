@@ -18,6 +18,12 @@ enum class SlotState : uint8_t {
               ///< (held_until_acknowledged)
 };
 
+/// As users see it, e.g. "filling".
+inline const char* name(SlotState state) {
+  static constexpr const char* kNames[] = {"empty", "filling", "complete", "answered", "frozen"};
+  return kNames[static_cast<size_t>(state)];
+}
+
 struct alignas(64) Slot {
   Seq seq{};
   Bitmap bits = 0;  ///< workers whose contributions the row holds

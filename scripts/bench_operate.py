@@ -13,20 +13,28 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
   The slow-down is the median over rounds of slices of how many fewer sums there were.
 - Page: the same with somebody who has the switch's page open, too: what it asks, as often as it does.
+- Faults that `inactl why` names: bench_why.py, some of them with --quick.
+- Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: not). The growth is of anonymous memory, fitted as soak.py does.
+- Installation: what `./dev deb --test` has measured last, if it has: from the start of `apt-get install` to the end of the first
+  sum of two ranks of the installed packages. null otherwise.
 
 Prints a table; fails if an operation failed. --restarts-only leaves out starts, scrapes and the page.
---json writes {"meta", "start_to_first_allreduce_s",
+--json writes {"meta", "startup_to_first_allreduce_s",
 "restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms", "reloads",
 "reload_pause_p50_ms", "reload_pause_p99_ms", "reload_pause_max_ms", "failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
 "slowdown_interval", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
-"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval"}.
+"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval", "why_named", "why_injected",
+"why_innocent_blamed", "soak_minutes", "rss_growth_bytes", "install_to_first_allreduce_s"}.
 """
 
 import contextlib
+import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
@@ -57,6 +65,10 @@ SCRAPES_PER_LOOK = 5  # the page looks twice a second (PERIOD_MS in control/metr
 METRICS, PAGE = ("metrics",), ("status.json", "slots.json")
 SUMS_BETWEEN = 50
 DEADLINE_S = 60
+SOAK_MINUTES, QUICK_SOAK_MINUTES = 10, 1
+OTHERS_DEADLINE_S = 3600
+SCRIPTS = pathlib.Path(__file__).resolve().parent
+INSTALLED = SCRIPTS.parent / "build-deb" / "installed.json"  # of test_debs.py
 
 
 def free_port():
@@ -280,11 +292,37 @@ def measure(build, quick, restarts_only):
         if not restarts_only:
             starts = [start_time_s(build, folder, number)
                       for number in range(QUICK_STARTS if quick else STARTS)]
-            figures["start_to_first_allreduce_s"] = median(starts)
+            figures["startup_to_first_allreduce_s"] = median(starts)
         figures |= replaced(build, folder / "restarts", quick)
         if not restarts_only:
             figures |= watched(build, folder / "scrapes", quick)
     return figures
+
+
+def figures_of(script, build, *options):
+    """What another program of this folder writes to --json."""
+    with processes.temporary_folder() as folder:
+        file = folder / "figures.json"
+        processes.run([sys.executable, SCRIPTS / script, "--build", build, "--json", file, *options],
+                      OTHERS_DEADLINE_S, stdout=subprocess.DEVNULL, accepted=(0, 1))
+        if not file.exists():
+            raise BenchError(f"{script} has measured nothing; run it to see why")
+        return json.loads(file.read_text())
+
+
+def others(build, quick, soak_minutes):
+    """What other programs measure, as figures of this benchmark."""
+    why = figures_of("bench_why.py", build, *(["--quick"] if quick else []))
+    figures = {key: why[key] for key in ("why_named", "why_injected", "why_innocent_blamed")}
+    figures |= {"soak_minutes": 0, "rss_growth_bytes": None}
+    failures = []
+    if soak_minutes:
+        soak = figures_of("soak.py", build, "--minutes", str(soak_minutes))
+        figures |= {"soak_minutes": soak["seconds"] / 60, "rss_growth_bytes": soak["growth"]["anonymous_bytes"]}
+        failures = [f"soak: {said}" for said in soak["failures"]]
+    installed = json.loads(INSTALLED.read_text()) if INSTALLED.exists() else {}
+    figures["install_to_first_allreduce_s"] = installed.get("install_to_first_allreduce_s")
+    return figures, failures
 
 
 def main():
@@ -292,18 +330,25 @@ def main():
     parser.add_argument("--quick", action="store_true", help="few starts, restarts and scrapes")
     parser.add_argument("--restarts-only", action="store_true",
                         help="neither starts nor scrapes nor the page")
+    parser.add_argument("--soak-minutes", type=float, help="0: no soak (10, or 1 with --quick)")
     options = command_line.parse(parser)
     meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS, slice_s=SLICE_S,
                              scrapes_per_s=SCRAPES_PER_S,
                              looks_per_s=SCRAPES_PER_S / SCRAPES_PER_LOOK)
     figures = measure(options.build.resolve(), options.quick, options.restarts_only)
+    minutes = options.soak_minutes
+    if minutes is None:
+        minutes = QUICK_SOAK_MINUTES if options.quick else SOAK_MINUTES
+    more, failures = others(options.build.resolve(), options.quick, minutes)
+    figures |= more
+    figures["failures"] += failures
     results.write(options.json, {"meta": meta, **figures})
-    units = {"start_to_first_allreduce_s": "s"} | {
+    units = {"startup_to_first_allreduce_s": "s"} | {
         key: "ms" if key.endswith("_ms") else "" for key in figures
-        if key not in ("failures", "start_to_first_allreduce_s") and not key.endswith("_interval")}
+        if key not in ("failures", "startup_to_first_allreduce_s") and not key.endswith("_interval")}
     print_table([("what", "what", "s"), ("value", "value", ".4g"), ("unit", "unit", "s")],
                 [{"what": key, "value": figures[key], "unit": unit}
-                 for key, unit in units.items() if key in figures])
+                 for key, unit in units.items() if figures.get(key) is not None])
     for said in figures["failures"]:
         print(f"  failed: {said}")
     return 1 if figures["failures"] else 0

@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "common/clock.h"
 #include "common/logging/record.h"
 #include "control/messages.h"
 
@@ -39,6 +40,8 @@ admin::Answer Administration::carry_out(const admin::Request& request, const std
             return status_.make(false, maker_.draining());
           },
           [&](const admin::GetSlots&) -> admin::Answer { return slot_map_.make(); },
+          [&](const admin::BeginTrace& asked) { return tracing_.begin(asked, who, now_ns()); },
+          [&](const admin::GetTrace& asked) { return tracing_.get(asked, now_ns()); },
           [&](const admin::Reload& asked) { return reload_.carry_out(asked, who); }},
       request);
 }

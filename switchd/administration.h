@@ -11,6 +11,7 @@
 #include "switchd/reload.h"
 #include "switchd/slot_map.h"
 #include "switchd/status.h"
+#include "switchd/tracing.h"
 
 namespace ina::switchd {
 
@@ -18,13 +19,14 @@ class Administration {
  public:
   /// All of them must outlive it.
   Administration(const JobTable& jobs, JobMaker& maker, JobAdministration& admin_jobs,
-                 Reload& reload, StatusReport& status, SlotMap& slot_map)
+                 Reload& reload, StatusReport& status, SlotMap& slot_map, Tracing& tracing)
       : jobs_(jobs),
         maker_(maker),
         admin_jobs_(admin_jobs),
         reload_(reload),
         status_(status),
-        slot_map_(slot_map) {}
+        slot_map_(slot_map),
+        tracing_(tracing) {}
 
   /// `who`: asks, for the log.
   admin::Answer administer(const admin::Request& request, const std::string& who);
@@ -40,6 +42,7 @@ class Administration {
   Reload& reload_;
   StatusReport& status_;
   SlotMap& slot_map_;
+  Tracing& tracing_;
 };
 
 }  // namespace ina::switchd

@@ -84,10 +84,11 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
                         connections_),
       status_answers_(status_, maker_, connections_),
       slot_map_(config_.aggregator.slots, lanes_, jobs_),
+      tracing_(config_, lanes_, jobs_),
       reload_(config_, state_, jobs_, resources_, ending_, connections_, credentials_),
       job_administration_(config_.aggregator, jobs_, records_, maker_, ending_, offers_,
                           departures_, waiting_, connections_),
-      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_) {
+      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_, tracing_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
 

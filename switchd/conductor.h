@@ -44,6 +44,7 @@
 #include "switchd/state_file.h"
 #include "switchd/status.h"
 #include "switchd/status_answers.h"
+#include "switchd/tracing.h"
 #include "switchd/transports.h"
 #include "switchd/waiting.h"
 #include "switchd/worker_calls.h"
@@ -144,6 +145,7 @@ class Conductor {
   // What users and administrators ask for.
   StatusAnswers status_answers_;
   SlotMap slot_map_;
+  Tracing tracing_;
   Reload reload_;
   JobAdministration job_administration_;
   Administration administration_;

@@ -25,6 +25,7 @@
 #include "io/shm/shm_port.h"
 #include "switchd/forwarding.h"
 #include "switchd/lane_config.h"
+#include "switchd/packet_trace.h"
 #include "wire/frame.h"
 
 namespace ina::switchd {
@@ -106,6 +107,7 @@ struct LaneCommand {
     kArrivals,
     kSnapshot,
     kLookAtSlots,
+    kTrace,
     kAnswer,  ///< nothing else: says that the lane lives
     kStop,
   };
@@ -128,6 +130,7 @@ struct LaneCommand {
   aggregator::ResultBuffer result_buffer;     // kAddResultBuffer, kRemoveResultBuffer
   uint32_t first_slot = 0;                    // kLookAtSlots
   uint32_t slot_step = 1;                     // kLookAtSlots: every slot_step-th from first_slot on
+  PacketTrace* trace = nullptr;               // kTrace: to be filled from now on; nullptr: none
   // out
   std::string error;
   Seq results_end;  // kProgress
@@ -300,15 +303,23 @@ class Lane {
 
   template <class P>
   size_t poll_port(P& port, Nanos now, size_t most) {
-    const size_t count = aggregator::serve(
-        port, aggregator_, std::span(packets_).first(most), verdicts_, now,
-        [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
-          send(jobs_[job].member[value(rank)], emission);
-        },
-        [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
-          report(packet.job, bit_of(verdict.first_rank), verdict.first_signature,
-                 bit_of(packet.rank), packet.message.signature());
-        });
+    const auto send_to = [this](aggregator::JobIndex job, Rank rank,
+                                const aggregator::Emission& emission) {
+      send(jobs_[job].member[value(rank)], emission);
+    };
+    const auto mismatch = [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
+      report(packet.job, bit_of(verdict.first_rank), verdict.first_signature, bit_of(packet.rank),
+             packet.message.signature());
+    };
+    const std::span<io::RxPacket> room = std::span(packets_).first(most);
+    size_t count = 0;
+    if (trace_) [[unlikely]] {
+      count = aggregator::serve_watched(port, aggregator_, room, verdicts_, now, send_to, mismatch,
+                                        TraceWriter(*trace_, aggregator_, number_of(port), now));
+      if (trace_->is_full()) trace_ = nullptr;
+    } else {
+      count = aggregator::serve(port, aggregator_, room, verdicts_, now, send_to, mismatch);
+    }
     if (count != 0) {
       ++counters_.bursts[LaneCounters::bucket_of(count)];
       counters_.burst_packets += count;
@@ -316,6 +327,16 @@ class Lane {
       flush();
     }
     return count;
+  }
+
+  /// TraceRecord::port
+  template <class P>
+  uint16_t number_of(const P& port) const {
+    if constexpr (std::same_as<P, io::shm::ShmPort>)
+      return 0;
+    else
+      return static_cast<uint16_t>(1 +
+                                   (std::ranges::find(frame_ports_, &port) - frame_ports_.begin()));
   }
 
   /// Takes a burst from each port in turn. One message may have many sent, to all workers of a job:
@@ -444,6 +465,7 @@ class Lane {
       case Kind::kRemoveJob:
         for (uint32_t rank = 0; rank <= kMaxWorkers; ++rank) detach(command.job, rank);
         for (FramePort* port : frame_ports_) port->forget(jobs_[command.job].id);
+        if (trace_ && trace_->job() == command.job) trace_ = nullptr;
         aggregator_.remove_job(command.job);
         jobs_[command.job] = JobMembers{};
         break;
@@ -513,6 +535,9 @@ class Lane {
         break;
       case Kind::kLookAtSlots:
         look_at_slots(command);
+        break;
+      case Kind::kTrace:
+        trace_ = command.trace;
         break;
       case Kind::kAnswer:
         break;
@@ -603,6 +628,7 @@ class Lane {
   std::vector<io::RxPacket> packets_;
   std::vector<aggregator::Verdict> verdicts_;
   LaneCounters counters_;
+  PacketTrace* trace_ = nullptr;  ///< the conductor's
   Nanos round_began_ = 0;
   bool busy_ = false;  ///< the last round found something
   Nanos next_parking_ = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/json_schema.h"
 #include "common/text_table.h"
 #include "switchd/readiness.h"
 
@@ -53,7 +54,7 @@ Json self_test_json(const SelfTest& result) {
                       {"state", readiness_name(row.state)},
                       {"found", row.found},
                       {"change", row.changes}});
-  return {{"version", 1},
+  return {{"schema", kJsonSchema},
           {"verdict", readiness_name(result.verdict())},
           {"ready", result.verdict() == Readiness::kReady},
           {"checks", checks},

@@ -41,11 +41,9 @@ Json SlotMap::make() {
 }
 
 void SlotMap::add(const SlotView& slot, uint32_t cell, Nanos now, Json& used) const {
-  static constexpr const char* kStates[] = {"empty", "filling", "complete", "answered", "frozen"};
   if (slot.state == aggregator::SlotState::kEmpty) return;
   const Job* const job = slot.job < jobs_.places() ? jobs_.at(slot.job) : nullptr;
-  used.push_back({cell, kStates[static_cast<size_t>(slot.state)],
-                  job ? Json(value(job->id)) : Json(nullptr),
+  used.push_back({cell, aggregator::name(slot.state), job ? Json(value(job->id)) : Json(nullptr),
                   std::max<Nanos>(0, now - slot.first_arrival) / 1000, slot.contributions});
 }
 

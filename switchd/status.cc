@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/clock.h"
+#include "common/json_schema.h"
 #include "control/diagnosis/why.h"
 #include "switchd/peer_process.h"
 #include "wire/text.h"
@@ -174,7 +175,8 @@ Json StatusReport::make(bool explain, bool draining) {
     jobs.push_back(job_json(job, explain ? &links : nullptr));
     jobs.back().update(counters_json(job, snapshots));
   }
-  return {{"version", INA_PROJECT_VERSION},
+  return {{"schema", kJsonSchema},
+          {"version", INA_PROJECT_VERSION},
           {"boots", state_.boots()},
           {"configuration", configuration_json()},
           {"draining", draining},

@@ -58,6 +58,22 @@ struct GetStatus {};
 struct GetCounters {};
 /// Answer: the slots that hold something, of a sample that is bounded (switchd/slot_map.h).
 struct GetSlots {};
+/// Most packets of a trace.
+inline constexpr uint32_t kMaxTracedPackets = 4096;
+/// Has the lanes write down the next packets of a job and their verdicts. `job`, `owner`: as for
+/// AbortJob. Answer: trace (its number). One job is traced at a time: kBusy meanwhile.
+struct BeginTrace {
+  std::string job;
+  std::string owner = {};
+  uint32_t packets = 0;  ///< 1..kMaxTracedPackets, of all lanes together
+};
+/// How the trace stands, to be asked every second at least; `end`: what there is will do. Answer:
+/// done; with it, and then the trace is no more: job, id, wanted, complete (as many as wanted),
+/// job_ended, packets (docs/administration.md has their fields).
+struct GetTrace {
+  uint64_t trace = 0;
+  bool end = false;
+};
 /// Reads the configuration, the token file and the certificates of control.listen again, and opens
 /// the log again. Where the switch must start again for it, it does, with its jobs, once this was
 /// answered. Answer: changes (each key, before, after, in_place, text), restart, jobs_lost (name,
@@ -69,7 +85,7 @@ struct Reload {
 };
 
 using Request = std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus,
-                             GetCounters, GetSlots, Reload>;
+                             GetCounters, GetSlots, BeginTrace, GetTrace, Reload>;
 
 struct Error {
   enum class Code {

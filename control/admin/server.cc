@@ -41,6 +41,12 @@ constexpr Nanos kMostNs = 10'000'000'000;
 constexpr auto kDrainInterval = std::chrono::milliseconds(100);
 // For which the end of the server waits while answers are sent.
 constexpr auto kLastWords = std::chrono::milliseconds(500);
+// A trace: how often to look whether it is complete; how long it may take; and what is left of the
+// caller's deadline for its answer.
+constexpr auto kTraceInterval = std::chrono::milliseconds(20);
+constexpr Nanos kDefaultTraceNs = 10'000'000'000;
+constexpr Nanos kLongestTraceNs = 60'000'000'000;
+constexpr auto kAnswerTime = std::chrono::seconds(1);
 constexpr Nanos kDefaultTtlNs = 3600 * Nanos{1'000'000'000};
 
 grpc::StatusCode code_of(Error::Code code) {
@@ -166,6 +172,55 @@ void fill(const json& from, v1::ReloadResponse& reload) {
   reload.set_starts(number<uint32_t>(from, "starts"));
 }
 
+void fill(const json& from, v1::SlotsResponse& slots) {
+  slots.set_slots(number<uint32_t>(from, "slots"));
+  slots.set_lanes(number<uint32_t>(from, "lanes"));
+  slots.set_cells(number<uint32_t>(from, "cells"));
+  slots.set_slots_per_cell(number<uint32_t>(from, "slots_per_cell"));
+  for (const json& row : from.at("used")) {
+    v1::UsedSlot& slot = *slots.add_used();
+    slot.set_cell(row.at(0).get<uint32_t>());
+    slot.set_state(row.at(1).get<std::string>());
+    if (row.at(2).is_number()) slot.set_job_id(row.at(2).get<uint32_t>());
+    slot.set_age_us(row.at(3).get<uint64_t>());
+    slot.set_contributions(row.at(4).get<uint32_t>());
+  }
+  slots.set_json(from.dump());
+}
+
+void fill(const json& from, v1::TracedPacket& packet) {
+  packet.set_at_us(number<double>(from, "at_us"));
+  packet.set_lane(number<uint32_t>(from, "lane"));
+  packet.set_port(from.value("port", ""));
+  if (from.at("rank").is_number()) packet.set_rank(number<uint32_t>(from, "rank"));
+  packet.set_type(from.value("type", ""));
+  packet.set_seq(number<uint64_t>(from, "seq"));
+  if (from.at("operation").is_number()) packet.set_operation(number<uint32_t>(from, "operation"));
+  packet.set_elements(number<uint32_t>(from, "elements"));
+  for (const json& rank : from.at("bitmap")) packet.add_bitmap(rank.get<uint32_t>());
+  packet.set_priority(number<uint32_t>(from, "priority"));
+  packet.set_verdict(from.value("verdict", ""));
+  if (from.at("reason").is_string()) packet.set_reason(from.at("reason").get<std::string>());
+  if (from.at("slot").is_number()) {
+    packet.set_slot(number<uint32_t>(from, "slot"));
+    packet.set_slot_state(from.value("slot_state", ""));
+  }
+  for (const json& rank : from.at("held")) packet.add_held(rank.get<uint32_t>());
+  for (const json& sent : from.at("sent"))
+    packet.add_sent(sent.value("type", "") + " to " + sent.value("to", ""));
+}
+
+void fill(const json& from, v1::TraceResponse& trace) {
+  trace.set_job(from.value("job", ""));
+  trace.set_job_id(number<uint32_t>(from, "id"));
+  trace.set_complete(from.value("complete", false));
+  trace.set_job_ended(from.value("job_ended", false));
+  for (const json& packet : from.at("packets")) fill(packet, *trace.add_packets());
+  json told = from;
+  told.erase("done");
+  trace.set_json(told.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
 // ---- the service
 
 /// One of `count` things as long as it exists.
@@ -281,6 +336,42 @@ class Service final : public v1::Administration::Service {
     if (!answer) return status_of(answer.error());
     fill(*answer, *response);
     return grpc::Status::OK;
+  }
+
+  grpc::Status Slots(grpc::ServerContext* context, const v1::SlotsRequest*,
+                     v1::SlotsResponse* response) override {
+    const Answer answer = ask(*context, GetSlots{});
+    if (!answer) return status_of(answer.error());
+    fill(*answer, *response);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Trace(grpc::ServerContext* context, const v1::TraceRequest* request,
+                     v1::TraceResponse* response) override {
+    const Nanos wait_ns = request->has_timeout() ? nanos_of(request->timeout()) : kDefaultTraceNs;
+    if (wait_ns <= 0 || wait_ns > kLongestTraceNs)
+      return {grpc::StatusCode::INVALID_ARGUMENT, "the timeout is not in 1 ns..60 s"};
+    const Answer begun =
+        ask(*context, BeginTrace{request->job(), request->owner(), request->packets()});
+    if (!begun) return status_of(begun.error());
+    const auto trace = number<uint64_t>(*begun, "trace");
+    // Before the caller's own deadline, which would leave him without any answer.
+    const auto until = std::min(system_clock::now() + std::chrono::nanoseconds(wait_ns),
+                                context->deadline() - kAnswerTime);
+    for (;;) {
+      bool ends = false;
+      {
+        std::unique_lock lock(mutex_);
+        ends = stopped_.wait_for(lock, kTraceInterval, [this] { return stopping_; });
+      }
+      ends |= context->IsCancelled() || system_clock::now() >= until;
+      // Whatever became of the call: a trace that nobody waits for keeps others from theirs.
+      const Answer answer = queue_.ask(GetTrace{trace, ends}, who(*context), kMostNs);
+      if (!answer) return status_of(answer.error());
+      if (!answer->value("done", false)) continue;
+      fill(*answer, *response);
+      return grpc::Status::OK;
+    }
   }
 
   grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,

@@ -659,7 +659,7 @@ Json verdict_json(const Verdict& verdict) {
                     {"offload_ratio", job.offload ? Json(*job.offload) : Json()},
                     {"reasons", reasons}});
   }
-  return {{"version", 1}, {"seconds", verdict.seconds}, {"jobs", jobs}};
+  return {{"seconds", verdict.seconds}, {"jobs", jobs}};
 }
 
 }  // namespace ina::diagnosis

@@ -1,5 +1,7 @@
 #include "control/metrics/snapshot.h"
 
+#include "common/json_schema.h"
+
 namespace ina::metrics {
 
 namespace {
@@ -19,7 +21,7 @@ std::optional<std::string> Snapshot::text() {
   fresh_until_ = now + (answer ? fresh_for(now - began) : kFreshNs);
   text_.reset();
   if (!answer) return text_;
-  (*answer)["schema"] = kSchema;
+  (*answer)["schema"] = kJsonSchema;
   // Names come from workers, and may be no UTF-8.
   text_ = answer->dump(-1, ' ', false, Json::error_handler_t::replace);
   return text_;

@@ -23,12 +23,9 @@ class Snapshot {
   Snapshot(admin::Queue& queue, admin::Request request, Clock clock)
       : queue_(queue), request_(std::move(request)), clock_(clock) {}
 
-  /// The answer and "schema": kSchema. Nothing: the conductor did not answer in time; those who
-  /// come soon after are told so without a wait. From any thread.
+  /// The answer and "schema" (common/json_schema.h). Nothing: the conductor did not answer in time;
+  /// those who come soon after are told so without a wait. From any thread.
   std::optional<std::string> text();
-
-  /// Grows when a field of an answer changes its meaning, or goes.
-  static constexpr int kSchema = 1;
 
   /// How long an answer that took `took` serves.
   static Nanos fresh_for(Nanos took) { return std::max(kFreshNs, 9 * took); }

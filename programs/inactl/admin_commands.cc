@@ -5,26 +5,34 @@
 #include <google/protobuf/util/json_util.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "control/tls_files.h"
 #include "ina_admin.grpc.pb.h"
+#include "programs/inactl/heat.h"
 #include "programs/inactl/shell_text.h"
 #include "programs/inactl/status_format.h"
 #include "programs/inactl/status_json.h"
+#include "programs/inactl/trace_format.h"
 
 namespace ina::cli {
 
 namespace {
 
 namespace v1 = admin::v1;
+using Json = nlohmann::json;
 using Seconds = std::chrono::seconds;
+
+/// How long the switch may take to tell what it has traced.
+constexpr uint64_t kTraceAnswerS = 5;
 
 /// Of some commands.
 struct Options {
@@ -38,6 +46,9 @@ struct Options {
   uint64_t wait_s = 0;
   bool check = false;
   bool force = false;
+  uint32_t packets = 32;
+  bool heat = false;
+  HeatBy by = HeatBy::kAge;
 
   uint64_t timeout_s() const { return common.timeout_s.value_or(10); }
 };
@@ -147,10 +158,7 @@ std::string json_of(const google::protobuf::Message& message) {
 
 /// What is done: a line for a person, or an object for a program.
 int say(const Options& options, const std::string& line, const nlohmann::json& object) {
-  using Json = nlohmann::json;
-  fmt::print("{}\n", options.common.json
-                         ? object.dump(-1, ' ', false, Json::error_handler_t::replace)
-                         : printable(line));
+  fmt::print("{}", options.common.json ? json_text(object) : printable(line) + "\n");
   return kDone;
 }
 
@@ -182,7 +190,7 @@ int create(const Options& options, Client& client) {
   if (const Exit failed = client.call(&v1::Administration::Stub::CreateJob, request, made))
     return failed;
   if (options.common.json) {
-    fmt::print("{}\n", json_of(made));
+    fmt::print("{}", json_text(nlohmann::json::parse(json_of(made), nullptr, false)));
     return kDone;
   }
   const std::string slots =
@@ -236,10 +244,9 @@ void print_progress(const v1::DrainProgress& progress, bool json) {
     names.push_back(fmt::format("{}/{}", job.owner(), job.name()));
   }
   if (json)
-    fmt::print("{}\n", nlohmann::json{{"draining", progress.draining()},
-                                      {"drained", progress.drained()},
-                                      {"jobs", jobs}}
-                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}", json_text({{"draining", progress.draining()},
+                                {"drained", progress.drained()},
+                                {"jobs", jobs}}));
   else if (progress.drained())
     fmt::print("drained: no job is left, and none is let in\n");
   else
@@ -278,16 +285,81 @@ int undrain(const Options& options, Client& client) {
   return say(options, "new jobs are let in again", {{"draining", false}});
 }
 
-int tenants(const Options& options, Client& client) {
+/// An answer's `json`, which must be an object.
+template <class Response>
+Exit parse(const Options& options, const Response& response, Json& json) {
+  json = Json::parse(response.json(), nullptr, false);
+  if (json.is_object()) return kDone;
+  complain(options.common, kRefused, "the switch sent an answer that is no JSON");
+  return kRefused;
+}
+
+/// The switch's status, as administrators get it.
+Exit ask_status(const Options& options, Client& client, Json& status) {
   v1::StatusResponse response;
   if (const Exit failed =
           client.call(&v1::Administration::Stub::Status, v1::StatusRequest(), response))
     return failed;
-  const auto status = nlohmann::json::parse(response.json(), nullptr, false);
-  if (!status.is_object())
-    return complain(options.common, kRefused, "the switch sent a status that is no JSON");
+  return parse(options, response, status);
+}
+
+/// Characters that fit into a line of the terminal; what is no terminal has 64.
+size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col : 64;
+}
+
+int aggregator(const Options& options, Client& client) {
+  v1::SlotsResponse response;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Slots, v1::SlotsRequest(), response))
+    return failed;
+  Json slots, status;
+  if (const Exit failed = parse(options, response, slots)) return failed;
+  if (const Exit failed = ask_status(options, client, status)) return failed;
+  const Heat found = heat(slots, status);
+  const bool colour = ::isatty(STDOUT_FILENO) == 1 && !::getenv("NO_COLOR");
   fmt::print("{}", options.common.json
-                       ? status.value("tenants", nlohmann::json::array()).dump(2) + "\n"
+                       ? json_text(heat_json(found))
+                       : format_heat(found, options.heat, options.by, terminal_columns(), colour));
+  return kDone;
+}
+
+int trace(const Options& options, Client& client) {
+  v1::TraceRequest request;
+  request.set_job(options.job);
+  request.set_owner(options.owner);
+  request.set_packets(options.packets);
+  request.mutable_timeout()->set_seconds(static_cast<int64_t>(options.timeout_s()));
+  grpc::ClientContext context;
+  Client::set_deadline(context, options.timeout_s() + kTraceAnswerS);
+  v1::TraceResponse response;
+  if (const Exit failed = client.told(client.stub().Trace(&context, request, &response)))
+    return failed;
+  Json found;
+  if (const Exit failed = parse(options, response, found)) return failed;
+  fmt::print("{}", options.common.json ? json_text(found, 2) : format_trace(found));
+  if (response.complete()) return kDone;
+  // With --json the object says so itself.
+  if (!options.common.json) {
+    std::fflush(stdout);
+    fmt::print(stderr, "inactl: {}\n",
+               response.job_ended()
+                   ? fmt::format("the job ended after {} of {} packets", response.packets_size(),
+                                 options.packets)
+                   : fmt::format("{} of {} packets came within {}; `inactl why` says what the job "
+                                 "waits for",
+                                 response.packets_size(), options.packets,
+                                 duration_text(options.timeout_s())));
+  }
+  return response.job_ended() ? kRefused : kTimedOut;
+}
+
+int tenants(const Options& options, Client& client) {
+  Json status;
+  if (const Exit failed = ask_status(options, client, status)) return failed;
+  fmt::print("{}", options.common.json
+                       ? json_text({{"tenants", status.value("tenants", Json::array())}}, 2)
                        : format_tenants(status));
   return kDone;
 }
@@ -446,6 +518,23 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       ->transform(command_line::duration())
       ->type_name("TIME")
       ->default_str("0 s");
+  CLI::App* array =
+      add("aggregator", "The holders of the slots of the array, and the age of what they hold",
+          aggregator);
+  array->add_flag("--heat", options->heat, "With a map: a character for each slot, or for several");
+  command_line::add_choice<HeatBy>(
+      *array, "--by", options->by,
+      {{"age", HeatBy::kAge}, {"job", HeatBy::kJob}, {"state", HeatBy::kState}},
+      "What the map shows of a slot");
+
+  CLI::App* traced =
+      add("trace", "The next packets of a job, and their fates; waits for --timeout", trace);
+  traced->add_option("job", options->job, "The job's name")->required()->check(utf8());
+  traced->add_option("--packets", options->packets, "How many, 1..4096")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->capture_default_str();
+  traced->add_option("--owner", options->owner, owner_help)->check(utf8());
+
   add("undrain", "Lets new jobs in again", undrain);
   add("tenants", "What tenants have, of what they may have", tenants);
   CLI::App* reloaded = add("reload",

@@ -1,5 +1,5 @@
-// The commands of inactl that administer a switch, over gRPC: create, abort, kick, drain, undrain,
-// tenants, reload.
+// The commands of inactl for administrators, over gRPC: create, abort, kick, drain, undrain,
+// tenants, aggregator, trace, reload.
 #pragma once
 
 #include <CLI/CLI.hpp>

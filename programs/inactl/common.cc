@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <string_view>
 
-
-#include "common/json/json.h"
 #include "control/client.h"
 #include "programs/inactl/status_json.h"
 
@@ -59,10 +57,14 @@ std::string printable_lines(std::string_view text) {
 
 }  // namespace
 
+std::string json_text(nlohmann::json object, int indent) {
+  if (!object.contains("schema")) object["schema"] = kJsonSchema;
+  return object.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 int complain(const Common& common, Exit status, const std::string& text) {
   if (common.json) {
-    const nlohmann::json object = {{"status", static_cast<int>(status)}, {"text", text}};
-    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}", json_text({{"status", static_cast<int>(status)}, {"text", text}}));
   } else {
     std::fflush(stdout);
     fmt::print(stderr, "inactl: {}\n", printable_lines(text));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -25,7 +26,7 @@ inline constexpr const char* kExitHelp =
     "Exit status: 0 done; 1 the switch refused, or could not do it; 2 the command line, or a file\n"
     "that it names, is wrong; 3 no switch was reached; 4 not within the time given.\n"
     "An error is a sentence on standard error; with --json instead an object on standard output,\n"
-    "{\"status\": EXIT STATUS, \"text\": SENTENCE}.";
+    "{\"schema\": 1, \"status\": EXIT STATUS, \"text\": SENTENCE}.";
 
 /// Options that every command takes, before or behind its name. Empty: not given.
 struct Common {
@@ -42,6 +43,10 @@ void complete(Common& common);
 
 /// Where to administer it, as gRPC names it: "unix:PATH" or HOST:PORT.
 Result<std::string> admin_target(const Common& common);
+
+/// An object for a program, with its "schema" (common/json_schema.h), which the switch may have
+/// given it, and a line end. `indent`: -1: one line. A name that is no UTF-8 has replacements.
+std::string json_text(nlohmann::json object, int indent = -1);
 
 /// Tells the user, or the program that reads along. Returns `status`.
 int complain(const Common& common, Exit status, const std::string& text);

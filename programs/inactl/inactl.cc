@@ -20,6 +20,7 @@
 #include "control/client.h"
 #include "control/diagnosis/why.h"
 #include "control/tokens.h"
+#include "programs/inactl/show.h"
 #include "programs/inactl/status_format.h"
 #include "programs/inactl/top.h"
 
@@ -50,17 +51,13 @@ int complain(const Common& common, const Error& error) {
   return complain(common, exit_of(error.status), error.text);
 }
 
-/// As it is said, or a name in it that is no UTF-8 with replacements.
-std::string dump(const nlohmann::json& json, int indent) {
-  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
 /// Prints the status once; the reason, if there is none.
 int print_status(const Common& common, bool watch) {
   const auto status = ask_status(common);
   if (!status) return complain(common, status.error());
   // Under --watch one line an object, for programs that read along.
-  const std::string text = common.json ? dump(*status, watch ? -1 : 2) : format_status(*status);
+  const std::string text =
+      common.json ? json_text(*status, watch ? -1 : 2) : format_status(*status);
   if (watch && !common.json) fmt::print("{}", kClearScreen);
   fmt::print("{}", text);
   return std::fflush(stdout) == 0 ? kDone : kRefused;
@@ -83,7 +80,7 @@ int run_why(const Common& common, const std::string& job) {
   }
   const auto verdict = diagnosis::why(looks, job);
   if (!verdict) return complain(common, verdict.error());
-  fmt::print("{}", common.json ? dump(diagnosis::verdict_json(*verdict), 2)
+  fmt::print("{}", common.json ? json_text(diagnosis::verdict_json(*verdict), 2)
                                : diagnosis::format_verdict(*verdict));
   return kDone;
 }
@@ -97,8 +94,8 @@ int run_top(const Common& common, bool once) {
     if (before) {
       const Top seen = top(*before, *now);
       if (!once && !common.json) fmt::print("{}", kClearScreen);
-      fmt::print("{}",
-                 common.json ? dump(top_json(seen), once ? 2 : -1) : format_top(seen, kMostJobs));
+      fmt::print("{}", common.json ? json_text(top_json(seen), once ? 2 : -1)
+                                   : format_top(seen, kMostJobs));
       if (std::fflush(stdout) != 0) return kRefused;
       if (once) return kDone;
     }
@@ -107,11 +104,33 @@ int run_top(const Common& common, bool once) {
   }
 }
 
+int run_job_show(const Common& common, const std::string& name) {
+  const auto status = ask_status(common);
+  if (!status) return complain(common, status.error());
+  const auto job = find_job(*status, name);
+  if (!job) return complain(common, job.error());
+  fmt::print("{}", common.json ? json_text({{"job", *job}}, 2) : format_job(*job));
+  return kDone;
+}
+
+int run_port_show(const Common& common, const std::string& name) {
+  const auto status = ask_status(common);
+  if (!status) return complain(common, status.error());
+  const auto ports = find_ports(*status, name);
+  if (!ports) return complain(common, ports.error());
+  if (common.json) {
+    fmt::print("{}", json_text({{"ports", *ports}}, 2));
+    return kDone;
+  }
+  for (const nlohmann::json& port : *ports) fmt::print("{}", format_port(port));
+  return kDone;
+}
+
 void add_common_options(CLI::App& app, Common& common) {
   app.add_option("--socket", common.socket,
-                 "The switch's control socket: its path, or for `status`, `top` and `why` also\n"
-                 "tcp:HOST:PORT with a token in INA_TOKEN or the file that\n"
-                 "INA_TOKEN_FILE names, or tls:HOST:PORT with --ca, --cert, --key;\n"
+                 "The switch's control socket: its path, or for `status`, `top`, `why`,\n"
+                 "`job` and `port` also tcp:HOST:PORT with a token in INA_TOKEN or the\n"
+                 "file that INA_TOKEN_FILE names, or tls:HOST:PORT with --ca, --cert, --key;\n"
                  "without it INA_SOCKET, or /run/ina/switch.sock");
   app.add_option("--admin", common.admin,
                  "Where it is administered: the path of its admin.socket, or\n"
@@ -128,6 +147,17 @@ void add_common_options(CLI::App& app, Common& common) {
       ->transform(command_line::duration())
       ->type_name("TIME");
   app.add_flag("-j,--json", common.json, "JSON, for programs");
+}
+
+/// Below the help of each command.
+void add_footers(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->footer(
+        "`inactl --help` has the options of every command: --socket, --admin, --ca, --cert, "
+        "--key,\n"
+        "--timeout, --json.");
+    add_footers(*command);
+  }
 }
 
 /// Before the command line is understood: whether its errors are for a program.
@@ -162,14 +192,25 @@ int run(int argc, char** argv) {
       "why", "Why a job does not advance, or few of its contributions are added in slots");
   asked->add_option("job", job, "Its name, or OWNER/NAME; without it all jobs");
   asked->callback([&] { chosen = [&] { return run_why(common, job); }; });
+  const auto add_show = [&](const char* what, const char* help, const char* show_help,
+                            const char* argument, const char* argument_help, auto run) {
+    CLI::App* group = app.add_subcommand(what, help);
+    group->require_subcommand(1);
+    CLI::App* show = group->add_subcommand("show", show_help);
+    show->callback([&chosen, &common, &job, run] {
+      chosen = [&common, &job, run] { return run(common, job); };
+    });
+    return show->add_option(argument, job, argument_help);
+  };
+  add_show("job", "One job", "The whole record of a job", "job",
+           "Its name, or OWNER/NAME where several have it", run_job_show)
+      ->required();
+  add_show("port", "The ports", "The whole record of its ports, or of one", "port",
+           "Its name; without it all ports", run_port_show);
 #ifdef INA_HAVE_ADMIN
   add_admin_commands(app, common, chosen);
 #endif
-  for (CLI::App* command : app.get_subcommands({}))
-    command->footer(
-        "`inactl --help` has the options of every command: --socket, --admin, --ca, --cert, "
-        "--key,\n"
-        "--timeout, --json.");
+  add_footers(app);
   command_line::check_numbers(app);
   try {
     app.parse(argc, argv);

@@ -124,48 +124,6 @@ std::string drops_text(const Json& status) {
   return fmt::format("\n{}", table.empty() ? "drops: none\n" : table.str());
 }
 
-/// Why does nothing happen? One line that answers it.
-std::string waiting_text(const Json& job) {
-  const std::string state = text(job, "state");
-  const bool no_fallback = child(job, "fallback_missing") == true;
-  const std::string fallback = "the fallback server (ina-psd)";
-  if (state == "joining") {
-    const auto missing = ranks(job, "missing");
-    if (missing.empty())
-      return no_fallback ? fmt::format("waiting for {}", fallback) : "all ranks have joined";
-    return fmt::format("waiting for {}{} to join", ranks_text(missing),
-                       no_fallback ? " and " + fallback : "");
-  }
-  if (state == "rejoining") {
-    const auto missing = ranks(job, "missing");
-    return fmt::format("the switch was restarted: waiting for {} to come back",
-                       missing.empty() ? "nobody" : ranks_text(missing));
-  }
-  if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
-  if (state == "aborted") return "aborted, about to be removed";
-  const auto waiting_for = ranks(job, "waiting_for");
-  const std::string gone =
-      no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
-  if (waiting_for.empty()) return "idle: no fragment is incomplete" + gone;
-  std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
-                                ranks_text(waiting_for));
-  if (child(job, "oldest_operation").is_string())
-    out += fmt::format(" ({})", text(job, "oldest_operation"));
-  return out + gone;
-}
-
-/// "512", or what a job holds of shared slots and between which bounds.
-std::string slots_text(const Json& job) {
-  if (!child(job, "slots_ceiling").is_number()) return with_separators(number(job, "slots"));
-  const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
-                                         with_separators(number(job, "slots_ceiling")));
-  if (!child(job, "slots_held").is_number()) return bounds;
-  std::string out = fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
-  if (child(job, "parked_now").is_number())
-    out += fmt::format(", {} parked", with_separators(number(job, "parked_now")));
-  return out;
-}
-
 std::string jobs_text(const Json& status) {
   TextTable table({"JOB", "OWNER", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
                   {true, true, false, false, true, false, false, true});
@@ -196,6 +154,46 @@ bool is_limited(const Json& tenant) {
 }
 
 }  // namespace
+
+std::string waiting_text(const Json& job) {
+  const std::string state = text(job, "state");
+  const bool no_fallback = child(job, "fallback_missing") == true;
+  const std::string fallback = "the fallback server (ina-psd)";
+  if (state == "joining") {
+    const auto missing = ranks(job, "missing");
+    if (missing.empty())
+      return no_fallback ? fmt::format("waiting for {}", fallback) : "all ranks have joined";
+    return fmt::format("waiting for {}{} to join", ranks_text(missing),
+                       no_fallback ? " and " + fallback : "");
+  }
+  if (state == "rejoining") {
+    const auto missing = ranks(job, "missing");
+    return fmt::format("the switch was restarted: waiting for {} to come back",
+                       missing.empty() ? "nobody" : ranks_text(missing));
+  }
+  if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
+  if (state == "aborted") return "aborted, about to be removed";
+  const auto waiting_for = ranks(job, "waiting_for");
+  const std::string gone =
+      no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
+  if (waiting_for.empty()) return "idle: no fragment is incomplete" + gone;
+  std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
+                                ranks_text(waiting_for));
+  if (child(job, "oldest_operation").is_string())
+    out += fmt::format(" ({})", text(job, "oldest_operation"));
+  return out + gone;
+}
+
+std::string slots_text(const Json& job) {
+  if (!child(job, "slots_ceiling").is_number()) return with_separators(number(job, "slots"));
+  const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
+                                         with_separators(number(job, "slots_ceiling")));
+  if (!child(job, "slots_held").is_number()) return bounds;
+  std::string out = fmt::format("{} of {}", with_separators(number(job, "slots_held")), bounds);
+  if (child(job, "parked_now").is_number())
+    out += fmt::format(", {} parked", with_separators(number(job, "parked_now")));
+  return out;
+}
 
 std::string format_tenants(const Json& status) {
   TextTable table(

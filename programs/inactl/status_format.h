@@ -15,6 +15,12 @@ std::string format_status(const nlohmann::json& status);
 /// Table of the tenants: what their jobs have, of what they may have.
 std::string format_tenants(const nlohmann::json& status);
 
+/// Why nothing happens in a job, or what does: one line.
+std::string waiting_text(const nlohmann::json& job);
+
+/// "512", or what a job holds of shared slots and between which bounds.
+std::string slots_text(const nlohmann::json& job);
+
 /// "0 B", "1023 B", "1.5 KiB", "12.0 GiB".
 std::string format_bytes(uint64_t bytes);
 

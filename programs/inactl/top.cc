@@ -169,8 +169,7 @@ Json top_json(const Top& top) {
                     {"preempted_per_s", job.preempted},
                     {"slots_held", job.slots_held},
                     {"waiting_for", job.waiting_for}});
-  return {{"version", 1},
-          {"seconds", top.seconds},
+  return {{"seconds", top.seconds},
           {"policy", top.policy},
           {"slots", top.slots},
           {"slots_used", top.slots_used},

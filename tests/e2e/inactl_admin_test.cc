@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "control/client.h"
@@ -121,7 +122,7 @@ TEST_F(InactlAdminTest, CreateSaysWhyNotAndByHowMuch) {
               HasSubstr("tenant 'vision' has 2 of 2 jobs: short by 1"));
   EXPECT_THAT(complaint("create a --workers 2 --tenant vision"), HasSubstr("already"));
   EXPECT_THAT(ran("tenants"), HasSubstr("vision  2 of 2        4         128            128"));
-  EXPECT_EQ(Json::parse(ran("tenants -j"))[0]["workers"], 4);
+  EXPECT_EQ(Json::parse(ran("tenants -j"))["tenants"][0]["workers"], 4);
   const Json made = Json::parse(ran("create c --workers 3 --priority-max 9 --ttl 2h -j"));
   EXPECT_EQ(made["ticket"].get<std::string>().size(), 32u);
   EXPECT_EQ(made["priority_max"], 9);
@@ -143,11 +144,12 @@ TEST_F(InactlAdminTest, DrainWaitsForTheLastJobAndAbortEndsIt) {
   Process drain({"/bin/sh", "-c", "INA_SOCKET=" + socket() + " " + INACTL + " drain --wait 30s"});
   EXPECT_EQ(ran("abort a --reason maintenance"), "job 'a' is ended\n");
   EXPECT_THAT(complaint("abort a"), HasSubstr("there is no job 'a'"));
-  EXPECT_EQ(Json::parse(ran("abort b --json")), (Json{{"job", "b"}, {"aborted", true}}));
+  EXPECT_EQ(Json::parse(ran("abort b --json")),
+            (Json{{"schema", 1}, {"job", "b"}, {"aborted", true}}));
   EXPECT_THAT(drain.output(), testing::EndsWith("drained: no job is left, and none is let in\n"));
   EXPECT_EQ(drain.wait(), 0);
   EXPECT_EQ(ran("undrain"), "new jobs are let in again\n");
-  EXPECT_EQ(Json::parse(ran("-j undrain")), (Json{{"draining", false}}));
+  EXPECT_EQ(Json::parse(ran("-j undrain")), (Json{{"schema", 1}, {"draining", false}}));
   ran("create c --workers 1");
   EXPECT_THAT(complaint("kick c 0"), HasSubstr("job 'c' has no rank 0 at present"));
 }
@@ -245,9 +247,159 @@ TEST_F(InactlAdminTest, ForProgramsEveryCommandPrintsOneObjectAlsoWhenItFails) {
     const Json object = Json::parse(output, nullptr, false);
     ASSERT_TRUE(object.is_object()) << arguments << ": " << output;
     EXPECT_EQ(object["status"], status) << arguments;
+    EXPECT_EQ(object["schema"], 1) << arguments;
     EXPECT_THAT(object["text"].get<std::string>(), testing::Not(HasSubstr("inactl"))) << arguments;
     EXPECT_FALSE(object["text"].get<std::string>().empty()) << arguments;
   }
+}
+
+/// Commands as `inactl --help` lists them; "job show" where one has others below it.
+std::vector<std::string> commands_of_help(const std::string& before = "") {
+  Process help({"/bin/sh", "-c", std::string(INACTL) + " " + before + " --help"});
+  std::stringstream text(help.output());
+  std::vector<std::string> found;
+  bool listed = false;
+  for (std::string line; std::getline(text, line);) {
+    if (line == "Subcommands:") {
+      listed = true;
+    } else if (listed && line.starts_with("  ") && line[2] != ' ') {
+      const std::string name = before + line.substr(2, line.find(' ', 2) - 2);
+      const auto below = commands_of_help(name + " ");
+      if (below.empty())
+        found.push_back(name);
+      else
+        found.insert(found.end(), below.begin(), below.end());
+    }
+  }
+  return found;
+}
+
+TEST_F(InactlAdminTest, EveryCommandsObjectSaysItsSchemaWhichTheManualHas) {
+  start();
+  ran("create a --workers 2");
+  // What each needs to be done; 4: it does what it can within the time.
+  const std::map<std::string, std::pair<std::string, int>> needed = {
+      {"status", {"", 0}},
+      {"top", {"--once", 0}},
+      {"why", {"", 0}},
+      {"job show", {"a", 0}},
+      {"port show", {"shm0", 0}},
+      {"create", {"b --workers 1", 0}},
+      {"kick", {"a 0", 1}},
+      {"abort", {"b", 0}},
+      {"drain", {"", 0}},
+      {"undrain", {"", 0}},
+      {"tenants", {"", 0}},
+      {"aggregator", {"--heat", 0}},
+      {"trace", {"a --timeout 1s", 4}},
+      {"reload", {"", 0}}};
+  const std::vector<std::string> commands = commands_of_help();
+  EXPECT_EQ(commands.size(), needed.size());
+  std::stringstream manual;
+  manual << std::ifstream(ADMINISTRATION_MD).rdbuf();
+  for (const std::string& command : commands) {
+    ASSERT_TRUE(needed.contains(command)) << command;
+    EXPECT_THAT(manual.str(), HasSubstr("| `" + command + "` |"));
+  }
+  // In an order in which all can be done.
+  for (const char* command :
+       {"status", "top", "why", "job show", "port show", "create", "kick", "abort", "drain",
+        "undrain", "tenants", "aggregator", "trace", "reload"}) {
+    const auto& [arguments, status] = needed.at(command);
+    const Outcome outcome = inactl(std::string(command) + " " + arguments + " --json");
+    EXPECT_EQ(outcome.status, status) << command << ": " << outcome.output;
+    const Json object = Json::parse(outcome.output, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << command << ": " << outcome.output;
+    EXPECT_EQ(object.value("schema", 0), 1) << command;
+  }
+}
+
+/// Two ranks that sum all the time.
+class RunningJobTest : public InactlAdminTest {
+ protected:
+  void run_job(const std::string& admin) {
+    start(admin);
+    for (const char* rank : {"0", "1"})
+      workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+          LOAD_WORKER, "shm:" + socket(), "train", rank, "2", "20000", "-1", "0"}));
+    while (status()["jobs"].empty() || status()["jobs"][0]["results"] == 0) ::usleep(10'000);
+  }
+  ~RunningJobTest() override {
+    for (const auto& worker : workers_) worker->kill(SIGKILL);
+  }
+
+  std::vector<std::unique_ptr<Process>> workers_;
+};
+
+TEST_F(RunningJobTest, TraceTellsWhatBecomesOfEachPacket) {
+  run_job("switch: {lcores: 2}\n");
+  const Json trace = Json::parse(ran("trace train --packets 400 -j"));
+  EXPECT_EQ(trace["complete"], true);
+  ASSERT_EQ(trace["packets"].size(), 400u);
+  std::map<uint64_t, std::vector<Json>> by_seq;
+  double before = 0;
+  std::set<uint64_t> lanes;
+  for (const Json& packet : trace["packets"]) {
+    EXPECT_GE(packet["at_us"], before);
+    before = packet["at_us"];
+    EXPECT_EQ(packet["port"], "shm0");
+    EXPECT_EQ(packet["lane"], packet["seq"].get<uint64_t>() % 2);
+    lanes.insert(packet["lane"].get<uint64_t>());
+    if (packet["type"] != "GRAD") continue;
+    EXPECT_THAT(packet["operation_text"], HasSubstr("allreduce of 20000 int32 sum"));
+    by_seq[packet["seq"]].push_back(packet);
+  }
+  EXPECT_EQ(lanes.size(), 2u);
+  // Fragments of which both contributions are in the trace: the second one completes the first
+  // one's slot, and the result goes to all.
+  size_t complete = 0;
+  for (const auto& [seq, packets] : by_seq) {
+    if (packets.size() != 2 || packets[0]["verdict"] != "absorbed" ||
+        packets[1]["verdict"] != "absorbed")
+      continue;
+    EXPECT_NE(packets[0]["rank"], packets[1]["rank"]) << seq;
+    EXPECT_EQ(packets[0]["slot"], packets[1]["slot"]) << seq;
+    EXPECT_EQ(packets[0]["held"], Json::array({packets[0]["rank"]})) << seq;
+    EXPECT_EQ(packets[0]["slot_state"], "filling") << seq;
+    EXPECT_EQ(packets[1]["slot_state"], "complete") << seq;
+    EXPECT_EQ(packets[1]["sent"], (Json{{{"type", "RESULT"}, {"to", "all"}}})) << seq;
+    ++complete;
+  }
+  EXPECT_GT(complete, 50u);
+  EXPECT_THAT(ran("trace train --packets 3"), HasSubstr("absorbed"));
+  EXPECT_THAT(log(), HasSubstr("packets traced by=\"uid 0"));
+  // The job has not noticed.
+  const auto results = status()["jobs"][0]["results"].get<uint64_t>();
+  while (status()["jobs"][0]["results"].get<uint64_t>() == results) ::usleep(1'000);
+}
+
+TEST_F(RunningJobTest, TraceOfAJobThatStandsStillSaysWhatCame) {
+  run_job("");
+  workers_[0]->kill(SIGSTOP);
+  workers_[1]->kill(SIGSTOP);
+  ::usleep(200'000);
+  const Outcome outcome = inactl("trace train --packets 5 --timeout 1s");
+  EXPECT_EQ(outcome.status, 4) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("of 5 packets came within 1 s; `inactl why` says"));
+  EXPECT_THAT(complaint("trace nobody"), HasSubstr("there is no job 'nobody'"));
+}
+
+TEST_F(RunningJobTest, HeatShowsWhoHoldsTheArray) {
+  run_job("");
+  workers_[1]->kill(SIGSTOP);
+  Json found;
+  do {
+    found = Json::parse(ran("aggregator -j"));
+  } while (found["states"].value("filling", 0) == 0);
+  ASSERT_EQ(found["jobs"].size(), 1u);
+  EXPECT_GT(found["jobs"][0]["cells"], 0);
+  EXPECT_EQ(found["cells"], 512);
+  const std::string map = ran("aggregator --heat --by job");
+  EXPECT_THAT(map, HasSubstr("512 slots in 1 lane, policy static"));
+  EXPECT_THAT(map, HasSubstr("/train"));
+  EXPECT_THAT(map, HasSubstr("AA"));
+  EXPECT_THAT(ran("job show train"), HasSubstr("waits for rank 1"));
+  EXPECT_THAT(ran("port show"), HasSubstr("port shm0\n  type           shm\n"));
 }
 
 TEST_F(InactlAdminTest, WhatCreatePrintsIsSafeInAShellWhateverTheNameHolds) {

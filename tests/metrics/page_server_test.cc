@@ -72,7 +72,7 @@ TEST_F(SnapshotTest, IsOneForAllWhoComeSoon) {
   const auto first = snapshot_.text();
   ASSERT_TRUE(first);
   const auto json = nlohmann::json::parse(*first);
-  EXPECT_EQ(json.at("schema"), Snapshot::kSchema);
+  EXPECT_EQ(json.at("schema"), kJsonSchema);
   EXPECT_EQ(json.at("name"), "caf\xef\xbf\xbd") << "made UTF-8";
   now = Snapshot::kFreshNs;
   EXPECT_EQ(snapshot_.text(), first);

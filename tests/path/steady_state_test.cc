@@ -32,6 +32,7 @@ struct Case {
   uint32_t slots;
   ina_numeric numeric;
   uint64_t coalesce_bytes;
+  bool traced = false;  ///< the lane writes down the packets of each phase, as many as it may
 };
 
 // GoogleTest looks for this name.
@@ -178,11 +179,22 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
   // The last rank to arrive runs this, while the others wait.
   Measured measured;
   int arrivals = 0;
+  uint64_t trace = 0;
+  size_t traced_packets = 0;
+  const auto ask = [&sw](admin::Request request) {
+    return sw.conductor().admin().ask(std::move(request), "a test", 60'000'000'000).value();
+  };
   const auto next_phase = [&]() noexcept {
-    if (arrivals++ % 2 == 0)
+    const bool begins = arrivals++ % 2 == 0;
+    if (begins && GetParam().traced)
+      trace = ask(admin::BeginTrace{.job = sw.status()["jobs"][0]["name"],
+                                    .packets = admin::kMaxTracedPackets})["trace"];
+    if (begins)
       measured.begin(lane_thread.load());
     else
       measured.end();
+    if (!begins && GetParam().traced)
+      traced_packets += ask(admin::GetTrace{trace, true})["packets"].size();
   };
   std::barrier barrier(kWorld, next_phase);
   std::vector<std::thread> ranks;
@@ -212,6 +224,7 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
   const auto status = sw.status();
   // That there was something to count in: each operation has a fragment at least, a group fewer.
   EXPECT_GE(status["aggregator"]["packets"].get<uint64_t>(), kRounds * Worker::kOperations);
+  EXPECT_EQ(traced_packets != 0, GetParam().traced);
   EXPECT_EQ(measured.lane.allocations, 0u);
   EXPECT_EQ(measured.lane.locks, 0u);
   EXPECT_EQ(measured.lane.system_calls, 0u) << "the last one: " << measured.lane.last_system_call;
@@ -226,6 +239,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Fcfs", "fcfs", Home::kSpill, 512, INA_NUMERIC_NATIVE, 0},
                     Case{"Esa", "esa", Home::kWorkers, 512, INA_NUMERIC_NATIVE, 0},
                     Case{"EsaSpill", "esa", Home::kSpill, 512, INA_NUMERIC_NATIVE, 0},
+                    Case{"Traced", "esa", Home::kSpill, 512, INA_NUMERIC_NATIVE, 0, true},
                     Case{"Coalescing", "static", Home::kWorkers, 512, INA_NUMERIC_NATIVE, 4096},
                     Case{"Reproducible", "static", Home::kWorkers, 512, INA_NUMERIC_REPRODUCIBLE,
                          0}),

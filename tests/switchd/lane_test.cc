@@ -240,5 +240,91 @@ TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
   EXPECT_TRUE(is_used(half[at / 2]));
 }
 
+/// What the lane writes down of job 0.
+class LaneTraceTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    add_job(0, 2, 0);
+    add_job(1, 2, 1);
+    wire::Message message = testing::PacketBuilder().rank(Rank{1}).operation(9, 8).message();
+    message.priority = 5;
+    loud_.next = {.message = message,
+                  .payload = payload_,
+                  .payload_bytes = sizeof(payload_),
+                  .job = 0,
+                  .rank = Rank{1}};
+    plain_.next = packet(1, wire::Type::kQuery);
+  }
+  void trace(PacketTrace* into) {
+    LaneCommand command;
+    command.kind = LaneCommand::Kind::kTrace;
+    command.trace = into;
+    run({&command});
+  }
+
+  alignas(64) const std::byte payload_[32] = {};
+};
+
+TEST_F(LaneTraceTest, HasThePacketsOfOneJobUntilItIsFull) {
+  PacketTrace written(0, kBurst + 3);
+  trace(&written);
+  const Nanos began = now_ns();
+  lane_.poll_once();
+  ASSERT_EQ(written.records().size(), kBurst) << "of the other job's port nothing";
+  // The first one takes a slot, the others are the same again.
+  const TraceRecord& first = written.records()[0];
+  EXPECT_EQ(first.fate, aggregator::Verdict::Fate::kAbsorbed);
+  EXPECT_EQ(first.rank, Rank{1});
+  EXPECT_EQ(first.port, 1u);
+  EXPECT_EQ(first.message.operation, 9u);
+  EXPECT_EQ(first.message.priority, 5);
+  EXPECT_EQ(first.state, aggregator::SlotState::kFilling);
+  EXPECT_EQ(first.held, Bitmap{0b10});
+  EXPECT_GE(first.time, began);
+  const TraceRecord& second = written.records()[1];
+  EXPECT_EQ(second.fate, aggregator::Verdict::Fate::kDropped);
+  EXPECT_EQ(second.reason, DropReason::kDuplicate);
+  EXPECT_EQ(second.slot, first.slot);
+  lane_.poll_once();
+  lane_.poll_once();
+  EXPECT_EQ(written.records().size(), kBurst + 3);
+  EXPECT_TRUE(written.is_full());
+  EXPECT_EQ(loud_.taken, 3 * kBurst) << "all are served, whether they are written down or not";
+}
+
+TEST_F(LaneTraceTest, SaysWhichSlotAResultCameFrom) {
+  PacketTrace written(0, 2 * kBurst);
+  trace(&written);
+  lane_.poll_once();
+  loud_.next.message.rank = loud_.next.rank = Rank{0};
+  lane_.poll_once();
+  const TraceRecord& first = written.records()[0];
+  const TraceRecord& last = written.records()[kBurst];
+  EXPECT_EQ(last.fate, aggregator::Verdict::Fate::kAbsorbed);
+  EXPECT_EQ(last.slot, first.slot);
+  EXPECT_EQ(last.state, aggregator::SlotState::kEmpty) << "it left";
+  EXPECT_EQ(last.held, Bitmap{0});
+  ASSERT_EQ(last.sent_count, 1);
+  EXPECT_EQ(last.sent[0].type, wire::Type::kResult);
+  EXPECT_EQ(last.sent[0].to, aggregator::Emission::To::kAll);
+}
+
+TEST_F(LaneTraceTest, EndsWhenItIsTakenAwayAndWithItsJob) {
+  PacketTrace taken_away(0, 1000);
+  trace(&taken_away);
+  trace(nullptr);
+  lane_.poll_once();
+  EXPECT_TRUE(taken_away.records().empty());
+  PacketTrace of_the_job(0, 1000);
+  trace(&of_the_job);
+  LaneCommand remove;
+  remove.kind = LaneCommand::Kind::kRemoveJob;
+  remove.job = 0;
+  run({&remove});
+  add_job(0, 2, 0);  // another job at its place
+  lane_.poll_once();
+  EXPECT_TRUE(of_the_job.records().empty());
+}
+
 }  // namespace
 }  // namespace ina::switchd

@@ -260,7 +260,7 @@ TEST_F(SelfTestTest, ColumnsLineUpAndChangesFollow) {
 TEST_F(SelfTestTest, JsonSaysTheSame) {
   set_governor("2", "schedutil");
   const nlohmann::json json = self_test_json(run());
-  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["schema"], 1);
   EXPECT_EQ(json["verdict"], "improve");
   EXPECT_EQ(json["ready"], false);
   ASSERT_THAT(json["checks"], SizeIs(run().rows.size()));

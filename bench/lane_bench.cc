@@ -1,0 +1,160 @@
+// A lane's turns for scripts/bench_lane.py, which counts their instructions: packets of a job of
+// two workers through a port in memory, while nobody watches, or somebody does.
+//   lane_bench WHAT TURNS
+// WHAT: plain; other: a trace of another job is under way; traced: one of this job, begun anew when
+// it is full; looks: one look of `inactl why` every 16 turns. Prints the packets that were summed.
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "switchd/lane.h"
+
+namespace ina::switchd {
+namespace {
+
+constexpr uint32_t kBurst = 32;
+constexpr uint32_t kWorkers = 2;
+constexpr uint32_t kWindow = 256;
+constexpr uint32_t kSlotBytes = 1024;
+constexpr uint32_t kJobs = 1088;  // places of a switch as configured without more
+constexpr uint32_t kTurnsPerLook = 16;
+
+/// Both workers' contributions to one fragment after the other.
+struct Contributions : NoFramePort {
+  size_t rx_burst(std::span<io::RxPacket> burst) {
+    for (io::RxPacket& packet : burst) {
+      packet = {.message = message,
+                .payload = payload.data()->bytes,
+                .payload_bytes = kSlotBytes,
+                .job = 0,
+                .rank = Rank{static_cast<uint8_t>(taken % kWorkers)}};
+      packet.message.rank = packet.rank;
+      packet.message.bitmap = bit_of(packet.rank);
+      packet.message.seq = static_cast<uint32_t>(taken++ / kWorkers);
+    }
+    return burst.size();
+  }
+  bool tx(io::EndpointIndex, const wire::Message&, std::span<const std::byte>) {
+    ++sent;
+    return true;
+  }
+  Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
+                                 const std::optional<wire::TagKeys>&, JobId) {
+    return io::EndpointIndex{0};
+  }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  wire::Message message;
+  std::vector<Line> payload = std::vector<Line>(kSlotBytes / sizeof(Line));
+  uint64_t taken = 0;
+  uint64_t sent = 0;
+};
+
+class Bench {
+ public:
+  Bench() {
+    wire::Message& message = port_.message;
+    message.type = wire::Type::kGrad;
+    message.dtype = DType::kFloat32;
+    message.op = Op::kSum;
+    message.collective = Collective::kAllReduce;
+    message.elements = kSlotBytes / sizeof(float);
+    message.operation_elements = uint64_t{1} << 40;
+    message.epoch = 1;
+    LaneCommand job;
+    job.kind = LaneCommand::Kind::kAddJob;
+    job.spec.id = JobId{1};
+    job.spec.epoch = 1;
+    job.spec.workers = kWorkers;
+    job.spec.window = kWindow;
+    job.spec.results = results_.data()->bytes;
+    job.spec.seen = seen_.data();
+    run(job);
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      LaneCommand attach;
+      attach.kind = LaneCommand::Kind::kAttachFrame;
+      attach.rank = Rank{static_cast<uint8_t>(rank)};
+      attach.spec.id = JobId{1};
+      run(attach);
+    }
+  }
+
+  void turn() { lane_.poll_once(); }
+  void trace(PacketTrace* into) {
+    LaneCommand command;
+    command.kind = LaneCommand::Kind::kTrace;
+    command.trace = into;
+    run(command);
+  }
+  /// What the lane is asked for a status with what one job waits for.
+  void look() {
+    LaneCommand snapshot;
+    snapshot.kind = LaneCommand::Kind::kSnapshot;
+    snapshot.snapshot.jobs.reserve(kJobs);
+    run(snapshot);
+    LaneCommand waiting;
+    waiting.kind = LaneCommand::Kind::kOldestWaiting;
+    run(waiting);
+  }
+  /// Packets whose sums were sent to all workers.
+  uint64_t summed() const { return port_.sent; }
+
+ private:
+  using Line = Contributions::Line;
+
+  static LaneConfig config() {
+    LaneConfig config;
+    config.burst = kBurst;
+    config.shape.slots = 1024;
+    config.shape.slot_bytes = kSlotBytes;
+    config.shape.max_jobs = kJobs;
+    config.shape.burst = kBurst;
+    config.shape.policy.kind = scheduler::PolicyKind::kEsa;
+    return config;
+  }
+  void run(LaneCommand& command) {
+    link_.post(command);
+    LaneCommand stop;
+    stop.kind = LaneCommand::Kind::kStop;
+    link_.post(stop);
+    lane_.run();
+  }
+
+  std::vector<Line> rows_ =
+      std::vector<Line>(aggregator::Aggregator::row_memory_bytes(config().shape) / sizeof(Line));
+  std::vector<Line> results_ = std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line));
+  std::vector<Bitmap> seen_ = std::vector<Bitmap>(aggregator::JobSpec::seen_words(kWindow, 1));
+  Contributions port_;
+  LaneLink link_;
+  Lane<Contributions> lane_{config(), std::as_writable_bytes(std::span(rows_)), link_, {&port_}};
+};
+
+int main(std::string_view what, long turns) {
+  Bench bench;
+  PacketTrace other(1, 4096);
+  std::vector<std::unique_ptr<PacketTrace>> own;
+  if (what == "other") bench.trace(&other);
+  for (long turn = 0; turn < turns; ++turn) {
+    if (what == "traced" && (own.empty() || own.back()->is_full()))
+      bench.trace(own.emplace_back(std::make_unique<PacketTrace>(0, 4096)).get());
+    if (what == "looks" && turn % kTurnsPerLook == 0) bench.look();
+    bench.turn();
+  }
+  std::printf("%llu\n", static_cast<unsigned long long>(bench.summed()));
+  const uint64_t expected = static_cast<uint64_t>(turns) * kBurst;
+  return bench.summed() == expected ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ina::switchd
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: lane_bench plain|other|traced|looks TURNS\n");
+    return 2;
+  }
+  return ina::switchd::main(argv[1], std::strtol(argv[2], nullptr, 10));
+}

@@ -1,0 +1,54 @@
+// Traces of packets that administrators ask for: one at a time, over all lanes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/admin/requests.h"
+#include "switchd/conductor_config.h"
+#include "switchd/job_table.h"
+#include "switchd/lanes.h"
+
+namespace ina::switchd {
+
+class Tracing {
+ public:
+  /// Whoever began a trace and does not ask for it so long has forgotten it.
+  static constexpr Nanos kForgottenNs = 5'000'000'000;
+
+  /// All of them must outlive it, and the lanes must have ended before it does.
+  Tracing(const ConductorConfig& config, Lanes& lanes, const JobTable& jobs)
+      : config_(config), lanes_(lanes), jobs_(jobs) {}
+
+  /// `who`: asks, for the log.
+  admin::Answer begin(const admin::BeginTrace& request, const std::string& who, Nanos now);
+  admin::Answer get(const admin::GetTrace& request, Nanos now);
+
+ private:
+  struct Trace {
+    uint64_t number = 0;
+    std::string who;
+    std::string label;  ///< of the job: "OWNER/NAME"
+    JobId job{};
+    aggregator::JobIndex index = 0;
+    uint32_t packets = 0;
+    Nanos began = 0;
+    Nanos asked = 0;
+    std::vector<std::unique_ptr<PacketTrace>> lanes;
+  };
+
+  bool has_ended(const Trace& trace) const;
+  void end();
+  control::Json packets_json(const Trace& trace) const;
+  std::string port_name(uint16_t port) const;
+
+  const ConductorConfig& config_;
+  Lanes& lanes_;
+  const JobTable& jobs_;
+  uint64_t next_ = 1;
+  std::optional<Trace> trace_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""The unit of the switch under a real systemd, which is process 1 of namespaces of its own: start, what the process may,
+a reload, a restart after it was killed, the watchdog, an upgrade, a wrong configuration, and a stop, all beside a job.
+
+    service_test.py UNITS INA_SWITCHD INACTL LOAD_WORKER PREFIX
+
+UNITS is the folder of the unit files as they are installed below PREFIX. The root folder of the namespaces is this machine's
+with a memory file system over it, so that nothing of the test stays. Needs root, a cgroup2 mount and overlayfs: 77 without.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DEADLINE_S = 120
+SKIPPED = 77
+SOCKET = "/run/ina/switch.sock"
+# Shorter than in the unit, which waits for busy machines.
+DROP_IN = "[Service]\nWatchdogSec=4\n"
+
+# Becomes process 1. $1: a folder for the memory file system, $2: what is laid over the root, $3: log of systemd.
+INIT = r"""
+set -e
+mount --make-rprivate /
+mount -t tmpfs none "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+cp -a "$2/." "$1/upper/"
+mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
+cd "$1/root"
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs -o mode=1777 tmpfs tmp
+mount -t tmpfs -o mode=755 tmpfs dev
+for device in null zero full random urandom; do
+  touch "dev/$device"
+  mount --bind "/dev/$device" "dev/$device"
+done
+mkdir dev/shm
+ip link set lo up
+mount -t tmpfs -o mode=1777 tmpfs dev/shm
+exec >"$3" 2>&1 </dev/null
+# No way back to the machine's own root, for services neither.
+pivot_root . mnt
+exec chroot . /bin/sh -c 'umount -l /mnt && exec env -i container=ina-test PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+  SYSTEMD_LOG_TARGET=console /lib/systemd/systemd --system --unit=ina-test.target --show-status=no'
+"""
+
+
+def cgroup2_mount():
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        if "cgroup2" in fields[fields.index("-"):]:
+            return pathlib.Path(fields[4])
+    return None
+
+
+def lay_out(over, units, switchd, inactl, load_worker, prefix):
+    """The files that are laid over this machine's: as installed, and as little of systemd's own as will do."""
+    system = over / "etc/systemd/system"
+    system.mkdir(parents=True)
+    # Opaque: none of the units that this machine has enabled.
+    os.setxattr(system, "trusted.overlay.opaque", b"y")
+    (system / "ina-test.target").write_text("[Unit]\nDescription=INA test\n")
+    for unit in units.glob("*.service"):
+        shutil.copy(unit, system / unit.name)
+    drop_in = system / "ina-switchd.service.d"
+    drop_in.mkdir()
+    (drop_in / "test.conf").write_text(DROP_IN)
+    programs = over / prefix.relative_to("/") / "bin"
+    programs.mkdir(parents=True)
+    for program in (switchd, inactl, load_worker):
+        shutil.copy(program, programs / program.name)
+    config = over / prefix.relative_to("/") / "etc" if prefix != pathlib.Path("/usr") else over / "etc"
+    (config / "ina").mkdir(parents=True)
+    shutil.copy(ROOT / "conf/host.yaml", config / "ina/switchd.yaml")
+    (over / "etc/sysusers.d").mkdir()
+    shutil.copy(ROOT / "conf/systemd/ina.sysusers", over / "etc/sysusers.d/ina.conf")
+    return "/" + str((config / "ina/switchd.yaml").relative_to(over))
+
+
+class System:
+    """A systemd of its own, and commands within."""
+
+    def __init__(self, process):
+        self.process = process
+        self.pid = None
+
+    def wait_up(self):
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RuntimeError("systemd has ended")
+            children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+            if children:
+                self.pid = children[0]
+                if self.run("systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded"):
+                    return
+            time.sleep(0.2)
+        raise RuntimeError("systemd does not come up")
+
+    def command(self, *words):
+        return ["nsenter", "-t", self.pid, "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w", *map(str, words)]
+
+    def run(self, *words, check=True):
+        return subprocess.run(self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=DEADLINE_S, check=check)
+
+    def show(self, what):
+        return self.run("systemctl", "show", "--value", "-p", what, "ina-switchd").stdout.strip()
+
+
+def wait_for(what, is_so):
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def booted(folder, over, log):
+    cgroup = cgroup2_mount() / f"ina-test-{os.getpid()}"
+    cgroup.mkdir()
+
+    def enter():
+        (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+    process = subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--net", "--cgroup", "--kill-child",
+                                "sh", "-c", INIT, "init", folder, over, log], preexec_fn=enter, stdin=subprocess.DEVNULL)
+    system = System(process)
+    try:
+        system.wait_up()
+        yield system
+    finally:
+        process.kill()
+        process.wait()
+        # Below it is what systemd made; its processes end with process 1.
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                for below in sorted(cgroup.rglob("*"), key=lambda path: -len(path.parts)):
+                    if below.is_dir():
+                        below.rmdir()
+                cgroup.rmdir()
+                break
+            time.sleep(0.1)
+
+
+def sums(system):
+    """Results of the job so far, as the switch that runs now counts them; -1: there is no such job."""
+    found = system.run("inactl", "job", "show", "train", "--json", "--timeout", "20s", check=False).stdout
+    marker = '"results": '
+    return int(found.split(marker)[1].split(",")[0].split("\n")[0]) if marker in found else -1
+
+
+def check_job_goes_on(system, workers):
+    wait_for("the job's results", lambda: sums(system) > 0)
+    before = sums(system)
+    wait_for("more results", lambda: sums(system) > before)
+    assert all(worker.poll() is None for worker in workers)
+
+
+def check_confinement(system):
+    pid = system.show("MainPID")
+    status = dict(line.split(":\t", 1) for line in system.run("cat", f"/proc/{pid}/status").stdout.splitlines() if ":\t" in line)
+    assert status["CapEff"].strip("0") == "" and status["CapPrm"].strip("0") == "", status
+    assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", status
+    uid = int(status["Uid"].split()[0])
+    assert uid == int(system.run("id", "-u", "ina").stdout), status
+    # ProtectSystem, seen from within.
+    touched = system.run("nsenter", "-t", pid, "-m", "touch", "/usr/ina-was-here", check=False)
+    assert touched.returncode != 0 and "Read-only" in touched.stderr, touched
+
+
+def check(system, config):
+    systemctl = lambda *words, **options: system.run("systemctl", *words, **options)  # noqa: E731
+    system.run("systemd-sysusers")
+    systemctl("start", "ina-switchd")
+    assert system.show("ActiveState") == "active" and system.show("Type") == "notify"
+    check_confinement(system)
+    workers = [subprocess.Popen(system.command("load_worker", f"shm:{SOCKET}", "train", rank, "2", "20000", "-1", "1"),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+    try:
+        check_job_goes_on(system, workers)
+
+        first = system.show("MainPID")
+        systemctl("reload", "ina-switchd")
+        assert system.show("MainPID") == first
+        check_job_goes_on(system, workers)
+
+        systemctl("kill", "--signal=KILL", "--kill-whom=main", "ina-switchd")
+        wait_for("a restart", lambda: system.show("MainPID") not in (first, "0"))
+        check_job_goes_on(system, workers)
+
+        second = system.show("MainPID")
+        systemctl("kill", "--signal=STOP", "--kill-whom=main", "ina-switchd")
+        wait_for("the watchdog", lambda: system.show("MainPID") not in (second, "0"))
+        assert system.show("NRestarts") == "2", system.show("NRestarts")
+        check_job_goes_on(system, workers)
+
+        third = system.show("MainPID")
+        systemctl("restart", "ina-switchd")
+        assert system.show("MainPID") != third and system.show("ActiveState") == "active"
+        check_job_goes_on(system, workers)
+
+        # A wrong configuration keeps the next switch from starting, and says so at once.
+        system.run("cp", config, "/tmp/kept")
+        system.run("sh", "-c", f"echo 'no_such_key: 1' >>{config}")
+        systemctl("stop", "ina-switchd")
+        started = systemctl("start", "ina-switchd", check=False)
+        assert started.returncode != 0, started
+        wait_for("the failed check", lambda: system.show("ExecMainStatus") != "" and "status=2" in
+                 systemctl("status", "ina-switchd", "--no-pager", check=False).stdout)
+        system.run("cp", "/tmp/kept", config)
+        systemctl("reset-failed", "ina-switchd")
+        systemctl("start", "ina-switchd")
+        check_job_goes_on(system, workers)
+
+        for worker in workers:
+            worker.kill()
+        systemctl("stop", "ina-switchd")
+        assert system.show("ActiveState") == "inactive" and system.show("Result") == "success"
+        assert system.run("ls", SOCKET, check=False).returncode != 0
+        assert system.run("ls", f"{SOCKET}.state").returncode == 0, "the state outlives a stop"
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def main(units, switchd, inactl, load_worker, prefix):
+    if os.getuid() != 0 or not cgroup2_mount() or not pathlib.Path("/lib/systemd/systemd").exists():
+        print("needs root, cgroup2 and systemd")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory(prefix="ina-service-") as name:
+        folder = pathlib.Path(name)
+        over, memory, log = folder / "over", folder / "memory", folder / "log"
+        over.mkdir()
+        memory.mkdir()
+        config = lay_out(over, pathlib.Path(units), *map(pathlib.Path, (switchd, inactl, load_worker, prefix)))
+        try:
+            with booted(memory, over, log) as system:
+                check(system, config)
+        except BaseException:
+            print(log.read_text(errors="replace")[-4000:] if log.exists() else "no log of systemd", file=sys.stderr)
+            raise
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main(*sys.argv[1:])

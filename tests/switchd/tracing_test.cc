@@ -1,0 +1,103 @@
+// Who may trace what, and when a trace ends; tests/e2e/inactl_admin_test.cc has traces of real
+// jobs.
+#include "switchd/tracing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/switch_fixture.h"
+
+namespace ina::switchd {
+namespace {
+
+using admin::Answer;
+using Code = admin::Error::Code;
+using testing::HasSubstr;
+
+class TracingTest : public testing::Test {
+ protected:
+  template <class Request>
+  Answer ask(Request request) {
+    return ina_switch_.conductor().admin().ask(std::move(request), "a test", 60'000'000'000);
+  }
+  void create(const std::string& name) {
+    const Answer made = ask(
+        admin::CreateJob{.name = name, .workers = 2, .tenant = "red", .ttl_ns = 3'600'000'000'000});
+    ASSERT_TRUE(made) << made.error().text;
+  }
+  uint64_t begin(const std::string& job) {
+    const Answer begun = ask(admin::BeginTrace{.job = job, .packets = 10});
+    EXPECT_TRUE(begun) << begun.error().text;
+    return begun ? begun->at("trace").get<uint64_t>() : 0;
+  }
+
+  test::TestSwitch ina_switch_{{.lanes = 2}};
+};
+
+TEST_F(TracingTest, IsOfAJobThatThereIsAndBounded) {
+  create("train");
+  const Answer none = ask(admin::BeginTrace{.job = "other", .packets = 1});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+  EXPECT_EQ(none.error().text, "there is no job 'other'");
+  for (const uint32_t packets : {0u, admin::kMaxTracedPackets + 1}) {
+    const Answer refused = ask(admin::BeginTrace{.job = "train", .packets = packets});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalid);
+    EXPECT_THAT(refused.error().text, HasSubstr("packets are not in 1..4096"));
+  }
+}
+
+TEST_F(TracingTest, OneAtATimeUntilItEnds) {
+  create("train");
+  create("tune");
+  const uint64_t first = begin("train");
+  const Answer busy = ask(admin::BeginTrace{.job = "tune", .packets = 10});
+  ASSERT_FALSE(busy);
+  EXPECT_EQ(busy.error().code, Code::kBusy);
+  EXPECT_THAT(busy.error().text, HasSubstr("traces job red/train for a test"));
+  const Answer going_on = ask(admin::GetTrace{first});
+  ASSERT_TRUE(going_on);
+  EXPECT_EQ(*going_on, (control::Json{{"done", false}, {"packets_seen", 0}}));
+  const Answer ended = ask(admin::GetTrace{first, true});
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->at("job"), "red/train");
+  EXPECT_EQ(ended->at("complete"), false);
+  EXPECT_EQ(ended->at("job_ended"), false);
+  EXPECT_TRUE(ended->at("packets").empty());
+  EXPECT_EQ(ask(admin::GetTrace{first}).error().code, Code::kNotFound);
+  EXPECT_NE(begin("tune"), first);
+}
+
+TEST_F(TracingTest, EndsWithItsJob) {
+  create("train");
+  const uint64_t trace = begin("train");
+  ASSERT_TRUE(ask(admin::AbortJob{"train", ""}));
+  create("train");  // at the same place
+  const Answer ended = ask(admin::GetTrace{trace});
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->at("done"), true);
+  EXPECT_EQ(ended->at("job_ended"), true);
+}
+
+// Whoever asks may die, and others must not wait for that.
+TEST_F(TracingTest, ThatNobodyAsksForGivesWay) {
+  const ConductorConfig config;
+  Lanes lanes({});  // none: nothing is posted
+  JobTable jobs(1);
+  auto job = std::make_unique<Job>();
+  job->name = "train";
+  jobs.add(std::move(job));
+  lanes.set_running();
+  Tracing tracing(config, lanes, jobs);
+  const admin::BeginTrace request{.job = "train", .packets = 10};
+  ASSERT_TRUE(tracing.begin(request, "one", 0));
+  EXPECT_FALSE(tracing.begin(request, "another", Tracing::kForgottenNs - 1));
+  const Answer begun = tracing.begin(request, "another", Tracing::kForgottenNs);
+  ASSERT_TRUE(begun) << begun.error().text;
+  EXPECT_EQ(begun->at("trace"), 2);
+  EXPECT_FALSE(tracing.get({1}, Tracing::kForgottenNs)) << "the first has ended";
+}
+
+}  // namespace
+}  // namespace ina::switchd
