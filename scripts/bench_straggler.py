@@ -15,7 +15,7 @@ A point is a way, a pattern and a severity. Its iteration time is the mean over 
 all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is the mean of what
 the job held whenever it was asked. Every element of every sum is checked.
 
-The other part has hosts whose links change while gradients are on them (bench_straggler_links.py); it
+The other part has hosts whose links change while gradients are on them (benchlib/straggler_links.py); it
 needs root.
 
 --json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
@@ -30,8 +30,7 @@ import statistics
 import sys
 import time
 
-import bench_straggler_links
-from benchlib import command_line, metadata, results, stats, testbed
+from benchlib import command_line, metadata, results, stats, straggler_links, testbed
 from benchlib.errors import BenchError
 from benchlib.processes import Ranks, temporary_folder
 from benchlib.switch import Switch
@@ -238,7 +237,7 @@ def main():
         print("links that change: left out" + ("" if options.part else ", which needs root"))
     else:
         with temporary_folder() as folder:
-            found |= bench_straggler_links.measure(options.build.resolve(), folder, options.quick,
+            found |= straggler_links.measure(options.build.resolve(), folder, options.quick,
                                                    rounds)
     results.write(options.json, {"meta": meta} | found)
     return 0
