@@ -165,6 +165,7 @@ void Engine::play_by(const EngineConfig& told) {
   config_.aggregator_window = told.aggregator_window;
   config_.rto_min_ns = told.rto_min_ns;
   config_.rto_max_ns = told.rto_max_ns;
+  timeouts_.use(config_.rto_min_ns, config_.rto_max_ns);
   windows_.use(config_.congestion_window, config_.aggregator_window && !config_.fixed_slots,
                is_capped(config_));
   if (fallback_) fallback_->set_bind_at_once(config_.fixed_slots);

@@ -14,6 +14,12 @@ class Timeouts {
   /// between two questions, unless round trips take longer.
   Timeouts(Nanos least, Nanos most) : least_(least), most_(most) {}
 
+  /// Other bounds from now on.
+  void use(Nanos least, Nanos most) {
+    least_ = least;
+    most_ = most;
+  }
+
   /// Of a fragment that has timed out so many times. Getting a result that does not come takes two
   /// questions, so patience grows after these.
   Nanos after(uint8_t timeouts) const {

@@ -36,8 +36,9 @@ from benchlib import command_line, metadata, results, stats, testbed
 from benchlib.errors import BenchError
 from benchlib.machine import cpu_times
 from benchlib.processes import temporary_folder
+from benchlib.shaped import ShapedBed
 from benchlib.switch import status
-from benchlib.testbed import NetworkTestBed, require_root
+from benchlib.testbed import require_root
 
 RATE_MBIT = 100
 SLOT_BYTES = 1344
@@ -72,31 +73,6 @@ START_DEADLINE_S = 30
 RUN_DEADLINE_S = 120
 # Between the word to start and the start: long enough for all workers to have heard it.
 LEAD_NS = 50_000_000
-
-
-class Bed(NetworkTestBed):
-    """Links of one rate both ways. The switch's frames pass the kernel's queue, too."""
-
-    def __init__(self, hosts, rate_mbit):
-        super().__init__(hosts=hosts)
-        limit = rate_mbit * 125 * QUEUE_MS
-        shape = ("root", "tbf", "rate", f"{rate_mbit}mbit", "burst", 8 * 1514, "limit", limit)
-        for host in self.hosts:
-            host.run("tc", "qdisc", "add", "dev", host.interface, *shape)
-            self.switch.run("tc", "qdisc", "add", "dev", self.port(host.number), *shape)
-
-    def device(self, number, frames=512):
-        return super().device(number, frames) + ",qdisc_bypass=0"
-
-    def dropped(self):
-        """Frames that found a link's queue full, since the bed was made."""
-        found = 0
-        for namespace, links in [(self.switch, [self.port(h.number) for h in self.hosts])] + \
-                [(host, [host.interface]) for host in self.hosts]:
-            for link in links:
-                rows = json.loads(namespace.run("tc", "-s", "-j", "qdisc", "show", "dev", link))
-                found += rows[0]["drops"]
-        return found
 
 
 def config_of(setting, slots, jobs, bdp, home):
@@ -148,7 +124,7 @@ class Network:
         self.jobs = jobs
         self.rate_mbit = rate_mbit
         self.folder = folder
-        self.bed = Bed(jobs * RANKS + server, rate_mbit)
+        self.bed = ShapedBed(jobs * RANKS + server, rate_mbit, QUEUE_MS)
 
     def command(self, job, rank, ratio, iterations, layer_bytes=LAYER_BYTES):
         number = job * RANKS + rank

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Straggler help off and on: how long an iteration takes when one worker is slow.
 
-    bench_straggler.py --build FOLDER [--ranks N] [--rounds N] [--quick] [--json FILE]
+    bench_straggler.py --build FOLDER [--part shm|links|both] [--ranks N] [--rounds N] [--quick] [--json FILE]
 
 Starts an ina-switchd for each way of help, and against each the ranks of ina-straggle, real
 processes over the shm port that make gradients at a stated rate, and stop while the network does
@@ -15,17 +15,22 @@ A point is a way, a pattern and a severity. Its iteration time is the mean over 
 all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is the mean of what
 the job held whenever it was asked. Every element of every sum is checked.
 
+The other part has hosts whose links change while gradients are on them (benchlib/straggler_links.py); it
+needs root.
+
 --json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
-"no_straggler_overhead", "no_straggler_noise"}: the best of the ways with help against `off`; the
-overhead is the median over turns of the worst way's, without a straggler and with workers that do
-nothing but send; the noise is the same of `again`.
+"no_straggler_overhead", "no_straggler_noise", "links", "patterns": [...], "second_job": [...]}, without
+those of a part that was left out: the best of the ways with help against `off`; the overhead is the
+median over turns of the worst way's, without a straggler and with workers that do nothing but send; the
+noise is the same of `again`.
 """
 
+import os
 import statistics
 import sys
 import time
 
-from benchlib import command_line, metadata, results, stats
+from benchlib import command_line, metadata, results, stats, straggler_links, testbed
 from benchlib.errors import BenchError
 from benchlib.processes import Ranks, temporary_folder
 from benchlib.switch import Switch
@@ -189,15 +194,9 @@ def print_points(points):
                   f"{p['iteration_s'] / rows[0]['iteration_s']:>8.2f}{held:>12}{p['parked']:>10}")
 
 
-def main():
-    parser = command_line.parser_of(__doc__)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--rounds", type=int, help="3, 1 in --quick")
-    parser.add_argument("--quick", action="store_true", help="two patterns, less than a minute")
-    options = command_line.parse(parser)
-    options.rounds = options.rounds or (1 if options.quick else 3)
+def measure_shm(options, meta):
+    """The keys of the part over the shm port."""
     build = options.build.resolve()
-    meta = metadata.measured("straggler")
     with temporary_folder() as folder:
         ways = []
         try:
@@ -215,10 +214,34 @@ def main():
     result = summary(points)
     print(f"\niteration time down by {100 * result['best_iteration_reduction']:.0f} % at best, "
           f"throughput {result['best_throughput_gain']:.2f}x; without a straggler "
-          f"{100 * result['no_straggler_overhead']:+.1f} %")
-    results.write(options.json, {"meta": meta, "points": points} | result)
+          f"{100 * result['no_straggler_overhead']:+.1f} %\n")
+    return {"points": points} | result
+
+
+def main():
+    parser = command_line.parser_of(__doc__)
+    parser.add_argument("--part", choices=("shm", "links", "both"),
+                        help="over the shm port, over links that change, both (with root)")
+    parser.add_argument("--ranks", type=int, default=8, help="over the shm port")
+    parser.add_argument("--rounds", type=int, help="3, 1 in --quick")
+    parser.add_argument("--quick", action="store_true", help="two patterns, less than a minute")
+    options = command_line.parse(parser)
+    rounds = options.rounds
+    options.rounds = rounds or (1 if options.quick else 3)
+    part = options.part or ("both" if os.geteuid() == 0 else "shm")
+    if part == "links":
+        testbed.require_root()
+    meta = metadata.measured("straggler")
+    found = {} if part == "links" else measure_shm(options, meta)
+    if part == "shm":
+        print("links that change: left out" + ("" if options.part else ", which needs root"))
+    else:
+        with temporary_folder() as folder:
+            found |= straggler_links.measure(options.build.resolve(), folder, options.quick,
+                                                   rounds)
+    results.write(options.json, {"meta": meta} | found)
     return 0
 
 
 if __name__ == "__main__":
-    command_line.run(main, "bench_straggler")
+    command_line.run(main, "bench_straggler", *testbed.ERRORS)

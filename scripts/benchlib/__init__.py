@@ -9,6 +9,8 @@
     processes      programs that a benchmark runs, and ranks of a job
     switch         a private ina-switchd, ina-memif beside it, and their status
     testbed        hosts in network namespaces (tests/net)
+    shaped         hosts whose links have rates, which may change
+    straggler_links  straggler help over such links
     perf           ina-perf on the hosts of a test bed
     parallel       independent jobs side by side
     simulations    many runs of ina-sim
