@@ -21,26 +21,14 @@ wire::Address Network::address_of(uint32_t host) {
 void SimNetwork::advance(Nanos limit) {
   now_ = in_flight_.empty() ? limit : std::clamp(in_flight_.top().arrival, now_, limit);
   while (!in_flight_.empty() && in_flight_.top().arrival <= now_) {
-    inbox_[in_flight_.top().host].push_back(in_flight_.top().frame);
+    auto& top = const_cast<Flying&>(in_flight_.top());
+    inbox_[top.host].push_back(std::move(top.frame));
     ++waiting_;
     in_flight_.pop();
   }
 }
 
-/// Its bytes are what its last use has left.
-SimNetwork::FrameIndex SimNetwork::new_frame(size_t bytes) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<FrameIndex>(frames_.size()));
-    frames_.emplace_back();
-  }
-  const FrameIndex index = free_.back();
-  free_.pop_back();
-  frames_[index].resize(bytes);
-  return index;
-}
-
-void SimNetwork::launch(uint32_t host, FrameIndex index) {
-  std::vector<std::byte>& frame = frames_[index];
+void SimNetwork::launch(uint32_t host, std::vector<std::byte> frame) {
   Nanos arrival = now_ + faults_.delay_ns;
   if (happens(faults_.reorder)) arrival += up_to(faults_.reorder_delay_ns);
   if (happens(faults_.spike)) arrival += faults_.spike_ns + up_to(faults_.spike_ns);
@@ -49,7 +37,7 @@ void SimNetwork::launch(uint32_t host, FrameIndex index) {
     const size_t bit = random_() % (frame.size() * 8);
     frame[bit / 8] ^= std::byte{1} << (bit % 8);
   }
-  in_flight_.push({(arrival + kTick - 1) / kTick * kTick, order_++, host, index});
+  in_flight_.push({(arrival + kTick - 1) / kTick * kTick, order_++, host, std::move(frame)});
 }
 
 void SimNetwork::send(const wire::Envelope& envelope, const wire::Message& message,
@@ -64,27 +52,20 @@ void SimNetwork::send(const wire::Envelope& envelope, const wire::Message& messa
     ++counters_.lost;
     return;
   }
-  const FrameIndex index =
-      new_frame(std::max(wire::kMinFrameBytes, wire::kFrameHeaderBytes + payload.size()));
-  std::vector<std::byte>& frame = frames_[index];
+  std::vector<std::byte> frame(
+      std::max(wire::kMinFrameBytes, wire::kFrameHeaderBytes + payload.size()));
   const size_t headers = wire::encode_headers(envelope, message, payload, frame);
-  const auto padding =
-      std::copy(payload.begin(), payload.end(), frame.begin() + static_cast<ptrdiff_t>(headers));
-  std::fill(padding, frame.end(), std::byte{});
+  std::copy(payload.begin(), payload.end(), frame.begin() + static_cast<ptrdiff_t>(headers));
   if (happens(faults_.duplicate)) {
     ++counters_.duplicated;
-    const FrameIndex copy = new_frame(frame.size());
-    std::ranges::copy(frames_[index], frames_[copy].begin());
-    launch(host, copy);
+    launch(host, frame);
   }
-  launch(host, index);
+  launch(host, std::move(frame));
 }
 
 bool SimNetwork::receive(uint32_t host, std::vector<std::byte>& frame) {
   if (inbox_[host].empty()) return false;
-  const FrameIndex index = inbox_[host].front();
-  frame.swap(frames_[index]);
-  free_.push_back(index);
+  frame = std::move(inbox_[host].front());
   inbox_[host].pop_front();
   --waiting_;
   return true;
@@ -92,7 +73,6 @@ bool SimNetwork::receive(uint32_t host, std::vector<std::byte>& frame) {
 
 void SimNetwork::discard(uint32_t host) {
   waiting_ -= inbox_[host].size();
-  free_.insert(free_.end(), inbox_[host].begin(), inbox_[host].end());
   inbox_[host].clear();
 }
 
@@ -111,11 +91,11 @@ void SimPort::unbind(EndpointIndex endpoint) {
 
 size_t SimPort::rx_burst(std::span<RxPacket> burst) {
   size_t count = 0;
-  while (count < burst.size()) {
-    const std::vector<std::byte>* const bytes = frames_.next(network_, host_);
-    if (!bytes) break;
+  std::vector<std::byte> bytes;
+  while (count < burst.size() && network_.receive(host_, bytes)) {
     ++counters_.rx_packets;
-    const auto frame = wire::parse_frame(*bytes, wire::kDefaultUdpPort, 1);
+    frames_.push_back(std::move(bytes));
+    const auto frame = wire::parse_frame(frames_.back(), wire::kDefaultUdpPort, 1);
     if (!frame) {
       counters_.drops.add(frame.error());
       continue;
@@ -174,10 +154,10 @@ size_t SimTransport::tx_burst(std::span<const client::TxPacket> packets) {
 
 size_t SimTransport::rx_burst(std::span<client::RxPacket> packets) {
   size_t count = 0;
-  while (count < packets.size()) {
-    const std::vector<std::byte>* const bytes = frames_.next(network_, host_);
-    if (!bytes) break;
-    const auto frame = wire::parse_frame(*bytes, wire::kDefaultUdpPort, 1);
+  std::vector<std::byte> bytes;
+  while (count < packets.size() && network_.receive(host_, bytes)) {
+    frames_.push_back(std::move(bytes));
+    const auto frame = wire::parse_frame(frames_.back(), wire::kDefaultUdpPort, 1);
     if (!frame || frame->envelope.job != envelope_.job ||
         frame->envelope.job_key != envelope_.job_key ||
         wire::validate(frame->message, frame->payload_bytes, slot_bytes_)) {

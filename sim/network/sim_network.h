@@ -43,8 +43,7 @@ class Network {
   static wire::Address address_of(uint32_t host);
   virtual void send(const wire::Envelope& envelope, const wire::Message& message,
                     std::span<const std::byte> payload) = 0;
-  /// Next frame that has arrived at `host`, or nothing. What `frame` held before is lost; its
-  /// memory may be used again.
+  /// Next frame that has arrived at `host`, or nothing.
   virtual bool receive(uint32_t host, std::vector<std::byte>& frame) = 0;
 };
 
@@ -73,12 +72,11 @@ class SimNetwork final : public Network {
   const NetworkCounters& counters() const { return counters_; }
 
  private:
-  using FrameIndex = uint32_t;  ///< in frames_
   struct Flying {
     Nanos arrival;
     uint64_t order;  ///< breaks ties, so that a run depends on its seed alone
     uint32_t host;
-    FrameIndex frame;
+    std::vector<std::byte> frame;
     bool operator>(const Flying& other) const {
       return arrival != other.arrival ? arrival > other.arrival : order > other.order;
     }
@@ -90,8 +88,7 @@ class SimNetwork final : public Network {
     return static_cast<Nanos>(random_() % static_cast<uint64_t>(most + 1));
   }
   Nanos& cut_of(uint32_t from, uint32_t to) { return cuts_[from * inbox_.size() + to]; }
-  FrameIndex new_frame(size_t bytes);
-  void launch(uint32_t host, FrameIndex index);
+  void launch(uint32_t host, std::vector<std::byte> frame);
 
   std::mt19937_64 random_;
   Faults faults_;
@@ -100,26 +97,9 @@ class SimNetwork final : public Network {
   uint32_t burst_left_ = 0;
   NetworkCounters counters_;
   std::priority_queue<Flying, std::vector<Flying>, std::greater<>> in_flight_;
-  std::vector<std::deque<FrameIndex>> inbox_;  ///< arrived, by host
-  size_t waiting_ = 0;                         ///< frames in inboxes
-  std::vector<std::vector<std::byte>> frames_;
-  std::vector<FrameIndex> free_;  ///< of frames_: nothing that is on its way
+  std::vector<std::deque<std::vector<std::byte>>> inbox_;  ///< arrived, by host
+  size_t waiting_ = 0;                                     ///< frames in inboxes
   std::vector<Nanos> cuts_;
-};
-
-/// Frames of a burst, whose memory the next burst uses again.
-class ReceivedFrames {
- public:
-  /// nullptr: none has arrived. The bytes stay where they are until clear().
-  const std::vector<std::byte>* next(Network& network, uint32_t host) {
-    if (used_ == frames_.size()) frames_.emplace_back();
-    return network.receive(host, frames_[used_]) ? &frames_[used_++] : nullptr;
-  }
-  void clear() { used_ = 0; }
-
- private:
-  std::vector<std::vector<std::byte>> frames_;
-  size_t used_ = 0;
 };
 
 /// One lane's port on the network.
@@ -151,7 +131,7 @@ class SimPort {
   static constexpr EndpointIndex kNone = UINT16_MAX;
   std::vector<std::optional<Binding>> bindings_;
   std::vector<EndpointIndex> by_host_;
-  ReceivedFrames frames_;  ///< of the last burst
+  std::vector<std::vector<std::byte>> frames_;  ///< of the last burst
   PortCounters counters_;
 };
 
@@ -175,7 +155,7 @@ class SimTransport final : public client::Transport {
   wire::Envelope envelope_;
   uint32_t slot_bytes_;
   uint32_t first_lane_;
-  ReceivedFrames frames_;
+  std::vector<std::vector<std::byte>> frames_;
   client::TransportCounters counters_;
 };
 
