@@ -106,7 +106,7 @@ def built(source, target, command):
     stamp = target / ".built"
     if not stamp.exists():
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns(".git", "build"))
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(".git"))
         with open(target / "build.log", "wb") as log:
             done = subprocess.run(command, cwd=target, stdout=log, stderr=subprocess.STDOUT, timeout=BUILD_DEADLINE_S,
                                   check=False)
