@@ -25,7 +25,6 @@ median over turns of the worst way's, without a straggler and with workers that 
 noise is the same of `again`.
 """
 
-import os
 import statistics
 import sys
 import time
@@ -220,22 +219,19 @@ def measure_shm(options, meta):
 
 def main():
     parser = command_line.parser_of(__doc__)
-    parser.add_argument("--part", choices=("shm", "links", "both"),
-                        help="over the shm port, over links that change, both (with root)")
+    parser.add_argument("--part", choices=("shm", "links", "both"), default="shm",
+                        help="over the shm port (the default), over links that change, both (as root)")
     parser.add_argument("--ranks", type=int, default=8, help="over the shm port")
     parser.add_argument("--rounds", type=int, help="3, 1 in --quick")
     parser.add_argument("--quick", action="store_true", help="two patterns, less than a minute")
     options = command_line.parse(parser)
     rounds = options.rounds
     options.rounds = rounds or (1 if options.quick else 3)
-    part = options.part or ("both" if os.geteuid() == 0 else "shm")
-    if part == "links":
+    if options.part != "shm":
         testbed.require_root()
     meta = metadata.measured("straggler")
-    found = {} if part == "links" else measure_shm(options, meta)
-    if part == "shm":
-        print("links that change: left out" + ("" if options.part else ", which needs root"))
-    else:
+    found = {} if options.part == "links" else measure_shm(options, meta)
+    if options.part != "shm":
         with temporary_folder() as folder:
             found |= straggler_links.measure(options.build.resolve(), folder, options.quick,
                                                    rounds)
