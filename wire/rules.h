@@ -35,7 +35,7 @@ namespace ina {
   X(kJoinLimit, "join_limit")              /* and goes at a quarter of a window */         \
   X(kJoinPrompt, "join_prompt")            /* at once to who has a small window */         \
   X(kJoinForget, "join_forget")            /* and ends with its job */                     \
-  X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */  \
+  X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */   \
   X(kRulesAgain, "rules_again")            /* who comes back plays by today's policy */
 
 enum class Rule : uint8_t {
