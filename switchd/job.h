@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregator/fallback.h"
+#include "aggregator/given_results.h"
 #include "common/debt.h"
 #include "io/shm/region.h"
 #include "io/shm/shm_port.h"
