@@ -234,21 +234,6 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, std::span<const u
   return true;
 }
 
-/// Whether a worker of the job may speak of the fragment now.
-[[gnu::always_inline]] inline bool Aggregator::is_within(const Job& job, Seq seq,
-                                                         const RxPacket& packet, Verdict& verdict) {
-  // C1: a worker sends s only when it has result s-W, so s is at most W above the highest result.
-  if (value(packet.rank) >= job.spec.workers)
-    drop(verdict, DropReason::kBadRank);
-  else if (seq >= job.limit)
-    drop(verdict, DropReason::kOutsideWindow);
-  else if (!in_lane(seq))
-    drop(verdict, DropReason::kWrongLane);
-  else
-    return true;
-  return false;
-}
-
 template <class Policy>
 [[gnu::always_inline]] inline void Aggregator::on_packet(const RxPacket& packet,
                                                          const Lookup& lookup, Nanos now,

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "common/json/json.h"
+#include "common/json_schema.h"
 #include "control/client.h"
 #include "programs/inactl/status_json.h"
 
