@@ -107,7 +107,6 @@ class Bench {
 
   static LaneConfig config() {
     LaneConfig config;
-    config.burst = kBurst;
     config.shape.slots = 1024;
     config.shape.slot_bytes = kSlotBytes;
     config.shape.max_jobs = kJobs;

@@ -358,6 +358,7 @@ client::EngineConfig World::engine_config(const Worker& worker) const {
 
 void World::make_engine(Worker& worker) {
   const client::EngineConfig config = engine_config(worker);
+  const Job& job = *worker.job;
   worker.running.clear();
   worker.redistributions.reset();
   worker.reproducible.reset();
