@@ -154,7 +154,7 @@ void Engine::set_epoch(uint32_t epoch, Nanos now) {
 }
 
 void Engine::rejoin(const EngineConfig& told, Nanos now) {
-  if (rule(Rule::kRulesAgain)) play_by(told);
+  play_by(told);
   rejoin(told.epoch, now);
 }
 

@@ -37,8 +37,7 @@ namespace ina {
   X(kJoinForget, "join_forget")            /* and ends with its job */                     \
   X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */   \
   X(kGivenResult, "given_result")          /* is given again while its row holds it */     \
-  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */    \
-  X(kRulesAgain, "rules_again")            /* who comes back plays by today's policy */
+  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

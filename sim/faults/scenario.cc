@@ -252,7 +252,7 @@ scheduler::PolicyKind choose_policy(Dice& dice) {
 /// on, so that one with shared slots is as good as one with pools of its own. Likewise.
 void choose_policies(Scenario& scenario, const Restrictions& restrictions) {
   Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 13);
-  const bool all = restrictions.policy_changes || restrictions.profile == "rules_again";
+  const bool all = restrictions.policy_changes;
   if (!all && (restrictions.plain || restrictions.small || !restrictions.profile.empty() ||
                restrictions.policy || restrictions.loss >= 0 || !dice.chance(0.2)))
     return;
