@@ -61,7 +61,7 @@ void on_signal(int signal) {
 }
 
 void set_log_level(config::LogLevel level) {
-  spdlog::default_logger()->set_level(spdlog::level::from_str(std::string(name(level))));
+  spdlog::set_level(spdlog::level::from_str(std::string(name(level))));
 }
 
 /// The file that the log goes to; nullptr: standard error.
