@@ -141,11 +141,10 @@ class Run {
     call.count = data.size();
     call.dtype_number = INA_INT32;
     call.op_number = INA_SUM;
-    call.scheduler = kSchedulers[scheduler];
-    call.chunks = options_.chunks;
+    const client::HierarchicalOptions how{kSchedulers[scheduler], options_.chunks};
     line_.arrive_and_wait();
     const Nanos begin = now_ns();
-    client::Operation* const operation = need(hierarchy.start(call));
+    client::Operation* const operation = need(hierarchy.start(call.function, {&call, 1}, how));
     if (hierarchy.wait(operation, 0, true).status != INA_OK)
       throw std::runtime_error(hierarchy.last_error());
     const double took_ms = static_cast<double>(now_ns() - begin) * 1e-6;
