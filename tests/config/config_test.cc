@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "switchd/config/keys.h"
+#include "switchd/config/values.h"
 
 namespace ina::config {
 namespace {
