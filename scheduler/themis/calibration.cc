@@ -53,8 +53,9 @@ Dimension calibrated(Dimension dimension, const DimensionTimes& times) {
   dimension.bits_per_s = within(measured_bits_per_s(times, times.all_gather));
   const uint64_t sums = std::min(measured_bits_per_s(times, times.all_reduce),
                                  measured_bits_per_s(times, times.reduce_scatter));
+  // The switch shares its capacity out among all participants.
   dimension.aggregation_bits_per_s =
-      sums < dimension.bits_per_s ? within(sums * dimension.size) : 0;
+      sums < dimension.bits_per_s ? std::min(within(sums) * dimension.size, kMostBitsPerS) : 0;
   dimension.step_latency_ps =
       std::clamp<Picos>(times.least_ns * kPicosPerNano, 0, kMostStepLatencyPs);
   return dimension;
