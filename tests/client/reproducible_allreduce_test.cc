@@ -251,8 +251,8 @@ TEST(ReproducibleAllReduce, ProductsAndFloat64AreReducedInTheOrderOfRanks) {
                        .slot_bytes = 1024,
                        .lanes = slots == 8 ? 1u : 2u,
                        .conductor = [&](switchd::ConductorConfig& config) {
-                         config.policy = scheduler::PolicyKind::kEsa;
-                         config.home = home.value;
+                         config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+                         config.fallback.home = home.value;
                        }});
         on_ranks(sw, world, [&](Context& context, int rank) {
           // Of one fragment, and of several chunks.

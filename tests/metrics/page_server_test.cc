@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "common/json_schema.h"
 #include "control/metrics/own_host.h"
 #include "control/metrics/page_files.h"
 #include "control/metrics/snapshot.h"
