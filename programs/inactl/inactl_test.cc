@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "common/json_schema.h"
 #include "control/diagnosis/why.h"
 #include "control/socket.h"
 #include "programs/inactl/shell_text.h"
@@ -24,6 +25,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
+
+/// As inactl prints it.
+Json with_schema(Json object) {
+  object["schema"] = kJsonSchema;
+  return object;
+}
 
 Json sample() {
   return Json::parse(R"({
@@ -301,7 +308,7 @@ TEST_F(Inactl, PrintsTablesOrTheJsonAsSent) {
         run_inactl(std::string("status ") + (json ? "-j " : "") + "--socket " + socket());
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     if (json)
-      EXPECT_EQ(Json::parse(outcome.output, nullptr, false), sample());
+      EXPECT_EQ(Json::parse(outcome.output, nullptr, false), with_schema(sample()));
     else
       EXPECT_EQ(outcome.output, format_status(sample()));
   }
@@ -318,7 +325,8 @@ TEST_F(Inactl, TopOnceIsOneTableOrObject) {
         run_inactl(std::string("top --once ") + (json ? "-j " : "") + "--socket " + socket());
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     if (json)
-      EXPECT_EQ(Json::parse(outcome.output, nullptr, false), top_json(top(sample(), sample())));
+      EXPECT_EQ(Json::parse(outcome.output, nullptr, false),
+                with_schema(top_json(top(sample(), sample()))));
     else
       EXPECT_EQ(outcome.output, format_top(top(sample(), sample()), 20));
   }

@@ -88,16 +88,18 @@ TEST(ShowPort, SaysTrafficAndDropsWithTheirMeaning) {
 }
 
 Json slots() {
-  return {{"slots", 16},
-          {"lanes", 2},
-          {"cells", 8},
-          {"slots_per_cell", 2},
-          {"columns", {"cell", "state", "job", "age_us", "contributions"}},
-          {"used",
-           {{0, "filling", 7, 500, 1},
-            {1, "filling", 7, 2'000'000, 2},
-            {3, "frozen", 9, 5'000, 1},
-            {6, "filling", nullptr, 50'000, 1}}}};
+  // As it comes from a switch: numbers have no sign.
+  const Json sent = {{"slots", 16},
+                     {"lanes", 2},
+                     {"cells", 8},
+                     {"slots_per_cell", 2},
+                     {"columns", {"cell", "state", "job", "age_us", "contributions"}},
+                     {"used",
+                      {{0, "filling", 7, 500, 1},
+                       {1, "filling", 7, 2'000'000, 2},
+                       {3, "frozen", 9, 5'000, 1},
+                       {6, "filling", nullptr, 50'000, 1}}}};
+  return Json::parse(sent.dump());
 }
 
 TEST(Heat, CountsCellsByJobAndState) {
