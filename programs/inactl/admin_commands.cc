@@ -425,7 +425,9 @@ int reload(const Options& options, Client& client) {
           "the switch did not start with it, and goes on with the configuration before: " +
               *failure);
   }
-  fmt::print("{}", options.common.json ? json_of(response) + "\n" : reload_text(response));
+  fmt::print("{}", options.common.json
+                       ? json_text(nlohmann::json::parse(json_of(response), nullptr, false))
+                       : reload_text(response));
   return kDone;
 }
 
