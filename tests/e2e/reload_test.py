@@ -142,7 +142,9 @@ class ReloadTest(unittest.TestCase):
         return json.loads(asked.stdout) if asked.returncode == 0 else {}
 
     def results(self, job):
-        return sum(entry["results"] for entry in self.status().get("jobs", []) if entry["name"] == job.name)
+        # Under fcfs all that is summed is decided by the fallback.
+        return sum(entry.get(kind, 0) for entry in self.status().get("jobs", []) if entry["name"] == job.name
+                   for kind in ("results", "fallback_results", "parker_results"))
 
     def runs(self, job):
         """It makes sums."""
