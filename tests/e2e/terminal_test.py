@@ -20,7 +20,8 @@ COLUMNS, LINES = 100, 40
 
 class Terminal:
     def __init__(self, folder, command):
-        self.tmux = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
+        # A server of its own: the one before may still be about to end.
+        self.tmux = ["tmux", "-S", tempfile.mktemp(prefix="tmux-", dir=folder), "-f", "/dev/null"]
         environment = {key: value for key, value in os.environ.items() if key not in ("TMUX", "NO_COLOR")}
         subprocess.run([*self.tmux, "new-session", "-d", "-x", str(COLUMNS), "-y", str(LINES), command], check=True,
                        env=environment | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}, stdin=subprocess.DEVNULL)
