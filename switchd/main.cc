@@ -52,7 +52,10 @@ constexpr int kExitImprove = 3;  // of `--self-test`: the switch would serve, bu
 using DaemonLane = Lane<io::EthdevPort>;
 
 Conductor* signalled = nullptr;
+/// Other threads may get a signal that the main one holds back while the switch starts again.
+volatile sig_atomic_t stop_wanted = 0;
 void on_signal(int signal) {
+  if (signal != SIGHUP) stop_wanted = 1;
   if (!signalled) return;
   if (signal == SIGHUP)
     signalled->reload();
@@ -454,6 +457,7 @@ Result<std::optional<Configuration::Version>> serve(
   if (eal) rte_eal_mp_wait_lcore();
   threads.join();
   logging::info("stopped");
+  if (stop_wanted != 0) next.reset();
   return next;
 }
 
