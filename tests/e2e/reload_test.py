@@ -269,9 +269,12 @@ class ReloadTest(unittest.TestCase):
 
     def test_another_home_ends_jobs_only_by_force(self):
         self.start(home=HOMES[0])
-        psd = subprocess.Popen([PSD, "--socket", str(self.socket)], stderr=subprocess.DEVNULL)
-        self.addCleanup(psd.wait)
-        self.addCleanup(psd.kill)
+        # A switch with another home refuses a fallback server, which ends then.
+        def serve_as_fallback():
+            psd = subprocess.Popen([PSD, "--socket", str(self.socket)], stderr=subprocess.DEVNULL)
+            self.addCleanup(psd.wait)
+            self.addCleanup(psd.kill)
+
         steps = [pair for pair in itertools.permutations(HOMES, 2)]
         self.random.shuffle(steps)
         home = HOMES[0]
@@ -290,6 +293,8 @@ class ReloadTest(unittest.TestCase):
                     self.assertRegex(said, rf"^INA_ERR_ABORTED .*another configuration.*{job.name}.*fallback.home: {home}")
                 home = after
                 self.assertEqual(self.status()["aggregator"]["home"], home)
+                if home == "dedicated":
+                    serve_as_fallback()
                 job = self.job(f"after-{number}-{after}")
                 self.runs(job)
                 self.assert_all_good(job)
