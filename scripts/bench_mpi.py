@@ -20,15 +20,11 @@ import shutil
 
 from benchlib import command_line, metadata, processes, results, stats, table
 from benchlib.errors import BenchError
+from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
 from benchlib.switch import plain_switch
 
-# plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
-MPIRUN = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated"],
-          "mpich": ["mpirun.mpich"]}
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 RANKS = [2, 4]
-SPINS = "mpich"  # with more ranks than processors it waits for time slices
 SIZES = [16, 4096, 64 << 10, 1 << 20, 16 << 20]
 QUICK_SIZES = [4096, 1 << 20]
 ROUNDS, QUICK_ROUNDS = 9, 2

@@ -2,13 +2,13 @@
 """Other people's MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
 
     bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpi openmpi|mpich] [--only MODULES]
-                        [--json FILE]
+                        [--quick] [--json FILE]
 
 SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4), HPCC 1.5.0. Each
 is built against each MPI in BUILD/foreign, once. Every module of mpi4py's suite runs on two ranks, once plain and
 once with the interposer, and so does HPCC on four (two where the MPI spins). Fails where a test fails, or a
 program does not end in time, with the interposer alone. --only: those of mpi4py's modules whose names contain one
-of these words (commas between them).
+of these words (commas between them); --quick is --only cco, its collectives.
 
 --json writes {"meta", "rows": [{"suite", "mpi", "ranks", "tests", "skipped", "failed", "failed_plain", "new",
 "unfinished", "unfinished_plain", "calls", "taken", "left": {reason: calls}}]}; calls: collective ones of rank 0;
@@ -24,9 +24,9 @@ import shutil
 import signal
 import subprocess
 
-from bench_mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib import command_line, metadata, processes, results, table
 from benchlib.errors import BenchError
+from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
 from benchlib.switch import Switch
 
@@ -34,6 +34,7 @@ PYTHON = "/usr/bin/python3"  # that of Debian, whose MPI it is
 BUILD_DEADLINE_S = 1800
 MODULE_DEADLINE_S, HPCC_DEADLINE_S = 180, 600
 MPI4PY_RANKS = 2
+QUICK_WORDS = ["cco"]
 WAYS = ("plain", "ina")
 # A switch for many communicators: each is a job of its own.
 CONFIG = """\
@@ -215,6 +216,7 @@ def main():
         parser.add_argument(f"--{name}", type=pathlib.Path, help=f"folder with the source of {name}")
     parser.add_argument("--mpi", choices=sorted(MPIRUN), help="one alone")
     parser.add_argument("--only", help="mpi4py's modules whose names contain one of these words")
+    parser.add_argument("--quick", action="store_true", help=f"as --only {','.join(QUICK_WORDS)}")
     options = command_line.parse(parser)
     build = options.build.resolve()
     if not options.mpi4py and not options.hpcc:
@@ -233,7 +235,7 @@ def main():
                 ranks = 2 if mpi == SPINS and (os.cpu_count() or 1) < 4 else 4
                 result["rows"].append(row_of("HPCC", mpi, ranks, run_hpcc(build, options.hpcc.resolve(), mpi, ranks)))
             if options.mpi4py:
-                words = options.only.split(",") if options.only else []
+                words = options.only.split(",") if options.only else QUICK_WORDS if options.quick else []
                 result["rows"].append(row_of("mpi4py", mpi, MPI4PY_RANKS,
                                              run_mpi4py(build, options.mpi4py.resolve(), mpi, words)))
             results.write(options.json, result)

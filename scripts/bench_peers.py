@@ -36,9 +36,10 @@ import os
 from bench_peers_report import HEADER, OURS, make_row, table_line
 from benchlib import command_line, machine, metadata, results
 from benchlib.core_ping import CorePing
+from benchlib.mpi import AS_ROOT
 from benchlib.processes import temporary_folder
 from benchlib.switch import SLOT_BYTES, check_absorbed, plain_switch
-from benchlib.teams import OPENMPI_ENVIRONMENT, Team
+from benchlib.teams import Team
 from benchlib.tournament import Contestant, Tournament
 
 SIZES_BYTES = [4 << 10 << 2 * i for i in range(8)]  # 4 KiB .. 64 MiB
@@ -71,13 +72,13 @@ TEAMS = {
         "program": "peer_openmpi",
         "launcher": [*OPENMPI, "--mca", "btl", "vader,self", "--mca",
                      "btl_vader_single_copy_mechanism", "cma", "-n", "{ranks}"],
-        "environment": OPENMPI_ENVIRONMENT,
+        "environment": AS_ROOT,
     },
     "openmpi_tcp": {
         "program": "peer_openmpi",
         "launcher": [*OPENMPI, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
                      "-n", "{ranks}"],
-        "environment": OPENMPI_ENVIRONMENT,
+        "environment": AS_ROOT,
     },
     "mpich": {
         "program": "peer_mpich",

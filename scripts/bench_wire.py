@@ -43,8 +43,9 @@ from bench_wire_report import HEADER, make_row, table_line
 from benchlib import command_line, metadata, results, switch, testbed
 from benchlib.core_ping import CorePing
 from benchlib.errors import BenchError
+from benchlib.mpi import AS_ROOT
 from benchlib.processes import temporary_folder
-from benchlib.teams import OPENMPI_ENVIRONMENT, Team
+from benchlib.teams import Team
 from benchlib.testbed import NetworkTestBed, require_root
 from benchlib.tournament import Tournament
 
@@ -244,7 +245,7 @@ class Session(Tournament):
                                  "--rank", rank, "--ranks", self.ranks)
                     for rank, host in enumerate(network.bed.hosts)]
 
-        for name, launch, environment in [("openmpi_tcp", network.openmpi, OPENMPI_ENVIRONMENT),
+        for name, launch, environment in [("openmpi_tcp", network.openmpi, AS_ROOT),
                                           ("gloo", launch_gloo, {})]:
             folder = self.folder / f"{name}_{path}"
             program = "peer_" + name.removesuffix("_tcp")

@@ -15,6 +15,7 @@
     parallel       independent jobs side by side
     simulations    many runs of ina-sim
     teams          competitors: the running ranks of one library
+    mpi            the MPIs that are measured
     tournament     teams that are measured in turn
     core_ping      the round trip between two cores
     rounds         times and ratios from the rounds of a tournament

@@ -12,6 +12,7 @@ import subprocess
 import time
 
 from benchlib import processes, stats
+from benchlib.mpi import AS_ROOT
 
 AREA_BYTES = 4096
 LAST_WORDS = 300  # characters of what a failed competitor printed
@@ -21,8 +22,6 @@ START_DEADLINE_S = 60
 REQUEST_DEADLINE_S = 180
 STOP_DEADLINE_S = 10
 
-# mpirun refuses to run as root without these.
-OPENMPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 LIBRARY_OF_PROGRAM = {"peer_openmpi": "OpenMPI", "peer_mpich": "MPICH", "peer_gloo": "Gloo"}
 
 

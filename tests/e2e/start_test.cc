@@ -197,8 +197,12 @@ TEST_F(StartTest, ALogInJsonIsAnObjectALine) {
     EXPECT_TRUE(record.at("time").is_string()) << line;
     const std::string message = record.at("message");
     messages.push_back(message);
-    if (message == "serving") EXPECT_EQ(record.at("lcores"), 1) << line;
-    if (message == "job admitted") EXPECT_EQ(record.at("job"), "a \"name\"") << line;
+    if (message == "serving") {
+      EXPECT_EQ(record.at("lcores"), 1) << line;
+    }
+    if (message == "job admitted") {
+      EXPECT_EQ(record.at("job"), "a \"name\"") << line;
+    }
   }
   EXPECT_THAT(messages, testing::IsSupersetOf({"serving", "job admitted", "stopped"}));
 }

@@ -22,7 +22,7 @@ void check_config(const Config& config) {
   INA_FUZZ_CHECK(config.aggregator.slots > 0 && config.aggregator.slot_bytes > 0);
   INA_FUZZ_CHECK(config.switchd.lcores > 0 && config.switchd.burst > 0);
   INA_FUZZ_CHECK(config.switchd.max_jobs > 0 && config.control.max_connections > 0);
-  INA_FUZZ_CHECK(!config.control.socket.empty() && config.control.join_timeout_us > 0);
+  INA_FUZZ_CHECK(!config.control.socket.empty() && config.control.join_timeout_ns > 0);
   for (const PortConfig& port : config.ports) INA_FUZZ_CHECK(!port.name.empty());
 }
 

@@ -79,8 +79,8 @@ class ElasticTest(SwitchTest):
         self.memory_before = shared_memory()
 
     def launch(self, how, restarts):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
-                   f"--max-restarts={restarts}", str(self.work / "program.py"), how, str(self.work)]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}",
+                   f"--max_restarts={restarts}", str(self.work / "program.py"), how, str(self.work)]
         running = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "INA_URL": self.url, "OMP_NUM_THREADS": "1",
