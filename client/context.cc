@@ -398,6 +398,7 @@ bool Context::progress() {
   if (const auto& mismatch = engine_->mismatch(); mismatch && !mismatch_reported_)
     report_mismatch(*mismatch);
   if (!mismatch_reported_ && !disagreement().empty()) report_disagreement();
+  if (peer_left_) end_without_peer();
   if (engine_->counters().operations != operations) {
     running_.store(engine_->running(), std::memory_order_relaxed);
     if (sleepers_.load() != 0) cv_.notify_all();
@@ -410,6 +411,26 @@ bool Context::progress() {
 void Context::report_mismatch(const aggregator::FallbackMismatch& mismatch) {
   mismatch_reported_ = send_control(request::Mismatch{wire::mismatch_text(
       mismatch.first, mismatch.first_signature, mismatch.other, mismatch.other_signature)});
+}
+
+void Context::on_peer_left(const answer::PeerLeft& left) {
+  const auto lock = lock_engine();
+  const auto behind = [](uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; };
+  if (!peer_left_ || behind(left.operations, peer_left_->operations)) peer_left_ = left;
+  end_without_peer();
+}
+
+/// Under mutex_. An operation that a rank has not called before it left never completes.
+void Context::end_without_peer() {
+  if (!engine_ || failed_.load() != INA_OK) return;
+  const Operation* const hopeless = engine_->find_running([&](const Operation& operation) {
+    return static_cast<int32_t>(operation.number - peer_left_->operations) >= 0;
+  });
+  if (!hopeless) return;
+  const std::string text = "rank " + std::to_string(peer_left_->rank) +
+                           " has called ina_finalize without calling " + describe(*hopeless);
+  send_control(request::Abort{text, peer_left_->rank});
+  end(INA_ERR_PEER_LOST, text);
 }
 
 /// Under mutex_, by whoever stops driving. When nothing is under way, the switch is to call if
@@ -649,6 +670,7 @@ void Context::on_control(control::Heard& heard) {
           [&](const answer::Explain& explain) { note([&] { explanation_ = explain.text; }); },
           [&](const answer::Dropped& dropped) { note([&] { dropped_text_ = dropped.text; }); },
           [&](const answer::Left&) { note([&] { left_ = true; }); },
+          [&](const answer::PeerLeft& left) { on_peer_left(left); },
           [&](const answer::Waiting& waiting) {
             note([&] {
               if (away_.load() || !live_.load()) others_missing_ = missing_text(waiting);
@@ -743,7 +765,8 @@ int Context::leave(Nanos timeout_ns) {
 }
 
 void Context::send_leave() {
-  if (!away_.load() && session_->send_leave(id_)) leave_ever_sent_ = true;
+  const request::Leave leave{engine_->operations_submitted()};  // no call follows
+  if (!away_.load() && session_->send_leave(id_, leave)) leave_ever_sent_ = true;
 }
 
 /// Under mutex_; something runs.

@@ -220,6 +220,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void rest();
   void announce();
   void end_by_switch(Error error);
+  void on_peer_left(const answer::PeerLeft& left);
+  void end_without_peer();
 
   // In groups.cc.
   struct SplitAnswer {
@@ -320,6 +322,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<uint32_t> open_group_{0};     ///< written under mutex_
   std::atomic<bool> called_{false};         ///< something may have come while nothing was under way
   bool all_sent_ = true;                    ///< by the last progress(); under mutex_
+  std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; under mutex_
   bool mismatch_reported_ = false;          ///< to this switch; under mutex_
 
   mutable std::mutex state_mutex_;  ///< what follows, and cv_

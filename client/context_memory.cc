@@ -231,7 +231,8 @@ Result<void> Context::refuse_result_buffers(const void* memory, uint64_t bytes,
 Result<void> Context::free_memory(void* data) {
   const auto lock = lock_engine();
   const auto busy = [&](const std::byte* memory, size_t bytes) -> std::string {
-    const Operation* user = engine_->find_running([&](const OperationSpec& spec) {
+    const Operation* user = engine_->find_running([&](const Operation& operation) {
+      const OperationSpec& spec = operation.spec;
       const auto [sent, received] = extents_of(spec, Rank{static_cast<uint8_t>(settings_.rank)});
       return overlaps(memory, bytes, spec.send, sent) ||
              overlaps(memory, bytes, spec.recv, received);

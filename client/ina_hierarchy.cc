@@ -76,8 +76,10 @@ struct Region {
   size_t call;
   bool is_recv;
 
+  // As numbers: `begin` is NULL where the call is wrong, or the region empty.
+  uintptr_t first() const { return reinterpret_cast<uintptr_t>(begin); }
   bool overlaps(const Region& other) const {
-    return begin < other.begin + other.bytes && other.begin < begin + bytes;
+    return first() < other.first() + other.bytes && other.first() < first() + bytes;
   }
 };
 

@@ -222,12 +222,12 @@ bool Session::send(uint32_t channel, const request::Message& message,
   return sent;
 }
 
-bool Session::send_leave(uint32_t channel) {
+bool Session::send_leave(uint32_t channel, const request::Leave& leave) {
   {
     const std::lock_guard lock(connection_mutex_);
     if (!leaves_sent_.insert(channel).second) return true;
   }
-  if (send(channel, request::Leave{})) return true;
+  if (send(channel, leave)) return true;
   const std::lock_guard lock(connection_mutex_);
   leaves_sent_.erase(channel);
   return false;

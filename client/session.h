@@ -75,7 +75,7 @@ class Session {
   bool send(uint32_t channel, const request::Message& message,
             const std::vector<int>& descriptors = {});
   /// Once on each connection.
-  bool send_leave(uint32_t channel);
+  bool send_leave(uint32_t channel, const request::Leave& leave);
 
   // The background thread.
   /// Has it look after what is under way.

@@ -301,10 +301,13 @@ void describe(Fields& fields, request::Split& split) {
   fields.required("number", split.number);
 }
 template <class Fields>
-void describe(Fields&, request::Leave&) {}
+void describe(Fields& fields, request::Leave& leave) {
+  fields.optional("operations", leave.operations);
+}
 template <class Fields>
 void describe(Fields& fields, request::Abort& abort) {
   fields.defaulted("text", abort.text);
+  fields.optional("lost", abort.lost);
 }
 template <class Fields>
 void describe(Fields& fields, request::Mismatch& mismatch) {
@@ -395,6 +398,11 @@ void describe(Fields& fields, answer::Split& split) {
 }
 template <class Fields>
 void describe(Fields&, answer::Left&) {}
+template <class Fields>
+void describe(Fields& fields, answer::PeerLeft& left) {
+  fields.required("rank", left.rank);
+  fields.required("operations", left.operations);
+}
 template <class Fields>
 void describe(Fields& fields, answer::Abort& abort) {
   fields.defaulted("status", abort.status);

@@ -117,11 +117,14 @@ struct Split {
 };
 struct Leave {
   static constexpr const char* kType = "leave";
+  /// That it has called, and that are complete for it. It will call no more.
+  std::optional<uint32_t> operations = std::nullopt;
   bool operator==(const Leave&) const = default;
 };
 struct Abort {
   static constexpr const char* kType = "abort";
   std::string text = "a worker gave up";
+  std::optional<uint32_t> lost = std::nullopt;  ///< the rank that it waits for in vain
   bool operator==(const Abort&) const = default;
 };
 /// Contributions that met in the sender's fallback do not belong together.
@@ -292,6 +295,13 @@ struct Left {
   static constexpr const char* kType = "left";
   bool operator==(const Left&) const = default;
 };
+/// Another worker has said goodbye: request::Leave.
+struct PeerLeft {
+  static constexpr const char* kType = "peer_left";
+  uint32_t rank = 0;
+  uint32_t operations = 0;  ///< nothing that is called after these can complete
+  bool operator==(const PeerLeft&) const = default;
+};
 struct Abort {
   static constexpr const char* kType = "abort";
   ina_status status = INA_ERR_INTERNAL;
@@ -349,7 +359,7 @@ struct Unknown {
 
 using Message =
     std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake, Split, Left,
-                 Abort, Refused, Explain, Dropped, Epoch, Serving, Job, Status, Unknown>;
+                 PeerLeft, Abort, Refused, Explain, Dropped, Epoch, Serving, Job, Status, Unknown>;
 
 /// A refusal that time may change: whoever hears it may try again.
 inline bool is_no_room(const Message& message) {

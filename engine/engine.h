@@ -165,6 +165,8 @@ class Engine {
 
   /// Operations that are not complete.
   size_t running() const { return running_.size(); }
+  /// All that were submitted, modulo 2^32; each has the number of those before it.
+  uint32_t operations_submitted() const { return operations_submitted_; }
   /// Whether prepare() has something to send besides contributions.
   bool has_answers() const {
     return questions_.size() != 0 || parked_out_.size() != 0 ||
@@ -186,11 +188,11 @@ class Engine {
   const std::optional<aggregator::FallbackMismatch>& mismatch() const {
     return mismatch_ || !fallback_ ? mismatch_ : fallback_->mismatch();
   }
-  /// An operation that is not complete and of which `uses(spec)` is true, or nullptr.
-  template <class Uses>
-  const Operation* find_running(Uses&& uses) const {
+  /// The oldest operation that is not complete and of which `is(operation)` is true, or nullptr.
+  template <class Is>
+  const Operation* find_running(Is&& is) const {
     for (const Operation* operation : running_)
-      if (uses(operation->spec)) return operation;
+      if (is(*operation)) return operation;
     return nullptr;
   }
   /// Oldest operation that is not complete, or nullptr.

@@ -96,12 +96,18 @@ class Executor::Run final : public Operation, public OperationListener {
   }
 
   const std::byte* to_send(const Buffer& buffer) const {
-    return buffer.place == Buffer::Place::kSend ? pairs[buffer.pair].send + buffer.offset_bytes
-                                                : to_receive(buffer);
+    return buffer.place == Buffer::Place::kSend
+               ? inside(pairs[buffer.pair].send, buffer.offset_bytes)
+               : to_receive(buffer);
   }
   std::byte* to_receive(const Buffer& buffer) const {
-    return (buffer.place == Buffer::Place::kReceive ? pairs[buffer.pair].recv : scratch) +
-           buffer.offset_bytes;
+    return inside(buffer.place == Buffer::Place::kReceive ? pairs[buffer.pair].recv : scratch,
+                  buffer.offset_bytes);
+  }
+  /// Of a buffer that this rank has no use for there may be none.
+  template <class Byte>
+  static Byte* inside(Byte* base, uint64_t offset_bytes) {
+    return base ? base + offset_bytes : nullptr;
   }
 
   std::shared_ptr<const Schedule> schedule;  ///< while it is somebody's

@@ -244,7 +244,7 @@ def shared_faults():
         Fault("killed", looping, inject=kill(1), words=("PEER_LOST", "rank 1"), quick=True),
         Fault("exited", [LOOP, ["allreduce:20000", "exit"], LOOP], words=("PEER_LOST", "rank 1")),
         Fault("finalized-early", [LOOP, ["allreduce:20000", "finalize"], LOOP],
-              cause="left_early", ranks=(1,)),
+              words=("PEER_LOST", "rank 1 has called ina_finalize without calling")),
         disagreement("order", "reduce", "broadcast", ("rank 1", "broadcast", "reduce"), quick=True),
         disagreement("shape", "allreduce:1000", "allreduce:999", ("rank 1", "1000", "999"),
                      quick=True),
@@ -425,8 +425,6 @@ def watch(fault, case):
             words = ("waits for", *[f"{rank}" for rank in fault.ranks])
             if fault.cause == "process_stopped":
                 words = (*words, "stopped")
-            if fault.cause == "left_early":
-                words = ("rank 1, which has called ina_finalize",)
             if fault.cause == "split_missing":
                 words = ("ina_split", "rank 1 has not")
             if fault.cause in ("rank_not_heard", "frames_dropped"):

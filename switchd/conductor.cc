@@ -331,7 +331,7 @@ void Conductor::dispatch(Client& client, const request::Message& message) {
                  [&](const request::ShareResults& said) { result_buffers_.on_share(client, said); },
                  [&](const request::FreeResults& said) { result_buffers_.on_free(client, said); },
                  [&](const request::Split& said) { splits_.on_split(client, said); },
-                 [&](const request::Leave&) { departures_.on_leave(client); },
+                 [&](const request::Leave& leave) { departures_.on_leave(client, leave); },
                  [&](const request::Abort& said) { departures_.on_abort(client, said); },
                  [&](const request::Mismatch& said) { ending_.on_mismatch(client, said); },
                  [&](const request::Explain&) {

@@ -9,7 +9,7 @@ namespace ina::switchd {
 namespace answer = control::answer;
 namespace request = control::request;
 
-void Departures::on_leave(Client& client) {
+void Departures::on_leave(Client& client, const request::Leave& leave) {
   if (client.state != Client::State::kAttached)
     return connections_.refuse(client, INA_ERR_INVALID, "leave without attach");
   Job& job = *client.job;
@@ -22,7 +22,15 @@ void Departures::on_leave(Client& client) {
   }
   job.state = Job::State::kLeaving;
   splits_.refuse(job);
+  if (leave.operations) tell_others(client, *leave.operations);
   if (job.leaving_or_gone() == full_bitmap(job.workers)) end_well(job);
+}
+
+/// What they call beyond `operations` cannot complete.
+void Departures::tell_others(const Client& client, uint32_t operations) {
+  for (const Job::Worker& member : client.job->members)
+    if (member.client && member.client != &client)
+      connections_.send(*member.client, answer::PeerLeft{value(client.rank), operations});
 }
 
 void Departures::end_well(Job& job) {
@@ -63,6 +71,10 @@ void Departures::on_gone(Client& client) {
 void Departures::on_abort(Client& client, const request::Abort& abort) {
   if (!client.job) return;  // the abort of another worker crossed this one
   Job& job = *client.job;
+  if (abort.lost)
+    return ending_.end(job, INA_ERR_PEER_LOST,
+                       fmt::format("rank {} of job '{}' waits in vain: {}", value(client.rank),
+                                   job.name, abort.text.substr(0, 1024)));
   ending_.end(job, INA_ERR_ABORTED,
               fmt::format("rank {} of job '{}' gave up: {}; {}", value(client.rank), job.name,
                           abort.text.substr(0, 1024), status_.why(job)));

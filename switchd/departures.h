@@ -29,12 +29,13 @@ class Departures {
         connections_(connections) {}
 
   /// It has called ina_finalize. The job ends well once all have.
-  void on_leave(Client& client);
+  void on_leave(Client& client, const control::request::Leave& leave);
   void on_abort(Client& client, const control::request::Abort& abort);
   /// Its connection is gone, or it gave up waiting for the others to join.
   void on_gone(Client& client);
 
  private:
+  void tell_others(const Client& client, uint32_t operations);
   void end_well(Job& job);
 
   JobRecords& records_;

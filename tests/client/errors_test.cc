@@ -133,6 +133,37 @@ TEST(Errors, WithoutASwitchTheErrorComesWithinASecondAndSaysHowToStartOne) {
   }
 }
 
+// The others are told both where they wait already and where they call later, and so is the rank
+// itself.
+TEST(Errors, ARankThatLeavesBeforeAnOperationEndsItAtOnceForAllWhoCallIt) {
+  const auto sw = TestSwitch();
+  const auto outcomes = on_ranks(sw, 3, [](Worker& worker, int rank) {
+    if (const Outcome first = worker.sum(1000); first.status != INA_OK) return first;
+    if (rank == 1) return worker.leave();
+    if (rank == 2) ::usleep(500'000);
+    const Nanos before = now_ns();
+    Outcome second = worker.sum(999);
+    EXPECT_LT(now_ns() - before, 9'000'000'000);
+    return second;
+  });
+  for (const Outcome& told : outcomes) {
+    EXPECT_EQ(told.status, INA_ERR_PEER_LOST) << told.text;
+    EXPECT_THAT(told.text, HasSubstr("rank 1 has called ina_finalize without calling operation 1 "
+                                     "(allreduce of 999 float32 sum)"));
+  }
+}
+
+TEST(Errors, ARankThatLeavesFirstDisturbsNobodyWhoCallsNothingMore) {
+  const auto sw = TestSwitch();
+  const auto outcomes = on_ranks(sw, 3, [](Worker& worker, int rank) {
+    for (int i = 0; i < 20; ++i)
+      if (const Outcome sum = worker.sum(100'000); sum.status != INA_OK) return sum;
+    if (rank != 1) ::usleep(100'000);
+    return worker.leave();
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
 TEST(Errors, WhoSaysForHowLongWaitsForASwitchToStart) {
   const test::TempDir folder;
   std::unique_ptr<TestSwitch> sw;

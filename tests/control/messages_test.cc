@@ -110,6 +110,8 @@ std::vector<Golden> goldens() {
   asks(request::Split{-1, INT64_MIN, 2},
        R"({"colour":-1,"key":-9223372036854775808,"number":2,"type":"split"})");
   asks(request::Leave{}, R"({"channel":9,"type":"leave"})", 9);
+  asks(request::Abort{"why", 3}, R"({"lost":3,"text":"why","type":"abort"})");
+  asks(request::Leave{7}, R"({"operations":7,"type":"leave"})");
   asks(request::Abort{"why"}, R"({"text":"why","type":"abort"})");
   asks(request::Mismatch{"why"}, R"({"text":"why","type":"mismatch"})");
   asks(request::Explain{}, R"({"type":"explain"})");
@@ -180,6 +182,7 @@ std::vector<Golden> goldens() {
        R"({"job":"train/7","job_id":7,"number":2,"rank":0,"status":0,"type":"split",)"
        R"("world_size":1})");
   says(answer::Left{}, R"({"type":"left"})");
+  says(answer::PeerLeft{1, 5}, R"({"operations":5,"rank":1,"type":"peer_left"})");
   says(answer::Abort{INA_OK, "why"}, R"({"status":0,"text":"why","type":"abort"})");
   says(answer::Refused{INA_OK, "why"}, R"({"status":0,"text":"why","type":"refused"})");
   says(answer::Refused{INA_OK, "why", true},

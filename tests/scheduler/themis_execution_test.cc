@@ -11,6 +11,7 @@
 
 #include "scheduler/themis/chunks.h"
 #include "tests/scheduler/themis_fixture.h"
+#include "tests/support/sanitizers.h"
 
 namespace ina::themis {
 namespace {
@@ -433,9 +434,15 @@ void expect_collectives(const Plan& made, const std::vector<Given>& all_given) {
       expect_done(all, r, pair, all_given[pair], ranks);
 }
 
+#ifdef INA_SLOW_BUILD
+constexpr int kRounds = 20;
+#else
+constexpr int kRounds = 120;
+#endif
+
 TEST(ThemisExecution, AnyPlanIsTheCollective) {
   Cases cases(20260801);
-  for (int round = 0; round < 240; ++round) {
+  for (int round = 0; round < 2 * kRounds; ++round) {
     const Topology topology = small_topology(cases);
     const auto ranks = static_cast<uint32_t>(topology.participants());
     const Given given = draw(static_cast<Collective>(round % 4), ranks, cases);
@@ -451,7 +458,7 @@ TEST(ThemisExecution, AnyPlanIsTheCollective) {
 
 TEST(ThemisExecution, SeveralCollectivesInOnePlanAreEachTheirOwn) {
   Cases cases(20260802);
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     const Topology topology = small_topology(cases);
     const auto ranks = static_cast<uint32_t>(topology.participants());
     std::vector<Given> all_given;

@@ -79,8 +79,10 @@ class ElasticTest(SwitchTest):
         self.memory_before = shared_memory()
 
     def launch(self, how, restarts):
+        # --redirects, --tee: the defaults of PyTorch 1.13 fail under Python 3.11, whose IntFlag does not list zero.
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}",
-                   f"--max_restarts={restarts}", str(self.work / "program.py"), how, str(self.work)]
+                   f"--max_restarts={restarts}", "--redirects=1", "--tee=2", "--log_dir", str(self.work / "logs"),
+                   str(self.work / "program.py"), how, str(self.work)]
         running = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "INA_URL": self.url, "OMP_NUM_THREADS": "1",
@@ -92,10 +94,15 @@ class ElasticTest(SwitchTest):
         self.addCleanup(running.kill)
         return running
 
-    def pids(self, life):
-        """Of the ranks, once all have made their first sum."""
+    def pids(self, running, life):
+        """Of the ranks, once all have made their first sum; `running`: torchrun, whose end ends the waiting."""
         paths = [self.work / f"started.{life}.{rank}" for rank in range(RANKS)]
-        self.await_(lambda: all(path.exists() and path.read_text() for path in paths), DEADLINE_S, "ranks have not started")
+
+        def started():
+            return all(path.exists() and path.read_text() for path in paths)
+
+        self.await_(lambda: started() or running.poll() is not None, DEADLINE_S, "ranks have not started")
+        self.assertTrue(started(), f"torchrun has ended with {running.returncode}")
         return [int(path.read_text()) for path in paths]
 
     def await_(self, condition, deadline_s, text):
@@ -117,24 +124,25 @@ class ElasticTest(SwitchTest):
                 running = self.launch(how, restarts=1)
                 said, _ = running.communicate(timeout=DEADLINE_S)
                 self.assertEqual(running.returncode, 0, said)
+                self.assertTrue((self.work / "told").exists(), said)
                 self.assertIn("INA_ERR_PEER_LOST", (self.work / "told").read_text())
                 self.assertEqual(sorted(path.name for path in self.work.glob("ended.*")),
                                  [f"ended.1.{rank}" for rank in range(RANKS)])
-                self.expect_nothing_left(self.pids(0) + self.pids(1))
+                self.expect_nothing_left(self.pids(running, 0) + self.pids(running, 1))
 
     def test_no_restart_left(self):
         running = self.launch("raise", restarts=0)
         said, _ = running.communicate(timeout=DEADLINE_S)
         self.assertNotEqual(running.returncode, 0)
         self.assertIn("the first life ends", said)
-        self.expect_nothing_left(self.pids(0))
+        self.expect_nothing_left(self.pids(running, 0))
 
     def test_interrupted(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number):
                 self.setUp()
                 running = self.launch("wait", restarts=3)
-                pids = self.pids(0)
+                pids = self.pids(running, 0)
                 running.send_signal(number)
                 running.communicate(timeout=DEADLINE_S)
                 self.assertNotEqual(running.returncode, 0)
@@ -143,7 +151,7 @@ class ElasticTest(SwitchTest):
     def test_killed(self):
         """torchrun and all ranks at once."""
         running = self.launch("wait", restarts=3)
-        pids = self.pids(0)
+        pids = self.pids(running, 0)
         for pid in [running.pid, *pids]:
             os.kill(pid, signal.SIGKILL)
         running.communicate(timeout=DEADLINE_S)
