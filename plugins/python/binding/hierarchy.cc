@@ -15,6 +15,60 @@ const char* c_string(const std::optional<std::string>& text) {
   return text ? text->c_str() : nullptr;
 }
 
+/// Throws py::value_error where the arrays do not fit each other and so many ranks.
+ina_hierarchical_call call_of(const Hierarchy::Call& call, const Array& from, const Array& to,
+                              size_t ranks) {
+  const auto& [name, send, recv, op, given] = call;
+  require_alike(from, to);
+  ina_hierarchical_call made{};
+  made.send = from.data();
+  made.recv = to.data();
+  made.op = static_cast<ina_op>(op);
+  const size_t in = count_of(from), out = count_of(to);
+  const auto sum = [&] { made.dtype = summed(from, given); };
+  const auto move = [&] {
+    const Elements elements = moved(from);
+    made.dtype = elements.dtype;
+    made.count *= elements.units;
+  };
+  if (name == "allreduce") {
+    made.collective = INA_HIERARCHICAL_ALLREDUCE;
+    require("recv", out, made.count = in);
+    sum();
+  } else if (name == "reduce_scatter") {
+    made.collective = INA_HIERARCHICAL_REDUCE_SCATTER;
+    require("send", in, (made.count = out) * ranks);
+    sum();
+  } else if (name == "all_gather") {
+    made.collective = INA_HIERARCHICAL_ALL_GATHER;
+    require("recv", out, (made.count = in) * ranks);
+    move();
+  } else {
+    made.collective = INA_HIERARCHICAL_ALL_TO_ALL;
+    require("recv", out, in);
+    require("send", in, (made.count = in / ranks) * ranks);
+    move();
+  }
+  return made;
+}
+
+/// So that its errors have its name.
+int start_alone(ina_hierarchy* h, const ina_hierarchical_call& call,
+                const ina_hierarchical_options* options, ina_request** request) {
+  const auto& [collective, send, recv, count, dtype, op] = call;
+  switch (collective) {
+    case INA_HIERARCHICAL_ALLREDUCE:
+      return ina_hierarchical_allreduce_async(h, send, recv, count, dtype, op, options, request);
+    case INA_HIERARCHICAL_REDUCE_SCATTER:
+      return ina_hierarchical_reduce_scatter_async(h, send, recv, count, dtype, op, options,
+                                                   request);
+    case INA_HIERARCHICAL_ALL_GATHER:
+      return ina_hierarchical_all_gather_async(h, send, recv, count, dtype, options, request);
+    default:
+      return ina_hierarchical_all_to_all_async(h, send, recv, count, dtype, options, request);
+  }
+}
+
 }  // namespace
 
 Hierarchy::Hierarchy(const Context& context, const std::optional<std::string>& topology,
@@ -65,78 +119,48 @@ bool Hierarchy::closed() const {
   return hierarchy_ == nullptr;
 }
 
-Hierarchy::Started Hierarchy::start(const Begin& begin, const Scheduler& scheduler, uint32_t chunks,
-                                    std::vector<Array> arrays) const {
+template <class Function>
+int Hierarchy::call(Function&& function) const {
+  const std::shared_lock lock(mutex_);
+  if (!hierarchy_) throw Exception(INA_ERR_INVALID, "the hierarchy is closed");
+  return function(hierarchy_);
+}
+
+std::unique_ptr<Request> Hierarchy::start(const std::vector<Call>& calls,
+                                          const std::optional<std::string>& scheduler,
+                                          uint32_t chunks) const {
   const ina_hierarchical_options options{sizeof(ina_hierarchical_options), c_string(scheduler),
                                          chunks};
+  std::vector<Array> arrays;
+  std::vector<ina_hierarchical_call> raw;
+  for (const Call& call : calls) {
+    Array from("send", std::get<1>(call), Use::kRead), to("recv", std::get<2>(call), Use::kWrite);
+    raw.push_back(call_of(call, from, to, ranks_));
+    arrays.push_back(std::move(from));
+    arrays.push_back(std::move(to));
+  }
   return context_.start(
       [&](ina_context*, ina_request** request) {
-        const std::shared_lock lock(mutex_);
-        if (!hierarchy_) throw Exception(INA_ERR_INVALID, "the hierarchy is closed");
-        return begin(hierarchy_, &options, request);
+        return call([&](ina_hierarchy* h) {
+          return raw.size() == 1
+                     ? start_alone(h, raw.front(), &options, request)
+                     : ina_hierarchical_group_async(h, raw.data(), raw.size(), &options, request);
+        });
       },
       std::move(arrays));
 }
 
-Hierarchy::Started Hierarchy::allreduce(const py::object& send, const py::object& recv, int op,
-                                        GivenType given, const Scheduler& scheduler,
-                                        uint32_t chunks) const {
-  Array from("send", send, Use::kRead), to("recv", recv, Use::kWrite);
-  require_alike(from, to);
-  require("recv", count_of(to), count_of(from));
-  const ina_dtype dtype = summed(from, given);
-  const auto begin = [dtype, op, in = from.data(), out = to.data(), count = count_of(from)](
-                         ina_hierarchy* h, const ina_hierarchical_options* options,
-                         ina_request** request) {
-    return ina_hierarchical_allreduce_async(h, in, out, count, dtype, static_cast<ina_op>(op),
-                                            options, request);
-  };
-  return start(begin, scheduler, chunks, both(std::move(from), std::move(to)));
-}
-
-Hierarchy::Started Hierarchy::reduce_scatter(const py::object& send, const py::object& recv, int op,
-                                             GivenType given, const Scheduler& scheduler,
-                                             uint32_t chunks) const {
-  Array from("send", send, Use::kRead), to("recv", recv, Use::kWrite);
-  require_alike(from, to);
-  require("send", count_of(from), count_of(to) * ranks_);
-  const ina_dtype dtype = summed(from, given);
-  const auto begin = [dtype, op, in = from.data(), out = to.data(), count = count_of(to)](
-                         ina_hierarchy* h, const ina_hierarchical_options* options,
-                         ina_request** request) {
-    return ina_hierarchical_reduce_scatter_async(h, in, out, count, dtype, static_cast<ina_op>(op),
-                                                 options, request);
-  };
-  return start(begin, scheduler, chunks, both(std::move(from), std::move(to)));
-}
-
-Hierarchy::Started Hierarchy::all_gather(const py::object& send, const py::object& recv,
-                                         const Scheduler& scheduler, uint32_t chunks) const {
-  Array from("send", send, Use::kRead), to("recv", recv, Use::kWrite);
-  require_alike(from, to);
-  require("recv", count_of(to), count_of(from) * ranks_);
-  const auto begin =
-      [elements = moved(from), in = from.data(), out = to.data(), count = count_of(from)](
-          ina_hierarchy* h, const ina_hierarchical_options* options, ina_request** request) {
-        return ina_hierarchical_all_gather_async(h, in, out, count * elements.units, elements.dtype,
-                                                 options, request);
-      };
-  return start(begin, scheduler, chunks, both(std::move(from), std::move(to)));
-}
-
-Hierarchy::Started Hierarchy::all_to_all(const py::object& send, const py::object& recv,
-                                         const Scheduler& scheduler, uint32_t chunks) const {
-  Array from("send", send, Use::kRead), to("recv", recv, Use::kWrite);
-  require_alike(from, to);
-  require("recv", count_of(to), count_of(from));
-  require("send", count_of(from), count_of(from) / ranks_ * ranks_);
-  const auto begin =
-      [elements = moved(from), in = from.data(), out = to.data(), count = count_of(from) / ranks_](
-          ina_hierarchy* h, const ina_hierarchical_options* options, ina_request** request) {
-        return ina_hierarchical_all_to_all_async(h, in, out, count * elements.units, elements.dtype,
-                                                 options, request);
-      };
-  return start(begin, scheduler, chunks, both(std::move(from), std::move(to)));
+std::string Hierarchy::calibrate() const {
+  std::string yaml;
+  context_.call([&](ina_context*) {
+    return call([&](ina_hierarchy* h) {
+      const char* text = nullptr;
+      const int status = ina_hierarchy_calibrate(h, &text);
+      if (status == INA_OK) yaml = text;
+      return status;
+    });
+  });
+  return yaml;
 }
 
 }  // namespace ina::python

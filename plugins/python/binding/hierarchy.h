@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <ina/ina.h>
@@ -32,21 +32,18 @@ class Hierarchy {
   void close(double timeout_s);
   bool closed() const;
 
-  using Started = std::unique_ptr<Request>;
-  using Scheduler = std::optional<std::string>;
-  Started allreduce(const py::object& send, const py::object& recv, int op, GivenType dtype,
-                    const Scheduler& scheduler, uint32_t chunks) const;
-  Started reduce_scatter(const py::object& send, const py::object& recv, int op, GivenType dtype,
-                         const Scheduler& scheduler, uint32_t chunks) const;
-  Started all_gather(const py::object& send, const py::object& recv, const Scheduler& scheduler,
-                     uint32_t chunks) const;
-  Started all_to_all(const py::object& send, const py::object& recv, const Scheduler& scheduler,
-                     uint32_t chunks) const;
+  /// Name of the collective ("allreduce"), send, recv, operation and type of sums.
+  using Call = std::tuple<std::string, py::object, py::object, int, GivenType>;
+  /// One collective, or a group of several (ina_hierarchical_group).
+  std::unique_ptr<Request> start(const std::vector<Call>& calls,
+                                 const std::optional<std::string>& scheduler,
+                                 uint32_t chunks) const;
+  /// The topology with measured rates and latencies, as YAML.
+  std::string calibrate() const;
 
  private:
-  using Begin = std::function<int(ina_hierarchy*, const ina_hierarchical_options*, ina_request**)>;
-  Started start(const Begin& begin, const Scheduler& scheduler, uint32_t chunks,
-                std::vector<Array> arrays) const;
+  template <class Function>
+  int call(Function&& function) const;
 
   const Context context_;
   const size_t ranks_;

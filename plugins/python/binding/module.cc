@@ -1,4 +1,5 @@
 // ina._ina: what the package is made with.
+#include <array>
 #include <exception>
 
 #include <pybind11/pybind11.h>
@@ -46,6 +47,12 @@ void set_hints(const Context& context, uint32_t layer, uint32_t layers,
   context.call([&](ina_context* c) { return ina_set_hints(c, &hints); });
 }
 
+std::array<double, 3> measure_costs(const Context& context) {
+  ina_costs costs{sizeof(ina_costs), 0, 0, 0};
+  context.call([&](ina_context* c) { return ina_measure_costs(c, &costs); });
+  return {costs.alpha_us, costs.message_us, costs.gbps};
+}
+
 void define_context(py::module_& module) {
   py::class_<Context>(module, "Context")
       .def_static("join", &Context::join)
@@ -76,7 +83,8 @@ void define_context(py::module_& module) {
       .def("permute", &permute)
       .def("send_receive", &send_receive)
       .def("barrier", &barrier)
-      .def("redistribute", &redistribute);
+      .def("redistribute", &redistribute)
+      .def("measure_costs", &measure_costs);
 }
 
 void define_hierarchy(py::module_& module) {
@@ -85,10 +93,8 @@ void define_hierarchy(py::module_& module) {
                     const std::optional<std::string>&, const std::vector<const Context*>&>())
       .def("close", &Hierarchy::close)
       .def("closed", &Hierarchy::closed)
-      .def("allreduce", &Hierarchy::allreduce)
-      .def("reduce_scatter", &Hierarchy::reduce_scatter)
-      .def("all_gather", &Hierarchy::all_gather)
-      .def("all_to_all", &Hierarchy::all_to_all);
+      .def("start", &Hierarchy::start)
+      .def("calibrate", &Hierarchy::calibrate);
 }
 
 }  // namespace
@@ -106,8 +112,10 @@ PYBIND11_MODULE(_ina, module) {
   py::class_<Plan>(module, "Plan")
       .def(py::init([](const std::string& mesh, const std::vector<size_t>& shape,
                        const std::string& from, const std::string& to, int dtype,
-                       uint64_t limit_bytes, const std::optional<std::string>& method) {
-        return Plan(mesh, shape, from, to, static_cast<ina_dtype>(dtype), limit_bytes, method);
+                       uint64_t limit_bytes, const std::optional<std::string>& method,
+                       const std::optional<std::array<double, 3>>& costs) {
+        return Plan(mesh, shape, from, to, static_cast<ina_dtype>(dtype), limit_bytes, method,
+                    costs);
       }))
       .def_static("parse", &Plan::parse)
       .def("facts", &facts_of)

@@ -1,6 +1,7 @@
 // Plans of redistributions.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,9 +14,10 @@ namespace ina::python {
 /// Throws ina::Exception.
 class Plan {
  public:
+  /// `costs`: alpha and message in us, Gb/s.
   Plan(const std::string& mesh, const std::vector<size_t>& shape, const std::string& from,
        const std::string& to, ina_dtype dtype, uint64_t limit_bytes,
-       const std::optional<std::string>& method);
+       const std::optional<std::string>& method, const std::optional<std::array<double, 3>>& costs);
   static Plan parse(const std::string& json);
 
   ina_plan_facts facts() const;

@@ -8,9 +8,9 @@
 
 from ina._context import Context, Handle, Plan
 from ina._errors import Error, Mismatch, PeerLost, Status, Timeout
-from ina._hierarchy import Hierarchy
+from ina._hierarchy import HierarchicalCall, Hierarchy
 from ina._ina import version
 from ina._types import NOBODY, DType, Op
 
-__all__ = ["NOBODY", "Context", "DType", "Error", "Handle", "Hierarchy", "Mismatch", "Op", "PeerLost",
+__all__ = ["NOBODY", "Context", "DType", "Error", "Handle", "HierarchicalCall", "Hierarchy", "Mismatch", "Op", "PeerLost",
            "Plan", "Status", "Timeout", "version"]

@@ -6,6 +6,42 @@ from ina._errors import Error
 from ina._types import Op
 
 
+class HierarchicalCall:
+    """One collective of Hierarchy.group(), with the arguments of the method of the same name."""
+
+    def __init__(self, collective, send, recv=None, op=Op.SUM, dtype=None):
+        self.collective, self.send, self.recv, self.op, self.dtype = collective, send, recv, op, dtype
+
+    @classmethod
+    def allreduce(cls, send, recv=None, op=Op.SUM, *, dtype=None):
+        return cls("allreduce", send, recv, op, dtype)
+
+    @classmethod
+    def reduce_scatter(cls, send, recv=None, op=Op.SUM, *, dtype=None):
+        return cls("reduce_scatter", send, recv, op, dtype)
+
+    @classmethod
+    def all_gather(cls, send, recv=None):
+        return cls("all_gather", send, recv)
+
+    @classmethod
+    def all_to_all(cls, send, recv=None):
+        return cls("all_to_all", send, recv)
+
+    def _prepared(self, ranks):
+        """What the library takes, and where the result comes to."""
+        size = {"reduce_scatter": lambda: (_elements(self.send) // ranks,),
+                "all_gather": lambda: (_elements(self.send) * ranks,)}.get(self.collective)
+        recv = self.recv
+        if recv is None:
+            recv = _like(self.send, size()) if size else _like(self.send)
+        plain, own = _plain(self.send) if self.collective in _SUMS else (_bits(self.send), None)
+        return (self.collective, plain, _bits(recv), int(self.op), self.dtype or own), recv
+
+
+_SUMS = ("allreduce", "reduce_scatter")
+
+
 class Hierarchy:
     """Collectives of all ranks of `context` through the dimensions of a network (docs/themis.md). All ranks make it.
 
@@ -41,11 +77,14 @@ class Hierarchy:
             if error is None:
                 raise
 
+    def _begin(self, calls, scheduler, chunks, join=list):
+        """`join`: the result of results."""
+        prepared = [call._prepared(self._context.world_size) for call in calls]
+        return self._context._started(self._raw.start([raw for raw, _ in prepared], scheduler, chunks),
+                                      join(recv for _, recv in prepared))
+
     def allreduce_async(self, send, recv=None, op=Op.SUM, *, dtype=None, scheduler=None, chunks=0):
-        recv = _like(send) if recv is None else recv
-        plain, own = _plain(send)
-        return self._context._started(self._raw.allreduce(plain, _bits(recv), int(op), dtype or own, scheduler, chunks),
-                                      recv)
+        return self._begin([HierarchicalCall.allreduce(send, recv, op, dtype=dtype)], scheduler, chunks, next)
 
     def allreduce(self, send, recv=None, op=Op.SUM, *, dtype=None, scheduler=None, chunks=0, timeout=None):
         """`op` over all ranks, elementwise. `recv` may be `send`."""
@@ -53,10 +92,7 @@ class Hierarchy:
                                  timeout)
 
     def reduce_scatter_async(self, send, recv=None, op=Op.SUM, *, dtype=None, scheduler=None, chunks=0):
-        recv = _like(send, (_elements(send) // self._context.world_size,)) if recv is None else recv
-        plain, own = _plain(send)
-        return self._context._started(self._raw.reduce_scatter(plain, _bits(recv), int(op), dtype or own, scheduler,
-                                                               chunks), recv)
+        return self._begin([HierarchicalCall.reduce_scatter(send, recv, op, dtype=dtype)], scheduler, chunks, next)
 
     def reduce_scatter(self, send, recv=None, op=Op.SUM, *, dtype=None, scheduler=None, chunks=0, timeout=None):
         """This rank's share of the sums, of equal ones."""
@@ -64,20 +100,31 @@ class Hierarchy:
                                                            chunks=chunks), timeout)
 
     def all_gather_async(self, send, recv=None, *, scheduler=None, chunks=0):
-        recv = _like(send, (self._context.world_size * _elements(send),)) if recv is None else recv
-        return self._context._started(self._raw.all_gather(_bits(send), _bits(recv), scheduler, chunks), recv)
+        return self._begin([HierarchicalCall.all_gather(send, recv)], scheduler, chunks, next)
 
     def all_gather(self, send, recv=None, *, scheduler=None, chunks=0, timeout=None):
         """What all ranks send, by rank."""
         return Context._finished(self.all_gather_async(send, recv, scheduler=scheduler, chunks=chunks), timeout)
 
     def all_to_all_async(self, send, recv=None, *, scheduler=None, chunks=0):
-        recv = _like(send) if recv is None else recv
-        return self._context._started(self._raw.all_to_all(_bits(send), _bits(recv), scheduler, chunks), recv)
+        return self._begin([HierarchicalCall.all_to_all(send, recv)], scheduler, chunks, next)
 
     def all_to_all(self, send, recv=None, *, scheduler=None, chunks=0, timeout=None):
         """The blocks that all ranks have for this one, all of one size."""
         return Context._finished(self.all_to_all_async(send, recv, scheduler=scheduler, chunks=chunks), timeout)
 
+    def group_async(self, calls, *, scheduler=None, chunks=0):
+        return self._begin(list(calls), scheduler, chunks)
 
-__all__ = ["Hierarchy"]
+    def group(self, calls, *, scheduler=None, chunks=0, timeout=None):
+        """Several HierarchicalCall that begin together, by one plan: each is planned with the load of those before it.
+        All ranks give the same ones in the same order. A list of their results."""
+        return Context._finished(self.group_async(calls, scheduler=scheduler, chunks=chunks), timeout)
+
+    def calibrate(self):
+        """The topology with measured rates and latencies, as YAML, the same on all ranks: for another Hierarchy, and
+        for ina-plan. All ranks call it, while no collective of the hierarchy is under way."""
+        return self._raw.calibrate()
+
+
+__all__ = ["HierarchicalCall", "Hierarchy"]

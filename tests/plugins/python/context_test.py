@@ -228,6 +228,17 @@ def hierarchy(job, folder):
             async def step():
                 return await asyncio.gather(*[network.allreduce_async(numpy.full(100, float(i))) for i in range(5)])
             assert [found[0] for found in asyncio.run(step())] == [float(i * size) for i in range(5)]
+            ones, twos = numpy.ones(8 * size, numpy.float32), numpy.full(5, 2, numpy.int64)
+            call = ina.HierarchicalCall
+            shares, totals, all_twos, blocks = network.group(
+                [call.reduce_scatter(ones), call.allreduce(twos, op=ina.Op.MAX), call.all_gather(twos),
+                 call.all_to_all(numpy.arange(size))], scheduler="themis")
+            expect(shares, numpy.full(8, size, numpy.float32))
+            expect(totals, twos)
+            expect(all_twos, numpy.full(5 * size, 2))
+            expect(blocks, numpy.full(size, rank))
+            wrong = raised(network.group, [call.allreduce(ones, ones), call.allreduce(ones, ones)])
+            assert wrong.status == ina.Status.INVALID and "overlap" in wrong.text, wrong
             moved = numpy.array([b"abc", b"xyz"] * size)
             expect(network.all_to_all(moved), moved)
             assert isinstance(raised(network.allreduce, numpy.ones(3), numpy.ones(4)), ValueError)
@@ -236,6 +247,11 @@ def hierarchy(job, folder):
         assert network.closed
         assert "hierarchy is closed" in str(raised(network.allreduce, numpy.ones(3)))
     rail.close()
+    with ina.Hierarchy(job, NETWORK) as network:
+        measured = network.calibrate()
+    assert "gbps" in measured and "size: 2" in measured, measured
+    with ina.Hierarchy(job, measured) as network:
+        expect(network.allreduce(numpy.ones(4)), numpy.full(4, float(size)))
     assert isinstance(raised(ina.Hierarchy, job), ValueError), "no topology"
     wrong = raised(ina.Hierarchy, job, NETWORK.replace("size: 2", "size: 4"))
     assert wrong.status == ina.Status.INVALID and "4 x 4" in wrong.text, wrong
@@ -251,6 +267,12 @@ def redistribution(job):
     job.redistribute(ina.Plan.parse(plan.json()), buffer)
     expect(buffer[:target].reshape(8, 3), whole[:, job.rank * 3:job.rank * 3 + 3])
     assert "x" in str(plan)
+    costs = job.measure_costs()
+    assert set(costs) == {"alpha_us", "message_us", "gbps"} and costs["gbps"] > 0, costs
+    slow = {**costs, "gbps": costs["gbps"] / 1000}
+    predicted = [ina.Plan("x=4", (8, 12), "x,-", "-,x", ina.DType.FLOAT32, costs=given).facts["predicted_us"]
+                 for given in (costs, slow)]
+    assert predicted[0] < predicted[1], predicted
     wrong = raised(ina.Plan, "x=4", (7, 12), "x,-", "-,x", ina.DType.FLOAT32)
     assert isinstance(wrong, ina.Error) and wrong.status == ina.Status.INVALID, wrong
 
