@@ -4,19 +4,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <list>
-#include <tuple>
 #include <utility>
 
-#include "engine/rank_order.h"
-#include "engine/redistributions.h"
-#include "engine/reproducible.h"
-#include "sim/faults/hierarchy.h"
 #include "sim/faults/redistribution.h"
 #include "sim/faults/reproducible.h"
 #include "wire/rules.h"
 
 namespace ina::sim {
+
+using world::data;
+using world::Hierarchy;
+using world::Job;
+using world::Lane;
+using world::Line;
+using world::Worker;
 
 namespace {
 
@@ -33,109 +34,7 @@ struct PlainCopier {
   }
 };
 
-struct alignas(64) Line {
-  std::byte bytes[64];
-};
-using Lines = std::vector<Line>;
-
-std::byte* data(Lines& lines) {
-  return reinterpret_cast<std::byte*>(lines.data());
-}
-
 }  // namespace
-
-struct World::Worker {
-  Job* job = nullptr;
-  Rank rank{};
-  uint32_t host = 0;
-  std::unique_ptr<client::Engine> engine;
-  std::unique_ptr<client::EngineChannel> channel;
-  std::unique_ptr<client::Executor> executor;
-  std::unique_ptr<client::Redistributions> redistributions;
-  std::unique_ptr<client::Reproducible> reproducible;
-  std::unique_ptr<client::RankOrder> rank_order;
-  std::unique_ptr<io::sim::SimTransport> transport;
-  Nanos paused_until = 0;
-  Nanos submit_at = 0;
-  Nanos rejoin_at = INT64_MAX;
-  struct Running {
-    size_t plan;
-    client::Operation* operation;
-    std::vector<std::byte> send, recv;
-    Nanos held_until = 0;  ///< 0: not held
-  };
-  std::list<Running> running;
-  size_t next_plan = 0;
-  std::vector<std::vector<std::byte>> got;      ///< results, by plan
-  const HierarchyRank* hierarchical = nullptr;  ///< of which this is one channel; or none
-  size_t hierarchical_channel = 0;
-  bool due = false;  ///< there is something to send, from another channel's doing
-
-  bool done() const;
-  /// The next time at which a held operation may go.
-  Nanos release_at() const;
-  bool gone() const { return !rule(Rule::kLeaveBarrier) && done(); }
-};
-
-struct World::Job {
-  uint32_t index = 0;
-  JobPlan config;
-  uint32_t window = 0;
-  JobId id{};
-  uint64_t key = 0;
-  uint32_t epoch = 1;
-  uint32_t instance = 0;
-  uint32_t fallback_host = 0;
-  std::vector<PlannedOperation> plans;
-  size_t deviating_plan = SIZE_MAX;  ///< which `deviant` has another idea of
-  Rank deviant{};
-  PlannedOperation deviation;
-  std::mt19937_64 random;  ///< with collectives: without, dice fall as they did before these
-  bool dices() const {
-    return !config.collectives.empty() || config.redistributions != 0 || config.reproducible != 0;
-  }
-  std::vector<Worker> workers;
-  Lines results;
-  std::vector<std::vector<Bitmap>> seen;                         ///< by lane
-  std::vector<std::vector<uint8_t>> parked_at;                   ///< by lane
-  std::vector<std::vector<aggregator::GivenResult>> given;       ///< by lane
-  std::vector<std::unique_ptr<aggregator::Fallback>> fallbacks;  ///< spill: by lane; dedicated: one
-  std::vector<std::unique_ptr<aggregator::Fallback>> old_lives;  ///< for their counters
-  std::unique_ptr<io::sim::SimTransport> fallback_transport;     ///< dedicated
-  Nanos fallback_down_until = 0;
-  std::vector<bool> given_out;  ///< by fragment: whether its result was, to any worker
-};
-
-/// The ranks of a hierarchy, which are workers of several jobs.
-struct World::Hierarchy {
-  HierarchyPlan config;
-  std::vector<PlannedGroup> groups;
-  std::vector<std::unique_ptr<HierarchyRank>> ranks;
-  std::vector<std::vector<Worker*>> workers;  ///< of each rank, by channel
-};
-
-struct World::Lane {
-  Lane(io::sim::SimNetwork& network, uint32_t host, uint32_t slot_bytes)
-      : port(network, host, slot_bytes) {}
-  io::sim::SimPort port;
-  Lines rows;
-  std::unique_ptr<aggregator::Aggregator> aggregator;
-  std::vector<std::vector<io::EndpointIndex>> endpoints;  ///< by job and rank; the last: fallback
-  uint64_t port_packets_before = 0;  ///< of the port, before this life of the switch
-  uint64_t port_drops_before = 0;
-};
-
-bool World::Worker::done() const {
-  return running.empty() && next_plan == job->plans.size() &&
-         (!hierarchical || hierarchical->done());
-}
-
-Nanos World::Worker::release_at() const {
-  Nanos at = INT64_MAX;
-  for (const Running& operation : running)
-    if (operation.held_until != 0) at = std::min(at, operation.held_until);
-  return at;
-}
 
 World::World(const Scenario& scenario)
     : scenario_(scenario),
@@ -242,7 +141,7 @@ void World::plan(Job& job) {
   for (uint32_t i = 0; i < job.config.operations; ++i) {
     job.plans.push_back(draw(job, limits));
     if (const auto& beyond = job.plans.back().beyond_memory)
-      violate(fmt::format("memory: job {} operation {}: {}", job.index, i, *beyond));
+      judge_.violate(fmt::format("memory: job {} operation {}: {}", job.index, i, *beyond));
   }
 }
 
@@ -454,13 +353,9 @@ void World::add_to_lanes(Job& job) {
 
 // ---- events
 
-void World::violate(const std::string& text) {
-  if (outcome_.violations.size() < 8) outcome_.violations.push_back(text);
-}
-
 void World::restart_switch(const Event& event) {
   ++outcome_.restarts;
-  check();
+  judge_.check_ledgers();
   if (event.policy) scenario_.policy.kind = *event.policy;
   make_lanes();
   for (auto& lane : lanes_) {
@@ -556,8 +451,7 @@ void World::serve_lanes() {
       const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
       wire::Message message = emission.message;
       if (message.type == wire::Type::kResult)
-        given_out_.push_back(
-            {jobs_[job].get(), lane.aggregator->seq_of(job, message.seq), message});
+        judge_.given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
       if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
       lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
     };
@@ -565,19 +459,16 @@ void World::serve_lanes() {
       if (scenario_.mismatch && packet.job == 0)
         switch_sees_mismatch_ = true;
       else
-        violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
+        judge_.violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
     };
     while (aggregator::serve(lane.port, *lane.aggregator, packets, verdicts, network_.now(), send,
-                             mismatch)) {
-      check_given_out();
-      check_quotas(*lane.aggregator);
-    }
+                             mismatch))
+      judge_.after_burst(*lane.aggregator);
     if (lane.aggregator->parking())
       aggregator::park_overdue(*lane.aggregator, verdicts[0], 16, network_.now(), send);
     if (network_.now() >= lane.aggregator->bare_results().due())
       aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
-    check_given_out();
-    check_quotas(*lane.aggregator);
+    judge_.after_burst(*lane.aggregator);
   }
 }
 
@@ -611,9 +502,9 @@ void World::check_deviation(const Worker& worker, size_t operation) {
   const uint32_t rank = value(worker.rank);
   const PlannedOperation& plan = plan_of(worker, operation);
   if (!is_moved(plan.collective) || plan.redistribution || plan.wrong(rank, worker.got[operation]))
-    violate(fmt::format("I1: rank {} completes operation {} ({}), rank {} called {}", rank,
-                        operation, name(plan.collective), value(job.deviant),
-                        name(job.deviation.collective)));
+    judge_.violate(fmt::format("I1: rank {} completes operation {} ({}), rank {} called {}", rank,
+                               operation, name(plan.collective), value(job.deviant),
+                               name(job.deviation.collective)));
 }
 
 void World::submit_more(Worker& worker) {
@@ -636,8 +527,8 @@ void World::submit_more(Worker& worker) {
     worker.got[running->plan] = plan.in_place ? running->send : running->recv;
     check_deviation(worker, running->plan);
     if (!plan.in_place && running->send != plan.inputs[value(worker.rank)])
-      violate(fmt::format("I1: job {} operation {}: the input of rank {} was written to",
-                          worker.job->index, running->plan, value(worker.rank)));
+      judge_.violate(fmt::format("I1: job {} operation {}: the input of rank {} was written to",
+                                 worker.job->index, running->plan, value(worker.rank)));
     // The buffers are the user's again, who writes to them at once.
     std::fill(running->send.begin(), running->send.end(), std::byte{0xee});
     std::fill(running->recv.begin(), running->recv.end(), std::byte{0xee});
@@ -735,7 +626,7 @@ void World::step_hierarchies() {
       const uint64_t completed = rank->completed();
       rank->step(network_.now());
       if (rank == hierarchy->ranks.front()) outcome_.hierarchical += rank->completed() - completed;
-      for (const std::string& text : rank->take_violations()) violate(text);
+      for (const std::string& text : rank->take_violations()) judge_.violate(text);
     }
 }
 
@@ -831,13 +722,13 @@ Outcome World::run() {
                         value(job.deviant), name(job.deviation.collective), job.deviation.elements,
                         name(plan.collective), plan.elements, job.deviating_plan);
       }
-      violate(text);
+      judge_.violate(text);
       for (auto& lane : lanes_) {
         std::string drops;
         for (size_t i = 0; i < kDropReasons; ++i)
           if (const auto n = lane->aggregator->counters().drops.count[i])
             drops += fmt::format(" {}={}", name(static_cast<DropReason>(i)), n);
-        violate("dropped by the switch:" + drops);
+        judge_.violate("dropped by the switch:" + drops);
       }
       break;
     }
@@ -856,213 +747,28 @@ Outcome World::run() {
     serve_lanes();
     serve_fallbacks();
     step_workers();
-    check_joining();
+    judge_.check_joining();
     if (outcome_.finished_at == 0 && done()) outcome_.finished_at = network_.now();
     network_.advance(next_time());
   }
 
-  for (const auto& job : jobs_) {
-    count_up(*job);
-    if (scenario_.mismatch && job->index == 0) continue;
-    check_results(*job);
-    for (const Worker& worker : job->workers) check_payload(*job, worker);
-  }
+  judge_.at_the_end();
   for (auto& lane : lanes_) outcome_.zombies += lane->aggregator->counters().slots_used;
-  check();
+  judge_.check_ledgers();
   for (auto& lane : lanes_) {
     for (const auto& job : jobs_)
       if (outcome_.violations.empty() && !scenario_.mismatch &&
           lane->aggregator->job_counters(static_cast<io::JobIndex>(job->index)).parked_now != 0)
-        violate(fmt::format("I5: something of job {} is parked though all is done", job->index));
+        judge_.violate(
+            fmt::format("I5: something of job {} is parked though all is done", job->index));
     for (const auto& job : jobs_)
       lane->aggregator->remove_job(static_cast<io::JobIndex>(job->index));
     if (lane->aggregator->counters().slots_used != 0)
-      violate("I5: a slot is held though no job is left");
+      judge_.violate("I5: a slot is held though no job is left");
   }
   outcome_.packets = network_.counters().sent;
   outcome_.dropped = network_.counters().lost;
   return outcome_;
-}
-
-void World::check_results(const Job& job) {
-  for (size_t p = 0; p < job.plans.size(); ++p) {
-    const PlannedOperation& plan = job.plans[p];
-    for (const Worker& worker : job.workers) {
-      if (!worker.done()) continue;
-      const auto& got = worker.got[p];
-      const auto say = [&](const char* what, const std::string& how) {
-        violate(fmt::format("{}: job {} operation {} ({}) at rank {}: {}", what, job.index, p,
-                            name(plan.collective), value(worker.rank), how));
-      };
-      // What is moved is compared byte by byte, and other sums have one receiver.
-      if (plan.collective == Collective::kAllReduce && job.workers[0].done() &&
-          got != job.workers[0].got[p])
-        say("I2", "differs from rank 0");
-      if (const auto wrong = plan.wrong(value(worker.rank), got)) say("I1", *wrong);
-    }
-  }
-}
-
-/// A worker gets each byte once, and sends it once where nothing was lost.
-void World::check_payload(const Job& job, const Worker& worker) {
-  if (!worker.done()) return;
-  uint64_t up = 0;
-  uint64_t down = 0;
-  for (const PlannedOperation& plan : job.plans) {
-    if (plan.reproducible) return;  // how much that is depends on its values
-    up += plan.payload_up(value(worker.rank));
-    down += plan.payload_down(value(worker.rank));
-  }
-  if (worker.hierarchical)
-    std::tie(up, down) = worker.hierarchical->payload(worker.hierarchical_channel);
-  const client::EngineCounters& c = worker.engine->counters();
-  if (c.bytes_received != down)
-    violate(fmt::format("payload: job {} rank {} got {} bytes instead of {}", job.index,
-                        value(worker.rank), c.bytes_received, down));
-  if (c.fragments_resent == 0 && c.bytes_sent != up)
-    violate(fmt::format("payload: job {} rank {} sent {} bytes instead of {}", job.index,
-                        value(worker.rank), c.bytes_sent, up));
-}
-
-void World::count_up(const Job& job) {
-  for (const Worker& worker : job.workers) {
-    const client::EngineCounters& c = worker.engine->counters();
-    outcome_.contributions += c.fragments_sent - c.fragments_resent;
-    outcome_.resent += c.fragments_resent;
-    outcome_.raws += c.raws_sent;
-    outcome_.queries += c.queries;
-    if (value(worker.rank) == 0) {
-      outcome_.fragments += c.results;
-      outcome_.fallback_fragments += c.results_from_fallback;
-    }
-    if (const auto* fallback = worker.engine->fallback())
-      outcome_.reminders += fallback->counters().reminds;
-    if (worker.engine->mismatch() && !scenario_.mismatch)
-      violate(fmt::format("I1: job {} rank {} sees a mismatch", job.index, value(worker.rank)));
-    if (!worker.redistributions->disagreement().empty() && !scenario_.mismatch)
-      violate(fmt::format("I1: job {} rank {}: {}", job.index, value(worker.rank),
-                          worker.redistributions->disagreement()));
-  }
-  for (const auto& lives : {&job.fallbacks, &job.old_lives})
-    for (const auto& fallback : *lives) {
-      outcome_.reminders += fallback->counters().reminds;
-      if (fallback->mismatch() && !scenario_.mismatch) violate("I1: a fallback sees a mismatch");
-    }
-}
-
-/// What a burst gave out: in which order does not matter.
-void World::check_given_out() {
-  for (const bool bare : {false, true})
-    for (const GivenOut& given : given_out_)
-      if (given.message.bare() == bare) check_given_out(*given.job, given.first, given.message);
-  given_out_.clear();
-}
-
-/// A bare result stands for fragments of which somebody was given the bytes.
-void World::check_given_out(Job& job, Seq first, const wire::Message& message) {
-  if (!message.bare()) {
-    job.given_out.resize(std::max<size_t>(job.given_out.size(), first.value + 1));
-    job.given_out[first.value] = true;
-    return check_sent_by_all(job, first);
-  }
-  for (uint32_t nth = 0; nth < message.elements; ++nth) {
-    const Seq seq = first + uint64_t{nth} * scenario_.lanes;
-    check_sent_by_all(job, seq);
-    if (seq.value < job.given_out.size() && job.given_out[seq.value]) continue;
-    // Its receiver may have had it from its own fallback.
-    if (std::ranges::all_of(job.workers,
-                            [&](const Worker& worker) { return worker.engine->awaits(seq); }))
-      violate(fmt::format("C2: job {}: {} is said to be decided, and nobody has its result",
-                          job.index, seq.value));
-  }
-}
-
-/// C2: a result is given out when all workers have sent its fragment, and so have the result of
-/// what lies a window behind it.
-void World::check_sent_by_all(const Job& job, Seq seq) {
-  for (const Worker& worker : job.workers) {
-    const client::Standing standing = worker.engine->standing();
-    if (seq >= standing.next || seq >= standing.low + job.window)
-      violate(fmt::format(
-          "C2: job {}: the result of {} is given out; rank {} has sent up to {} and "
-          "waits for {}",
-          job.index, seq.value, value(worker.rank), standing.next.value, standing.low.value));
-  }
-}
-
-/// I3: nobody whose window is full waits for the switch to put results together: of what it has
-/// sent, something else is missing.
-void World::check_joining() {
-  for (const auto& job : jobs_) {
-    if (job->config.join_patience == 0) continue;
-    for (const Worker& worker : job->workers) {
-      if (!worker.engine->held_up_by_window()) continue;
-      const client::Standing standing = worker.engine->standing();
-      uint64_t kept = 0;
-      Seq seq = standing.low;
-      for (; seq < standing.next; ++seq) {
-        if (!worker.engine->awaits(seq)) continue;
-        const aggregator::Aggregator& lane = *lanes_[seq.value % scenario_.lanes]->aggregator;
-        if (!lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.rank,
-                                       seq.low()))
-          break;
-        ++kept;
-      }
-      if (kept != 0 && seq == standing.next)
-        violate(fmt::format("I3: job {} rank {} waits at {} for {} bare results that are kept",
-                            job->index, value(worker.rank), standing.low.value, kept));
-    }
-  }
-}
-
-/// I4: whoever holds less than its floor finds as many slots empty as it lacks, whatever the others
-/// did, and nobody holds more than its ceiling.
-void World::check_quotas(const aggregator::Aggregator& aggregator) {
-  uint64_t short_of_floors = 0;
-  for (const auto& job : jobs_) {
-    const auto index = static_cast<io::JobIndex>(job->index);
-    const scheduler::Quota& quota = aggregator.spec(index).quota;
-    const uint64_t held = aggregator.job_counters(index).slots_held;
-    if (held < quota.floor) short_of_floors += quota.floor - held;
-    if (held > quota.ceiling)
-      violate(fmt::format("I4: job {} holds {} slots, its ceiling is {}", job->index, held,
-                          quota.ceiling));
-  }
-  const uint64_t empty = aggregator.shape().slots - aggregator.counters().slots_used;
-  if (empty < short_of_floors)
-    violate(fmt::format("I4: {} slots are empty, jobs below their floors lack {}", empty,
-                        short_of_floors));
-}
-
-/// The ledgers of this life of the switch.
-void World::check() {
-  for (auto& lane : lanes_) {
-    const aggregator::Counters& c = lane->aggregator->counters();
-    outcome_.preemptions += c.preemptions;
-    outcome_.groups += c.groups;
-    outcome_.grouped += c.grouped;
-    outcome_.parked += c.parked;
-    outcome_.parker_results += c.parker_results;
-    uint64_t port_drops = 0;
-    for (const uint64_t count : lane->port.counters().drops.count) port_drops += count;
-    port_drops -= lane->port_drops_before;
-    const uint64_t received = lane->port.counters().rx_packets - lane->port_packets_before;
-    const uint64_t handled = c.packets - c.spill_packets - c.run_packets;
-    if (received != port_drops + handled)
-      violate(fmt::format("I5: {} packets came, {} dropped by the port, {} handled", received,
-                          port_drops, handled));
-    if (c.packets != c.absorbed + c.marks + c.forwarded + c.dropped())
-      violate(fmt::format("I5: {} packets, {} absorbed, {} marks, {} forwarded, {} dropped",
-                          c.packets, c.absorbed, c.marks, c.forwarded, c.dropped()));
-    const uint64_t held = lane->aggregator->contributions_held();
-    if (c.absorbed + c.bypassed !=
-        held + c.contributions_in_results + c.contributions_moved + c.contributions_discarded)
-      violate(
-          fmt::format("I5: {} contributions accepted, {} held, {} in results, {} moved, {} "
-                      "discarded",
-                      c.absorbed + c.bypassed, held, c.contributions_in_results,
-                      c.contributions_moved, c.contributions_discarded));
-  }
 }
 
 }  // namespace ina::sim
