@@ -378,10 +378,14 @@ def leave_at_the_end(job):
     job.close()
 
 
+GIVEN_UP = (ina.Status.ABORTED, ina.Status.PEER_LOST)
+
+
 def close_early(job):
     handle = job.allreduce_async(numpy.ones(5)) if job.rank == 0 else None
     left = raised(job.close, 0.5)
-    assert job.rank != 0 or left.status == ina.Status.ABORTED, left
+    # It gives its operation up, unless it has heard before that rank 1 never calls it.
+    assert job.rank != 0 or left.status in GIVEN_UP, left
     closed = raised(job.barrier)
     assert closed.status == ina.Status.INVALID and "closed" in closed.text, closed
     return raised(handle.wait).status if handle else None
@@ -503,7 +507,7 @@ class ContextTest(unittest.TestCase):
         self.run_ranks(2, leave_at_the_end)
 
     def test_early_close(self):
-        self.assertEqual(self.run_ranks(2, close_early)[0], ina.Status.ABORTED)
+        self.assertIn(self.run_ranks(2, close_early)[0], GIVEN_UP)
 
     def test_no_switch(self):
         error = raised(ina.Context, f"shm:{self.switch.folder}/nothing.sock", "job", 0, 1)
