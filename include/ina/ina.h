@@ -155,7 +155,8 @@ INA_API int ina_init(const ina_config* config, ina_context** context);
 
 /* Leaves the job and frees the context, whatever happens. Before that it waits until all ranks have
  * called it, at most timeout_us (0: the default), because a worker that is ahead must still be able
- * to serve the others. Operations that still run are given up, and their requests are freed. */
+ * to serve the others. Operations that still run are given up, and their requests are freed. The
+ * others' operations that this rank has not called end at once, with INA_ERR_PEER_LOST. */
 INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
 
 /* Groups of ranks, as MPI_Comm_split makes them. Collective: all ranks of `context` make the same
@@ -484,7 +485,8 @@ typedef enum ina_hierarchical_collective {
   INA_HIERARCHICAL_ALLREDUCE = 0,
   INA_HIERARCHICAL_REDUCE_SCATTER = 1,
   INA_HIERARCHICAL_ALL_GATHER = 2,
-  INA_HIERARCHICAL_ALL_TO_ALL = 3
+  INA_HIERARCHICAL_ALL_TO_ALL = 3,
+  INA_HIERARCHICAL_MAX_ENUM = 0x7fffffff
 } ina_hierarchical_collective;
 
 /* One collective of a group. The fields are the arguments of the function of that collective. */

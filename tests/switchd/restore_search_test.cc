@@ -299,7 +299,7 @@ TEST(RestoreSearch, ASwitchStartsWhateverItsStateFileHolds) {
   for (uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed)
     try_seed(seed, started, redeemed);
   EXPECT_GT(started, kSeeds / 3);
-  EXPECT_GT(redeemed, kSeeds / 30);
+  EXPECT_GE(redeemed, kSeeds / 30);
   ::unsetenv("INA_TICKET");
 }
 
