@@ -7,6 +7,7 @@
 
 #include "ina/ina.hpp"
 #include "tests/support/process.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -25,7 +26,11 @@ std::string state_of(const TestSwitch& sw, const std::string& job) {
 }
 
 TEST(Kills, AtAnyMomentHarmNobodyElse) {
+#ifdef INA_SLOW_BUILD
+  constexpr int kKills = 80;
+#else
   constexpr int kKills = 268;
+#endif
   TestSwitch sw({.slots = 1024, .slot_bytes = 4096, .slots_per_job = 64});
 
   // A job in this process goes on all the while, and its sums must stay right.
@@ -77,7 +82,7 @@ TEST(Kills, AtAnyMomentHarmNobodyElse) {
   stop = true;
   bystander.join();
   EXPECT_GT(bystander_sums, 0u);
-  EXPECT_GE(killed_under_load, 200);
+  EXPECT_GE(killed_under_load, kKills * 3 / 4);
 
   for (int i = 0; i < 500 && !sw.status()["jobs"].empty(); ++i) ::usleep(10'000);
   const auto status = sw.status();
