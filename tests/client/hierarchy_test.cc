@@ -66,6 +66,19 @@ int32_t sum_of(int world, size_t index) {
   return static_cast<int32_t>(sum);
 }
 
+/// For many ranks that share few processors, under sanitizers.
+void be_patient(ina_config& config) {
+  config.timeout_us = 120'000'000;
+}
+
+#ifdef INA_SLOW_BUILD
+const std::vector<size_t> kCounts = {0, 1, 503};
+const std::vector<const char*> kGroupSchedulers = {"themis"};
+#else
+const std::vector<size_t> kCounts = {0, 1, 13, 5003};
+const std::vector<const char*> kGroupSchedulers = {"themis", "baseline", "search"};
+#endif
+
 void expect_allreduce(Hierarchy& hierarchy, int rank, int world, size_t count,
                       const Options& options) {
   const auto send = values_of(rank, count);
@@ -111,7 +124,7 @@ void expect_all_to_all(Hierarchy& hierarchy, int rank, int world, size_t count,
 }
 
 void expect_collectives(Hierarchy& hierarchy, int rank, int world, const Options& options,
-                        std::initializer_list<size_t> counts) {
+                        const std::vector<size_t>& counts) {
   for (const size_t count : counts) {
     SCOPED_TRACE(std::to_string(count) + " elements");
     expect_allreduce(hierarchy, rank, world, count, options);
@@ -128,15 +141,18 @@ TEST(Hierarchy, GivesEveryRankItsElements) {
     SCOPED_TRACE(std::to_string(world) + " ranks in " + std::to_string(shape.size()) +
                  " dimensions");
     TestSwitch sw(shared_slots());
-    on_ranks(sw, world, [&](Context& context, int rank) {
-      Hierarchy hierarchy = Hierarchy::from_text(context, topology(shape));
-      expect_collectives(hierarchy, rank, world, {"themis", 4}, {0, 1, 13, 5003});
+    on_ranks(
+        sw, world,
+        [&](Context& context, int rank) {
+          Hierarchy hierarchy = Hierarchy::from_text(context, topology(shape));
+          expect_collectives(hierarchy, rank, world, {"themis", 4}, kCounts);
 #ifndef INA_SLOW_BUILD
-      for (const Options& options : {Options{}, Options{"baseline", 5}, Options{"search", 3}})
-        expect_collectives(hierarchy, rank, world, options, {0, 1, 13, 5003});
+          for (const Options& options : {Options{}, Options{"baseline", 5}, Options{"search", 3}})
+            expect_collectives(hierarchy, rank, world, options, kCounts);
 #endif
-      hierarchy.free();
-    });
+          hierarchy.free();
+        },
+        be_patient);
   }
 }
 
@@ -151,7 +167,7 @@ TEST(Hierarchy, SixteenRanks) {
 #endif
     hierarchy.free();
   };
-  on_ranks(sw, 16, run, [](ina_config& config) { config.timeout_us = 120'000'000; });
+  on_ranks(sw, 16, run, be_patient);
 }
 
 TEST(Hierarchy, ManyMayBeUnderWay) {
@@ -270,36 +286,42 @@ struct GroupData {
 
 TEST(HierarchicalGroup, GivesEachCollectiveItsElements) {
   TestSwitch sw(shared_slots());
-  on_ranks(sw, 8, [&](Context& context, int rank) {
-    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2, 2}));
-    for (const char* scheduler : {"themis", "baseline", "search"})
-      for (const size_t count : {size_t{1}, size_t{13}, size_t{2003}}) {
-        SCOPED_TRACE(std::string(scheduler) + ", " + std::to_string(count) + " elements");
-        GroupData data(rank, 8, count);
-        hierarchy.group(data.calls(), {scheduler, 5});
-        data.expect_done();
-      }
-    hierarchy.free();
-  });
+  on_ranks(
+      sw, 8,
+      [&](Context& context, int rank) {
+        Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2, 2}));
+        for (const char* scheduler : kGroupSchedulers)
+          for (const size_t count : {size_t{1}, size_t{13}, size_t{2003}}) {
+            SCOPED_TRACE(std::string(scheduler) + ", " + std::to_string(count) + " elements");
+            GroupData data(rank, 8, count);
+            hierarchy.group(data.calls(), {scheduler, 5});
+            data.expect_done();
+          }
+        hierarchy.free();
+      },
+      be_patient);
 }
 
 TEST(HierarchicalGroup, SeveralMayBeUnderWayBesideSingleCollectives) {
   TestSwitch sw(shared_slots());
-  on_ranks(sw, 6, [&](Context& context, int rank) {
-    Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 3}));
-    GroupData first(rank, 6, 1001), second(rank, 6, 77);
-    auto alone = values_of(rank, 500);
-    Request one = hierarchy.group_async(first.calls());
-    Request two = hierarchy.allreduce_async<int32_t>(alone, alone);
-    Request three = hierarchy.group_async(second.calls(), {"search", 3});
-    while (!three.test()) std::this_thread::yield();
-    one.wait();
-    two.wait();
-    first.expect_done();
-    second.expect_done();
-    for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], sum_of(6, i));
-    hierarchy.free();
-  });
+  on_ranks(
+      sw, 6,
+      [&](Context& context, int rank) {
+        Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 3}));
+        GroupData first(rank, 6, 1001), second(rank, 6, 77);
+        auto alone = values_of(rank, 500);
+        Request one = hierarchy.group_async(first.calls());
+        Request two = hierarchy.allreduce_async<int32_t>(alone, alone);
+        Request three = hierarchy.group_async(second.calls(), {"search", 3});
+        while (!three.test()) std::this_thread::yield();
+        one.wait();
+        two.wait();
+        first.expect_done();
+        second.expect_done();
+        for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], sum_of(6, i));
+        hierarchy.free();
+      },
+      be_patient);
 }
 
 // Some ranks' vectors may be empty: all have the same counts.
