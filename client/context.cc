@@ -36,6 +36,11 @@ constexpr int kBriefRounds = 16;
 // Scratch memory of all schedules that are under way: two reproducible reductions of large tensors.
 constexpr size_t kScratchBytes = size_t{5} << 20;
 
+/// Of numbers of operations, which are modulo 2^32.
+bool comes_before(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>(a - b) < 0;
+}
+
 }  // namespace
 
 Context::Context(const Settings& settings, std::shared_ptr<Session> session, uint32_t id)
@@ -415,8 +420,7 @@ void Context::report_mismatch(const aggregator::FallbackMismatch& mismatch) {
 
 void Context::on_peer_left(const answer::PeerLeft& left) {
   const auto lock = lock_engine();
-  const auto behind = [](uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; };
-  if (!peer_left_ || behind(left.operations, peer_left_->operations)) peer_left_ = left;
+  if (!peer_left_ || comes_before(left.operations, peer_left_->operations)) peer_left_ = left;
   end_without_peer();
 }
 
@@ -424,7 +428,7 @@ void Context::on_peer_left(const answer::PeerLeft& left) {
 void Context::end_without_peer() {
   if (!engine_ || failed_.load() != INA_OK) return;
   const Operation* const hopeless = engine_->find_running([&](const Operation& operation) {
-    return static_cast<int32_t>(operation.number - peer_left_->operations) >= 0;
+    return !comes_before(operation.number, peer_left_->operations);
   });
   if (!hopeless) return;
   const std::string text = "rank " + std::to_string(peer_left_->rank) +

@@ -36,7 +36,7 @@ import os
 from bench_peers_report import HEADER, OURS, make_row, table_line
 from benchlib import command_line, machine, metadata, results
 from benchlib.core_ping import CorePing
-from benchlib.mpi import AS_ROOT
+from benchlib.mpi import AS_ROOT, MPIRUN
 from benchlib.processes import temporary_folder
 from benchlib.switch import SLOT_BYTES, check_absorbed, plain_switch
 from benchlib.teams import Team
@@ -62,8 +62,7 @@ MEMORY_FACTOR = 5
 ALLOCATOR_ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
                          "MALLOC_TOP_PAD_": str(64 << 20)}
 # plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
-OPENMPI = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated",
-           "--mca", "pml", "ob1", "--mca", "coll_tuned_use_dynamic_rules", "1"]
+OPENMPI = [*MPIRUN["openmpi"], "--mca", "pml", "ob1", "--mca", "coll_tuned_use_dynamic_rules", "1"]
 # By contestant's team: the program, how it is launched, and what goes into the environment, always
 # and when there are more ranks than cores. No launcher: the ranks are started here.
 TEAMS = {

@@ -41,12 +41,10 @@ class World {
   void add_to_lanes(world::Job& job);
   std::unique_ptr<aggregator::Fallback> make_fallback(const world::Job& job, uint32_t shards,
                                                       uint32_t shard) const;
-  aggregator::JobSpec spec_of(world::Job& job, uint32_t lane);
   Seq results_end(const world::Job& job) const;
   void happen(const Event& event);
   void restart_switch(const Event& event);
   void restart_fallback(world::Job& job, Nanos down_ns);
-  void bump_epoch(world::Job& job);
   void serve_lanes();
   void serve_fallbacks();
   void step_workers();

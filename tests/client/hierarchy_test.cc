@@ -72,7 +72,7 @@ void be_patient(ina_config& config) {
 }
 
 #ifdef INA_SLOW_BUILD
-const std::vector<size_t> kCounts = {0, 1, 503};
+const std::vector<size_t> kCounts = {0, 1, 5003};
 const std::vector<const char*> kGroupSchedulers = {"themis"};
 #else
 const std::vector<size_t> kCounts = {0, 1, 13, 5003};

@@ -290,16 +290,16 @@ void try_seed(uint64_t seed, int& started, int& redeemed) {
 
 TEST(RestoreSearch, ASwitchStartsWhateverItsStateFileHolds) {
 #ifdef INA_SLOW_BUILD
-  constexpr int kSeeds = 60;
+  constexpr int kSeeds = 60, kMoreRedeemedThan = 1;
 #else
-  constexpr int kSeeds = 300;
+  constexpr int kSeeds = 300, kMoreRedeemedThan = 10;
 #endif
   int started = 0;
   int redeemed = 0;
   for (uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed)
     try_seed(seed, started, redeemed);
   EXPECT_GT(started, kSeeds / 3);
-  EXPECT_GE(redeemed, kSeeds / 30);
+  EXPECT_GT(redeemed, kMoreRedeemedThan);
   ::unsetenv("INA_TICKET");
 }
 

@@ -25,30 +25,30 @@ ina_hierarchical_call call_of(const Hierarchy::Call& call, const Array& from, co
   made.recv = to.data();
   made.op = static_cast<ina_op>(op);
   const size_t in = count_of(from), out = count_of(to);
-  const auto sum = [&] { made.dtype = summed(from, given); };
-  const auto move = [&] {
-    const Elements elements = moved(from);
-    made.dtype = elements.dtype;
-    made.count *= elements.units;
-  };
+  const bool is_sum = name == "allreduce" || name == "reduce_scatter";
   if (name == "allreduce") {
     made.collective = INA_HIERARCHICAL_ALLREDUCE;
-    require("recv", out, made.count = in);
-    sum();
+    made.count = in;
+    require("recv", out, in);
   } else if (name == "reduce_scatter") {
     made.collective = INA_HIERARCHICAL_REDUCE_SCATTER;
-    require("send", in, (made.count = out) * ranks);
-    sum();
+    made.count = out;
+    require("send", in, out * ranks);
   } else if (name == "all_gather") {
     made.collective = INA_HIERARCHICAL_ALL_GATHER;
-    require("recv", out, (made.count = in) * ranks);
-    move();
-  } else {
+    made.count = in;
+    require("recv", out, in * ranks);
+  } else if (name == "all_to_all") {
     made.collective = INA_HIERARCHICAL_ALL_TO_ALL;
+    made.count = in / ranks;
     require("recv", out, in);
-    require("send", in, (made.count = in / ranks) * ranks);
-    move();
+    require("send", in, made.count * ranks);
+  } else {
+    throw py::value_error("'" + name + "' is no hierarchical collective");
   }
+  const Elements elements = is_sum ? Elements{summed(from, given), 1} : moved(from);
+  made.dtype = elements.dtype;
+  made.count *= elements.units;
   return made;
 }
 

@@ -30,16 +30,16 @@ class HierarchicalCall:
 
     def _prepared(self, ranks):
         """What the library takes, and where the result comes to."""
-        size = {"reduce_scatter": lambda: (_elements(self.send) // ranks,),
-                "all_gather": lambda: (_elements(self.send) * ranks,)}.get(self.collective)
         recv = self.recv
-        if recv is None:
-            recv = _like(self.send, size()) if size else _like(self.send)
-        plain, own = _plain(self.send) if self.collective in _SUMS else (_bits(self.send), None)
+        if recv is None and self.collective == "reduce_scatter":
+            recv = _like(self.send, (_elements(self.send) // ranks,))
+        elif recv is None and self.collective == "all_gather":
+            recv = _like(self.send, (_elements(self.send) * ranks,))
+        elif recv is None:
+            recv = _like(self.send)
+        is_sum = self.collective in ("allreduce", "reduce_scatter")
+        plain, own = _plain(self.send) if is_sum else (_bits(self.send), None)
         return (self.collective, plain, _bits(recv), int(self.op), self.dtype or own), recv
-
-
-_SUMS = ("allreduce", "reduce_scatter")
 
 
 class Hierarchy:

@@ -239,6 +239,8 @@ def hierarchy(job, folder):
             expect(blocks, numpy.full(size, rank))
             wrong = raised(network.group, [call.allreduce(ones, ones), call.allreduce(ones, ones)])
             assert wrong.status == ina.Status.INVALID and "overlap" in wrong.text, wrong
+            wrong = raised(network.group, [ina.HierarchicalCall("allreduces", ones)])
+            assert isinstance(wrong, ValueError) and "allreduces" in str(wrong), wrong
             moved = numpy.array([b"abc", b"xyz"] * size)
             expect(network.all_to_all(moved), moved)
             assert isinstance(raised(network.allreduce, numpy.ones(3), numpy.ones(4)), ValueError)
