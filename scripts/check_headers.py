@@ -47,7 +47,8 @@ class Headers:
     def find(self):
         for folder, folders, files in os.walk(self.root):
             at = pathlib.Path(folder).relative_to(self.root)
-            folders[:] = [f for f in folders if f != ".git" and not f.startswith("build")
+            # A precompiled header (pch) is compiled alone by the build.
+            folders[:] = [f for f in folders if f not in (".git", "pch") and not f.startswith("build")
                           and str(at / f) not in self.elsewhere]
             for file in files:
                 # Highway's per-target code is included several times on purpose.
@@ -158,6 +159,7 @@ def self_test():
         "shown by the build": ({"a.h": "A a();", "a.cc": '#include "a.h"'}, ()),
         "many at a time": (
             {"a.h": "A a();", "a.cc": '#include "a.h"', "meson.build": "'unity=on'"}, ("a.h",)),
+        "precompiled": ({"pch/a.h": "A a();"}, ()),
         "a test's": ({"tests/a.h": "A a();", "tests/a.cc": '#include "tests/a.h"'}, ("tests/a.h",)),
     }
     for name, (texts, wanted) in cases.items():

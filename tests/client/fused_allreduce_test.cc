@@ -406,7 +406,8 @@ TEST(Fused, LeavingWithOpenRequestsIsAnErrorForAll) {
         errors_of(sw, 2, {.coalesce_bytes = 65'536}, [&](Context& context, int rank) {
           std::vector<float> data(10, 1);
           if (rank == 1) {
-            context.allreduce<float>(data);
+            context.allreduce<float>(data);  // rank 0's part may have been sent before it left
+            context.barrier();
             return;
           }
           ina_request* request = nullptr;

@@ -118,7 +118,9 @@ class InterposerTest(unittest.TestCase):
     @unittest.skipUnless((pathlib.Path(BUILD) / "plugins/python/ina").exists(), "no package of Python")
     def test_environment(self):
         """A program without MPI gets rank and number of ranks from what its mpirun sets."""
-        text = "import ina\nwith ina.Context() as job: print('rank', job.rank, 'of', job.world_size)"
+        # One write a line: mpirun mixes the ranks' writes.
+        text = ("import ina, os\n"
+                "with ina.Context() as job: os.write(1, f'rank {job.rank} of {job.world_size}\\n'.encode())")
         name = {} if MPI == "openmpi" else {"INA_JOB": "environment"}  # MPICH gives a run no name
         done = subprocess.run([*MPIRUN, "-n", "3", sys.executable, "-c", text], timeout=DEADLINE_S, capture_output=True, text=True,
                               env={**os.environ, **AS_ROOT, **name, "INA_URL": self.switch.url,
