@@ -11,7 +11,15 @@ namespace {
 /// Bits for elements that were seen, where there is no other room.
 constexpr size_t kLeastRoomBytes = 1024;
 /// Of an element that is moved on its way round.
-constexpr size_t kStepBytes = 256;
+constexpr size_t kStepBytes = 4096;
+/// Of a block that is ordered by itself: it stays in a core's cache.
+constexpr size_t kMostBlockBytes = 256 << 10;
+
+uint64_t largest_divisor(uint64_t number, uint64_t most) {
+  uint64_t divisor = std::min(number, most);
+  while (divisor > 1 && number % divisor != 0) --divisor;
+  return divisor;
+}
 
 }  // namespace
 
@@ -48,6 +56,36 @@ Rearrangement::Rearrangement(Boxes boxes, size_t element_bytes)
     }
     if (dimension.grain != tile[d]) unit_ = dimension.grain * dimension.stride;
   }
+  stripes_ = find_stripes();
+}
+
+Rearrangement::Rearrangement(const Stripes& stripes, size_t element_bytes)
+    : Rearrangement(
+          [&] {
+            Boxes boxes({stripes.rows, stripes.cells, stripes.width});
+            for (uint64_t cell = 0; cell < stripes.cells; ++cell)
+              boxes.add({0, cell, 0}, {stripes.rows, 1, stripes.width});
+            return boxes;
+          }(),
+          element_bytes) {}
+
+Rearrangement::Stripes Rearrangement::find_stripes() const {
+  Stripes found;
+  uint64_t before = 1;
+  for (const Dimension& dimension : dimensions_) {
+    const uint64_t grains = dimension.intervals.size();
+    if (grains > 1) {
+      // Each interval is one grain, and no other dimension is cut.
+      if (found.cells != 0 || dimension.intervals.front().size != dimension.grain ||
+          std::ranges::any_of(dimension.intervals, [&](const Interval& interval) {
+            return interval.size != dimension.grain;
+          }))
+        return {};
+      found = {before, grains, dimension.grain * dimension.stride};
+    }
+    before *= grains * dimension.grain;
+  }
+  return found;
 }
 
 /// The pieces of a tile are the cells of one that is cut at every place of its middle dimension.
@@ -86,6 +124,13 @@ Rearrangement::Place Rearrangement::place_of(uint64_t element) const {
 
 template <class Copy>
 void Rearrangement::for_each_run(Copy copy) const {
+  if (stripes_.cells != 0) {
+    const uint64_t bytes = stripes_.width * element_bytes_;
+    for (uint64_t row = 0; row < stripes_.rows; ++row)
+      for (uint64_t cell = 0; cell < stripes_.cells; ++cell)
+        copy((row * stripes_.cells + cell) * bytes, (cell * stripes_.rows + row) * bytes, bytes);
+    return;
+  }
   for (uint64_t element = 0; element < elements_;) {
     const Place place = place_of(element);
     // A unit ends where a run does, and may be several rows.
@@ -138,9 +183,34 @@ void Rearrangement::turn(std::byte* data, uint64_t start, bool inverse) const {
   }
 }
 
+void Rearrangement::in_place(std::byte* data, std::span<std::byte> room, bool inverse) const {
+  if (!identity_ && !in_blocks(data, room, inverse)) in_cycles(data, room, inverse);
+}
+
+/// Blocks of several rows are ordered one by one, through the room. What is left to do is the same
+/// with wider stripes, so that cycles are few and their steps long.
+bool Rearrangement::in_blocks(std::byte* data, std::span<std::byte> room, bool inverse) const {
+  if (stripes_.cells == 0) return false;
+  const uint64_t row_bytes = stripes_.cells * stripes_.width * element_bytes_;
+  const uint64_t block_rows =
+      largest_divisor(stripes_.rows, std::min(room.size(), kMostBlockBytes) / row_bytes);
+  if (block_rows < 2) return false;
+  const uint64_t blocks = stripes_.rows / block_rows, block_bytes = block_rows * row_bytes;
+  const Rearrangement within(Stripes{block_rows, stripes_.cells, stripes_.width}, element_bytes_);
+  const Rearrangement among(Stripes{blocks, stripes_.cells, block_rows * stripes_.width},
+                            element_bytes_);
+  if (inverse) among.in_cycles(data, room, true);
+  for (std::byte* block = data; block != data + blocks * block_bytes; block += block_bytes) {
+    std::memcpy(room.data(), block, block_bytes);
+    inverse ? within.unpack(room.data(), block) : within.pack(room.data(), block);
+  }
+  if (!inverse) among.in_cycles(data, room, false);
+  return true;
+}
+
 /// Along the cycles of the permutation. Bits tell which units were met, of a window of them: a
 /// cycle that was met in an earlier window has a unit before this one.
-void Rearrangement::in_place(std::byte* data, std::span<std::byte> room, bool inverse) const {
+void Rearrangement::in_cycles(std::byte* data, std::span<std::byte> room, bool inverse) const {
   if (identity_) return;
   std::array<std::byte, kLeastRoomBytes> least;
   if (room.size() < least.size()) room = least;

@@ -38,7 +38,7 @@ class Rearrangement {
   void pack(const std::byte* from, std::byte* to) const;
   /// And back: from cells to row-major order.
   void unpack(const std::byte* from, std::byte* to) const;
-  /// The same in one place. `room` is overwritten: with a bit for each element it is fast.
+  /// The same in one place. `room` is overwritten: the more there is of it, the faster.
   void pack(std::byte* data, std::span<std::byte> room) const;
   void unpack(std::byte* data, std::span<std::byte> room) const;
 
@@ -47,15 +47,27 @@ class Rearrangement {
     uint64_t first;
     uint64_t size;
   };
+  /// Of a tile that one dimension cuts into equal cells: the row-major order is
+  /// [rows][cells][width], and the other one [cells][rows][width]. `width`: elements; no cells: it
+  /// is no such tile.
+  struct Stripes {
+    uint64_t rows = 1;
+    uint64_t cells = 0;
+    uint64_t width = 1;
+  };
+  Rearrangement(const Stripes& stripes, size_t element_bytes);
   struct Place {
     uint64_t element;     ///< in cells
     uint64_t neighbours;  ///< elements from this one on that stay together
   };
+  Stripes find_stripes() const;
   Place place_of(uint64_t element) const;
   template <class Copy>
   void for_each_run(Copy copy) const;
   void turn(std::byte* data, uint64_t start, bool inverse) const;
   void in_place(std::byte* data, std::span<std::byte> room, bool inverse) const;
+  bool in_blocks(std::byte* data, std::span<std::byte> room, bool inverse) const;
+  void in_cycles(std::byte* data, std::span<std::byte> room, bool inverse) const;
 
   struct Dimension {
     uint64_t stride = 1;              ///< elements of what is behind it
@@ -67,6 +79,7 @@ class Rearrangement {
   size_t element_bytes_;
   uint64_t unit_;  ///< elements that always stay together
   bool identity_ = true;
+  Stripes stripes_;
 };
 
 }  // namespace ina::redistribution

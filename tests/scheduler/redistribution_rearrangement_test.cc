@@ -10,6 +10,8 @@
 namespace ina::redistribution {
 namespace {
 
+constexpr size_t kMostBytes = 1 << 20;  // or the test would take long
+
 struct Grid {
   Shape tile;
   std::vector<std::vector<uint64_t>> ends;  ///< of intervals, by dimension
@@ -52,12 +54,14 @@ TEST(Rearrangement, PutsCellsOneAfterTheOther) {
   std::mt19937 random(3);
   for (int round = 0; round < 400; ++round) {
     const Grid grid = draw(random);
-    const size_t width = std::array<size_t, 4>{1, 4, 12, 700}[random() % 4];
+    size_t width = std::array<size_t, 4>{1, 4, 12, 700}[random() % 4];
+    if (elements_of(grid.tile) * width > kMostBytes) width = 1;
     Rearrangement::Boxes boxes(grid.tile);
     each_cell(grid, [&](const Shape& first, const Shape& extent) { boxes.add(first, extent); });
     const Rearrangement order(std::move(boxes), width);
     std::vector<std::byte> tile(elements_of(grid.tile) * width);
-    for (std::byte& byte : tile) byte = static_cast<std::byte>(random());
+    for (size_t i = 0; i < tile.size(); ++i)
+      tile[i] = static_cast<std::byte>((i + 1) * 0x9e3779b97f4a7c15 >> 56);
     std::vector<std::byte> packed(tile.size()), got(tile.size());
     uint64_t offset = 0;
     each_cell(grid, [&](const Shape& first, const Shape& extent) {
@@ -72,7 +76,7 @@ TEST(Rearrangement, PutsCellsOneAfterTheOther) {
     ASSERT_EQ(got, packed);
     order.unpack(packed.data(), got.data());
     ASSERT_EQ(got, tile);
-    for (const size_t room_bytes : {size_t{0}, tile.size()}) {
+    for (const size_t room_bytes : {size_t{0}, tile.size() / 3, tile.size()}) {
       std::vector<std::byte> room(room_bytes);
       order.pack(got.data(), room);
       ASSERT_EQ(got, packed) << "in place, " << room_bytes;
@@ -80,6 +84,36 @@ TEST(Rearrangement, PutsCellsOneAfterTheOther) {
       ASSERT_EQ(got, tile) << "in place, " << room_bytes;
     }
   }
+}
+
+/// Equal cells along one dimension: ordered in blocks of rows, of each number that the room allows.
+TEST(Rearrangement, EqualCellsAreOrderedInBlocks) {
+  for (const Shape& tile : {Shape{24, 5, 3}, Shape{4, 6, 5, 7}, Shape{1, 5, 8}, Shape{23, 5}})
+    for (size_t room_bytes = 0; room_bytes < 2 * elements_of(tile); room_bytes += 30) {
+      const size_t cut = tile.size() - (tile.size() > 2 ? 2 : 1);
+      Rearrangement::Boxes boxes(tile);
+      for (uint64_t i = 0; i < tile[cut]; ++i) {
+        Shape first(tile.size()), extent = tile;
+        first[cut] = i;
+        extent[cut] = 1;
+        boxes.add(first, extent);
+      }
+      const Rearrangement order(std::move(boxes), 2);
+      std::vector<uint16_t> values(elements_of(tile)), packed(values.size());
+      std::iota(values.begin(), values.end(), uint16_t{0});
+      std::vector<uint16_t> got = values;
+      order.pack(reinterpret_cast<const std::byte*>(values.data()),
+                 reinterpret_cast<std::byte*>(packed.data()));
+      const uint64_t width = cut + 1 == tile.size() ? 1 : tile.back();
+      const uint64_t rows = values.size() / width / tile[cut];
+      for (uint64_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(packed[i], (i / width % rows * tile[cut] + i / width / rows) * width + i % width);
+      std::vector<std::byte> room(room_bytes);
+      order.pack(reinterpret_cast<std::byte*>(got.data()), room);
+      ASSERT_EQ(got, packed) << room_bytes;
+      order.unpack(reinterpret_cast<std::byte*>(got.data()), room);
+      ASSERT_EQ(got, values) << room_bytes;
+    }
 }
 
 /// More elements than there are bits: several windows.
