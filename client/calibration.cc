@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "client/collective_call.h"
 #include "common/clock.h"
+#include "scheduler/redistribution/rearrangement.h"
 
 namespace ina::client {
 
@@ -17,6 +19,10 @@ using Element = int32_t;
 // Of whole vectors. Large enough for rates, small enough for slow links.
 constexpr size_t kSmallerElements = (size_t{256} << 10) / sizeof(Element);
 constexpr size_t kLargerElements = (size_t{1} << 20) / sizeof(Element);
+// Of a tile that is ordered in memory: larger than a core's cache, in short rows.
+constexpr size_t kCopiedElements = (size_t{4} << 20) / sizeof(Element);
+constexpr size_t kCutRowElements = 32;
+constexpr int kPasses = 4;
 constexpr int kWarmUps = 2;
 constexpr int kShortRounds = 25;
 constexpr int kLongRounds = 5;
@@ -32,17 +38,21 @@ Result<void> run(Context& context, const Start& start) {
   return {};
 }
 
+int64_t median(std::vector<int64_t>& times_ns) {
+  const auto middle = times_ns.begin() + static_cast<ptrdiff_t>(times_ns.size() / 2);
+  std::ranges::nth_element(times_ns, middle);
+  return *middle;
+}
+
 /// The median time of what `start` starts. All ranks have the same number of rounds.
 Result<int64_t> median_ns(Context& context, int rounds, const Start& start) {
-  std::vector<int64_t> times;
+  std::vector<int64_t> times_ns;
   for (int round = 0; round < kWarmUps + rounds; ++round) {
     const Nanos begin = now_ns();
     if (auto fine = run(context, start); !fine) return tl::unexpected(fine.error());
-    if (round >= kWarmUps) times.push_back(now_ns() - begin);
+    if (round >= kWarmUps) times_ns.push_back(now_ns() - begin);
   }
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
+  return median(times_ns);
 }
 
 Result<Operation*> all_reduce(Context& context, std::span<const int64_t> send,
@@ -57,12 +67,29 @@ Result<Operation*> all_reduce(Context& context, std::span<const int64_t> send,
 }
 
 /// Of each number that of the rank that has the largest.
-Result<void> take_slowest(Context& context, std::span<int64_t* const> numbers) {
-  std::vector<int64_t> own, most(numbers.size());
-  for (const int64_t* number : numbers) own.push_back(*number);
-  if (auto fine = run(context, [&] { return all_reduce(context, own, most); }); !fine) return fine;
-  for (size_t i = 0; i < numbers.size(); ++i) *numbers[i] = most[i];
-  return {};
+Result<void> take_slowest(Context& context, std::vector<int64_t>& numbers) {
+  const std::vector<int64_t> own = numbers;
+  return run(context, [&] { return all_reduce(context, own, numbers); });
+}
+
+using Measure = std::function<Result<int64_t>()>;
+
+/// Each is measured in a few passes. Of a pass the slowest rank's times count, and of the passes
+/// the least: the first ones pay for memory that is touched for the first time, and for ranks that
+/// are still at their start. All ranks get the same.
+Result<std::vector<int64_t>> measure_all(Context& all, const std::vector<Measure>& measures) {
+  std::vector<int64_t> least_ns(measures.size(), std::numeric_limits<int64_t>::max());
+  for (int pass = 0; pass < kPasses; ++pass) {
+    std::vector<int64_t> times_ns;
+    for (const Measure& measure : measures) {
+      const Result<int64_t> ns = measure();
+      if (!ns) return tl::unexpected(ns.error());
+      times_ns.push_back(*ns);
+    }
+    if (auto fine = take_slowest(all, times_ns); !fine) return tl::unexpected(fine.error());
+    for (size_t i = 0; i < times_ns.size(); ++i) least_ns[i] = std::min(least_ns[i], times_ns[i]);
+  }
+  return least_ns;
 }
 
 /// Collectives of vectors of up to kLargerElements, within one context.
@@ -97,6 +124,25 @@ class Probe {
     }
     return median_ns(context_, rounds, [&] { return context_.start(call); });
   }
+  /// Brings a tile's rows into two cells and back, on all ranks at once.
+  Result<int64_t> copies_ns() {
+    const redistribution::Shape tile{kCopiedElements / (2 * kCutRowElements), 2, kCutRowElements};
+    redistribution::Rearrangement::Boxes boxes(tile);
+    boxes.add({0, 1, 0}, {tile[0], 1, kCutRowElements});
+    const redistribution::Rearrangement order(std::move(boxes), sizeof(Element));
+    std::vector<Element> row_major(kCopiedElements), cells(kCopiedElements);
+    std::vector<int64_t> times_ns;
+    for (int round = 0; round < kWarmUps + kLongRounds; ++round) {
+      if (const auto together = all_reduce_ns(1, 1); !together) return together;
+      const Nanos begin = now_ns();
+      order.pack(std::as_bytes(std::span(row_major)).data(),
+                 std::as_writable_bytes(std::span(cells)).data());
+      order.unpack(std::as_bytes(std::span(cells)).data(),
+                   std::as_writable_bytes(std::span(row_major)).data());
+      if (round >= kWarmUps) times_ns.push_back(now_ns() - begin);
+    }
+    return median(times_ns);
+  }
   /// Each rank sends to the next one.
   Result<int64_t> ring_ns(size_t elements, int rounds) {
     CollectiveCall call = call_of(Collective::kPermute);
@@ -123,76 +169,59 @@ class Probe {
   std::vector<Element> send_, recv_;
 };
 
-/// The first error of measurements one after the other.
-class Measurements {
- public:
-  template <class Measure>
-  void take(int64_t& into, Measure&& measure) {
-    if (!error_.text.empty()) return;
-    if (const Result<int64_t> ns = measure())
-      into = *ns;
-    else
-      error_ = ns.error();
-    numbers_.push_back(&into);
-  }
-  Result<void> agree(Context& context) {
-    if (!error_.text.empty()) return tl::unexpected(error_);
-    return take_slowest(context, numbers_);
-  }
-
- private:
-  Error error_{INA_OK, ""};
-  std::vector<int64_t*> numbers_;
-};
-
 }  // namespace
 
 Result<themis::DimensionTimes> measure_dimension(Context& group, Context& all) {
   Probe probe(group);
+  std::vector<Measure> measures{[&] { return probe.all_reduce_ns(1, kShortRounds); }};
+  const auto add = [&](auto&& measure) {
+    for (const size_t elements : {kSmallerElements, kLargerElements})
+      measures.emplace_back([=] { return measure(elements); });
+  };
+  add([&](size_t elements) { return probe.all_reduce_ns(elements, kLongRounds); });
+  add([&](size_t elements) {
+    return probe.blocks_ns(Collective::kReduceScatter, elements, kLongRounds);
+  });
+  add([&](size_t elements) {
+    return probe.blocks_ns(Collective::kAllGather, elements, kLongRounds);
+  });
+  const auto measured_ns = measure_all(all, measures);
+  if (!measured_ns) return tl::unexpected(measured_ns.error());
+  const auto pair = [&](size_t at) {
+    return themis::DimensionTimes::Pair{(*measured_ns)[at], (*measured_ns)[at + 1]};
+  };
   themis::DimensionTimes times;
   times.smaller_bytes = kSmallerElements * sizeof(Element);
   times.larger_bytes = kLargerElements * sizeof(Element);
-  Measurements measurements;
-  measurements.take(times.least_ns, [&] { return probe.all_reduce_ns(1, kShortRounds); });
-  const auto both = [&](themis::DimensionTimes::Pair& pair, auto&& measure) {
-    measurements.take(pair.smaller_ns, [&] { return measure(kSmallerElements); });
-    measurements.take(pair.larger_ns, [&] { return measure(kLargerElements); });
-  };
-  both(times.all_reduce,
-       [&](size_t elements) { return probe.all_reduce_ns(elements, kLongRounds); });
-  both(times.reduce_scatter, [&](size_t elements) {
-    return probe.blocks_ns(Collective::kReduceScatter, elements, kLongRounds);
-  });
-  both(times.all_gather, [&](size_t elements) {
-    return probe.blocks_ns(Collective::kAllGather, elements, kLongRounds);
-  });
-  if (auto agreed = measurements.agree(all); !agreed) return tl::unexpected(agreed.error());
+  times.least_ns = measured_ns->front();
+  times.all_reduce = pair(1);
+  times.reduce_scatter = pair(3);
+  times.all_gather = pair(5);
   return times;
 }
 
 Result<redistribution::CostModel> measure_costs(Context& context) {
   const uint32_t ranks = context.settings().world_size;
   Probe probe(context);
-  int64_t one_ns = 0, all_ns = 0, smaller_ns = 0, larger_ns = 0;
-  Measurements measurements;
-  measurements.take(one_ns, [&] { return probe.ring_ns(1, kShortRounds); });
-  measurements.take(all_ns,
-                    [&] { return probe.blocks_ns(Collective::kAllToAll, 1, kShortRounds); });
-  measurements.take(smaller_ns, [&] { return probe.ring_ns(kSmallerElements, kLongRounds); });
-  measurements.take(larger_ns, [&] { return probe.ring_ns(kLargerElements, kLongRounds); });
-  if (auto agreed = measurements.agree(context); !agreed) return tl::unexpected(agreed.error());
+  const auto measured_ns =
+      measure_all(context, {[&] { return probe.ring_ns(1, kShortRounds); },
+                            [&] { return probe.blocks_ns(Collective::kAllToAll, 1, kShortRounds); },
+                            [&] { return probe.ring_ns(kLargerElements, kLongRounds); },
+                            [&] { return probe.copies_ns(); }});
+  if (!measured_ns) return tl::unexpected(measured_ns.error());
+  const int64_t one_ns = (*measured_ns)[0], all_ns = (*measured_ns)[1];
+  const int64_t larger_ns = (*measured_ns)[2], copies_ns = (*measured_ns)[3];
   // A ring has one message of each rank, and an all-to-all ranks - 1 of them.
   redistribution::CostModel costs;
   const double per_message =
       ranks > 2 ? static_cast<double>(all_ns - one_ns) / static_cast<double>(ranks - 2) : 0;
   costs.message_us = std::max(per_message, 0.0) / kNanosPerUs;
   costs.operation_us = std::max(static_cast<double>(one_ns) / kNanosPerUs - costs.message_us, 0.0);
-  const bool grows = larger_ns > smaller_ns;
-  const double bytes =
-      static_cast<double>(kLargerElements - (grows ? kSmallerElements : 0)) * sizeof(Element);
-  costs.bytes_per_us =
-      bytes * kNanosPerUs /
-      static_cast<double>(std::max<int64_t>(larger_ns - (grows ? smaller_ns : 0), 1));
+  const auto rate = [](double elements, int64_t ns) {
+    return elements * sizeof(Element) * kNanosPerUs / static_cast<double>(std::max<int64_t>(ns, 1));
+  };
+  costs.bytes_per_us = rate(kLargerElements, larger_ns - one_ns);
+  costs.copied_bytes_per_us = rate(2.0 * kCopiedElements, copies_ns);  // there and back
   return costs;
 }
 

@@ -40,10 +40,19 @@ Expected<T> named(const char* name, Expected<T> value) {
 // Of the struct before it had costs.
 constexpr size_t kWithoutCosts = offsetof(ina_redistribution, costs);
 
+// Likewise of the costs before they had copies.
+constexpr size_t kWithoutCopies = offsetof(ina_costs, copy_gbps);
+
+bool is_size_of_costs(size_t struct_size) {
+  return struct_size == sizeof(ina_costs) || struct_size == kWithoutCopies;
+}
+
 ina::redistribution::CostModel costs_of(const ina_redistribution& wanted) {
   if (wanted.struct_size == kWithoutCosts || !wanted.costs) return {};
-  return {wanted.costs->alpha_us, wanted.costs->message_us,
-          wanted.costs->gbps * ina::redistribution::kBytesPerUsOfGbps};
+  const ina_costs& costs = *wanted.costs;
+  const double copy_gbps = costs.struct_size == kWithoutCopies ? 0 : costs.copy_gbps;
+  return {costs.alpha_us, costs.message_us, costs.gbps * ina::redistribution::kBytesPerUsOfGbps,
+          copy_gbps * ina::redistribution::kBytesPerUsOfGbps};
 }
 
 Expected<Problem> problem_of(const ina_redistribution& wanted) {
@@ -80,7 +89,7 @@ Expected<Plan> plan_of(const ina_redistribution& wanted) {
                           " must be sizeof(ina_redistribution), which is " +
                           std::to_string(sizeof(ina_redistribution)));
   if (wanted.struct_size != kWithoutCosts && wanted.costs &&
-      wanted.costs->struct_size != sizeof(ina_costs))
+      !is_size_of_costs(wanted.costs->struct_size))
     return tl::unexpected<std::string>("costs->struct_size must be sizeof(ina_costs)");
   const auto problem = problem_of(wanted);
   if (!problem) return tl::unexpected(problem.error());
@@ -192,7 +201,7 @@ int ina_measure_costs(ina_context* context, ina_costs* costs) {
       return status;
     if (const int status = context->impl->refuse_in_group(kFunction); status != INA_OK)
       return status;
-    if (!costs || costs->struct_size != sizeof(ina_costs))
+    if (!costs || !is_size_of_costs(costs->struct_size))
       return context->impl->set_error(
           INA_ERR_INVALID, std::string(kFunction) + (costs ? ": costs->struct_size must be "
                                                              "sizeof(ina_costs)"
@@ -204,6 +213,8 @@ int ina_measure_costs(ina_context* context, ina_costs* costs) {
     costs->alpha_us = measured->operation_us;
     costs->message_us = measured->message_us;
     costs->gbps = measured->bytes_per_us / ina::redistribution::kBytesPerUsOfGbps;
+    if (costs->struct_size == sizeof(ina_costs))
+      costs->copy_gbps = measured->copied_bytes_per_us / ina::redistribution::kBytesPerUsOfGbps;
     return INA_OK;
   });
 }

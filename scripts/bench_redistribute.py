@@ -6,8 +6,9 @@
 First redistribute_bench: 600 seeded problems (60 with --quick) and the users' cases. Each plan is carried
 out in memory, every element is checked on every rank, and the buffers are watched. Times are those of a
 cost model there, which `costs` states (us an operation, us a message, bytes a us). Then, without
---modelled, ina-redistribute: 4 and 8 processes over the shm port of an ina-switchd of their own take 20
-problems (4 with --quick) and the users' cases by each method in turn, in paired rounds. --json writes
+--modelled, ina-redistribute: 4 and 8 processes over the shm port of an ina-switchd of their own measure
+what operations cost, and take 20 small and 20 large problems (4 with --quick) and the users' cases by each
+method in turn, in paired rounds. Methods that come to the same plan share its rounds. --json writes
 {"meta", "seed", "costs", "modelled", "executed", "users_cases", "by_costs", "planning"}:
 
 `modelled`: `geomean_vs_X` and `max_vs_X` are the baseline's modelled time / the chosen plan's, over all
@@ -16,9 +17,11 @@ synthesised and the direct one. `geomean_vs_best_baseline`: against the best of 
 `synthesised_..`: of plans in the normal form alone. `limited_cases` were planned again with a limit of
 1.25 times the larger of source and target. Planning times are processor time of
 the planner's one thread on this machine.
-`executed`: for each number of ranks the same ratios of measured times: the median over the rounds of a
-case of baseline / chosen plan, each the time of the slowest rank. `failures` counts wrong elements,
-`memory_violations` bytes written beyond peak_bytes; `cases` has the medians of each.
+`executed`: for each number of ranks and size (`least_bytes`, `most_bytes` of the tiles of all ranks
+together) the same ratios of measured times: the median over the rounds of a case of baseline / chosen
+plan, each the time of the slowest rank; `costs` are those that the plans were made for, as measured.
+`failures` counts wrong elements, `memory_violations` bytes written beyond peak_bytes; `cases` has the
+medians of each.
 `by_costs`: the same cases under other costs. `planning`: the planner's time on large meshes.
 """
 
@@ -33,9 +36,10 @@ RUN_DEADLINE_S = 3600
 CASES, QUICK_CASES = 600, 60
 EXECUTED_RANKS = (4, 8)
 EXECUTED_CASES, QUICK_EXECUTED_CASES = 20, 4
-ROUNDS, QUICK_ROUNDS = 15, 5
-# Of all ranks' tiles together: 16 MiB.
-EXECUTED_ELEMENTS = 1 << 22
+ROUNDS, QUICK_ROUNDS = 31, 5
+# Elements of all ranks' tiles together, at least and at most.
+SIZES = {"small": (0, 1 << 20), "large": (1 << 22, 1 << 24)}
+ELEMENT_BYTES = 4
 BASELINES = (("XLA's order", "xla"), ("gather, then slice", "naive"), ("direct", "direct"))
 
 
@@ -46,66 +50,71 @@ def run_bench(build, quick):
     return json.loads(processes.run(command, RUN_DEADLINE_S)), shlex.join(command)
 
 
-def rank_commands(build, switch, ranks, quick):
+def rank_commands(build, switch, ranks, size, quick):
+    least, most = SIZES[size]
     return [[str(build / "bench/ina-redistribute"), "--url", f"shm:{switch.socket}",
              "--rank", str(rank), "--ranks", str(ranks),
              "--cases", str(QUICK_EXECUTED_CASES if quick else EXECUTED_CASES),
              "--rounds", str(QUICK_ROUNDS if quick else ROUNDS),
-             "--most-elements", str(EXECUTED_ELEMENTS)] for rank in range(ranks)]
+             "--least-elements", str(least), "--most-elements", str(most)] for rank in range(ranks)]
 
 
-def execute(build, ranks, quick):
+def execute(build, ranks, size, quick):
     """Plans of a job of so many ranks, executed over a switch of its own."""
-    progress.show(f"{ranks} ranks")
+    progress.show(f"{ranks} ranks, {size} arrays")
     with processes.temporary_folder() as folder, plain_switch(build, folder) as switch:
-        with processes.Ranks(rank_commands(build, switch, ranks, quick)) as running:
+        with processes.Ranks(rank_commands(build, switch, ranks, size, quick)) as running:
             reports = running.reports(RUN_DEADLINE_S)
     progress.clear()
-    return executed_of(ranks, [report["cases"] for report in reports])
+    least, most = SIZES[size]
+    return {"ranks": ranks, "size": size, "least_bytes": least * ELEMENT_BYTES, "most_bytes": most * ELEMENT_BYTES,
+            "costs": reports[0]["costs"], **executed_of([report["cases"] for report in reports])}
 
 
-def executed_of(ranks, by_rank):
+def executed_of(by_rank):
     """What the reports of all ranks say together, each a list of cases."""
     cases = [case_of([report[i] for report in by_rank]) for i in range(len(by_rank[0]))]
-    result = {"ranks": ranks, "failures": sum(case["wrong_elements"] for case in cases),
+    result = {"failures": sum(case["wrong_elements"] for case in cases),
               "memory_violations": sum(case["memory_violations"] for case in cases)}
     moving = [case for case in cases if case["ways"]["chosen"]["planned_bytes"] > 0]
     for key in ("xla", "naive", "direct", "best_baseline"):
         ratios = [case["ratios"][key] for case in moving]
         result[f"geomean_vs_{key}"] = statistics.geometric_mean(ratios)
         result[f"max_vs_{key}"] = max(ratios)
+        result[f"min_vs_{key}"] = min(ratios)
     return {**result, "cases": cases}
 
 
 def case_of(by_rank):
-    """One case as all ranks saw it."""
-    ways = [report["ways"] for report in by_rank]
-    times = {name: stats.slowest([way[name]["samples_us"] for way in ways]) for name in ways[0]}
-    chosen = times["chosen"]
-    ratios = {key: statistics.median(other / own for other, own in zip(times[key], chosen))
+    """One case as all ranks saw it: by_rank has each rank's report of it."""
+    plan_of = by_rank[0]["plan_of"]
+    plans = [[report["plans"][i] for report in by_rank] for i in range(len(by_rank[0]["plans"]))]
+    times = [stats.slowest([seen["samples_us"] for seen in plan]) for plan in plans]
+    chosen = times[plan_of["chosen"]]
+    ratios = {key: statistics.median(other / own for other, own in zip(times[plan_of[key]], chosen))
               for _, key in BASELINES}
     ratios["best_baseline"] = min(ratios.values())
-    return {
-        "name": by_rank[0]["name"],
-        "wrong_elements": sum(own["wrong_elements"] for way in ways for own in way.values()),
-        "memory_violations": sum(own["memory_violations"] for way in ways for own in way.values()),
-        "ratios": ratios,
-        "ways": {name: {"median_us": statistics.median(times[name]),
-                        "quartiles_us": stats.quartiles(times[name]),
-                        "sent_bytes": max(way[name]["sent_bytes"] for way in ways),
-                        **{key: ways[0][name][key]
-                           for key in ("planned_bytes", "peak_bytes", "steps")}}
-                 for name in times}}
+    described = [{"median_us": statistics.median(took), "quartiles_us": stats.quartiles(took),
+                  "sent_bytes": max(seen["sent_bytes"] for seen in plan),
+                  **{key: plan[0][key] for key in ("planned_bytes", "peak_bytes", "predicted_us", "steps")}}
+                 for plan, took in zip(plans, times)]
+    return {"name": by_rank[0]["name"],
+            "wrong_elements": sum(seen["wrong_elements"] for plan in plans for seen in plan),
+            "memory_violations": sum(seen["memory_violations"] for plan in plans for seen in plan),
+            "ratios": ratios,
+            "ways": {name: described[plan] for name, plan in plan_of.items()}}
 
 
 def print_executed(rows):
     print("\nmeasured time of a baseline / of the plan, over the switch")
     for row in rows:
-        print(f"  {row['ranks']} ranks, {len(row['cases'])} cases: {row['failures']} wrong elements, "
-              f"{row['memory_violations']} memory violations")
+        print(f"  {row['ranks']} ranks, {len(row['cases'])} {row['size']} arrays: {row['failures']} wrong elements, "
+              f"{row['memory_violations']} memory violations; {row['costs']['alpha_us']:.0f} us an operation, "
+              f"{row['costs']['message_us']:.1f} us a message, {row['costs']['gbps']:.0f} Gb/s, "
+              f"copies {row['costs']['copy_gbps']:.0f} Gb/s")
         for name, key in (*BASELINES, ("the best of them", "best_baseline")):
             print(f"    {name:20} geometric mean {row[f'geomean_vs_{key}']:7.2f}   "
-                  f"largest {row[f'max_vs_{key}']:7.2f}")
+                  f"least {row[f'min_vs_{key}']:7.2f}   largest {row[f'max_vs_{key}']:7.2f}")
 
 
 def print_result(result):
@@ -143,7 +152,8 @@ def main():
     print_result(result)
     failed = False
     if not options.modelled:
-        rows = [execute(options.build, ranks, options.quick) for ranks in EXECUTED_RANKS]
+        rows = [execute(options.build, ranks, size, options.quick)
+                for ranks in EXECUTED_RANKS for size in SIZES]
         print_executed(rows)
         result["executed"] = rows
         failed = any(row["failures"] + row["memory_violations"] for row in rows)

@@ -62,7 +62,8 @@ bool Cases::draw_layouts(Kind kind, Problem& problem) {
   return kind != Kind::kOrder || tile_shape(mesh, from, shape) == tile_shape(mesh, to, shape);
 }
 
-Case Cases::on_mesh(const std::vector<uint32_t>& sizes, uint64_t most_elements) {
+Case Cases::on_mesh(const std::vector<uint32_t>& sizes, uint64_t most_elements,
+                    uint64_t least_elements) {
   Problem problem{mesh_of(sizes), {}, 4, {}, {}, {}, 0};
   const uint64_t ranks = problem.mesh.ranks();
   for (;;) {
@@ -70,8 +71,11 @@ Case Cases::on_mesh(const std::vector<uint32_t>& sizes, uint64_t most_elements) 
     problem.shape = shape(1 + below(4), ranks);
     for (int i = 0; i < kTries; ++i) {
       if (!draw_layouts(kind, problem)) continue;
-      const uint64_t tile = std::max(problem.source_elements(), problem.target_elements());
-      if (tile > most_elements / ranks) break;
+      const auto tile = [&] {
+        return std::max(problem.source_elements(), problem.target_elements());
+      };
+      if (tile() > most_elements / ranks) break;
+      while (tile() < least_elements / ranks) problem.shape[0] *= 2;
       return {fmt::format("{} {} {} -> {}", problem.mesh.text(), shape_text(problem.shape),
                           layout_text(problem.mesh, problem.from),
                           layout_text(problem.mesh, problem.to)),

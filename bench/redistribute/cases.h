@@ -32,8 +32,9 @@ class Cases {
   /// 4 dimensions, each a multiple of 48 or 72. `most_elements`: of the tiles of all ranks
   /// together.
   Case small(uint64_t most_elements);
-  /// On a mesh of these axes.
-  Case on_mesh(const std::vector<uint32_t>& sizes, uint64_t most_elements);
+  /// On a mesh of these axes. An array whose tiles have less than `least_elements` grows.
+  Case on_mesh(const std::vector<uint32_t>& sizes, uint64_t most_elements,
+               uint64_t least_elements = 0);
 
  private:
   uint64_t below(uint64_t bound) { return random_() % bound; }

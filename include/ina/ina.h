@@ -323,13 +323,16 @@ INA_API int ina_send_receive_async(ina_context* context, const void* send, void*
  * arrays is redistributed by it. No context is needed to plan. */
 typedef struct ina_plan ina_plan;
 
-/* What an operation takes: alpha_us + messages * message_us + bytes / gbps, where messages and
- * bytes are those of the busiest rank. */
+/* What an operation takes: alpha_us + messages * message_us + bytes / gbps + copied / copy_gbps,
+ * where messages and bytes are those of the busiest rank, and copied are the bytes of tiles whose
+ * order in memory is changed, so that what goes to one rank, or came from one, lies together. */
 typedef struct ina_costs {
   size_t struct_size; /* sizeof(ina_costs), set by the caller */
   double alpha_us;
   double message_us; /* for each other rank to which a rank sends */
   double gbps;       /* of a rank's link, each direction, in 10^9 bits a second */
+  double copy_gbps;  /* of a rank's memory; 0: copies take no time. May be absent: then a caller's
+                        struct_size is that of the struct without it */
 } ina_costs;
 
 typedef struct ina_redistribution {
@@ -349,8 +352,9 @@ typedef struct ina_redistribution {
 } ina_redistribution;
 
 /* Collective: measures the costs of the operations of redistributions among all ranks of the
- * context: permutes and all-to-alls, of a few bytes, and of 256 KiB and 1 MiB. The numbers are
- * those of the slowest rank, and the same on all. */
+ * context: permutes and all-to-alls, of a few bytes, and of 1 MiB, and copies within
+ * their memory, all ranks at once. The numbers are those of the slowest rank, the least of a few
+ * passes, and the same on all. */
 INA_API int ina_measure_costs(ina_context* context, ina_costs* costs);
 
 /* Makes a plan. INA_ERR_INVALID names what is wrong: an axis used twice or unknown, a dimension

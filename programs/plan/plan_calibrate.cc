@@ -53,8 +53,9 @@ std::string measure(Context& job, const Options& options) {
   const ina_costs costs = job.measure_costs();
   return fmt::format(
       "# Measured by ina-plan calibrate, {} ranks. For redistributions:\n"
-      "# ina-plan redistribute --alpha-us {:.4g} --message-us {:.4g} --gbps {:.4g}\n{}",
-      job.world_size(), costs.alpha_us, costs.message_us, costs.gbps, yaml);
+      "# ina-plan redistribute --alpha-us {:.4g} --message-us {:.4g} --gbps {:.4g} "
+      "--copy-gbps {:.4g}\n{}",
+      job.world_size(), costs.alpha_us, costs.message_us, costs.gbps, costs.copy_gbps, yaml);
 }
 
 int run(const Options& options) {

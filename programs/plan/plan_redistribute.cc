@@ -50,6 +50,7 @@ struct Options {
   double alpha_us = redistribution::CostModel{}.operation_us;
   double message_us = redistribution::CostModel{}.message_us;
   double gbps = redistribution::CostModel{}.bytes_per_us / redistribution::kBytesPerUsOfGbps;
+  double copy_gbps = 0;
   std::string json;
   std::string svg;
   bool explain = false;
@@ -72,7 +73,8 @@ Expected<Problem> problem_of(const Options& options) {
       options.element_bytes,
       *from,
       *to,
-      {options.alpha_us, options.message_us, options.gbps * redistribution::kBytesPerUsOfGbps},
+      {options.alpha_us, options.message_us, options.gbps * redistribution::kBytesPerUsOfGbps,
+       options.copy_gbps * redistribution::kBytesPerUsOfGbps},
       options.limit_bytes};
   for (const std::string_view part : redistribution::split(options.shape, ',')) {
     const auto size = redistribution::parse_number(part);
@@ -169,6 +171,11 @@ void add_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--gbps", options.gbps, "bandwidth of a rank, each direction")
       ->check(command_line::positive())
+      ->capture_default_str();
+  command
+      .add_option("--copy-gbps", options.copy_gbps,
+                  "rate at which a rank orders a tile in its memory; 0: that takes no time")
+      ->check(command_line::at_least(0.0))
       ->capture_default_str();
   command.add_option("--json", options.json, "write the plan to this file; - is standard output");
   command.add_option("--svg", options.svg, "write a timeline to this file; - is standard output");

@@ -95,6 +95,13 @@ class LayoutSearch {
     for (size_t i = first; i < stack.size; ++i) product *= problem_.mesh.size(stack[i]);
     return product;
   }
+  /// lies_apart() for the layout's tile, whose dimension `cut` is cut `factor` times further.
+  bool lies_apart(const Layout& layout, size_t dimension, size_t cut, uint32_t factor) const {
+    for (size_t d = 0; d < dimension; ++d)
+      if (problem_.shape[d] > uint64_t{product(layout[d], 0)} * (d == cut ? factor : 1))
+        return true;
+    return false;
+  }
   uint64_t tile_of(const Layout& layout) const {
     uint64_t parts = 1;
     for (size_t d = 0; d < layout.dimensions; ++d) parts *= product(layout[d], 0);
@@ -140,6 +147,8 @@ class LayoutSearch {
 
   void add_moves(uint32_t node, const State& state) {
     const uint64_t tile = tile_of(state.layout);
+    const double copy_us =
+        problem_.costs.copies_us(static_cast<double>(tile) * problem_.element_bytes);
     for (uint8_t from = 0; from < state.layout.dimensions; ++from) {
       uint32_t factor = 1;
       std::vector<PrimeId> block;
@@ -151,8 +160,11 @@ class LayoutSearch {
             nodes_[node].us + problem_.costs.time_us(factor - 1, static_cast<double>(bytes));
         for (uint8_t to = 0; to < state.layout.dimensions; ++to) {
           const uint64_t local = problem_.shape[to] / product(state.layout[to], 0);
-          if (to != from && local % factor == 0)
-            add_move(node, state, {from, to, block, block}, us);
+          if (to == from || local % factor != 0) continue;
+          // What is before `from` is the same after the move, but for `to`.
+          const int copies = (lies_apart(state.layout, to, to, 1) ? 1 : 0) +
+                             (lies_apart(state.layout, from, to, factor) ? 1 : 0);
+          add_move(node, state, {from, to, block, block}, us + copies * copy_us);
         }
       }
     }

@@ -70,8 +70,41 @@ Expected<void> apply(const Mesh& mesh, Operation operation, const Move& move, La
   return push(layout, move.to, move.pushed);
 }
 
+/// The tile of a step, before it and after it.
+struct Tiles {
+  Shape before;
+  Shape after;
+};
+
+uint64_t copied_elements(const Step& step, const Tiles& tiles) {
+  bool packs = false, unpacks = false;
+  switch (step.operation) {
+    case Operation::kDynamicSlice:
+      return step.output_elements;
+    case Operation::kAllPermute:
+      return 0;
+    case Operation::kAllToAll:
+      packs = lies_apart(tiles.before, step.moves.front().to);
+      unpacks = lies_apart(tiles.after, step.moves.front().from);
+      break;
+    case Operation::kAllGather:
+      for (const Move& move : step.moves) unpacks = unpacks || lies_apart(tiles.after, move.from);
+      break;
+    case Operation::kExchange:
+      for (size_t d = 0; d < tiles.before.size(); ++d) {
+        // A tile is cut where the other layout cuts the dimension further.
+        const size_t common = common_bottom(step.before[d], step.after[d]);
+        packs = packs || (common < step.after[d].size && lies_apart(tiles.before, d));
+        unpacks = unpacks || (common < step.before[d].size && lies_apart(tiles.after, d));
+      }
+      break;
+  }
+  return (packs ? step.input_elements : 0) + (unpacks ? step.output_elements : 0);
+}
+
 void compute_load(const Problem& problem, Step& step) {
   const uint64_t in = step.input_elements;
+  const uint32_t ranks = problem.mesh.ranks();
   uint64_t group = 1;
   for (const Move& move : step.moves)
     group *= parts_of(problem.mesh,
@@ -85,14 +118,14 @@ void compute_load(const Problem& problem, Step& step) {
       load = {in / group * (group - 1), in / group * (group - 1), static_cast<uint32_t>(group - 1)};
       break;
     case Operation::kAllGather:
-      load = {in * (group - 1), in * (group - 1), static_cast<uint32_t>(group - 1)};
+      load = {in * (group - 1), in * (group - 1), gather_messages(group, ranks)};
       break;
     case Operation::kAllPermute:
-      group = problem.mesh.ranks();
+      group = ranks;
       load = {in, in, 1};
       break;
     case Operation::kExchange:
-      group = problem.mesh.ranks();
+      group = ranks;
       load = exchange_load(problem.mesh, problem.shape, step.before, step.after);
       break;
   }
@@ -103,12 +136,14 @@ void compute_load(const Problem& problem, Step& step) {
 }
 
 void compute_time(const Problem& problem, uint64_t pieces, Step& step) {
-  step.predicted_us = 0;
+  const auto bytes_of = [&](uint64_t elements) {
+    return static_cast<double>(elements) * problem.element_bytes;
+  };
+  step.predicted_us = problem.costs.copies_us(bytes_of(step.copied_elements));
   if (step.operation == Operation::kDynamicSlice) return;
-  const auto bytes = static_cast<double>(std::max(step.sent_elements, step.received_elements)) *
-                     problem.element_bytes;
+  const double bytes = bytes_of(std::max(step.sent_elements, step.received_elements));
   const auto count = static_cast<double>(pieces);
-  step.predicted_us = count * problem.costs.time_us(step.messages, bytes / count);
+  step.predicted_us += count * problem.costs.time_us(step.messages, bytes / count);
 }
 
 bool has_moves(Operation operation) {
@@ -145,7 +180,7 @@ Expected<void> check_problem(const Problem& problem) {
     return refuse(fmt::format("an element has 1 to 4096 bytes, not {}", element_bytes));
   const auto is_cost = [](double value) { return std::isfinite(value) && value >= 0; };
   if (!is_cost(costs.operation_us) || !is_cost(costs.message_us) || !is_cost(costs.bytes_per_us) ||
-      costs.bytes_per_us == 0)
+      !is_cost(costs.copied_bytes_per_us) || costs.bytes_per_us == 0)
     return refuse("costs are finite numbers of at least 0, and the bandwidth is above 0");
   if (auto checked = check_layout(mesh, from, shape); !checked) return checked;
   return check_layout(mesh, to, shape);
@@ -191,12 +226,13 @@ Expected<void> Plan::append(const StepChoice& choice) {
   }
   if (auto checked = check_layout(problem_.mesh, step.after, problem_.shape); !checked)
     return refuse_step(checked.error());
-  const Shape before = tile_shape(problem_.mesh, step.before, problem_.shape);
-  const Shape after = tile_shape(problem_.mesh, step.after, problem_.shape);
-  if (choice.operation == Operation::kAllPermute && before != after)
+  const Tiles tiles{tile_shape(problem_.mesh, step.before, problem_.shape),
+                    tile_shape(problem_.mesh, step.after, problem_.shape)};
+  if (choice.operation == Operation::kAllPermute && tiles.before != tiles.after)
     return refuse_step("it changes the shape of the tiles");
-  step.input_elements = elements_of(before);
-  step.output_elements = elements_of(after);
+  step.input_elements = elements_of(tiles.before);
+  step.output_elements = elements_of(tiles.after);
+  step.copied_elements = copied_elements(step, tiles);
   compute_load(problem_, step);
   compute_time(problem_, 1, step);
   steps_.push_back(std::move(step));

@@ -49,6 +49,7 @@ struct Step {
   uint64_t output_elements = 0;  ///< likewise
   uint64_t sent_elements = 0;
   uint64_t received_elements = 0;
+  uint64_t copied_elements = 0;  ///< within a rank's memory, to order them before and after
   uint32_t messages = 0;
   uint32_t group = 1;  ///< ranks that take part in one instance of it
   double predicted_us = 0;

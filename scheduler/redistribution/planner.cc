@@ -117,10 +117,11 @@ Expected<Plan> plan(const Problem& problem) {
 
 std::string PlanCache::key_of(const Problem& problem) {
   const CostModel& costs = problem.costs;
-  return fmt::format("{};{};{};{};{};{:a};{:a};{:a};{}", problem.mesh.text(),
+  return fmt::format("{};{};{};{};{};{:a};{:a};{:a};{:a};{}", problem.mesh.text(),
                      fmt::join(problem.shape, ","), problem.element_bytes,
                      layout_text(problem.mesh, problem.from), layout_text(problem.mesh, problem.to),
-                     costs.operation_us, costs.message_us, costs.bytes_per_us, problem.limit_bytes);
+                     costs.operation_us, costs.message_us, costs.bytes_per_us,
+                     costs.copied_bytes_per_us, problem.limit_bytes);
 }
 
 Expected<std::shared_ptr<const Plan>> PlanCache::plan(const Problem& problem) {

@@ -94,6 +94,8 @@ class ShapeSearch {
     const Splits splits = nodes_[index].splits;
     const double us = nodes_[index].us;
     const uint64_t tile = tile_of(splits);
+    const double copy_us =
+        problem_.costs.copies_us(static_cast<double>(tile) * problem_.element_bytes);
     for (uint8_t from = 0; from < problem_.from.dimensions; ++from)
       for (const uint32_t factor : factors_) {
         if (factor == 1 || splits[from] % factor != 0) continue;
@@ -104,7 +106,8 @@ class ShapeSearch {
           Splits next = splits;
           next[from] /= factor;
           next[to] *= factor;
-          reach({next, us + move_us, 0, index, {from, to, factor}});
+          const int copies = (lies_apart(splits, to) ? 1 : 0) + (lies_apart(next, from) ? 1 : 0);
+          reach({next, us + move_us + copies * copy_us, 0, index, {from, to, factor}});
         }
       }
   }
@@ -133,6 +136,12 @@ class ShapeSearch {
     for (size_t d = 0; d < problem_.shape.size(); ++d)
       if (splits[d] % target_[d] != 0) return false;
     return true;
+  }
+  /// lies_apart() for the tile of these splits.
+  bool lies_apart(const Splits& splits, size_t dimension) const {
+    for (size_t d = 0; d < dimension; ++d)
+      if (problem_.shape[d] > splits[d]) return true;
+    return false;
   }
   uint64_t tile_of(const Splits& splits) const {
     uint64_t parts = 1;
@@ -172,19 +181,19 @@ Bound::Bound(const Problem& problem)
       target_(problem.target_elements()) {
   for (uint32_t factor = 1; factor <= ranks_; ++factor)
     if (ranks_ % factor == 0) factors_.push_back(factor);
-  gathers_us_ = cheapest_chains([](uint32_t) { return 0.0; });
+  gathers_us_ = cheapest_chains(
+      [this](uint32_t factor) { return costs_.time_us(gather_messages(factor, ranks_), 0); });
 }
 
-template <class Bytes>
-std::vector<double> Bound::cheapest_chains(Bytes bytes_of) const {
+template <class Time>
+std::vector<double> Bound::cheapest_chains(Time time_us_of) const {
   std::vector<double> chains(ranks_ + 1);
   for (const uint32_t product : factors_) {
     if (product == 1) continue;
     double least = std::numeric_limits<double>::infinity();
     for (const uint32_t factor : factors_)
       if (factor > 1 && product % factor == 0)
-        least = std::min(least,
-                         chains[product / factor] + costs_.time_us(factor - 1, bytes_of(factor)));
+        least = std::min(least, chains[product / factor] + time_us_of(factor));
     chains[product] = least;
   }
   return chains;
@@ -194,8 +203,9 @@ const std::vector<double>& Bound::moves_us(double tile) const {
   const auto known = moves_us_.find(tile);
   if (known != moves_us_.end()) return known->second;
   const double bytes = tile * element_bytes_;
-  return moves_us_[tile] =
-             cheapest_chains([bytes](uint32_t factor) { return bytes * (1 - 1.0 / factor); });
+  return moves_us_[tile] = cheapest_chains([&](uint32_t factor) {
+           return costs_.time_us(factor - 1, bytes * (1 - 1.0 / factor));
+         });
 }
 
 double Bound::moves_us(const Splits& missing, double tile) const {

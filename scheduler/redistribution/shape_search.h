@@ -32,7 +32,7 @@ struct ShapePath {
 
 /// Lower bounds on what is left to pay. They are admissible: each dimension that lacks a factor
 /// needs all-to-alls of its own, whose groups multiply to that factor or more, and of all ways to
-/// take the factor apart the cheapest counts; gathers likewise.
+/// take the factor apart the cheapest counts; gathers likewise. Copies are left out.
 class Bound {
  public:
   explicit Bound(const Problem& problem);
@@ -48,10 +48,10 @@ class Bound {
  private:
   /// The least time of all-to-alls of tiles of so many elements, by their factors' product.
   const std::vector<double>& moves_us(double tile) const;
-  /// The least time of operations whose groups multiply to each factor. `bytes_of`: that one of a
-  /// group of that size sends.
-  template <class Bytes>
-  std::vector<double> cheapest_chains(Bytes bytes_of) const;
+  /// The least time of operations whose groups multiply to each factor. `time_us_of`: that one of
+  /// a group of that size takes.
+  template <class Time>
+  std::vector<double> cheapest_chains(Time time_us_of) const;
   double moves_us(const Splits& missing, double tile) const;
   double gather_bytes_us(double tile) const;
 

@@ -172,7 +172,7 @@ TEST(Redistribution, ARankThatDiesEndsItForAll) {
 // By dear messages a gather of few beats an exchange with many, and the other way round.
 TEST(Redistribution, MethodsAreChosenByGivenCosts) {
   const auto steps_at = [](double alpha_us, double message_us) {
-    const ina_costs costs{sizeof(ina_costs), alpha_us, message_us, 10};
+    const ina_costs costs{sizeof(ina_costs), alpha_us, message_us, 10, 0};
     const Wanted given{"x=4,y=2", {16, 16, 16}, "y,-,x", "-,x*y,-"};
     ina_redistribution wanted = given.c();
     wanted.costs = &costs;
@@ -190,6 +190,7 @@ TEST(Redistribution, MeasuredCostsAreTheSameOnAllRanks) {
     told[static_cast<size_t>(rank)] = costs;
     EXPECT_GT(costs.alpha_us + costs.message_us, 0);
     EXPECT_GT(costs.gbps, 0);
+    EXPECT_GT(costs.copy_gbps, 0);
     const Wanted given{"x=2,y=2", {16, 16}, "x,y", "y,x"};
     ina_redistribution wanted = given.c();
     wanted.costs = &costs;
@@ -205,6 +206,7 @@ TEST(Redistribution, MeasuredCostsAreTheSameOnAllRanks) {
     EXPECT_EQ(costs.alpha_us, told[0].alpha_us);
     EXPECT_EQ(costs.message_us, told[0].message_us);
     EXPECT_EQ(costs.gbps, told[0].gbps);
+    EXPECT_EQ(costs.copy_gbps, told[0].copy_gbps);
   }
 }
 
@@ -218,10 +220,12 @@ TEST(RedistributionErrors, CostsThatAreNoneAreRefused) {
     ina_plan_free(plan);
     return status == INA_ERR_INVALID;
   };
-  EXPECT_FALSE(refused({sizeof(ina_costs), 0, 0, 1}));
-  EXPECT_TRUE(refused({0, 1, 1, 1}));
-  EXPECT_TRUE(refused({sizeof(ina_costs), -1, 1, 1}));
-  EXPECT_TRUE(refused({sizeof(ina_costs), 1, 1, 0}));
+  EXPECT_FALSE(refused({sizeof(ina_costs), 0, 0, 1, 0}));
+  EXPECT_FALSE(refused({offsetof(ina_costs, copy_gbps), 0, 0, 1, -1})) << "it has no copies";
+  EXPECT_TRUE(refused({0, 1, 1, 1, 1}));
+  EXPECT_TRUE(refused({sizeof(ina_costs), -1, 1, 1, 1}));
+  EXPECT_TRUE(refused({sizeof(ina_costs), 1, 1, 0, 1}));
+  EXPECT_TRUE(refused({sizeof(ina_costs), 1, 1, 1, -1}));
 }
 
 std::string complaint(const Wanted& wanted) {

@@ -128,6 +128,40 @@ TEST(RedistributionPlan, PiecesBoundTheMemory) {
   EXPECT_DOUBLE_EQ(cut.predicted_us() - whole.predicted_us(), 3 * once);
 }
 
+TEST(RedistributionPlan, OnlyWhatLiesApartIsCopied) {
+  const auto copied = [](const Shape& shape, const char* from, const char* to, Method method) {
+    const Mesh mesh = *Mesh::parse("x=4");
+    Problem problem{mesh, shape, 4, *parse_layout(mesh, from), *parse_layout(mesh, to), {}, 0};
+    problem.costs.copied_bytes_per_us = 1;
+    const Plan plan = *plan_by(problem, method);
+    EXPECT_EQ(plan.steps().size(), 1u);
+    const Step& step = plan.steps().front();
+    problem.costs.copied_bytes_per_us = 0;
+    EXPECT_NEAR(step.predicted_us - plan_by(problem, method)->steps().front().predicted_us,
+                4.0 * static_cast<double>(step.copied_elements), 1e-6);
+    return step.copied_elements;
+  };
+  EXPECT_EQ(copied({16, 8}, "x,-", "-,x", Method::kSynthesised), 32u);  // columns are sent
+  EXPECT_EQ(copied({16, 8}, "-,x", "x,-", Method::kSynthesised), 32u);  // columns are received
+  EXPECT_EQ(copied({2, 16, 8}, "-,x,-", "-,-,x", Method::kSynthesised), 128u);
+  EXPECT_EQ(copied({2, 16, 8}, "-,x,-", "-,-,x", Method::kDirect), 128u);
+  EXPECT_EQ(copied({16, 8}, "x,-", "-,x", Method::kDirect), 32u);
+  EXPECT_EQ(copied({16, 8}, "x,-", "-,-", Method::kSynthesised), 0u);  // rows are gathered
+  EXPECT_EQ(copied({16, 8}, "-,x", "-,-", Method::kSynthesised), 128u);
+  EXPECT_EQ(copied({16, 8}, "-,-", "-,x", Method::kSynthesised), 32u);  // a slice
+}
+
+TEST(RedistributionPlan, WhereAllGatherEachSendsOnce) {
+  const auto messages = [](const char* from, const char* to) {
+    const Mesh mesh = *Mesh::parse("x=4,y=2");
+    const Problem problem{mesh, {16, 8}, 4, *parse_layout(mesh, from), *parse_layout(mesh, to),
+                          {},   0};
+    return plan_by(problem, Method::kSynthesised)->steps().front().messages;
+  };
+  EXPECT_EQ(messages("x,y", "-,-"), 1u);
+  EXPECT_EQ(messages("x,y", "-,y"), 3u);
+}
+
 TEST(RedistributionPlan, TheCanonicalTextIsStable) {
   const Plan plan = *plan_by(jax_issue(), Method::kSynthesised);
   EXPECT_EQ(plan.canonical_text(),

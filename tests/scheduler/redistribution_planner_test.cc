@@ -172,7 +172,8 @@ class ExhaustiveSearch {
         group *= mesh_.size(block.front());
         const auto messages = static_cast<uint64_t>(group) - 1;
         const CostModel& costs = problem_.costs;
-        reach({entry.us + costs.time_us(messages, bytes * (group - 1)), popped, kGathering,
+        const uint32_t gathered = gather_messages(static_cast<uint64_t>(group), mesh_.ranks());
+        reach({entry.us + costs.time_us(gathered, bytes * (group - 1)), popped, kGathering,
                entry.permuted});
         if (entry.phase == kGathering) continue;
         const double us = entry.us + costs.time_us(messages, bytes * (group - 1) / group);
@@ -220,6 +221,15 @@ TEST(RedistributionPlanner, MessagesDecideBetweenDirectAndSynthesised) {
   problem.costs.message_us = 0;
   EXPECT_EQ(plan(problem)->method(), Method::kDirect);
   problem.costs.message_us = 1000;
+  EXPECT_EQ(plan(problem)->method(), Method::kSynthesised);
+}
+
+TEST(RedistributionPlanner, CopiesDecideBetweenDirectAndSynthesised) {
+  // The exchange saves an operation, and orders the whole source and the whole target.
+  Problem problem = problem_of("a=2,b=2,c=2", {288, 72, 144}, "-,b,c", "b,a,-");
+  problem.costs.operation_us = 2000;
+  EXPECT_EQ(plan(problem)->method(), Method::kDirect);
+  problem.costs.copied_bytes_per_us = problem.costs.bytes_per_us / 2;
   EXPECT_EQ(plan(problem)->method(), Method::kSynthesised);
 }
 
@@ -302,7 +312,7 @@ TEST(RedistributionCache, RemembersPlansThatWereUsedLast) {
 
 TEST(RedistributionCache, ProblemsDifferInEveryPart) {
   const Problem base = problem_of("x=4,y=2", {16, 16}, "x,-", "-,x");
-  std::vector<Problem> others(7, base);
+  std::vector<Problem> others(8, base);
   others[0].mesh = *Mesh::parse("x=4,z=2");
   others[1].shape = {32, 16};
   others[2].element_bytes = 2;
@@ -310,10 +320,11 @@ TEST(RedistributionCache, ProblemsDifferInEveryPart) {
   others[4].to = *parse_layout(base.mesh, "-,y");
   others[5].costs.bytes_per_us = 1;
   others[6].limit_bytes = 1 << 20;
+  others[7].costs.copied_bytes_per_us = 1;
   PlanCache cache(100);
   ASSERT_TRUE(cache.plan(base));
   for (const Problem& other : others) ASSERT_TRUE(cache.plan(other));
-  EXPECT_EQ(cache.misses(), 8u);
+  EXPECT_EQ(cache.misses(), 9u);
 }
 
 TEST(RedistributionCache, ErrorsAreNotRemembered) {

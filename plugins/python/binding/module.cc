@@ -47,10 +47,10 @@ void set_hints(const Context& context, uint32_t layer, uint32_t layers,
   context.call([&](ina_context* c) { return ina_set_hints(c, &hints); });
 }
 
-std::array<double, 3> measure_costs(const Context& context) {
-  ina_costs costs{sizeof(ina_costs), 0, 0, 0};
+Costs measure_costs(const Context& context) {
+  ina_costs costs{sizeof(ina_costs), 0, 0, 0, 0};
   context.call([&](ina_context* c) { return ina_measure_costs(c, &costs); });
-  return {costs.alpha_us, costs.message_us, costs.gbps};
+  return {costs.alpha_us, costs.message_us, costs.gbps, costs.copy_gbps};
 }
 
 void define_context(py::module_& module) {
@@ -113,7 +113,7 @@ PYBIND11_MODULE(_ina, module) {
       .def(py::init([](const std::string& mesh, const std::vector<size_t>& shape,
                        const std::string& from, const std::string& to, int dtype,
                        uint64_t limit_bytes, const std::optional<std::string>& method,
-                       const std::optional<std::array<double, 3>>& costs) {
+                       const std::optional<Costs>& costs) {
         return Plan(mesh, shape, from, to, static_cast<ina_dtype>(dtype), limit_bytes, method,
                     costs);
       }))

@@ -21,8 +21,7 @@ std::string checked(const char* text) {
 
 Plan::Plan(const std::string& mesh, const std::vector<size_t>& shape, const std::string& from,
            const std::string& to, ina_dtype dtype, uint64_t limit_bytes,
-           const std::optional<std::string>& method,
-           const std::optional<std::array<double, 3>>& costs) {
+           const std::optional<std::string>& method, const std::optional<Costs>& costs) {
   ina_redistribution wanted{};
   wanted.struct_size = sizeof wanted;
   wanted.mesh = mesh.c_str();
@@ -33,11 +32,12 @@ Plan::Plan(const std::string& mesh, const std::vector<size_t>& shape, const std:
   wanted.dtype = dtype;
   wanted.limit_bytes = limit_bytes;
   wanted.method = method ? method->c_str() : nullptr;
-  ina_costs own{sizeof(ina_costs), 0, 0, 0};
+  ina_costs own{sizeof(ina_costs), 0, 0, 0, 0};
   if (costs) {
     own.alpha_us = (*costs)[0];
     own.message_us = (*costs)[1];
     own.gbps = (*costs)[2];
+    own.copy_gbps = (*costs)[3];
     wanted.costs = &own;
   }
   ina_plan* plan = nullptr;

@@ -11,13 +11,15 @@
 
 namespace ina::python {
 
+/// Alpha and message in us, Gb/s of a link and of copies.
+using Costs = std::array<double, 4>;
+
 /// Throws ina::Exception.
 class Plan {
  public:
-  /// `costs`: alpha and message in us, Gb/s.
   Plan(const std::string& mesh, const std::vector<size_t>& shape, const std::string& from,
        const std::string& to, ina_dtype dtype, uint64_t limit_bytes,
-       const std::optional<std::string>& method, const std::optional<std::array<double, 3>>& costs);
+       const std::optional<std::string>& method, const std::optional<Costs>& costs);
   static Plan parse(const std::string& json);
 
   ina_plan_facts facts() const;

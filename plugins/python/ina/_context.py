@@ -114,19 +114,20 @@ class _Completions:
                 idle_loop.remove_reader(self._raw.completion_fd())
 
 
-_COSTS = ("alpha_us", "message_us", "gbps")
+_COSTS = ("alpha_us", "message_us", "gbps", "copy_gbps")
 
 
 class Plan:
     """How an array that is spread over ranks gets another layout (docs/redistribution.md).
 
     `mesh`: "x=4,y=2"; `source`, `target`: the layouts, as "y,-,x"; `dtype`: a DType. `costs`: those that
-    Context.measure_costs() gives, the same on all ranks; None: 20 us, 1 us, 10 Gb/s.
+    Context.measure_costs() gives, the same on all ranks ("copy_gbps" may be left out: copies take no time); None:
+    20 us, 1 us, 10 Gb/s.
     """
 
     def __init__(self, mesh, shape, source, target, dtype, limit_bytes=0, method=None, costs=None):
         self._raw = _ina.Plan(mesh, list(shape), source, target, int(dtype), limit_bytes, method,
-                              None if costs is None else [costs[name] for name in _COSTS])
+                              None if costs is None else [{"copy_gbps": 0, **costs}[name] for name in _COSTS])
 
     @classmethod
     def parse(cls, json):
@@ -317,7 +318,7 @@ class Context:
 
     def measure_costs(self):
         """What the operations of redistributions take among these ranks, the same numbers on all: {"alpha_us":,
-        "message_us":, "gbps":} for Plan. All ranks call it; some hundred milliseconds."""
+        "message_us":, "gbps":, "copy_gbps":} for Plan. All ranks call it; some hundred milliseconds."""
         return dict(zip(_COSTS, self._raw.measure_costs()))
 
     def redistribute_async(self, plan, buffer):

@@ -38,6 +38,7 @@ ordered_json step_json(const Problem& problem, const Step& step) {
           {"output_bytes", step.output_elements * bytes},
           {"sent_bytes", step.sent_elements * bytes},
           {"received_bytes", step.received_elements * bytes},
+          {"copied_bytes", step.copied_elements * bytes},
           {"messages", step.messages},
           {"predicted_us", step.predicted_us}};
 }
@@ -53,7 +54,7 @@ Problem read_problem(const json& value) {
       value_or_throw(parse_layout(problem.mesh, value.at("to").get_ref<const std::string&>()));
   const json& costs = value.at("costs");
   problem.costs = {costs.at("operation_us").get<double>(), costs.at("message_us").get<double>(),
-                   costs.at("bytes_per_us").get<double>()};
+                   costs.at("bytes_per_us").get<double>(), costs.value("copied_bytes_per_us", 0.0)};
   problem.limit_bytes = value.at("limit_bytes").get<uint64_t>();
   return problem;
 }
@@ -105,7 +106,8 @@ ordered_json to_json(const Plan& plan) {
           {"costs",
            {{"operation_us", problem.costs.operation_us},
             {"message_us", problem.costs.message_us},
-            {"bytes_per_us", problem.costs.bytes_per_us}}},
+            {"bytes_per_us", problem.costs.bytes_per_us},
+            {"copied_bytes_per_us", problem.costs.copied_bytes_per_us}}},
           {"limit_bytes", problem.limit_bytes},
           {"method", name_of(plan.method())},
           {"pieces",

@@ -105,12 +105,16 @@ std::string explanation_text(const Plan& plan) {
   size_t number = 0;
   for (const Step& step : plan.steps())
     fmt::format_to(to, "{:>4}  {}\n", ++number, sentence_of(problem, step));
-  fmt::format_to(
-      to,
-      "\nThe costs: {} us an operation, {} us a message, {} Gb/s a rank and direction. The methods "
-      "by these:\n",
-      problem.costs.operation_us, problem.costs.message_us,
-      problem.costs.bytes_per_us / kBytesPerUsOfGbps);
+  fmt::format_to(to,
+                 "\nThe costs: {} us an operation, {} us a message, {} Gb/s a rank and "
+                 "direction{}. The methods "
+                 "by these:\n",
+                 problem.costs.operation_us, problem.costs.message_us,
+                 problem.costs.bytes_per_us / kBytesPerUsOfGbps,
+                 problem.costs.copied_bytes_per_us > 0
+                     ? fmt::format(", copies at {} Gb/s",
+                                   problem.costs.copied_bytes_per_us / kBytesPerUsOfGbps)
+                     : "");
   fmt::format_to(to, "{:<12}  {:>10}  {:>10}  {:>10}  {:>6}\n", "method", "sent", "us", "peak",
                  "steps");
   for (const Method method :

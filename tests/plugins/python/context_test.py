@@ -270,7 +270,7 @@ def redistribution(job):
     expect(buffer[:target].reshape(8, 3), whole[:, job.rank * 3:job.rank * 3 + 3])
     assert "x" in str(plan)
     costs = job.measure_costs()
-    assert set(costs) == {"alpha_us", "message_us", "gbps"} and costs["gbps"] > 0, costs
+    assert set(costs) == {"alpha_us", "message_us", "gbps", "copy_gbps"} and costs["copy_gbps"] > 0, costs
     slow = {**costs, "gbps": costs["gbps"] / 1000}
     predicted = [ina.Plan("x=4", (8, 12), "x,-", "-,x", ina.DType.FLOAT32, costs=given).facts["predicted_us"]
                  for given in (costs, slow)]
