@@ -31,6 +31,7 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -155,8 +156,12 @@ class Restarts:
         return Switch(self.build, self.folder, CONFIG, policy="esa", metrics_port=self.port)
 
     def restart(self):
+        """As a service manager does, which hears of the end at once. Popen.wait() looks every 50 ms if it has a deadline."""
+        ended = os.pidfd_open(self.switch.process.pid)
         self.switch.process.send_signal(signal.SIGTERM)
-        self.switch.process.wait(DEADLINE_S)
+        select.select([ended], [], [], DEADLINE_S)
+        os.close(ended)
+        self.switch.process.wait(0)
         self.switch = self.start()
 
     def reload(self):

@@ -51,18 +51,26 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geo
 }
 
 ShmPort::ShmPort(uint32_t lane, uint32_t max_endpoints, bool ecn)
-    : lane_(lane), ecn_(ecn), epoll_(::epoll_create1(EPOLL_CLOEXEC)), endpoints_(max_endpoints) {
+    : lane_(lane),
+      ecn_(ecn),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      max_endpoints_(max_endpoints) {
+  // Pages that no worker needs are not touched: that would be most of the time of a start.
+  endpoints_.reserve(max_endpoints);
   active_.reserve(max_endpoints);
   crews_.reserve(max_endpoints);
   written_.reserve(max_endpoints);
 }
 
 Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank rank) {
-  const auto free = std::find_if(endpoints_.begin(), endpoints_.end(),
-                                 [](const Endpoint& endpoint) { return !endpoint.active; });
-  if (free == endpoints_.end())
-    return fail(INA_ERR_REFUSED, "the shm port has no room for another worker (" +
-                                     std::to_string(endpoints_.size()) + " are attached)");
+  auto free = std::find_if(endpoints_.begin(), endpoints_.end(),
+                           [](const Endpoint& endpoint) { return !endpoint.active; });
+  if (free == endpoints_.end()) {
+    if (endpoints_.size() == max_endpoints_)
+      return fail(INA_ERR_REFUSED, "the shm port has no room for another worker (" +
+                                       std::to_string(max_endpoints_) + " are attached)");
+    free = endpoints_.emplace(free);
+  }
   const Geometry& g = session.geometry;
   const WorkerLayout worker(g);
   const SwitchLayout ours(g);
