@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tables of docs/{evaluation,mpi,performance,pytorch,reliability,security,themis}.md from the benchmarks' JSON files.
+"""Writes tables of docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,themis}.md from the benchmarks' JSON files.
 
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{collectives,jct,mpi,peers_collectives,pipeline,siege,straggler-sim,straggler,themis,
-themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is not what its file says.
+docs/figures/{collectives,jct,mpi,peers_collectives,pipeline,redistribute,siege,straggler-sim,straggler,
+themis,themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is not what its file says.
 """
 
 import argparse
@@ -340,6 +340,53 @@ def themis():
             "themis, planning": themis_planning(report["planning"])}
 
 
+# Redistributions.
+
+BASELINES = {"xla": "XLA's order", "naive": "gather, then slice", "direct": "direct",
+             "best_baseline": "the best of the three"}
+
+
+def redistribution_modelled(modelled):
+    return table(["Baseline", "Geometric mean", "Largest"],
+                 [[name, f"{modelled[f'geomean_vs_{key}']:.2f}",
+                   f"{modelled[f'max_vs_{key}']:.2f}" if f"max_vs_{key}" in modelled else ""]
+                  for key, name in BASELINES.items()])
+
+
+def redistribution_costs(rows):
+    return table(["Costs", "us an operation", "us a message", "Gb/s", "vs XLA", "Largest", "vs direct"],
+                 [[row["name"].removesuffix(" (assumed)"), *(f"{row['costs'][key]:g}" for key in
+                                                             ("operation_us", "message_us")),
+                   f"{row['costs']['bytes_per_us'] / 125:g}",
+                   *(f"{row[key]:.2f}" for key in ("geomean_vs_xla", "max_vs_xla", "geomean_vs_direct"))]
+                  for row in rows])
+
+
+def redistribution_planning(rows):
+    return table(["Mesh", "Ranks", "Median", "99th percentile", "Largest"],
+                 [[" x ".join(map(str, row["mesh"])), row["ranks"],
+                   *(f"{row[f'{key}_ms']:.2f}" for key in ("p50", "p99", "max"))] for row in rows])
+
+
+def redistribution_executed(rows):
+    def cell(row, key):
+        least, mean, most = (row[f"{name}_vs_{key}"] for name in ("min", "geomean", "max"))
+        return f"{least:.2f} / **{mean:.2f}** / {most:.2f}"
+    return table(["Ranks", "Arrays", "MiB of all tiles", "Costs: us an operation, us a message, Gb/s, Gb/s of copies",
+                  *(f"against {name}" for name in BASELINES.values())],
+                 [[row["ranks"], row["size"], f"{row['least_bytes'] >> 20} to {row['most_bytes'] >> 20}",
+                   ", ".join(f"{row['costs'][key]:.3g}" for key in ("alpha_us", "message_us", "gbps", "copy_gbps")),
+                   *(cell(row, key) for key in BASELINES)] for row in rows])
+
+
+def redistribution():
+    report = load("redistribute")
+    return {"redistribution, modelled": redistribution_modelled(report["modelled"]),
+            "redistribution, costs": redistribution_costs(report["by_costs"]),
+            "redistribution, planning": redistribution_planning(report["planning"]),
+            "redistribution, executed": redistribution_executed(report["executed"])}
+
+
 # Attacks of a local user.
 
 def siege(attacks):
@@ -472,7 +519,8 @@ def main():
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     for document, tables in (("evaluation", evaluation()), ("performance", performance()),
-                             ("reliability", reliability()), ("security", security()),
+                             ("redistribution", redistribution()), ("reliability", reliability()),
+                             ("security", security()),
                              ("themis", themis()), *plugins().items()):
         path = ROOT / f"docs/{document}.md"
         old = path.read_text("utf-8")
