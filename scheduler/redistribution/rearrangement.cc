@@ -76,11 +76,9 @@ Rearrangement::Stripes Rearrangement::find_stripes() const {
     const uint64_t grains = dimension.intervals.size();
     if (grains > 1) {
       // Each interval is one grain, and no other dimension is cut.
-      if (found.cells != 0 || dimension.intervals.front().size != dimension.grain ||
-          std::ranges::any_of(dimension.intervals, [&](const Interval& interval) {
-            return interval.size != dimension.grain;
-          }))
-        return {};
+      const bool are_grains = std::ranges::all_of(
+          dimension.intervals, [&](const Interval& one) { return one.size == dimension.grain; });
+      if (found.cells != 0 || !are_grains) return {};
       found = {before, grains, dimension.grain * dimension.stride};
     }
     before *= grains * dimension.grain;
