@@ -209,14 +209,15 @@ class Engine {
   /// Fragments that may be in the switch at once, as congestion and parking allow.
   uint32_t window_now() const {
     const uint32_t window = windows_.fragments();
-    return parked_ == 0 ? window
-                        : std::min(window, std::max(1u, config_.in_switch / kInSwitchParts));
+    if (parked_ == 0 && !catches_up_) return window;
+    return std::min(window, std::max(1u, most_in_switch() / kInSwitchParts));
   }
 
  private:
   void play_by(const EngineConfig& told);
-  /// While something of its own is parked, a worker has only one of so many parts of in_switch in
-  /// the switch: slots come free, and what leaves the array does not overrun others' links.
+  /// While something of its own is parked, or it completes what others have had parked, a worker
+  /// has only one of so many parts of in_switch in the switch: slots come free, and neither what
+  /// leaves the array nor the results, which keepers give out, overrun links.
   static constexpr uint32_t kInSwitchParts = 4;
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
   /// One fragment of the last W that are complete or the next W: a ring of 2W.
@@ -340,10 +341,11 @@ class Engine {
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
-  uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
-  uint32_t parked_ = 0;     ///< and those that are
-  Seq losses_end_;          ///< the link counts as one that loses until then
-  Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
+  uint32_t in_flight_ = 0;   ///< fragments sent that have no result and are not parked
+  uint32_t parked_ = 0;      ///< and those that are
+  bool catches_up_ = false;  ///< the last result was of what others had parked at a worker
+  Seq losses_end_;           ///< the link counts as one that loses until then
+  Seq overtaken_end_;        ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
   size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after

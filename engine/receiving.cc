@@ -16,6 +16,11 @@ constexpr uint64_t kStreamBytes = 8 << 20;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;
 
+/// Whether a result is of what a worker kept: some of it left the array before the rest came.
+bool was_parked(const Message& result) {
+  return result.origin == wire::Origin::kParker || (result.flags & wire::kFlagParked) != 0;
+}
+
 }  // namespace
 
 size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
@@ -220,13 +225,12 @@ bool Engine::is_slowed_by(const Message& message, bool parked) const {
   if (config_.home == Home::kSpill) return !parked || message.origin != wire::Origin::kFallback;
   // What workers keep takes links when it leaves the array, too. Those furthest ahead can wait; if
   // the others did, too, all would wait for them in the end.
-  if (config_.park_room == 0 || (!parked && message.origin != wire::Origin::kParker &&
-                                 (message.flags & wire::kFlagParked) == 0))
-    return true;
+  if (config_.park_room == 0 || (!parked && !was_parked(message))) return true;
   return next_ - low_ > config_.window / kFarAhead;
 }
 
 void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
+  catches_up_ = config_.park_room != 0 && !parked && was_parked(message);
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
     if (is_slowed_by(message, parked)) windows_.marked(seq, next_);

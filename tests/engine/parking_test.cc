@@ -123,6 +123,17 @@ TEST_F(ParkingTest, WhileSomethingIsParkedAQuarterMayBeInTheSwitch) {
   EXPECT_EQ(engine_->window_now(), 16u);
 }
 
+TEST_F(ParkingTest, WhileItCatchesUpAQuarterMayBeInTheSwitch) {
+  start({.in_switch = 16});
+  send();
+  receive(Type::kResult, 0, 0b111, {5}, Origin::kParker);
+  EXPECT_EQ(engine_->window_now(), 4u) << "others had it parked";
+  receive(Type::kResult, 1, 0b111, {5}, Origin::kSwitch);
+  EXPECT_EQ(engine_->window_now(), 16u);
+  receive(Type::kResult, 2, 0b111, {5}, Origin::kFallback, wire::kFlagParked);
+  EXPECT_EQ(engine_->window_now(), 4u);
+}
+
 TEST_F(ParkingTest, WhatIsParkedGivesItsPlaceBackOnce) {
   send();
   for (const uint64_t seq : {0, 0, 1, 2}) receive(Type::kParked, seq, 0b011);
