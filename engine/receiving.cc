@@ -243,7 +243,7 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   if ((message.flags & wire::kFlagSplit) != 0 && !parked)
     windows_.split(seq, next_);
   else
-    windows_.whole(seq);
+    windows_.whole(seq, in_flight_);
 }
 
 }  // namespace ina::client

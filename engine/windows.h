@@ -119,9 +119,13 @@ class Windows {
   void go_slower() { eager_ = std::min(eager_, kUnit / 8); }
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
-  void whole(Seq seq) {
+  /// So many fragments are in the switch, this one among them. Once a fragment was split, a window
+  /// grows only if it is used: one that nothing fills says nothing of whether there were slots for
+  /// it (as RFC 7661 has it of congestion), until workers are not in step and all of it is sent.
+  void whole(Seq seq, uint32_t in_flight) {
     if (seq >= aggregator_recovery_) contended_ = false;
     if (aggregators_ == most_) return;
+    if (was_split_ && in_flight * kUnit < aggregators_ / kUsedOf * kUsed) return;
     const uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
     aggregators_ = std::min(most_, aggregators_ + step);
   }
@@ -139,6 +143,9 @@ class Windows {
   /// A fragment, in the windows' fixed point: one of W must still add something.
   static constexpr uint64_t kUnit = 1 << 20;
   static constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
+  /// The window for aggregators is used if so much of it is.
+  static constexpr uint64_t kUsed = 4;
+  static constexpr uint64_t kUsedOf = 5;
   /// New fragments leave in so many parts of a window, each at its time.
   static constexpr uint32_t kPacedParts = 8;
 

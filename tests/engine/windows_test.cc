@@ -78,12 +78,12 @@ TEST(Windows, GrowHoweverLargeTheyAre) {
   EXPECT_EQ(windows.fragments(), 4000u);
   for (int i = 0; i < 40'000; ++i) {
     windows.unmarked();
-    windows.whole(Seq{9000});
+    windows.whole(Seq{9000}, 8000);
   }
   EXPECT_NEAR(windows.fragments(), 4010, 2);
   for (int i = 0; i < 100'000'000; ++i) {
     windows.unmarked();
-    windows.whole(Seq{9000});
+    windows.whole(Seq{9000}, 8000);
   }
   EXPECT_EQ(windows.fragments(), 8000u);
 }
@@ -129,7 +129,7 @@ TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
   EXPECT_EQ(on.fragments(), 75u);
   for (uint64_t seq = 100; seq < 10'000; seq += 100) on.split(Seq{seq}, Seq{seq + 100});
   EXPECT_EQ(on.fragments(), 8u);
-  for (int i = 0; i < 10'000; ++i) on.whole(Seq{20'000});
+  for (int i = 0; i < 10'000; ++i) on.whole(Seq{20'000}, 100);
   EXPECT_EQ(on.fragments(), 100u);
 }
 
@@ -137,12 +137,24 @@ TEST(Windows, ThatForAggregatorsMayBeginSmall) {
   Windows windows({.most = 100, .aggregators = true, .first_aggregators = 16});
   EXPECT_EQ(windows.fragments(), 16u);
   EXPECT_EQ(Windows({.most = 5, .aggregators = true, .first_aggregators = 16}).fragments(), 5u);
-  for (int i = 0; i < 16; ++i) windows.whole(Seq{1});
+  for (int i = 0; i < 16; ++i) windows.whole(Seq{1}, windows.fragments());
   EXPECT_EQ(windows.fragments(), 20u);
   windows.split(Seq{10}, Seq{40});
   EXPECT_EQ(windows.fragments(), 15u);
-  for (int i = 0; i < 15; ++i) windows.whole(Seq{50});
+  for (int i = 0; i < 15; ++i) windows.whole(Seq{50}, windows.fragments());
   EXPECT_NEAR(windows.fragments(), 16, 1);
+}
+
+TEST(Windows, ThatForAggregatorsGrowsAfterASplitOnlyIfItIsUsed) {
+  Windows windows({.most = 100, .aggregators = true, .first_aggregators = 20});
+  for (int i = 0; i < 20; ++i) windows.whole(Seq{1}, 1);
+  EXPECT_EQ(windows.fragments(), 25u) << "nothing was split so far";
+  windows.split(Seq{10}, Seq{40});
+  EXPECT_EQ(windows.fragments(), 18u);  // 18.75, of which 15 are four fifths
+  for (int i = 0; i < 1000; ++i) windows.whole(Seq{50}, 14);
+  EXPECT_EQ(windows.fragments(), 18u);
+  for (int i = 0; i < 1000; ++i) windows.whole(Seq{50}, 16);
+  EXPECT_EQ(windows.fragments(), 20u) << "and no more, because 16 are too few then";
 }
 
 /// Windows whose fragments have met others in the array. The cap is what limits them.
@@ -172,9 +184,9 @@ TEST(Windows, TheCapHoldsFromASplitUntilAWindowIsWhole) {
   EXPECT_EQ(windows.fragments(), 1000u);
   windows.split(Seq{1}, Seq{100});
   EXPECT_NEAR(windows.fragments(), 200, 2);
-  windows.whole(Seq{99});  // sent before the split was known
+  windows.whole(Seq{99}, windows.fragments());  // sent before the split was known
   EXPECT_NEAR(windows.fragments(), 200, 2);
-  windows.whole(Seq{100});
+  windows.whole(Seq{100}, windows.fragments());
   EXPECT_NEAR(windows.fragments(), 750, 2);
 }
 
