@@ -88,11 +88,12 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
     return tl::unexpected(opened.error());
   }
   context->live_ = true;
-  const bool lost = context->away_.load();
   session->start(context);
+  const bool lost = context->away_.load();
   if (lost) context->await_return(deadline);
   const int status = context->failure();
-  const bool away = context->away_.load();
+  // A switch that goes now is for the job's operations to wait for.
+  const bool away = lost && context->away_.load();
   if (status == INA_OK && !away) return context;
   const std::string text = status != INA_OK ? context->last_error() : context->away_text();
   job_is_gone = lost && context->job_is_gone_.load();
@@ -770,6 +771,8 @@ int Context::leave(Nanos timeout_ns) {
 
 void Context::send_leave() {
   const request::Leave leave{engine_->operations_submitted()};  // no call follows
+  // Or it could reach the next switch, which refuses it while the job gathers.
+  const std::lock_guard state(state_mutex_);
   if (!away_.load() && session_->send_leave(id_, leave)) leave_ever_sent_ = true;
 }
 

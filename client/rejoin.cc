@@ -126,8 +126,8 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   const auto* const joined = std::get_if<answer::Joined>(&heard.message);
   if (!joined) {
     const Error error = control::error_of(heard.message);
-    job_is_gone_ = error.status == INA_ERR_SWITCH_LOST &&
-                   std::holds_alternative<answer::Refused>(heard.message);
+    // Unknown, or it has the name only: another rank may have begun the job anew.
+    job_is_gone_ = std::holds_alternative<answer::Refused>(heard.message);
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
       const std::lock_guard state(state_mutex_);

@@ -93,6 +93,7 @@ void Session::start(std::shared_ptr<Context> root) {
     const std::lock_guard lock(channels_mutex_);
     root_ = std::move(root);
     open_.insert(open_.begin(), root_);
+    changes_.fetch_add(1);  // the connection may have been lost before, with no channel known
   }
   // The background thread must not take the host program's signals.
   sigset_t all, before;

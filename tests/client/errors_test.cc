@@ -392,6 +392,8 @@ TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
 }
 
 TEST(Errors, FreeingARequestThatCannotCompleteEndsTheJobInTime) {
+  // More than windows hold: what was contributed before cannot make the sum complete.
+  constexpr size_t kElements = 100'000;
   TestSwitch sw;
   Worker first;
   std::atomic<bool> freed{false};
@@ -399,12 +401,12 @@ TEST(Errors, FreeingARequestThatCannotCompleteEndsTheJobInTime) {
     Worker worker;
     EXPECT_EQ(worker.join(sw.url(), 1, 2).status, INA_OK);
     wait_for(freed);  // a stopped process: alive, but it sends nothing
-    EXPECT_EQ(worker.sum(1000).status, INA_ERR_ABORTED);
+    EXPECT_EQ(worker.sum(kElements).status, INA_ERR_ABORTED);
   });
   // The time-out is that of joining, too: the other must be there.
   while (sw.status()["jobs"].empty()) ::usleep(1000);
   EXPECT_EQ(first.join(sw.url(), 0, 2, "job", 2'000'000).status, INA_OK);
-  std::vector<float> data(1000);
+  std::vector<float> data(kElements);
   ina_request* request = nullptr;
   EXPECT_EQ(ina_allreduce_async(first.context_, data.data(), data.data(), data.size(), INA_FLOAT32,
                                 INA_SUM, &request),

@@ -239,6 +239,27 @@ TEST(Restart, OperationsStartedWhileTheSwitchIsGoneComplete) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
+TEST(Restart, SwitchThatGoesAsTheJobBeginsIsSurvived) {
+  for (useconds_t round = 0; round < 40; ++round) {
+    SwitchProcess sw(SWITCH_PROCESS);
+    sw.status();  // it serves
+    const auto outcomes = on_ranks(
+        sw.url(), 2,
+        [](Worker& worker, int) {
+          const Outcome outcome = worker.sum(1000);
+          return outcome.status == INA_OK ? worker.leave() : outcome;
+        },
+        [&] {
+          ::usleep(500 * round);  // while they join, or later
+          sw.kill(SIGKILL);
+          sw.start();
+        });
+    for (const Outcome& outcome : outcomes)
+      EXPECT_EQ(outcome.status, INA_OK) << outcome.text << ", round " << round;
+    if (HasFailure()) return;
+  }
+}
+
 TEST(Restart, SwitchThatIsGoneForGoodIsAnErrorInTime) {
   SwitchProcess sw(SWITCH_PROCESS);
   Worker worker;
