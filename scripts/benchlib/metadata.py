@@ -12,14 +12,17 @@ from benchlib import machine
 
 
 def commit(*options):
-    """The commit of the checkout, "-dirty" after it where files differ; "unknown" outside of one.
-    `options`: of `git describe`."""
+    """The commit of the checkout, "-dirty" after it where files differ; "unknown" outside of one. What
+    another benchmark has just written to docs/figures does not count. `options`: of `git describe`."""
     try:
-        done = subprocess.run(["git", "describe", "--always", "--dirty", *options],
-                              capture_output=True, text=True, check=True)
+        name, changes = (
+            subprocess.run(["git", *command], capture_output=True, text=True, check=True).stdout.strip()
+            for command in (["describe", "--always", *options],
+                            ["status", "--porcelain", "--untracked-files=no", "--", ":/",
+                             ":(top,exclude)docs/figures"]))
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return name + "-dirty" * bool(changes) if name else "unknown"
 
 
 def now():

@@ -23,8 +23,9 @@ from namespaces import NetworkTestBed, wait_until
 INA_SWITCHD, INACTL, LOAD_WORKER, DECODE_PCAP, INA_LUA = sys.argv[1:6]
 DEADLINE_S = 60
 TYPES = ("GRAD PART RESULT QUERY POLL SENT NOTYET HAVE DEFER REMIND PARK PARKED STALE").split()
-# What few slots and lost frames make the workers, which are home to the fallback, say.
-EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL", "SENT", "HAVE"}
+# What few slots and lost frames make the workers, which are home to the fallback, say. (A HAVE comes by
+# chance only, since the switch gives lost results again; tests/wire has one.)
+EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL"}
 PCAP_HEADER, RECORD_HEADER = struct.Struct("<IHHIIII"), struct.Struct("<IIII")
 
 
