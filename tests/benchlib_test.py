@@ -229,6 +229,20 @@ class Results(unittest.TestCase):
                 os.environ, {"GIT_DIR": str(folder)}):
             self.assertEqual(metadata.commit(), "unknown")
 
+    def test_figures_of_another_benchmark_leave_the_commit_clean(self):
+        with processes.temporary_folder() as folder, contextlib.chdir(folder):
+            figures = pathlib.Path("docs/figures")
+            figures.mkdir(parents=True)
+            for path in (figures / "a.json", pathlib.Path("code.cc")):
+                path.write_text("1", encoding="utf-8")
+            git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
+            for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+                subprocess.run([*git, *command], check=True)
+            (figures / "a.json").write_text("2", encoding="utf-8")
+            self.assertNotIn("-dirty", metadata.commit())
+            pathlib.Path("code.cc").write_text("2", encoding="utf-8")
+            self.assertRegex(metadata.commit(), "^[0-9a-f]+-dirty$")
+
     def test_without_a_path_nothing_is_written(self):
         results.write(None, {})
         with processes.temporary_folder() as folder:
