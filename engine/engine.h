@@ -319,6 +319,7 @@ class Engine {
   bool takes_bare_result(Seq seq, const Fragment& fragment, const wire::Message& message) const;
   void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
   void finish_operations(Nanos now);
+  void link_loses(Seq seq);
   void probe_oldest(Nanos now);
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);

@@ -193,6 +193,9 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
+  // The switch had given it before.
+  if (fragment.overtaken && fragment.queried && message.origin == wire::Origin::kSwitch)
+    link_loses(seq);
   if (config_.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
   if (fragment.parked)
     --parked_;

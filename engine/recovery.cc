@@ -70,8 +70,13 @@ void Engine::send_again(Seq seq, Nanos now) {
   fragment.again = true;
   if (!config_.lossy_link) return;
   fragment.overtaken = true;
-  losses_end_ = std::max(losses_end_, seq + kLossyWindows * uint64_t{config_.window});
+  link_loses(seq);
   windows_.lost(seq, next_, rtt);
+}
+
+/// Something is known to have been lost.
+void Engine::link_loses(Seq seq) {
+  losses_end_ = std::max(losses_end_, seq + kLossyWindows * uint64_t{config_.window});
 }
 
 size_t Engine::prepare_overdue(std::span<TxPacket> packets) {
@@ -172,10 +177,13 @@ void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
 }
 
 /// A result has come for what was sent well after fragments that have none: these, or their
-/// results, are lost, unless they went round by the fallback.
+/// results, are lost, unless they go round by the fallback. Where the array is short of slots many
+/// do. So this is no proof that the link loses: that is what comes of the question.
 void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   if (by.timeouts != 0) return;
-  const Nanos before = by.sent_at - std::max(timeouts_.round_trip.smoothed() / 4, kReorderNs);
+  const RoundTrip& rtt = timeouts_.round_trip;
+  const Nanos behind = windows_.contended() ? rtt.late() : rtt.smoothed() / 4;
+  const Nanos before = by.sent_at - std::max(behind, kReorderNs);
   overtaken_end_ = std::max(overtaken_end_, low_);
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
     Fragment& overtaken = fragment(overtaken_end_);
@@ -191,7 +199,6 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
       continue;
     overtaken.state = State::kOverdue;
     overtaken.overtaken = true;
-    losses_end_ = seq + kLossyWindows * uint64_t{config_.window};
     overdue_.push_back(overtaken_end_);
     // With slots of its own nothing of it goes round.
     if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, timeouts_.round_trip);

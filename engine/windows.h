@@ -98,6 +98,8 @@ class Windows {
     config_.capped = capped;
   }
 
+  /// Whether a fragment was split within the last window.
+  bool contended() const { return contended_; }
   /// Fragments that may be in the switch at once.
   uint32_t fragments() const {
     uint64_t window = contended_ ? std::min(most_, cap_) : most_;

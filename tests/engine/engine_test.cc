@@ -480,6 +480,7 @@ class LossRecoveryTest : public LossyLinkTest {
              packet.message.seq == fragment.message.seq;
     }));
   }
+  Nanos wait_for_the_last_one(wire::Origin origin);
   /// How long each of the next questions has to wait, when nobody answers.
   std::vector<Nanos> gaps_between_questions(const TxPacket& fragment, Nanos now, size_t count) {
     std::vector<Nanos> gaps;
@@ -507,23 +508,43 @@ TEST_F(LossRecoveryTest, WhatWasOvertakenIsAskedForOftenAndThenWithPatience) {
   EXPECT_LE(gaps.back(), 200'000'000);
 }
 
-/// Its last fragment has no result, and nothing overtakes it.
-TEST_F(LossRecoveryTest, TheLastOneIsAskedForWhereTheLinkLoses) {
+/// One fragment is overtaken, asked for and then given out by `origin`. Some time later the last
+/// one has no result, and nothing overtakes it: how long until it is asked for.
+Nanos LossRecoveryTest::wait_for_the_last_one(wire::Origin origin) {
   submit(64 * 12);
   Nanos now = 0;
   auto packets = send_all(now);
-  // The first one is lost, and recovered.
   for (const TxPacket& packet : std::span(packets).subspan(1)) result(packet, 1, now += 10'000);
   submit(64 * 12);
   for (const TxPacket& packet : send_all(now))
     if (packet.message.type == wire::Type::kGrad) result(packet, 1, now += 1'000'000);
   EXPECT_EQ(questions_for(packets.front(), now), 1u);
-  result(packets.front(), 1, now);
+  result(packets.front(), 1, now, [&](wire::Message& message) { message.origin = origin; });
   submit(64 * 12);
   packets = send_all(now);
   for (const TxPacket& packet : std::span(packets).first(packets.size() - 1))
     result(packet, 1, now += 10'000);
-  EXPECT_LE(gaps_between_questions(packets.back(), now, 1).front(), 10'000'000);
+  return gaps_between_questions(packets.back(), now, 1).front();
+}
+
+TEST_F(LossRecoveryTest, TheLastOneIsAskedForWhereTheLinkLoses) {
+  EXPECT_LE(wait_for_the_last_one(wire::Origin::kSwitch), 10'000'000)
+      << "the switch gave a result again";
+}
+
+TEST_F(LossRecoveryTest, WhatGoesRoundByTheFallbackWasNotLost) {
+  EXPECT_GE(wait_for_the_last_one(wire::Origin::kFallback), 90'000'000);
+}
+
+TEST_F(LossRecoveryTest, WhereSlotsAreShortWhatIsOvertakenMayBeOnItsWay) {
+  submit(64 * 40);
+  Nanos now = 0;
+  const auto first = send_all(now);
+  const auto split = [](wire::Message& message) { message.flags |= wire::kFlagSplit; };
+  for (const TxPacket& packet : std::span(first).subspan(1))
+    result(packet, 1, now += 1'000'000, split);
+  result(send_all(now).back(), 1, now += 10'000, split);
+  EXPECT_EQ(questions_for(first.front(), now), 0u);
 }
 
 TEST_F(LossRecoveryTest, WhereNothingWasLostSomebodyIsSlow) {
