@@ -99,6 +99,7 @@ void Session::start(std::shared_ptr<Context> root) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  started_ = true;
   background_ = std::thread([this] { background(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ForkRegistry& registry = ForkRegistry::instance();
@@ -198,7 +199,7 @@ const std::vector<std::shared_ptr<Context>>& Session::channels() {
 /// waits for this, over TCP up to half a second while the switch's host does not answer.
 Result<void> Session::open(Nanos timeout_ns, Nanos absent_ns) {
   std::unique_lock registered(ForkRegistry::instance().mutex, std::defer_lock);
-  if (background_.joinable()) registered.lock();
+  if (started_.load()) registered.lock();
   auto connection = control::Connection::open(path_, timeout_ns, tls_, absent_ns);
   if (!connection) return tl::unexpected(connection.error());
   const std::lock_guard lock(connection_mutex_);

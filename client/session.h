@@ -137,6 +137,7 @@ class Session {
   Fd hurry_event_;  ///< ends leave_to_callers()
   std::atomic<bool> left_to_callers_{false};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> started_{false};  ///< background_, which it may not look at itself
   std::thread background_;
 };
 
