@@ -25,7 +25,7 @@ DEADLINE_S = 60
 TYPES = ("GRAD PART RESULT QUERY POLL SENT NOTYET HAVE DEFER REMIND PARK PARKED STALE").split()
 # What few slots and lost frames make the workers, which are home to the fallback, say. (A HAVE comes by
 # chance only, since the switch gives lost results again; tests/wire has one.)
-EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL"}
+EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL", "SENT"}
 PCAP_HEADER, RECORD_HEADER = struct.Struct("<IHHIIII"), struct.Struct("<IIII")
 
 
