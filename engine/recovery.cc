@@ -201,7 +201,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
     // With slots of its own nothing of it goes round.
-    if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, timeouts_.round_trip);
+    if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, rtt);
   }
 }
 
