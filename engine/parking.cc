@@ -29,12 +29,20 @@ void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   ++counters_.parked;
 }
 
-/// A worker sends in order: the result of `end` says that all have sent what is below it.
-void Engine::expect_parked(Seq begin, Seq end, Nanos now) {
+/// A worker sends in order: the result of `end` says that all have sent what is below it. Patience
+/// was for whoever had not. What has been asked for since then is lost if the link loses.
+void Engine::expect_late(Seq begin, Seq end, Nanos now) {
   for (Seq seq = std::max(begin, low_); seq < end; ++seq) {
     Fragment& late = fragment(seq);
-    if (!late.parked || late.state != State::kSent) continue;
-    late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
+    if (late.state != State::kSent) continue;
+    if (late.parked) {
+      late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
+    } else if (late.timeouts > 1 && loses_now(seq)) {
+      late.timeouts = 1;
+      late.deadline = std::min(late.deadline, now + timeouts_.between_questions());
+    } else {
+      continue;
+    }
     next_deadline_ = std::min(next_deadline_, late.deadline);
   }
 }

@@ -212,7 +212,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   if (seq >= results_end_) {
     const Seq before = results_end_;
     results_end_ = seq + 1;
-    if (before < seq) expect_parked(before, seq, now);
+    if (before < seq) expect_late(before, seq, now);
     if (fallback_ && seq.value >= config_.window) fallback_->raise_floor(seq - config_.window);
   }
   ++counters_.results;

@@ -125,8 +125,10 @@ void Engine::overdue_sent(size_t count, Nanos now) {
 Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   // It is known why, until the result of a later one says that all have sent this one, too.
   if (fragment.parked && seq >= results_end_) return timeouts_.longest();
-  return fragment.overtaken ? timeouts_.after_loss(fragment.timeouts)
-                            : timeouts_.after(fragment.timeouts);
+  // Where an array is shared, what was overtaken may go round by the fallback, which takes as long
+  // as its queues: it is lost if the link has lost something of late.
+  const bool lost = fragment.overtaken && (config_.fixed_slots || loses_now(seq));
+  return lost ? timeouts_.after_loss(fragment.timeouts) : timeouts_.after(fragment.timeouts);
 }
 
 /// Until the first question. Where links have lost something of late, what is late is rather lost,
