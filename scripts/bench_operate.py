@@ -11,7 +11,8 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
   pause is the longest sum from the signal on. A failed operation ends the job, and is counted.
 - Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
-  The slow-down is the median over rounds of slices of how many fewer sums there were.
+  The slow-down is the median over rounds of slices of how many fewer sums there were. Who asks shares the processors with
+  the job here; the times that the switch's own threads and this program take for it stand beside.
 - Page: the same with somebody who has the switch's page open, too: what it asks, as often as it does.
 - Faults that `inactl why` names: bench_why.py, some of them with --quick.
 - Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: not). The growth is of anonymous memory, fitted as soak.py does.
@@ -22,12 +23,14 @@ Prints a table; fails if an operation failed. --restarts-only leaves out starts,
 --json writes {"meta", "startup_to_first_allreduce_s",
 "restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms", "reloads",
 "reload_pause_p50_ms", "reload_pause_p99_ms", "reload_pause_max_ms", "failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
-"slowdown_interval", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
-"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval", "why_named", "why_injected",
+"slowdown_interval", "scrapes_cpu_ms_per_s", "scraper_cpu_ms_per_s", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
+"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval", "page_and_scrapes_cpu_ms_per_s",
+"page_and_scraper_cpu_ms_per_s", "why_named", "why_injected",
 "why_innocent_blamed", "soak_minutes", "rss_growth_bytes", "install_to_first_allreduce_s"}.
 """
 
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -37,7 +40,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 
 from benchlib import command_line, metadata, processes, progress, results, testbed
 from benchlib.errors import BenchError
@@ -63,7 +65,7 @@ SLICES, QUICK_SLICES = 20, 2
 SLICE_S = 1.0
 SCRAPES_PER_S = 10
 SCRAPES_PER_LOOK = 5  # the page looks twice a second (PERIOD_MS in control/metrics/page/page.js)
-METRICS, PAGE = ("metrics",), ("status.json", "slots.json")
+METRICS, PAGE = ("/metrics",), ("/status.json", "/slots.json")
 SUMS_BETWEEN = 50
 DEADLINE_S = 60
 SOAK_MINUTES, QUICK_SOAK_MINUTES = 10, 1
@@ -200,33 +202,56 @@ class Restarts:
                 self.switch.stop()
 
 
-def ask_ms(port, paths):
-    began = time.monotonic()
-    for path in paths:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
-            answer.read()
-    return (time.monotonic() - began) * 1000
-
-
 class Visits:
-    """What is asked of the switch in a slice of time, and how long the answers took."""
+    """What is asked of the switch in a slice of time, how long the answers took, and the processor's time
+    for it, of the switch's threads other than its lanes and of this program."""
 
     def __init__(self, port, scrapes, looks):
-        self.port = port
+        # As Prometheus and browsers do, on a connection that stays.
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         self.scrapes = scrapes
         self.looks = looks
         self.scrape_ms, self.look_ms = [], []
+        self.switch_cpu_ms, self.own_cpu_ms = [], []  # of each slice
+
+    def ask(self, path):
+        try:
+            self.connection.request("GET", path)
+            answer = self.connection.getresponse()
+        except (http.client.RemoteDisconnected, BrokenPipeError):  # after so many requests
+            self.connection.close()
+            self.connection.request("GET", path)
+            answer = self.connection.getresponse()
+        if answer.status != 200:
+            raise BenchError(f"{path}: HTTP status {answer.status}")
+        answer.read()
+
+    def ask_ms(self, paths):
+        began = time.monotonic()
+        for path in paths:
+            self.ask(path)
+        return (time.monotonic() - began) * 1000
 
     def visit(self, number):
         if self.scrapes:
-            self.scrape_ms.append(ask_ms(self.port, METRICS))
+            self.scrape_ms.append(self.ask_ms(METRICS))
         if self.looks and number % SCRAPES_PER_LOOK == 0:
-            self.look_ms.append(ask_ms(self.port, PAGE))
+            self.look_ms.append(self.ask_ms(PAGE))
 
 
-def slice_of(job, visits):
+def control_cpu_ms(pid):
+    """What a switch's threads have had of the processors so far, its lanes left out."""
+    total_ns = 0
+    for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if not (thread / "comm").read_text().startswith("ina-lane"):
+            total_ns += int((thread / "schedstat").read_text().split()[0])
+    return total_ns * 1e-6
+
+
+def slice_of(job, switch, visits):
     """Sums in a slice of time."""
     first = job.sums.count()
+    switch_cpu_ms, own_cpu_ms = control_cpu_ms(switch.process.pid), time.process_time() * 1000
     end = time.monotonic() + SLICE_S
     next_visit = time.monotonic()
     number = 0
@@ -235,7 +260,10 @@ def slice_of(job, visits):
         number += 1
         next_visit += 1 / SCRAPES_PER_S
         time.sleep(max(0.0, min(next_visit, end) - time.monotonic()))
-    return job.sums.count() - first
+    sums = job.sums.count() - first
+    visits.switch_cpu_ms.append(control_cpu_ms(switch.process.pid) - switch_cpu_ms)
+    visits.own_cpu_ms.append(time.process_time() * 1000 - own_cpu_ms)
+    return sums
 
 
 def visited(build, folder, rounds):
@@ -251,12 +279,16 @@ def visited(build, folder, rounds):
             progress.bar(number, rounds, "rounds of slices")
             turn = number % 3
             order = ([alone, scraped, looked_at] * 2)[turn:turn + 3]
-            sums = {visits: slice_of(job, visits) for visits in order}
+            sums = {visits: slice_of(job, switch, visits) for visits in order}
             for visits, found in slowdowns.items():
                 found.append(1 - sums[visits] / sums[alone])
         progress.bar(rounds, rounds, "rounds of slices")
         if failed := job.end():
             raise BenchError(f"a job whose switch was visited failed: {failed}")
+    for visits in (scraped, looked_at):
+        for cpu_ms, without in ((visits.switch_cpu_ms, alone.switch_cpu_ms),
+                                (visits.own_cpu_ms, alone.own_cpu_ms)):
+            cpu_ms[:] = [a - b for a, b in zip(cpu_ms, without)]
     return (scraped, slowdowns[scraped]), (looked_at, slowdowns[looked_at])
 
 
@@ -281,11 +313,15 @@ def watched(build, folder, quick):
             "scrape_p99_ms": percentile(scraped.scrape_ms, 0.99),
             "slowdown_with_scrapes": median(slowdowns),
             "slowdown_interval": median_interval(slowdowns),
+            "scrapes_cpu_ms_per_s": median(scraped.switch_cpu_ms) / SLICE_S,
+            "scraper_cpu_ms_per_s": median(scraped.own_cpu_ms) / SLICE_S,
             "page_looks": len(looked_at.look_ms),
             "page_look_p50_ms": percentile(looked_at.look_ms, 0.5),
             "page_look_p99_ms": percentile(looked_at.look_ms, 0.99),
             "slowdown_with_page_and_scrape": median(page_slowdowns),
-            "slowdown_with_page_and_scrape_interval": median_interval(page_slowdowns)}
+            "slowdown_with_page_and_scrape_interval": median_interval(page_slowdowns),
+            "page_and_scrapes_cpu_ms_per_s": median(looked_at.switch_cpu_ms) / SLICE_S,
+            "page_and_scraper_cpu_ms_per_s": median(looked_at.own_cpu_ms) / SLICE_S}
 
 
 def measure(build, quick, restarts_only):
