@@ -321,6 +321,8 @@ class Engine {
   void finish_operations(Nanos now);
   void link_loses(Seq seq);
   void probe_oldest(Nanos now);
+  void overtake(Seq seq, Fragment& fragment);
+  bool is_missed(const Fragment& fragment, Seq seq) const;
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;

@@ -37,8 +37,8 @@ void Engine::expect_late(Seq begin, Seq end, Nanos now) {
     if (late.state != State::kSent) continue;
     if (late.parked) {
       late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
-    } else if (late.timeouts > 1 && loses_now(seq)) {
-      late.timeouts = 1;
+    } else if (is_missed(late, seq) || (late.timeouts > 1 && loses_now(seq))) {
+      late.timeouts = std::min<uint8_t>(late.timeouts, 1);
       late.deadline = std::min(late.deadline, now + timeouts_.between_questions());
     } else {
       continue;

@@ -152,6 +152,22 @@ void Engine::probe_oldest(Nanos now) {
   next_deadline_ = std::min(next_deadline_, oldest.deadline);
 }
 
+void Engine::overtake(Seq seq, Fragment& fragment) {
+  fragment.overtaken = true;
+  // With slots of its own nothing of it goes round.
+  if (config_.fixed_slots) windows_.lost(seq, next_, timeouts_.round_trip);
+}
+
+/// Whether a fragment's result should have come before a later one's: nothing holds it back at the
+/// switch, and it does not go round by the fallback.
+bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
+  if (!config_.lossy_link || windows_.contended() || seq >= results_end_) return false;
+  if (fragment.timeouts != 0 || fragment.parked || fragment.mark) return false;
+  const Operation& operation = *fragment.operation;
+  return !operation.spec.blocks || needs_prompt_results() ||
+         !operation.is_for_others(seq, config_.rank);
+}
+
 void Engine::find_overdue(Nanos now) {
   next_deadline_ = kNever;
   recoveries_until_look_ = 0;
@@ -165,8 +181,11 @@ void Engine::find_overdue(Nanos now) {
       recoveries_until_look_ = kMaxOverdue / 2;
       return;
     } else {
+      if (is_missed(fragment, seq))
+        overtake(seq, fragment);
+      else
+        fragment.overtaken |= loses_now(seq);
       fragment.state = State::kOverdue;
-      fragment.overtaken |= loses_now(seq);
       overdue_.push_back(seq);
     }
   }
@@ -199,11 +218,9 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked ||
         overtaken.mark)
       continue;
+    overtake(overtaken_end_, overtaken);
     overtaken.state = State::kOverdue;
-    overtaken.overtaken = true;
     overdue_.push_back(overtaken_end_);
-    // With slots of its own nothing of it goes round.
-    if (config_.fixed_slots) windows_.lost(overtaken_end_, next_, rtt);
   }
 }
 
