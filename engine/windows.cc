@@ -7,6 +7,8 @@ namespace ina::client {
 namespace {
 
 constexpr uint64_t kMinAggregatorFragments = 8;
+// An array in which something was split is one that splits for so many of the largest windows.
+constexpr uint64_t kSplitWindows = 4;
 // The cap: a round trip holds waiting for other workers and for links, so that the shortest one is
 // exceeded often, but not by much more than this where nothing waits for long.
 constexpr uint64_t kCapRoundTrips = 4;
@@ -75,6 +77,7 @@ void Windows::congested(Seq seq, Seq next, uint64_t least) {
 
 void Windows::split(Seq seq, Seq next) {
   contended_ = was_split_ = true;
+  splits_end_ = std::max(splits_end_, seq + kSplitWindows * (most_ / kUnit));
   if (seq < aggregator_recovery_) return;
   aggregators_ = std::max(std::min(kMinAggregatorFragments * kUnit, most_), aggregators_ / 4 * 3);
   aggregator_recovery_ = next;

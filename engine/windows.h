@@ -98,8 +98,8 @@ class Windows {
     config_.capped = capped;
   }
 
-  /// Whether a fragment was split within the last window.
-  bool contended() const { return contended_; }
+  /// Whether a fragment was split within a few windows before this one.
+  bool split_lately(Seq seq) const { return seq < splits_end_; }
   /// Fragments that may be in the switch at once.
   uint32_t fragments() const {
     uint64_t window = contended_ ? std::min(most_, cap_) : most_;
@@ -165,6 +165,7 @@ class Windows {
   uint64_t eager_;
   Seq congestion_recovery_;
   Seq aggregator_recovery_;
+  Seq splits_end_;  ///< until then, fragments are said to be split now and then
   Nanos paced_until_ = 0;
 };
 

@@ -190,6 +190,15 @@ TEST(Windows, TheCapHoldsFromASplitUntilAWindowIsWhole) {
   EXPECT_NEAR(windows.fragments(), 750, 2);
 }
 
+TEST(Windows, AnArrayThatSplitsIsRememberedForFourOfTheLargestWindows) {
+  Windows windows({.most = 1000, .aggregators = true});
+  EXPECT_FALSE(windows.split_lately(Seq{1}));
+  windows.split(Seq{1}, Seq{100});
+  windows.whole(Seq{100}, windows.fragments());
+  EXPECT_TRUE(windows.split_lately(Seq{4000}));
+  EXPECT_FALSE(windows.split_lately(Seq{4001}));
+}
+
 TEST(Windows, TheCapIsNeverBelowSixteen) {
   Windows windows = contended();
   deliver(windows, 10, 1000 * kUs, 0, round_trips(100 * kUs, 400 * kUs));
