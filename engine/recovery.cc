@@ -161,7 +161,7 @@ void Engine::overtake(Seq seq, Fragment& fragment) {
 /// Whether a fragment's result should have come before a later one's: nothing holds it back at the
 /// switch, and it does not go round by the fallback.
 bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
-  if (!config_.lossy_link || seq >= results_end_ || windows_.split_lately(seq)) return false;
+  if (!config_.lossy_link || seq >= results_end_ || may_go_round(seq)) return false;
   if (fragment.timeouts != 0 || fragment.parked || fragment.mark) return false;
   const Operation& operation = *fragment.operation;
   return !operation.spec.blocks || needs_prompt_results() ||
@@ -203,7 +203,7 @@ void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
 void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   if (by.timeouts != 0) return;
   const RoundTrip& rtt = timeouts_.round_trip;
-  const Nanos behind = windows_.split_lately(seq) ? rtt.late() : rtt.smoothed() / 4;
+  const Nanos behind = may_go_round(seq) ? rtt.late() : rtt.smoothed() / 4;
   const Nanos before = by.sent_at - std::max(behind, kReorderNs);
   overtaken_end_ = std::max(overtaken_end_, low_);
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
