@@ -47,6 +47,9 @@ struct Options {
   bool check = false;
   bool force = false;
   uint32_t packets = 32;
+  std::string policy;
+  std::optional<uint32_t> ways;
+  std::vector<std::string> settings;  ///< "KEY=VALUE"
   bool heat = false;
   HeatBy by = HeatBy::kAge;
 
@@ -394,7 +397,9 @@ Result<std::string> await_restart(const Options& options, uint32_t starts) {
   }
 }
 
-std::string reload_text(const v1::ReloadResponse& response) {
+/// What changes, and at which jobs' cost.
+template <class Response>
+std::string changes_text(const Response& response) {
   std::string text;
   for (const v1::Change& change : response.changes())
     text += printable(change.text()) + (change.in_place() ? "\n" : " (by a restart)\n");
@@ -402,10 +407,28 @@ std::string reload_text(const v1::ReloadResponse& response) {
     text += printable(fmt::format("{}job {}/{}: {}", response.applied() ? "ended: " : "would end: ",
                                   lost.owner(), lost.name(), lost.reason())) +
             "\n";
+  return text;
+}
+
+std::string reload_text(const v1::ReloadResponse& response) {
+  std::string text = changes_text(response);
   if (response.changes().empty()) text += "the configuration is as it was\n";
   if (!response.applied()) return text + "nothing was done (--check)\n";
   return response.restart() ? text + "the switch has started again, with its jobs\n"
                             : text + fmt::format("{} tokens\n", response.tokens());
+}
+
+/// Where the switch starts again, until it has.
+template <class Response>
+int see_it_through(const Options& options, const Response& response) {
+  if (!response.restart() || !response.applied()) return kDone;
+  const auto failure = await_restart(options, response.starts());
+  if (!failure)
+    return complain(options.common, exit_of(failure.error().status), failure.error().text);
+  if (failure->empty()) return kDone;
+  return complain(
+      options.common, kRefused,
+      "the switch did not start with it, and goes on with the configuration before: " + *failure);
 }
 
 int reload(const Options& options, Client& client) {
@@ -415,19 +438,91 @@ int reload(const Options& options, Client& client) {
   v1::ReloadResponse response;
   if (const Exit failed = client.call(&v1::Administration::Stub::Reload, request, response))
     return failed;
-  if (response.restart() && response.applied()) {
-    const auto failure = await_restart(options, response.starts());
-    if (!failure)
-      return complain(options.common, exit_of(failure.error().status), failure.error().text);
-    if (!failure->empty())
-      return complain(
-          options.common, kRefused,
-          "the switch did not start with it, and goes on with the configuration before: " +
-              *failure);
-  }
+  if (const int failed = see_it_through(options, response)) return failed;
   fmt::print("{}", options.common.json
                        ? json_text(nlohmann::json::parse(json_of(response), nullptr, false))
                        : reload_text(response));
+  return kDone;
+}
+
+/// Keys of the policy that the file has other values for.
+template <class Response>
+std::vector<v1::PolicyKey> keys_beside_file(const Response& response) {
+  std::vector<v1::PolicyKey> found;
+  for (const v1::PolicyKey& key : response.keys())
+    if (key.value() != key.in_file()) found.push_back(key);
+  return found;
+}
+
+/// What the policy is when the configuration is read next.
+template <class Response>
+std::string file_text(const Response& response) {
+  std::vector<std::string> said;
+  for (const v1::PolicyKey& key : keys_beside_file(response))
+    said.push_back(fmt::format("{}: {}", key.key(), key.in_file()));
+  if (response.file().empty())
+    return said.empty() ? ""
+                        : fmt::format(
+                              "the switch has no configuration file (--config): its next "
+                              "start has {} again\n",
+                              fmt::join(said, ", "));
+  if (!response.file_error().empty())
+    return fmt::format("the next reload or start reads {}, which is wrong now: {}\n",
+                       response.file(), response.file_error());
+  if (said.empty()) return fmt::format("{} says the same\n", response.file());
+  return fmt::format("{} still says {}: the next reload or start of the switch reads it\n",
+                     response.file(), fmt::join(said, ", "));
+}
+
+int policy_show(const Options& options, Client& client) {
+  v1::PolicyResponse response;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Policy, v1::PolicyRequest(), response))
+    return failed;
+  if (options.common.json) {
+    fmt::print("{}", json_text(Json::parse(json_of(response), nullptr, false)));
+    return kDone;
+  }
+  std::string text = fmt::format("policy {}\n", response.policy());
+  for (const v1::PolicyKey& key : response.keys())
+    text += fmt::format("  {}: {}\n", key.key(), key.value());
+  text += "\nthere are\n";
+  for (const v1::KnownPolicy& known : response.policies())
+    text += fmt::format("  {}: {}\n", known.name(), known.summary());
+  fmt::print("{}\n{}", text, printable_lines(file_text(response)));
+  return kDone;
+}
+
+int policy_set(const Options& options, Client& client) {
+  v1::SetPolicyRequest request;
+  request.set_policy(options.policy);
+  request.set_check(options.check);
+  request.set_force(options.force);
+  const auto set = [&request](const std::string& key, const std::string& value) {
+    v1::PolicySetting& setting = *request.add_settings();
+    setting.set_key(key);
+    setting.set_value(value);
+  };
+  if (options.ways) set("aggregator.ways", std::to_string(*options.ways));
+  for (const std::string& setting : options.settings) {
+    const size_t equals = setting.find('=');
+    set(setting.substr(0, equals), setting.substr(equals + 1));
+  }
+  v1::SetPolicyResponse response;
+  if (const Exit failed = client.call(&v1::Administration::Stub::SetPolicy, request, response))
+    return failed;
+  if (const int failed = see_it_through(options, response)) return failed;
+  if (options.common.json) {
+    fmt::print("{}", json_text(Json::parse(json_of(response), nullptr, false)));
+    return kDone;
+  }
+  std::string text = changes_text(response);
+  if (response.changes().empty()) text += "the policy is as it was\n";
+  if (!response.applied())
+    text += "nothing was done (--check)\n";
+  else if (response.restart())
+    text += "the switch has started again, with its jobs\n";
+  fmt::print("{}{}", text, printable_lines(response.applied() ? file_text(response) : ""));
   return kDone;
 }
 
@@ -452,8 +547,8 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
   gpr_set_log_function([](gpr_log_func_args*) {});
   const auto options = std::make_shared<Options>();
   using Run = int (*)(const Options&, Client&);
-  const auto add = [&](const char* name, const char* help, Run run) {
-    CLI::App* command = app.add_subcommand(name, help);
+  const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run) {
+    CLI::App* command = parent.add_subcommand(name, help);
     command->callback([&chosen, &common, options, run] {
       chosen = [&common, options, run] {
         options->common = common;
@@ -463,6 +558,9 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       };
     });
     return command;
+  };
+  const auto add = [&](const char* name, const char* help, Run run) {
+    return add_to(app, name, help, run);
   };
   v1::CreateJobRequest* wanted = &options->wanted;
   const auto set = [wanted](auto setter) {
@@ -546,6 +644,35 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
   reloaded->add_flag("--check", options->check, "Only say what would happen");
   reloaded->add_flag("--force", options->force,
                      "End the jobs that cannot go on with the new configuration");
+
+  CLI::App* policies = app.add_subcommand("policy", "The allocation policy");
+  policies->require_subcommand(1);
+  add_to(*policies, "show", "The policy in force, those that there are, and what the file says",
+         policy_show);
+  CLI::App* changed = add_to(*policies, "set",
+                             "Another policy while jobs run, as by `reload`. The configuration's "
+                             "file stays as it is, and its next reader has what it says",
+                             policy_set);
+  changed->add_option("name", options->policy, "Its name, as `policy show` lists it")
+      ->required()
+      ->check(utf8());
+  changed->add_option("--ways", options->ways,
+                      "Slots that a fragment has to choose from: 1, 2, 4, 8");
+  changed
+      ->add_option("--set", options->settings,
+                   "Another key of the policy, as `policy show` lists it, e.g. esa.decay=time; "
+                   "more than one may be given")
+      ->check(utf8())
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text.find('=') == std::string::npos ? "'" + text + "' is not KEY=VALUE" : "";
+          },
+          ""))
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  changed->add_flag("--check", options->check, "Only say what would happen");
+  changed->add_flag("--force", options->force, "End the jobs that cannot go on with it");
 }
 
 }  // namespace ina::cli
