@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +16,9 @@
 
 #include "common/command_line.h"
 #include "common/json/json.h"
+#include "control/client.h"
 #include "control/tls_files.h"
+#include "control/tokens.h"
 #include "ina_admin.grpc.pb.h"
 #include "programs/inactl/heat.h"
 #include "programs/inactl/shell_text.h"
@@ -328,6 +331,25 @@ int aggregator(const Options& options, Client& client) {
   return kDone;
 }
 
+/// Prints what either way of asking gives.
+int show_trace(const Options& options, const Json& found) {
+  fmt::print("{}", options.common.json ? json_text(found, 2) : format_trace(found));
+  if (found.value("complete", false)) return kDone;
+  const bool job_ended = found.value("job_ended", false);
+  // With --json the object says so itself.
+  if (!options.common.json) {
+    const size_t came = found.value("packets", Json::array()).size();
+    std::fflush(stdout);
+    fmt::print(stderr, "inactl: {}\n",
+               job_ended
+                   ? fmt::format("the job ended after {} of {} packets", came, options.packets)
+                   : fmt::format("{} of {} packets came within {}; `inactl why` says what the "
+                                 "job waits for",
+                                 came, options.packets, duration_text(options.timeout_s())));
+  }
+  return job_ended ? kRefused : kTimedOut;
+}
+
 int trace(const Options& options, Client& client) {
   v1::TraceRequest request;
   request.set_job(options.job);
@@ -341,21 +363,31 @@ int trace(const Options& options, Client& client) {
     return failed;
   Json found;
   if (const Exit failed = parse(options, response, found)) return failed;
-  fmt::print("{}", options.common.json ? json_text(found, 2) : format_trace(found));
-  if (response.complete()) return kDone;
-  // With --json the object says so itself.
-  if (!options.common.json) {
-    std::fflush(stdout);
-    fmt::print(stderr, "inactl: {}\n",
-               response.job_ended()
-                   ? fmt::format("the job ended after {} of {} packets", response.packets_size(),
-                                 options.packets)
-                   : fmt::format("{} of {} packets came within {}; `inactl why` says what the job "
-                                 "waits for",
-                                 response.packets_size(), options.packets,
-                                 duration_text(options.timeout_s())));
-  }
-  return response.job_ended() ? kRefused : kTimedOut;
+  return show_trace(options, found);
+}
+
+/// Whether the place for administrators is out of reach, and none was named: then a command that
+/// owners may give, too, asks over the control socket.
+bool asks_as_owner(const Common& common) {
+  if (!common.admin.empty()) return false;
+  const auto target = admin_target(common);
+  return !target || ::access(target->c_str() + std::string_view("unix:").size(), W_OK) != 0;
+}
+
+int own_trace(const Options& options) {
+  const Common& common = options.common;
+  const auto token = control::own_token(::getenv);
+  if (!token) return complain(common, exit_of(token.error().status), token.error().text);
+  constexpr uint64_t kMostS = UINT32_MAX / 1000;
+  const auto found = control::query_trace(
+      common.socket,
+      {.job = options.job,
+       .owner = options.owner,
+       .packets = options.packets,
+       .timeout_ms = static_cast<uint32_t>(std::min(options.timeout_s(), kMostS) * 1000)},
+      *token, {common.tls, ""});
+  if (!found) return complain(common, exit_of(found.error().status), found.error().text);
+  return show_trace(options, *found);
 }
 
 int tenants(const Options& options, Client& client) {
@@ -547,11 +579,15 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
   gpr_set_log_function([](gpr_log_func_args*) {});
   const auto options = std::make_shared<Options>();
   using Run = int (*)(const Options&, Client&);
-  const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run) {
+  using RunAlone = int (*)(const Options&);
+  // `as_owner`: for whom asks_as_owner().
+  const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run,
+                          RunAlone as_owner = nullptr) {
     CLI::App* command = parent.add_subcommand(name, help);
-    command->callback([&chosen, &common, options, run] {
-      chosen = [&common, options, run] {
+    command->callback([&chosen, &common, options, run, as_owner] {
+      chosen = [&common, options, run, as_owner] {
         options->common = common;
+        if (as_owner && asks_as_owner(common)) return as_owner(*options);
         auto client = Client::open(*options);
         return client ? run(*options, *client)
                       : complain(common, exit_of(client.error().status), client.error().text);
@@ -628,7 +664,10 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       "What the map shows of a slot");
 
   CLI::App* traced =
-      add("trace", "The next packets of a job, and their fates; waits for --timeout", trace);
+      add_to(app, "trace",
+             "The next packets of a job, and their fates; waits for --timeout. For the job's owner "
+             "and administrators",
+             trace, own_trace);
   traced->add_option("job", options->job, "The job's name")->required()->check(utf8());
   traced->add_option("--packets", options->packets, "How many, 1..4096")
       ->check(CLI::Range(1, 4096).description(""))
