@@ -181,7 +181,8 @@ tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
     if (!is_policy_key(key))
       return invalid(fmt::format("'{}' is no key of the policy; these are: {}", within_line(key),
                                  fmt::join(policy_key_names(), ", ")));
-    std::erase_if(source.overrides, [&key](const config::Override& one) { return one.key == key; });
+    std::erase_if(source.overrides,
+                  [&key = key](const config::Override& one) { return one.key == key; });
     source.overrides.push_back({key, value});
   }
   auto version = configuration.parse(source);
