@@ -14,6 +14,53 @@ Result<std::optional<Heard>> heard_at_all(Result<std::optional<Received>> receiv
   return std::optional<Heard>(std::move(*message));
 }
 
+/// What an answer has in a memory file beside it: it may be larger than a message. `what`: it is.
+Result<Json> content_of(const Heard& received, const std::string& what, const std::string& path) {
+  if (received.lost_descriptors)
+    return fail(INA_ERR_NO_MEMORY, "this process has no descriptor left for the " + what +
+                                       " of the switch at " + path +
+                                       ": close some, or raise ulimit -n");
+  struct stat file {};
+  if (received.fds.size() != 1 || ::fstat(received.fds[0].get(), &file) != 0)
+    return fail(INA_ERR_INTERNAL,
+                "the switch at " + path + " sent a " + what + " without its content");
+  std::string text(static_cast<size_t>(file.st_size), '\0');
+  if (::pread(received.fds[0].get(), text.data(), text.size(), 0) !=
+      static_cast<ssize_t>(text.size()))
+    return fail(INA_ERR_INTERNAL,
+                "cannot read the " + what + " that the switch at " + path + " sent");
+  Json parsed = Json::parse(text, nullptr, false);
+  if (!parsed.is_object())
+    return fail(INA_ERR_INTERNAL,
+                "the " + what + " that the switch at " + path + " sent is no JSON object");
+  return parsed;
+}
+
+/// Asks once, and takes an answer of type `Wanted`, whose content is in `field` over TCP.
+template <class Wanted, class Question>
+Result<Json> query(const std::string& path, const Question& question, Json Wanted::*field,
+                   Nanos timeout_ns, const TlsClient& tls, Nanos connect_timeout_ns) {
+  const std::string what = Wanted::kType;
+  auto connection = Connection::open(path, connect_timeout_ns, tls);
+  if (!connection) return tl::unexpected(connection.error());
+  auto reply = ask(*connection, question, timeout_ns);
+  if (!reply) return tl::unexpected(reply.error());
+  if (!*reply)
+    return fail(INA_ERR_TIMEOUT,
+                "the switch at " + path + " did not answer the " + what + " query");
+  Heard& received = **reply;
+  if (const auto* refused = std::get_if<answer::Refused>(&received.message))
+    return fail(INA_ERR_REFUSED, "the switch at " + path + " refused: " + refused->text);
+  auto* const answer = std::get_if<Wanted>(&received.message);
+  if (!answer)
+    return fail(INA_ERR_INTERNAL,
+                "the switch at " + path + " answered the " + what + " query with something else");
+  if (!is_remote(path)) return content_of(received, what, path);
+  if ((answer->*field).is_null())
+    return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no " + what);
+  return std::move(answer->*field);
+}
+
 }  // namespace
 
 Result<Heard> heard(Received received) {
@@ -48,44 +95,18 @@ Error error_of(const answer::Message& message) {
 
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token,
                           const TlsClient& tls, Nanos connect_timeout_ns) {
-  auto connection =
-      Connection::open(path, connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns, tls);
-  if (!connection) return tl::unexpected(connection.error());
-  const bool shows_token = is_remote(path) && !token.empty();
-  auto reply = ask(*connection, request::Status{shows_token ? token : ""}, timeout_ns);
-  if (!reply) return tl::unexpected(reply.error());
-  if (!*reply)
-    return fail(INA_ERR_TIMEOUT, "the switch at " + path + " did not answer the status query");
-  Heard& received = **reply;
-  if (const auto* refused = std::get_if<answer::Refused>(&received.message))
-    return fail(INA_ERR_REFUSED, "the switch at " + path + " refused: " + refused->text);
-  auto* const status = std::get_if<answer::Status>(&received.message);
-  if (!status)
-    return fail(INA_ERR_INTERNAL,
-                "the switch at " + path + " answered the status query with something else");
-  if (is_remote(path)) {
-    if (status->status.is_null())
-      return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no status");
-    return std::move(status->status);
-  }
-  if (received.lost_descriptors)
-    return fail(INA_ERR_NO_MEMORY,
-                "this process has no descriptor left for the status of the "
-                "switch at " +
-                    path + ": close some, or raise ulimit -n");
-  // The status may be larger than a message, so it comes as a memory file.
-  struct stat file {};
-  if (received.fds.size() != 1 || ::fstat(received.fds[0].get(), &file) != 0)
-    return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent a status without its content");
-  std::string text(static_cast<size_t>(file.st_size), '\0');
-  if (::pread(received.fds[0].get(), text.data(), text.size(), 0) !=
-      static_cast<ssize_t>(text.size()))
-    return fail(INA_ERR_INTERNAL, "cannot read the status that the switch at " + path + " sent");
-  Json parsed = Json::parse(text, nullptr, false);
-  if (!parsed.is_object())
-    return fail(INA_ERR_INTERNAL,
-                "the status that the switch at " + path + " sent is no JSON object");
-  return parsed;
+  return query(path, request::Status{is_remote(path) ? token : ""}, &answer::Status::status,
+               timeout_ns, tls, connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns);
+}
+
+Result<Json> query_trace(const std::string& path, const request::Trace& trace,
+                         const std::string& token, const TlsClient& tls) {
+  constexpr Nanos kConnectNs = 900'000'000;
+  constexpr Nanos kAnswerNs = 5'000'000'000;  // how long the switch may take to tell what it has
+  request::Trace asked = trace;
+  if (is_remote(path)) asked.token = token;
+  return query(path, asked, &answer::Trace::trace, Nanos{trace.timeout_ms} * 1'000'000 + kAnswerNs,
+               tls, kConnectNs);
 }
 
 }  // namespace ina::control

@@ -37,4 +37,10 @@ Error error_of(const answer::Message& message);
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token = "",
                           const TlsClient& tls = {}, Nanos connect_timeout_ns = -1);
 
+/// The next packets of a job, as `inactl trace --json` prints them, from a switch that runs.
+/// Whoever asks must own the job, or be root or the switch's own user. The rest as for
+/// query_status().
+Result<Json> query_trace(const std::string& path, const request::Trace& trace,
+                         const std::string& token = "", const TlsClient& tls = {});
+
 }  // namespace ina::control

@@ -320,6 +320,14 @@ void describe(Fields& fields, request::Status& status) {
   fields.optional("token", status.token);
 }
 template <class Fields>
+void describe(Fields& fields, request::Trace& trace) {
+  fields.required("job", trace.job);
+  fields.optional("owner", trace.owner);
+  fields.required("packets", trace.packets);
+  fields.required("timeout_ms", trace.timeout_ms);
+  fields.optional("token", trace.token);
+}
+template <class Fields>
 void describe(Fields& fields, request::Serve& serve) {
   fields.required("version", serve.version);
   fields.optional("library", serve.library);
@@ -441,6 +449,10 @@ void describe(Fields& fields, answer::Job& job) {
 template <class Fields>
 void describe(Fields& fields, answer::Status& status) {
   fields.optional("status", status.status);
+}
+template <class Fields>
+void describe(Fields& fields, answer::Trace& trace) {
+  fields.optional("trace", trace.trace);
 }
 
 // ---- all of them

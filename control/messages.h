@@ -142,6 +142,16 @@ struct Status {
   std::string token = "";
   bool operator==(const Status&) const = default;
 };
+/// The next packets of a job of one's own.
+struct Trace {
+  static constexpr const char* kType = "trace";
+  std::string job;
+  std::string owner = "";  ///< empty: the client's own, or the only job of that name
+  uint32_t packets = 0;
+  uint32_t timeout_ms = 0;  ///< what has come then will do
+  std::string token = "";
+  bool operator==(const Trace&) const = default;
+};
 struct Serve {
   static constexpr const char* kType = "serve";
   uint32_t version = 0;
@@ -164,9 +174,9 @@ struct Unknown {
   bool operator==(const Unknown&) const = default;
 };
 
-using Message =
-    std::variant<Join, Rejoin, Attach, Register, Unregister, ShareResults, FreeResults, Split,
-                 Leave, Abort, Mismatch, Explain, Status, Serve, NextJob, JoinFallback, Unknown>;
+using Message = std::variant<Join, Rejoin, Attach, Register, Unregister, ShareResults, FreeResults,
+                             Split, Leave, Abort, Mismatch, Explain, Status, Trace, Serve, NextJob,
+                             JoinFallback, Unknown>;
 
 }  // namespace request
 
@@ -351,15 +361,21 @@ struct Status {
   Json status = nullptr;  ///< over TCP; otherwise a memory file beside the message
   bool operator==(const Status&) const = default;
 };
+/// As `inactl trace --json` prints it.
+struct Trace {
+  static constexpr const char* kType = "trace";
+  Json trace = nullptr;  ///< over TCP; otherwise a memory file beside the message
+  bool operator==(const Trace&) const = default;
+};
 /// Of a type that this version does not know.
 struct Unknown {
   std::string type;
   bool operator==(const Unknown&) const = default;
 };
 
-using Message =
-    std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake, Split, Left,
-                 PeerLeft, Abort, Refused, Explain, Dropped, Epoch, Serving, Job, Status, Unknown>;
+using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake,
+                             Split, Left, PeerLeft, Abort, Refused, Explain, Dropped, Epoch,
+                             Serving, Job, Status, Trace, Unknown>;
 
 /// A refusal that time may change: whoever hears it may try again.
 inline bool is_no_room(const Message& message) {

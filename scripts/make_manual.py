@@ -4,7 +4,7 @@
     make_manual.py NAME SECTION VERSION SEE_ALSO PROGRAM [ARGUMENT...]
 
 SEE_ALSO: pages, with commas between them, e.g. "inactl(1),ina-switchd.yaml(5)". PROGRAM and its
-arguments are run with --help; where that lists subcommands, with each of them and --help, too.
+arguments are run with --help; where that lists subcommands, with each of them and --help, too, and so on below these.
 """
 
 import dataclasses
@@ -106,6 +106,24 @@ def usage_roff(name, usage):
     return [f".B {escape(name)}", escape(" ".join(words[len(name.split()):]))]
 
 
+def commands_roff(name, command, entries):
+    """Each subcommand of `entries`; of one that only has others below it those."""
+    lines = []
+    for entry in entries:
+        own = help_of([*command, entry.term])
+        full = f"{name} {entry.term}"
+        if below := own.sections.get("subcommands"):
+            lines += commands_roff(full, [*command, entry.term], below)
+            continue
+        # The words behind the first are the usage's.
+        lines += [f".SS {escape(' '.join(full.split()[1:]))}", *usage_roff(full, own.usage)]
+        for paragraph in own.paragraphs:
+            lines += paragraph_roff(paragraph)
+        for own_entries in own.sections.values():
+            lines += entries_roff([e for e in own_entries if not e.term.startswith("-h,")])
+    return lines
+
+
 def page(name, section, version, see_also, command):
     said = help_of(command)
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
@@ -123,16 +141,7 @@ def page(name, section, version, see_also, command):
         lines += roff[1:] if index == 0 else roff
     for heading, entries in said.sections.items():
         if heading == "subcommands":
-            lines.append(".SH COMMANDS")
-            for entry in entries:
-                # The words behind the first are the usage's.
-                own = help_of([*command, entry.term])
-                full = f"{name} {entry.term}"
-                lines += [f".SS {escape(entry.term)}", *usage_roff(full, own.usage)]
-                for paragraph in own.paragraphs:
-                    lines += paragraph_roff(paragraph)
-                for own_entries in own.sections.values():
-                    lines += entries_roff([e for e in own_entries if not e.term.startswith("-h,")])
+            lines += [".SH COMMANDS", *commands_roff(name, command, entries)]
         else:
             title = "ARGUMENTS" if "positional" in heading else heading.upper()
             lines += [f".SH {escape(title)}", *entries_roff(entries)]

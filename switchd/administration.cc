@@ -42,7 +42,9 @@ admin::Answer Administration::carry_out(const admin::Request& request, const std
           [&](const admin::GetSlots&) -> admin::Answer { return slot_map_.make(); },
           [&](const admin::BeginTrace& asked) { return tracing_.begin(asked, who, now_ns()); },
           [&](const admin::GetTrace& asked) { return tracing_.get(asked, now_ns()); },
-          [&](const admin::Reload& asked) { return reload_.carry_out(asked, who); }},
+          [&](const admin::Reload& asked) { return reload_.carry_out(asked, who); },
+          [&](const admin::GetPolicy&) { return reload_.policy(); },
+          [&](const admin::SetPolicy& asked) { return reload_.set_policy(asked, who); }},
       request);
 }
 

@@ -1,6 +1,8 @@
 // A control connection, as the conductor knows it.
 #pragma once
 
+#include <unistd.h>
+
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +15,11 @@
 namespace ina::switchd {
 
 struct Job;
+
+/// Root and the switch's own user, on this host: they could stop the switch.
+inline bool is_trusted(const control::PeerCredentials& peer) {
+  return !peer.remote && (peer.uid == 0 || peer.uid == ::geteuid());
+}
 
 /// The control connection of a worker, of a fallback server, or of its part in one job.
 struct Client {
@@ -30,7 +37,7 @@ struct Client {
   std::string account;           ///< owner() of the job that it joined, also when that has ended
   State state = State::kNew;
   Role role = Role::kWorker;
-  bool tells_status = false;  ///< a status was sent that it may not have read yet
+  bool tells_status = false;  ///< a status or trace was sent that it may not have read yet
   uint64_t token =
       0;  ///< the doorman or the mapper works for it, and nothing is read from it; or 0
   control::Request asked;  ///< then: what it asked for

@@ -85,6 +85,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       status_answers_(status_, maker_, connections_),
       slot_map_(config_.aggregator.slots, lanes_, jobs_),
       tracing_(config_, lanes_, jobs_),
+      trace_answers_(tracing_, jobs_, status_answers_, connections_),
       reload_(config_, state_, jobs_, resources_, ending_, connections_, credentials_),
       job_administration_(config_.aggregator, jobs_, records_, maker_, ending_, offers_,
                           departures_, waiting_, connections_),
@@ -163,6 +164,7 @@ int Conductor::turn_ms(Nanos now) const {
   if (doorman_ && doorman_->waiting() != 0) until = std::min<Nanos>(until, now + kAgainNs);
   until = rejoin_.next_overdue(until);
   until = job_administration_.next_overdue(until);
+  until = trace_answers_.next(until);
   return static_cast<int>(std::max<Nanos>(0, until - now) / 1'000'000 + 1);
 }
 
@@ -202,6 +204,7 @@ void Conductor::end_turn() {
   remove_deserted_jobs();
   rejoin_.end_overdue(now);
   job_administration_.end_overdue(now);
+  trace_answers_.turn(now);
   dropped_.tell(jobs_, now);
   if (next_beat_ != 0 && now >= next_beat_) beat(now);
   logging::report_omitted(now);
@@ -255,6 +258,7 @@ void Conductor::on_message(Client& client, control::Received& received) {
 /// Its connection is gone.
 void Conductor::on_closed(Client& client) {
   peer_memory_.forget(client);
+  trace_answers_.forget(client, now_ns());
   for (auto& [channel, place] : client.places)
     if (place->job) departures_.on_gone(*place);
   if (!client.job) return;
@@ -300,10 +304,12 @@ void Conductor::handle(Client& client, const control::Json& body) {
     return fallback_servers_.handle(client, message);
   if (said->channel) return on_channel(client, *said->channel, message);
   std::visit(
-      control::Overloaded{[&](const request::Join& join) { joining_.on_join(client, join); },
-                          [&](const request::Rejoin& rejoin) { rejoin_.on_rejoin(client, rejoin); },
-                          [&](const request::Status&) { status_answers_.on_status(client); },
-                          [&](const auto&) { dispatch(client, message); }},
+      control::Overloaded{
+          [&](const request::Join& join) { joining_.on_join(client, join); },
+          [&](const request::Rejoin& rejoin) { rejoin_.on_rejoin(client, rejoin); },
+          [&](const request::Status&) { status_answers_.on_status(client); },
+          [&](const request::Trace& trace) { trace_answers_.on_trace(client, trace, now_ns()); },
+          [&](const auto&) { dispatch(client, message); }},
       message);
 }
 

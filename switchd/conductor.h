@@ -44,6 +44,7 @@
 #include "switchd/state_file.h"
 #include "switchd/status.h"
 #include "switchd/status_answers.h"
+#include "switchd/trace_answers.h"
 #include "switchd/tracing.h"
 #include "switchd/transports.h"
 #include "switchd/waiting.h"
@@ -146,6 +147,7 @@ class Conductor {
   StatusAnswers status_answers_;
   SlotMap slot_map_;
   Tracing tracing_;
+  TraceAnswers trace_answers_;
   Reload reload_;
   JobAdministration job_administration_;
   Administration administration_;

@@ -12,11 +12,17 @@
 
 namespace ina::switchd {
 
+/// What a configuration was read from.
+struct Source {
+  std::string text;                              ///< of the file
+  std::vector<config::Override> overrides = {};  ///< what an administrator set besides
+};
+
 class Configuration {
  public:
   struct Version {
     config::Config config;
-    std::string text;  ///< of the file
+    Source source;
   };
   /// What the control plane cannot do by itself. Each may be empty.
   struct Daemon {
@@ -36,8 +42,8 @@ class Configuration {
 
   /// The file as it is now, or without one the defaults. All errors with their places.
   tl::expected<Version, std::vector<config::ConfigError>> read() const;
-  /// The same of a text that was read before.
-  tl::expected<Version, std::vector<config::ConfigError>> parse(std::string text) const;
+  /// The same of what was read before.
+  tl::expected<Version, std::vector<config::ConfigError>> parse(Source source) const;
 
   const std::string& file() const { return file_; }
   const Version& running() const { return running_; }

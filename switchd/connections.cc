@@ -31,11 +31,6 @@ constexpr Nanos kLongestPauseNs = 1'000'000'000;
 // Connections that say nothing are looked for this often.
 constexpr Nanos kSilentNs = 50'000'000;
 
-/// Root and the switch's own user, on this host: they could stop the switch.
-bool is_trusted(const control::PeerCredentials& peer) {
-  return !peer.remote && (peer.uid == 0 || peer.uid == ::geteuid());
-}
-
 /// It has joined no job, or its job has ended.
 bool has_no_job(const Client& client) {
   return client.places.empty() &&

@@ -33,17 +33,40 @@ sigset_t held() {
   return signals;
 }
 
+Json overrides_json(const Source& source) {
+  Json json = Json::object();
+  for (const auto& [key, value] : source.overrides) json[key] = value;
+  return json;
+}
+
+/// What the program of a version without them hands over has none.
+std::vector<config::Override> overrides_of(const Json& json, const char* member) {
+  std::vector<config::Override> overrides;
+  const Json found = json.value(member, Json::object());
+  for (const auto& [key, value] : found.items())
+    if (value.is_string()) overrides.push_back({key, value.get<std::string>()});
+  return overrides;
+}
+
 std::string text_of(const Handover& handover) {
-  Json json = {{"text", handover.text}, {"failure", handover.failure}};
-  if (handover.previous) json["previous"] = *handover.previous;
+  Json json = {{"text", handover.source.text},
+               {"overrides", overrides_json(handover.source)},
+               {"failure", handover.failure}};
+  if (handover.previous) {
+    json["previous"] = handover.previous->text;
+    json["previous_overrides"] = overrides_json(*handover.previous);
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::optional<Handover> handover_of(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("text")) return std::nullopt;
-  Handover handover{.text = json.value("text", ""), .failure = json.value("failure", "")};
-  if (json.contains("previous")) handover.previous = json.value("previous", "");
+  Handover handover{.source = {json.value("text", ""), overrides_of(json, "overrides")},
+                    .failure = json.value("failure", "")};
+  if (json.contains("previous"))
+    handover.previous =
+        Source{json.value("previous", ""), overrides_of(json, "previous_overrides")};
   return handover;
 }
 

@@ -6,14 +6,15 @@
 #include <string>
 
 #include "common/result.h"
+#include "switchd/configuration.h"
 
 namespace ina::switchd {
 
 struct Handover {
-  std::string text;  ///< of the configuration, as it was checked
+  Source source;  ///< of the configuration, as it was checked
   /// The one that ran before, for the case that the switch does not start with the new one.
-  std::optional<std::string> previous = std::nullopt;
-  /// Why `text` is the one before after all.
+  std::optional<Source> previous = std::nullopt;
+  /// Why `source` is the one before after all.
   std::string failure = {};
 };
 

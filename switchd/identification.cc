@@ -21,7 +21,7 @@ bool Identification::may_say_over_tcp(Client& client, const std::string& type) {
         INA_ERR_UNSUPPORTED,
         fmt::format("'{}' needs the switch's unix socket: no descriptors pass over TCP", type));
   const bool introduces = type == request::Join::kType || type == request::Rejoin::kType ||
-                          type == request::Status::kType;
+                          type == request::Status::kType || type == request::Trace::kType;
   if (introduces || !client.tenant.empty()) return true;
   return refused(INA_ERR_REFUSED,
                  fmt::format("'{}' before join: the switch does not know who asks", type));
@@ -38,6 +38,7 @@ bool Identification::identify(Client& client, const request::Message& message) {
   if (const auto* rejoin = std::get_if<request::Rejoin>(&message); rejoin && !shows(rejoin->member))
     return false;
   if (const auto* status = std::get_if<request::Status>(&message)) token = &status->token;
+  if (const auto* trace = std::get_if<request::Trace>(&message)) token = &trace->token;
   return !client.peer.remote || !token || authenticate(client, *token);
 }
 

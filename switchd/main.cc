@@ -472,7 +472,7 @@ int go_back(const std::optional<Handover>& handed, const Program& program, int s
             const std::string& why) {
   if (!handed || !handed->previous) return status;
   fmt::print(stderr, "ina-switchd: back to the configuration before: {}\n", why);
-  return start_failed(program.execute({.text = *handed->previous, .failure = why}).text);
+  return start_failed(program.execute({.source = *handed->previous, .failure = why}).text);
 }
 
 std::string text_of(const std::vector<config::ConfigError>& errors) {
@@ -502,7 +502,8 @@ int serve_on(const std::shared_ptr<Configuration>& configuration,
   }
   if (!*served) return 0;
   return start_failed(
-      program.execute({.text = (*served)->text, .previous = configuration->running().text}).text);
+      program.execute({.source = (*served)->source, .previous = configuration->running().source})
+          .text);
 }
 
 int run(int argc, char** argv) {
@@ -537,7 +538,7 @@ int run(int argc, char** argv) {
   const auto configuration = std::make_shared<Configuration>(config_file, socket);
   const bool serves = !self_test && !check;
   const auto handed = serves ? take_handover() : std::optional<Handover>();
-  auto version = handed ? configuration->parse(handed->text) : configuration->read();
+  auto version = handed ? configuration->parse(handed->source) : configuration->read();
   if (!version) {
     const std::string text = text_of(version.error());
     fmt::print(stderr, "{}\n", text);

@@ -1,10 +1,13 @@
 #include "switchd/reload.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "common/logging/record.h"
+#include "scheduler/policies.h"
+#include "switchd/config/keys.h"
 
 namespace ina::switchd {
 
@@ -23,11 +26,38 @@ std::string within_line(std::string name) {
   return name;
 }
 
+tl::unexpected<admin::Error> starting_again() {
+  return tl::unexpected(
+      admin::Error{admin::Error::Code::kUnavailable, "the switch is starting again"});
+}
+
+tl::unexpected<admin::Error> no_configuration() {
+  return invalid("this switch has no configuration that could be changed");
+}
+
+std::vector<std::string> policy_key_names() {
+  std::vector<std::string> names;
+  for (const config::Key& key : config::keys())
+    if (config::is_of_policy(key)) names.push_back(config::full_name(key));
+  return names;
+}
+
+bool is_policy_key(const std::string& name) {
+  const auto names = policy_key_names();
+  return std::ranges::find(names, name) != names.end();
+}
+
 /// Sentences as one text.
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : "\n") + text;
   return all;
+}
+
+std::string text_of(const std::vector<config::ConfigError>& errors) {
+  std::vector<std::string> texts;
+  for (const config::ConfigError& error : errors) texts.push_back(error.to_string());
+  return joined(texts);
 }
 
 }  // namespace
@@ -38,29 +68,22 @@ bool Reload::Plan::restart() const {
 }
 
 admin::Answer Reload::carry_out(const admin::Reload& asked, const std::string& who) {
-  if (next_)
-    return tl::unexpected(
-        admin::Error{admin::Error::Code::kUnavailable, "the switch is starting again"});
+  if (next_) return starting_again();
   if (!config_.configuration || config_.configuration->file().empty()) {
     if (asked.check) return invalid("this switch has no configuration file (--config)");
     const auto tokens = read_rest(who);
     if (!tokens) return tl::unexpected(tokens.error());
     return Json{{"tokens", *tokens}};
   }
-  auto plan = make_plan();
+  auto plan = make_plan(config_.configuration->read());
   if (!plan) return tl::unexpected(plan.error());
-  return carry_out(std::move(*plan), asked, who);
+  return carry_out(std::move(*plan), asked, "inactl reload", who);
 }
 
 /// Nothing is changed yet.
-tl::expected<Reload::Plan, admin::Error> Reload::make_plan() const {
+tl::expected<Reload::Plan, admin::Error> Reload::make_plan(Read version) const {
   const Configuration& configuration = *config_.configuration;
-  auto version = configuration.read();
-  if (!version) {
-    std::vector<std::string> texts;
-    for (const config::ConfigError& error : version.error()) texts.push_back(error.to_string());
-    return invalid(joined(texts));
-  }
+  if (!version) return invalid(text_of(version.error()));
   Plan plan{.version = std::move(*version)};
   plan.changes = config::changes(configuration.running().config, plan.version.config);
   if (plan.changes.empty()) return plan;
@@ -76,14 +99,15 @@ tl::expected<Reload::Plan, admin::Error> Reload::make_plan() const {
   return plan;
 }
 
-admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std::string& who) {
+admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std::string& command,
+                                const std::string& who) {
   Json answer = answer_of(plan);
   answer["applied"] = !asked.check;
   answer["starts"] = state_.boots();
   if (asked.check) return answer;
   if (!plan.losses.empty() && !asked.force) {
-    std::vector<std::string> texts = {
-        "jobs could not go on, so nothing was changed; --force (inactl reload) ends them:"};
+    std::vector<std::string> texts = {fmt::format(
+        "jobs could not go on, so nothing was changed; --force ({}) ends them:", command)};
     for (const Loss& loss : plan.losses)
       texts.push_back(
           fmt::format("  {}/{}: {}", loss.job->owner(), within_line(loss.job->name), loss.why));
@@ -105,6 +129,96 @@ admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std
     if (!tokens) return tl::unexpected(tokens.error());
   }
   answer["tokens"] = *tokens;
+  return answer;
+}
+
+admin::Answer Reload::policy() const {
+  if (!config_.configuration) return no_configuration();
+  Json policies = Json::array();
+  for (const auto& [name, kind] : scheduler::kPolicyNames)
+    policies.push_back(
+        {{"name", std::string(name)}, {"summary", std::string(scheduler::traits(kind).summary)}});
+  const config::Config& running = config_.configuration->running().config;
+  Json answer = policy_keys(running);
+  answer["policy"] = std::string(name(running.aggregator.policy.kind));
+  answer["policies"] = std::move(policies);
+  return answer;
+}
+
+admin::Answer Reload::set_policy(const admin::SetPolicy& asked, const std::string& who) {
+  if (next_) return starting_again();
+  if (!config_.configuration) return no_configuration();
+  auto version = with_policy(asked);
+  if (!version) return tl::unexpected(version.error());
+  const Json keys = policy_keys(version->config);
+  auto plan = make_plan(std::move(*version));
+  if (!plan) return tl::unexpected(plan.error());
+  Json answer;
+  if (plan->changes.empty()) {
+    // Nor are tokens or certificates read again.
+    answer = answer_of(*plan);
+    answer["applied"] = !asked.check;
+    answer["starts"] = state_.boots();
+  } else {
+    auto done = carry_out(std::move(*plan), {.check = asked.check, .force = asked.force},
+                          "inactl policy set", who);
+    if (!done) return done;
+    answer = std::move(*done);
+  }
+  answer.update(keys);
+  return answer;
+}
+
+/// The running configuration, but for the policy. What the file says otherwise since it was read is
+/// left to `inactl reload`.
+tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
+    const admin::SetPolicy& asked) const {
+  const Configuration& configuration = *config_.configuration;
+  Source source = configuration.running().source;
+  std::vector<std::pair<std::string, std::string>> settings = asked.settings;
+  if (!asked.name.empty()) settings.emplace_back("aggregator.policy", asked.name);
+  for (const auto& [key, value] : settings) {
+    if (!is_policy_key(key))
+      return invalid(fmt::format("'{}' is no key of the policy; these are: {}", within_line(key),
+                                 fmt::join(policy_key_names(), ", ")));
+    std::erase_if(source.overrides,
+                  [&key = key](const config::Override& one) { return one.key == key; });
+    source.overrides.push_back({key, value});
+  }
+  auto version = configuration.parse(source);
+  if (!version) {
+    std::vector<std::string> texts;
+    // What was asked for is in no line of the file.
+    for (const config::ConfigError& error : version.error())
+      texts.push_back(error.line == 0 ? error.text : error.to_string());
+    return invalid(joined(texts));
+  }
+  // What the text says anyway is no override.
+  const auto plain = configuration.parse({.text = source.text});
+  if (!plain) return invalid(text_of(plain.error()));
+  version->source.overrides.clear();
+  for (const config::Change& change : config::changes(plain->config, version->config))
+    version->source.overrides.push_back({change.key, change.after});
+  return std::move(*version);
+}
+
+/// What a configuration and the file say of the policy.
+Json Reload::policy_keys(const config::Config& config) const {
+  const Configuration& configuration = *config_.configuration;
+  Json answer = {{"file", configuration.file()}, {"file_error", ""}, {"keys", Json::array()}};
+  auto file = configuration.read();
+  if (!file) {
+    answer["file_error"] = text_of(file.error());
+    file = configuration.parse({.text = configuration.running().source.text});
+  }
+  // To show a value takes one that could be changed.
+  config::Config now = config;
+  config::Config read = file ? file->config : config;
+  for (const config::Key& key : config::keys())
+    if (config::is_of_policy(key))
+      answer["keys"].push_back({{"key", config::full_name(key)},
+                                {"value", key.show({.config = &now})},
+                                {"in_file", key.show({.config = &read})}});
   return answer;
 }
 

@@ -1,6 +1,7 @@
 // What a switch reads again while it runs: its configuration, tokens, certificates, and its log's
 // file. What can change in a running switch does; for the rest the switch starts again in its
-// process, with its jobs (docs/administration.md, "Another configuration").
+// process, with its jobs (docs/administration.md, "Another configuration"). Another policy comes by
+// the same path, without the file.
 #pragma once
 
 #include <optional>
@@ -37,6 +38,11 @@ class Reload {
   /// What cannot be read stays as it is. `who`: asks, for the log.
   admin::Answer carry_out(const admin::Reload& asked, const std::string& who);
 
+  /// The policy in force, and the file's.
+  admin::Answer policy() const;
+  /// Another policy, by the same path.
+  admin::Answer set_policy(const admin::SetPolicy& asked, const std::string& who);
+
   /// The switch is to start again with this configuration.
   bool wants_restart() const { return next_.has_value(); }
   const std::optional<Configuration::Version>& next() const { return next_; }
@@ -49,8 +55,14 @@ class Reload {
     std::vector<Loss> losses = {};
     bool restart() const;
   };
-  tl::expected<Plan, admin::Error> make_plan() const;
-  admin::Answer carry_out(Plan plan, const admin::Reload& asked, const std::string& who);
+  using Read = tl::expected<Configuration::Version, std::vector<config::ConfigError>>;
+  tl::expected<Plan, admin::Error> make_plan(Read version) const;
+  /// `command`: of inactl, that asks for it.
+  admin::Answer carry_out(Plan plan, const admin::Reload& asked, const std::string& command,
+                          const std::string& who);
+  tl::expected<Configuration::Version, admin::Error> with_policy(
+      const admin::SetPolicy& asked) const;
+  control::Json policy_keys(const config::Config& config) const;
   tl::expected<size_t, admin::Error> read_rest(const std::string& who);
   tl::expected<size_t, admin::Error> apply(Plan& plan, const std::string& who);
   Result<void> check_listen() const;

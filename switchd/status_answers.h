@@ -1,4 +1,5 @@
-// Tells those who ask over the control socket how the switch stands.
+// Tells those who ask over the control socket how the switch stands, and what else is too long for
+// a message.
 #pragma once
 
 #include <string>
@@ -15,13 +16,18 @@ class StatusAnswers {
   StatusAnswers(StatusReport& report, const JobMaker& maker, Connections& connections)
       : report_(report), maker_(maker), connections_(connections) {}
 
-  /// A user of this host gets a memory file, so that a long answer costs nobody room in a socket. A
-  /// worker on another host gets what concerns its own tenant.
+  /// A worker on another host gets what concerns its own tenant.
   void on_status(Client& client);
+  /// `Message`: answer::Status or answer::Trace. A user of this host gets a memory file, so that a
+  /// long answer costs nobody room in a socket.
+  template <class Message>
+  void send(Client& client, control::Json content);
+  /// Why a user gets nothing of that kind just now; empty: he does. Descriptors on their way are
+  /// limited in number, for all whom the switch tells something.
+  std::string unread_text(const Client& client) const;
 
  private:
-  void answer_remote(Client& client);
-  std::string unread_text(const Client& client) const;
+  control::Json status_for(const Client& client);
 
   StatusReport& report_;
   const JobMaker& maker_;

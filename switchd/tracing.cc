@@ -83,13 +83,15 @@ Json packet_json(const TraceRecord& record, uint32_t lane, const std::string& po
 
 }  // namespace
 
-admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string& who, Nanos now) {
+admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
+                             bool gives_way) {
   if (request.packets < 1 || request.packets > admin::kMaxTracedPackets)
     return decline(Code::kInvalid, fmt::format("{} packets are not in 1..{}", request.packets,
                                                admin::kMaxTracedPackets));
   const auto meant = jobs_.meant(request.job, request.owner);
   if (!meant) return tl::unexpected(meant.error());
-  if (trace_ && now - trace_->asked < kForgottenNs)
+  const bool must_wait = trace_ && (!trace_->gives_way || gives_way);
+  if (must_wait && now - trace_->asked < kForgottenNs)
     return decline(Code::kBusy, fmt::format("the switch traces job {} for {}, and one job at a "
                                             "time; try again when that has ended",
                                             trace_->label, trace_->who));
@@ -101,6 +103,7 @@ admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string
               .job = job.id,
               .index = job.index,
               .packets = request.packets,
+              .gives_way = gives_way,
               .began = now,
               .asked = now,
               .lanes = {}};

@@ -22,8 +22,9 @@ class Tracing {
   Tracing(const ConductorConfig& config, Lanes& lanes, const JobTable& jobs)
       : config_(config), lanes_(lanes), jobs_(jobs) {}
 
-  /// `who`: asks, for the log.
-  admin::Answer begin(const admin::BeginTrace& request, const std::string& who, Nanos now);
+  /// `who`: asks, for the log. `gives_way`: another that does not may begin meanwhile, and ends it.
+  admin::Answer begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
+                      bool gives_way = false);
   admin::Answer get(const admin::GetTrace& request, Nanos now);
 
  private:
@@ -34,6 +35,7 @@ class Tracing {
     JobId job{};
     aggregator::JobIndex index = 0;
     uint32_t packets = 0;
+    bool gives_way = false;
     Nanos began = 0;
     Nanos asked = 0;
     std::vector<std::unique_ptr<PacketTrace>> lanes;

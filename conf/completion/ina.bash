@@ -34,7 +34,7 @@ _ina() {
     word=${COMP_WORDS[i]}
     if [[ -n $commands && $'\n'$commands$'\n' == *$'\n'"$word"$'\n'* ]]; then
       command+=("$word")
-      break
+      commands=$(_ina_commands "${command[@]}")  # some have others below them
     fi
   done
 
@@ -49,7 +49,7 @@ _ina() {
   fi
   if [[ -z $words ]]; then
     words=$(_ina_options "${command[@]}")
-    [[ ${#command[@]} -gt 1 ]] || words+=$'\n'$commands
+    words+=$'\n'$commands
   fi
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

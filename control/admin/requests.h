@@ -9,7 +9,9 @@
 #include <mutex>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "common/fd.h"
 #include "common/json/json.h"
@@ -84,8 +86,24 @@ struct Reload {
   bool force = false;  ///< end the jobs that could not go on; otherwise nothing is changed then
 };
 
-using Request = std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus,
-                             GetCounters, GetSlots, BeginTrace, GetTrace, Reload>;
+/// Answer: policy (in force), keys (those of the policy: key, value, in_file), policies (that there
+/// are: name, summary), file (path of the configuration; empty: there is none), file_error (why it
+/// cannot be read now; then, and without a file, in_file has what the switch began with).
+struct GetPolicy {};
+/// Another policy, as if the file said so, which is not changed: whatever reads it next has what it
+/// says. Answer: as Reload, without tokens, and the members keys, file and file_error of GetPolicy,
+/// of the policy that was set.
+struct SetPolicy {
+  std::string name;  ///< empty: the one in force
+  /// Further keys of the policy and their values, as in the file: "aggregator.ways", "2".
+  std::vector<std::pair<std::string, std::string>> settings = {};
+  bool check = false;  ///< as of Reload
+  bool force = false;  ///< likewise
+};
+
+using Request =
+    std::variant<CreateJob, AbortJob, KickWorker, Drain, Undrain, GetDrain, GetStatus, GetCounters,
+                 GetSlots, BeginTrace, GetTrace, Reload, GetPolicy, SetPolicy>;
 
 struct Error {
   enum class Code {

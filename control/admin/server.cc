@@ -151,8 +151,9 @@ void fill(const json& from, v1::StatusResponse& status) {
   status.set_json(from.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-void fill(const json& from, v1::ReloadResponse& reload) {
-  reload.set_tokens(number<uint32_t>(from, "tokens"));
+/// What Reload and SetPolicy have in common.
+template <class Response>
+void fill_changes(const json& from, Response& reload) {
   for (const json& change : from.value("changes", json::array())) {
     v1::Change& entry = *reload.add_changes();
     entry.set_key(change.value("key", ""));
@@ -170,6 +171,38 @@ void fill(const json& from, v1::ReloadResponse& reload) {
   }
   reload.set_applied(from.value("applied", true));
   reload.set_starts(number<uint32_t>(from, "starts"));
+}
+
+void fill(const json& from, v1::ReloadResponse& reload) {
+  reload.set_tokens(number<uint32_t>(from, "tokens"));
+  fill_changes(from, reload);
+}
+
+template <class Response>
+void fill_keys(const json& from, Response& policy) {
+  for (const json& key : from.value("keys", json::array())) {
+    v1::PolicyKey& entry = *policy.add_keys();
+    entry.set_key(key.value("key", ""));
+    entry.set_value(key.value("value", ""));
+    entry.set_in_file(key.value("in_file", ""));
+  }
+  policy.set_file(from.value("file", ""));
+  policy.set_file_error(from.value("file_error", ""));
+}
+
+void fill(const json& from, v1::PolicyResponse& policy) {
+  policy.set_policy(from.value("policy", ""));
+  for (const json& known : from.value("policies", json::array())) {
+    v1::KnownPolicy& entry = *policy.add_policies();
+    entry.set_name(known.value("name", ""));
+    entry.set_summary(known.value("summary", ""));
+  }
+  fill_keys(from, policy);
+}
+
+void fill(const json& from, v1::SetPolicyResponse& policy) {
+  fill_changes(from, policy);
+  fill_keys(from, policy);
 }
 
 void fill(const json& from, v1::SlotsResponse& slots) {
@@ -378,6 +411,26 @@ class Service final : public v1::Administration::Service {
                       v1::ReloadResponse* response) override {
     const Answer answer =
         ask(*context, admin::Reload{.check = request->check(), .force = request->force()});
+    if (!answer) return status_of(answer.error());
+    fill(*answer, *response);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Policy(grpc::ServerContext* context, const v1::PolicyRequest*,
+                      v1::PolicyResponse* response) override {
+    const Answer answer = ask(*context, GetPolicy{});
+    if (!answer) return status_of(answer.error());
+    fill(*answer, *response);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status SetPolicy(grpc::ServerContext* context, const v1::SetPolicyRequest* request,
+                         v1::SetPolicyResponse* response) override {
+    admin::SetPolicy wanted{
+        .name = request->policy(), .check = request->check(), .force = request->force()};
+    for (const v1::PolicySetting& setting : request->settings())
+      wanted.settings.emplace_back(setting.key(), setting.value());
+    const Answer answer = ask(*context, std::move(wanted));
     if (!answer) return status_of(answer.error());
     fill(*answer, *response);
     return grpc::Status::OK;

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +16,9 @@
 
 #include "common/command_line.h"
 #include "common/json/json.h"
+#include "control/client.h"
 #include "control/tls_files.h"
+#include "control/tokens.h"
 #include "ina_admin.grpc.pb.h"
 #include "programs/inactl/heat.h"
 #include "programs/inactl/shell_text.h"
@@ -47,6 +50,9 @@ struct Options {
   bool check = false;
   bool force = false;
   uint32_t packets = 32;
+  std::string policy;
+  std::optional<uint32_t> ways;
+  std::vector<std::string> settings;  ///< "KEY=VALUE"
   bool heat = false;
   HeatBy by = HeatBy::kAge;
 
@@ -325,6 +331,25 @@ int aggregator(const Options& options, Client& client) {
   return kDone;
 }
 
+/// Prints what either way of asking gives.
+int show_trace(const Options& options, const Json& found) {
+  fmt::print("{}", options.common.json ? json_text(found, 2) : format_trace(found));
+  if (found.value("complete", false)) return kDone;
+  const bool job_ended = found.value("job_ended", false);
+  // With --json the object says so itself.
+  if (!options.common.json) {
+    const size_t came = found.value("packets", Json::array()).size();
+    std::fflush(stdout);
+    fmt::print(stderr, "inactl: {}\n",
+               job_ended
+                   ? fmt::format("the job ended after {} of {} packets", came, options.packets)
+                   : fmt::format("{} of {} packets came within {}; `inactl why` says what the "
+                                 "job waits for",
+                                 came, options.packets, duration_text(options.timeout_s())));
+  }
+  return job_ended ? kRefused : kTimedOut;
+}
+
 int trace(const Options& options, Client& client) {
   v1::TraceRequest request;
   request.set_job(options.job);
@@ -338,21 +363,31 @@ int trace(const Options& options, Client& client) {
     return failed;
   Json found;
   if (const Exit failed = parse(options, response, found)) return failed;
-  fmt::print("{}", options.common.json ? json_text(found, 2) : format_trace(found));
-  if (response.complete()) return kDone;
-  // With --json the object says so itself.
-  if (!options.common.json) {
-    std::fflush(stdout);
-    fmt::print(stderr, "inactl: {}\n",
-               response.job_ended()
-                   ? fmt::format("the job ended after {} of {} packets", response.packets_size(),
-                                 options.packets)
-                   : fmt::format("{} of {} packets came within {}; `inactl why` says what the job "
-                                 "waits for",
-                                 response.packets_size(), options.packets,
-                                 duration_text(options.timeout_s())));
-  }
-  return response.job_ended() ? kRefused : kTimedOut;
+  return show_trace(options, found);
+}
+
+/// Whether the place for administrators is out of reach, and none was named: then a command that
+/// owners may give, too, asks over the control socket.
+bool asks_as_owner(const Common& common) {
+  if (!common.admin.empty()) return false;
+  const auto target = admin_target(common);
+  return !target || ::access(target->c_str() + std::string_view("unix:").size(), W_OK) != 0;
+}
+
+int own_trace(const Options& options) {
+  const Common& common = options.common;
+  const auto token = control::own_token(::getenv);
+  if (!token) return complain(common, exit_of(token.error().status), token.error().text);
+  constexpr uint64_t kMostS = UINT32_MAX / 1000;
+  const auto found = control::query_trace(
+      common.socket,
+      {.job = options.job,
+       .owner = options.owner,
+       .packets = options.packets,
+       .timeout_ms = static_cast<uint32_t>(std::min(options.timeout_s(), kMostS) * 1000)},
+      *token, {common.tls, ""});
+  if (!found) return complain(common, exit_of(found.error().status), found.error().text);
+  return show_trace(options, *found);
 }
 
 int tenants(const Options& options, Client& client) {
@@ -394,7 +429,9 @@ Result<std::string> await_restart(const Options& options, uint32_t starts) {
   }
 }
 
-std::string reload_text(const v1::ReloadResponse& response) {
+/// What changes, and at which jobs' cost.
+template <class Response>
+std::string changes_text(const Response& response) {
   std::string text;
   for (const v1::Change& change : response.changes())
     text += printable(change.text()) + (change.in_place() ? "\n" : " (by a restart)\n");
@@ -402,10 +439,28 @@ std::string reload_text(const v1::ReloadResponse& response) {
     text += printable(fmt::format("{}job {}/{}: {}", response.applied() ? "ended: " : "would end: ",
                                   lost.owner(), lost.name(), lost.reason())) +
             "\n";
+  return text;
+}
+
+std::string reload_text(const v1::ReloadResponse& response) {
+  std::string text = changes_text(response);
   if (response.changes().empty()) text += "the configuration is as it was\n";
   if (!response.applied()) return text + "nothing was done (--check)\n";
   return response.restart() ? text + "the switch has started again, with its jobs\n"
                             : text + fmt::format("{} tokens\n", response.tokens());
+}
+
+/// Where the switch starts again, until it has.
+template <class Response>
+int see_it_through(const Options& options, const Response& response) {
+  if (!response.restart() || !response.applied()) return kDone;
+  const auto failure = await_restart(options, response.starts());
+  if (!failure)
+    return complain(options.common, exit_of(failure.error().status), failure.error().text);
+  if (failure->empty()) return kDone;
+  return complain(
+      options.common, kRefused,
+      "the switch did not start with it, and goes on with the configuration before: " + *failure);
 }
 
 int reload(const Options& options, Client& client) {
@@ -415,19 +470,91 @@ int reload(const Options& options, Client& client) {
   v1::ReloadResponse response;
   if (const Exit failed = client.call(&v1::Administration::Stub::Reload, request, response))
     return failed;
-  if (response.restart() && response.applied()) {
-    const auto failure = await_restart(options, response.starts());
-    if (!failure)
-      return complain(options.common, exit_of(failure.error().status), failure.error().text);
-    if (!failure->empty())
-      return complain(
-          options.common, kRefused,
-          "the switch did not start with it, and goes on with the configuration before: " +
-              *failure);
-  }
+  if (const int failed = see_it_through(options, response)) return failed;
   fmt::print("{}", options.common.json
                        ? json_text(nlohmann::json::parse(json_of(response), nullptr, false))
                        : reload_text(response));
+  return kDone;
+}
+
+/// Keys of the policy that the file has other values for.
+template <class Response>
+std::vector<v1::PolicyKey> keys_beside_file(const Response& response) {
+  std::vector<v1::PolicyKey> found;
+  for (const v1::PolicyKey& key : response.keys())
+    if (key.value() != key.in_file()) found.push_back(key);
+  return found;
+}
+
+/// What the policy is when the configuration is read next.
+template <class Response>
+std::string file_text(const Response& response) {
+  std::vector<std::string> said;
+  for (const v1::PolicyKey& key : keys_beside_file(response))
+    said.push_back(fmt::format("{}: {}", key.key(), key.in_file()));
+  if (response.file().empty())
+    return said.empty() ? ""
+                        : fmt::format(
+                              "the switch has no configuration file (--config): its next "
+                              "start has {} again\n",
+                              fmt::join(said, ", "));
+  if (!response.file_error().empty())
+    return fmt::format("the next reload or start reads {}, which is wrong now: {}\n",
+                       response.file(), response.file_error());
+  if (said.empty()) return fmt::format("{} says the same\n", response.file());
+  return fmt::format("{} still says {}: the next reload or start of the switch reads it\n",
+                     response.file(), fmt::join(said, ", "));
+}
+
+int policy_show(const Options& options, Client& client) {
+  v1::PolicyResponse response;
+  if (const Exit failed =
+          client.call(&v1::Administration::Stub::Policy, v1::PolicyRequest(), response))
+    return failed;
+  if (options.common.json) {
+    fmt::print("{}", json_text(Json::parse(json_of(response), nullptr, false)));
+    return kDone;
+  }
+  std::string text = fmt::format("policy {}\n", response.policy());
+  for (const v1::PolicyKey& key : response.keys())
+    text += fmt::format("  {}: {}\n", key.key(), key.value());
+  text += "\nthere are\n";
+  for (const v1::KnownPolicy& known : response.policies())
+    text += fmt::format("  {}: {}\n", known.name(), known.summary());
+  fmt::print("{}\n{}", text, printable_lines(file_text(response)));
+  return kDone;
+}
+
+int policy_set(const Options& options, Client& client) {
+  v1::SetPolicyRequest request;
+  request.set_policy(options.policy);
+  request.set_check(options.check);
+  request.set_force(options.force);
+  const auto set = [&request](const std::string& key, const std::string& value) {
+    v1::PolicySetting& setting = *request.add_settings();
+    setting.set_key(key);
+    setting.set_value(value);
+  };
+  if (options.ways) set("aggregator.ways", std::to_string(*options.ways));
+  for (const std::string& setting : options.settings) {
+    const size_t equals = setting.find('=');
+    set(setting.substr(0, equals), setting.substr(equals + 1));
+  }
+  v1::SetPolicyResponse response;
+  if (const Exit failed = client.call(&v1::Administration::Stub::SetPolicy, request, response))
+    return failed;
+  if (const int failed = see_it_through(options, response)) return failed;
+  if (options.common.json) {
+    fmt::print("{}", json_text(Json::parse(json_of(response), nullptr, false)));
+    return kDone;
+  }
+  std::string text = changes_text(response);
+  if (response.changes().empty()) text += "the policy is as it was\n";
+  if (!response.applied())
+    text += "nothing was done (--check)\n";
+  else if (response.restart())
+    text += "the switch has started again, with its jobs\n";
+  fmt::print("{}{}", text, printable_lines(response.applied() ? file_text(response) : ""));
   return kDone;
 }
 
@@ -452,17 +579,24 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
   gpr_set_log_function([](gpr_log_func_args*) {});
   const auto options = std::make_shared<Options>();
   using Run = int (*)(const Options&, Client&);
-  const auto add = [&](const char* name, const char* help, Run run) {
-    CLI::App* command = app.add_subcommand(name, help);
-    command->callback([&chosen, &common, options, run] {
-      chosen = [&common, options, run] {
+  using RunAlone = int (*)(const Options&);
+  // `as_owner`: for whom asks_as_owner().
+  const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run,
+                          RunAlone as_owner = nullptr) {
+    CLI::App* command = parent.add_subcommand(name, help);
+    command->callback([&chosen, &common, options, run, as_owner] {
+      chosen = [&common, options, run, as_owner] {
         options->common = common;
+        if (as_owner && asks_as_owner(common)) return as_owner(*options);
         auto client = Client::open(*options);
         return client ? run(*options, *client)
                       : complain(common, exit_of(client.error().status), client.error().text);
       };
     });
     return command;
+  };
+  const auto add = [&](const char* name, const char* help, Run run) {
+    return add_to(app, name, help, run);
   };
   v1::CreateJobRequest* wanted = &options->wanted;
   const auto set = [wanted](auto setter) {
@@ -530,7 +664,10 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       "What the map shows of a slot");
 
   CLI::App* traced =
-      add("trace", "The next packets of a job, and their fates; waits for --timeout", trace);
+      add_to(app, "trace",
+             "The next packets of a job, and their fates; waits for --timeout. For the job's owner "
+             "and administrators",
+             trace, own_trace);
   traced->add_option("job", options->job, "The job's name")->required()->check(utf8());
   traced->add_option("--packets", options->packets, "How many, 1..4096")
       ->check(CLI::Range(1, 4096).description(""))
@@ -546,6 +683,35 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
   reloaded->add_flag("--check", options->check, "Only say what would happen");
   reloaded->add_flag("--force", options->force,
                      "End the jobs that cannot go on with the new configuration");
+
+  CLI::App* policies = app.add_subcommand("policy", "The allocation policy");
+  policies->require_subcommand(1);
+  add_to(*policies, "show", "The policy in force, those that there are, and what the file says",
+         policy_show);
+  CLI::App* changed = add_to(*policies, "set",
+                             "Another policy while jobs run, as by `reload`. The configuration's "
+                             "file stays as it is, and its next reader has what it says",
+                             policy_set);
+  changed->add_option("name", options->policy, "Its name, as `policy show` lists it")
+      ->required()
+      ->check(utf8());
+  changed->add_option("--ways", options->ways,
+                      "Slots that a fragment has to choose from: 1, 2, 4, 8");
+  changed
+      ->add_option("--set", options->settings,
+                   "Another key of the policy, as `policy show` lists it, e.g. esa.decay=time; "
+                   "more than one may be given")
+      ->check(utf8())
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text.find('=') == std::string::npos ? "'" + text + "' is not KEY=VALUE" : "";
+          },
+          ""))
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  changed->add_flag("--check", options->check, "Only say what would happen");
+  changed->add_flag("--force", options->force, "End the jobs that cannot go on with it");
 }
 
 }  // namespace ina::cli

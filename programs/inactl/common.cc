@@ -45,9 +45,6 @@ Result<std::string> admin_target(const Common& common) {
   return "unix:" + common.socket + ".admin";
 }
 
-namespace {
-
-/// A text of lines, as it may be printed.
 std::string printable_lines(std::string_view text) {
   std::string all;
   for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos;) {
@@ -56,8 +53,6 @@ std::string printable_lines(std::string_view text) {
   }
   return all + printable(std::string(text));
 }
-
-}  // namespace
 
 std::string json_text(nlohmann::json object, int indent) {
   if (!object.contains("schema")) object["schema"] = kJsonSchema;

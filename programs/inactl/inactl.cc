@@ -129,7 +129,7 @@ int run_port_show(const Common& common, const std::string& name) {
 void add_common_options(CLI::App& app, Common& common) {
   app.add_option("--socket", common.socket,
                  "The switch's control socket: its path, or for `status`, `top`, `why`,\n"
-                 "`job` and `port` also tcp:HOST:PORT with a token in INA_TOKEN or the\n"
+                 "`job`, `port` and `trace` also tcp:HOST:PORT with a token in INA_TOKEN or the\n"
                  "file that INA_TOKEN_FILE names, or tls:HOST:PORT with --ca, --cert, --key;\n"
                  "without it INA_SOCKET, or /run/ina/switch.sock");
   app.add_option("--admin", common.admin,

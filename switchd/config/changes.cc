@@ -34,10 +34,6 @@ constexpr std::array<std::string_view, 16> kInPlace = {
     "log.level",
 };
 
-std::string full_name(const Key& key) {
-  return fmt::format("{}.{}", key.section, key.name);
-}
-
 bool is_in_place(const std::string& name) {
   return std::ranges::find(kInPlace, name) != kInPlace.end();
 }

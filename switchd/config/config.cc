@@ -507,6 +507,30 @@ class Loader {
   std::vector<GivenKeys> given_tenants_;
 };
 
+/// The value of a map's key; made if there is none.
+Node& member(Node& map, std::string_view name) {
+  map.kind = Node::Kind::kMap;
+  const auto found = std::ranges::find(map.keys, name, &Node::text);
+  if (found != map.keys.end()) return map.items[static_cast<size_t>(found - map.keys.begin())];
+  map.keys.push_back({.kind = Node::Kind::kScalar, .place = {0, 0}, .text = std::string(name)});
+  return map.items.emplace_back();
+}
+
+/// As if the text said so.
+void override_values(Node& root, const std::vector<Override>& overrides) {
+  const auto has_members = [](const Node& node) {
+    return node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull;
+  };
+  for (const auto& [key, value] : overrides) {
+    if (!has_members(root)) return;  // an error, which is reported
+    const size_t dot = key.find('.');
+    Node& section = member(root, std::string_view(key).substr(0, dot));
+    if (!has_members(section)) continue;
+    member(section, std::string_view(key).substr(dot + 1)) = {
+        .kind = Node::Kind::kScalar, .place = {0, 0}, .text = value};
+  }
+}
+
 tl::unexpected<std::vector<ConfigError>> cannot_read(const std::string& path, int error) {
   return tl::unexpected(std::vector<ConfigError>{
       {path, 0, 0, fmt::format("cannot be read: {}", std::strerror(error))}});
@@ -520,8 +544,10 @@ std::string ConfigError::to_string() const {
 }
 
 tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text,
-                                                           std::string_view file_name) {
+                                                           std::string_view file_name,
+                                                           const std::vector<Override>& overrides) {
   Tree tree = parse_yaml(text, file_name);
+  override_values(tree.root, overrides);
   Loader loader(file_name, std::move(tree.errors));
   if (tree.complete) loader.read(tree.root);
   return std::move(loader).result();

@@ -273,11 +273,19 @@ struct ConfigError {
   std::string to_string() const;
 };
 
+/// A key that has another value than the file says.
+struct Override {
+  std::string key;    ///< "aggregator.policy"; no key of a port or tenant
+  std::string value;  ///< as in the file
+  bool operator==(const Override&) const = default;
+};
+
 /// Reads a configuration. What the text does not mention keeps its default, so an empty text is
 /// valid. On failure all errors, in the order of their places; a YAML syntax error hides what
 /// comes with it, because the structure is not known then. `file_name` is for the messages only.
-tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text,
-                                                           std::string_view file_name);
+/// `overrides` take the place of what the text says; errors in one have line 0.
+tl::expected<Config, std::vector<ConfigError>> load_config(
+    std::string_view text, std::string_view file_name, const std::vector<Override>& overrides = {});
 
 /// The same from a file; failing to read it is reported like any other error.
 tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path);

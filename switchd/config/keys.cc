@@ -371,6 +371,15 @@ std::vector<Key> make_keys() {
 
 }  // namespace
 
+std::string full_name(const Key& key) {
+  return fmt::format("{}.{}", key.section, key.name);
+}
+
+bool is_of_policy(const Key& key) {
+  return key.section == "esa" ||
+         (key.section == "aggregator" && (key.name == "policy" || key.name == "ways"));
+}
+
 std::span<const Section> sections() {
   return kSections;
 }

@@ -33,6 +33,11 @@ struct Key {
   bool required = false;                ///< keys of list items: has no default
 };
 
+/// "aggregator.policy"
+std::string full_name(const Key& key);
+/// What scheduler::PolicyOptions has: the policy, and what it may be told.
+bool is_of_policy(const Key& key);
+
 struct Section {
   std::string_view name;
   std::string_view help;

@@ -52,6 +52,46 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+// ---- what is set besides the file
+
+TEST(Overrides, TakeThePlaceOfWhatTheTextSays) {
+  const std::vector<Override> overrides = {{"aggregator.policy", "esa"}, {"esa.decay", "time"}};
+  for (const char* text : {"", "aggregator:\n", "aggregator: {policy: fcfs}\n",
+                           "aggregator: {slots: 64}\nesa: {decay: none}\n"}) {
+    const auto config = load_config(text, "x.yaml", overrides);
+    ASSERT_TRUE(config) << text << config.error().front().to_string();
+    EXPECT_EQ(config->aggregator.policy.kind, scheduler::PolicyKind::kEsa) << text;
+    EXPECT_EQ(config->aggregator.policy.decay, scheduler::Decay::kTime) << text;
+  }
+}
+
+TEST(Overrides, AreCheckedLikeTheText) {
+  const auto unknown = load_config("aggregator: {slots: 0}\n", "x.yaml",
+                                   {{"aggregator.policy", "best"}, {"aggregator.wais", "2"}});
+  ASSERT_FALSE(unknown);
+  std::vector<std::string> lines;
+  for (const ConfigError& error : unknown.error()) lines.push_back(error.to_string());
+  EXPECT_THAT(lines, ElementsAre("x.yaml: aggregator.policy: best is unknown (known: static, fcfs, "
+                                 "esa)",
+                                 "x.yaml: aggregator.wais: unknown key; did you mean \"ways\"?",
+                                 "x.yaml:1:21: aggregator.slots: 0 is not in 1..2^24"));
+  const auto together = load_config("aggregator: {policy: esa}\nstraggler: {help: leader}\n",
+                                    "x.yaml", {{"aggregator.policy", "static"}});
+  ASSERT_FALSE(together);
+  EXPECT_THAT(together.error().front().to_string(),
+              HasSubstr("x.yaml:2:19: straggler.help: leader does not go with aggregator.policy: "
+                        "static, "));
+  EXPECT_FALSE(load_config("[]", "x.yaml", {{"aggregator.policy", "esa"}}));
+}
+
+TEST(Overrides, PolicyKeysAreThoseOfTheOptions) {
+  std::vector<std::string> names;
+  for (const Key& key : keys())
+    if (is_of_policy(key)) names.push_back(full_name(key));
+  EXPECT_THAT(names, ElementsAre("aggregator.policy", "aggregator.ways", "esa.residual",
+                                 "esa.decay", "esa.decay_half_life", "esa.near_full_bonus"));
+}
+
 // ---- one wrong thing, one exact line
 
 struct BadCase {

@@ -292,6 +292,8 @@ TEST_F(InactlAdminTest, EveryCommandsObjectSaysItsSchemaWhichTheManualHas) {
       {"tenants", {"", 0}},
       {"aggregator", {"--heat", 0}},
       {"trace", {"a --timeout 1s", 4}},
+      {"policy show", {"", 0}},
+      {"policy set", {"static", 0}},
       {"reload", {"", 0}}};
   const std::vector<std::string> commands = commands_of_help();
   EXPECT_EQ(commands.size(), needed.size());
@@ -304,7 +306,7 @@ TEST_F(InactlAdminTest, EveryCommandsObjectSaysItsSchemaWhichTheManualHas) {
   // In an order in which all can be done.
   for (const char* command :
        {"status", "top", "why", "job show", "port show", "create", "kick", "abort", "drain",
-        "undrain", "tenants", "aggregator", "trace", "reload"}) {
+        "undrain", "tenants", "aggregator", "trace", "policy show", "policy set", "reload"}) {
     const auto& [arguments, status] = needed.at(command);
     const Outcome outcome = inactl(std::string(command) + " " + arguments + " --json");
     EXPECT_EQ(outcome.status, status) << command << ": " << outcome.output;

@@ -26,7 +26,7 @@ def check_options(inactl, page):
     shown = subprocess.run(["mandoc", "-T", "ascii", page], text=True, capture_output=True, check=True).stdout
     shown = re.sub(".\b", "", shown)
     said = "".join(subprocess.run([inactl, *command, "--help"], text=True, capture_output=True, check=True).stdout
-                   for command in ([], ["create"], ["abort"]))
+                   for command in ([], ["create"], ["abort"], ["policy", "set"]))
     options = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", said, re.MULTILINE))
     assert len(options) > 12, options
     missing = {option for option in options if option not in shown}
@@ -61,6 +61,8 @@ def check_completion(inactl):
         assert completed(folder, "inactl", "--so") == {"--socket"}
         assert completed(folder, "inactl", "create", "--slots-") == {"--slots-floor", "--slots-ceiling"}
         assert completed(folder, "inactl", "-j", "create", "--wo") == {"--workers"}
+        assert {"show", "set"} <= completed(folder, "inactl", "policy", "")
+        assert completed(folder, "inactl", "policy", "set", "esa", "--wa") == {"--ways"}
         assert completed(folder, "ina-run", "--sw") == {"--switchd"}
         assert completed(folder, "other", "--idle", "s") == {"spin"}
         assert str(folder / "inactl") in completed(folder, "inactl", "--ca", f"{folder}/ina")

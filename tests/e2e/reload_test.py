@@ -316,6 +316,101 @@ class ReloadTest(unittest.TestCase):
         self.assertIn("INA_ERR_ABORTED", jobs[2].said()[0])
         self.assert_all_good(*jobs[:2])
 
+    # ---- another policy, without the file
+
+    def test_another_policy_leaves_the_file_as_it_is(self):
+        self.start(policy="static")
+        pid, text = self.switch.pid, self.config.read_text()
+        jobs = [self.job("one"), self.job("two", workers=3)]
+        for job in jobs:
+            self.runs(job)
+        done = self.inactl("policy", "set", "esa", "--ways", "2", "--set", "esa.decay=time")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, "aggregator.policy: static -> esa (by a restart)\n"
+                                      "aggregator.ways: 4 -> 2 (by a restart)\n"
+                                      "esa.decay: preemption -> time (by a restart)\n"
+                                      "the switch has started again, with its jobs\n"
+                                      f"{self.config} still says aggregator.policy: static, aggregator.ways: 4, "
+                                      "esa.decay: preemption: the next reload or start of the switch reads it\n")
+        self.assertEqual(self.config.read_text(), text)
+        self.assertEqual(self.switch.pid, pid)
+        status = self.status()
+        self.assertEqual(status["aggregator"]["policy"], "esa")
+        self.assertEqual(status["configuration"]["overrides"],
+                         {"aggregator.policy": "esa", "aggregator.ways": "2", "esa.decay": "time"})
+        for job in jobs:
+            self.runs(job)
+        # What the switch began with is not read again for it, and what was set before stays.
+        self.config.write_text(settings(policy="static", memory="512MiB"))
+        answer = json.loads(self.inactl("policy", "set", "fcfs", "--json").stdout)
+        self.assertEqual([change["text"] for change in answer["changes"]], ["aggregator.policy: esa -> fcfs"])
+        self.assertEqual((answer["applied"], answer["restart"], answer["lost"]), (True, True, []))
+        self.assertEqual(answer["file"], str(self.config))
+        self.assertEqual({key["key"]: (key["value"], key["in_file"]) for key in answer["keys"]}["aggregator.policy"],
+                         ("fcfs", "static"))
+        for job in jobs:
+            self.runs(job)
+        shown = self.inactl("policy", "show")
+        self.assertRegex(shown.stdout, r"^policy fcfs\n(?s:.*)  aggregator.ways: 2\n(?s:.*)there are\n"
+                                       r"  static: .*\n  fcfs: .*\n  esa: .*\n\n.* still says aggregator.policy: static")
+        # The next that reads the file has what it says.
+        done = self.inactl("reload")
+        self.assertIn("aggregator.policy: fcfs -> static (by a restart)\naggregator.ways: 2 -> 4", done.stdout)
+        self.assertIn("jobs.memory: 1 GiB -> 512 MiB", done.stdout)
+        status = self.status()
+        self.assertEqual((status["aggregator"]["policy"], status["configuration"]["overrides"]), ("static", {}))
+        self.assertIn("says the same\n", self.inactl("policy", "show").stdout)
+        for job in jobs:
+            self.runs(job)
+        self.assert_all_good(*jobs)
+
+    def test_a_policy_that_is_wrong_or_in_force_changes_nothing(self):
+        self.start(policy="fcfs", help="leader")
+        for arguments, pattern in (
+                (("best",), r"^inactl: aggregator\.policy: best is unknown \(known: static, fcfs, esa\)$"),
+                (("esa", "--ways", "3"), r"^inactl: aggregator\.ways: 3 is not 1, 2, 4 or 8$"),
+                (("esa", "--set", "jobs.memory=1"), "'jobs.memory' is no key of the policy; these are: aggregator.policy, "),
+                (("static",), rf"{self.config}:\d+:\d+: straggler.help: leader does not go with aggregator.policy: static")):
+            self.assert_refused(self.inactl("policy", "set", *arguments), pattern)
+        self.assert_refused(self.inactl("policy", "set", "esa", "--set", "esa.decay"), "'esa.decay' is not KEY=VALUE", 2)
+        done = self.inactl("policy", "set", "fcfs")
+        self.assertEqual((done.returncode, done.stdout), (0, f"the policy is as it was\n{self.config} says the same\n"))
+        done = self.inactl("policy", "set", "esa", "--check")
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "aggregator.policy: fcfs -> esa (by a restart)\nnothing was done (--check)\n"))
+        self.assertEqual(self.status()["boots"], 1)
+
+    def test_a_policy_that_costs_jobs_takes_force(self):
+        # Three pools fit under esa, two under static.
+        self.start(policy="esa", slots=512)
+        jobs = [self.job(name) for name in ("one", "two", "three")]
+        for job in jobs:
+            self.runs(job)
+        self.assert_refused(self.inactl("policy", "set", "static"),
+                            r"(?s)nothing was changed; --force \(inactl policy set\) ends them:.*/three: ")
+        self.assertEqual(self.status()["boots"], 1)
+        for job in jobs:
+            self.runs(job)
+        done = self.inactl("policy", "set", "static", "--force")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stdout, r"ended: job uid:\d+/three: ")
+        self.assertIn("INA_ERR_ABORTED", jobs[2].said()[0])
+        self.assertEqual(self.status()["aggregator"]["policy"], "static")
+        self.assert_all_good(*jobs[:2])
+
+    def test_a_start_that_fails_goes_back_to_the_policy_that_was_set(self):
+        self.start(policy="static")
+        job = self.job("stays")
+        self.runs(job)
+        self.assertEqual(self.inactl("policy", "set", "fcfs").returncode, 0)
+        done = self.reload(policy="esa", memif=f"{self.folder / 'memif.sock'},nonsense=1")
+        self.assertEqual(done.returncode, 1, done)
+        status = self.status()
+        self.assertEqual(status["aggregator"]["policy"], "fcfs")
+        self.assertIn("memif0", status["configuration"]["failure"])
+        self.runs(job)
+        self.assert_all_good(job)
+
     # ---- what is wrong
 
     def test_a_wrong_file_changes_nothing(self):

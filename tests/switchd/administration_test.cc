@@ -437,6 +437,49 @@ TEST_F(AdministrationTest, WithoutATokenFileThereIsNothingToReload) {
               HasSubstr("neither a configuration file nor a token file (control.token_file)"));
 }
 
+TEST_F(AdministrationTest, WithoutAConfigurationThereIsNoPolicyToChange) {
+  TestSwitch sw;
+  for (const admin::Error& error :
+       {refusal(sw, admin::GetPolicy{}), refusal(sw, admin::SetPolicy{.name = "esa"})}) {
+    EXPECT_EQ(error.code, Code::kInvalid);
+    EXPECT_EQ(error.text, "this switch has no configuration that could be changed");
+  }
+}
+
+TEST_F(AdministrationTest, APolicyIsCheckedBeforeTheSwitchStartsAgainWithIt) {
+  const auto configuration = std::make_shared<Configuration>("", "");
+  configuration->set_running(*configuration->parse({.text = ""}));
+  TestSwitch::Options wanted;
+  wanted.conductor = [configuration](ConductorConfig& config) {
+    config.configuration = configuration;
+  };
+  TestSwitch sw(wanted);
+  const Json shown = *ask(sw, admin::GetPolicy{});
+  EXPECT_EQ(shown["policy"], "static");
+  EXPECT_EQ(shown["policies"].size(), scheduler::kPolicies);
+  EXPECT_EQ(shown["file"], "");
+  EXPECT_THAT(refusal(sw, admin::SetPolicy{.name = "best"}).text,
+              HasSubstr("best is unknown (known: static, fcfs, esa)"));
+  EXPECT_THAT(
+      refusal(sw, admin::SetPolicy{.name = "esa", .settings = {{"log.level", "info"}}}).text,
+      HasSubstr("'log.level' is no key of the policy"));
+  const Json same = *ask(sw, admin::SetPolicy{.name = "static"});
+  EXPECT_TRUE(same["changes"].empty());
+  const Json checked = *ask(
+      sw, admin::SetPolicy{.name = "esa", .settings = {{"aggregator.ways", "4"}}, .check = true});
+  EXPECT_EQ(checked["changes"].size(), 1);  // four are what it has
+  EXPECT_EQ(checked["changes"][0]["text"], "aggregator.policy: static -> esa");
+  EXPECT_EQ(checked["applied"], false);
+  EXPECT_EQ(checked["keys"][0]["value"], "esa");
+  EXPECT_EQ(checked["keys"][0]["in_file"], "static");
+  // It goes on as it was.
+  EXPECT_EQ((*ask(sw, admin::GetPolicy{}))["policy"], "static");
+  EXPECT_EQ((*ask(sw, admin::SetPolicy{.name = "esa"}))["restart"], true);
+  const auto late = sw.conductor().admin().ask(admin::SetPolicy{.name = "fcfs"}, "a test", kSecond);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::kUnavailable);
+}
+
 TEST_F(AdministrationTest, TheStatusIsTheOneOfTheControlSocket) {
   TestSwitch sw(options());
   create(sw);

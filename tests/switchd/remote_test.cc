@@ -113,6 +113,34 @@ TEST_F(RemoteTest, WorkersGetKeysForTags) {
   EXPECT_NE(one["payload_key"], three["payload_key"]);
 }
 
+TEST_F(RemoteTest, ATenantTracesItsOwnJobsAndHearsOfNoOthers) {
+  TestSwitch sw(options());
+  const Peer worker(sw.tcp_address());
+  ASSERT_EQ(worker.ask(join_of(kRed))["type"], "joined");
+  const auto trace = [](const std::string& token, const std::string& owner = "") {
+    Json message = {{"type", "trace"},  {"job", "job"},   {"packets", 1},
+                    {"timeout_ms", 50}, {"token", token}, {"owner", owner}};
+    return message;
+  };
+  const Json own = Peer(sw.tcp_address()).ask(trace(kRed));
+  ASSERT_EQ(own["type"], "trace") << own;
+  EXPECT_EQ(own["trace"]["job"], "red/job");
+  EXPECT_EQ(own["trace"]["complete"], false);
+  for (const char* owner : {"", "red"})
+    EXPECT_EQ(Peer(sw.tcp_address()).refusal(trace(kBlue, owner)), "there is no job 'job' of blue");
+  EXPECT_THAT(Peer(sw.tcp_address()).refusal(trace("")), HasSubstr("the token is missing"));
+  // Whose job is traced is told to nobody either.
+  const Peer busy(sw.tcp_address());
+  Json longer = trace(kRed);
+  longer["timeout_ms"] = 10'000;
+  ASSERT_TRUE(busy.send(longer));
+  EXPECT_EQ(busy.ask({{"type", "explain"}})["type"], "explain");
+  const Peer blue(sw.tcp_address());
+  ASSERT_EQ(blue.ask(join_of(kBlue))["type"], "joined");
+  EXPECT_EQ(Peer(sw.tcp_address()).refusal(trace(kBlue)),
+            "the switch traces another job, and one at a time; try again");
+}
+
 TEST_F(RemoteTest, NobodyJoinsWithoutATokenOrWithAWrongOne) {
   TestSwitch sw(options());
   for (const Json& message : {join_of(""), rejoin_of(""), Json{{"type", "status"}}}) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/control_peer.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina::switchd {
@@ -97,6 +98,59 @@ TEST_F(TracingTest, ThatNobodyAsksForGivesWay) {
   ASSERT_TRUE(begun) << begun.error().text;
   EXPECT_EQ(begun->at("trace"), 2);
   EXPECT_FALSE(tracing.get({1}, Tracing::kForgottenNs)) << "the first has ended";
+}
+
+TEST_F(TracingTest, OfAnOwnerGivesWayToAnAdministratorsAlone) {
+  const ConductorConfig config;
+  Lanes lanes({});
+  JobTable jobs(1);
+  auto job = std::make_unique<Job>();
+  job->name = "train";
+  jobs.add(std::move(job));
+  lanes.set_running();
+  Tracing tracing(config, lanes, jobs);
+  const admin::BeginTrace request{.job = "train", .packets = 10};
+  ASSERT_TRUE(tracing.begin(request, "an owner", 0, true));
+  EXPECT_FALSE(tracing.begin(request, "another owner", 1, true));
+  ASSERT_TRUE(tracing.begin(request, "an administrator", 2));
+  EXPECT_EQ(tracing.get({1}, 3).error().code, Code::kNotFound);
+  EXPECT_FALSE(tracing.begin(request, "an owner", 4, true));
+  EXPECT_FALSE(tracing.begin(request, "another administrator", 5));
+}
+
+// tests/e2e/own_trace_test.py has other users.
+TEST_F(TracingTest, OverTheControlSocketOneMessageIsAnsweredInTheEnd) {
+  create("train");
+  const auto ask_for = [](uint32_t packets, uint32_t timeout_ms) {
+    return control::Json{
+        {"type", "trace"}, {"job", "train"}, {"packets", packets}, {"timeout_ms", timeout_ms}};
+  };
+  test::Peer peer(ina_switch_.socket_path());
+  EXPECT_EQ(peer.ask(ask_for(10, 50)), (control::Json{{"type", "trace"}}));
+  EXPECT_THAT(test::Peer(ina_switch_.socket_path()).refusal(ask_for(0, 50)),
+              HasSubstr("0 packets are not in 1..4096"));
+  for (const uint32_t timeout_ms : {0u, 60'001u})
+    EXPECT_THAT(test::Peer(ina_switch_.socket_path()).refusal(ask_for(1, timeout_ms)),
+                HasSubstr("takes 1 ms to 60 s"));
+  // It ends with its job, and with its connection.
+  test::Peer waits(ina_switch_.socket_path());
+  ASSERT_TRUE(waits.send(ask_for(10, 60'000)));
+  EXPECT_EQ(waits.ask({{"type", "explain"}})["type"], "explain");  // what came before has begun
+  EXPECT_EQ(ask(admin::BeginTrace{.job = "train", .packets = 1}).error().code, Code::kBusy);
+  ASSERT_TRUE(ask(admin::AbortJob{"train", ""}));
+  EXPECT_EQ(waits.hear()["type"], "trace");
+  create("train");
+  {
+    test::Peer goes(ina_switch_.socket_path());
+    ASSERT_TRUE(goes.send(ask_for(10, 60'000)));
+    EXPECT_EQ(goes.ask({{"type", "explain"}})["type"], "explain");
+  }
+  Answer begun = tl::unexpected(admin::Error{});
+  for (int i = 0; i < 1000 && !begun; ++i) {
+    ::usleep(1000);
+    begun = ask(admin::BeginTrace{.job = "train", .packets = 1});
+  }
+  EXPECT_TRUE(begun);
 }
 
 }  // namespace

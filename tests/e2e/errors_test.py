@@ -1,0 +1,452 @@
+#!/usr/bin/env python3
+"""Errors that docs/operations.md has recipes for, each made to happen with the real programs.
+
+    errors_test.py INA_SWITCHD INACTL LOAD_WORKER
+
+The text that a user gets must contain what the recipe quotes. The last line says how many of the recipes' texts
+were seen; `--list` names the others.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+
+import recipes_test  # noqa: E402
+from waiting import DEADLINE_S, wait_until  # noqa: E402
+
+LIST = "--list" in sys.argv
+if LIST:
+    sys.argv.remove("--list")
+SWITCHD, INACTL, LOAD_WORKER = (str(pathlib.Path(arg).resolve()) for arg in sys.argv[1:4])
+del sys.argv[1:4]
+
+RECIPES = recipes_test.tables((TESTS.parent / "docs/operations.md").read_text())["Text"]
+STATUSES = recipes_test.tables((TESTS.parent / "docs/operations.md").read_text())["Status"]
+SEEN, SEEN_STATUSES = set(), set()
+STATUS_NAMES = {int(value): name for name, value in re.findall(r"^  (INA_ERR_\w+) = (-\d+)",
+                                                               (TESTS.parent / "include/ina/ina.h").read_text(), re.MULTILINE)}
+NOBODY = 65534
+TOKEN = "red-token-0123456789"
+
+
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class ErrorsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ina-errors-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.folder.chmod(0o755)
+        self.socket = self.folder / "switch.sock"
+        self.config = self.folder / "switch.yaml"
+        self.switch = None
+
+    def write(self, **sections):
+        values = {"aggregator": "{slots: 256}", "static": "{slots_per_job: 128}", "eal": "{huge: no}",
+                  "jobs": "{window_bytes: 64KiB}"} | sections
+        self.config.write_text("".join(f"{section}: {value}\n" for section, value in values.items()))
+
+    def start(self, **sections):
+        self.write(**sections)
+        log = open(self.folder / "log", "a")  # noqa: SIM115
+        self.addCleanup(log.close)
+        self.switch = self.background([SWITCHD, "--config", str(self.config), "--socket", str(self.socket)], stderr=log)
+        wait_until("the switch", lambda: self.inactl("status").returncode == 0)
+
+    def stop(self, number=signal.SIGTERM):
+        self.switch.send_signal(number)
+        self.switch.wait(DEADLINE_S)
+
+    def background(self, command, **options):
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+    def inactl(self, *arguments, uid=0):
+        as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
+        return subprocess.run([*as_user, INACTL, *arguments, *([] if "--socket" in arguments else ["--socket", str(self.socket)])],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+
+    def rank(self, job, number, size=2, url=None, times=-1, elements=1000, **environment):
+        environment = {"INA_TIMEOUT_US": "20000000"} | environment
+        return self.background([LOAD_WORKER, url or f"shm:{self.socket}", job, str(number), str(size), str(elements), str(times), "1"],
+                               stdout=subprocess.PIPE, text=True, env=os.environ | environment)
+
+    def said(self, worker):
+        return worker.communicate(timeout=DEADLINE_S)[0]
+
+    def job(self, name):
+        return next((job for job in json.loads(self.inactl("status", "-j").stdout)["jobs"] if job["name"] == name), {})
+
+    def run_job(self, name, size=2, **environment):
+        ranks = [self.rank(name, number, size, **environment) for number in range(size)]
+        wait_until(f"sums of {name}", lambda: self.job(name).get("results"))
+        return ranks
+
+    def expect(self, recipe, text, status=None):
+        self.assertIn(recipe, RECIPES)
+        self.assertTrue(recipes_test.is_part_of(recipe, text), f"{recipe!r} is not in {text!r}")
+        SEEN.add(recipe)
+        if status:
+            self.assertIn(status, STATUSES)
+            self.assertTrue(text.startswith(status + " "), text)
+            SEEN_STATUSES.add(status)
+
+    def refused(self, recipe, *arguments, exit_status=1, uid=0):
+        done = self.inactl(*arguments, uid=uid)
+        self.assertEqual(done.returncode, exit_status, done)
+        self.expect(recipe, done.stderr)
+
+    def ask(self, *messages, remote=None):
+        """The answers to messages of one control connection."""
+        if remote:
+            line = socket.create_connection(("127.0.0.1", remote), DEADLINE_S)
+        else:
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            line.settimeout(DEADLINE_S)
+            line.connect(str(self.socket))
+        self.addCleanup(line.close)
+        answers = []
+        for message in messages:
+            data = json.dumps(message).encode()
+            line.sendall(struct.pack("<I", len(data)) + data if remote else data)
+            answer = line.recv(1 << 16)
+            answers.append(json.loads(answer[4:] if remote else answer))
+        return answers
+
+    def told(self, recipe, *messages, remote=None):
+        answer = self.ask(*messages, remote=remote)[-1]
+        self.assertEqual(answer["type"], "refused", answer)
+        self.expect(recipe, answer["text"])
+        SEEN_STATUSES.add(STATUS_NAMES[answer["status"]])
+
+    @staticmethod
+    def join(**changed):
+        return {"type": "join", "version": 1, "job": "job", "rank": 0, "world_size": 2, "transport": "shm"} | changed
+
+    # ---- who cannot reach a switch
+
+    def test_no_switch(self):
+        def unreachable(url, recipe):
+            self.expect(recipe, self.said(self.rank("job", 0, url=url, INA_TIMEOUT_US="1")), "INA_ERR_NO_SWITCH")
+
+        unreachable(f"shm:{self.socket}", "no switch at socket …")
+        unreachable(f"udp:127.0.0.1?control=tcp:127.0.0.1:{port()}", "no switch at …")
+        unreachable("udp:127.0.0.1?control=tcp:no-such-host.invalid:7583", "cannot resolve '…'")
+        unreachable(f"memif:{self.folder}/none.sock?ip=10.0.0.2", "No memif of a switch answered")
+        self.refused("no answer from the switch at …", "undrain", exit_status=3)
+
+    def test_a_switch_that_stands_still(self):
+        self.start()
+        self.switch.send_signal(signal.SIGSTOP)
+        self.refused("did not answer in time (--timeout)", "undrain", "--timeout", "1s", exit_status=4)
+        self.refused("did not answer the … query", "status", "--timeout", "1s", exit_status=4)
+        waits = self.rank("job", 0, INA_TIMEOUT_US="500000")
+        self.expect("the switch at … did not answer the request to join", self.said(waits), "INA_ERR_TIMEOUT")
+        self.switch.send_signal(signal.SIGCONT)
+
+    # ---- who is not let in
+
+    def test_joins_that_are_refused(self):
+        self.start()
+        for recipe, changed in (("world size … is not in 1..…", {"world_size": 65}),
+                                ("speaks control version", {"version": 7}),
+                                ("the ticket is unknown", {"ticket": "0" * 32}),
+                                ("there is no job '…' of … (INA_JOB_OWNER)", {"owner": "uid:4711"}),
+                                ("this switch offers no '…' transport", {"transport": "pigeons"}),
+                                ("this switch has no Ethernet port",
+                                 {"transport": "frame", "address": {"mac": [2, 0, 0, 0, 0, 1], "ip": 0x0a000002, "udp_port": 9000}})):
+            self.told(recipe, self.join(**changed))
+        self.told("this switch needs no fallback server", {"type": "serve", "version": 1})
+        self.inactl("create", "ticketed", "--workers", "2")
+        made = self.inactl("create", "other", "--workers", "2", "--json")
+        self.assertEqual(made.returncode, 0, made)
+        self.told("the ticket is for another job", self.join(job="ticketed", ticket=json.loads(made.stdout)["ticket"]))
+
+    def test_ranks_that_do_not_fit(self):
+        self.start()
+        first = self.rank("twice", 0, 3)
+        wait_until("the first", lambda: self.job("twice").get("joined") == [0])
+        second = self.rank("twice", 0, 3)
+        for text in (self.said(first), self.said(second)):
+            self.expect("was joined … and now again by …", text, "INA_ERR_RANK_TAKEN")
+        first = self.rank("sizes", 0, 3)
+        wait_until("the first", lambda: self.job("sizes").get("joined") == [0])
+        other = self.rank("sizes", 1, 2)
+        self.expect("world sizes of job '…' differ", self.said(first), "INA_ERR_MISMATCH")
+        self.expect("world sizes of job '…' differ", self.said(other))
+        ranks = self.run_job("runs")
+        self.expect("was joined … and now again by …", self.said(self.rank("runs", 0)), "INA_ERR_RANK_TAKEN")
+        again = {"type": "rejoin", "job": "runs", "job_id": self.job("runs")["id"], "job_key": 1, "low": 0, "next": 0,
+                 "results_end": 0, "buffers_shared": 0, "splits": 0}
+        self.told("this is not the key of job '…'", self.join(**again))
+        ranks[0].terminate()
+        for rank in ranks:
+            self.assertTrue(self.said(rank).startswith("INA_OK"))
+        ranks = [self.rank("unlike", number, elements=1000 + number) for number in range(2)]
+        for rank in ranks:
+            self.expect("workers of job '…' disagree", self.said(rank), "INA_ERR_MISMATCH")
+        ranks = [self.rank("early", number, times=1 + 50 * number) for number in range(2)]
+        self.expect("has called ina_finalize without calling …", self.said(ranks[1]), "INA_ERR_PEER_LOST")
+        wrong = self.said(self.rank("job", 0, url="pigeon:loft"))
+        self.assertTrue(wrong.startswith("INA_ERR_INVALID "), wrong)
+        SEEN_STATUSES.add("INA_ERR_INVALID")
+
+    def test_limits_of_connections_and_descriptors(self):
+        self.start(control="{mode: 0666, max_connections_per_user: 1}")
+        as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        self.background([*as_nobody, LOAD_WORKER, f"shm:{self.socket}", "waits", "0", "2"], stdout=subprocess.DEVNULL)
+        wait_until("the worker", lambda: self.job("waits").get("joined") == [0])
+        self.refused("connections already", "status", uid=NOBODY)
+        few = self.background(["prlimit", "--nofile=6", LOAD_WORKER, f"shm:{self.socket}", "few", "0", "1", "1000", "1"],
+                              stdout=subprocess.PIPE, text=True)
+        self.expect("no room for the … descriptors", self.said(few), "INA_ERR_NO_MEMORY")
+
+    def test_a_fallback_server_too_many(self):
+        self.start(fallback="{home: dedicated}")
+        self.assertEqual(self.ask({"type": "serve", "version": 1})[0]["type"], "serving")
+        self.told("another fallback server", {"type": "serve", "version": 1})
+
+    def test_over_tcp(self):
+        tokens = self.folder / "tokens"
+        tokens.write_text(f"red {TOKEN}\n")
+        tokens.chmod(0o600)
+        listen = port()
+        self.start(control=f'{{listen: "127.0.0.1:{listen}", token_file: {tokens}}}')
+        self.told("the token is missing", {"type": "status"}, remote=listen)
+        self.told("the token is unknown", {"type": "status", "token": "x" * 20}, remote=listen)
+        self.told("before join: the switch does not know who asks", {"type": "explain"}, remote=listen)
+        self.told("needs the switch's unix socket", {"type": "serve", "version": 1}, remote=listen)
+        self.told("the shm transport needs", self.join(token=TOKEN), remote=listen)
+        done = subprocess.run([INACTL, "status", "--socket", f"tcp:127.0.0.1:{listen}"], capture_output=True, text=True, check=False,
+                              timeout=DEADLINE_S, env=os.environ | {"INA_TOKEN": "x" * 20})
+        self.expect("the switch at … refused: …", done.stderr)
+        self.expect("the token is unknown", done.stderr)
+
+    def test_addresses_and_tags(self):
+        tokens = self.folder / "tokens"
+        tokens.write_text(f"red {TOKEN}\n")
+        tokens.chmod(0o600)
+        listen = port()
+        self.start(control=f'{{listen: "127.0.0.1:{listen}", token_file: {tokens}, max_unjoined: 1}}', security="{tag: siphash}",
+                   ports=f'[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, device: "net_memif0,role=server,'
+                         f'id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048"}}]')
+
+        def frame(ip):
+            return self.join(transport="frame", address={"mac": [2, 0, 0, 0, 0, 1], "ip": ip, "udp_port": 9000}, token=TOKEN)
+
+        self.told("address.ip … is not the address", frame(0x0a000002) | {"tags": ["siphash"]}, remote=listen)
+        self.told("takes frames with tags only", frame(0x0a000002))
+        held = socket.create_connection(("127.0.0.1", listen), DEADLINE_S)
+        self.addCleanup(held.close)
+
+        def crowded():
+            with socket.create_connection(("127.0.0.1", listen), DEADLINE_S) as line:
+                line.settimeout(1)
+                try:
+                    return line.recv(1 << 16)[4:].decode()
+                except TimeoutError:
+                    return ""
+
+        self.expect("have not joined yet", wait_until("a refusal", crowded))
+        held.close()
+        authority, key = self.folder / "ca.crt", self.folder / "ca.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-subj", "/CN=ca",
+                        "-keyout", key, "-out", authority], check=True, capture_output=True, timeout=DEADLINE_S)
+        self.refused("no TLS with the switch at …", "status", "--socket", f"tls:127.0.0.1:{listen}", "--ca", str(authority))
+
+    def test_what_does_not_fit(self):
+        self.start(tenants='[{name: "uid:0", jobs_max: 2}]', aggregator="{slots: 256, policy: esa}")
+        self.refused("short by …", "create", "large", "--workers", "2", "--slots-floor", "4096")
+        self.refused("job '…' does not fit", "create", "large", "--workers", "2", "--slots-floor", "4096")
+        for name in ("one", "two"):
+            self.assertEqual(self.inactl("create", name, "--workers", "1").returncode, 0)
+        self.expect("short by …", self.said(self.rank("three", 0, 1)), "INA_ERR_REFUSED")
+        self.refused("there is a job '…' of … already", "create", "one", "--workers", "1")
+        self.refused("not drained after …", "drain", "--wait", "1s", exit_status=4)
+        self.expect("the switch is drained", self.said(self.rank("three", 0, 1)))
+        self.assertEqual(self.inactl("undrain").returncode, 0)
+
+    def test_as_many_jobs_as_there_may_be(self):
+        self.start(switch="{max_jobs: 1}")
+        self.run_job("one", 1)
+        self.expect("the switch runs … jobs already", self.said(self.rank("two", 0, 1)), "INA_ERR_REFUSED")
+
+    # ---- what ends a job
+
+    def test_ends_of_jobs(self):
+        self.start()
+        ranks = self.run_job("dies")
+        ranks[1].kill()
+        self.expect("died or left without ina_finalize", self.said(ranks[0]), "INA_ERR_PEER_LOST")
+        ranks = self.run_job("ended")
+        self.assertEqual(self.inactl("abort", "ended", "--reason", "the machine is needed").returncode, 0)
+        text = self.said(ranks[0])
+        self.assertTrue(text.startswith("INA_ERR_ABORTED "), text)
+        SEEN_STATUSES.add("INA_ERR_ABORTED")
+        self.assertIn("the machine is needed", text)
+        self.expect("waited … for … to join", self.said(self.rank("waits", 0, INA_TIMEOUT_US="300000")), "INA_ERR_TIMEOUT")
+        made = self.inactl("create", "late", "--workers", "2", "--ttl", "1s", "--json")
+        waits = self.rank("late", 0, INA_TICKET=json.loads(made.stdout)["ticket"])
+        self.expect("was made for a time that has passed", self.said(waits), "INA_ERR_TIMEOUT")
+        # One that gives up says so to all.
+        ranks = [self.rank("slow", 0, INA_TIMEOUT_US="1000000"), self.rank("slow", 1)]
+        wait_until("sums", lambda: self.job("slow").get("results"))
+        ranks[1].send_signal(signal.SIGSTOP)
+        self.assertIn("INA_ERR_TIMEOUT", self.said(ranks[0]))
+        ranks[1].send_signal(signal.SIGCONT)
+        self.expect("gave up", self.said(ranks[1]), "INA_ERR_ABORTED")
+
+    def test_a_switch_that_goes(self):
+        self.start(control="{rejoin_timeout: 1s}")
+        ranks = self.run_job("gone", INA_REJOIN_TIMEOUT_US="500000")
+        gathers = self.rank("gathers", 0)
+        wait_until("the first", lambda: self.job("gathers").get("joined") == [0])
+        self.stop()
+        self.expect("the switch was shut down", self.said(gathers), "INA_ERR_SWITCH_LOST")
+        for rank in ranks:
+            self.expect("is gone and did not come back within …", self.said(rank), "INA_ERR_SWITCH_LOST")
+        self.start(control="{rejoin_timeout: 1s}")
+        ranks = self.run_job("back")
+        ranks[1].send_signal(signal.SIGSTOP)
+        self.stop(signal.SIGKILL)
+        ranks[1].kill()
+        self.start(control="{rejoin_timeout: 3s}")
+        self.expect("job '…' …; join under another name, or once it has ended", self.said(self.rank("back", 0)), "INA_ERR_REFUSED")
+        self.expect("did not come back within … s after the switch was restarted", self.said(ranks[0]), "INA_ERR_PEER_LOST")
+
+    # ---- what administrators are told
+
+    def test_inactl(self):
+        self.start(control="{mode: 0666}", switch="{max_jobs: 8}", aggregator="{slots: 1024, policy: esa}")
+        foreign = self.background(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", LOAD_WORKER,
+                                   f"shm:{self.socket}", "train", "0", "1"], stdout=subprocess.PIPE, text=True,
+                                  env=os.environ | {"INA_JOB_OWNER": "uid:0"})
+        self.expect("this is a worker of …: it may join a job of …", self.said(foreign), "INA_ERR_REFUSED")
+        self.run_job("train")
+        self.refused("is unknown (known: …)", "policy", "set", "best")
+        self.refused("is no key of the policy", "policy", "set", "esa", "--set", "log.level=info")
+        self.refused("there is no job '…'", "abort", "tune")
+        self.refused("there is no job '…'", "job", "show", "tune")
+        self.refused("there is no port '…'", "port", "show", "eth7")
+        self.refused("has no rank … at present", "kick", "train", "7")
+        self.refused("belongs to …, and you are …: its owner and administrators may trace it", "trace", "train", uid=NOBODY)
+        self.refused("a trace of one's own job takes …", "trace", "train", "--timeout", "11s", uid=NOBODY)
+        made = self.inactl("create", "train", "--workers", "1", "--tenant", f"uid:{NOBODY}")
+        self.assertEqual(made.returncode, 0, made)
+        self.refused("jobs are named '…', of …", "abort", "train")
+        self.assertEqual(self.inactl("create", "idle", "--workers", "1", "--tenant", f"uid:{NOBODY}").returncode, 0)
+
+        def begun():
+            return (self.folder / "log").read_text().count("packets traced")
+
+        before = begun()
+        waits = self.background(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", INACTL, "trace", "idle",
+                                 "--socket", str(self.socket)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_until("a trace", lambda: begun() > before)
+        self.refused("the switch traces job …", "trace", "train", uid=NOBODY)
+        self.assertEqual(self.inactl("trace", "train", "--owner", "uid:0").returncode, 0)
+        self.expect("an administrator has begun a trace, which ended this one", waits.communicate(timeout=DEADLINE_S)[1])
+
+    def test_another_configuration(self):
+        self.start(aggregator="{slots: 256, policy: esa}")
+        jobs = [self.run_job(name) for name in ("one", "two", "three")]
+        self.refused("jobs could not go on, so nothing was changed", "policy", "set", "static")
+        self.write(aggregator="{slots: 256, policy: esa}", switch="{max_jobs: 1}")
+        done = self.inactl("reload", "--check")
+        self.assertEqual(done.returncode, 0, done)
+        self.expect("switch.max_jobs is smaller than it was", done.stdout)
+        self.assertEqual(self.inactl("policy", "set", "static", "--force").returncode, 0)
+        self.expect("an administrator gave the switch another configuration", self.said(jobs[2][0]), "INA_ERR_ABORTED")
+        self.write(ports=f'[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, device: "net_memif0,role=server,'
+                         f'id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048,nonsense=1"}}]')
+        self.refused("the switch did not start with it, and goes on with the configuration before", "reload", "--timeout", "30s")
+
+    def test_a_log_that_cannot_go_on(self):
+        logs = self.folder / "logs"
+        logs.mkdir()
+        self.start(log=f"{{file: {logs / 'switch.log'}}}")
+        (logs / "switch.log").unlink()
+        logs.rmdir()
+        self.refused("; the log goes on where it was", "reload")
+
+    # ---- what keeps a switch from starting
+
+    def test_starts_that_fail(self):
+        def fails(recipe, uid=0, socket_path=None, statuses=(1, 2), **sections):
+            self.write(**sections)
+            as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
+            done = subprocess.run([*as_user, SWITCHD, "--check", "--config", str(self.config),
+                                   "--socket", str(socket_path or self.folder / "checked.sock")],
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+            self.assertIn(done.returncode, statuses, done)
+            self.expect(recipe, done.stderr)
+
+        def ethdev(device, **keys):
+            more = "".join(f", {key}: {value}" for key, value in keys.items())
+            return f'[{{name: shm0, type: shm}}, {{name: eth0, type: ethdev, ip: 10.0.0.1, device: "{device}"{more}}}]'
+
+        self.start()
+        fails("another switch already listens on …", socket_path=self.socket)
+        fails("unknown key", aggregator="{slot: 7}")
+        fails("is not in 1..…", aggregator="{slots: 0}")
+        fails("is not a multiple of …", aggregator="{slot_bytes: 1000}")
+        fails("is more than …", aggregator="{slots: 64}")
+        fails("does not go with …", straggler="{help: leader}")
+        fails("could join", control='{listen: "127.0.0.1:7583"}')
+        fails("does not exist: create it first", socket_path=self.folder / "none" / "switch.sock")
+        plain = self.folder / "plain"
+        plain.write_text("")
+        fails("exists and is not a socket", socket_path=plain)
+        fails("may not be written to by this user", uid=NOBODY)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            fails("another program listens there",
+                  control=f'{{listen: "127.0.0.1:{server.getsockname()[1]}", allow_anonymous: true}}')
+        fails("it is no address of this machine", control='{listen: "192.0.2.1:7583", allow_anonymous: true}')
+        fails("this machine has no group", admin="{group: no-such-group}")
+        fails("does not exist or is not allowed to this process", eal='{cpus: "1000"}')
+        fails("of hugepages …, but … are free", eal="{huge: yes}", aggregator="{slots: 16777216, slot_bytes: 64KiB}")
+        fails("of memory at once", aggregator="{slots: 16777216, slot_bytes: 64KiB}")
+        fails("there is no interface …", ports=ethdev("net_af_packet0,iface=nosuch0"))
+        fails("there is no PCI device …", ports=ethdev("ffff:ff:1f.7"))
+        fails("no worker's message would pass", statuses=(0,), ports=ethdev("net_af_packet0,iface=lo,framesz=256,blocksz=4096"))
+        fails("needs root, or …", uid=NOBODY, ports=ethdev("net_af_packet0,iface=lo"))
+        fails("for the packet buffers of the Ethernet ports", eal="{huge: no, memory: 32MiB}",
+              ports=ethdev("net_af_packet0,iface=lo", mtu=9000, rx_descriptors=4096, tx_descriptors=4096))
+        self.config.unlink()
+        done = subprocess.run([SWITCHD, "--check", "--config", str(self.config)], capture_output=True, text=True, check=False,
+                              timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 2)
+        self.expect("cannot be read", done.stderr)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("needs root, to be other users")
+        sys.exit(77)
+    result = unittest.main(verbosity=2, exit=False).result
+    print(f"{len(SEEN)} of {len(set(RECIPES))} texts and {len(SEEN_STATUSES)} of {len(STATUSES)} statuses were seen")
+    if LIST:
+        print("\n".join(sorted(set(RECIPES) - SEEN) + sorted(set(STATUSES) - SEEN_STATUSES)))
+    sys.exit(not result.wasSuccessful())

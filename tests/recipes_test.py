@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""docs/operations.md has a recipe for every status of libina, for every kind of inactl's errors, and for
+every text with which switch and library refuse something or give up; and for no texts that there are not.
+
+Texts are read from the sources: the literals of each call that makes an error, with `…` for what is put in
+between. A recipe quotes a part of the text. Errors about arguments (INA_ERR_INVALID) and defects
+(INA_ERR_INTERNAL) need none: the first name the argument, and of the others nobody knows any.
+"""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Where texts are made that users see.
+LAYERS = ("client", "common", "control", "engine", "io", "programs/inactl", "programs/memif", "programs/psd",
+          "scheduler", "switchd", "transport")
+# Calls that make an error. The first argument of some is the status.
+ERROR = re.compile(r"\b(?<!result_buffers_\.)(?:fail|refuse|refuse_for_now|refused|decline|set_error|ending_\.end|ending_\.tell|"
+                   r"admin::Error)(?:\(|\{)")
+STATUS = re.compile(r"INA_ERR_(\w+)|Code::k(\w+)")
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# Errors about plans and the configuration's file, which name what is wrong; they have a status elsewhere.
+ABOUT_ARGUMENTS = ("scheduler/redistribution", "switchd/config")
+FEWEST_LETTERS = 12  # a text of fewer is what another one begins or ends with
+NEED_NONE = ("INVALID", "INTERNAL")
+
+
+def sources():
+    for layer in LAYERS:
+        for path in sorted((ROOT / layer).rglob("*")):
+            if path.suffix in (".cc", ".h") and not path.stem.endswith("_test"):                yield path, COMMENT.sub(lambda found: found.group(1) or "", path.read_text())
+
+
+def arguments(text, start):
+    """The text from a bracket to the one that closes it."""
+    depth, at = 0, start
+    while at < len(text):
+        if text[at] == '"':
+            at = LITERAL.match(text, at).end()
+            continue
+        if text[at] in "({":
+            depth += 1
+        elif text[at] in ")}":
+            depth -= 1
+            if depth == 0:
+                return text[start:at + 1]
+        elif character := re.compile(r"'(?:[^'\\]|\\.)'").match(text, at):
+            at = character.end()
+            continue
+        at += 1
+    return text[start:]
+
+
+def said(body):
+    """The literals, in their order: what is between two of them is `…`, and so are fmt's fields."""
+    text, end = "", None
+    for literal in LITERAL.finditer(body):
+        if end is not None and body[end:literal.start()].strip():
+            text += "…"
+        text += re.sub(r"\{[^}]*\}", "…", literal.group(1).replace('\\"', '"'))
+        end = literal.end()
+    return text
+
+
+def errors():
+    """File and text of each."""
+    for path, text in sources():
+        for call in ERROR.finditer(text):
+            body = arguments(text, call.end() - 1)
+            status = STATUS.search(body)
+            kind = (status.group(1) or status.group(2).upper()) if status else ""
+            words = said(body)
+            if str(path.relative_to(ROOT)).startswith(ABOUT_ARGUMENTS):
+                continue
+            if kind not in NEED_NONE and sum(c.isalpha() for c in words) >= FEWEST_LETTERS:
+                yield path.relative_to(ROOT), words
+
+
+def is_part_of(recipe, text):
+    at = 0
+    for piece in filter(None, (piece.strip() for piece in recipe.split("…"))):
+        at = text.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+def tables(text):
+    """Of the section of errors: the first cell of each row, by the heading of its column."""
+    found = {}
+    heading = ""
+    for line in text.split("\n### Errors\n")[1].split("\n## ")[0].split("\n### ")[0].splitlines():
+        if not line.startswith("|"):
+            heading = ""
+        elif not heading:
+            heading = line.split("|")[1].strip()
+        elif not line.startswith("|---"):
+            found.setdefault(heading, []).extend(re.findall(r"`([^`]+)`", line.split("|")[1]))
+    return found
+
+
+def expect_same(what, source, documented):
+    assert source, what
+    assert source == documented, f"docs/operations.md and the {what} differ: {sorted(source ^ documented)}"
+
+
+def main():
+    recipes = tables((ROOT / "docs/operations.md").read_text())
+    header = (ROOT / "include/ina/ina.h").read_text()
+    expect_same("statuses", set(re.findall(r"^  (INA_ERR_\w+) = ", header, re.MULTILINE)), set(recipes["Status"]))
+    server = (ROOT / "control/admin/server.cc").read_text()
+    codes = server.split("code_of(Error::Code code)")[1].split("\n}\n")[0]
+    expect_same("kinds of inactl's errors", set(re.findall(r"grpc::StatusCode::(\w+);", codes)), set(recipes["Kind"]))
+
+    found = list(errors())
+    lacking = sorted({f"{path}: {text}" for path, text in found
+                      if not any(is_part_of(recipe, text) for recipe in recipes["Text"])})
+    everything = [said(text) for _, text in sources()]
+    stale = [recipe for recipe in recipes["Text"] if not any(is_part_of(recipe, text) for text in everything)]
+    assert len(found) > 100, found
+    assert not lacking, "docs/operations.md has no recipe for:\n" + "\n".join(lacking)
+    assert not stale, f"docs/operations.md has recipes for texts that there are not: {stale}"
+
+
+if __name__ == "__main__":
+    main()
