@@ -16,8 +16,8 @@ namespace ina::client {
 
 namespace {
 
-using namespace std::chrono_literals;
-
+// Of a thread that waits while another drives.
+constexpr Nanos kNapNs = 1'000'000;
 // Between requests to join a switch that has no room, doubling.
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
@@ -91,7 +91,7 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
   session->start(context);
   const bool lost = context->away_.load();
   if (lost) context->await_return(deadline);
-  const int status = context->failure();
+  const int status = context->callers_.report_failure();
   // A switch that goes now is for the job's operations to wait for.
   const bool away = lost && context->away_.load();
   if (status == INA_OK && !away) return context;
@@ -310,10 +310,7 @@ void Context::wake_driver() {
 
 Result<Operation*> Context::start(OperationSpec spec, const CollectiveCall* call,
                                   const PlanPointer* plan) {
-  if (failed_.load() != INA_OK) {
-    const int status = failure();
-    return fail(static_cast<ina_status>(status), last_error());
-  }
+  if (callers_.failed() != INA_OK) return callers_.failure();
   Operation* operation = nullptr;
   {
     const auto lock = lock_engine();
@@ -407,7 +404,7 @@ bool Context::progress() {
   if (peer_left_) end_without_peer();
   if (engine_->counters().operations != operations) {
     running_.store(engine_->running(), std::memory_order_relaxed);
-    if (sleepers_.load() != 0) cv_.notify_all();
+    if (callers_.any_asleep()) callers_.wake();
     announce();
   }
   return arrived + sent != 0;
@@ -427,7 +424,7 @@ void Context::on_peer_left(const answer::PeerLeft& left) {
 
 /// Under mutex_. An operation that a rank has not called before it left never completes.
 void Context::end_without_peer() {
-  if (!engine_ || failed_.load() != INA_OK) return;
+  if (!engine_ || callers_.failed() != INA_OK) return;
   const Operation* const hopeless = engine_->find_running([&](const Operation& operation) {
     return !comes_before(operation.number, peer_left_->operations);
   });
@@ -457,7 +454,7 @@ void Context::drive(const Operation& operation, Nanos deadline) {
       if (contenders_.load(std::memory_order_relaxed) != 0) break;
       continue;
     }
-    if (failed_.load(std::memory_order_relaxed) != INA_OK) break;
+    if (callers_.failed(std::memory_order_relaxed) != INA_OK) break;
     const Nanos now = now_ns();
     if (now >= deadline) break;
     if (idle.idle(now) == IdleStrategy::Step::kSleep) {
@@ -476,17 +473,17 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
   for (;;) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) {
-      if (failed_.load() == INA_OK && !away_.load()) drive(*operation, deadline);
+      if (callers_.failed() == INA_OK && !away_.load()) drive(*operation, deadline);
       const bool done = operation->done.load(std::memory_order_acquire);
-      const bool failed = failed_.load() != INA_OK;
+      const bool failed = callers_.failed() != INA_OK;
       if (done || failed) release(operation);
       const bool more = engine_->running() != 0;
       rest();
       lock.unlock();
-      if (sleepers_.load() != 0) cv_.notify_all();
+      if (callers_.any_asleep()) callers_.wake();
       if (more && !failed) kick();
       if (done) return {INA_OK, true};
-      if (failed) return {failure(), true};
+      if (failed) return {callers_.report_failure(), true};
       if (now_ns() >= deadline) return timed_out(operation, timeout_ns, give_up);
       if (away_.load())
         await_return(deadline);
@@ -502,10 +499,7 @@ Context::Waited Context::wait(Operation* operation, Nanos timeout_ns, bool give_
       return {INA_OK, true};
     }
     // Another thread drives; it notifies when an operation completes or when it stops driving.
-    std::unique_lock state(state_mutex_);
-    sleepers_.fetch_add(1);
-    cv_.wait_for(state, 1ms);
-    sleepers_.fetch_sub(1);
+    callers_.nap(kNapNs);
   }
 }
 
@@ -514,14 +508,14 @@ int Context::test(Operation* operation) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock && !operation->done.load(std::memory_order_acquire)) return INA_IN_PROGRESS;
   if (!lock) lock = lock_engine();
-  const bool failed = failed_.load() != INA_OK;
+  const bool failed = callers_.failed() != INA_OK;
   if (!failed && !operation->done.load(std::memory_order_acquire)) progress();
   rest();
   const bool done = operation->done.load(std::memory_order_acquire);
   if (!done && !failed) return INA_IN_PROGRESS;
   release(operation);
   lock.unlock();
-  return done ? static_cast<int>(INA_OK) : failure();
+  return done ? static_cast<int>(INA_OK) : callers_.report_failure();
 }
 
 Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool give_up) {
@@ -533,23 +527,20 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
   std::string text = "waited " + seconds(waited_ns) + " for " + what;
   if (!give_up) return {set_error(INA_ERR_TIMEOUT, text + "; " + explain()), false};
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     giving_up_ = true;
     text += trouble_text(text);  // for the other ranks, too
   }
   if (const std::string away = away_text(); !away.empty()) text += "; " + away;
   if (send_control(request::Abort{text})) {
-    std::unique_lock state(state_mutex_);
-    sleepers_.fetch_add(1);
-    cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
-                 [&] { return failed_.load() != INA_OK; });
-    sleepers_.fetch_sub(1);
+    auto state = callers_.lock();
+    callers_.await(state, kExplainNs, [] { return false; });
     text += "; the switch did not answer either";
   }
   end(INA_ERR_TIMEOUT, text);
   const auto lock = lock_engine();
   release(operation);
-  return {failure(), true};
+  return {callers_.report_failure(), true};
 }
 
 std::string Context::describe(const Operation& operation) const {
@@ -565,7 +556,7 @@ std::string Context::describe(const Operation& operation) const {
          std::to_string(operation.fragments) + " fragments complete";
 }
 
-/// Under state_mutex_. What is known of this worker's frames beyond what `said` says of them.
+/// Under the lock of callers_. What is known of this worker's frames beyond what `said` says of them.
 std::string Context::trouble_text(const std::string& said) const {
   std::string text;
   if (!dropped_text_.empty() && said.find("the switch dropped") == std::string::npos)
@@ -577,15 +568,14 @@ std::string Context::trouble_text(const std::string& said) const {
 
 std::string Context::explain() {
   if (std::string away = away_text(); !away.empty()) return away;
-  std::unique_lock state(state_mutex_);
+  auto state = callers_.lock();
   explanation_.clear();
   if (!send_control(request::Explain{})) return "the switch does not answer";
-  sleepers_.fetch_add(1);
-  cv_.wait_for(state, std::chrono::nanoseconds(kExplainNs),
-               [&] { return !explanation_.empty() || failed_.load() != INA_OK; });
-  sleepers_.fetch_sub(1);
-  if (!explanation_.empty()) return explanation_ + trouble_text(explanation_);
-  return failure_text_.empty() ? "the switch does not answer" : failure_text_;
+  if (callers_.await(state, kExplainNs, [&] { return !explanation_.empty(); }))
+    return explanation_ + trouble_text(explanation_);
+  state.unlock();
+  const std::string failure = callers_.failure_text();
+  return failure.empty() ? "the switch does not answer" : failure;
 }
 
 // ---- the background thread
@@ -608,7 +598,7 @@ bool Context::drive_in_background() {
   Nanos linger_until = 0;
   const auto mine = [&] {
     if (contenders_.load() != 0 || !going_on() || completions_.due()) return false;
-    return engine_->running() != 0 ? sleepers_.load() == 0 : called;
+    return engine_->running() != 0 ? !callers_.any_asleep() : called;
   };
   while (mine()) {
     if (progress()) {
@@ -640,7 +630,7 @@ bool Context::drive_in_background() {
 
 bool Context::drive_briefly() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || failed_.load() != INA_OK) return false;
+  if (!lock || callers_.failed() != INA_OK) return false;
   if (called_.exchange(false)) transport_->set_idle(false);
   bool any = false;
   for (int rounds = 0; rounds < kBriefRounds && contenders_.load() == 0 && progress(); ++rounds)
@@ -650,14 +640,6 @@ bool Context::drive_briefly() {
 }
 
 void Context::on_control(control::Heard& heard) {
-  // What is only noted, for whoever waits.
-  const auto note = [this](auto&& write) {
-    {
-      const std::lock_guard state(state_mutex_);
-      write();
-    }
-    cv_.notify_all();
-  };
   std::visit(
       control::Overloaded{
           [&](const answer::Abort&) { end_by_switch(control::error_of(heard.message)); },
@@ -672,12 +654,12 @@ void Context::on_control(control::Heard& heard) {
             const auto lock = lock_engine();
             if (engine_) engine_->set_epoch(epoch.epoch, now_ns());
           },
-          [&](const answer::Explain& explain) { note([&] { explanation_ = explain.text; }); },
-          [&](const answer::Dropped& dropped) { note([&] { dropped_text_ = dropped.text; }); },
-          [&](const answer::Left&) { note([&] { left_ = true; }); },
+          [&](const answer::Explain& explain) { callers_.tell([&] { explanation_ = explain.text; }); },
+          [&](const answer::Dropped& dropped) { callers_.tell([&] { dropped_text_ = dropped.text; }); },
+          [&](const answer::Left&) { callers_.tell([&] { left_ = true; }); },
           [&](const answer::PeerLeft& left) { on_peer_left(left); },
           [&](const answer::Waiting& waiting) {
-            note([&] {
+            callers_.tell([&] {
               if (away_.load() || !live_.load()) others_missing_ = missing_text(waiting);
             });
           },
@@ -694,7 +676,7 @@ bool Context::send_control(const request::Message& message, const std::vector<in
 void Context::end_by_switch(Error error) {
   bool giving_up = false;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     giving_up = giving_up_;
     if (error.status == INA_ERR_ABORTED || error.status == INA_ERR_TIMEOUT)
       error.text += trouble_text(error.text);
@@ -703,45 +685,17 @@ void Context::end_by_switch(Error error) {
 }
 
 void Context::end(int status, const std::string& text) {
-  {
-    const std::lock_guard state(state_mutex_);
-    if (failed_.load() != INA_OK) return;
-    failure_text_ = text;
-    failed_.store(status);
-  }
-  cv_.notify_all();
+  if (!callers_.fail(status, text)) return;
   wake_driver();
   announce();
   kick();
-}
-
-std::string Context::last_failure() const {
-  const std::lock_guard state(state_mutex_);
-  return failure_text_;
-}
-
-int Context::failure() {
-  const std::lock_guard state(state_mutex_);
-  last_error_ = failure_text_;
-  return failed_.load();
-}
-
-int Context::set_error(int status, std::string text) {
-  const std::lock_guard state(state_mutex_);
-  last_error_ = std::move(text);
-  return status;
-}
-
-std::string Context::last_error() const {
-  const std::lock_guard state(state_mutex_);
-  return last_error_;
 }
 
 int Context::leave(Nanos timeout_ns) {
   if (timeout_ns <= 0) timeout_ns = settings_.timeout_ns;
   {
     const auto lock = lock_engine();
-    if (failed_.load() != INA_OK) return failure();
+    if (callers_.failed() != INA_OK) return callers_.report_failure();
     if (fused_) fused_->submit_collected(now_ns());
     // The switch takes the closed connection for a lost worker, which is what the others must hear.
     if (engine_->running() != 0) return set_error(INA_ERR_ABORTED, "left with " + running_text());
@@ -754,15 +708,10 @@ int Context::leave(Nanos timeout_ns) {
   // If the switch is away, the background thread says it once it is back.
   leaving_ = true;
   send_leave();
-  std::unique_lock state(state_mutex_);
-  const bool ended = cv_.wait_for(state, std::chrono::nanoseconds(timeout_ns),
-                                  [&] { return left_ || failed_.load() != INA_OK; });
-  if (left_) return INA_OK;
-  if (ended) {
-    last_error_ = failure_text_;
-    return failed_.load();
-  }
+  auto state = callers_.lock();
+  if (callers_.await(state, timeout_ns, [&] { return left_; })) return INA_OK;
   state.unlock();
+  if (callers_.failed() != INA_OK) return callers_.report_failure();
   const std::string away = away_text();
   return set_error(INA_ERR_TIMEOUT,
                    "left after waiting " + seconds(timeout_ns) +
@@ -772,7 +721,7 @@ int Context::leave(Nanos timeout_ns) {
 void Context::send_leave() {
   const request::Leave leave{engine_->operations_submitted()};  // no call follows
   // Or it could reach the next switch, which refuses it while the job gathers.
-  const std::lock_guard state(state_mutex_);
+  const auto state = callers_.lock();
   if (!away_.load() && session_->send_leave(id_, leave)) leave_ever_sent_ = true;
 }
 
@@ -786,7 +735,7 @@ std::string Context::running_text() const {
 std::string Context::leave_with_job() {
   {
     const auto lock = lock_engine();
-    if (!live_.load() || failed_.load() != INA_OK) return {};
+    if (!live_.load() || callers_.failed() != INA_OK) return {};
     if (engine_->running() != 0) return running_text();
   }
   leaving_ = true;
@@ -810,7 +759,7 @@ void Context::close() {
     session_->stop(INA_ERR_ABORTED,
                    "the job of this group was left (ina_finalize of the context that was split)");
   }
-  const int failed = failed_.load();
+  const int failed = callers_.failed();
   completions_.give_up(failed != INA_OK ? failed : static_cast<int>(INA_ERR_ABORTED));
 }
 
@@ -828,12 +777,12 @@ void Context::announce() {
 }
 
 void Context::run_callbacks() {
-  completions_.run(failed_, [this](Operation* operation, bool done) {
+  completions_.run(callers_.failed_status(), [this](Operation* operation, bool done) {
     {
       const auto lock = lock_engine();
       release(operation);
     }
-    return done ? static_cast<int>(INA_OK) : failure();
+    return done ? static_cast<int>(INA_OK) : callers_.report_failure();
   });
 }
 

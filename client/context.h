@@ -3,7 +3,7 @@
 // failures into a status and a text.
 //
 // Threads. A thread that waits drives the engine itself, under mutex_. Other waiting threads sleep
-// on cv_ meanwhile. The session's background thread hands over what the switch says. It also drives
+// meanwhile (client/callers.h). The session's background thread hands over what the switch says. It also drives
 // the engine when operations are under way and no thread waits, or when the switch calls because
 // others have a question for this worker.
 //
@@ -13,13 +13,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include "client/callers.h"
 #include "client/collective_call.h"
 #include "client/completions.h"
 #include "client/memory.h"
@@ -141,8 +141,10 @@ class Context : public std::enable_shared_from_this<Context> {
   void set_hints(const scheduler::Hints& hints);
   void stats(ina_stats& stats);
   bool overflowed(bool clear);
-  std::string last_error() const;
-  int set_error(int status, std::string text);
+  std::string last_error() const { return callers_.last_error(); }
+  int set_error(int status, std::string text) {
+    return callers_.set_error(status, std::move(text));
+  }
   /// True in a child of the process that joined.
   bool forked() const;
 
@@ -150,12 +152,12 @@ class Context : public std::enable_shared_from_this<Context> {
   /// The id of its group; 0: of the job itself.
   uint32_t channel() const { return id_; }
   /// INA_OK, or the status of what ended it.
-  int failed() const { return failed_.load(); }
-  std::string last_failure() const;
+  int failed() const { return callers_.failed(); }
+  std::string last_failure() const { return callers_.failure_text(); }
   /// Operations are under way, or packets wait, and no thread drives.
   bool needs_driver() const {
     return live_.load() && (running_.load() != 0 || called_.load()) && !driving_.load() &&
-           other_drivers_.load() == 0 && !away_.load() && failed_.load() == INA_OK;
+           other_drivers_.load() == 0 && !away_.load() && callers_.failed() == INA_OK;
   }
   /// False: left it to somebody who wants the engine.
   bool drive_in_background();
@@ -261,14 +263,13 @@ class Context : public std::enable_shared_from_this<Context> {
                  const answer::Ready& ready);
   void await_return(Nanos deadline);
   Result<std::optional<control::Heard>> next_message(Nanos deadline);
-  bool going_on() const { return !session_->stopping() && failed_.load() == INA_OK; }
+  bool going_on() const { return !session_->stopping() && callers_.failed() == INA_OK; }
   std::string away_text() const;
 
   bool send_control(const request::Message& message, const std::vector<int>& descriptors = {});
   void send_leave();
   std::string leave_with_job();
   std::string running_text() const;
-  int failure();
   Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
   std::string describe(const Operation& operation) const;
   std::string explain();
@@ -316,7 +317,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<int> contenders_{0};  ///< threads that want mutex_ from a driver
   std::atomic<bool> driving_{false};
   std::atomic<int> other_drivers_{0};  ///< by drive_briefly()
-  std::atomic<int> sleepers_{0};       ///< threads that sleep on cv_
   std::atomic<size_t> running_{0};
   std::atomic<bool> has_collected_{false};  ///< written under mutex_
   std::atomic<uint32_t> open_group_{0};     ///< written under mutex_
@@ -325,12 +325,10 @@ class Context : public std::enable_shared_from_this<Context> {
   std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; under mutex_
   bool mismatch_reported_ = false;          ///< to this switch; under mutex_
 
-  mutable std::mutex state_mutex_;  ///< what follows, and cv_
-  std::condition_variable cv_;
-  std::string last_error_;
+  Callers callers_;
+  // Under the lock of callers_, as far as it says nothing else.
   std::string explanation_;
   std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
-  std::string failure_text_;
   bool left_ = false;
   bool giving_up_ = false;
   std::optional<uint32_t> registering_;  ///< number of the memory that waits for an answer
@@ -352,20 +350,15 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> leave_ever_sent_{false};
   /// What the switch did last leaves no doubt that it does not know the job.
   std::atomic<bool> job_is_gone_{false};
-  std::atomic<int> failed_{INA_OK};  ///< status of what ended the job
   std::atomic<uint64_t> overflows_cleared_{0};
 };
 
-/// Waits for what the background thread brings, at most the default time. `come` is called with
-/// state_mutex_ held. False: it did not come.
+/// Waits for what the background thread brings, at most the default time. `come` is called under
+/// the lock of callers_. False: it did not come.
 template <class Come>
 bool Context::await(Come come) {
-  std::unique_lock state(state_mutex_);
-  sleepers_.fetch_add(1);
-  cv_.wait_for(state, std::chrono::nanoseconds(settings_.timeout_ns),
-               [&] { return come() || failed_.load() != INA_OK; });
-  sleepers_.fetch_sub(1);
-  return come();
+  auto state = callers_.lock();
+  return callers_.await(state, settings_.timeout_ns, come);
 }
 
 }  // namespace ina::client

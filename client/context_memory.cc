@@ -69,7 +69,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
     memory.number = number;
     registered_.push_back(std::move(memory));
     away = away_.load();
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     registering_ = number;
     registered_answer_.reset();
   }
@@ -79,7 +79,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
   const auto lock = lock_engine();
   std::optional<Error> answer;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     registering_.reset();
     if (answered) answer = std::move(registered_answer_);
   }
@@ -91,8 +91,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
   }
   registered_.erase(entry);
   if (answer) return tl::unexpected(*answer);
-  if (const int status = failure(); status != INA_OK)
-    return fail(static_cast<ina_status>(status), last_error());
+  if (callers_.failed() != INA_OK) return callers_.failure();
   return fail(INA_ERR_TIMEOUT, "the switch did not answer within " + seconds(settings_.timeout_ns));
 }
 
@@ -101,11 +100,11 @@ void Context::on_registered(const answer::Registered& registered) {
   const bool taken = registered.status == INA_OK;
   bool awaited = false;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     awaited = registering_ == registered.number;
     if (awaited) registered_answer_ = Error{registered.status, registered.text};
   }
-  if (awaited) return cv_.notify_all();
+  if (awaited) return callers_.wake();
   // It was taken once, so this is another switch.
   if (!taken)
     end(registered.status, "the switch takes registered memory no more: " + registered.text);
@@ -127,7 +126,7 @@ Result<void*> Context::share_results(size_t bytes) {
   if (bytes == 0) return fail(INA_ERR_INVALID, "bytes is 0");
   const std::lock_guard one_at_a_time(sharing_mutex_);
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     sharing_bytes_ = bytes;
     shared_answer_.reset();
   }
@@ -135,22 +134,19 @@ Result<void*> Context::share_results(size_t bytes) {
   const bool answered = await([&] { return shared_answer_.has_value(); });
   std::optional<SharedAnswer> answer;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     if (answered) answer = std::move(shared_answer_);
     sharing_bytes_.reset();
     shared_answer_.reset();
   }
-  if (!answered && failed_.load() == INA_OK) {
+  if (!answered && callers_.failed() == INA_OK) {
     const std::string text = "waited " + seconds(settings_.timeout_ns) +
                              " for all ranks to ask for a result buffer of " +
                              std::to_string(bytes) + " bytes";
     send_control(request::Abort{text});
     end(INA_ERR_TIMEOUT, text);
   }
-  if (!answered) {
-    const auto status = static_cast<ina_status>(failure());
-    return fail(status, last_error());
-  }
+  if (!answered) return callers_.failure();
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
   SharedResults results;
   if (answer->first_unit) {
@@ -193,12 +189,10 @@ void Context::on_results(const answer::Results& results, control::Heard& heard) 
     const auto lock = lock_engine();
     answer.epoch = engine_->config().epoch;
   }
-  {
-    const std::lock_guard state(state_mutex_);
+  callers_.tell([&] {
     ++buffers_shared_;
     if (sharing_bytes_) shared_answer_.emplace(std::move(answer));
-  }
-  cv_.notify_all();
+  });
 }
 
 /// Background thread: the job runs again. `furthest`: how many result buffers the worker had got
@@ -207,7 +201,7 @@ void Context::on_results(const answer::Results& results, control::Heard& heard) 
 void Context::share_again(uint64_t furthest) {
   std::optional<size_t> again;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     if (!sharing_bytes_ || shared_answer_) return;
     if (furthest > buffers_shared_) {
       ++buffers_shared_;
@@ -217,7 +211,7 @@ void Context::share_again(uint64_t furthest) {
     }
   }
   if (again) send_control(request::ShareResults{*again});
-  cv_.notify_all();
+  callers_.wake();
 }
 
 Result<void> Context::refuse_result_buffers(const void* memory, uint64_t bytes,

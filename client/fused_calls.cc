@@ -44,7 +44,7 @@ void Context::send_submitted() {
 }
 
 int Context::start_group() {
-  if (failed_.load() != INA_OK) return failure();
+  if (callers_.failed() != INA_OK) return callers_.report_failure();
   const auto lock = lock_engine();
   if (open_group_.load() != 0)
     return set_error(INA_ERR_INVALID,
@@ -66,9 +66,9 @@ int Context::end_group() {
     fused_->end_group(now_ns());
     open_group_ = 0;
     has_collected_ = fused_->has_collected();
-    if (failed_.load() == INA_OK) send_submitted();
+    if (callers_.failed() == INA_OK) send_submitted();
   }
-  if (failed_.load() != INA_OK) return failure();
+  if (callers_.failed() != INA_OK) return callers_.report_failure();
   kick_if_running();
   return INA_OK;
 }
@@ -89,7 +89,7 @@ void Context::start_collected(const Operation& operation) {
   if (!has_collected_.load(std::memory_order_relaxed)) return;
   {
     const auto lock = lock_engine();
-    if (failed_.load() != INA_OK || !fused_->is_collected(operation)) return;
+    if (callers_.failed() != INA_OK || !fused_->is_collected(operation)) return;
     fused_->submit_collected(now_ns());
     has_collected_ = false;
     send_submitted();

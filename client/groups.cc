@@ -32,12 +32,9 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
 /// Waits until all have asked. What some have got and others have not would break the job, so one
 /// whose time has passed ends it.
 Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) {
-  if (failed_.load() != INA_OK) {
-    const auto status = static_cast<ina_status>(failure());
-    return fail(status, last_error());
-  }
+  if (callers_.failed() != INA_OK) return callers_.failure();
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     splitting_ = request::Split{.colour = colour, .key = key, .number = splits_ + 1};
     split_answer_.reset();
     // Otherwise it is sent once the switch is back.
@@ -47,20 +44,17 @@ Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) 
   const bool answered = await([&] { return split_answer_.has_value(); });
   std::optional<SplitAnswer> answer;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     if (answered) answer = std::move(split_answer_);
     splitting_.reset();
   }
-  if (!answer && failed_.load() == INA_OK) {
+  if (!answer && callers_.failed() == INA_OK) {
     std::string text = "waited " + seconds(settings_.timeout_ns) +
                        " for all ranks to call ina_split; " + explain();
     session_->send(id_, request::Abort{text});
     end(INA_ERR_TIMEOUT, text);
   }
-  if (!answer) {
-    const auto status = static_cast<ina_status>(failure());
-    return fail(status, last_error());
-  }
+  if (!answer) return callers_.failure();
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
   return std::move(*answer);
 }
@@ -76,12 +70,10 @@ void Context::on_split(const answer::Split& split) {
     answer.world_size = split.group->world_size;
   }
   answer.losses = session_->losses();
-  {
-    const std::lock_guard state(state_mutex_);
+  callers_.tell([&] {
     ++splits_;
     if (splitting_) split_answer_.emplace(std::move(answer));
-  }
-  cv_.notify_all();
+  });
 }
 
 /// Background thread: the job runs again. `furthest`: how many splits of the worker that was
@@ -90,7 +82,7 @@ void Context::on_split(const answer::Split& split) {
 void Context::split_again(uint64_t furthest) {
   std::optional<request::Split> again;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     if (furthest > splits_) {
       splits_ = static_cast<uint32_t>(furthest);
       if (splitting_ && !split_answer_)
@@ -102,7 +94,7 @@ void Context::split_again(uint64_t furthest) {
     }
   }
   if (again) session_->send(id_, *again);
-  cv_.notify_all();
+  callers_.wake();
 }
 
 /// Takes its place in the group, and waits for the others to do so. `frames`: of the context that
@@ -116,18 +108,18 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   if (!session_->add(shared_from_this(), losses))
     return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
   session_->send(id_, request::Join{.member = member()});
-  std::unique_lock state(state_mutex_);
-  sleepers_.fetch_add(1);
-  cv_.wait_for(state, std::chrono::nanoseconds(std::max<Nanos>(0, deadline - now_ns())),
-               [&] { return live_.load() || failed_.load() != INA_OK; });
-  sleepers_.fetch_sub(1);
-  if (const int status = failed_.load(); status != INA_OK)
-    return fail(static_cast<ina_status>(status), failure_text_);
+  std::string missing;
+  {
+    auto state = callers_.lock();
+    callers_.await(state, deadline - now_ns(), [&] { return live_.load(); });
+    missing = others_missing_.empty() ? "the other ranks" : others_missing_;
+  }
+  if (callers_.failed() != INA_OK) return callers_.failure();
   if (live_.load()) return {};
   return fail(INA_ERR_TIMEOUT,
               "rank " + std::to_string(settings_.rank) + " of group '" + settings_.job +
                   "' waited " + seconds(settings_.timeout_ns) + " for " +
-                  (others_missing_.empty() ? "the other ranks" : others_missing_) + " to join it");
+                  missing + " to join it");
 }
 
 }  // namespace ina::client

@@ -24,7 +24,7 @@ constexpr Nanos kForEver = INT64_MAX;
 
 /// The control connection broke.
 void Context::go_away() {
-  if (failed_.load() != INA_OK) return;
+  if (callers_.failed() != INA_OK) return;
   if (!transport_ || !engine_)
     return end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
   {
@@ -36,13 +36,13 @@ void Context::go_away() {
     running_.store(engine_->running(), std::memory_order_relaxed);
     standing_ = engine_->standing();
     return_.reset();
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     if (!away_.load()) away_since_ = now;
     others_missing_.clear();
     split_sent_ = false;
     away_ = true;
   }
-  cv_.notify_all();
+  callers_.wake();
 }
 
 /// Tries until the job runs again, the context has failed, or it ends.
@@ -87,7 +87,7 @@ request::Rejoin Context::rejoin_message() const {
                           .low = standing_.low.value,
                           .next = standing_.next.value,
                           .results_end = standing_.results_end.value};
-  const std::lock_guard state(state_mutex_);
+  const auto state = callers_.lock();
   message.buffers_shared = buffers_shared_;
   message.splits = splits_;
   return message;
@@ -130,7 +130,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
     job_is_gone_ = std::holds_alternative<answer::Refused>(heard.message);
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
-      const std::lock_guard state(state_mutex_);
+      const auto state = callers_.lock();
       left_ = true;
     }
     return over(error);
@@ -145,7 +145,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   }
   {
     // The switch is there. From here on it decides how long the other workers may take.
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     away_since_ = now_ns();
     others_missing_ = "the other ranks";
   }
@@ -183,7 +183,7 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
     auto received = next_message(kForEver);
     if (!received || !*received) {
       // Gone again: the time to come back starts anew.
-      const std::lock_guard state(state_mutex_);
+      const auto state = callers_.lock();
       away_since_ = now_ns();
       others_missing_.clear();
       if (!received) why = received.error().text;
@@ -197,7 +197,7 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
     if (const auto* registered = std::get_if<answer::Registered>(&said)) {
       on_registered(*registered);
     } else if (const auto* waiting = std::get_if<answer::Waiting>(&said)) {
-      const std::lock_guard state(state_mutex_);
+      const auto state = callers_.lock();
       others_missing_ = missing_text(*waiting);
     } else if (answer::is_no_room(said)) {
       // Its place went to others before the job went on.
@@ -230,7 +230,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
       const std::lock_guard lock_transport(transport_mutex_);
       std::swap(transport_, transport);
     }
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     away_ = false;
   }
   {
@@ -238,7 +238,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
     const auto lock = lock_engine();
     rest();
   }
-  cv_.notify_all();
+  callers_.wake();
   if (leaving_.load()) send_leave();
   share_again(ready.buffers_shared);
   split_again(ready.splits);
@@ -247,9 +247,9 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
 // ---- a group
 
 void Context::ask_to_rejoin() {
-  if (failed_.load() != INA_OK) return;
+  if (callers_.failed() != INA_OK) return;
   {
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     others_missing_ = "the other ranks";
   }
   if (frames_)
@@ -286,19 +286,15 @@ void Context::on_ready(const answer::Ready& ready) {
     live_ = true;
     rest();
   }
-  const std::lock_guard state(state_mutex_);
-  cv_.notify_all();
+  callers_.tell([] {});
 }
 
 // ---- waiting
 
 /// A caller's part: sleeps until the job goes on, has failed, or the time has passed.
 void Context::await_return(Nanos deadline) {
-  std::unique_lock state(state_mutex_);
-  sleepers_.fetch_add(1);
-  cv_.wait_for(state, std::chrono::nanoseconds(std::max<Nanos>(0, deadline - now_ns())),
-               [&] { return !away_.load() || failed_.load() != INA_OK; });
-  sleepers_.fetch_sub(1);
+  auto state = callers_.lock();
+  callers_.await(state, deadline - now_ns(), [&] { return !away_.load(); });
 }
 
 /// The next message of the switch about the job itself. Groups do not come back before their job:
@@ -324,7 +320,7 @@ Result<std::optional<control::Heard>> Context::next_message(Nanos deadline) {
 
 /// What a caller is told whose time has passed meanwhile; empty if the switch is there.
 std::string Context::away_text() const {
-  const std::lock_guard state(state_mutex_);
+  const auto state = callers_.lock();
   if (!away_.load()) return "";
   if (!others_missing_.empty())
     return "the switch at " + settings_.url + " was restarted and waits for " + others_missing_ +

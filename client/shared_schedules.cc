@@ -15,7 +15,7 @@ Operation* Context::submit_held(const OperationSpec& spec, Nanos now) {
 void Context::let_go(Operation* operation, const std::byte* send, std::byte* recv,
                      uint64_t elements, std::shared_ptr<const scheduler::BlockTable> blocks) {
   const auto lock = lock_engine();
-  if (failed_.load() != INA_OK) return;
+  if (callers_.failed() != INA_OK) return;
   EngineChannel(*engine_).let_go(operation, send, recv, elements, std::move(blocks));
 }
 
@@ -25,7 +25,7 @@ void Context::forget(Operation* operation) {
 }
 
 void Context::give_up(int status, const std::string& text, bool mismatch) {
-  if (failed_.load() == INA_OK)
+  if (callers_.failed() == INA_OK)
     send_control(mismatch ? request::Message(request::Mismatch{text}) : request::Abort{text});
   end(status, text);
   // Whoever drives has seen it once the lock was free.
