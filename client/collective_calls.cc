@@ -32,41 +32,12 @@ Result<Operation*> Context::start(CollectiveCall& call) {
   spec.op = call.op;
   spec.collective = call.collective;
   if (!call.counted) {
-    spec.blocks = call_tables_.table_for(call, workers, engine_->config().slot_bytes);
+    spec.blocks = call_tables_.table_for(call, workers, link_.engine().config().slot_bytes);
     spec.elements = spec.blocks->elements();
   }
-  auto operation = start(std::move(spec), &call);
+  auto operation = start(std::move(spec), {.call = &call});
   if (operation) copy_own(call, CallRegions(call, workers, rank));
   return operation;
-}
-
-/// Under mutex_.
-Operation* Context::submit_counted(const OperationSpec& spec, const CollectiveCall& call,
-                                   Nanos now) {
-  if (!counted_)
-    counted_.emplace(executor(), engine_->config().rank, settings_.world_size,
-                     engine_->config().slot_bytes);
-  const size_t workers = spec.collective == Collective::kAllToAll ? settings_.world_size : 1;
-  OwnCounts counts;
-  counts.send = {call.counts.data(), workers};
-  counts.receive = {call.receive_counts.data(), workers};
-  counts.send_displacements = {call.displacements.data(), workers};
-  counts.receive_displacements = {call.receive_displacements.data(), workers};
-  counts.destination = call.destination;
-  counts.source = call.source;
-  return counted_->start(spec, counts, now);
-}
-
-/// Under mutex_. What the ranks found when they told each other counts or plans; empty: they agree.
-const std::string& Context::disagreement() const {
-  static const std::string none;
-  if (counted_ && !counted_->disagreement().empty()) return counted_->disagreement();
-  return redistributions_ ? redistributions_->disagreement() : none;
-}
-
-/// Under mutex_. All ranks have found the same; the switch tells it to those that wait.
-void Context::report_disagreement() {
-  mismatch_reported_ = send_control(request::Mismatch{disagreement()});
 }
 
 }  // namespace ina::client

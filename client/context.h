@@ -2,10 +2,8 @@
 // (client/session.h). A context joins, drives the engine over a transport, waits, and turns
 // failures into a status and a text.
 //
-// Threads. A thread that waits drives the engine itself, under mutex_. Other waiting threads sleep
-// meanwhile (client/callers.h). The session's background thread hands over what the switch says. It also drives
-// the engine when operations are under way and no thread waits, or when the switch calls because
-// others have a question for this worker.
+// Threads. A thread that waits drives the engine itself, and other threads that wait sleep
+// meanwhile (client/progress.h). The session's background thread hands over what the switch says.
 //
 // When the control connection breaks, the context is away: no thread drives the engine, and callers
 // wait. The background thread tries to re-join the job until it succeeds or the time for it has
@@ -21,31 +19,22 @@
 
 #include "client/callers.h"
 #include "client/collective_call.h"
-#include "client/completions.h"
+#include "client/link.h"
 #include "client/memory.h"
+#include "client/operations.h"
+#include "client/progress.h"
 #include "client/result_buffers.h"
 #include "client/session.h"
 #include "client/settings.h"
-#include "common/idle.h"
 #include "control/appearance.h"
 #include "control/socket.h"
-#include "engine/counted_moves.h"
 #include "engine/engine.h"
-#include "engine/fused.h"
-#include "engine/rank_order.h"
-#include "engine/redistributions.h"
-#include "engine/reproducible.h"
-#include "engine/transport.h"
-#include "transport/bulk_copy.h"
-#include "transport/frame_transport.h"
 #include "transport/url.h"
 
 namespace ina::client {
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  using PlanPointer = std::shared_ptr<const redistribution::Plan>;
-
   /// Joins the job and waits for all its workers, at most settings.timeout_ns.
   static Result<std::shared_ptr<Context>> join(const Settings& settings);
   Context(const Context&) = delete;
@@ -53,9 +42,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   const Settings& settings() const { return settings_; }
 
-  /// `call`: of which it comes, but for all-reduce and barrier.
-  Result<Operation*> start(OperationSpec spec, const CollectiveCall* call = nullptr,
-                           const PlanPointer* plan = nullptr);
+  Result<Operation*> start(OperationSpec spec, const OperationSource& source = {});
   /// A collective other than all-reduce and barrier (collective_calls.cc). Errors as check() has
   /// them leave everything as it was.
   Result<Operation*> start(CollectiveCall& call);
@@ -83,7 +70,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   /// Has the background thread look after what is under way.
   void kick() { session_->kick(); }
-  void kick_if_running();
+  void kick_if_running() { progress_.kick_if_running(); }
 
   // Of operations that are part of a Schedule over several contexts (hierarchy.h).
   /// Submits one that waits for let_go(), as does what is started after it. `spec.listener` is
@@ -93,23 +80,22 @@ class Context : public std::enable_shared_from_this<Context> {
               std::shared_ptr<const scheduler::BlockTable> blocks);
   void forget(Operation* operation);
   /// While somebody else drives, by drive_briefly(), the background thread does not.
-  void add_driver() { other_drivers_.fetch_add(1); }
-  void remove_driver() { other_drivers_.fetch_sub(1); }
+  void add_driver() { progress_.add_driver(); }
+  void remove_driver() { progress_.remove_driver(); }
   /// Has the background thread look at its followers, if it drives. From a listener, too.
-  bool unattended() const { return completions_.unattended(); }
-  void interrupt_background() { completions_.set_due(); }
+  bool unattended() const { return progress_.completions().unattended(); }
+  void interrupt_background() { progress_.completions().set_due(); }
   /// Ends the job, or group, for all its workers. Nothing touches a caller's memory afterwards.
   /// `mismatch`: all ranks have found that they disagree.
   void give_up(int status, const std::string& text, bool mismatch = false);
   /// INA_ERR_UNSUPPORTED if a result buffer lies there.
   Result<void> refuse_result_buffers(const void* memory, uint64_t bytes, std::string_view what);
-  uint32_t slot_bytes() const { return engine_->config().slot_bytes; }
+  uint32_t slot_bytes() const { return link_.engine().config().slot_bytes; }
   /// What is under way, and what the switch says of it.
   std::string explain_oldest();
   /// For measurements: carries packets instead of the transport, which it is given. While nothing
   /// is under way.
-  void replace_transport(
-      const std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>& made);
+  void replace_transport(const Link::Made& made);
   const std::shared_ptr<Session>& session() const { return session_; }
 
   // Completion that nobody waits for.
@@ -118,13 +104,13 @@ class Context : public std::enable_shared_from_this<Context> {
   /// called then, with INA_ERR_ABORTED.
   void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
   /// An eventfd that can be read after operations have completed. It is the context's.
-  Result<int> completion_fd() { return completions_.fd(); }
+  Result<int> completion_fd() { return progress_.completions().fd(); }
 
   // Fused groups (fused_calls.cc). Each has a number, from 1.
   int start_group();
   int end_group();
   /// 0: none.
-  uint32_t open_group() const { return open_group_.load(); }
+  uint32_t open_group() const { return operations_.open_group(); }
   /// INA_ERR_INVALID, with a text, while a group is open.
   int refuse_in_group(std::string_view function);
   /// The same while it is this one.
@@ -154,30 +140,24 @@ class Context : public std::enable_shared_from_this<Context> {
   /// INA_OK, or the status of what ended it.
   int failed() const { return callers_.failed(); }
   std::string last_failure() const { return callers_.failure_text(); }
-  /// Operations are under way, or packets wait, and no thread drives.
-  bool needs_driver() const {
-    return live_.load() && (running_.load() != 0 || called_.load()) && !driving_.load() &&
-           other_drivers_.load() == 0 && !away_.load() && callers_.failed() == INA_OK;
-  }
-  /// False: left it to somebody who wants the engine.
-  bool drive_in_background();
-  /// The same without ever sleeping. True: something was done.
-  bool drive_briefly();
+  bool needs_driver() const { return progress_.needs_driver(); }
+  bool drive_in_background() { return progress_.drive_in_background(); }
+  /// The same without ever sleeping. True: something was done. From any thread.
+  bool drive_briefly() { return progress_.drive_briefly(); }
   /// Transport::idle_poll_ns().
-  Nanos idle_poll_ns() const { return live_.load() ? idle_poll_ns_ : 0; }
-  void look_for_packets() { called_ = live_.load(); }
+  Nanos idle_poll_ns() const { return progress_.is_live() ? link_.idle_poll_ns() : 0; }
+  void look_for_packets() { progress_.look_for_packets(); }
   void on_control(control::Heard& heard);
   void rest_for_background();
   /// Of operations that have ended.
-  void run_callbacks();
-  void wake_driver();
+  void run_callbacks() { progress_.run_callbacks(); }
   void go_away();
   /// Of the job: tries until it runs again, or has failed, or the session ends.
   void rejoin();
   /// Of a group, whose job runs again: the switch's answers do the rest.
   void ask_to_rejoin();
   /// From any thread: it has failed.
-  void end(int status, const std::string& text);
+  void end(int status, const std::string& text) { progress_.end(status, text); }
 
  private:
   Context(const Settings& settings, std::shared_ptr<Session> session, uint32_t id);
@@ -188,7 +168,6 @@ class Context : public std::enable_shared_from_this<Context> {
   tl::unexpected<Error> switch_closed();
   void await_another_attempt(control::Appearance& appearance, Nanos& appeared_at, Nanos pause);
   Result<void> open_frames(const Url& url, Nanos deadline);
-  void take_frames(std::unique_ptr<FrameTransport> frames);
   Result<void> set_up(const answer::Joined& joined, control::Heard& heard);
   EngineConfig engine_config(const answer::Joined& joined) const;
   std::string trouble_text(const std::string& said) const;
@@ -196,31 +175,17 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string absent_hint(ina_status status) const;
   request::Member member() const;
   Result<control::Heard> ask_to_join(Nanos deadline);
+  Result<std::unique_ptr<Transport>> attach(const answer::Place& place, control::Heard& joined);
   /// Makes the transport that `place`, of a `joined`, describes and tells the switch.
   Result<std::unique_ptr<Transport>> attach_shm(const answer::Place& place, control::Heard& joined);
-  /// The same with frames_, which exists already.
+  /// The same with frames, which are there already.
   Result<void> attach_frames(const answer::Place& place);
   Result<void> await_ready(Nanos deadline);
-  std::unique_lock<std::mutex> lock_engine();
-  Operation* submit(const OperationSpec& spec, const CollectiveCall* call, const PlanPointer* plan,
-                    Nanos now);
-  Operation* submit_counted(const OperationSpec& spec, const CollectiveCall& call, Nanos now);
-  Operation* submit_redistribution(const OperationSpec& spec, const PlanPointer& plan, Nanos now);
-  const std::string& disagreement() const;
+  void look_at_turn();
+  void report_mismatch(const aggregator::FallbackMismatch& mismatch);
   void report_disagreement();
-  void release(Operation* operation);
-  Executor& executor();
-  Operation* collect(const OperationSpec& spec);
   /// Starts what is collected if this is among it: somebody asks for its result.
   void start_collected(const Operation& operation);
-  void send_submitted();
-  uint64_t overflows() const;
-  bool progress();
-  void report_mismatch(const aggregator::FallbackMismatch& mismatch);
-  size_t receive(Nanos now);
-  void drive(const Operation& operation, Nanos deadline);
-  void rest();
-  void announce();
   void end_by_switch(Error error);
   void on_peer_left(const answer::PeerLeft& left);
   void end_without_peer();
@@ -256,12 +221,9 @@ class Context : public std::enable_shared_from_this<Context> {
   Attempt try_rejoin(Nanos deadline, std::string& why);
   Attempt on_rejoin_answer(control::Heard& heard, std::string& why);
   std::string changed_text(const answer::Joined& joined) const;
-  Result<std::unique_ptr<Transport>> attach_again(const answer::Place& place,
-                                                  control::Heard& joined);
   Attempt await_ready_again(std::string& why, answer::Ready& ready);
   void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                  const answer::Ready& ready);
-  void await_return(Nanos deadline);
   Result<std::optional<control::Heard>> next_message(Nanos deadline);
   bool going_on() const { return !session_->stopping() && callers_.failed() == INA_OK; }
   std::string away_text() const;
@@ -271,34 +233,21 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string leave_with_job();
   std::string running_text() const;
   Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
-  std::string describe(const Operation& operation) const;
   std::string explain();
 
   const Settings settings_;
   const uint32_t fork_generation_;
   const std::shared_ptr<Session> session_;
-  const uint32_t id_;                 ///< of its group; 0: of the job itself
-  FrameTransport* frames_ = nullptr;  ///< transport_, if that carries frames
+  const uint32_t id_;  ///< of its group; 0: of the job itself
   uint32_t job_id_ = 0;
   uint64_t job_key_ = 0;
-  BulkCopier copier_;
-  IdleStrategy idle_;  ///< of whoever waits; under mutex_
-
-  std::unique_ptr<Transport> transport_;            ///< replaced under mutex_ and transport_mutex_
-  Nanos idle_poll_ns_ = 0;                          ///< of transport_
-  std::unique_ptr<Engine> engine_;                  ///< under mutex_
-  std::optional<EngineChannel> channel_;            ///< under mutex_; once it is needed
-  std::optional<Executor> executor_;                ///< likewise
-  std::optional<Reproducible> reproducible_;        ///< likewise
-  std::optional<RankOrder> rank_order_;             ///< likewise
-  std::optional<CountedMoves> counted_;             ///< likewise
-  std::optional<Redistributions> redistributions_;  ///< likewise
+  Link link_;
+  Operations operations_;
+  Callers callers_;
+  Progress progress_;
   CallTables call_tables_;
-  std::vector<RegisteredMemory> registered_;  ///< under mutex_
-  ResultBuffers result_buffers_;              ///< under mutex_
-  std::optional<Fused> fused_;                ///< under mutex_; once it is needed
-  uint32_t groups_ = 0;                       ///< under mutex_: fused groups opened so far
-  TransportCounters lost_counters_;           ///< under mutex_: of transports that were replaced
+  std::vector<RegisteredMemory> registered_;  ///< under the lock of progress_
+  ResultBuffers result_buffers_;              ///< likewise
   Standing standing_;                         ///< background thread: when the switch went
 
   /// Background thread: what a group goes on with once it is `ready` again.
@@ -308,24 +257,11 @@ class Context : public std::enable_shared_from_this<Context> {
   };
   std::optional<Return> return_;
 
-  std::mutex splitting_mutex_;  ///< taken first: one split at a time
-  std::mutex sharing_mutex_;    ///< taken first: one request about memory at a time
-  std::mutex mutex_;
-  std::mutex transport_mutex_;      ///< taken last
-  bool closed_ = false;             ///< under mutex_
-  std::atomic<bool> live_{false};   ///< all its workers have joined
-  std::atomic<int> contenders_{0};  ///< threads that want mutex_ from a driver
-  std::atomic<bool> driving_{false};
-  std::atomic<int> other_drivers_{0};  ///< by drive_briefly()
-  std::atomic<size_t> running_{0};
-  std::atomic<bool> has_collected_{false};  ///< written under mutex_
-  std::atomic<uint32_t> open_group_{0};     ///< written under mutex_
-  std::atomic<bool> called_{false};         ///< something may have come while nothing was under way
-  bool all_sent_ = true;                    ///< by the last progress(); under mutex_
-  std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; under mutex_
-  bool mismatch_reported_ = false;          ///< to this switch; under mutex_
+  std::mutex splitting_mutex_;                 ///< taken first: one split at a time
+  std::mutex sharing_mutex_;                   ///< taken first: one request about memory at a time
+  std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; likewise
+  bool mismatch_reported_ = false;             ///< to this switch; likewise
 
-  Callers callers_;
   // Under the lock of callers_, as far as it says nothing else.
   std::string explanation_;
   std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
@@ -343,9 +279,6 @@ class Context : public std::enable_shared_from_this<Context> {
   Nanos away_since_ = 0;        ///< written by the background thread
   std::string others_missing_;  ///< ranks for which the restarted switch waits
 
-  Completions completions_;
-
-  std::atomic<bool> away_{false};  ///< written by the background thread under mutex_
   std::atomic<bool> leaving_{false};
   std::atomic<bool> leave_ever_sent_{false};
   /// What the switch did last leaves no doubt that it does not know the job.

@@ -42,8 +42,8 @@ Result<void*> Context::register_memory(int memfd, void* data, size_t bytes) {
 
 /// Makes memory known to the switch, if it can read a worker's memory at all.
 Result<void*> Context::adopt(RegisteredMemory memory) {
-  if (frames_) {  // it will be copied into frames
-    const auto lock = lock_engine();
+  if (link_.frames()) {  // it will be copied into frames
+    const auto lock = progress_.lock();
     registered_.push_back(std::move(memory));
     return registered_.back().data;
   }
@@ -56,7 +56,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
   uint32_t number = 1;
   bool away = false;
   {
-    const auto lock = lock_engine();
+    const auto lock = progress_.lock();
     for (const RegisteredMemory& known : registered_)
       if (overlaps(known.data, known.bytes, memory.data, bytes))
         return fail(INA_ERR_INVALID, "memory overlaps with what is registered already");
@@ -68,7 +68,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
                                          "ina_free some, or take parts of larger ones");
     memory.number = number;
     registered_.push_back(std::move(memory));
-    away = away_.load();
+    away = progress_.is_away();
     const auto state = callers_.lock();
     registering_ = number;
     registered_answer_.reset();
@@ -76,7 +76,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
   // Otherwise it is registered as soon as the switch is back.
   if (!away) send_control(request::Register{number, bytes}, {file});
   const bool answered = await([&] { return registered_answer_.has_value(); });
-  const auto lock = lock_engine();
+  const auto lock = progress_.lock();
   std::optional<Error> answer;
   {
     const auto state = callers_.lock();
@@ -86,7 +86,7 @@ Result<void*> Context::adopt(RegisteredMemory memory) {
   const auto entry = std::ranges::find(registered_, number, &RegisteredMemory::number);
   if (answer && answer->status == INA_OK) {
     entry->known = true;
-    transport_->set_registered(number, {data, bytes});
+    link_.transport().set_registered(number, {data, bytes});
     return data;
   }
   registered_.erase(entry);
@@ -107,13 +107,14 @@ void Context::on_registered(const answer::Registered& registered) {
   if (awaited) return callers_.wake();
   // It was taken once, so this is another switch.
   if (!taken)
-    end(registered.status, "the switch takes registered memory no more: " + registered.text);
+    progress_.end(registered.status,
+                  "the switch takes registered memory no more: " + registered.text);
 }
 
 /// A switch that starts anew knows none of it: tells it before `attach`, so that the memory is
 /// there before anything can be sent from it.
 void Context::register_again(Transport& transport) {
-  const auto lock = lock_engine();
+  const auto lock = progress_.lock();
   for (const RegisteredMemory& memory : registered_) {
     send_control(request::Register{memory.number, memory.bytes}, {memory.file.get()});
     if (memory.known) transport.set_registered(memory.number, {memory.data, memory.bytes});
@@ -130,7 +131,7 @@ Result<void*> Context::share_results(size_t bytes) {
     sharing_bytes_ = bytes;
     shared_answer_.reset();
   }
-  if (!away_.load()) send_control(request::ShareResults{bytes});
+  if (!progress_.is_away()) send_control(request::ShareResults{bytes});
   const bool answered = await([&] { return shared_answer_.has_value(); });
   std::optional<SharedAnswer> answer;
   {
@@ -144,7 +145,7 @@ Result<void*> Context::share_results(size_t bytes) {
                              " for all ranks to ask for a result buffer of " +
                              std::to_string(bytes) + " bytes";
     send_control(request::Abort{text});
-    end(INA_ERR_TIMEOUT, text);
+    progress_.end(INA_ERR_TIMEOUT, text);
   }
   if (!answered) return callers_.failure();
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
@@ -159,14 +160,14 @@ Result<void*> Context::share_results(size_t bytes) {
     if (!mapped) return tl::unexpected(mapped.error());
     results.mapping = std::move(*mapped);
   }
-  const auto lock = lock_engine();
-  if (results.first_unit && answer->epoch != engine_->config().epoch) {
+  const auto lock = progress_.lock();
+  if (results.first_unit && answer->epoch != link_.engine().config().epoch) {
     // The switch was restarted since: nobody writes there any more.
     if (auto replaced = results.make_ordinary(); !replaced) return tl::unexpected(replaced.error());
   }
   if (results.first_unit)
-    transport_->set_result_buffer(*results.first_unit,
-                                  {results.mapping.data(), results.mapping.size()});
+    link_.transport().set_result_buffer(*results.first_unit,
+                                        {results.mapping.data(), results.mapping.size()});
   void* const data = results.mapping.data();
   result_buffers_.add(std::move(results));
   return data;
@@ -186,8 +187,8 @@ void Context::on_results(const answer::Results& results, control::Heard& heard) 
     answer.file = std::move(heard.fds[0]);
   }
   {
-    const auto lock = lock_engine();
-    answer.epoch = engine_->config().epoch;
+    const auto lock = progress_.lock();
+    answer.epoch = link_.engine().config().epoch;
   }
   callers_.tell([&] {
     ++buffers_shared_;
@@ -216,16 +217,16 @@ void Context::share_again(uint64_t furthest) {
 
 Result<void> Context::refuse_result_buffers(const void* memory, uint64_t bytes,
                                             std::string_view what) {
-  const auto lock = lock_engine();
+  const auto lock = progress_.lock();
   return result_buffers_.refuse(memory, bytes, what);
 }
 
 // ---- both
 
 Result<void> Context::free_memory(void* data) {
-  const auto lock = lock_engine();
+  const auto lock = progress_.lock();
   const auto busy = [&](const std::byte* memory, size_t bytes) -> std::string {
-    const Operation* user = engine_->find_running([&](const Operation& operation) {
+    const Operation* user = link_.engine().find_running([&](const Operation& operation) {
       const OperationSpec& spec = operation.spec;
       const auto [sent, received] = extents_of(spec, Rank{static_cast<uint8_t>(settings_.rank)});
       return overlaps(memory, bytes, spec.send, sent) ||
@@ -238,8 +239,8 @@ Result<void> Context::free_memory(void* data) {
   if (own != registered_.end()) {
     if (const auto text = busy(own->data, own->bytes); !text.empty())
       return fail(INA_ERR_INVALID, text);
-    transport_->set_registered(own->number, {});
-    if (!frames_) send_control(request::Unregister{own->number});
+    link_.transport().set_registered(own->number, {});
+    if (!link_.frames()) send_control(request::Unregister{own->number});
     registered_.erase(own);
     return {};
   }
@@ -251,8 +252,8 @@ Result<void> Context::free_memory(void* data) {
   if (const auto text = busy(shared->mapping.data(), shared->mapping.size()); !text.empty())
     return fail(INA_ERR_INVALID, text);
   if (shared->first_unit) {
-    transport_->set_result_buffer(*shared->first_unit, {});
-    engine_->keep_results({shared->mapping.data(), shared->mapping.size()});
+    link_.transport().set_result_buffer(*shared->first_unit, {});
+    link_.engine().keep_results({shared->mapping.data(), shared->mapping.size()});
   }
   const auto first_unit = shared->first_unit;
   // Before the switch hears of it, which looks whether anybody still has the memory.

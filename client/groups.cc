@@ -20,7 +20,7 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   settings.rank = answer->rank;
   settings.world_size = answer->world_size;
   std::shared_ptr<Context> group(new Context(settings, session_, answer->job_id));
-  if (auto joined = group->join_group(frames_, answer->losses, deadline); !joined) {
+  if (auto joined = group->join_group(link_.frames(), answer->losses, deadline); !joined) {
     // The others would wait for it.
     session_->send(group->id_, request::Abort{joined.error().text});
     group->close();
@@ -38,7 +38,7 @@ Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) 
     splitting_ = request::Split{.colour = colour, .key = key, .number = splits_ + 1};
     split_answer_.reset();
     // Otherwise it is sent once the switch is back.
-    split_sent_ = !away_.load();
+    split_sent_ = !progress_.is_away();
     if (split_sent_) session_->send(id_, *splitting_);
   }
   const bool answered = await([&] { return split_answer_.has_value(); });
@@ -52,7 +52,7 @@ Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) 
     std::string text = "waited " + seconds(settings_.timeout_ns) +
                        " for all ranks to call ina_split; " + explain();
     session_->send(id_, request::Abort{text});
-    end(INA_ERR_TIMEOUT, text);
+    progress_.end(INA_ERR_TIMEOUT, text);
   }
   if (!answer) return callers_.failure();
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
@@ -103,7 +103,7 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   if (frames) {
     auto shared = frames->share();
     if (!shared) return tl::unexpected(shared.error());
-    take_frames(std::move(*shared));
+    link_.open(std::move(*shared));
   }
   if (!session_->add(shared_from_this(), losses))
     return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
@@ -111,15 +111,14 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   std::string missing;
   {
     auto state = callers_.lock();
-    callers_.await(state, deadline - now_ns(), [&] { return live_.load(); });
+    callers_.await(state, deadline - now_ns(), [&] { return progress_.is_live(); });
     missing = others_missing_.empty() ? "the other ranks" : others_missing_;
   }
   if (callers_.failed() != INA_OK) return callers_.failure();
-  if (live_.load()) return {};
-  return fail(INA_ERR_TIMEOUT,
-              "rank " + std::to_string(settings_.rank) + " of group '" + settings_.job +
-                  "' waited " + seconds(settings_.timeout_ns) + " for " +
-                  missing + " to join it");
+  if (progress_.is_live()) return {};
+  return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of group '" +
+                                   settings_.job + "' waited " + seconds(settings_.timeout_ns) +
+                                   " for " + missing + " to join it");
 }
 
 }  // namespace ina::client

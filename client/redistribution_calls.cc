@@ -17,16 +17,7 @@ Result<Operation*> Context::start(const PlanPointer& plan, void* buffer, size_t 
   OperationSpec spec;
   spec.recv = static_cast<std::byte*>(buffer);
   spec.send = spec.recv;
-  return start(std::move(spec), nullptr, &plan);
-}
-
-/// Under mutex_.
-Operation* Context::submit_redistribution(const OperationSpec& spec, const PlanPointer& plan,
-                                          Nanos now) {
-  if (!redistributions_)
-    redistributions_.emplace(
-        executor(), redistribution::Job{engine_->config().rank, engine_->config().slot_bytes});
-  return redistributions_->start(plan, spec.recv, now);
+  return start(std::move(spec), {.plan = &plan});
 }
 
 }  // namespace ina::client

@@ -25,22 +25,22 @@ constexpr Nanos kForEver = INT64_MAX;
 /// The control connection broke.
 void Context::go_away() {
   if (callers_.failed() != INA_OK) return;
-  if (!transport_ || !engine_)
-    return end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
+  if (!link_.is_complete())
+    return progress_.end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
   {
-    const auto lock = lock_engine();
+    const auto lock = progress_.lock();
     // What the switch delivered before it went needs no recovery.
     const Nanos now = now_ns();
-    while (receive(now) != 0) {
+    while (link_.receive(now) != 0) {
     }
-    running_.store(engine_->running(), std::memory_order_relaxed);
-    standing_ = engine_->standing();
+    progress_.count();
+    standing_ = link_.engine().standing();
     return_.reset();
     const auto state = callers_.lock();
-    if (!away_.load()) away_since_ = now;
+    if (!progress_.is_away()) away_since_ = now;
     others_missing_.clear();
     split_sent_ = false;
-    away_ = true;
+    progress_.set_away(true);
   }
   callers_.wake();
 }
@@ -62,9 +62,10 @@ void Context::rejoin() {
     if (pause > 0) await_another_attempt(appearance, appeared_at, pause);
     // Nor one more attempt, which would have no time to hear why it fails.
     if (left() <= 0)
-      return end(INA_ERR_SWITCH_LOST,
-                 "the switch at " + settings_.url + " is gone and did not come back within " +
-                     seconds(settings_.rejoin_timeout_ns) + " (rejoin_timeout_us): " + why);
+      return progress_.end(INA_ERR_SWITCH_LOST, "the switch at " + settings_.url +
+                                                    " is gone and did not come back within " +
+                                                    seconds(settings_.rejoin_timeout_ns) +
+                                                    " (rejoin_timeout_us): " + why);
   }
   session_->close();
 }
@@ -100,8 +101,8 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
     return Attempt::kAgain;
   };
   if (auto opened = session_->open(0, INT64_MAX); !opened) return again(opened.error());
-  if (frames_)
-    if (auto opened = frames_->reopen(std::min(kOpenPortNs, deadline - now_ns())); !opened)
+  if (link_.frames())
+    if (auto opened = link_.frames()->reopen(std::min(kOpenPortNs, deadline - now_ns())); !opened)
       return again(opened.error());
   // A switch that has no room may have said so and closed the connection already.
   const auto sent = control::say(session_->control(), rejoin_message());
@@ -116,7 +117,7 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
 
 Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& why) {
   const auto over = [&](const Error& error) {
-    end(error.status, error.text);
+    progress_.end(error.status, error.text);
     return Attempt::kOver;
   };
   if (answer::is_no_room(heard.message)) {
@@ -137,7 +138,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   }
   if (const std::string text = changed_text(*joined); !text.empty())
     return over({INA_ERR_SWITCH_LOST, text});
-  auto transport = attach_again(joined->place, heard);
+  auto transport = attach(joined->place, heard);
   if (!transport) {
     if (transport.error().status != INA_ERR_SWITCH_LOST) return over(transport.error());
     why = transport.error().text;
@@ -158,7 +159,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
 /// Why this worker cannot go on at its new place; empty if it can.
 std::string Context::changed_text(const answer::Joined& joined) const {
   const answer::Place& place = joined.place;
-  const EngineConfig& config = engine_->config();
+  const EngineConfig& config = link_.engine().config();
   if (const EngineConfig told = engine_config(joined); told.home != config.home)
     return "the switch at " + settings_.url +
            " came back with another place for the fallback (fallback.home): " + joined.rules.home +
@@ -168,14 +169,6 @@ std::string Context::changed_text(const answer::Joined& joined) const {
     return {};
   return "the switch at " + settings_.url +
          " came back with another window, slot size or number of lanes, or in an old epoch";
-}
-
-/// Attaches anew. The transport to go on with; nullptr: the old one, which was connected anew.
-Result<std::unique_ptr<Transport>> Context::attach_again(const answer::Place& place,
-                                                         control::Heard& joined) {
-  if (!frames_) return attach_shm(place, joined);
-  if (auto attached = attach_frames(place); !attached) return tl::unexpected(attached.error());
-  return std::unique_ptr<Transport>();
 }
 
 Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& ready) {
@@ -216,27 +209,20 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
 void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                         const answer::Ready& ready) {
   {
-    const auto lock = lock_engine();
+    const auto lock = progress_.lock();
     // Before the old results are unmapped: it may still need some of them.
-    engine_->rejoin(told, now_ns());
+    link_.engine().rejoin(told, now_ns());
     if (auto replaced = result_buffers_.make_ordinary(); !replaced)
-      end(replaced.error().status, replaced.error().text);
+      progress_.end(replaced.error().status, replaced.error().text);
     mismatch_reported_ = false;
-    if (transport) {
-      const TransportCounters counters = transport_->counters();
-      lost_counters_.sleeps += counters.sleeps;
-      lost_counters_.dropped += counters.dropped;
-      lost_counters_.bytes_copied += counters.bytes_copied;
-      const std::lock_guard lock_transport(transport_mutex_);
-      std::swap(transport_, transport);
-    }
+    if (transport) transport = link_.replace(std::move(transport));
     const auto state = callers_.lock();
-    away_ = false;
+    progress_.set_away(false);
   }
   {
     // The new transport does not know yet whether somebody drives.
-    const auto lock = lock_engine();
-    rest();
+    const auto lock = progress_.lock();
+    progress_.rest();
   }
   callers_.wake();
   if (leaving_.load()) send_leave();
@@ -252,49 +238,42 @@ void Context::ask_to_rejoin() {
     const auto state = callers_.lock();
     others_missing_ = "the other ranks";
   }
-  if (frames_)
-    if (auto opened = frames_->reopen(kOpenPortNs); !opened)
-      return end(INA_ERR_SWITCH_LOST, "the group cannot come back: " + opened.error().text);
+  if (link_.frames())
+    if (auto opened = link_.frames()->reopen(kOpenPortNs); !opened)
+      return progress_.end(INA_ERR_SWITCH_LOST,
+                           "the group cannot come back: " + opened.error().text);
   session_->send(id_, rejoin_message());
 }
 
 /// The switch has a place for it: its first, or that which it had before a restart.
 void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
-  if (id_ == 0 || (engine_ && !away_.load())) return;
-  if (!engine_) {
+  if (id_ == 0 || (link_.has_engine() && !progress_.is_away())) return;
+  if (!link_.has_engine()) {
     auto set = set_up(joined, heard);
-    if (!set) end(set.error().status, set.error().text);
+    if (!set) progress_.end(set.error().status, set.error().text);
     return;
   }
   if (const std::string text = changed_text(joined); !text.empty())
-    return end(INA_ERR_SWITCH_LOST, text);
-  auto transport = attach_again(joined.place, heard);
-  if (!transport) return end(transport.error().status, transport.error().text);
+    return progress_.end(INA_ERR_SWITCH_LOST, text);
+  auto transport = attach(joined.place, heard);
+  if (!transport) return progress_.end(transport.error().status, transport.error().text);
   return_ = Return{engine_config(joined), std::move(*transport)};
 }
 
 /// All its workers have attached.
 void Context::on_ready(const answer::Ready& ready) {
-  if (id_ == 0 || !engine_) return;
-  if (away_.load() && return_) {
+  if (id_ == 0 || !link_.has_engine()) return;
+  if (progress_.is_away() && return_) {
     Return back = std::move(*return_);
     return_.reset();
     come_back(back.told, std::move(back.transport), ready);
   }
   {
-    const auto lock = lock_engine();
-    live_ = true;
-    rest();
+    const auto lock = progress_.lock();
+    progress_.go_live();
+    progress_.rest();
   }
   callers_.tell([] {});
-}
-
-// ---- waiting
-
-/// A caller's part: sleeps until the job goes on, has failed, or the time has passed.
-void Context::await_return(Nanos deadline) {
-  auto state = callers_.lock();
-  callers_.await(state, deadline - now_ns(), [&] { return !away_.load(); });
 }
 
 /// The next message of the switch about the job itself. Groups do not come back before their job:
@@ -321,7 +300,7 @@ Result<std::optional<control::Heard>> Context::next_message(Nanos deadline) {
 /// What a caller is told whose time has passed meanwhile; empty if the switch is there.
 std::string Context::away_text() const {
   const auto state = callers_.lock();
-  if (!away_.load()) return "";
+  if (!progress_.is_away()) return "";
   if (!others_missing_.empty())
     return "the switch at " + settings_.url + " was restarted and waits for " + others_missing_ +
            " to come back";
