@@ -40,8 +40,7 @@ Context::Context(const Settings& settings, std::shared_ptr<Session> session, uin
       link_(settings.copy_threads, settings.world_size),
       operations_(settings_, link_),
       progress_(settings.idle, *session_, link_, operations_, callers_, [this] { look_at_turn(); }),
-      result_buffers_(settings.world_size, static_cast<uint32_t>(settings.rank),
-                      settings.reproducible) {}
+      memory_(settings_, *session_, id_, link_, progress_, callers_) {}
 
 bool Context::forked() const {
   return fork_generation_ != Session::fork_generation();
@@ -233,7 +232,7 @@ Result<std::unique_ptr<Transport>> Context::attach_shm(const answer::Place& plac
                                                        control::Heard& joined) {
   auto transport = join_shm(place, joined, link_.copier());
   if (!transport) return tl::unexpected(transport.error());
-  register_again(**transport);
+  memory_.register_again(**transport);
   if (!send_control(request::Attach{}, {(*transport)->region_fd()})) return switch_closed();
   return std::unique_ptr<Transport>(std::move(*transport));
 }
@@ -282,13 +281,7 @@ Result<void> Context::await_ready(Nanos deadline) {
 Result<Operation*> Context::start(OperationSpec spec, const OperationSource& source) {
   if (callers_.failed() != INA_OK) return callers_.failure();
   const auto lock = progress_.lock();
-  if (!result_buffers_.empty())
-    if (auto aimed = source.plan   ? result_buffers_.refuse(spec.recv, (*source.plan)->peak_bytes(),
-                                                            "ina_redistribute: buffer")
-                     : source.call ? result_buffers_.aim(spec, *source.call)
-                                   : result_buffers_.aim(spec);
-        !aimed)
-      return tl::unexpected(aimed.error());
+  if (auto aimed = memory_.aim(spec, source); !aimed) return tl::unexpected(aimed.error());
   const size_t running = link_.engine().running();
   if (Operation* const collected = operations_.collect(spec, now_ns())) {
     if (link_.engine().running() != running) progress_.send();
@@ -423,8 +416,8 @@ void Context::on_control(control::Heard& heard) {
                  [&](const answer::Split& split) { on_split(split); },
                  [&](const answer::Joined& joined) { on_joined(joined, heard); },
                  [&](const answer::Ready& ready) { on_ready(ready); },
-                 [&](const answer::Registered& registered) { on_registered(registered); },
-                 [&](const answer::Results& results) { on_results(results, heard); },
+                 [&](const answer::Registered& registered) { memory_.on_registered(registered); },
+                 [&](const answer::Results& results) { memory_.on_results(results, heard); },
                  [&](const answer::Epoch& epoch) {
                    const auto lock = progress_.lock();
                    if (link_.has_engine()) link_.engine().set_epoch(epoch.epoch, now_ns());

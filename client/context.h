@@ -19,11 +19,10 @@
 
 #include "client/callers.h"
 #include "client/collective_call.h"
+#include "client/direct_memory.h"
 #include "client/link.h"
-#include "client/memory.h"
 #include "client/operations.h"
 #include "client/progress.h"
-#include "client/result_buffers.h"
 #include "client/session.h"
 #include "client/settings.h"
 #include "control/appearance.h"
@@ -88,8 +87,6 @@ class Context : public std::enable_shared_from_this<Context> {
   /// Ends the job, or group, for all its workers. Nothing touches a caller's memory afterwards.
   /// `mismatch`: all ranks have found that they disagree.
   void give_up(int status, const std::string& text, bool mismatch = false);
-  /// INA_ERR_UNSUPPORTED if a result buffer lies there.
-  Result<void> refuse_result_buffers(const void* memory, uint64_t bytes, std::string_view what);
   uint32_t slot_bytes() const { return link_.engine().config().slot_bytes; }
   /// What is under way, and what the switch says of it.
   std::string explain_oldest();
@@ -116,12 +113,8 @@ class Context : public std::enable_shared_from_this<Context> {
   /// The same while it is this one.
   int refuse_in_group(std::string_view function, uint32_t group);
 
-  /// Memory that the switch reads where it lies.
-  Result<void*> allocate(size_t bytes);
-  Result<void*> register_memory(int memfd, void* data, size_t bytes);
-  /// Collective: memory that the switch writes for all workers of the job.
-  Result<void*> share_results(size_t bytes);
-  Result<void> free_memory(void* data);
+  /// Its memory that the switch reads or writes where it lies.
+  DirectMemory& memory() { return memory_; }
 
   /// Sets the priority of operations started afterwards.
   void set_hints(const scheduler::Hints& hints);
@@ -209,13 +202,6 @@ class Context : public std::enable_shared_from_this<Context> {
   template <class Come>
   bool await(Come come);
 
-  // In context_memory.cc.
-  Result<void*> adopt(RegisteredMemory memory);
-  void on_registered(const answer::Registered& registered);
-  void register_again(Transport& transport);
-  void on_results(const answer::Results& results, control::Heard& heard);
-  void share_again(uint64_t furthest);
-
   enum class Attempt { kBack, kAgain, kOver };
   request::Rejoin rejoin_message() const;
   Attempt try_rejoin(Nanos deadline, std::string& why);
@@ -246,9 +232,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Callers callers_;
   Progress progress_;
   CallTables call_tables_;
-  std::vector<RegisteredMemory> registered_;  ///< under the lock of progress_
-  ResultBuffers result_buffers_;              ///< likewise
-  Standing standing_;                         ///< background thread: when the switch went
+  DirectMemory memory_;
+  Standing standing_;  ///< background thread: when the switch went
 
   /// Background thread: what a group goes on with once it is `ready` again.
   struct Return {
@@ -258,7 +243,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::optional<Return> return_;
 
   std::mutex splitting_mutex_;                 ///< taken first: one split at a time
-  std::mutex sharing_mutex_;                   ///< taken first: one request about memory at a time
   std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; likewise
   bool mismatch_reported_ = false;             ///< to this switch; likewise
 
@@ -267,11 +251,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
   bool left_ = false;
   bool giving_up_ = false;
-  std::optional<uint32_t> registering_;  ///< number of the memory that waits for an answer
-  std::optional<Error> registered_answer_;
-  std::optional<size_t> sharing_bytes_;  ///< of the result buffer that waits for an answer
-  std::optional<SharedAnswer> shared_answer_;
-  uint64_t buffers_shared_ = 0;              ///< requests for result buffers that were answered
   std::optional<request::Split> splitting_;  ///< what was asked for, until it is answered
   bool split_sent_ = false;                  ///< on this connection
   std::optional<SplitAnswer> split_answer_;

@@ -89,7 +89,7 @@ request::Rejoin Context::rejoin_message() const {
                           .next = standing_.next.value,
                           .results_end = standing_.results_end.value};
   const auto state = callers_.lock();
-  message.buffers_shared = buffers_shared_;
+  message.buffers_shared = memory_.buffers_shared();
   message.splits = splits_;
   return message;
 }
@@ -188,7 +188,7 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
       return Attempt::kBack;
     }
     if (const auto* registered = std::get_if<answer::Registered>(&said)) {
-      on_registered(*registered);
+      memory_.on_registered(*registered);
     } else if (const auto* waiting = std::get_if<answer::Waiting>(&said)) {
       const auto state = callers_.lock();
       others_missing_ = missing_text(*waiting);
@@ -212,7 +212,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
     const auto lock = progress_.lock();
     // Before the old results are unmapped: it may still need some of them.
     link_.engine().rejoin(told, now_ns());
-    if (auto replaced = result_buffers_.make_ordinary(); !replaced)
+    if (auto replaced = memory_.make_ordinary(); !replaced)
       progress_.end(replaced.error().status, replaced.error().text);
     mismatch_reported_ = false;
     if (transport) transport = link_.replace(std::move(transport));
@@ -226,7 +226,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
   }
   callers_.wake();
   if (leaving_.load()) send_leave();
-  share_again(ready.buffers_shared);
+  memory_.share_again(ready.buffers_shared);
   split_again(ready.splits);
 }
 
