@@ -40,7 +40,8 @@ Context::Context(const Settings& settings, std::shared_ptr<Session> session, uin
       link_(settings.copy_threads, settings.world_size),
       operations_(settings_, link_),
       progress_(settings.idle, *session_, link_, operations_, callers_, [this] { look_at_turn(); }),
-      memory_(settings_, *session_, id_, link_, progress_, callers_) {}
+      memory_(settings_, *session_, id_, link_, progress_, callers_),
+      splits_(*session_, id_, progress_, callers_) {}
 
 bool Context::forked() const {
   return fork_generation_ != Session::fork_generation();
@@ -413,7 +414,7 @@ void Context::on_control(control::Heard& heard) {
                  [&](const answer::Abort&) { end_by_switch(control::error_of(heard.message)); },
                  [&](const answer::Refused&) { end_by_switch(control::error_of(heard.message)); },
                  [&](const answer::Wake&) { progress_.call(); },
-                 [&](const answer::Split& split) { on_split(split); },
+                 [&](const answer::Split& split) { splits_.on_split(split); },
                  [&](const answer::Joined& joined) { on_joined(joined, heard); },
                  [&](const answer::Ready& ready) { on_ready(ready); },
                  [&](const answer::Registered& registered) { memory_.on_registered(registered); },

@@ -25,6 +25,7 @@
 #include "client/progress.h"
 #include "client/session.h"
 #include "client/settings.h"
+#include "client/splits.h"
 #include "control/appearance.h"
 #include "control/socket.h"
 #include "engine/engine.h"
@@ -184,23 +185,10 @@ class Context : public std::enable_shared_from_this<Context> {
   void end_without_peer();
 
   // In groups.cc.
-  struct SplitAnswer {
-    Error error{INA_OK, ""};
-    uint32_t job_id = 0;  ///< of the group; 0: this worker is in none
-    std::string name = "";
-    uint32_t rank = 0;
-    uint32_t world_size = 0;
-    uint64_t losses = 0;  ///< Session::losses() when it came
-  };
-  Result<SplitAnswer> ask_to_split(int32_t colour, int32_t key);
-  void on_split(const answer::Split& split);
-  void split_again(uint64_t furthest);
+  Result<Splits::Answer> ask_to_split(int32_t colour, int32_t key);
   Result<void> join_group(FrameTransport* frames, uint64_t losses, Nanos deadline);
   void on_joined(const answer::Joined& joined, control::Heard& heard);
   void on_ready(const answer::Ready& ready);
-
-  template <class Come>
-  bool await(Come come);
 
   enum class Attempt { kBack, kAgain, kOver };
   request::Rejoin rejoin_message() const;
@@ -233,6 +221,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Progress progress_;
   CallTables call_tables_;
   DirectMemory memory_;
+  Splits splits_;
   Standing standing_;  ///< background thread: when the switch went
 
   /// Background thread: what a group goes on with once it is `ready` again.
@@ -242,7 +231,6 @@ class Context : public std::enable_shared_from_this<Context> {
   };
   std::optional<Return> return_;
 
-  std::mutex splitting_mutex_;                 ///< taken first: one split at a time
   std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; likewise
   bool mismatch_reported_ = false;             ///< to this switch; likewise
 
@@ -251,10 +239,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
   bool left_ = false;
   bool giving_up_ = false;
-  std::optional<request::Split> splitting_;  ///< what was asked for, until it is answered
-  bool split_sent_ = false;                  ///< on this connection
-  std::optional<SplitAnswer> split_answer_;
-  uint32_t splits_ = 0;         ///< that were answered
   Nanos away_since_ = 0;        ///< written by the background thread
   std::string others_missing_;  ///< ranks for which the restarted switch waits
 
@@ -264,13 +248,5 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> job_is_gone_{false};
   std::atomic<uint64_t> overflows_cleared_{0};
 };
-
-/// Waits for what the background thread brings, at most the default time. `come` is called under
-/// the lock of callers_. False: it did not come.
-template <class Come>
-bool Context::await(Come come) {
-  auto state = callers_.lock();
-  return callers_.await(state, settings_.timeout_ns, come);
-}
 
 }  // namespace ina::client

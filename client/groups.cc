@@ -10,7 +10,7 @@
 namespace ina::client {
 
 Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
-  const std::lock_guard one_at_a_time(splitting_mutex_);
+  const auto one_at_a_time = splits_.one_at_a_time();
   const Nanos deadline = now_ns() + settings_.timeout_ns;
   auto answer = ask_to_split(colour, key);
   if (!answer) return tl::unexpected(answer.error());
@@ -29,72 +29,20 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   return group;
 }
 
-/// Waits until all have asked. What some have got and others have not would break the job, so one
-/// whose time has passed ends it.
-Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) {
+/// What some have got and others have not would break the job, so one whose time has passed ends
+/// it.
+Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
   if (callers_.failed() != INA_OK) return callers_.failure();
-  {
-    const auto state = callers_.lock();
-    splitting_ = request::Split{.colour = colour, .key = key, .number = splits_ + 1};
-    split_answer_.reset();
-    // Otherwise it is sent once the switch is back.
-    split_sent_ = !progress_.is_away();
-    if (split_sent_) session_->send(id_, *splitting_);
-  }
-  const bool answered = await([&] { return split_answer_.has_value(); });
-  std::optional<SplitAnswer> answer;
-  {
-    const auto state = callers_.lock();
-    if (answered) answer = std::move(split_answer_);
-    splitting_.reset();
-  }
+  auto answer = splits_.ask(colour, key, settings_.timeout_ns);
   if (!answer && callers_.failed() == INA_OK) {
     std::string text = "waited " + seconds(settings_.timeout_ns) +
                        " for all ranks to call ina_split; " + explain();
-    session_->send(id_, request::Abort{text});
-    progress_.end(INA_ERR_TIMEOUT, text);
+    send_control(request::Abort{text});
+    end(INA_ERR_TIMEOUT, text);
   }
   if (!answer) return callers_.failure();
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
   return std::move(*answer);
-}
-
-/// Background thread: the switch's answer to `split`.
-void Context::on_split(const answer::Split& split) {
-  SplitAnswer answer;
-  answer.error = {split.status, split.text};
-  if (split.group) {
-    answer.job_id = split.group->job_id;
-    answer.name = split.group->job;
-    answer.rank = split.group->rank;
-    answer.world_size = split.group->world_size;
-  }
-  answer.losses = session_->losses();
-  callers_.tell([&] {
-    ++splits_;
-    if (splitting_) split_answer_.emplace(std::move(answer));
-  });
-}
-
-/// Background thread: the job runs again. `furthest`: how many splits of the worker that was
-/// furthest the old switch had answered. If it had answered this one for anybody, its groups are
-/// gone for all; otherwise it is asked again.
-void Context::split_again(uint64_t furthest) {
-  std::optional<request::Split> again;
-  {
-    const auto state = callers_.lock();
-    if (furthest > splits_) {
-      splits_ = static_cast<uint32_t>(furthest);
-      if (splitting_ && !split_answer_)
-        split_answer_ = SplitAnswer{
-            .error = {INA_ERR_SWITCH_LOST, "the switch was restarted while it split the job"}};
-    } else if (splitting_ && !split_answer_ && !split_sent_) {
-      split_sent_ = true;
-      again = splitting_;
-    }
-  }
-  if (again) session_->send(id_, *again);
-  callers_.wake();
 }
 
 /// Takes its place in the group, and waits for the others to do so. `frames`: of the context that

@@ -39,7 +39,7 @@ void Context::go_away() {
     const auto state = callers_.lock();
     if (!progress_.is_away()) away_since_ = now;
     others_missing_.clear();
-    split_sent_ = false;
+    splits_.go_away();
     progress_.set_away(true);
   }
   callers_.wake();
@@ -90,7 +90,7 @@ request::Rejoin Context::rejoin_message() const {
                           .results_end = standing_.results_end.value};
   const auto state = callers_.lock();
   message.buffers_shared = memory_.buffers_shared();
-  message.splits = splits_;
+  message.splits = splits_.answered();
   return message;
 }
 
@@ -227,7 +227,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
   callers_.wake();
   if (leaving_.load()) send_leave();
   memory_.share_again(ready.buffers_shared);
-  split_again(ready.splits);
+  splits_.ask_again(ready.splits);
 }
 
 // ---- a group
