@@ -5,22 +5,17 @@
 #include <vector>
 
 #include "client/control_text.h"
-#include "client/listener.h"
+#include "client/joiner.h"
 #include "common/clock.h"
 #include "control/client.h"
-#include "scheduler/policies.h"
-#include "transport/shm_join.h"
 #include "wire/text.h"
 
 namespace ina::client {
 
 namespace {
 
-// Between requests to join a switch that has no room, doubling.
-constexpr Nanos kFirstPauseNs = 5'000'000;
-constexpr Nanos kLongestPauseNs = 200'000'000;
-// How long a switch that is not there is waited for, unless somebody said how long.
-constexpr Nanos kAbsentNs = 500'000'000;
+// Before a job that the switch has lost is joined once more.
+constexpr Nanos kLossPauseNs = 5'000'000;
 // How long a worker that gave up waits for the switch to say for whom it waited.
 constexpr Nanos kExplainNs = 1'000'000'000;
 // A switch that goes again and again while somebody joins is not waited for.
@@ -41,6 +36,7 @@ Context::Context(const Settings& settings, std::shared_ptr<Session> session, uin
       operations_(settings_, link_),
       progress_(settings.idle, *session_, link_, operations_, callers_, [this] { look_at_turn(); }),
       memory_(settings_, *session_, id_, link_, progress_, callers_),
+      admission_(settings_, *session_, id_, link_, memory_),
       splits_(*session_, id_, progress_, callers_) {}
 
 bool Context::forked() const {
@@ -63,7 +59,7 @@ Result<std::shared_ptr<Context>> Context::join(const Settings& settings) {
     bool job_is_gone = false;
     auto joined = join_once(settings, *url, deadline, job_is_gone);
     if (joined || !job_is_gone || losses == kMostLosses || now_ns() >= deadline) return joined;
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kFirstPauseNs));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLossPauseNs));
   }
 }
 
@@ -73,9 +69,15 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
                                                     Nanos deadline, bool& job_is_gone) {
   const auto session = std::make_shared<Session>(settings);
   std::shared_ptr<Context> context(new Context(settings, session, 0));
-  if (auto opened = context->open(url, deadline); !opened) {
-    job_is_gone = context->job_is_gone_.load();
-    return tl::unexpected(opened.error());
+  Joiner joiner(context->settings_, *session, context->link_, context->admission_);
+  const auto began = joiner.join(url, deadline);
+  if (!began) {
+    job_is_gone = context->admission_.job_is_gone();
+    return tl::unexpected(began.error());
+  }
+  if (*began == Joiner::Joined::kLost) {
+    context->go_away();
+    session->lose();
   }
   context->progress_.go_live();
   session->start(context);
@@ -86,195 +88,9 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
   const bool away = lost && context->progress_.is_away();
   if (status == INA_OK && !away) return context;
   const std::string text = status != INA_OK ? context->last_error() : context->away_text();
-  job_is_gone = lost && context->job_is_gone_.load();
+  job_is_gone = lost && context->admission_.job_is_gone();
   context->close();
   return fail(status != INA_OK ? static_cast<ina_status>(status) : INA_ERR_TIMEOUT, text);
-}
-
-Result<void> Context::open(const Url& url, Nanos deadline) {
-  if (url.scheme == "memif")
-    if (auto served = await_listener(url.path, absent_ns()); !served) return served;
-  if (url.scheme != "shm") {
-    if (auto opened = open_frames(url, deadline); !opened) return opened;
-  } else if (auto known = url.check_keys({}); !known) {
-    return known;
-  }
-  if (auto resolved = session_->resolve(url); !resolved) return resolved;
-  auto reply = ask_to_join(deadline);
-  if (!reply) return tl::unexpected(reply.error());
-  const auto* joined = std::get_if<answer::Joined>(&reply->message);
-  if (!joined) return tl::unexpected(control::error_of(reply->message));
-  if (auto set = set_up(*joined, *reply); !set) return set;
-  return await_ready(deadline);
-}
-
-Result<void> Context::open_frames(const Url& url, Nanos deadline) {
-  auto opened = open_frame_transport(url, deadline - now_ns());
-  if (!opened) return tl::unexpected(opened.error());
-  link_.open(std::move(*opened));
-  return {};
-}
-
-/// By which rules this worker plays.
-EngineConfig Context::engine_config(const answer::Joined& joined) const {
-  const answer::Place& place = joined.place;
-  const answer::Rules& rules = joined.rules;
-  EngineConfig config;
-  config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
-  config.workers = settings_.world_size;
-  config.results_stay = link_.frames() == nullptr;
-  config.lossy_link = link_.frames() != nullptr;
-  config.epoch = place.epoch;
-  config.window = place.window;
-  config.slot_bytes = place.slot_bytes;
-  config.lanes = place.lanes;
-  const auto policy = value_in(scheduler::kPolicyNames, rules.policy);
-  config.fixed_slots = policy && !scheduler::traits(*policy).hashed;
-  config.home = value_in(kHomeNames, rules.home).value_or(Home::kSpill);
-  config.priority_max = rules.priority_max;
-  config.congestion_window = rules.ecn;
-  config.aggregator_window = rules.aggregator_window;
-  config.rto_min_ns = rules.rto_min_us * 1000;
-  config.rto_max_ns = rules.rto_max_us * 1000;
-  if (rules.help) {
-    config.in_switch = rules.help->in_switch;
-    config.park_room = rules.help->park_room;
-  }
-  // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
-  if (place.shm && !config.fixed_slots)
-    config.first_window = std::max(1u, config.lanes * place.shm->side_rows / config.workers);
-  return config;
-}
-
-/// Makes engine and transport as `joined` says, and attaches. `heard`: in which it came.
-Result<void> Context::set_up(const answer::Joined& joined, control::Heard& heard) {
-  const answer::Place& place = joined.place;
-  const EngineConfig config = engine_config(joined);
-  if (config.window == 0 || config.lanes == 0)
-    return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
-  job_id_ = place.job_id;
-  job_key_ = place.job_key;
-  link_.make_engine(config);
-  auto transport = attach(place, heard);
-  if (!transport) return tl::unexpected(transport.error());
-  link_.connect(std::move(*transport));
-  return {};
-}
-
-/// Connects, and says `join`; again if the switch has no room just now, until `deadline`.
-Result<control::Heard> Context::ask_to_join(Nanos deadline) {
-  const request::Join join{.member = member(), .window_bytes = settings_.window_bytes};
-  std::optional<control::Heard> refusal;
-  for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
-    // Nobody asked to wait for a switch to start: then there is none, and its user wants to know.
-    if (auto opened = session_->open(deadline - now_ns(), absent_ns()); !opened)
-      return fail(opened.error().status, opened.error().text + absent_hint(opened.error().status));
-    auto reply = control::ask(session_->control(), join, deadline - now_ns());
-    if (!reply) {
-      // It closed the connection without a word.
-      job_is_gone_ = reply.error().status == INA_ERR_SWITCH_LOST;
-      return tl::unexpected(reply.error());
-    }
-    // An attempt that the deadline cuts short says less than the one before.
-    if (!*reply && refusal) return std::move(*refusal);
-    if (!*reply)
-      return fail(INA_ERR_TIMEOUT,
-                  "the switch at " + session_->path() + " did not answer the request to join");
-    if (!answer::is_no_room((*reply)->message) || now_ns() + pause_ns >= deadline)
-      return std::move(**reply);
-    refusal = std::move(**reply);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
-  }
-}
-
-/// How long a switch that is not there is waited for.
-Nanos Context::absent_ns() const {
-  return settings_.waits_for_switch ? INT64_MAX : kAbsentNs;
-}
-
-/// What is to be added to the text of an error with `status`.
-std::string Context::absent_hint(ina_status status) const {
-  if (status != INA_ERR_NO_SWITCH || settings_.waits_for_switch) return {};
-  return "; INA_TIMEOUT_US (or ina_config.timeout_us) would have this wait for a switch that is "
-         "about to start";
-}
-
-/// Who joins, and how it is reached.
-request::Member Context::member() const {
-  request::Member member;
-  member.job = settings_.job;
-  member.rank = settings_.rank;
-  member.world_size = settings_.world_size;
-  if (id_ == 0) {  // the session is known to the switch when it speaks of groups
-    member.version = control::kControlVersion;
-    member.library = ina_version();
-    if (!settings_.job_owner.empty()) member.owner = settings_.job_owner;
-    member.ticket = settings_.ticket;
-    if (member.ticket.empty() && control::is_remote(session_->path()))
-      member.token = settings_.token;
-  }
-  if (link_.frames()) {
-    member.reach = reach_of(*link_.frames(), session_->frame_place());
-    member.reach.frame->multicast = link_.frames()->takes_groups();
-  }
-  member.reach.parks = true;
-  return member;
-}
-
-/// Attaches. The transport to go on with; nullptr: the one that carries frames.
-Result<std::unique_ptr<Transport>> Context::attach(const answer::Place& place,
-                                                   control::Heard& joined) {
-  if (!link_.frames()) return attach_shm(place, joined);
-  if (auto attached = attach_frames(place); !attached) return tl::unexpected(attached.error());
-  return std::unique_ptr<Transport>();
-}
-
-Result<std::unique_ptr<Transport>> Context::attach_shm(const answer::Place& place,
-                                                       control::Heard& joined) {
-  auto transport = join_shm(place, joined, link_.copier());
-  if (!transport) return tl::unexpected(transport.error());
-  memory_.register_again(**transport);
-  if (!send_control(request::Attach{}, {(*transport)->region_fd()})) return switch_closed();
-  return std::unique_ptr<Transport>(std::move(*transport));
-}
-
-Result<void> Context::attach_frames(const answer::Place& place) {
-  if (place.group)
-    if (auto done = link_.frames()->join_group(*place.group); !done) return done;
-  if (auto bound = bind_frames(place, settings_.url, *link_.frames()); !bound) return bound;
-  if (send_control(request::Attach{})) return {};
-  return switch_closed();
-}
-
-tl::unexpected<Error> Context::switch_closed() {
-  job_is_gone_ = true;
-  return fail(INA_ERR_SWITCH_LOST, "the switch closed the connection");
-}
-
-Result<void> Context::await_ready(Nanos deadline) {
-  std::string missing = "the other ranks";
-  for (;;) {
-    auto message = control::hear(session_->control(), std::max<Nanos>(0, deadline - now_ns()));
-    if (!message && message.error().status == INA_ERR_SWITCH_LOST) {
-      // The job may run already: the switch tells one worker after the other.
-      go_away();
-      session_->lose();
-      return {};
-    }
-    if (!message) return tl::unexpected(message.error());
-    if (!*message)
-      return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
-                                       settings_.job + "' waited " + seconds(settings_.timeout_ns) +
-                                       " for " + missing + " to join at " + settings_.url);
-    const answer::Message& said = (*message)->message;
-    if (std::holds_alternative<answer::Ready>(said)) return {};
-    if (const auto* waiting = std::get_if<answer::Waiting>(&said))
-      missing = missing_text(*waiting);
-    else if (const auto* epoch = std::get_if<answer::Epoch>(&said))
-      link_.engine().set_epoch(epoch->epoch, now_ns());  // the fallback server was started again
-    else
-      return tl::unexpected(control::error_of(said));
-  }
 }
 
 // ---- operations

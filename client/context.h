@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "client/admission.h"
 #include "client/callers.h"
 #include "client/collective_call.h"
 #include "client/direct_memory.h"
@@ -158,23 +159,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   static Result<std::shared_ptr<Context>> join_once(const Settings& settings, const Url& url,
                                                     Nanos deadline, bool& job_is_gone);
-  Result<void> open(const Url& url, Nanos deadline);
-  tl::unexpected<Error> switch_closed();
-  void await_another_attempt(control::Appearance& appearance, Nanos& appeared_at, Nanos pause);
-  Result<void> open_frames(const Url& url, Nanos deadline);
-  Result<void> set_up(const answer::Joined& joined, control::Heard& heard);
-  EngineConfig engine_config(const answer::Joined& joined) const;
   std::string trouble_text(const std::string& said) const;
-  Nanos absent_ns() const;
-  std::string absent_hint(ina_status status) const;
-  request::Member member() const;
-  Result<control::Heard> ask_to_join(Nanos deadline);
-  Result<std::unique_ptr<Transport>> attach(const answer::Place& place, control::Heard& joined);
-  /// Makes the transport that `place`, of a `joined`, describes and tells the switch.
-  Result<std::unique_ptr<Transport>> attach_shm(const answer::Place& place, control::Heard& joined);
-  /// The same with frames, which are there already.
-  Result<void> attach_frames(const answer::Place& place);
-  Result<void> await_ready(Nanos deadline);
   void look_at_turn();
   void report_mismatch(const aggregator::FallbackMismatch& mismatch);
   void report_disagreement();
@@ -192,9 +177,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
   enum class Attempt { kBack, kAgain, kOver };
   request::Rejoin rejoin_message() const;
+  void await_another_attempt(control::Appearance& appearance, Nanos& appeared_at, Nanos pause);
   Attempt try_rejoin(Nanos deadline, std::string& why);
   Attempt on_rejoin_answer(control::Heard& heard, std::string& why);
-  std::string changed_text(const answer::Joined& joined) const;
   Attempt await_ready_again(std::string& why, answer::Ready& ready);
   void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                  const answer::Ready& ready);
@@ -213,14 +198,13 @@ class Context : public std::enable_shared_from_this<Context> {
   const uint32_t fork_generation_;
   const std::shared_ptr<Session> session_;
   const uint32_t id_;  ///< of its group; 0: of the job itself
-  uint32_t job_id_ = 0;
-  uint64_t job_key_ = 0;
   Link link_;
   Operations operations_;
   Callers callers_;
   Progress progress_;
   CallTables call_tables_;
   DirectMemory memory_;
+  Admission admission_;
   Splits splits_;
   Standing standing_;  ///< background thread: when the switch went
 
@@ -244,8 +228,6 @@ class Context : public std::enable_shared_from_this<Context> {
 
   std::atomic<bool> leaving_{false};
   std::atomic<bool> leave_ever_sent_{false};
-  /// What the switch did last leaves no doubt that it does not know the job.
-  std::atomic<bool> job_is_gone_{false};
   std::atomic<uint64_t> overflows_cleared_{0};
 };
 

@@ -55,7 +55,7 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   }
   if (!session_->add(shared_from_this(), losses))
     return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
-  session_->send(id_, request::Join{.member = member()});
+  session_->send(id_, request::Join{.member = admission_.member()});
   std::string missing;
   {
     auto state = callers_.lock();

@@ -82,12 +82,7 @@ void Context::await_another_attempt(control::Appearance& appearance, Nanos& appe
 
 /// What the switch must know of this worker that comes back.
 request::Rejoin Context::rejoin_message() const {
-  request::Rejoin message{.member = member(),
-                          .job_id = job_id_,
-                          .job_key = job_key_,
-                          .low = standing_.low.value,
-                          .next = standing_.next.value,
-                          .results_end = standing_.results_end.value};
+  request::Rejoin message = admission_.rejoin(standing_);
   const auto state = callers_.lock();
   message.buffers_shared = memory_.buffers_shared();
   message.splits = splits_.answered();
@@ -128,7 +123,7 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   if (!joined) {
     const Error error = control::error_of(heard.message);
     // Unknown, or it has the name only: another rank may have begun the job anew.
-    job_is_gone_ = std::holds_alternative<answer::Refused>(heard.message);
+    admission_.set_job_is_gone(std::holds_alternative<answer::Refused>(heard.message));
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
       const auto state = callers_.lock();
@@ -136,9 +131,9 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
     }
     return over(error);
   }
-  if (const std::string text = changed_text(*joined); !text.empty())
+  if (const std::string text = admission_.changed_text(*joined); !text.empty())
     return over({INA_ERR_SWITCH_LOST, text});
-  auto transport = attach(joined->place, heard);
+  auto transport = admission_.attach(joined->place, heard);
   if (!transport) {
     if (transport.error().status != INA_ERR_SWITCH_LOST) return over(transport.error());
     why = transport.error().text;
@@ -152,23 +147,8 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   }
   answer::Ready ready;
   const Attempt attempt = await_ready_again(why, ready);
-  if (attempt == Attempt::kBack) come_back(engine_config(*joined), std::move(*transport), ready);
+  if (attempt == Attempt::kBack) come_back(admission_.rules(*joined), std::move(*transport), ready);
   return attempt;
-}
-
-/// Why this worker cannot go on at its new place; empty if it can.
-std::string Context::changed_text(const answer::Joined& joined) const {
-  const answer::Place& place = joined.place;
-  const EngineConfig& config = link_.engine().config();
-  if (const EngineConfig told = engine_config(joined); told.home != config.home)
-    return "the switch at " + settings_.url +
-           " came back with another place for the fallback (fallback.home): " + joined.rules.home +
-           " instead of " + std::string(name(config.home));
-  if (place.window == config.window && place.slot_bytes == config.slot_bytes &&
-      place.lanes == config.lanes && place.epoch > config.epoch)
-    return {};
-  return "the switch at " + settings_.url +
-         " came back with another window, slot size or number of lanes, or in an old epoch";
 }
 
 Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& ready) {
@@ -249,15 +229,15 @@ void Context::ask_to_rejoin() {
 void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
   if (id_ == 0 || (link_.has_engine() && !progress_.is_away())) return;
   if (!link_.has_engine()) {
-    auto set = set_up(joined, heard);
+    auto set = admission_.enter(joined, heard);
     if (!set) progress_.end(set.error().status, set.error().text);
     return;
   }
-  if (const std::string text = changed_text(joined); !text.empty())
+  if (const std::string text = admission_.changed_text(joined); !text.empty())
     return progress_.end(INA_ERR_SWITCH_LOST, text);
-  auto transport = attach(joined.place, heard);
+  auto transport = admission_.attach(joined.place, heard);
   if (!transport) return progress_.end(transport.error().status, transport.error().text);
-  return_ = Return{engine_config(joined), std::move(*transport)};
+  return_ = Return{admission_.rules(joined), std::move(*transport)};
 }
 
 /// All its workers have attached.
