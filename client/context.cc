@@ -1,8 +1,9 @@
 #include "client/context.h"
 
-#include <algorithm>
-#include <cstring>
-#include <vector>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <variant>
 
 #include "client/control_text.h"
 #include "client/joiner.h"
@@ -20,6 +21,7 @@ constexpr Nanos kLossPauseNs = 5'000'000;
 constexpr Nanos kExplainNs = 1'000'000'000;
 // A switch that goes again and again while somebody joins is not waited for.
 constexpr int kMostLosses = 8;
+
 /// Of numbers of operations, which are modulo 2^32.
 bool comes_before(uint32_t a, uint32_t b) {
   return static_cast<int32_t>(a - b) < 0;
@@ -94,20 +96,6 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
 }
 
 // ---- operations
-
-Result<Operation*> Context::start(OperationSpec spec, const OperationSource& source) {
-  if (callers_.failed() != INA_OK) return callers_.failure();
-  const auto lock = progress_.lock();
-  if (auto aimed = memory_.aim(spec, source); !aimed) return tl::unexpected(aimed.error());
-  const size_t running = link_.engine().running();
-  if (Operation* const collected = operations_.collect(spec, now_ns())) {
-    if (link_.engine().running() != running) progress_.send();
-    return collected;
-  }
-  Operation* const operation = operations_.submit(spec, source, now_ns());
-  progress_.send();
-  return operation;
-}
 
 /// Under the lock of progress_, after each turn: what the ranks must be told of it.
 void Context::look_at_turn() {
@@ -257,8 +245,8 @@ void Context::on_control(control::Heard& heard) {
              heard.message);
 }
 
-bool Context::send_control(const request::Message& message, const std::vector<int>& descriptors) {
-  return session_->send(id_, message, descriptors);
+bool Context::send_control(const request::Message& message) {
+  return session_->send(id_, message);
 }
 
 // ---- errors and the end
@@ -310,7 +298,7 @@ void Context::send_leave() {
   if (!progress_.is_away() && session_->send_leave(id_, leave)) leave_ever_sent_ = true;
 }
 
-/// Under mutex_; something runs.
+/// Under the lock of progress_; something runs.
 std::string Context::running_text() const {
   return std::to_string(link_.engine().running()) +
          " operations running, the oldest: " + describe(*link_.engine().oldest());

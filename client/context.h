@@ -1,9 +1,12 @@
 // One worker's membership in a job, or in a group of its ranks: a channel of a session
-// (client/session.h). A context joins, drives the engine over a transport, waits, and turns
-// failures into a status and a text.
+// (client/session.h). What the C interface calls, and what the session's background thread calls.
+// A context turns what comes of it into a status and a text; the work is its parts':
 //
-// Threads. A thread that waits drives the engine itself, and other threads that wait sleep
-// meanwhile (client/progress.h). The session's background thread hands over what the switch says.
+//   Link, Operations     the engine with its transport, and the ways that operations go
+//   Progress, Callers    who drives the engine, who sleeps, and how all hear of the end
+//   Joiner, Admission    how it gets its place at the switch
+//   DirectMemory         memory that the switch reads or writes where it lies
+//   Splits               requests for groups
 //
 // When the control connection breaks, the context is away: no thread drives the engine, and callers
 // wait. The background thread tries to re-join the job until it succeeds or the time for it has
@@ -11,9 +14,7 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -44,10 +45,10 @@ class Context : public std::enable_shared_from_this<Context> {
   const Settings& settings() const { return settings_; }
 
   Result<Operation*> start(OperationSpec spec, const OperationSource& source = {});
-  /// A collective other than all-reduce and barrier (collective_calls.cc). Errors as check() has
-  /// them leave everything as it was.
+  /// A collective other than all-reduce and barrier. Errors as check() has them leave everything as
+  /// it was.
   Result<Operation*> start(CollectiveCall& call);
-  /// Carries a plan out in `buffer`, of `bytes` bytes (redistribution_calls.cc). Errors likewise.
+  /// Carries a plan out in `buffer`, of `bytes` bytes. Errors likewise.
   Result<Operation*> start(const PlanPointer& plan, void* buffer, size_t bytes,
                            std::string_view function);
   struct Waited {
@@ -105,7 +106,7 @@ class Context : public std::enable_shared_from_this<Context> {
   /// An eventfd that can be read after operations have completed. It is the context's.
   Result<int> completion_fd() { return progress_.completions().fd(); }
 
-  // Fused groups (fused_calls.cc). Each has a number, from 1.
+  // Fused groups. Each has a number, from 1.
   int start_group();
   int end_group();
   /// 0: none.
@@ -159,22 +160,35 @@ class Context : public std::enable_shared_from_this<Context> {
 
   static Result<std::shared_ptr<Context>> join_once(const Settings& settings, const Url& url,
                                                     Nanos deadline, bool& job_is_gone);
-  std::string trouble_text(const std::string& said) const;
+  /// Starts what is collected if this is among it: somebody asks for its result.
+  void start_collected(const Operation& operation);
+  Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
+
+  // What the ranks must be told of each other.
   void look_at_turn();
   void report_mismatch(const aggregator::FallbackMismatch& mismatch);
   void report_disagreement();
-  /// Starts what is collected if this is among it: somebody asks for its result.
-  void start_collected(const Operation& operation);
-  void end_by_switch(Error error);
   void on_peer_left(const answer::PeerLeft& left);
   void end_without_peer();
 
-  // In groups.cc.
+  // What the switch says, and what it is asked.
+  bool send_control(const request::Message& message);
+  std::string explain();
+  std::string trouble_text(const std::string& said) const;
+  void end_by_switch(Error error);
+
+  // Goodbye.
+  void send_leave();
+  std::string leave_with_job();
+  std::string running_text() const;
+
+  // Of a group (groups.cc).
   Result<Splits::Answer> ask_to_split(int32_t colour, int32_t key);
   Result<void> join_group(FrameTransport* frames, uint64_t losses, Nanos deadline);
   void on_joined(const answer::Joined& joined, control::Heard& heard);
   void on_ready(const answer::Ready& ready);
 
+  // While the switch is gone, and back (rejoin.cc).
   enum class Attempt { kBack, kAgain, kOver };
   request::Rejoin rejoin_message() const;
   void await_another_attempt(control::Appearance& appearance, Nanos& appeared_at, Nanos pause);
@@ -187,44 +201,40 @@ class Context : public std::enable_shared_from_this<Context> {
   bool going_on() const { return !session_->stopping() && callers_.failed() == INA_OK; }
   std::string away_text() const;
 
-  bool send_control(const request::Message& message, const std::vector<int>& descriptors = {});
-  void send_leave();
-  std::string leave_with_job();
-  std::string running_text() const;
-  Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
-  std::string explain();
-
   const Settings settings_;
   const uint32_t fork_generation_;
   const std::shared_ptr<Session> session_;
   const uint32_t id_;  ///< of its group; 0: of the job itself
+  // Its parts, each of which uses those above it.
   Link link_;
   Operations operations_;
   Callers callers_;
   Progress progress_;
-  CallTables call_tables_;
   DirectMemory memory_;
   Admission admission_;
   Splits splits_;
-  Standing standing_;  ///< background thread: when the switch went
+  CallTables call_tables_;
 
-  /// Background thread: what a group goes on with once it is `ready` again.
+  // Under the lock of progress_.
+  std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations
+  bool mismatch_reported_ = false;             ///< to this switch
+
+  // Under the lock of callers_.
+  std::string explanation_;
+  std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
+  bool left_ = false;
+  bool giving_up_ = false;
+  std::string others_missing_;  ///< ranks for which the restarted switch waits
+  Nanos away_since_ = 0;        ///< written by the background thread, which may read it without
+
+  // Of the background thread.
+  Standing standing_;  ///< when the switch went
+  /// What a group goes on with once it is `ready` again.
   struct Return {
     EngineConfig told;
     std::unique_ptr<Transport> transport;
   };
   std::optional<Return> return_;
-
-  std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations; likewise
-  bool mismatch_reported_ = false;             ///< to this switch; likewise
-
-  // Under the lock of callers_, as far as it says nothing else.
-  std::string explanation_;
-  std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
-  bool left_ = false;
-  bool giving_up_ = false;
-  Nanos away_since_ = 0;        ///< written by the background thread
-  std::string others_missing_;  ///< ranks for which the restarted switch waits
 
   std::atomic<bool> leaving_{false};
   std::atomic<bool> leave_ever_sent_{false};

@@ -1,10 +1,9 @@
 // Context: groups of ranks. All workers of a job or group ask the switch to split it, which makes a
-// job for each colour. Those of a colour join it as another channel of the session. See
-// docs/protocol.md, "Groups".
-#include <algorithm>
-
+// job for each colour (client/splits.h). Those of a colour join it as another channel of the
+// session, and come back to it after their job. See docs/protocol.md, "Groups".
 #include "client/context.h"
 #include "client/control_text.h"
+#include "client/rejoin_pause.h"
 #include "common/clock.h"
 
 namespace ina::client {
@@ -55,7 +54,7 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   }
   if (!session_->add(shared_from_this(), losses))
     return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
-  session_->send(id_, request::Join{.member = admission_.member()});
+  send_control(request::Join{.member = admission_.member()});
   std::string missing;
   {
     auto state = callers_.lock();
@@ -67,6 +66,52 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of group '" +
                                    settings_.job + "' waited " + seconds(settings_.timeout_ns) +
                                    " for " + missing + " to join it");
+}
+
+// ---- on the background thread
+
+void Context::ask_to_rejoin() {
+  if (callers_.failed() != INA_OK) return;
+  {
+    const auto state = callers_.lock();
+    others_missing_ = "the other ranks";
+  }
+  if (link_.frames())
+    if (auto opened = link_.frames()->reopen(kOpenPortNs); !opened)
+      return progress_.end(INA_ERR_SWITCH_LOST,
+                           "the group cannot come back: " + opened.error().text);
+  send_control(rejoin_message());
+}
+
+/// The switch has a place for it: its first, or that which it had before a restart.
+void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
+  if (id_ == 0 || (link_.has_engine() && !progress_.is_away())) return;
+  if (!link_.has_engine()) {
+    auto set = admission_.enter(joined, heard);
+    if (!set) progress_.end(set.error().status, set.error().text);
+    return;
+  }
+  if (const std::string text = admission_.changed_text(joined); !text.empty())
+    return progress_.end(INA_ERR_SWITCH_LOST, text);
+  auto transport = admission_.attach(joined.place, heard);
+  if (!transport) return progress_.end(transport.error().status, transport.error().text);
+  return_ = Return{admission_.rules(joined), std::move(*transport)};
+}
+
+/// All its workers have attached.
+void Context::on_ready(const answer::Ready& ready) {
+  if (id_ == 0 || !link_.has_engine()) return;
+  if (progress_.is_away() && return_) {
+    Return back = std::move(*return_);
+    return_.reset();
+    come_back(back.told, std::move(back.transport), ready);
+  }
+  {
+    const auto lock = progress_.lock();
+    progress_.go_live();
+    progress_.rest();
+  }
+  callers_.tell([] {});
 }
 
 }  // namespace ina::client

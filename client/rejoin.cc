@@ -1,6 +1,6 @@
-// What a context does when its switch is gone: it comes back to its job with the switch that starts
-// in its place, while its callers wait. All of it runs on the background thread. A group comes back
-// once its job runs again, step by step as the switch answers (groups.cc).
+// Context: what it does when its switch is gone. It comes back to its job with the switch that
+// starts in its place, while its callers wait. All of it runs on the background thread. A group
+// comes back once its job runs again, step by step as the switch answers (groups.cc).
 #include <poll.h>
 #include <unistd.h>
 
@@ -15,8 +15,6 @@ namespace ina::client {
 
 namespace {
 
-// How long one attempt to open an Ethernet port may block, and with it the end of the context.
-constexpr Nanos kOpenPortNs = 500'000'000;
 constexpr Nanos kLongestPollNs = 1'000'000'000;
 constexpr Nanos kForEver = INT64_MAX;
 
@@ -208,52 +206,6 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
   if (leaving_.load()) send_leave();
   memory_.share_again(ready.buffers_shared);
   splits_.ask_again(ready.splits);
-}
-
-// ---- a group
-
-void Context::ask_to_rejoin() {
-  if (callers_.failed() != INA_OK) return;
-  {
-    const auto state = callers_.lock();
-    others_missing_ = "the other ranks";
-  }
-  if (link_.frames())
-    if (auto opened = link_.frames()->reopen(kOpenPortNs); !opened)
-      return progress_.end(INA_ERR_SWITCH_LOST,
-                           "the group cannot come back: " + opened.error().text);
-  session_->send(id_, rejoin_message());
-}
-
-/// The switch has a place for it: its first, or that which it had before a restart.
-void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
-  if (id_ == 0 || (link_.has_engine() && !progress_.is_away())) return;
-  if (!link_.has_engine()) {
-    auto set = admission_.enter(joined, heard);
-    if (!set) progress_.end(set.error().status, set.error().text);
-    return;
-  }
-  if (const std::string text = admission_.changed_text(joined); !text.empty())
-    return progress_.end(INA_ERR_SWITCH_LOST, text);
-  auto transport = admission_.attach(joined.place, heard);
-  if (!transport) return progress_.end(transport.error().status, transport.error().text);
-  return_ = Return{admission_.rules(joined), std::move(*transport)};
-}
-
-/// All its workers have attached.
-void Context::on_ready(const answer::Ready& ready) {
-  if (id_ == 0 || !link_.has_engine()) return;
-  if (progress_.is_away() && return_) {
-    Return back = std::move(*return_);
-    return_.reset();
-    come_back(back.told, std::move(back.transport), ready);
-  }
-  {
-    const auto lock = progress_.lock();
-    progress_.go_live();
-    progress_.rest();
-  }
-  callers_.tell([] {});
 }
 
 /// The next message of the switch about the job itself. Groups do not come back before their job:
