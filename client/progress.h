@@ -8,12 +8,15 @@
 // The session's background thread drives while operations are under way and no thread waits, or
 // when the switch calls: others have a question for this worker. It gives way to everybody.
 //
-// Nobody drives before the channel is live, while the switch is away, and once it is closed.
+// Nobody drives while the switch is away, or once the channel is closed; the background thread does
+// not before the channel is live, either.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <string>
 
 #include "client/callers.h"
 #include "client/completions.h"
@@ -42,7 +45,7 @@ class Progress {
   // Under the lock.
   /// Sends what was submitted as far as it goes at once.
   void send();
-  /// Has the background thread look after what was submitted.
+  /// Operations were submitted, or have completed: the background thread counts on this number.
   void count();
   /// By whoever stops driving. When nothing is under way, the switch is to call if something comes
   /// for this worker after all: a question by others, or parts of their sums.
