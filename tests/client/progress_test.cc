@@ -192,6 +192,7 @@ TEST_F(ProgressTest, WhoeverWaitsDrivesUntilItsOperationIsDone) {
   EXPECT_EQ(waited, Progress::Waited::kDone);
   EXPECT_TRUE(transport_->idle());
   EXPECT_GT(turns_, 0);
+  EXPECT_EQ(start(), operation) << "it was not released";
 }
 
 TEST_F(ProgressTest, OneDrivesAndTheOthersSleep) {
@@ -251,6 +252,7 @@ TEST_F(ProgressTest, ATestTurnsOnceAndDoesNotSleep) {
   transport_->answer();
   EXPECT_EQ(progress_.test(operation), Progress::Waited::kDone);
   EXPECT_EQ(transport_->most_asleep(), 0);
+  EXPECT_EQ(start(), operation) << "it was not released";
 }
 
 TEST_F(ProgressTest, NobodyDrivesWhileTheSwitchIsAway) {
@@ -258,6 +260,7 @@ TEST_F(ProgressTest, NobodyDrivesWhileTheSwitchIsAway) {
   set_away(true);
   EXPECT_FALSE(progress_.needs_driver());
   transport_->answer();
+  EXPECT_FALSE(progress_.drive_briefly());
   std::thread caller([&] { EXPECT_EQ(wait(operation), Progress::Waited::kDone); });
   wait_until([&] { return callers_.any_asleep(); });
   EXPECT_FALSE(operation->done.load());
