@@ -1,16 +1,15 @@
 // Context: groups of ranks. All workers of a job or group ask the switch to split it, which makes a
-// job for each colour. Those of a colour join it as another channel of the session. See
-// docs/protocol.md, "Groups".
-#include <algorithm>
-
+// job for each colour (client/splits.h). Those of a colour join it as another channel of the
+// session, and come back to it after their job. See docs/protocol.md, "Groups".
 #include "client/context.h"
 #include "client/control_text.h"
+#include "client/rejoin_pause.h"
 #include "common/clock.h"
 
 namespace ina::client {
 
 Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
-  const std::lock_guard one_at_a_time(splitting_mutex_);
+  const auto one_at_a_time = splits_.one_at_a_time();
   const Nanos deadline = now_ns() + settings_.timeout_ns;
   auto answer = ask_to_split(colour, key);
   if (!answer) return tl::unexpected(answer.error());
@@ -20,7 +19,7 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   settings.rank = answer->rank;
   settings.world_size = answer->world_size;
   std::shared_ptr<Context> group(new Context(settings, session_, answer->job_id));
-  if (auto joined = group->join_group(frames_, answer->losses, deadline); !joined) {
+  if (auto joined = group->join_group(link_.frames(), answer->losses, deadline); !joined) {
     // The others would wait for it.
     session_->send(group->id_, request::Abort{joined.error().text});
     group->close();
@@ -29,80 +28,20 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   return group;
 }
 
-/// Waits until all have asked. What some have got and others have not would break the job, so one
-/// whose time has passed ends it.
-Result<Context::SplitAnswer> Context::ask_to_split(int32_t colour, int32_t key) {
-  if (failed_.load() != INA_OK) {
-    const auto status = static_cast<ina_status>(failure());
-    return fail(status, last_error());
-  }
-  {
-    const std::lock_guard state(state_mutex_);
-    splitting_ = request::Split{.colour = colour, .key = key, .number = splits_ + 1};
-    split_answer_.reset();
-    // Otherwise it is sent once the switch is back.
-    split_sent_ = !away_.load();
-    if (split_sent_) session_->send(id_, *splitting_);
-  }
-  const bool answered = await([&] { return split_answer_.has_value(); });
-  std::optional<SplitAnswer> answer;
-  {
-    const std::lock_guard state(state_mutex_);
-    if (answered) answer = std::move(split_answer_);
-    splitting_.reset();
-  }
-  if (!answer && failed_.load() == INA_OK) {
+/// What some have got and others have not would break the job, so one whose time has passed ends
+/// it.
+Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
+  if (callers_.failed() != INA_OK) return callers_.failure();
+  auto answer = splits_.ask(colour, key, settings_.timeout_ns);
+  if (!answer && callers_.failed() == INA_OK) {
     std::string text = "waited " + seconds(settings_.timeout_ns) +
                        " for all ranks to call ina_split; " + explain();
-    session_->send(id_, request::Abort{text});
+    send_control(request::Abort{text});
     end(INA_ERR_TIMEOUT, text);
   }
-  if (!answer) {
-    const auto status = static_cast<ina_status>(failure());
-    return fail(status, last_error());
-  }
+  if (!answer) return callers_.failure();
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
   return std::move(*answer);
-}
-
-/// Background thread: the switch's answer to `split`.
-void Context::on_split(const answer::Split& split) {
-  SplitAnswer answer;
-  answer.error = {split.status, split.text};
-  if (split.group) {
-    answer.job_id = split.group->job_id;
-    answer.name = split.group->job;
-    answer.rank = split.group->rank;
-    answer.world_size = split.group->world_size;
-  }
-  answer.losses = session_->losses();
-  {
-    const std::lock_guard state(state_mutex_);
-    ++splits_;
-    if (splitting_) split_answer_.emplace(std::move(answer));
-  }
-  cv_.notify_all();
-}
-
-/// Background thread: the job runs again. `furthest`: how many splits of the worker that was
-/// furthest the old switch had answered. If it had answered this one for anybody, its groups are
-/// gone for all; otherwise it is asked again.
-void Context::split_again(uint64_t furthest) {
-  std::optional<request::Split> again;
-  {
-    const std::lock_guard state(state_mutex_);
-    if (furthest > splits_) {
-      splits_ = static_cast<uint32_t>(furthest);
-      if (splitting_ && !split_answer_)
-        split_answer_ = SplitAnswer{
-            .error = {INA_ERR_SWITCH_LOST, "the switch was restarted while it split the job"}};
-    } else if (splitting_ && !split_answer_ && !split_sent_) {
-      split_sent_ = true;
-      again = splitting_;
-    }
-  }
-  if (again) session_->send(id_, *again);
-  cv_.notify_all();
 }
 
 /// Takes its place in the group, and waits for the others to do so. `frames`: of the context that
@@ -111,23 +50,68 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   if (frames) {
     auto shared = frames->share();
     if (!shared) return tl::unexpected(shared.error());
-    take_frames(std::move(*shared));
+    link_.open(std::move(*shared));
   }
   if (!session_->add(shared_from_this(), losses))
     return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
-  session_->send(id_, request::Join{.member = member()});
-  std::unique_lock state(state_mutex_);
-  sleepers_.fetch_add(1);
-  cv_.wait_for(state, std::chrono::nanoseconds(std::max<Nanos>(0, deadline - now_ns())),
-               [&] { return live_.load() || failed_.load() != INA_OK; });
-  sleepers_.fetch_sub(1);
-  if (const int status = failed_.load(); status != INA_OK)
-    return fail(static_cast<ina_status>(status), failure_text_);
-  if (live_.load()) return {};
-  return fail(INA_ERR_TIMEOUT,
-              "rank " + std::to_string(settings_.rank) + " of group '" + settings_.job +
-                  "' waited " + seconds(settings_.timeout_ns) + " for " +
-                  (others_missing_.empty() ? "the other ranks" : others_missing_) + " to join it");
+  send_control(request::Join{.member = admission_.member()});
+  std::string missing;
+  {
+    auto state = callers_.lock();
+    callers_.await(state, deadline - now_ns(), [&] { return progress_.is_live(); });
+    missing = others_missing_.empty() ? "the other ranks" : others_missing_;
+  }
+  if (callers_.failed() != INA_OK) return callers_.failure();
+  if (progress_.is_live()) return {};
+  return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of group '" +
+                                   settings_.job + "' waited " + seconds(settings_.timeout_ns) +
+                                   " for " + missing + " to join it");
+}
+
+// ---- on the background thread
+
+void Context::ask_to_rejoin() {
+  if (callers_.failed() != INA_OK) return;
+  {
+    const auto state = callers_.lock();
+    others_missing_ = "the other ranks";
+  }
+  if (link_.frames())
+    if (auto opened = link_.frames()->reopen(kOpenPortNs); !opened)
+      return progress_.end(INA_ERR_SWITCH_LOST,
+                           "the group cannot come back: " + opened.error().text);
+  send_control(rejoin_message());
+}
+
+/// The switch has a place for it: its first, or that which it had before a restart.
+void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
+  if (id_ == 0 || (link_.has_engine() && !progress_.is_away())) return;
+  if (!link_.has_engine()) {
+    auto set = admission_.enter(joined, heard);
+    if (!set) progress_.end(set.error().status, set.error().text);
+    return;
+  }
+  if (const std::string text = admission_.changed_text(joined); !text.empty())
+    return progress_.end(INA_ERR_SWITCH_LOST, text);
+  auto transport = admission_.attach(joined.place, heard);
+  if (!transport) return progress_.end(transport.error().status, transport.error().text);
+  return_ = Return{admission_.rules(joined), std::move(*transport)};
+}
+
+/// All its workers have attached.
+void Context::on_ready(const answer::Ready& ready) {
+  if (id_ == 0 || !link_.has_engine()) return;
+  if (progress_.is_away() && return_) {
+    Return back = std::move(*return_);
+    return_.reset();
+    come_back(back.told, std::move(back.transport), ready);
+  }
+  {
+    const auto lock = progress_.lock();
+    progress_.go_live();
+    progress_.rest();
+  }
+  callers_.tell([] {});
 }
 
 }  // namespace ina::client

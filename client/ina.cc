@@ -303,7 +303,7 @@ int ina_alloc(ina_context* context, size_t bytes, void** memory) {
     if (const int status = check_context(context, "ina_alloc"); status != INA_OK) return status;
     if (!memory) return context->impl->set_error(INA_ERR_INVALID, "ina_alloc: memory is NULL");
     *memory = nullptr;
-    return give(context, "ina_alloc", context->impl->allocate(bytes), memory);
+    return give(context, "ina_alloc", context->impl->memory().allocate(bytes), memory);
   });
 }
 
@@ -314,15 +314,15 @@ int ina_alloc_result(ina_context* context, size_t bytes, void** memory) {
     if (!memory)
       return context->impl->set_error(INA_ERR_INVALID, "ina_alloc_result: memory is NULL");
     *memory = nullptr;
-    return give(context, "ina_alloc_result", context->impl->share_results(bytes), memory);
+    return give(context, "ina_alloc_result", context->impl->memory().share_results(bytes), memory);
   });
 }
 
 int ina_register(ina_context* context, int memfd, void* memory, size_t bytes) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, "ina_register"); status != INA_OK) return status;
-    return give(context, "ina_register", context->impl->register_memory(memfd, memory, bytes),
-                nullptr);
+    return give(context, "ina_register",
+                context->impl->memory().register_memory(memfd, memory, bytes), nullptr);
   });
 }
 
@@ -330,7 +330,7 @@ int ina_free(ina_context* context, void* memory) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, "ina_free"); status != INA_OK) return status;
     if (!memory) return INA_OK;
-    if (auto freed = context->impl->free_memory(memory); !freed)
+    if (auto freed = context->impl->memory().free_memory(memory); !freed)
       return context->impl->set_error(freed.error().status, "ina_free: " + freed.error().text);
     return INA_OK;
   });

@@ -146,8 +146,8 @@ Result<Operation*> start(const ina_hierarchy& hierarchy, const Arguments& argume
   }
   for (const Region& region : regions_of(arguments.calls, ranks))
     if (region.is_recv)
-      if (auto fine = context.refuse_result_buffers(region.begin, region.bytes,
-                                                    names[region.call] + ": recv");
+      if (auto fine = context.memory().refuse_result_buffers(region.begin, region.bytes,
+                                                             names[region.call] + ": recv");
           !fine)
         return tl::unexpected(fine.error());
   if (is_group)

@@ -23,7 +23,7 @@ using ina::redistribution::Plan;
 using ina::redistribution::Problem;
 
 struct ina_plan {
-  Context::PlanPointer plan;
+  ina::client::PlanPointer plan;
   std::mutex mutex;
   std::string text, json;  ///< under mutex; once they were asked for
 };

@@ -1,6 +1,6 @@
-// What a context does when its switch is gone: it comes back to its job with the switch that starts
-// in its place, while its callers wait. All of it runs on the background thread. A group comes back
-// once its job runs again, step by step as the switch answers (groups.cc).
+// Context: what it does when its switch is gone. It comes back to its job with the switch that
+// starts in its place, while its callers wait. All of it runs on the background thread. A group
+// comes back once its job runs again, step by step as the switch answers (groups.cc).
 #include <poll.h>
 #include <unistd.h>
 
@@ -15,8 +15,6 @@ namespace ina::client {
 
 namespace {
 
-// How long one attempt to open an Ethernet port may block, and with it the end of the context.
-constexpr Nanos kOpenPortNs = 500'000'000;
 constexpr Nanos kLongestPollNs = 1'000'000'000;
 constexpr Nanos kForEver = INT64_MAX;
 
@@ -24,25 +22,25 @@ constexpr Nanos kForEver = INT64_MAX;
 
 /// The control connection broke.
 void Context::go_away() {
-  if (failed_.load() != INA_OK) return;
-  if (!transport_ || !engine_)
-    return end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
+  if (callers_.failed() != INA_OK) return;
+  if (!link_.is_complete())
+    return progress_.end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
   {
-    const auto lock = lock_engine();
+    const auto lock = progress_.lock();
     // What the switch delivered before it went needs no recovery.
     const Nanos now = now_ns();
-    while (receive(now) != 0) {
+    while (link_.receive(now) != 0) {
     }
-    running_.store(engine_->running(), std::memory_order_relaxed);
-    standing_ = engine_->standing();
+    progress_.count();
+    standing_ = link_.engine().standing();
     return_.reset();
-    const std::lock_guard state(state_mutex_);
-    if (!away_.load()) away_since_ = now;
+    const auto state = callers_.lock();
+    if (!progress_.is_away()) away_since_ = now;
     others_missing_.clear();
-    split_sent_ = false;
-    away_ = true;
+    splits_.go_away();
+    progress_.set_away(true);
   }
-  cv_.notify_all();
+  callers_.wake();
 }
 
 /// Tries until the job runs again, the context has failed, or it ends.
@@ -62,9 +60,10 @@ void Context::rejoin() {
     if (pause > 0) await_another_attempt(appearance, appeared_at, pause);
     // Nor one more attempt, which would have no time to hear why it fails.
     if (left() <= 0)
-      return end(INA_ERR_SWITCH_LOST,
-                 "the switch at " + settings_.url + " is gone and did not come back within " +
-                     seconds(settings_.rejoin_timeout_ns) + " (rejoin_timeout_us): " + why);
+      return progress_.end(INA_ERR_SWITCH_LOST, "the switch at " + settings_.url +
+                                                    " is gone and did not come back within " +
+                                                    seconds(settings_.rejoin_timeout_ns) +
+                                                    " (rejoin_timeout_us): " + why);
   }
   session_->close();
 }
@@ -81,15 +80,10 @@ void Context::await_another_attempt(control::Appearance& appearance, Nanos& appe
 
 /// What the switch must know of this worker that comes back.
 request::Rejoin Context::rejoin_message() const {
-  request::Rejoin message{.member = member(),
-                          .job_id = job_id_,
-                          .job_key = job_key_,
-                          .low = standing_.low.value,
-                          .next = standing_.next.value,
-                          .results_end = standing_.results_end.value};
-  const std::lock_guard state(state_mutex_);
-  message.buffers_shared = buffers_shared_;
-  message.splits = splits_;
+  request::Rejoin message = admission_.rejoin(standing_);
+  const auto state = callers_.lock();
+  message.buffers_shared = memory_.buffers_shared();
+  message.splits = splits_.answered();
   return message;
 }
 
@@ -100,8 +94,8 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
     return Attempt::kAgain;
   };
   if (auto opened = session_->open(0, INT64_MAX); !opened) return again(opened.error());
-  if (frames_)
-    if (auto opened = frames_->reopen(std::min(kOpenPortNs, deadline - now_ns())); !opened)
+  if (link_.frames())
+    if (auto opened = link_.frames()->reopen(std::min(kOpenPortNs, deadline - now_ns())); !opened)
       return again(opened.error());
   // A switch that has no room may have said so and closed the connection already.
   const auto sent = control::say(session_->control(), rejoin_message());
@@ -116,7 +110,7 @@ Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
 
 Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& why) {
   const auto over = [&](const Error& error) {
-    end(error.status, error.text);
+    progress_.end(error.status, error.text);
     return Attempt::kOver;
   };
   if (answer::is_no_room(heard.message)) {
@@ -127,17 +121,17 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   if (!joined) {
     const Error error = control::error_of(heard.message);
     // Unknown, or it has the name only: another rank may have begun the job anew.
-    job_is_gone_ = std::holds_alternative<answer::Refused>(heard.message);
+    admission_.set_job_is_gone(std::holds_alternative<answer::Refused>(heard.message));
     if (error.status == INA_ERR_SWITCH_LOST && leave_ever_sent_.load()) {
       // All have left, and the switch went before it could say so.
-      const std::lock_guard state(state_mutex_);
+      const auto state = callers_.lock();
       left_ = true;
     }
     return over(error);
   }
-  if (const std::string text = changed_text(*joined); !text.empty())
+  if (const std::string text = admission_.changed_text(*joined); !text.empty())
     return over({INA_ERR_SWITCH_LOST, text});
-  auto transport = attach_again(joined->place, heard);
+  auto transport = admission_.attach(joined->place, heard);
   if (!transport) {
     if (transport.error().status != INA_ERR_SWITCH_LOST) return over(transport.error());
     why = transport.error().text;
@@ -145,37 +139,14 @@ Context::Attempt Context::on_rejoin_answer(control::Heard& heard, std::string& w
   }
   {
     // The switch is there. From here on it decides how long the other workers may take.
-    const std::lock_guard state(state_mutex_);
+    const auto state = callers_.lock();
     away_since_ = now_ns();
     others_missing_ = "the other ranks";
   }
   answer::Ready ready;
   const Attempt attempt = await_ready_again(why, ready);
-  if (attempt == Attempt::kBack) come_back(engine_config(*joined), std::move(*transport), ready);
+  if (attempt == Attempt::kBack) come_back(admission_.rules(*joined), std::move(*transport), ready);
   return attempt;
-}
-
-/// Why this worker cannot go on at its new place; empty if it can.
-std::string Context::changed_text(const answer::Joined& joined) const {
-  const answer::Place& place = joined.place;
-  const EngineConfig& config = engine_->config();
-  if (const EngineConfig told = engine_config(joined); told.home != config.home)
-    return "the switch at " + settings_.url +
-           " came back with another place for the fallback (fallback.home): " + joined.rules.home +
-           " instead of " + std::string(name(config.home));
-  if (place.window == config.window && place.slot_bytes == config.slot_bytes &&
-      place.lanes == config.lanes && place.epoch > config.epoch)
-    return {};
-  return "the switch at " + settings_.url +
-         " came back with another window, slot size or number of lanes, or in an old epoch";
-}
-
-/// Attaches anew. The transport to go on with; nullptr: the old one, which was connected anew.
-Result<std::unique_ptr<Transport>> Context::attach_again(const answer::Place& place,
-                                                         control::Heard& joined) {
-  if (!frames_) return attach_shm(place, joined);
-  if (auto attached = attach_frames(place); !attached) return tl::unexpected(attached.error());
-  return std::unique_ptr<Transport>();
 }
 
 Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& ready) {
@@ -183,7 +154,7 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
     auto received = next_message(kForEver);
     if (!received || !*received) {
       // Gone again: the time to come back starts anew.
-      const std::lock_guard state(state_mutex_);
+      const auto state = callers_.lock();
       away_since_ = now_ns();
       others_missing_.clear();
       if (!received) why = received.error().text;
@@ -195,9 +166,9 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
       return Attempt::kBack;
     }
     if (const auto* registered = std::get_if<answer::Registered>(&said)) {
-      on_registered(*registered);
+      memory_.on_registered(*registered);
     } else if (const auto* waiting = std::get_if<answer::Waiting>(&said)) {
-      const std::lock_guard state(state_mutex_);
+      const auto state = callers_.lock();
       others_missing_ = missing_text(*waiting);
     } else if (answer::is_no_room(said)) {
       // Its place went to others before the job went on.
@@ -216,89 +187,25 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
 void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                         const answer::Ready& ready) {
   {
-    const auto lock = lock_engine();
+    const auto lock = progress_.lock();
     // Before the old results are unmapped: it may still need some of them.
-    engine_->rejoin(told, now_ns());
-    if (auto replaced = result_buffers_.make_ordinary(); !replaced)
-      end(replaced.error().status, replaced.error().text);
+    link_.engine().rejoin(told, now_ns());
+    if (auto replaced = memory_.make_ordinary(); !replaced)
+      progress_.end(replaced.error().status, replaced.error().text);
     mismatch_reported_ = false;
-    if (transport) {
-      const TransportCounters counters = transport_->counters();
-      lost_counters_.sleeps += counters.sleeps;
-      lost_counters_.dropped += counters.dropped;
-      lost_counters_.bytes_copied += counters.bytes_copied;
-      const std::lock_guard lock_transport(transport_mutex_);
-      std::swap(transport_, transport);
-    }
-    const std::lock_guard state(state_mutex_);
-    away_ = false;
+    if (transport) transport = link_.replace(std::move(transport));
+    const auto state = callers_.lock();
+    progress_.set_away(false);
   }
   {
     // The new transport does not know yet whether somebody drives.
-    const auto lock = lock_engine();
-    rest();
+    const auto lock = progress_.lock();
+    progress_.rest();
   }
-  cv_.notify_all();
+  callers_.wake();
   if (leaving_.load()) send_leave();
-  share_again(ready.buffers_shared);
-  split_again(ready.splits);
-}
-
-// ---- a group
-
-void Context::ask_to_rejoin() {
-  if (failed_.load() != INA_OK) return;
-  {
-    const std::lock_guard state(state_mutex_);
-    others_missing_ = "the other ranks";
-  }
-  if (frames_)
-    if (auto opened = frames_->reopen(kOpenPortNs); !opened)
-      return end(INA_ERR_SWITCH_LOST, "the group cannot come back: " + opened.error().text);
-  session_->send(id_, rejoin_message());
-}
-
-/// The switch has a place for it: its first, or that which it had before a restart.
-void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
-  if (id_ == 0 || (engine_ && !away_.load())) return;
-  if (!engine_) {
-    auto set = set_up(joined, heard);
-    if (!set) end(set.error().status, set.error().text);
-    return;
-  }
-  if (const std::string text = changed_text(joined); !text.empty())
-    return end(INA_ERR_SWITCH_LOST, text);
-  auto transport = attach_again(joined.place, heard);
-  if (!transport) return end(transport.error().status, transport.error().text);
-  return_ = Return{engine_config(joined), std::move(*transport)};
-}
-
-/// All its workers have attached.
-void Context::on_ready(const answer::Ready& ready) {
-  if (id_ == 0 || !engine_) return;
-  if (away_.load() && return_) {
-    Return back = std::move(*return_);
-    return_.reset();
-    come_back(back.told, std::move(back.transport), ready);
-  }
-  {
-    const auto lock = lock_engine();
-    live_ = true;
-    rest();
-  }
-  const std::lock_guard state(state_mutex_);
-  cv_.notify_all();
-}
-
-// ---- waiting
-
-/// A caller's part: sleeps until the job goes on, has failed, or the time has passed.
-void Context::await_return(Nanos deadline) {
-  std::unique_lock state(state_mutex_);
-  sleepers_.fetch_add(1);
-  cv_.wait_for(state, std::chrono::nanoseconds(std::max<Nanos>(0, deadline - now_ns())),
-               [&] { return !away_.load() || failed_.load() != INA_OK; });
-  sleepers_.fetch_sub(1);
+  memory_.share_again(ready.buffers_shared);
+  splits_.ask_again(ready.splits);
 }
 
 /// The next message of the switch about the job itself. Groups do not come back before their job:
@@ -324,8 +231,8 @@ Result<std::optional<control::Heard>> Context::next_message(Nanos deadline) {
 
 /// What a caller is told whose time has passed meanwhile; empty if the switch is there.
 std::string Context::away_text() const {
-  const std::lock_guard state(state_mutex_);
-  if (!away_.load()) return "";
+  const auto state = callers_.lock();
+  if (!progress_.is_away()) return "";
   if (!others_missing_.empty())
     return "the switch at " + settings_.url + " was restarted and waits for " + others_missing_ +
            " to come back";

@@ -1,4 +1,4 @@
-// How often a worker looks whether its switch is back.
+// How often a worker looks whether its switch is back, and for how long at once.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,9 @@
 #include "wire/types.h"
 
 namespace ina::client {
+
+/// How long one attempt to open an Ethernet port may block, and with it the end of the context.
+inline constexpr Nanos kOpenPortNs = 500'000'000;
 
 /// Between two attempts, after so long without a switch: a quarter of that, so that no job stands
 /// still for much longer than its switch is gone, and few attempts are made in vain. A switch whose

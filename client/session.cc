@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "client/context.h"
+#include "client/link.h"
 #include "common/clock.h"
 #include "common/event_fd.h"
 #include "control/client.h"
@@ -241,7 +242,7 @@ void Session::kick() {
   if (kicked_.exchange(true)) return;
   ring_event(kick_event_.get());
   const std::lock_guard lock(asleep_mutex_);
-  if (asleep_in_) asleep_in_->wake_driver();
+  if (asleep_in_) asleep_in_->wake();
 }
 
 void Session::kick_at_once() {
@@ -250,9 +251,9 @@ void Session::kick_at_once() {
   ring_event(hurry_event_.get());
 }
 
-void Session::sleeps_in(Context* channel) {
+void Session::sleeps_in(Link* link) {
   const std::lock_guard lock(asleep_mutex_);
-  asleep_in_ = channel;
+  asleep_in_ = link;
 }
 
 void Session::drain_kicks() {

@@ -30,6 +30,7 @@ namespace request = control::request;
 namespace answer = control::answer;
 
 class Context;
+class Link;
 
 /// What is to be done after operations of a session's channels have ended, on its background
 /// thread.
@@ -82,8 +83,8 @@ class Session {
   void kick();
   /// The same, and nobody waits for it meanwhile.
   void kick_at_once();
-  /// A channel in whose transport it sleeps, while it does; nullptr: none.
-  void sleeps_in(Context* channel);
+  /// The link in whose transport it sleeps, while it does; nullptr: none.
+  void sleeps_in(Link* link);
   void drain_kicks();
   int kick_fd() const { return kick_event_.get(); }
   bool stopping() const { return stopping_.load(); }
@@ -130,8 +131,8 @@ class Session {
   bool lost_ = false;                                      ///< background thread
   uint64_t losses_ = 0;  ///< written by the background thread, under channels_mutex_
 
-  std::mutex asleep_mutex_;       ///< taken last
-  Context* asleep_in_ = nullptr;  ///< under asleep_mutex_
+  std::mutex asleep_mutex_;    ///< taken last
+  Link* asleep_in_ = nullptr;  ///< under asleep_mutex_
   Fd kick_event_;
   std::atomic<bool> kicked_{false};
   Fd hurry_event_;  ///< ends leave_to_callers()

@@ -568,7 +568,7 @@ void World::start(Worker& worker, const PlannedOperation& plan) {
       plan.reproducible ? start_reproducible(worker, spec) : worker.engine->submit(spec, now);
 }
 
-/// As Context::submit() does.
+/// As Operations::submit() does.
 client::Operation* World::start_reproducible(Worker& worker, const client::OperationSpec& spec) {
   const Nanos now = network_.now();
   if (spec.elements != 0 && client::RankOrder::handles(spec, worker.job->config.workers))

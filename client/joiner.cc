@@ -1,0 +1,109 @@
+#include "client/joiner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "client/control_text.h"
+#include "client/listener.h"
+#include "common/clock.h"
+#include "control/client.h"
+
+namespace ina::client {
+
+namespace {
+
+// Between requests to join a switch that has no room, doubling.
+constexpr Nanos kFirstPauseNs = 5'000'000;
+constexpr Nanos kLongestPauseNs = 200'000'000;
+// How long a switch that is not there is waited for, unless somebody said how long.
+constexpr Nanos kAbsentNs = 500'000'000;
+
+}  // namespace
+
+Result<Joiner::Joined> Joiner::join(const Url& url, Nanos deadline) {
+  if (auto opened = open_transport(url, deadline); !opened) return tl::unexpected(opened.error());
+  if (auto resolved = session_.resolve(url); !resolved) return tl::unexpected(resolved.error());
+  auto reply = ask(deadline);
+  if (!reply) return tl::unexpected(reply.error());
+  const auto* joined = std::get_if<answer::Joined>(&reply->message);
+  if (!joined) return tl::unexpected(control::error_of(reply->message));
+  if (auto entered = admission_.enter(*joined, *reply); !entered)
+    return tl::unexpected(entered.error());
+  return await_ready(deadline);
+}
+
+/// As far as the switch is not needed for it: frames are. Shared memory comes with its answer.
+Result<void> Joiner::open_transport(const Url& url, Nanos deadline) {
+  if (url.scheme == "shm") return url.check_keys({});
+  if (url.scheme == "memif")
+    if (auto served = await_listener(url.path, absent_ns()); !served) return served;
+  auto opened = open_frame_transport(url, deadline - now_ns());
+  if (!opened) return tl::unexpected(opened.error());
+  link_.open(std::move(*opened));
+  return {};
+}
+
+/// Connects, and says `join`; again if the switch has no room just now, until `deadline`.
+Result<control::Heard> Joiner::ask(Nanos deadline) {
+  const request::Join join{.member = admission_.member(), .window_bytes = settings_.window_bytes};
+  std::optional<control::Heard> refusal;
+  for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
+    // Nobody asked to wait for a switch to start: then there is none, and its user wants to know.
+    if (auto opened = session_.open(deadline - now_ns(), absent_ns()); !opened)
+      return fail(opened.error().status, opened.error().text + absent_hint(opened.error().status));
+    auto reply = control::ask(session_.control(), join, deadline - now_ns());
+    if (!reply) {
+      // It closed the connection without a word.
+      admission_.set_job_is_gone(reply.error().status == INA_ERR_SWITCH_LOST);
+      return tl::unexpected(reply.error());
+    }
+    // An attempt that the deadline cuts short says less than the one before.
+    if (!*reply && refusal) return std::move(*refusal);
+    if (!*reply)
+      return fail(INA_ERR_TIMEOUT,
+                  "the switch at " + session_.path() + " did not answer the request to join");
+    if (!answer::is_no_room((*reply)->message) || now_ns() + pause_ns >= deadline)
+      return std::move(**reply);
+    refusal = std::move(**reply);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
+  }
+}
+
+Result<Joiner::Joined> Joiner::await_ready(Nanos deadline) {
+  std::string missing = "the other ranks";
+  for (;;) {
+    auto message = control::hear(session_.control(), std::max<Nanos>(0, deadline - now_ns()));
+    if (!message && message.error().status == INA_ERR_SWITCH_LOST) return Joined::kLost;
+    if (!message) return tl::unexpected(message.error());
+    if (!*message)
+      return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
+                                       settings_.job + "' waited " + seconds(settings_.timeout_ns) +
+                                       " for " + missing + " to join at " + settings_.url);
+    const answer::Message& said = (*message)->message;
+    if (std::holds_alternative<answer::Ready>(said)) return Joined::kReady;
+    if (const auto* waiting = std::get_if<answer::Waiting>(&said))
+      missing = missing_text(*waiting);
+    else if (const auto* epoch = std::get_if<answer::Epoch>(&said))
+      link_.engine().set_epoch(epoch->epoch, now_ns());  // the fallback server was started again
+    else
+      return tl::unexpected(control::error_of(said));
+  }
+}
+
+/// How long a switch that is not there is waited for.
+Nanos Joiner::absent_ns() const {
+  return settings_.waits_for_switch ? INT64_MAX : kAbsentNs;
+}
+
+/// What is to be added to the text of an error with `status`.
+std::string Joiner::absent_hint(ina_status status) const {
+  if (status != INA_ERR_NO_SWITCH || settings_.waits_for_switch) return {};
+  return "; INA_TIMEOUT_US (or ina_config.timeout_us) would have this wait for a switch that is "
+         "about to start";
+}
+
+}  // namespace ina::client

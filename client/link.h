@@ -1,0 +1,71 @@
+// A channel's engine and the transport that carries its packets to the switch and back.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "engine/transport.h"
+#include "transport/bulk_copy.h"
+#include "transport/frame_transport.h"
+
+namespace ina::client {
+
+/// Under the lock of Progress once the channel runs, unless it says otherwise.
+class Link {
+ public:
+  /// `world_size`: of the job.
+  Link(int copy_threads, uint32_t world_size) : copier_(copy_threads, world_size) {}
+
+  // As the channel joins.
+  /// Of an Ethernet port, or of memif. They are the transport.
+  void open(std::unique_ptr<FrameTransport> frames);
+  void make_engine(const EngineConfig& config) { engine_ = std::make_unique<Engine>(config); }
+  /// `transport`: nullptr where there are frames.
+  void connect(std::unique_ptr<Transport> transport);
+
+  bool has_engine() const { return engine_ != nullptr; }
+  bool is_complete() const { return engine_ && transport_; }
+  Engine& engine() { return *engine_; }
+  const Engine& engine() const { return *engine_; }
+  Transport& transport() { return *transport_; }
+  /// The transport, if it carries frames. Otherwise nullptr: it is shared memory.
+  FrameTransport* frames() const { return frames_; }
+  BulkCopier& copier() { return copier_; }
+
+  /// Receives a burst and sends one. False: there was nothing to do.
+  bool turn(Nanos now);
+  /// Receives only. Returns how many packets.
+  size_t receive(Nanos now);
+  /// Somebody drives: packets need not be announced.
+  void set_busy() { transport_->set_idle(false); }
+  /// Nobody drives any more: the switch is to call if something comes. True: not yet, since
+  /// something has come already, or is still to be sent.
+  bool set_idle() { return transport_->set_idle(true) || !all_sent_; }
+  /// Goes on with the transport that `made` makes of the old one.
+  using Made = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport> old)>;
+  void replace(const Made& made);
+  /// Goes on with another one, whose counters begin at zero. Returns the old one.
+  std::unique_ptr<Transport> replace(std::unique_ptr<Transport> transport);
+  /// Of all transports that there were.
+  TransportCounters counters() const;
+
+  /// From any thread. Whoever drives may be asleep in the transport, which may be replaced
+  /// meanwhile.
+  void wake();
+  /// Transport::idle_poll_ns(). From any thread.
+  Nanos idle_poll_ns() const { return idle_poll_ns_; }
+
+ private:
+  BulkCopier copier_;
+  std::mutex transport_mutex_;            ///< taken last
+  std::unique_ptr<Transport> transport_;  ///< replaced under transport_mutex_, too
+  FrameTransport* frames_ = nullptr;      ///< transport_, if that carries frames
+  std::unique_ptr<Engine> engine_;
+  TransportCounters lost_counters_;  ///< of transports that were replaced
+  Nanos idle_poll_ns_ = 0;           ///< as it joined
+  bool all_sent_ = true;             ///< by the last turn()
+};
+
+}  // namespace ina::client

@@ -1,0 +1,125 @@
+// Who drives a channel's engine, and who sleeps.
+//
+// There is one lock. Whoever holds it may turn the engine: receive a burst, and send one. A thread
+// that waits for an operation takes the lock, and turns until its operation is done; then the next
+// that waits does. Those that find the lock taken sleep meanwhile (client/callers.h). Whoever wants
+// it for something short, to start an operation say, makes the driver give way.
+//
+// The session's background thread drives while operations are under way and no thread waits, or
+// when the switch calls: others have a question for this worker. It gives way to everybody.
+//
+// Nobody drives while the switch is away, or once the channel is closed; the background thread does
+// not before the channel is live, either.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "client/callers.h"
+#include "client/completions.h"
+#include "client/link.h"
+#include "client/operations.h"
+#include "client/session.h"
+#include "common/idle.h"
+
+namespace ina::client {
+
+class Progress {
+ public:
+  /// Called under the lock after each turn, before anybody hears of what has completed. May end().
+  using AfterTurn = std::function<void()>;
+  enum class Waited { kDone, kFailed, kTimedOut };
+
+  /// All must outlive it.
+  Progress(IdleMode idle_mode, Session& session, Link& link, Operations& operations,
+           Callers& callers, AfterTurn after_turn);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// The lock. Taken before that of `callers`. Whoever drives gives way.
+  std::unique_lock<std::mutex> lock();
+
+  // Under the lock.
+  /// Sends what was submitted as far as it goes at once.
+  void send();
+  /// Operations were submitted, or have completed: the background thread counts on this number.
+  void count();
+  /// By whoever stops driving. When nothing is under way, the switch is to call if something comes
+  /// for this worker after all: a question by others, or parts of their sums.
+  void rest();
+  /// `away`: the switch is gone, and nobody drives until it is back. Under the lock of `callers`,
+  /// too.
+  void set_away(bool away) { away_ = away; }
+  /// Nobody needs to drive for what is under way: it goes on no more.
+  void forget();
+  /// The same for ever.
+  void close();
+
+  // For callers, without the lock.
+  /// Drives, or sleeps while others do, until the operation is done, the job has failed, or the
+  /// time has come. In the first two cases the operation is released.
+  Waited wait(Operation* operation, Nanos deadline);
+  /// One turn at most. Nothing: it is under way.
+  std::optional<Waited> test(Operation* operation);
+  /// Until the switch is back, the job has failed, or the time has come.
+  void await_return(Nanos deadline);
+  /// While somebody else drives, by drive_briefly(), the background thread does not.
+  void add_driver() { other_drivers_.fetch_add(1); }
+  void remove_driver() { other_drivers_.fetch_sub(1); }
+  /// Has the background thread look after what is under way.
+  void kick_if_running();
+
+  // On the background thread.
+  /// Operations are under way, or packets wait, and no thread drives.
+  bool needs_driver() const;
+  /// False: left it to somebody who wants the engine.
+  bool drive_in_background();
+  /// The same without ever sleeping, from any thread. True: something was done.
+  bool drive_briefly();
+  /// All workers of the channel have joined.
+  void go_live() { live_ = true; }
+  /// Something may have come while nothing was under way.
+  void look_for_packets() { called_ = live_.load(); }
+  void call() { called_ = true; }
+  /// Calls back for operations that have ended.
+  void run_callbacks();
+
+  // From any thread.
+  /// The job has failed: all who drive or sleep hear of it. Only the first end counts.
+  void end(int status, const std::string& text);
+  bool is_live() const { return live_.load(); }
+  bool is_away() const { return away_.load(); }
+  Completions& completions() { return completions_; }
+  const Completions& completions() const { return completions_; }
+
+ private:
+  bool turn();
+  void drive(const Operation& operation, Nanos deadline);
+  bool is_background_free(bool called) const;
+  void sleep_in_background(IdleStrategy& idle, Nanos now);
+  void announce();
+
+  const IdleMode idle_mode_;
+  Session& session_;
+  Link& link_;
+  Operations& operations_;
+  Callers& callers_;
+  const AfterTurn after_turn_;
+  Completions completions_;
+
+  std::mutex mutex_;
+  IdleStrategy idle_;    ///< of whoever waits; under mutex_
+  bool closed_ = false;  ///< under mutex_
+  std::atomic<bool> live_{false};
+  std::atomic<bool> away_{false};      ///< written by the background thread under mutex_
+  std::atomic<int> contenders_{0};     ///< threads that want mutex_ from a driver
+  std::atomic<bool> driving_{false};   ///< a thread that waits
+  std::atomic<int> other_drivers_{0};  ///< by drive_briefly()
+  std::atomic<size_t> running_{0};     ///< operations
+  std::atomic<bool> called_{false};    ///< something may have come while nothing was under way
+};
+
+}  // namespace ina::client

@@ -1,0 +1,55 @@
+#include "client/splits.h"
+
+#include <utility>
+
+namespace ina::client {
+
+std::optional<Splits::Answer> Splits::ask(int32_t colour, int32_t key, Nanos timeout_ns) {
+  auto state = callers_.lock();
+  asked_ = request::Split{.colour = colour, .key = key, .number = answered_ + 1};
+  answer_.reset();
+  // Otherwise it is sent once the switch is back.
+  sent_ = !progress_.is_away();
+  if (sent_) session_.send(channel_, *asked_);
+  callers_.await(state, timeout_ns, [&] { return answer_.has_value(); });
+  asked_.reset();
+  return std::exchange(answer_, std::nullopt);
+}
+
+void Splits::on_split(const answer::Split& split) {
+  Answer answer;
+  answer.error = {split.status, split.text};
+  if (split.group) {
+    answer.job_id = split.group->job_id;
+    answer.name = split.group->job;
+    answer.rank = split.group->rank;
+    answer.world_size = split.group->world_size;
+  }
+  answer.losses = session_.losses();
+  callers_.tell([&] {
+    ++answered_;
+    if (asked_) answer_.emplace(std::move(answer));
+  });
+}
+
+/// If the old switch had answered this one for anybody, its groups are gone for all; otherwise it
+/// is asked again.
+void Splits::ask_again(uint64_t furthest) {
+  std::optional<request::Split> again;
+  {
+    const auto state = callers_.lock();
+    if (furthest > answered_) {
+      answered_ = static_cast<uint32_t>(furthest);
+      if (asked_ && !answer_)
+        answer_ = Answer{
+            .error = {INA_ERR_SWITCH_LOST, "the switch was restarted while it split the job"}};
+    } else if (asked_ && !answer_ && !sent_) {
+      sent_ = true;
+      again = asked_;
+    }
+  }
+  if (again) session_.send(channel_, *again);
+  callers_.wake();
+}
+
+}  // namespace ina::client
