@@ -134,11 +134,12 @@ void Progress::drive(const Operation& operation, Nanos deadline) {
     if (callers_.failed(std::memory_order_relaxed) != INA_OK) break;
     const Nanos now = now_ns();
     if (now >= deadline) break;
+    // Before it sleeps, too: it may have taken the lock again ahead of whoever woke it.
+    if (contenders_.load(std::memory_order_relaxed) != 0) break;
     if (idle_.idle(now) == IdleStrategy::Step::kSleep) {
       const Nanos until = std::min(deadline, link_.engine().next_deadline());
       if (until > now) link_.transport().wait(std::min(idle_.sleep_ns(), until - now));
     }
-    if (contenders_.load(std::memory_order_relaxed) != 0) break;
   }
   driving_ = false;
 }
