@@ -331,7 +331,8 @@ class Engine {
   bool loses_now(Seq seq) const {
     return config_.lossy_link && !config_.fixed_slots && seq < losses_end_;
   }
-  /// What is late may be on its way by the fallback, rather than lost.
+  /// What is late may be on its way by the fallback, which takes as long as its queues, rather than
+  /// lost.
   bool may_go_round(Seq seq) const { return windows_.split_lately(seq) && !loses_now(seq); }
   void more_operations();
   void mark_sent(Seq seq, Operation& operation, Nanos now);

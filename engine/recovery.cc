@@ -125,9 +125,7 @@ void Engine::overdue_sent(size_t count, Nanos now) {
 Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   // It is known why, until the result of a later one says that all have sent this one, too.
   if (fragment.parked && seq >= results_end_) return timeouts_.longest();
-  // Where an array is shared, what was overtaken may go round by the fallback, which takes as long
-  // as its queues: it is lost if the link has lost something of late.
-  const bool lost = fragment.overtaken && (config_.fixed_slots || loses_now(seq));
+  const bool lost = fragment.overtaken && !may_go_round(seq);
   return lost ? timeouts_.after_loss(fragment.timeouts) : timeouts_.after(fragment.timeouts);
 }
 
