@@ -299,7 +299,6 @@ class Engine {
   bool is_slowed_by(const wire::Message& message, bool parked) const;
   void on_parked(const wire::Message& message, Nanos now);
   void leaves_window(Seq seq, Fragment& fragment, Nanos now);
-  void expect_late(Seq begin, Seq end, Nanos now);
   size_t on_park(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void queue_parked(Parker::Held& held);
   void describe_parked(const Parker::Held& held, TxPacket& packet);
@@ -323,6 +322,7 @@ class Engine {
   void probe_oldest(Nanos now);
   void overtake(Seq seq, Fragment& fragment);
   bool is_missed(const Fragment& fragment, Seq seq) const;
+  void expect_late(Seq begin, Seq end, Nanos now);
   void find_overdue(Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;

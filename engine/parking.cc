@@ -29,24 +29,6 @@ void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   ++counters_.parked;
 }
 
-/// A worker sends in order: the result of `end` says that all have sent what is below it. Patience
-/// was for whoever had not. What has been asked for since then is lost if the link loses.
-void Engine::expect_late(Seq begin, Seq end, Nanos now) {
-  for (Seq seq = std::max(begin, low_); seq < end; ++seq) {
-    Fragment& late = fragment(seq);
-    if (late.state != State::kSent) continue;
-    if (late.parked) {
-      late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
-    } else if (is_missed(late, seq) || (late.timeouts > 1 && loses_now(seq))) {
-      late.timeouts = std::min<uint8_t>(late.timeouts, 1);
-      late.deadline = std::min(late.deadline, now + timeouts_.between_questions());
-    } else {
-      continue;
-    }
-    next_deadline_ = std::min(next_deadline_, late.deadline);
-  }
-}
-
 /// A partial sum to keep, or a contribution that came after it. What cannot be taken is as lost as
 /// on the way: the fallback has it sent again.
 size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {

@@ -150,6 +150,7 @@ void Engine::probe_oldest(Nanos now) {
   next_deadline_ = std::min(next_deadline_, oldest.deadline);
 }
 
+/// What was sent later has its result.
 void Engine::overtake(Seq seq, Fragment& fragment) {
   fragment.overtaken = true;
   // With slots of its own nothing of it goes round.
@@ -164,6 +165,24 @@ bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
   const Operation& operation = *fragment.operation;
   return !operation.spec.blocks || needs_prompt_results() ||
          !operation.is_for_others(seq, config_.rank);
+}
+
+/// A worker sends in order: the result of `end` says that all have sent what is below it. Patience
+/// was for whoever had not. What has been asked for since then is lost if the link loses.
+void Engine::expect_late(Seq begin, Seq end, Nanos now) {
+  for (Seq seq = std::max(begin, low_); seq < end; ++seq) {
+    Fragment& late = fragment(seq);
+    if (late.state != State::kSent) continue;
+    if (late.parked) {
+      late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
+    } else if (is_missed(late, seq) || (late.timeouts > 1 && loses_now(seq))) {
+      late.timeouts = std::min<uint8_t>(late.timeouts, 1);
+      late.deadline = std::min(late.deadline, now + timeouts_.between_questions());
+    } else {
+      continue;
+    }
+    next_deadline_ = std::min(next_deadline_, late.deadline);
+  }
 }
 
 void Engine::find_overdue(Nanos now) {

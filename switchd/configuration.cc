@@ -1,6 +1,14 @@
 #include "switchd/configuration.h"
 
+#include <nlohmann/json.hpp>
+
 namespace ina::switchd {
+
+nlohmann::json overrides_json(const Source& source) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [key, value] : source.overrides) json[key] = value;
+  return json;
+}
 
 tl::expected<Configuration::Version, std::vector<config::ConfigError>> Configuration::read() const {
   if (file_.empty()) return parse(Source());

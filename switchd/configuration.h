@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
@@ -17,6 +18,9 @@ struct Source {
   std::string text;                              ///< of the file
   std::vector<config::Override> overrides = {};  ///< what an administrator set besides
 };
+
+/// An object: the value of each key.
+nlohmann::json overrides_json(const Source& source);
 
 class Configuration {
  public:

@@ -33,12 +33,6 @@ sigset_t held() {
   return signals;
 }
 
-Json overrides_json(const Source& source) {
-  Json json = Json::object();
-  for (const auto& [key, value] : source.overrides) json[key] = value;
-  return json;
-}
-
 /// What the program of a version without them hands over has none.
 std::vector<config::Override> overrides_of(const Json& json, const char* member) {
   std::vector<config::Override> overrides;

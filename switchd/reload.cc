@@ -101,9 +101,7 @@ tl::expected<Reload::Plan, admin::Error> Reload::make_plan(Read version) const {
 
 admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std::string& command,
                                 const std::string& who) {
-  Json answer = answer_of(plan);
-  answer["applied"] = !asked.check;
-  answer["starts"] = state_.boots();
+  Json answer = answer_of(plan, asked.check);
   if (asked.check) return answer;
   if (!plan.losses.empty() && !asked.force) {
     std::vector<std::string> texts = {fmt::format(
@@ -156,9 +154,7 @@ admin::Answer Reload::set_policy(const admin::SetPolicy& asked, const std::strin
   Json answer;
   if (plan->changes.empty()) {
     // Nor are tokens or certificates read again.
-    answer = answer_of(*plan);
-    answer["applied"] = !asked.check;
-    answer["starts"] = state_.boots();
+    answer = answer_of(*plan, asked.check);
   } else {
     auto done = carry_out(std::move(*plan), {.check = asked.check, .force = asked.force},
                           "inactl policy set", who);
@@ -290,7 +286,7 @@ void Reload::end_lost(const Plan& plan) {
                               job->name, why));
 }
 
-Json Reload::answer_of(const Plan& plan) {
+Json Reload::answer_of(const Plan& plan, bool check) const {
   Json changes = Json::array();
   for (const config::Change& change : plan.changes)
     changes.push_back({{"key", change.key},
@@ -301,10 +297,9 @@ Json Reload::answer_of(const Plan& plan) {
   Json losses = Json::array();
   for (const Loss& loss : plan.losses)
     losses.push_back({{"name", loss.job->name}, {"owner", loss.job->owner()}, {"text", loss.why}});
-  return {{"changes", std::move(changes)},
-          {"jobs_lost", std::move(losses)},
-          {"restart", plan.restart()},
-          {"tokens", 0}};
+  return {{"changes", std::move(changes)}, {"jobs_lost", std::move(losses)},
+          {"restart", plan.restart()},     {"applied", !check},
+          {"starts", state_.boots()},      {"tokens", 0}};
 }
 
 }  // namespace ina::switchd

@@ -67,7 +67,7 @@ class Reload {
   tl::expected<size_t, admin::Error> apply(Plan& plan, const std::string& who);
   Result<void> check_listen() const;
   void end_lost(const Plan& plan);
-  static control::Json answer_of(const Plan& plan);
+  control::Json answer_of(const Plan& plan, bool check) const;
 
   ConductorConfig& config_;
   const StateFile& state_;

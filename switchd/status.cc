@@ -229,11 +229,9 @@ Json StatusReport::make(bool explain, bool draining) {
 Json StatusReport::configuration_json() const {
   const Configuration* const configuration = config_.configuration.get();
   if (!configuration) return Json::object();
-  Json overrides = Json::object();
-  for (const auto& [key, value] : configuration->running().source.overrides) overrides[key] = value;
   return {{"file", configuration->file()},
           {"failure", configuration->failure()},
-          {"overrides", std::move(overrides)}};
+          {"overrides", overrides_json(configuration->running().source)}};
 }
 
 /// Those that have jobs, or a quota of their own. In quotas 0 is no limit.

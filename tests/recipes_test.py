@@ -29,7 +29,8 @@ NEED_NONE = ("INVALID", "INTERNAL")
 def sources():
     for layer in LAYERS:
         for path in sorted((ROOT / layer).rglob("*")):
-            if path.suffix in (".cc", ".h") and not path.stem.endswith("_test"):                yield path, COMMENT.sub(lambda found: found.group(1) or "", path.read_text())
+            if path.suffix in (".cc", ".h") and not path.stem.endswith("_test"):
+                yield path, COMMENT.sub(lambda found: found.group(1) or "", path.read_text())
 
 
 def arguments(text, start):

@@ -365,18 +365,12 @@ class Service final : public v1::Administration::Service {
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*,
                       v1::StatusResponse* response) override {
-    const Answer answer = ask(*context, GetStatus{});
-    if (!answer) return status_of(answer.error());
-    fill(*answer, *response);
-    return grpc::Status::OK;
+    return answer(*context, GetStatus{}, *response);
   }
 
   grpc::Status Slots(grpc::ServerContext* context, const v1::SlotsRequest*,
                      v1::SlotsResponse* response) override {
-    const Answer answer = ask(*context, GetSlots{});
-    if (!answer) return status_of(answer.error());
-    fill(*answer, *response);
-    return grpc::Status::OK;
+    return answer(*context, GetSlots{}, *response);
   }
 
   grpc::Status Trace(grpc::ServerContext* context, const v1::TraceRequest* request,
@@ -409,19 +403,13 @@ class Service final : public v1::Administration::Service {
 
   grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
                       v1::ReloadResponse* response) override {
-    const Answer answer =
-        ask(*context, admin::Reload{.check = request->check(), .force = request->force()});
-    if (!answer) return status_of(answer.error());
-    fill(*answer, *response);
-    return grpc::Status::OK;
+    return answer(*context, admin::Reload{.check = request->check(), .force = request->force()},
+                  *response);
   }
 
   grpc::Status Policy(grpc::ServerContext* context, const v1::PolicyRequest*,
                       v1::PolicyResponse* response) override {
-    const Answer answer = ask(*context, GetPolicy{});
-    if (!answer) return status_of(answer.error());
-    fill(*answer, *response);
-    return grpc::Status::OK;
+    return answer(*context, GetPolicy{}, *response);
   }
 
   grpc::Status SetPolicy(grpc::ServerContext* context, const v1::SetPolicyRequest* request,
@@ -430,13 +418,19 @@ class Service final : public v1::Administration::Service {
         .name = request->policy(), .check = request->check(), .force = request->force()};
     for (const v1::PolicySetting& setting : request->settings())
       wanted.settings.emplace_back(setting.key(), setting.value());
-    const Answer answer = ask(*context, std::move(wanted));
-    if (!answer) return status_of(answer.error());
-    fill(*answer, *response);
-    return grpc::Status::OK;
+    return answer(*context, std::move(wanted), *response);
   }
 
  private:
+  /// Of requests whose answer has a fill().
+  template <class Response>
+  grpc::Status answer(const grpc::ServerContext& context, Request request, Response& response) {
+    const Answer answer = ask(context, std::move(request));
+    if (!answer) return status_of(answer.error());
+    fill(*answer, response);
+    return grpc::Status::OK;
+  }
+
   Answer ask(const grpc::ServerContext& context, Request request) {
     // A deadline that is not set is far away.
     const Nanos timeout_ns = std::clamp<Nanos>(left_ns(context.deadline()), 0, kMostNs);

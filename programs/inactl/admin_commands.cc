@@ -162,6 +162,11 @@ std::string json_of(const google::protobuf::Message& message) {
   return text;
 }
 
+/// As `--json` prints it.
+std::string json_text_of(const google::protobuf::Message& message) {
+  return json_text(Json::parse(json_of(message), nullptr, false));
+}
+
 /// What is done: a line for a person, or an object for a program.
 int say(const Options& options, const std::string& line, const nlohmann::json& object) {
   fmt::print("{}", options.common.json ? json_text(object) : printable(line) + "\n");
@@ -196,7 +201,7 @@ int create(const Options& options, Client& client) {
   if (const Exit failed = client.call(&v1::Administration::Stub::CreateJob, request, made))
     return failed;
   if (options.common.json) {
-    fmt::print("{}", json_text(nlohmann::json::parse(json_of(made), nullptr, false)));
+    fmt::print("{}", json_text_of(made));
     return kDone;
   }
   const std::string slots =
@@ -429,9 +434,9 @@ Result<std::string> await_restart(const Options& options, uint32_t starts) {
   }
 }
 
-/// What changes, and at which jobs' cost.
+/// What changes, at which jobs' cost, and what was done. `unchanged`: what is as it was.
 template <class Response>
-std::string changes_text(const Response& response) {
+std::string changes_text(const Response& response, std::string_view unchanged) {
   std::string text;
   for (const v1::Change& change : response.changes())
     text += printable(change.text()) + (change.in_place() ? "\n" : " (by a restart)\n");
@@ -439,15 +444,18 @@ std::string changes_text(const Response& response) {
     text += printable(fmt::format("{}job {}/{}: {}", response.applied() ? "ended: " : "would end: ",
                                   lost.owner(), lost.name(), lost.reason())) +
             "\n";
+  if (response.changes().empty()) text += fmt::format("{} is as it was\n", unchanged);
+  if (!response.applied())
+    text += "nothing was done (--check)\n";
+  else if (response.restart())
+    text += "the switch has started again, with its jobs\n";
   return text;
 }
 
 std::string reload_text(const v1::ReloadResponse& response) {
-  std::string text = changes_text(response);
-  if (response.changes().empty()) text += "the configuration is as it was\n";
-  if (!response.applied()) return text + "nothing was done (--check)\n";
-  return response.restart() ? text + "the switch has started again, with its jobs\n"
-                            : text + fmt::format("{} tokens\n", response.tokens());
+  const std::string text = changes_text(response, "the configuration");
+  const bool in_place = response.applied() && !response.restart();
+  return in_place ? text + fmt::format("{} tokens\n", response.tokens()) : text;
 }
 
 /// Where the switch starts again, until it has.
@@ -471,27 +479,17 @@ int reload(const Options& options, Client& client) {
   if (const Exit failed = client.call(&v1::Administration::Stub::Reload, request, response))
     return failed;
   if (const int failed = see_it_through(options, response)) return failed;
-  fmt::print("{}", options.common.json
-                       ? json_text(nlohmann::json::parse(json_of(response), nullptr, false))
-                       : reload_text(response));
+  fmt::print("{}", options.common.json ? json_text_of(response) : reload_text(response));
   return kDone;
-}
-
-/// Keys of the policy that the file has other values for.
-template <class Response>
-std::vector<v1::PolicyKey> keys_beside_file(const Response& response) {
-  std::vector<v1::PolicyKey> found;
-  for (const v1::PolicyKey& key : response.keys())
-    if (key.value() != key.in_file()) found.push_back(key);
-  return found;
 }
 
 /// What the policy is when the configuration is read next.
 template <class Response>
 std::string file_text(const Response& response) {
   std::vector<std::string> said;
-  for (const v1::PolicyKey& key : keys_beside_file(response))
-    said.push_back(fmt::format("{}: {}", key.key(), key.in_file()));
+  for (const v1::PolicyKey& key : response.keys())
+    if (key.value() != key.in_file())
+      said.push_back(fmt::format("{}: {}", key.key(), key.in_file()));
   if (response.file().empty())
     return said.empty() ? ""
                         : fmt::format(
@@ -512,7 +510,7 @@ int policy_show(const Options& options, Client& client) {
           client.call(&v1::Administration::Stub::Policy, v1::PolicyRequest(), response))
     return failed;
   if (options.common.json) {
-    fmt::print("{}", json_text(Json::parse(json_of(response), nullptr, false)));
+    fmt::print("{}", json_text_of(response));
     return kDone;
   }
   std::string text = fmt::format("policy {}\n", response.policy());
@@ -545,16 +543,11 @@ int policy_set(const Options& options, Client& client) {
     return failed;
   if (const int failed = see_it_through(options, response)) return failed;
   if (options.common.json) {
-    fmt::print("{}", json_text(Json::parse(json_of(response), nullptr, false)));
+    fmt::print("{}", json_text_of(response));
     return kDone;
   }
-  std::string text = changes_text(response);
-  if (response.changes().empty()) text += "the policy is as it was\n";
-  if (!response.applied())
-    text += "nothing was done (--check)\n";
-  else if (response.restart())
-    text += "the switch has started again, with its jobs\n";
-  fmt::print("{}{}", text, printable_lines(response.applied() ? file_text(response) : ""));
+  fmt::print("{}{}", changes_text(response, "the policy"),
+             printable_lines(response.applied() ? file_text(response) : ""));
   return kDone;
 }
 

@@ -81,41 +81,40 @@ TEST_F(TracingTest, EndsWithItsJob) {
   EXPECT_EQ(ended->at("job_ended"), true);
 }
 
+/// One job, and no lanes: nothing is posted.
+class TracesInTurnTest : public testing::Test {
+ protected:
+  TracesInTurnTest() {
+    auto job = std::make_unique<Job>();
+    job->name = "train";
+    jobs_.add(std::move(job));
+    lanes_.set_running();
+  }
+
+  const ConductorConfig config_;
+  Lanes lanes_{{}};
+  JobTable jobs_{1};
+  Tracing tracing_{config_, lanes_, jobs_};
+  const admin::BeginTrace request_{.job = "train", .packets = 10};
+};
+
 // Whoever asks may die, and others must not wait for that.
-TEST_F(TracingTest, ThatNobodyAsksForGivesWay) {
-  const ConductorConfig config;
-  Lanes lanes({});  // none: nothing is posted
-  JobTable jobs(1);
-  auto job = std::make_unique<Job>();
-  job->name = "train";
-  jobs.add(std::move(job));
-  lanes.set_running();
-  Tracing tracing(config, lanes, jobs);
-  const admin::BeginTrace request{.job = "train", .packets = 10};
-  ASSERT_TRUE(tracing.begin(request, "one", 0));
-  EXPECT_FALSE(tracing.begin(request, "another", Tracing::kForgottenNs - 1));
-  const Answer begun = tracing.begin(request, "another", Tracing::kForgottenNs);
+TEST_F(TracesInTurnTest, ThatNobodyAsksForGivesWay) {
+  ASSERT_TRUE(tracing_.begin(request_, "one", 0));
+  EXPECT_FALSE(tracing_.begin(request_, "another", Tracing::kForgottenNs - 1));
+  const Answer begun = tracing_.begin(request_, "another", Tracing::kForgottenNs);
   ASSERT_TRUE(begun) << begun.error().text;
   EXPECT_EQ(begun->at("trace"), 2);
-  EXPECT_FALSE(tracing.get({1}, Tracing::kForgottenNs)) << "the first has ended";
+  EXPECT_FALSE(tracing_.get({1}, Tracing::kForgottenNs)) << "the first has ended";
 }
 
-TEST_F(TracingTest, OfAnOwnerGivesWayToAnAdministratorsAlone) {
-  const ConductorConfig config;
-  Lanes lanes({});
-  JobTable jobs(1);
-  auto job = std::make_unique<Job>();
-  job->name = "train";
-  jobs.add(std::move(job));
-  lanes.set_running();
-  Tracing tracing(config, lanes, jobs);
-  const admin::BeginTrace request{.job = "train", .packets = 10};
-  ASSERT_TRUE(tracing.begin(request, "an owner", 0, true));
-  EXPECT_FALSE(tracing.begin(request, "another owner", 1, true));
-  ASSERT_TRUE(tracing.begin(request, "an administrator", 2));
-  EXPECT_EQ(tracing.get({1}, 3).error().code, Code::kNotFound);
-  EXPECT_FALSE(tracing.begin(request, "an owner", 4, true));
-  EXPECT_FALSE(tracing.begin(request, "another administrator", 5));
+TEST_F(TracesInTurnTest, OfAnOwnerGivesWayToAnAdministratorsAlone) {
+  ASSERT_TRUE(tracing_.begin(request_, "an owner", 0, true));
+  EXPECT_FALSE(tracing_.begin(request_, "another owner", 1, true));
+  ASSERT_TRUE(tracing_.begin(request_, "an administrator", 2));
+  EXPECT_EQ(tracing_.get({1}, 3).error().code, Code::kNotFound);
+  EXPECT_FALSE(tracing_.begin(request_, "an owner", 4, true));
+  EXPECT_FALSE(tracing_.begin(request_, "another administrator", 5));
 }
 
 // tests/e2e/own_trace_test.py has other users.
