@@ -22,6 +22,12 @@ namespace {
 // How long until the doorman is told or asked again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
 
+/// Whether it has been rung; it stays so.
+bool has_event(const Fd& event) {
+  pollfd polled{event.get(), POLLIN, 0};
+  return ::poll(&polled, 1, 0) > 0;
+}
+
 /// What cannot be for want of descriptors is not promised.
 ConductorConfig within_limits(ConductorConfig config) {
   const uint32_t most = Handles::connections_of_this_process(config.control.max_connections);
@@ -125,9 +131,12 @@ void Conductor::stop() {
 }
 
 std::optional<Configuration::Version> Conductor::next() const {
-  pollfd stop{stop_event_.get(), POLLIN, 0};
-  if (::poll(&stop, 1, 0) > 0) return std::nullopt;
+  if (has_event(stop_event_)) return std::nullopt;
   return reload_.next();
+}
+
+bool Conductor::is_to_reload() const {
+  return has_event(reload_event_);
 }
 
 void Conductor::reload() {
@@ -181,6 +190,7 @@ void Conductor::serve(int fd, bool& stopping) {
       return administration_.administer(asked, who);
     });
   } else if (fd == reload_event_.get()) {
+    if (reload_.wants_restart()) return;  // the configuration was read before: is_to_reload()
     drain_event(fd);
     (void)administration_.administer(admin::Reload{}, "SIGHUP");
   } else if (fd == resources_.mapper().fd()) {

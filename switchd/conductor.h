@@ -70,6 +70,9 @@ class Conductor {
   /// After run(): with which configuration the switch is to start again. Nothing: it was told to
   /// stop, maybe besides.
   std::optional<Configuration::Version> next() const;
+  /// After run(): reload() was called when the configuration had been read. It is for the next
+  /// switch.
+  bool is_to_reload() const;
   /// From any thread or signal handler.
   void stop();
   /// Reads the configuration again. From any thread or signal handler.

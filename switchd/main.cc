@@ -54,9 +54,13 @@ using DaemonLane = Lane<io::EthdevPort>;
 Conductor* signalled = nullptr;
 /// Other threads may get a signal that the main one holds back while the switch starts again.
 volatile sig_atomic_t stop_wanted = 0;
+volatile sig_atomic_t reload_wanted = 0;
 void on_signal(int signal) {
   if (signal != SIGHUP) stop_wanted = 1;
-  if (!signalled) return;
+  if (!signalled) {
+    if (signal == SIGHUP) reload_wanted = 1;
+    return;
+  }
   if (signal == SIGHUP)
     signalled->reload();
   else
@@ -458,6 +462,8 @@ Result<std::optional<Configuration::Version>> serve(
   threads.join();
   logging::info("stopped");
   if (stop_wanted != 0) next.reset();
+  // It stays pending until the program that this one becomes takes signals.
+  if (next && (reload_wanted != 0 || conductor.is_to_reload())) ::raise(SIGHUP);
   return next;
 }
 

@@ -505,6 +505,22 @@ class ReloadTest(unittest.TestCase):
         self.runs(job)
         self.assert_all_good(job)
 
+    def test_a_signal_that_comes_meanwhile_counts(self):
+        self.start(policy="static")
+        job = self.job("stays")
+        self.runs(job)
+        for number in range(40):
+            last = POLICIES[1 + number % 2]
+            self.config.write_text(settings(policy=POLICIES[2 - number % 2]))
+            self.switch.send_signal(signal.SIGHUP)
+            time.sleep(self.random.choice((0.005, 0.1)) * self.random.random())
+            self.config.write_text(settings(policy=last))
+            self.switch.send_signal(signal.SIGHUP)
+            wait_until(f"the policy of signal {number}",
+                       lambda last=last: self.status().get("aggregator", {}).get("policy") == last)
+        self.runs(job)
+        self.assert_all_good(job)
+
     def test_a_stop_meanwhile_is_a_stop(self):
         for _ in range(5):
             self.start()
