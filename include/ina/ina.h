@@ -153,15 +153,16 @@ static inline void ina_config_init(ina_config* config) {
  * the environment. On failure *context is NULL and ina_last_error(NULL) has the text. */
 INA_API int ina_init(const ina_config* config, ina_context** context);
 
-/* Leaves the job and frees the context, whatever happens. Before that it waits until all ranks have
- * called it, at most timeout_us (0: the default), because a worker that is ahead must still be able
- * to serve the others. Operations that still run are given up, and their requests are freed. The
+/* Leaves the job and frees the context, also when it returns an error. Before that the call waits
+ * until all ranks have made it, at most timeout_us (0: the default), because a worker that is ahead
+ * must still be able to serve the others. Operations that still run are given up, and their
+ * requests are freed. The
  * others' operations that this rank has not called end at once, with INA_ERR_PEER_LOST. */
 INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
 
 /* Groups of ranks, as MPI_Comm_split makes them. Collective: all ranks of `context` make the same
- * calls in the same order. Those that give the same `colour` become a group, ranked by `key`, and
- * by their ranks in `context` where keys are equal. A rank with a negative colour is in no group:
+ * calls in the same order. Ranks with the same `colour` become a group, ordered by `key`, and by
+ * their ranks in `context` where keys are equal. A rank with a negative colour is in no group:
  * *group is NULL, and INA_OK is returned. *group is a context: every call takes it, ina_split too,
  * and its rank, world size, order of operations, statistics and errors are its own. An operation of
  * one group waits for no operation of another. ina_finalize, which all ranks of the group call,
@@ -194,9 +195,9 @@ INA_API int ina_allreduce_async(ina_context* context, const void* send, void* re
 
 /* The collectives below have the rules of ina_allreduce: all ranks make the same calls in the same
  * order, with the same dtype, op, root and counts; timeout_us 0 is the context's default; when it
- * passes, the job ends for all ranks; counts of 0 are allowed and still synchronise. Ranks that
- * disagree get INA_ERR_MISMATCH, all of them, and the text names both sides. Each has a function
- * that waits and one that starts it (_async), of which any number may be in flight.
+ * passes, the job ends for all ranks; counts of 0 are allowed and still synchronise. If ranks
+ * disagree, all ranks get INA_ERR_MISMATCH, and the text names both sides. Each has a function that
+ * waits and one that starts it (_async), of which any number may be in flight.
  *
  * Counts and displacements are in elements. `counts` and `displacements` have world_size numbers,
  * by rank, and are read before the call returns. Counts are those of all ranks, the same on all of
@@ -204,7 +205,7 @@ INA_API int ina_allreduce_async(ina_context* context, const void* send, void* re
  * ranks; NULL: one block after the other. All counts together are at most 2^46 - 1.
  *
  * A buffer that a rank has no use for may be NULL. `recv` must not overlap with `send`, except in
- * place, which each function says: at another place a result could overwrite what must be sent
+ * place as each function allows. At another place a result could overwrite data that must be sent
  * again when a message gets lost. INA_ERR_INVALID says so, and leaves everything as it was. `recv`
  * of a broadcast or an all-gather may lie in a result buffer (ina_alloc_result) as that of an
  * all-reduce does, with each block at a multiple of INA_RESULT_ALIGNMENT; elsewhere that is
@@ -323,9 +324,9 @@ INA_API int ina_send_receive_async(ina_context* context, const void* send, void*
  * arrays is redistributed by it. No context is needed to plan. */
 typedef struct ina_plan ina_plan;
 
-/* What an operation takes: alpha_us + messages * message_us + bytes / gbps + copied / copy_gbps,
- * where messages and bytes are those of the busiest rank, and copied are the bytes of tiles whose
- * order in memory is changed, so that what goes to one rank, or came from one, lies together. */
+/* The time of an operation: alpha_us + messages * message_us + bytes / gbps + copied / copy_gbps.
+ * Messages and bytes are those of the busiest rank. Copied are the bytes of tiles whose order in
+ * memory is changed, so that the elements for one rank, or from one rank, lie together. */
 typedef struct ina_costs {
   size_t struct_size; /* sizeof(ina_costs), set by the caller */
   double alpha_us;
@@ -357,9 +358,9 @@ typedef struct ina_redistribution {
  * passes, and the same on all. */
 INA_API int ina_measure_costs(ina_context* context, ina_costs* costs);
 
-/* Makes a plan. INA_ERR_INVALID names what is wrong: an axis used twice or unknown, a dimension
- * that does not divide, a limit that no plan keeps, with the least one that does. The text is
- * ina_last_error(NULL)'s. On failure *plan is NULL. */
+/* Makes a plan. INA_ERR_INVALID names the fault: an axis used twice or unknown, a dimension that
+ * does not divide, or a limit that no plan keeps (with the least limit that a plan keeps). The text
+ * is ina_last_error(NULL)'s. On failure *plan is NULL. */
 INA_API int ina_plan_create(const ina_redistribution* wanted, ina_plan** plan);
 /* The same from ina_plan_json()'s text, or that of `ina-plan redistribute --json`. */
 INA_API int ina_plan_parse(const char* json, ina_plan** plan);
@@ -379,8 +380,8 @@ typedef struct ina_plan_facts {
 } ina_plan_facts;
 
 INA_API int ina_plan_get_facts(const ina_plan* plan, ina_plan_facts* facts);
-/* The steps, what each does, and what other methods cost, for a person; and as JSON. Both live as
- * long as the plan. NULL: out of memory. */
+/* The steps, the effect of each, and the costs of other methods, for a person; and as JSON. Both
+ * live as long as the plan. NULL: out of memory. */
 INA_API const char* ina_plan_text(ina_plan* plan);
 INA_API const char* ina_plan_json(ina_plan* plan);
 
@@ -397,9 +398,9 @@ INA_API int ina_redistribute_async(ina_context* context, const ina_plan* plan, v
 
 /* Hierarchical collectives: of all ranks of a job, through the dimensions of a network ("Themis",
  * ISCA 2022; docs/themis.md). A rank is at one coordinate of each dimension; the first dimension's
- * is the fastest digit of its number. In a dimension it exchanges data with the ranks that differ
- * in that coordinate alone. The data is cut into chunks, and each chunk takes the dimensions in the
- * order of a plan that evens out their load. */
+ * is the fastest digit of its number. In a dimension a rank exchanges data with the ranks that
+ * differ in that coordinate alone. The data is cut into chunks, and each chunk takes the dimensions
+ * in the order of a plan that evens out their load. */
 typedef struct ina_hierarchy ina_hierarchy;
 
 typedef struct ina_hierarchy_config {
@@ -413,18 +414,19 @@ typedef struct ina_hierarchy_config {
   size_t rail_count; /* the number of dimensions; 0 without rails */
 } ina_hierarchy_config;
 
-/* Collective: all ranks of `context` make a hierarchy. It splits the ranks (ina_split) into groups
- * of its own: one of all ranks, and one for each dimension. A wrong topology, dimensions whose
- * product is not the number of ranks, and topologies that differ between ranks are found out by
- * all: INA_ERR_INVALID on a rank whose own is wrong, INA_ERR_MISMATCH with the ranks' numbers on
- * the others. Other errors as those of ina_split. Reading a topology needs libina-topology.so
- * beside libina.so, or it is INA_ERR_UNSUPPORTED. On failure *hierarchy is NULL, and `context` has
- * the text. */
+/* Collective: all ranks of `context` make a hierarchy. The call splits the ranks (ina_split) into
+ * groups of the hierarchy: one of all ranks, and one for each dimension. All ranks notice three
+ * faults: a wrong topology, dimensions whose product is not the number of ranks, and topologies
+ * that differ between ranks. A rank whose own topology is wrong gets INA_ERR_INVALID, the others
+ * get INA_ERR_MISMATCH with the ranks' numbers. Other errors are those of ina_split. Reading a
+ * topology needs libina-topology.so beside libina.so, or it is INA_ERR_UNSUPPORTED. On failure
+ * *hierarchy is NULL, and `context` has the text. */
 INA_API int ina_hierarchy_create(ina_context* context, const ina_hierarchy_config* config,
                                  ina_hierarchy** hierarchy);
-/* Collective: leaves the hierarchy's groups, and frees it whatever happens; ina_last_error(NULL)
- * has the text. Operations that still run are given up. Requests of it belong to `context`. After
- * ina_finalize of `context` this is the only call that is left. NULL is allowed. */
+/* Collective: leaves the hierarchy's groups, and frees the hierarchy, also when it returns an
+ * error; ina_last_error(NULL) has the text. Operations that still run are given up. Requests of the
+ * hierarchy belong to `context`. After ina_finalize of `context` no other call is allowed. NULL is
+ * allowed. */
 INA_API int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us);
 
 /* Collective: measures each dimension, all its groups at once: an all-reduce of one element, and
@@ -529,7 +531,7 @@ INA_API int ina_hierarchical_group_async(ina_hierarchy* hierarchy,
  * calls in the same order, these calls included (repeating one changes nothing), and have the same
  * coalesce_bytes. Otherwise the job ends with INA_ERR_MISMATCH, and the text names both sides. */
 
-/* Waits for one operation. INA_ERR_TIMEOUT: it still runs, call again. Where a time-out of another
+/* Waits for one operation. INA_ERR_TIMEOUT: it still runs, call again. If a time-out of another
  * call has ended the job, the status is INA_ERR_ABORTED. */
 INA_API int ina_wait(ina_request* request, int64_t timeout_us);
 
@@ -541,19 +543,20 @@ INA_API int ina_test(ina_request* request);
  * job ends for all ranks. Frees the request in any case; the buffers are the caller's again. */
 INA_API int ina_request_free(ina_request* request);
 
-/* Has the library call callback(user, status) when the operation has ended, instead of a wait for
- * it: status is INA_OK, or the error that ended the job (its text: ina_last_error). The request is
- * the library's from now on, and the buffers are the caller's again in the callback. It is called
- * once, on the context's background thread; when ina_finalize comes first, there, with
- * INA_ERR_ABORTED. It may start operations; it must not wait for one, nor call ina_finalize. */
+/* The library calls callback(user, status) when the operation has ended; no wait is needed. status
+ * is INA_OK, or the error that ended the job (its text: ina_last_error). The request is the
+ * library's from now on, and the buffers are the caller's again in the callback. The callback runs
+ * once, on the context's background thread. If ina_finalize comes first, the callback runs in
+ * ina_finalize, with INA_ERR_ABORTED. The callback may start operations; it must not wait for one,
+ * nor call ina_finalize. */
 typedef void (*ina_callback)(void* user, int status);
 INA_API int ina_request_set_callback(ina_request* request, ina_callback callback, void* user);
 
 /* A descriptor for poll, epoll and event loops: it can be read after operations of this context
  * have completed, or when the job has failed. Read 8 bytes from it (it is an eventfd that does not
- * block), then call ina_test for the requests that were started. It may wake more often than
- * requests complete. From its first call on the descriptor is the same until ina_finalize, which
- * closes it. */
+ * block), then call ina_test for the requests that were started. The descriptor may wake more often
+ * than requests complete. It stays the same from the first call until ina_finalize, which closes
+ * it. */
 INA_API int ina_completion_fd(ina_context* context, int* fd);
 
 /* The library fuses all-reduces that ina_allreduce_async starts between the two calls. It gathers
@@ -587,14 +590,14 @@ INA_API int ina_alloc(ina_context* context, size_t bytes, void** memory);
  * it stays mapped. Call ina_free, which ends the registration, before unmapping it. */
 INA_API int ina_register(ina_context* context, int memfd, void* memory, size_t bytes);
 
-/* A result buffer: memory that the switch writes once for all workers of the job on its host. Where
- * `recv` of an all-reduce, broadcast or all-gather lies in such a buffer, nobody copies the result.
- * The call is collective: all ranks make it with the same `bytes`, in the same order. They give
- * `recv` at the same place of the buffer, at a multiple of INA_RESULT_ALIGNMENT. READ-ONLY: a write
- * to it faults. Another operation may use the same place once the first has completed. A job has up
- * to 32 buffers. The buffer is ordinary memory, and results are copied, where a worker is on
- * another host or the switch's slots are no multiple of 1024 bytes. The context's timeout applies
- * as to a blocking operation. */
+/* A result buffer: memory that the switch writes once for all workers of the job on its host. If
+ * `recv` of an all-reduce, broadcast or all-gather lies in such a buffer, the result is not copied.
+ * The call is collective: all ranks make it with the same `bytes`, in the same order. The ranks
+ * give `recv` at the same place of the buffer, at a multiple of INA_RESULT_ALIGNMENT. The buffer is
+ * READ-ONLY: a write to it faults. Another operation may use the same place once the first has
+ * completed. A job has up to 32 buffers. The buffer is ordinary memory, and results are copied,
+ * where a worker is on another host or the switch's slots are no multiple of 1024 bytes. The
+ * context's timeout applies as to a blocking operation. */
 #define INA_RESULT_ALIGNMENT 256
 INA_API int ina_alloc_result(ina_context* context, size_t bytes, void** memory);
 
@@ -641,17 +644,17 @@ typedef struct ina_hints {
 
 /* Applies to the operations that this rank starts afterwards; NULL withdraws all hints.
  * When jobs contend for the switch's slots (policy esa), the more urgent fragment gets the slot and
- * the other one takes the way round. Urgency follows ESA. It grows as the job's end comes nearer: a
- * job that is soon over frees its share for all. It grows with the part of its time that the job
- * spends in communication: such a job gains most. The library measures that part. And it grows
- * towards the front layer: the next iteration needs that layer's sums first. Without hints a job is
- * expected to go on for as long as it has run, and its layers are equal.
- * Call it before each operation, or once an iteration if layers do not matter: from the falling
- * remaining_iterations the library learns how long one iteration takes. Ranks may differ. Hints
- * change no result except by the order in which floats are added. */
+ * the other one takes the way round. Urgency follows ESA. Urgency grows as the job's end comes
+ * nearer, because a job that ends soon frees its share for all. Urgency grows with the part of its
+ * time that the job spends in communication, because such a job gains most; the library measures
+ * that part. Urgency grows towards the front layer, because the next iteration needs that layer's
+ * sums first. Without hints the library expects a job to go on for as long as it has run, and
+ * treats its layers alike. Call this function before each operation, or once an iteration if layers
+ * do not matter: from the falling remaining_iterations the library learns how long one iteration
+ * takes. Ranks may differ. Hints change no result except by the order in which floats are added. */
 INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
-/* Whether a result so far saturated (int8, uint8), or became Inf from finite values (float16,
+/* Whether any result so far saturated (int8, uint8), or became Inf from finite values (float16,
  * bfloat16; with INA_NUMERIC_REPRODUCIBLE also sums of float32). An Inf in a product of bfloat16 or
  * float16, or with INA_NUMERIC_NATIVE in a sum or average of bfloat16, counts even where a rank
  * contributed an Inf. Returns 1 or 0, or a negative status. A non-zero `clear` resets the flag. */
