@@ -1,4 +1,4 @@
-// A burst, packet by packet: what they are about is looked up for all of them, then each is
+// A burst of packets: the fragments of all packets are looked up first, then each packet is
 // decided, contributions to the same fragment together.
 #include <algorithm>
 #include <bit>

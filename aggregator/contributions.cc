@@ -1,4 +1,4 @@
-// What becomes of a contribution: it goes to the slot of its fragment, takes one, or goes to the
+// The way of a contribution: it goes to the slot of its fragment, takes a slot, or goes to the
 // fallback. The last one of a fragment makes the result.
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What workers, their fallback, and workers that keep parked sums tell each other through the
+// Messages between workers, their fallback, and workers that keep parked sums, which pass the
 // switch: all but contributions.
 #include <cstring>
 

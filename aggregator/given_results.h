@@ -1,5 +1,5 @@
-// What lies in the rows of a job's result ring, so that a worker that missed a result on its way
-// can be given it again by the switch.
+// The contents of the rows of a job's result ring, so that the switch can give a lost result to its
+// worker again.
 #pragma once
 
 #include "wire/message.h"

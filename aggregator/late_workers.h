@@ -1,5 +1,5 @@
 // Straggler help, for one job: which workers are late, and whether help against it pays. The
-// aggregator parks what waits for late workers only. Pure.
+// aggregator parks only fragments that wait for late workers alone. Pure.
 #pragma once
 
 #include <array>

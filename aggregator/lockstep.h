@@ -1,5 +1,5 @@
-// Whether straggler help pays: what workers do with it, beside what they would do if nobody could
-// run ahead. Pure.
+// Decides whether straggler help pays: compares the workers' progress with help to a simulation in
+// which no worker can run ahead. Pure.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Straggler help: leading workers must not wait, with slots and windows full, for who is slow.
-// What only late workers are missing of leaves the array, to be kept by a worker, the fallback or
+// Straggler help: leading workers must not wait, with slots and windows full, for a slow worker.
+// Fragments that lack only late workers leave the array, to be kept by a worker, the fallback or
 // the switch's memory (SA-ATP, reconstructed; docs/protocol.md, "Parking").
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
-// Questions that the switch answers itself (docs/protocol.md, "Quick answers"). A worker that asks
-// for a result has lost that, or somebody's contribution has been lost on its way. Sending either
-// again is what a network does that duplicates packets, so nothing else has to be known about it.
+// Questions that the switch answers itself (docs/protocol.md, "Quick answers"). When a worker asks
+// for a result, the result or some worker's contribution was lost. Sending either again looks like
+// a duplicate by the network, so no other state is needed.
 #include "aggregator/aggregator.h"
 
 namespace ina::aggregator {

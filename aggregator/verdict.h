@@ -1,4 +1,4 @@
-// What becomes of a packet, and the messages that are sent because of it.
+// The fate of a packet, and the messages that are sent because of it.
 #pragma once
 
 #include <array>

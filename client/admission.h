@@ -1,6 +1,5 @@
-// A worker's place in a job, or in a group: what the worker says of itself, by which rules it plays
-// there, and how its transport gets there. The same as it joins, and as it comes back to a switch
-// that was restarted.
+// A worker's place in a job, or in a group: the worker's identity, the rules of the place, and the
+// attachment of its transport. The class serves a first join, and a return to a restarted switch.
 #pragma once
 
 #include <atomic>

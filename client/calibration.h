@@ -1,5 +1,5 @@
-// Measurements of what planners reckon with: latencies and rates of collectives over contexts that
-// are there. Each is a collective of all ranks, who get the same numbers: those of the slowest.
+// Measurements for planners: latencies and rates of collectives over existing contexts. Each
+// measurement is a collective of all ranks, and gives all ranks the numbers of the slowest one.
 #pragma once
 
 #include "client/context.h"

@@ -1,5 +1,5 @@
-// The threads that call a context: where they sleep until the background thread brings what they
-// wait for, and what they are told of errors. The end of the job wakes all of them.
+// The threads that call a context: their sleep until the background thread brings a result, and the
+// errors that they get. The end of the job wakes all of them.
 #pragma once
 
 #include <algorithm>

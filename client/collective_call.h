@@ -1,5 +1,5 @@
-// A collective as its caller asks for it: what its arguments mean, whether they can be right, and
-// the table of blocks that they make. All-reduce and barrier are not among them.
+// A collective as its caller asks for it: the meaning of its arguments, their checks, and the table
+// of blocks that follows from them. All-reduce and barrier are not among them.
 #pragma once
 
 #include <array>

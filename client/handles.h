@@ -1,5 +1,5 @@
-// What the handles of the C interface point to, and what all its functions do alike. For the files
-// that implement ina.h.
+// The objects behind the handles of the C interface, and the common part of all its functions. For
+// the files that implement ina.h.
 #pragma once
 
 #include <memory>

@@ -3,13 +3,13 @@
 // several switches.
 //
 // One executor runs a plan's Schedule over all of these contexts. It has a lock of its own, which
-// is taken before a context's. Operations of a context tell of their end under that context's lock:
-// what they tell is put into an inbox, and taken out under the executor's lock, without a
-// context's. A thread that waits drives all contexts, one after the other; otherwise their
-// sessions' background threads do, and take out what is in the inbox.
+// is taken before a context's. Operations of a context report their end under that context's lock.
+// The report goes into an inbox, and is taken out under the executor's lock, without a context's. A
+// thread that waits drives all contexts, one after the other. Otherwise their sessions' background
+// threads drive, and empty the inbox.
 //
-// What ends one channel ends the hierarchy, on all ranks: a rank ends the channel of all ranks,
-// too.
+// The end of one channel ends the hierarchy on all ranks, because a rank then ends the channel of
+// all ranks, too.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Hierarchy: how it is made. All ranks tell each other first what topology they have, or that they
-// have none, so that all hear of one that is wrong.
+// The creation of a hierarchy. First all ranks tell each other their topology, or that they have
+// none, so that all learn of a wrong one.
 #include <algorithm>
 #include <utility>
 

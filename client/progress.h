@@ -1,12 +1,14 @@
-// Who drives a channel's engine, and who sleeps.
+// The choice between the thread that drives a channel's engine and the threads that sleep.
 //
-// There is one lock. Whoever holds it may turn the engine: receive a burst, and send one. A thread
-// that waits for an operation takes the lock, and turns until its operation is done; then the next
-// that waits does. Those that find the lock taken sleep meanwhile (client/callers.h). Whoever wants
-// it for something short, to start an operation say, makes the driver give way.
+// There is one lock. The thread that holds it may turn the engine: receive a burst, and send one. A
+// thread that waits for an operation takes the lock, and turns until its operation is done; then
+// the next waiting thread does. Threads that find the lock taken sleep meanwhile
+// (client/callers.h). A thread that needs the lock for a short time, for example to start an
+// operation, makes the driver give way.
 //
 // The session's background thread drives while operations are under way and no thread waits, or
-// when the switch calls: others have a question for this worker. It gives way to everybody.
+// when the switch calls: others have a question for this worker. The background thread gives way to
+// all other threads.
 //
 // Nobody drives while the switch is away, or once the channel is closed; the background thread does
 // not before the channel is live, either.

@@ -1,6 +1,6 @@
-// Context: what it does when its switch is gone. It comes back to its job with the switch that
-// starts in its place, while its callers wait. All of it runs on the background thread. A group
-// comes back once its job runs again, step by step as the switch answers (groups.cc).
+// Context: its behaviour when its switch is gone. The context returns to its job at the switch that
+// starts in the old one's place, while its callers wait. All of it runs on the background thread. A
+// group comes back once its job runs again, step by step as the switch answers (groups.cc).
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// What the contexts of a process in one job and in its groups share: the control connection, the
-// background thread that reads it, and the way back to a switch that was restarted.
+// The shared part of a process's contexts in one job and in its groups: the control connection, the
+// background thread that reads it, and the return to a restarted switch.
 //
 // Each context is one channel: an engine, a transport and a state of its own (client/context.h). A
 // message about a group carries the group's id as `channel`; one without it is about the job that

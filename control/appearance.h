@@ -1,5 +1,5 @@
-// Tells when a unix socket appears at a path, so that who waits for a switch need not try again and
-// again.
+// Reports when a unix socket appears at a path, so that a client that waits for a switch need not
+// try again and again.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What a client of a switch says and hears on its control connection, and questions that every
-// client may ask a running switch.
+// A client's messages on its control connection to a switch, and questions that every client may
+// ask a running switch.
 #pragma once
 
 #include "control/socket.h"

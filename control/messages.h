@@ -1,9 +1,9 @@
 // The messages of the control connection, as docs/protocol.md ("Control socket") lists them: a
-// struct for each, written and parsed here for whoever speaks or hears them.
+// struct for each, written and parsed here for both sides.
 //
-// A message is written by to_text() and read by parse_request() or parse_answer(). What those take
-// has every field that it must have, and of the right type; fields that are not known are not
-// looked at. The values are the reader's to judge: a rank may be any number.
+// A message is written by to_text() and read by parse_request() or parse_answer(). The parsers
+// accept only messages that have all required fields, with the right types. They ignore unknown
+// fields. The values are the reader's to judge: a rank may be any number.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What the engine tells the fallback that asks, and the results that it keeps for that.
+// The engine's answers to the fallback, and the results that it keeps for them.
 #include <cstring>
 
 #include "engine/engine.h"

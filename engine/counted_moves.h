@@ -1,7 +1,7 @@
 // All-to-alls and send/receives of which each rank knows its own counts alone. First the ranks tell
-// each other their counts, by an all-gather; then each knows all, checks that they agree, and moves
-// what is to be moved. Both are operations of one Schedule, so that nobody waits in between. Pure;
-// under the context's lock.
+// each other their counts, by an all-gather. Then each rank knows all counts, checks that they
+// agree, and moves the data. Both steps are operations of one Schedule, so that no thread waits in
+// between. Pure; under the context's lock.
 //
 // Ranks that disagree all see the same counts, and so the same first disagreement: disagreement()
 // has its text, and nothing goes on.

@@ -1,8 +1,8 @@
 // The protocol of one worker, without I/O. The engine cuts operations into fragments, keeps the
 // windows, and decides which packets to send. It asks the fallback for results that do not come,
-// and answers the fallback's questions. Where the workers are home to the fallback, it is one of
-// its shards. Pure: time and packets come in, packets and copies go out. One thread at a time.
-// docs/reliability.md explains the recovery.
+// and answers the fallback's questions. Where the workers are home to the fallback, the engine is
+// one of the fallback's shards. Pure: time and packets come in, packets and copies go out. One
+// thread at a time. docs/reliability.md explains the recovery.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// A collective that a worker has under way, and what its fragments are: which elements each has,
-// where they lie, and what this worker sends and gets of them. Nothing here knows what has been
-// sent; that is the engine's.
+// A collective that a worker has under way, and its fragments: the elements of each, their place,
+// and the part that this worker sends and receives. The engine, not this class, knows which
+// fragments have been sent.
 #pragma once
 
 #include <atomic>

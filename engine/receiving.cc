@@ -1,4 +1,5 @@
-// What the engine receives: results above all, and what they say of the way that they came.
+// The engine's receipt of messages: above all results, and the path and congestion that they
+// report.
 #include <algorithm>
 
 #include "engine/engine.h"

@@ -1,5 +1,5 @@
-// What the engine does about results that do not come: questions, and contributions that are sent
-// again (docs/reliability.md).
+// The engine's recovery of overdue results: questions, and contributions that are sent again
+// (docs/reliability.md).
 #include <algorithm>
 
 #include "engine/engine.h"

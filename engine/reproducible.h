@@ -12,9 +12,8 @@
 // size also tells data type and operation apart, so that the switch notices ranks that disagree.
 //
 // E and S are all-reduces. V is of the caller's collective, with the part of its blocks that lies
-// in the chunk, so that each rank receives what it gets and no more. A block of 256 elements begins
-// at the same place of the tensor whatever the ranks' shares are: the bits are those of an
-// all-reduce.
+// in the chunk, so that each rank receives only its own part. A block of 256 elements begins at the
+// same place of the tensor for every division into shares, so the bits are those of an all-reduce.
 #pragma once
 
 #include <list>

@@ -1,4 +1,5 @@
-// What the engine sends: new fragments as the windows allow, after all that others wait for.
+// The engine's sending: new fragments as the windows allow, after all messages for which others
+// wait.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// What administrators ask for, carried out on the conductor's thread, between other events, and
-// never waiting for who asked.
+// Requests of administrators, carried out on the conductor's thread, between other events. The
+// conductor never waits for the administrator.
 #pragma once
 
 #include <string>

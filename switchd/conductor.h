@@ -1,6 +1,6 @@
-// The control plane's thread, which may block and allocate: it waits for what workers, lanes,
-// administrators and helpers say, and hands each of it to the class whose task it is. It reaches
-// the lanes' state through their command rings only.
+// The control plane's thread, which may block and allocate: it waits for messages of workers,
+// lanes, administrators and helpers, and hands each one to the class that is responsible for it.
+// The conductor reaches the lanes' state through their command rings only.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What the control plane is told when it is made.
+// The settings of the control plane, given at its construction.
 #pragma once
 
 #include <functional>

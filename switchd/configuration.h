@@ -1,5 +1,5 @@
-// The configuration that a switch runs with, the file that it came from, and what the daemon can do
-// with another one.
+// The configuration of a running switch, its file, and the daemon's operations on another
+// configuration.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// The control connections: who gets one, who keeps it, what is said over it, and how much of the
-// conductor's time it may take. No user and no address decides that for the others: see
-// docs/security.md, "What a peer may use".
+// The control connections: their admission, their life, their messages, and the conductor's time
+// that each may take. No user or address takes any of these from the others: see docs/security.md,
+// "What a peer may use".
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What workers on other hosts show of themselves, and whose workers they are then.
+// The credentials of workers on other hosts, and the owners that follow from them.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Why the frames of a worker on an Ethernet port do not arrive: what the lanes saw of them, put
-// into words for the worker. See docs/protocol.md, `dropped`.
+// The reasons why the frames of a worker on an Ethernet port do not arrive: the lanes'
+// observations, put into words for the worker. See docs/protocol.md, `dropped`.
 #pragma once
 
 #include <optional>

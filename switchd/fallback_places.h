@@ -1,6 +1,6 @@
 // The place that a fallback server has in a job: it is given, taken up when the server attaches,
-// and lost with its connection. A successor takes it in a new epoch, because what its predecessor
-// held is gone.
+// and lost with its connection. A successor takes the place in a new epoch, because its
+// predecessor's sums are gone.
 #pragma once
 
 #include "switchd/config/config.h"

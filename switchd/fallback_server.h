@@ -1,8 +1,8 @@
 // Fallback servers (ina-psd): one process that serves all jobs of a switch whose fallback has a
-// home of its own. It has one connection on which it asks for jobs, and one more in each job, on
-// which it attaches like a worker, over the shm port or an Ethernet port. Here is who may serve,
-// and what servers say; their places in jobs are in switchd/fallback_places.h. docs/protocol.md,
-// "Control socket", lists the messages.
+// home of its own. The server has one connection on which it asks for jobs, and one more in each
+// job, on which it attaches like a worker, over the shm port or an Ethernet port. This class
+// decides who may serve, and handles the servers' messages; their places in jobs are in
+// switchd/fallback_places.h. docs/protocol.md, "Control socket", lists the messages.
 #pragma once
 
 #include "control/messages.h"

@@ -1,5 +1,5 @@
-// A switch that starts again in its own process, with another configuration: what the program hands
-// to itself, and how it is executed again.
+// A switch that starts again in its own process, with another configuration: the data that the
+// program hands to itself, and the way it is executed again.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What the self-test knows of a machine beyond what a start asks of it (switchd/preflight.h).
+// Facts about a machine for the self-test, beyond the checks of a start (switchd/preflight.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Whose worker a client is, and in which jobs it may have a place: what it shows of itself (control
-// version, ticket, token, certificate), and whose the jobs are.
+// The owner of a client, and the jobs in which it may have a place. These follow from its
+// credentials (control version, ticket, token, certificate) and from the jobs' owners.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What administrators do with jobs and workers: they make jobs with tickets, end jobs, and send
+// Administrators' actions on jobs and workers: they make jobs with tickets, end jobs, and send
 // workers away.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which names jobs may have, whoever makes them.
+// The names that jobs may have, for workers and administrators alike.
 #pragma once
 
 #include <fmt/format.h>

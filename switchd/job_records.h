@@ -1,5 +1,5 @@
-// Jobs as the state file keeps them: what a job begins with, what of it outlives the switch, and
-// the job that comes of that at the next start.
+// Jobs as the state file keeps them: the record of a new job, the part that outlives the switch,
+// and the job made from it at the next start.
 #pragma once
 
 #include <memory>

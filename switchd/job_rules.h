@@ -1,5 +1,5 @@
-// By which rules a job is served: what follows from the switch's configuration and what the job was
-// granted. Its lanes and its workers are told.
+// The rules of a job: they follow from the switch's configuration and the job's grant. The switch
+// tells them to its lanes and to the job's workers.
 #pragma once
 
 #include "aggregator/aggregator.h"

@@ -1,4 +1,4 @@
-// Workers join jobs: what they ask for is checked, and they get their places. See docs/protocol.md,
+// Workers join jobs: their requests are checked, and they get their places. See docs/protocol.md,
 // "Control socket".
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the kernel says in /proc and /sys, or what a test says in a folder that looks like them.
+// Files of the kernel in /proc and /sys, or of a test in a folder that looks like them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Work on memory that takes time in proportion to a worker's request: mapping registered memory,
-// making result buffers, giving memory back. Threads of their own do it, so that the conductor
-// never waits for it: one for what is soon done, such as a worker's region, which so never waits
-// for another user's gigabytes, and one for the rest.
+// making result buffers, giving memory back. Two separate threads do this work, so that the
+// conductor never waits for it. One takes short tasks, such as a worker's region, so that these
+// never wait for another user's gigabytes. The other takes the rest.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The next packets of a job and what became of them, for `inactl trace`. A lane fills a trace, the
+// The next packets of a job and their fates, for `inactl trace`. A lane fills a trace, the
 // conductor reads it; neither waits for the other.
 #pragma once
 

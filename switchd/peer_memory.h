@@ -1,7 +1,7 @@
 // Memory files that workers send: their regions of the shm port, and memory that they register, so
-// that the lanes add straight from it. The doorman receives the files and says what they are, the
-// mapper maps them, and then what the worker had asked for goes on. Meanwhile nothing else is read
-// from it. See docs/protocol.md, "Registered memory and result buffers".
+// that the lanes add straight from it. The doorman receives and examines the files, the mapper maps
+// them, and then the worker's request goes on. Meanwhile nothing else is read from the worker. See
+// docs/protocol.md, "Registered memory and result buffers".
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// What the kernel says of a worker's process, so that a rank that is waited for can be told from
-// one that cannot run.
+// The kernel's view of a worker's process. It distinguishes a rank that has not called from a rank
+// that cannot run.
 #pragma once
 
 #include <string>

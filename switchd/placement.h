@@ -1,5 +1,5 @@
-// Gives workers and fallback servers their places in jobs, and tells them what they need to reach
-// the switch from there.
+// Gives workers and fallback servers their places in jobs, and the data with which they reach the
+// switch from there.
 #pragma once
 
 #include <string>

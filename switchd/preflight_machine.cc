@@ -1,4 +1,4 @@
-// What preflight() learns of the machine: sockets, files, processors, memory, interfaces.
+// The machine's facts for preflight(): sockets, files, processors, memory, interfaces.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <linux/capability.h>

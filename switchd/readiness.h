@@ -1,6 +1,6 @@
 // `ina-switchd --self-test`: whether this machine is ready for a switch with a configuration, and
-// what to change where it is not. Beyond what keeps the switch from starting (switchd/preflight.h)
-// it finds what makes it slow, or small.
+// the changes that it needs. Beyond obstacles to a start (switchd/preflight.h) the self-test finds
+// properties that limit the switch's speed or number of workers.
 #pragma once
 
 #include <algorithm>

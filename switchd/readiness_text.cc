@@ -1,4 +1,4 @@
-// What the self-test found, for people and for programs.
+// The findings of the self-test, for people and for programs.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// What a switch reads again while it runs: its configuration, tokens, certificates, and its log's
-// file. What can change in a running switch does; for the rest the switch starts again in its
-// process, with its jobs (docs/administration.md, "Another configuration"). Another policy comes by
-// the same path, without the file.
+// The files that a running switch reads again: its configuration, tokens, certificates, and its
+// log's file. Some settings change in the running switch. For the others the switch starts again in
+// its process, with its jobs (docs/administration.md, "Another configuration"). A change of policy
+// takes the same path, without the file.
 #pragma once
 
 #include <optional>

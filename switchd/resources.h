@@ -1,5 +1,5 @@
-// What jobs get of the switch: slots, memory, mappings and descriptors, and to whom each of them is
-// charged, from when it is made until nobody has it any more.
+// The switch's resources for jobs: slots, memory, mappings and descriptors. Each is charged to an
+// owner from its creation until its last user has given it back.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What the switch tells the service manager that started it (systemd, Type=notify). Without one, or
-// in a build without libsystemd, nothing.
+// The switch's messages to the service manager that started it (systemd, Type=notify). Without a
+// service manager, or in a build without libsystemd, there are none.
 #pragma once
 
 #include "wire/types.h"

@@ -1,4 +1,4 @@
-// Which slots hold something, for who looks at the switch: a sample of the array, as JSON.
+// The slots in use, for viewers of the switch: a sample of the array, as JSON.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The answer to `inactl status`: what lanes counted and how the jobs stand, as JSON.
+// The answer to `inactl status`: the lanes' counters and the state of the jobs, as JSON.
 #pragma once
 
 #include "control/messages.h"

@@ -1,5 +1,5 @@
-// Tells those who ask over the control socket how the switch stands, and what else is too long for
-// a message.
+// Answers over the control socket with the status of the switch, and with other data that is too
+// long for a message.
 #pragma once
 
 #include <string>

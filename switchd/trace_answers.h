@@ -1,4 +1,5 @@
-// Traces of packets for those who ask over the control socket: a user or tenant of his own jobs.
+// Traces of packets, requested over the control socket: each user or tenant gets traces of its own
+// jobs.
 #pragma once
 
 #include <optional>

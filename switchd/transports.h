@@ -1,5 +1,5 @@
-// How the switch reaches a worker, or a fallback server: what this asks for is checked against what
-// the switch has.
+// The path from the switch to a worker, or to a fallback server: the request is checked against the
+// switch's ports.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// For what a job waits, put into words for those who wait.
+// The cause for which a job waits, put into words for its workers.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// What is said on the control connection about frames, for whoever joins over an Ethernet port.
+// The part of the control messages that concerns frames, for workers that join over an Ethernet
+// port.
 #pragma once
 
 #include "control/messages.h"

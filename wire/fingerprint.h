@@ -1,5 +1,5 @@
 // The fingerprint of an operation's blocks, by which ranks notice that they disagree about root or
-// sizes (blocks_bits() puts it into a signature), and what it still says to a person.
+// sizes (blocks_bits() puts it into a signature), and its text for a person.
 #pragma once
 
 #include <cstdint>

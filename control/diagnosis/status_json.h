@@ -1,5 +1,5 @@
-// Reading a status of the switch, which may be of another version: what is missing or of another
-// type reads as nothing, 0 or "?".
+// Reads a status of a switch that may be of another version: a missing field, or one of another
+// type, reads as nothing, 0 or "?".
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// `inactl why`: why a job does not advance, or why few of its contributions are added in slots.
-// It is found in statuses that the switch gave one after the other, and in nothing else.
+// `inactl why`: why a job does not advance, or why few of its contributions are added in slots. The
+// reasons are found only in statuses that the switch gave one after the other.
 #pragma once
 
 #include <cstdint>

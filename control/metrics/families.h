@@ -1,4 +1,4 @@
-// What the switch counted, as families of Prometheus: names, units and labels. docs/operations.md
+// The switch's counters as families of Prometheus: names, units and labels. docs/operations.md
 // lists them.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What the switch tells over HTTP: figures for Prometheus, and a page for people with what it
-// shows. Its threads ask the conductor and wait; the conductor waits for nobody, and is asked a few
-// times a second however many look.
+// The HTTP server: figures for Prometheus, and a page for people with its data. The server's
+// threads ask the conductor and wait. The conductor waits for nobody, and gets a few requests a
+// second for any number of clients.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One of the conductor's answers as JSON, for all who ask over HTTP.
+// One of the conductor's answers as JSON, shared by all clients over HTTP.
 #pragma once
 
 #include <algorithm>

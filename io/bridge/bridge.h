@@ -1,8 +1,8 @@
-// The learning switch for all frames that are not for the switch itself. It decides to which ports
-// a frame goes.
+// The learning switch for all frames that are not for the switch itself. The bridge decides to
+// which ports a frame goes.
 //
-// It decides by the two MAC addresses and the VLAN of the tag alone (IEEE 802.1Q without spanning
-// tree; each VLAN learns for itself). It neither moves nor changes frames; see
+// The decision depends on the two MAC addresses and the VLAN of the tag alone (IEEE 802.1Q without
+// spanning tree; each VLAN learns for itself). It neither moves nor changes frames; see
 // switchd/forwarding.h.
 #pragma once
 

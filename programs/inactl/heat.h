@@ -1,4 +1,4 @@
-// `inactl aggregator`: who holds the slots of the array, and a map of it for a terminal.
+// `inactl aggregator`: the holders of the array's slots, and a map of the array for a terminal.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// `inactl top`: what a switch does each second, from two of its statuses.
+// `inactl top`: the rates of a switch each second, from two of its statuses.
 #pragma once
 
 #include <cstdint>

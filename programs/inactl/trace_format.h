@@ -1,4 +1,4 @@
-// `inactl trace`: packets of a job and what became of them, as a table.
+// `inactl trace`: packets of a job and their fates, as a table.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A picture of plans: what each dimension does when, and when it does nothing.
+// A picture of plans: the work and the idle time of each dimension.
 #pragma once
 
 #include <string>

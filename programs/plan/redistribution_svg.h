@@ -1,4 +1,4 @@
-// A redistribution plan as a picture: when each step is under way, and what a rank's buffers hold.
+// A redistribution plan as a picture: the time of each step, and the contents of a rank's buffers.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// ina-psd: the fallback server of a switch with fallback.home dedicated. It puts together what the
-// switch had no slot for, and finds results that got lost, for all jobs of the switch.
+// ina-psd: the fallback server of a switch with fallback.home dedicated. For all jobs of the
+// switch, it completes sums that found no slot, and recovers lost results.
 #include <signal.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>

@@ -1,4 +1,4 @@
-// What is different between two configurations, key by key, and which of it a running switch can
+// The differences between two configurations, key by key, and which of them a running switch can
 // take over.
 #pragma once
 

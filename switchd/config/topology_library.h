@@ -1,4 +1,4 @@
-// What libina-topology.so exports, for libina: topologies from YAML (topology.h).
+// The exports of libina-topology.so, for libina: topologies from YAML (topology.h).
 #pragma once
 
 #include <cstddef>
