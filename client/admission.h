@@ -21,11 +21,11 @@ class Admission {
             DirectMemory& memory)
       : settings_(settings), session_(session), channel_(channel), link_(link), memory_(memory) {}
 
-  /// Who joins, and how it is reached.
+  /// The worker that joins, and the path to it.
   request::Member member() const;
-  /// The same of one who comes back. What has become of its requests is the caller's to say.
+  /// The same for a worker that comes back. The caller adds the state of its requests.
   request::Rejoin rejoin(const Standing& standing) const;
-  /// By which rules this worker plays.
+  /// The rules for this worker.
   EngineConfig rules(const answer::Joined& joined) const;
   /// Why this worker cannot go on at its new place; empty if it can.
   std::string changed_text(const answer::Joined& joined) const;
@@ -35,7 +35,7 @@ class Admission {
   /// Attaches anew. The transport to go on with; nullptr: the old one, which was connected anew.
   Result<std::unique_ptr<Transport>> attach(const answer::Place& place, control::Heard& heard);
 
-  /// What the switch did last leaves no doubt that it does not know the job. From any thread.
+  /// The switch's last answer shows that it does not know the job. From any thread.
   bool job_is_gone() const { return job_is_gone_.load(); }
   void set_job_is_gone(bool gone) { job_is_gone_ = gone; }
 

@@ -29,9 +29,9 @@ class Callers {
     auto lock = this->lock();
     return await(lock, timeout_ns, come);
   }
-  /// Sleeps for `timeout_ns`, or until something has happened; what, the caller looks.
+  /// Sleeps for `timeout_ns`, or until an event; the caller then looks for the event.
   void nap(Nanos timeout_ns);
-  /// Has all of them look again. What they look at is written under the lock, or it is tell().
+  /// Wakes all callers to look again. Their data is written under the lock; otherwise use tell().
   void wake() { changed_.notify_all(); }
   /// Runs `write()` under the lock, and wakes them.
   template <class Write>

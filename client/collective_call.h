@@ -29,8 +29,8 @@ struct CollectiveCall {
   DType dtype{};      ///< known once it was checked; and the operation
   Op op = Op::kSum;
   int root = 0;
-  /// Of reduce and broadcast: only the first. Of all-to-all: what is sent. Of permute: the same for
-  /// all ranks. Of a send and receive: only the first.
+  /// Of reduce and broadcast: only the first. Of all-to-all: the counts that are sent. Of permute:
+  /// the same for all ranks. Of a send and receive: only the first.
   Numbers counts{};
   Numbers displacements{};
   /// Of all-to-all. Of a send and receive: only the first.
@@ -42,7 +42,7 @@ struct CollectiveCall {
   int32_t destination = scheduler::kNobody, source = scheduler::kNobody;
 };
 
-/// What a rank sends from and receives to, as regions of `send` and `recv`.
+/// The regions of `send` and `recv` from which a rank sends and to which it receives.
 struct CallRegions {
   struct Region {
     uint64_t offset = 0;  ///< in elements

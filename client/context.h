@@ -1,6 +1,6 @@
 // One worker's membership in a job, or in a group of its ranks: a channel of a session
-// (client/session.h). What the C interface calls, and what the session's background thread calls.
-// A context turns what comes of it into a status and a text; the work is its parts':
+// (client/session.h). Both the C interface and the session's background thread call it. A context
+// turns results and errors into a status and a text; its parts do the work:
 //
 //   Link, Operations     the engine with its transport, and the ways that operations go
 //   Progress, Callers    who drives the engine, who sleeps, and how all hear of the end
@@ -62,12 +62,12 @@ class Context : public std::enable_shared_from_this<Context> {
   int test(Operation* operation);
   /// Says goodbye and waits until all have. The context is of no use afterwards.
   int leave(Nanos timeout_ns);
-  /// Nothing happens on this context any more, whatever is under way; that of ina_init ends its
-  /// groups with it. Before the last reference goes.
+  /// Stops all work on this context, also operations under way; the context of ina_init ends its
+  /// groups with it. To be called before the last reference goes.
   void close();
 
-  /// Collective: the group of those that gave the same colour, in the order of `key` and then of
-  /// ranks. nullptr: this worker gave a negative one, and is in none. In groups.cc.
+  /// Collective: the group of the workers that gave the same colour, in the order of `key` and then
+  /// of ranks. nullptr: this worker gave a negative one, and is in none. In groups.cc.
   Result<std::shared_ptr<Context>> split(int32_t colour, int32_t key);
 
   /// Has the background thread look after what is under way.
@@ -91,7 +91,7 @@ class Context : public std::enable_shared_from_this<Context> {
   /// `mismatch`: all ranks have found that they disagree.
   void give_up(int status, const std::string& text, bool mismatch = false);
   uint32_t slot_bytes() const { return link_.engine().config().slot_bytes; }
-  /// What is under way, and what the switch says of it.
+  /// The operation under way, and the switch's explanation of its wait.
   std::string explain_oldest();
   /// For measurements: carries packets instead of the transport, which it is given. While nothing
   /// is under way.
@@ -164,14 +164,14 @@ class Context : public std::enable_shared_from_this<Context> {
   void start_collected(const Operation& operation);
   Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
 
-  // What the ranks must be told of each other.
+  // Messages to the ranks about each other.
   void look_at_turn();
   void report_mismatch(const aggregator::FallbackMismatch& mismatch);
   void report_disagreement();
   void on_peer_left(const answer::PeerLeft& left);
   void end_without_peer();
 
-  // What the switch says, and what it is asked.
+  // Messages of the switch, and questions to it.
   bool send_control(const request::Message& message);
   std::string explain();
   std::string trouble_text(const std::string& said) const;
@@ -229,7 +229,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Of the background thread.
   Standing standing_;  ///< when the switch went
-  /// What a group goes on with once it is `ready` again.
+  /// The engine's rules and the transport of a group from its next `ready` on.
   struct Return {
     EngineConfig told;
     std::unique_ptr<Transport> transport;

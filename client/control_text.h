@@ -15,7 +15,7 @@ inline std::string seconds(Nanos ns) {
   return text;
 }
 
-/// Whom the switch says a job still waits for.
+/// The ranks for which a job still waits, by the switch's message.
 inline std::string missing_text(const control::answer::Waiting& waiting) {
   const std::string fallback = waiting.fallback_missing ? "the fallback server (ina-psd)" : "";
   if (waiting.missing.empty()) return fallback;

@@ -72,7 +72,7 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Hierarchy(const Hierarchy&) = delete;
   Hierarchy& operator=(const Hierarchy&) = delete;
 
-  /// What plans are made for: each dimension is carried out by a switch.
+  /// The topology for which plans are made: a switch carries out each dimension.
   const themis::Topology& topology() const { return topology_; }
   /// Of each dimension, and then of all ranks.
   const std::vector<std::shared_ptr<Context>>& contexts() const { return contexts_; }
@@ -85,8 +85,8 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Context::Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
   int test(Operation* operation);
   void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
-  /// Collective: what it takes in each dimension, of which a topology is made that is planned for
-  /// better (client/calibration.h). INA_ERR_INVALID while something is under way. An error of one
+  /// Collective: measures each dimension, and gives a topology that leads to better plans
+  /// (client/calibration.h). INA_ERR_INVALID while something is under way. An error of one
   /// dimension ends the hierarchy.
   Result<themis::Topology> calibrate();
   /// Has the background threads look after what is under way.

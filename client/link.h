@@ -51,7 +51,7 @@ class Link {
   /// Of all transports that there were.
   TransportCounters counters() const;
 
-  /// From any thread. Whoever drives may be asleep in the transport, which may be replaced
+  /// From any thread. The driving thread may be asleep in the transport, which may be replaced
   /// meanwhile.
   void wake();
   /// Transport::idle_poll_ns(). From any thread.

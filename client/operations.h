@@ -23,17 +23,17 @@ namespace ina::client {
 
 using PlanPointer = std::shared_ptr<const redistribution::Plan>;
 
-/// Of an operation, what its specification does not say.
+/// The origin of an operation, beyond its specification.
 struct OperationSource {
   const CollectiveCall* call = nullptr;  ///< of which it comes, but for all-reduce and barrier
   const PlanPointer* plan = nullptr;     ///< that it carries out
 };
 
-/// For a person: what it is, and how far it has come.
+/// For a person: the operation and its progress.
 std::string describe(const Operation& operation);
 
-/// Under the lock of Progress, unless it says otherwise. What is submitted is sent by whoever
-/// drives.
+/// Under the lock of Progress, unless it says otherwise. The driving thread sends submitted
+/// operations.
 class Operations {
  public:
   /// Both must outlive it. The engine is needed from the first operation on.
@@ -47,23 +47,24 @@ class Operations {
   void release(Operation* operation);
 
   // Small all-reduces, which are collected to be made into one (engine/fused.h).
-  /// To be told of every operation before it is submitted. What stands for it, if it is collected;
-  /// otherwise nullptr, and what must come before it has been submitted.
+  /// To be called for every operation before its submission. Returns the operation that stands for
+  /// it, if it is collected; otherwise nullptr, and all operations that must precede it have been
+  /// submitted.
   Operation* collect(const OperationSpec& spec, Nanos now);
   /// Whether anything is collected. From any thread.
   bool has_collected() const { return has_collected_.load(std::memory_order_relaxed); }
   /// Submits what is collected, if this is among it. Returns whether it is.
   bool submit_collected_with(const Operation& operation, Nanos now);
   void submit_collected(Nanos now);
-  /// What follows is collected, until the group ends. Returns whether something was submitted.
+  /// Later operations are collected until the group ends. Returns whether something was submitted.
   bool start_group(Nanos now);
   void end_group(Nanos now);
   /// Number of the group that is open, from 1; 0: none is. From any thread.
   uint32_t open_group() const { return open_group_.load(); }
 
-  /// What the ranks found when they told each other counts or plans; empty: they agree.
+  /// The disagreement that the ranks found in their counts or plans; empty: they agree.
   const std::string& disagreement() const;
-  /// Of the caller's operations, how many have completed.
+  /// The number of the caller's operations that have completed.
   uint64_t completed() const;
   /// Sums that did not fit their type.
   uint64_t overflows() const;

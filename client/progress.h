@@ -41,7 +41,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// The lock. Taken before that of `callers`. Whoever drives gives way.
+  /// The lock. Taken before that of `callers`. The driving thread gives way.
   std::unique_lock<std::mutex> lock();
 
   // Under the lock.

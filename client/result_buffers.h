@@ -22,11 +22,11 @@ struct SharedResults {
   /// or a worker of the job is not on this host.
   std::optional<uint32_t> first_unit;
 
-  /// What it holds stays where it is, but in ordinary memory.
+  /// The contents stay at their addresses, but in ordinary memory.
   Result<void> make_ordinary();
 };
 
-/// What the switch said to a request for a result buffer.
+/// The switch's answer to a request for a result buffer.
 struct SharedAnswer {
   Error error{INA_OK, ""};
   std::optional<uint32_t> first_unit;  ///< as in SharedResults

@@ -32,8 +32,7 @@ namespace answer = control::answer;
 class Context;
 class Link;
 
-/// What is to be done after operations of a session's channels have ended, on its background
-/// thread.
+/// Work after operations of a session's channels have ended, on its background thread.
 class Follower {
  public:
   virtual ~Follower() = default;
