@@ -1,5 +1,5 @@
-// What of an operation comes from whom, goes to whom, and lies where: the table of blocks that a
-// collective is cut into before its blocks are cut into fragments. Pure.
+// The source, the destination and the place of each part of an operation: a collective is first cut
+// into a table of blocks, and then its blocks are cut into fragments. Pure.
 #pragma once
 
 #include <algorithm>

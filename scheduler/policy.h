@@ -1,5 +1,5 @@
-// The choice of contributions that get a slot when fragments outnumber slots: what all policies
-// have in common. A policy is one small file beside this one and one line in the registry
+// The choice of contributions that get a slot when fragments outnumber slots: the common part of
+// all policies. A policy is one small file beside this one and one line in the registry
 // (policies.h). docs/policies.md shows how to add one.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Operations made of operations: what is done in which order, without a word on by what. Planners
-// emit Schedules; an executor runs them (engine/executor.h). Pure.
+// Operations made of operations: the work and its order, independent of the executor. Planners emit
+// Schedules; an executor runs them (engine/executor.h). Pure.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What one tenant may have of the switch.
+// The share of the switch that one tenant may have.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // `ina-sim plan`: a planned collective over several dimensions, carried out on a simulated network,
-// beside what the planner's model says. docs/themis.md has the method.
+// beside the prediction of the planner's model. docs/themis.md has the method.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// What the entry points of C and Fortran share.
+// The common part of the entry points of C and Fortran.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What became of the program's calls.
+// The report on the program's calls: their number and their way.
 #pragma once
 
 #include <cstddef>

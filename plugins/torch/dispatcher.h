@@ -1,4 +1,4 @@
-// Threads for what must not run on the library's thread.
+// Threads for work that must not run on the library's thread.
 #pragma once
 
 #include <condition_variable>

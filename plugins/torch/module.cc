@@ -1,4 +1,4 @@
-// ina._torch: what ina/torch.py is made with.
+// ina._torch: the extension on which ina/torch.py is built.
 #include <string>
 #include <utility>
 

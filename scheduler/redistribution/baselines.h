@@ -1,4 +1,4 @@
-// What others do, as plans of the same type, to be compared with.
+// The methods of other systems, as plans of the same type, for comparison.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// A redistribution plan: steps that lead from one layout to another, what each costs, and what
-// memory a rank needs for them.
+// A redistribution plan: steps that lead from one layout to another, the cost of each step, and the
+// memory that a rank needs for them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Chooses a plan: synthesises one, has the others made, and takes what costs least within the
-// limit.
+// Chooses a plan: synthesises one, makes the plans of the other methods, and takes the cheapest
+// within the limit.
 #pragma once
 
 #include <list>

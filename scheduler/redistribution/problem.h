@@ -1,4 +1,4 @@
-// What is to be planned, and what an operation costs.
+// The planning problem, and the costs of operations.
 #pragma once
 
 #include <cstdint>

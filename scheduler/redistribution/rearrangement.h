@@ -1,5 +1,5 @@
-// The order of a tile's bytes: row-major, or cell after cell, each in row-major order, so that what
-// goes to one rank, or came from one, lies together. Pure.
+// The order of a tile's bytes: row-major, or cell after cell, each in row-major order, so that the
+// elements for one rank, or from one rank, lie together. Pure.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Who sends what to whom where the layouts alone decide: permutations and direct exchanges.
+// The transfers that follow from the layouts alone: permutations and direct exchanges.
 #pragma once
 
 #include <cstdint>

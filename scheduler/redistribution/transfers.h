@@ -1,5 +1,5 @@
-// What goes from whom to whom in a step, by boxes of tiles: the one place that knows it, for all
-// who carry plans out.
+// The transfers of a step, from rank to rank, as boxes of tiles. All code that carries plans out
+// takes them from here.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What an operation in one dimension costs each participant.
+// The cost of an operation in one dimension, for each participant.
 //
 // Of s bytes held before it, over P participants, point to point (ring, direct, halving-doubling):
 // reduce-scatter s(P-1)/P, all-gather s(P-1), each way alike. By an aggregating switch:

@@ -1,4 +1,4 @@
-// What one rank does to carry a plan out: a Schedule (scheduler/schedule.h) whose operations name
+// One rank's part in carrying a plan out: a Schedule (scheduler/schedule.h) whose operations name
 // their dimension as channel, in the order that the plan fixes for each. Pure.
 //
 // A dimension's channel has the ranks that differ in that dimension's coordinate alone. A rank's

@@ -1,5 +1,5 @@
-// What a plan is made of: collectives, cut into chunks, each of which passes the dimensions in
-// stages, and the order in which each dimension takes them.
+// The parts of a plan: collectives, cut into chunks. Each chunk passes the dimensions in stages,
+// and the plan fixes the order of stages in each dimension.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // A search for plans that take less time than Themis's: from the best of the known plans it changes
-// the ways and sizes of single chunks at random, and keeps what the simulation says is not worse.
+// the ways and sizes of single chunks at random, and keeps a change if the simulated plan is not
+// worse.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What a plan takes, by a model of the network: in each dimension a link that sends and gets one
-// operation's bytes after another's, at its rate. An operation's latency keeps its chunk waiting,
-// and not the link. It decides nothing by chance and nothing by floats.
+// The time of a plan, by a model of the network: in each dimension a link that sends and gets one
+// operation's bytes after another's, at its rate. An operation's latency delays its chunk, and not
+// the link. The simulation uses neither randomness nor floats.
 #pragma once
 
 #include <array>

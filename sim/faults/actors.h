@@ -1,4 +1,4 @@
-// Those who take part in a World, with all that each of them has.
+// The participants of a World, with all parts of each.
 #pragma once
 
 #include <list>

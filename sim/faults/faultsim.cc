@@ -1,4 +1,4 @@
-// ina-faultsim: runs seeds of the fault simulator and says what they broke.
+// ina-faultsim: runs seeds of the fault simulator and reports violations.
 //   ina-faultsim --seed 4711            replays one run
 //   ina-faultsim --from 0 --count 1000  runs many
 //   ina-faultsim --without partial_test    switches a rule off: a violation must turn up

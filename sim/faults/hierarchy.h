@@ -1,6 +1,6 @@
 // Collectives through the dimensions of a network, by plans of Themis and the search, as all ranks
 // of a job run them: each group of a dimension is a job of its own, and a rank has an engine in one
-// group of each dimension and in the job of all ranks. A model knows what each rank must have.
+// group of each dimension and in the job of all ranks. A model knows the right result of each rank.
 #pragma once
 
 #include <cstdint>

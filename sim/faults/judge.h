@@ -1,4 +1,4 @@
-// What must hold in a World, looked at while it runs and at its end (docs/reliability.md names the
+// The invariants of a World, checked while it runs and at its end (docs/reliability.md names the
 // invariants).
 #pragma once
 

@@ -1,5 +1,5 @@
-// An operation as all workers of a job run it, and a naive model of what each of them must have in
-// its buffers afterwards.
+// An operation as all workers of a job run it, and a naive model of each worker's buffers
+// afterwards.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What became of a scenario.
+// The outcome of a scenario.
 #pragma once
 
 #include <cstdint>

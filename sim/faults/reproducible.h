@@ -1,5 +1,5 @@
 // Reproducible reductions of floats (engine/reproducible.h, engine/rank_order.h) as operations of
-// the fault simulator, and the bits that each result must have on whatever way it came about.
+// the fault simulator, and the bits that each result must have on every path.
 #pragma once
 
 #include <random>

@@ -1,4 +1,4 @@
-// What a run of the fault simulator consists of. A seed determines all of it.
+// The parts of a run of the fault simulator. A seed determines all of it.
 #pragma once
 
 #include <optional>

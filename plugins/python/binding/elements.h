@@ -1,4 +1,4 @@
-// What collectives ask of the arrays that they are given.
+// The requirements of collectives on their arrays.
 #pragma once
 
 #include <cstddef>

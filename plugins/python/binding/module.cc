@@ -1,4 +1,4 @@
-// ina._ina: what the package is made with.
+// ina._ina: the extension on which the package is built.
 #include <array>
 #include <exception>
 
