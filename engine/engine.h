@@ -334,6 +334,8 @@ class Engine {
   /// What is late may be on its way by the fallback, which takes as long as its queues, rather than
   /// lost.
   bool may_go_round(Seq seq) const { return windows_.split_lately(seq) && !loses_now(seq); }
+  /// Until the answers to all questions that may be under way can have come.
+  Nanos time_of_answers() const { return windows_.time_of_results(in_flight_); }
   void more_operations();
   void mark_sent(Seq seq, Operation& operation, Nanos now);
   void new_sent(const New& sent, Nanos now);

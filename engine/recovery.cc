@@ -126,7 +126,8 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
   // It is known why, until the result of a later one says that all have sent this one, too.
   if (fragment.parked && seq >= results_end_) return timeouts_.longest();
   const bool lost = fragment.overtaken && !may_go_round(seq);
-  return lost ? timeouts_.after_loss(fragment.timeouts) : timeouts_.after(fragment.timeouts);
+  return lost ? timeouts_.after_loss(fragment.timeouts, time_of_answers())
+              : timeouts_.after(fragment.timeouts);
 }
 
 /// Until the first question. Where links have lost something of late, what is late is rather lost,
@@ -135,7 +136,7 @@ Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
   const Nanos patient = timeouts_.after(fragment.timeouts);
   const RoundTrip& rtt = timeouts_.round_trip;
   if (!loses_now(seq) || !rtt.known()) return patient;
-  return std::min(patient, std::max(timeouts_.between_questions(), rtt.late()));
+  return std::min(patient, std::max(timeouts_.between_questions(time_of_answers()), rtt.late()));
 }
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
@@ -146,7 +147,7 @@ void Engine::probe_oldest(Nanos now) {
   if (low_ >= losses_end_ || oldest.overtaken || oldest.state != State::kSent || oldest.parked)
     return;
   oldest.overtaken = true;
-  oldest.deadline = std::min(oldest.deadline, now + timeouts_.between_questions());
+  oldest.deadline = std::min(oldest.deadline, now + timeouts_.between_questions(time_of_answers()));
   next_deadline_ = std::min(next_deadline_, oldest.deadline);
 }
 
@@ -177,7 +178,7 @@ void Engine::expect_late(Seq begin, Seq end, Nanos now) {
       late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
     } else if (is_missed(late, seq) || (late.timeouts > 1 && loses_now(seq))) {
       late.timeouts = std::min<uint8_t>(late.timeouts, 1);
-      late.deadline = std::min(late.deadline, now + timeouts_.between_questions());
+      late.deadline = std::min(late.deadline, now + timeouts_.between_questions(time_of_answers()));
     } else {
       continue;
     }

@@ -28,16 +28,20 @@ class Timeouts {
     return std::min(base << doublings, std::max(base, most_));
   }
   /// Of one that is certainly lost. The floor of after() is for answers that are merely late.
-  Nanos after_loss(uint8_t timeouts) const {
+  /// `answers`: between_questions().
+  Nanos after_loss(uint8_t timeouts, Nanos answers) const {
     const int doublings = std::clamp<int>(timeouts - kPatientAfterLoss, 0, 20);
-    return std::min(between_questions() << doublings, after(UINT8_MAX));
+    const Nanos between = between_questions(answers);
+    return std::min(between << doublings, std::max(between, after(UINT8_MAX)));
   }
   /// Of one whose result is not to be expected for now.
   Nanos longest() const { return std::max(after(0), most_); }
-  /// A question, the fallback's own, and their answers.
-  Nanos between_questions() const {
-    return std::max(kLeastBetweenQuestionsNs,
-                    kRoundTripsOfAnswer * std::min(round_trip.standing(), round_trip.late()));
+  /// A question, the fallback's own, and their answers. `answers`: until the link has brought all
+  /// that is under way. Who asks again sooner is answered twice, and a queue that is full of
+  /// answers drops what is asked for next.
+  Nanos between_questions(Nanos answers) const {
+    return std::max({kLeastBetweenQuestionsNs, answers,
+                     kRoundTripsOfAnswer * std::min(round_trip.standing(), round_trip.late())});
   }
   /// A fragment arrived that had timed out so many times. Whatever arrives was asked for, so there
   /// are no samples any more, and those of before are from a time in which so much got lost: if

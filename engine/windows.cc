@@ -54,6 +54,11 @@ uint64_t DeliveryRate::results_in(Nanos time) const {
   return static_cast<uint64_t>(*std::ranges::max_element(per_ns_) * static_cast<double>(time));
 }
 
+Nanos DeliveryRate::time_of(uint64_t results) const {
+  const double best = *std::ranges::max_element(per_ns_);
+  return best == 0 ? 0 : static_cast<Nanos>(static_cast<double>(results) / best);
+}
+
 Windows::Windows(const WindowConfig& config)
     : config_(config),
       most_(config.most * kUnit),
@@ -84,8 +89,8 @@ void Windows::split(Seq seq, Seq next) {
 }
 
 void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
-  if (!config_.capped || !rtt.known()) return;
-  if (rate_.delivered(now, idle, rtt.shortest()))
+  if (!rtt.known()) return;
+  if (rate_.delivered(now, idle, rtt.shortest()) && config_.capped)
     cap_ = std::max(kMinCapFragments, rate_.results_in(kCapRoundTrips * rtt.shortest())) * kUnit;
 }
 

@@ -53,6 +53,8 @@ class DeliveryRate {
   bool delivered(Nanos now, bool idle, Nanos shortest_round_trip);
   /// Results that come in a time so long. At least one interval has ended.
   uint64_t results_in(Nanos time) const;
+  /// Until so many results have come. 0: nothing is known yet.
+  Nanos time_of(uint64_t results) const;
 
  private:
   static constexpr Nanos kIntervalRoundTrips = 2;
@@ -131,6 +133,9 @@ class Windows {
     const uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
     aggregators_ = std::min(most_, aggregators_ + step);
   }
+
+  /// What so many results take that come as fast as they did of late. 0: nothing is known yet.
+  Nanos time_of_results(uint64_t results) const { return rate_.time_of(results); }
 
   /// New fragments that leave together.
   uint32_t quantum() const {

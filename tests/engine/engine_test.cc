@@ -507,6 +507,23 @@ TEST_F(LossRecoveryTest, WhatWasOvertakenIsAskedForOftenAndThenWithPatience) {
   EXPECT_LE(gaps.back(), 200'000'000);
 }
 
+/// Answers are as large as results, and each is one that a slow link has still to bring.
+TEST_F(LossRecoveryTest, NothingIsAskedForAgainBeforeTheLinkCanHaveBroughtTheAnswers) {
+  constexpr Nanos kBetweenResults = 225'000;  // 1,408 bytes at 50 Mbit/s
+  Nanos now = 0;
+  for (int i = 0; i < 10; ++i) {
+    submit(64 * 4);
+    for (const TxPacket& packet : send_all(now)) result(packet, 1, now += kBetweenResults);
+  }
+  submit(64 * 40);
+  const auto packets = send_all(now);
+  ASSERT_GE(packets.size(), 20u) << "many more than were under way when round trips were measured";
+  result(packets[1], 1, now += kBetweenResults);
+  const Nanos answers = kBetweenResults * static_cast<Nanos>(packets.size());
+  for (const Nanos gap : gaps_between_questions(packets.front(), now, 4))
+    EXPECT_GE(gap, answers * 9 / 10);
+}
+
 TEST_F(LossRecoveryTest, WhatMayGoRoundByTheFallbackIsAskedForWithPatience) {
   submit(64 * 40);
   Nanos now = 0;

@@ -43,18 +43,26 @@ TEST_F(TimeoutsTest, NothingIsToBeExpectedForTheMost) {
 
 TEST_F(TimeoutsTest, WhatIsLostNeedNotWaitForTheLeast) {
   measure(20'000, 0);
-  const Nanos soon = timeouts_.between_questions();
+  const Nanos soon = timeouts_.between_questions(0);
   EXPECT_EQ(soon, 500'000);
   EXPECT_LT(soon, kLeast);
-  EXPECT_EQ(timeouts_.after_loss(0), soon);
-  EXPECT_EQ(timeouts_.after_loss(8), soon) << "most steps of a recovery may be lost in turn";
-  EXPECT_EQ(timeouts_.after_loss(9), 2 * soon);
-  EXPECT_EQ(timeouts_.after_loss(255), kMost);
+  EXPECT_EQ(timeouts_.after_loss(0, 0), soon);
+  EXPECT_EQ(timeouts_.after_loss(8, 0), soon) << "most steps of a recovery may be lost in turn";
+  EXPECT_EQ(timeouts_.after_loss(9, 0), 2 * soon);
+  EXPECT_EQ(timeouts_.after_loss(255, 0), kMost);
 }
 
 TEST_F(TimeoutsTest, QuestionsAreRoundTripsApart) {
   measure(1'000'000, 0);
-  EXPECT_EQ(timeouts_.between_questions(), 4'000'000);
+  EXPECT_EQ(timeouts_.between_questions(0), 4'000'000);
+}
+
+TEST_F(TimeoutsTest, QuestionsAreAsFarApartAsTheLinkTakesForTheAnswers) {
+  measure(20'000, 0);
+  EXPECT_EQ(timeouts_.between_questions(5'000'000), 5'000'000);
+  EXPECT_EQ(timeouts_.after_loss(0, 5'000'000), 5'000'000);
+  EXPECT_EQ(timeouts_.after_loss(255, 5'000'000), kMost);
+  EXPECT_EQ(timeouts_.after_loss(255, 2 * kMost), 2 * kMost);
 }
 
 TEST_F(TimeoutsTest, LongRoundTripsOfLongAgoAreForgottenWhereAllIsRecovered) {
