@@ -1,9 +1,9 @@
 // A worker that runs every collective by each data type and operation, in place and not, from no
 // element to many, one after another and many at once.
 //   grid_worker URL JOB RANK WORLD [BYTES | uneven]
-// With BYTES one operation of that size of each collective instead; with "uneven" those whose ranks
-// may have different counts, and none. Prints "ok" and how many operations it were, or what was
-// wrong, and then ends with 1.
+// With BYTES operations of that size of each collective instead, with even and uneven counts; with
+// "uneven" those whose ranks may have different counts, and none. Prints "ok" and how many
+// operations it were, or what was wrong, and then ends with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -38,7 +38,9 @@ uint32_t run_large(ina_context* context, uint64_t bytes, int world) {
   for (const Collective collective : ina::perf::kAllCollectives)
     grid.once(collective, INA_FLOAT32, INA_SUM,
               ina::perf::whole_elements(collective, bytes, sizeof(float), world));
-  return grid.done();
+  UnevenGrid uneven(context);
+  uneven.run_large(bytes / sizeof(float));
+  return grid.done() + uneven.done();
 }
 
 uint32_t run(ina_context* context, std::string_view which, int world) {

@@ -289,7 +289,7 @@ class OverUdp(EveryTransport, BedTest):
         bed = self.bed(2, "aggregator: {slot_bytes: 8192, slots: 1024}\n", mtu=9000)
         for worker in [self.start(bed, GRID_WORKER, rank, "large", rank, 2, 64 << 20)
                        for rank in range(2)]:
-            self.expect(worker, "ok 11")
+            self.expect(worker, f"ok {11 + 7 * 2}")
         self.check_idle(bed)
 
     def test_every_collective_moves_what_its_result_needs(self):
