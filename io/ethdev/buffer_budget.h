@@ -9,7 +9,8 @@ namespace ina::io {
 /// Packets of one call of Device::rx() or tx().
 inline constexpr uint32_t kBurstFrames = 64;
 inline constexpr uint32_t kPoolCacheFrames = 64;
-inline constexpr uint32_t kVlanTagsBytes = 8;     ///< of a frame with two
+inline constexpr uint32_t kVlanTagBytes = 4;
+inline constexpr uint32_t kVlanTagsBytes = 2 * kVlanTagBytes;  ///< of a frame with two
 inline constexpr uint32_t kXdpRingFrames = 2048;  ///< in the driver's fill or completion ring
 
 /// What decides about the buffers.

@@ -41,7 +41,7 @@ class Device {
  public:
   /// Packets of one call of rx() or tx().
   static constexpr uint16_t kMaxBurst = kBurstFrames;
-  static constexpr uint32_t kVlanTagBytes = 4;
+  static constexpr uint32_t kVlanTagBytes = io::kVlanTagBytes;
 
   static Result<std::unique_ptr<Device>> open(const DeviceConfig& config);
   ~Device();

@@ -1,0 +1,15 @@
+// What one lane of an Ethernet port counts.
+#pragma once
+
+#include "io/ethdev/ethdev_counters.h"
+#include "io/port.h"
+
+namespace ina::io {
+
+/// The parts of a lane's port count here, each what it does.
+struct LaneCounters {
+  PortCounters port;
+  EthdevCounters ethdev;
+};
+
+}  // namespace ina::io
