@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "client/calibration.h"
-#include "client/collective_call.h"
+#include "client/context_channel.h"
 #include "client/control_text.h"
 #include "common/clock.h"
 #include "engine/plan_hashes.h"
@@ -22,107 +22,7 @@ constexpr Nanos kMostPauseNs = 200'000;
 // Scratch memory of all plans that are under way; one that needs more has the more.
 constexpr size_t kScratchBytes = size_t{64} << 20;
 
-Collective flat(themis::Collective collective) {
-  switch (collective) {
-    case themis::Collective::kReduceScatter:
-      return Collective::kReduceScatter;
-    case themis::Collective::kAllGather:
-      return Collective::kAllGather;
-    case themis::Collective::kAllToAll:
-      return Collective::kAllToAll;
-    default:
-      return Collective::kAllReduce;
-  }
-}
-
 }  // namespace
-
-Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_t rank,
-                           bool reproducible) {
-  CollectiveCall alike;
-  alike.function = call.function;
-  alike.collective = flat(call.collective);
-  alike.send = call.send;
-  alike.recv = call.recv;
-  alike.dtype_number = call.dtype_number;
-  alike.op_number = call.op_number;
-  if (call.collective == themis::Collective::kAllReduce) {
-    // The same rules as a rank's for which alone the sum is.
-    alike.collective = Collective::kReduce;
-    alike.root = static_cast<int>(rank);
-    alike.counts[0] = call.count;
-  } else {
-    for (uint32_t other = 0; other < ranks; ++other) {
-      alike.counts[other] = alike.receive_counts[other] = call.count;
-      alike.displacements[other] = alike.receive_displacements[other] = other * call.count;
-    }
-  }
-  if (auto fine = check(alike, ranks, rank); !fine) return tl::unexpected(fine.error());
-  if (reproducible && !is_moved(flat(call.collective)) && is_float(alike.dtype) &&
-      alike.op != Op::kMin && alike.op != Op::kMax)
-    return fail(INA_ERR_UNSUPPORTED,
-                std::string(call.function) + ": " + std::string(name(alike.op)) + " of " +
-                    std::string(name(alike.dtype)) +
-                    " is not made reproducible through several dimensions; use "
-                    "INA_NUMERIC_NATIVE, or ina_allreduce");
-  return CheckedTypes{alike.dtype, alike.op};
-}
-
-// ---- the executor's channels
-
-/// One dimension's group, or that of all ranks.
-class Hierarchy::Groups final : public Channel {
- public:
-  Groups(Hierarchy& hierarchy, Context& context) : hierarchy_(hierarchy), context_(context) {}
-
-  Operation* submit_held(const OperationSpec& spec, Nanos now) override {
-    OperationSpec own = spec;
-    own.listener = &mailbox_of(*spec.listener);
-    return context_.submit_held(own, now);
-  }
-  void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
-              std::shared_ptr<const scheduler::BlockTable> blocks) override {
-    context_.let_go(operation, send, recv, elements, std::move(blocks));
-  }
-  void skip(Operation*) override {}  // no kernel of these Schedules does
-  void forget(Operation* operation) override { context_.forget(operation); }
-
- private:
-  /// Of one Schedule of the executor.
-  class Mailbox final : public OperationListener {
-   public:
-    Mailbox(Groups& groups, OperationListener& schedule) : groups_(groups), schedule_(schedule) {}
-    void received(Operation& operation) override { post(operation, false); }
-    void completed(Operation& operation) override { post(operation, true); }
-    const OperationListener& schedule() const { return schedule_; }
-
-   private:
-    /// Under the context's lock.
-    void post(Operation& operation, bool ended) {
-      Hierarchy& hierarchy = groups_.hierarchy_;
-      {
-        const std::lock_guard lock(hierarchy.inbox_mutex_);
-        hierarchy.inbox_.push_back({&schedule_, &operation, ended});
-      }
-      hierarchy.has_mail_ = true;
-      groups_.context_.interrupt_background();
-    }
-
-    Groups& groups_;
-    OperationListener& schedule_;
-  };
-
-  Mailbox& mailbox_of(OperationListener& schedule) {
-    const auto found = std::ranges::find_if(
-        mailboxes_, [&](const auto& mailbox) { return &mailbox->schedule() == &schedule; });
-    if (found != mailboxes_.end()) return **found;
-    return *mailboxes_.emplace_back(std::make_unique<Mailbox>(*this, schedule));
-  }
-
-  Hierarchy& hierarchy_;
-  Context& context_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-};
 
 /// A plan, and the kernels of its schedule.
 class Hierarchy::Known final : public Executor::Kernels {
@@ -178,8 +78,8 @@ Hierarchy::Hierarchy(const std::shared_ptr<Context>& context, themis::Topology t
       ranks_(context->settings().world_size) {
   std::vector<Channel*> channels;
   for (const auto& one : contexts_) {
-    groups_.push_back(std::make_unique<Groups>(*this, *one));
-    channels.push_back(groups_.back().get());
+    channels_.push_back(std::make_unique<ContextChannel>(*one, inbox_));
+    channels.push_back(channels_.back().get());
   }
   executor_ = std::make_unique<Executor>(channels, kScratchBytes);
 }
@@ -245,13 +145,7 @@ Result<Operation*> Hierarchy::start(const Key& key, std::span<const scheduler::B
   if (!found) return tl::unexpected(found.error());
   const auto& schedule = (*found)->execution->schedule();
   running_.reserve(running_.size() + 1);
-  // Each operation may tell twice: that it has received all, and that it has ended.
-  const size_t most_mail = 2 * (operations_ + schedule->size());
-  taken_.reserve(most_mail);
-  {
-    const std::lock_guard inbox(inbox_mutex_);
-    inbox_.reserve(most_mail);
-  }
+  inbox_.reserve(operations_ + schedule->size());
   OperationSpec spec;
   spec.elements = key.requests.front().bytes / key.requests.front().element_bytes;
   spec.dtype = key.elements.front().dtype;
@@ -312,23 +206,10 @@ bool Hierarchy::drive() {
 }
 
 bool Hierarchy::take_in() {
-  if (!has_mail_.load()) return false;
+  if (!inbox_.has_mail()) return false;
   const std::lock_guard lock(mutex_);
-  take_inbox();
+  inbox_.deliver();
   return true;
-}
-
-/// Under mutex_.
-void Hierarchy::take_inbox() {
-  while (has_mail_.exchange(false)) {
-    {
-      const std::lock_guard inbox(inbox_mutex_);
-      taken_.swap(inbox_);
-    }
-    for (const auto& [listener, operation, ended] : taken_)
-      ended ? listener->completed(*operation) : listener->received(*operation);
-    taken_.clear();
-  }
 }
 
 /// Under mutex_.

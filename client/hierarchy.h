@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "client/context.h"
+#include "client/hierarchical_call.h"
+#include "client/inbox.h"
 #include "client/session.h"
 #include "common/result.h"
 #include "engine/executor.h"
@@ -30,32 +32,13 @@
 
 namespace ina::client {
 
-/// A hierarchical collective as its caller asks for it.
-struct HierarchicalCall {
-  std::string_view function;  ///< that was called
-  themis::Collective collective{};
-  const void* send = nullptr;
-  void* recv = nullptr;
-  /// Elements: of the vector (all-reduce), or of each rank's block.
-  uint64_t count = 0;
-  int dtype_number = 0;
-  int op_number = 0;  ///< of sums
-};
+class ContextChannel;
 
 /// How a plan is made.
 struct HierarchicalOptions {
   themis::Scheduler scheduler = themis::Scheduler::kThemis;
   uint32_t chunks = 16;  ///< of each collective, at most
 };
-
-/// Arguments as the collective of one dimension would check them (collective_call.h). Returns data
-/// type and operation.
-struct CheckedTypes {
-  DType dtype{};
-  Op op{};
-};
-Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_t rank,
-                           bool reproducible);
 
 class Hierarchy final : public Follower, public std::enable_shared_from_this<Hierarchy> {
  public:
@@ -98,14 +81,8 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   void follow() override;
 
  private:
-  class Groups;  ///< channels of the executor
-  class Known;   ///< a plan that was used
+  class Known;  ///< a plan that was used
   class Driving;
-  struct Mail {
-    OperationListener* listener;
-    Operation* operation;
-    bool ended;  ///< or it has only received all
-  };
   struct Callback {
     Operation* operation = nullptr;
     void (*call)(void*, int) = nullptr;
@@ -132,7 +109,6 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   void agree(const std::byte* hashes);
   bool drive();
   bool take_in();
-  void take_inbox();
   bool has_failed();
   bool is_busy();
   std::string channel_name(size_t channel) const;
@@ -147,20 +123,17 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   const uint32_t ranks_;
 
   std::mutex mutex_;  ///< taken before a context's
-  std::vector<std::unique_ptr<Groups>> groups_;
+  Inbox inbox_;       ///< reserved and delivered under mutex_
+  std::vector<std::unique_ptr<ContextChannel>> channels_;
   std::unique_ptr<Executor> executor_;       ///< under mutex_
   std::list<std::shared_ptr<Known>> known_;  ///< under mutex_; the last used first
   std::vector<Running> running_;             ///< under mutex_
   size_t operations_ = 0;                    ///< under mutex_: of all that is running
-  std::vector<Mail> taken_;                  ///< under mutex_
   std::vector<Callback> callbacks_;          ///< under mutex_
   std::string disagreement_;                 ///< under mutex_
   std::atomic<bool> disagree_{false};
   std::atomic<bool> has_callbacks_{false};
 
-  std::mutex inbox_mutex_;   ///< taken last
-  std::vector<Mail> inbox_;  ///< under inbox_mutex_, with room for all of all operations
-  std::atomic<bool> has_mail_{false};
   std::atomic<size_t> under_way_{0};  ///< schedules
 
   std::mutex ending_mutex_;  ///< taken first
