@@ -194,7 +194,7 @@ void Engine::sent(size_t count, Nanos now) {
   parked_sent(take(prepared_parked_));
   overdue_sent(take(prepared_overdue_), now);
   closings_sent(take(prepared_closings_), now);
-  if (count != 0) windows_.left(count, now, timeouts_.round_trip);
+  if (count != 0) windows_.sent(count, now, timeouts_.round_trip);
   for (New& some : prepared_new_) {
     const bool whole = some.packets <= count;
     if (!whole) {

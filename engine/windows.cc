@@ -97,7 +97,7 @@ void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
 /// A window's worth would meet a queue as one burst, as operations begin with all of it: so many
 /// new fragments have left now, and the next ones wait for their share of the round trip. Who comes
 /// late makes up for as much as leaves together.
-void Windows::left(size_t count, Nanos now, const RoundTrip& rtt) {
+void Windows::sent(size_t count, Nanos now, const RoundTrip& rtt) {
   if (!config_.paced || !rtt.known()) return;
   const Nanos gain_percent = eager_ == kUnit ? kPaceGainSlowStartPercent : kPaceGainPercent;
   const Nanos window_ns =

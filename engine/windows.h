@@ -141,8 +141,8 @@ class Windows {
   uint32_t quantum() const {
     return config_.paced ? std::max(1u, fragments() / kPacedParts) : fragments();
   }
-  /// New fragments have left.
-  void left(size_t count, Nanos now, const RoundTrip& rtt);
+  /// So many new fragments were sent.
+  void sent(size_t count, Nanos now, const RoundTrip& rtt);
   /// No new fragment leaves before.
   Nanos paced_until() const { return paced_until_; }
 

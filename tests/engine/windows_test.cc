@@ -234,26 +234,26 @@ TEST(Windows, SpreadAWindowOverTheRoundTrip) {
   EXPECT_EQ(windows.quantum(), 4u);
   EXPECT_EQ(Windows({.most = 32}).quantum(), 32u);
   const RoundTrip rtt = round_trips(1000 * kUs, 1000 * kUs);
-  windows.left(4, 0, {});  // nothing is known yet
+  windows.sent(4, 0, {});  // nothing is known yet
   EXPECT_EQ(windows.paced_until(), 0);
   Nanos now = 0;
   for (int parts = 0; parts < 80; ++parts) {
     now = std::max(now, windows.paced_until());
-    windows.left(4, now, rtt);
+    windows.sent(4, now, rtt);
   }
   // Ten windows, twice as fast as one a round trip: it is still in slow start.
   EXPECT_NEAR(windows.paced_until(), 10 * 500 * kUs, 100 * kUs);
   // Who comes late makes up for one part, not for all that could have left meanwhile.
   now += 100'000 * kUs;
-  windows.left(4, now, rtt);
+  windows.sent(4, now, rtt);
   EXPECT_LE(windows.paced_until(), now);
-  windows.left(4, now, rtt);
+  windows.sent(4, now, rtt);
   EXPECT_GT(windows.paced_until(), now);
 }
 
 TEST(Windows, WaitingForOtherWorkersIsNotDistance) {
   Windows windows({.most = 32, .first = 32, .paced = true});
-  windows.left(32, 0, round_trips(100 * kUs, 1'000'000 * kUs));
+  windows.sent(32, 0, round_trips(100 * kUs, 1'000'000 * kUs));
   EXPECT_LE(windows.paced_until(), 400 * kUs);
 }
 
