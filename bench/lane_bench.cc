@@ -64,8 +64,7 @@ class Bench {
     message.elements = kSlotBytes / sizeof(float);
     message.operation_elements = uint64_t{1} << 40;
     message.epoch = 1;
-    LaneCommand job;
-    job.kind = LaneCommand::Kind::kAddJob;
+    command::AddJob job;
     job.spec.id = JobId{1};
     job.spec.epoch = 1;
     job.spec.workers = kWorkers;
@@ -74,30 +73,18 @@ class Bench {
     job.spec.seen = seen_.data();
     run(job);
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
-      LaneCommand attach;
-      attach.kind = LaneCommand::Kind::kAttachFrame;
-      attach.rank = Rank{static_cast<uint8_t>(rank)};
-      attach.spec.id = JobId{1};
-      run(attach);
+      run(command::AttachFrame{.rank = Rank{static_cast<uint8_t>(rank)}, .job_id = JobId{1}});
     }
   }
 
   void turn() { lane_.poll_once(); }
-  void trace(PacketTrace* into) {
-    LaneCommand command;
-    command.kind = LaneCommand::Kind::kTrace;
-    command.trace = into;
-    run(command);
-  }
+  void trace(PacketTrace* into) { run(command::SetTrace{into}); }
   /// What the lane is asked for a status with what one job waits for.
   void look() {
-    LaneCommand snapshot;
-    snapshot.kind = LaneCommand::Kind::kSnapshot;
+    command::TakeSnapshot snapshot;
     snapshot.snapshot.jobs.reserve(kJobs);
-    run(snapshot);
-    LaneCommand waiting;
-    waiting.kind = LaneCommand::Kind::kOldestWaiting;
-    run(waiting);
+    run(std::move(snapshot));
+    run(command::FindOldestWaiting{});
   }
   /// Packets whose sums were sent to all workers.
   uint64_t summed() const { return port_.sent; }
@@ -114,11 +101,12 @@ class Bench {
     config.shape.policy.kind = scheduler::PolicyKind::kEsa;
     return config;
   }
-  void run(LaneCommand& command) {
-    link_.post(command);
-    LaneCommand stop;
-    stop.kind = LaneCommand::Kind::kStop;
-    link_.post(stop);
+  template <class Command>
+  void run(Command command) {
+    Posted<Command> posted(std::move(command));
+    link_.post(&posted);
+    Posted<command::Stop> stop;
+    link_.post(&stop);
     lane_.run();
   }
 

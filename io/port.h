@@ -21,7 +21,7 @@ using aggregator::RxPacket;
 using EndpointIndex = uint16_t;
 
 /// What every port counts. Its lane alone reads and writes it; the conductor gets a copy in the
-/// lane's answer to a kSnapshot command (switchd/lane.h).
+/// lane's snapshot (switchd/lane_snapshot.h).
 struct PortCounters {
   uint64_t rx_packets = 0;
   uint64_t rx_bytes = 0;  ///< payload

@@ -251,7 +251,7 @@ void Conductor::end_serving() {
 /// A lane that has stopped answering stops this thread, too, and then nobody is told.
 void Conductor::beat(Nanos now) {
   if (!config_.heartbeat) return;
-  lanes_.run(LaneCommand::Kind::kAnswer, [](LaneCommand&, uint32_t) {});
+  lanes_.run(command::Answer{});
   config_.heartbeat();
   next_beat_ = config_.heartbeat_ns == 0 ? 0 : now + config_.heartbeat_ns;
 }

@@ -32,13 +32,10 @@ std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const 
   std::vector<Arrivals> arrivals(job.workers + 1);
   const auto has_address = [](const Job::Worker& member) { return member.address.has_value(); };
   if (!has_address(job.fallback) && std::ranges::none_of(job.members, has_address)) return arrivals;
-  const auto commands =
-      lanes_.run(LaneCommand::Kind::kArrivals,
-                 [&](LaneCommand& command, uint32_t) { command.job = job.index; });
-  for (const auto& command : commands) {
+  for (const auto& command : lanes_.run(command::FindArrivals{job.index})) {
     for (uint32_t rank = 0; rank < job.workers; ++rank)
-      if (command->heard >> rank & 1) arrivals[rank].heard = true;
-    for (const PortDrops& drops : command->dropped) {
+      if (command.heard >> rank & 1) arrivals[rank].heard = true;
+    for (const PortDrops& drops : command.dropped) {
       const Rank rank = drops.frames.rank;
       if (rank != kFallbackRank && value(rank) >= job.workers) continue;
       if (!has_address(job.at(rank))) continue;

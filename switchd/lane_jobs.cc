@@ -5,59 +5,53 @@
 namespace ina::switchd {
 
 void LaneJobs::add(Job& job, Seq start) {
-  lanes_.run(LaneCommand::Kind::kAddJob, [&](LaneCommand& command, uint32_t lane) {
-    command.job = job.index;
+  lanes_.run_each([&](uint32_t lane) {
+    command::AddJob command{.job = job.index};
     rules_.fill_spec(job, lane, start, command.spec);
+    return command;
   });
 }
 
 void LaneJobs::remove(const Job& job) {
-  lanes_.run(LaneCommand::Kind::kRemoveJob,
-             [&](LaneCommand& command, uint32_t) { command.job = job.index; });
+  lanes_.run(command::RemoveJob{job.index});
+}
+
+template <class Attach>
+Result<void> LaneJobs::run_attach(const Attach& worker) {
+  for (const auto& command : lanes_.run(worker))
+    if (!command.error.empty()) return fail(INA_ERR_REFUSED, command.error);
+  return {};
 }
 
 Result<void> LaneJobs::attach(Job& job, Rank rank) {
   const Job::Worker& worker = job.at(rank);
-  const auto commands =
-      lanes_.run(worker.session ? LaneCommand::Kind::kAttachShm : LaneCommand::Kind::kAttachFrame,
-                 [&](LaneCommand& command, uint32_t) {
-                   command.job = job.index;
-                   command.rank = rank;
-                   command.session = worker.session.get();
-                   command.frame_port = worker.frame_port;
-                   command.multicast = worker.multicast;
-                   command.parks = worker.parks;
-                   command.spec.id = job.id;
-                   command.job_key = job.key;
-                   command.root = job.root;
-                   if (worker.address) command.address = *worker.address;
-                   command.tag_keys = worker.tag_keys;
-                 });
-  for (const auto& command : commands)
-    if (!command->error.empty()) return fail(INA_ERR_REFUSED, command->error);
-  return {};
+  if (worker.session)
+    return run_attach(command::AttachShm{
+        .job = job.index, .rank = rank, .session = worker.session.get(), .parks = worker.parks});
+  return run_attach(command::AttachFrame{.job = job.index,
+                                         .rank = rank,
+                                         .frame_port = worker.frame_port,
+                                         .address = worker.address.value_or(wire::Address{}),
+                                         .job_id = job.id,
+                                         .job_key = job.key,
+                                         .root = job.root,
+                                         .tag_keys = worker.tag_keys,
+                                         .multicast = worker.multicast,
+                                         .parks = worker.parks});
 }
 
 void LaneJobs::detach(const Job& job, Rank rank) {
-  lanes_.run(LaneCommand::Kind::kDetach, [&](LaneCommand& command, uint32_t) {
-    command.job = job.index;
-    command.rank = rank;
-  });
+  lanes_.run(command::Detach{job.index, rank});
 }
 
 void LaneJobs::begin_epoch(const Job& job) {
-  lanes_.run(LaneCommand::Kind::kNewEpoch, [&](LaneCommand& command, uint32_t) {
-    command.job = job.index;
-    command.spec.epoch = job.epoch;
-    command.spec.instance = job.instance;
-  });
+  lanes_.run(command::NewEpoch{.job = job.index, .epoch = job.epoch, .instance = job.instance});
 }
 
 Seq LaneJobs::results_end(const Job& job) {
   Seq end;
-  for (const auto& command : lanes_.run(LaneCommand::Kind::kProgress,
-                                        [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
-    end = std::max(end, command->results_end);
+  for (const auto& command : lanes_.run(command::FindProgress{job.index}))
+    end = std::max(end, command.results_end);
   return end;
 }
 

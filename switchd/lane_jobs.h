@@ -27,6 +27,9 @@ class LaneJobs {
   Seq results_end(const Job& job);
 
  private:
+  template <class Attach>
+  Result<void> run_attach(const Attach& worker);
+
   Lanes& lanes_;
   const JobRules& rules_;
 };

@@ -5,16 +5,18 @@
 #include <unistd.h>
 
 #include <cassert>
-#include <memory>
+#include <type_traits>
 #include <vector>
 
-#include "switchd/lane.h"
+#include "switchd/lane_link.h"
 
 namespace ina::switchd {
 
 class Lanes {
  public:
-  using Commands = std::vector<std::unique_ptr<LaneCommand>>;
+  /// One command for each lane, by lane.
+  template <class Command>
+  using Commands = std::vector<Posted<Command>>;
 
   explicit Lanes(std::vector<LaneLink*> lanes) : lanes_(std::move(lanes)) {}
 
@@ -24,22 +26,23 @@ class Lanes {
   /// Their threads run from now on. Commands posted before would be waited for without end.
   void set_running() { running_ = true; }
 
-  /// Has every lane carry out a command of this kind, each a copy that `prepare(command, lane)` has
-  /// completed, and waits for them.
-  template <class Prepare>
-  Commands run(LaneCommand::Kind kind, Prepare&& prepare) {
+  /// Has every lane carry out this command, and waits for them.
+  template <class Command>
+  Commands<Command> run(const Command& command) {
+    return run_each([&](uint32_t) { return command; });
+  }
+  /// Has every lane carry out the command that `make(lane)` returns, and waits for them.
+  template <class Make, class Command = std::invoke_result_t<Make, uint32_t>>
+  Commands<Command> run_each(Make&& make) {
     assert(running_);
-    Commands commands;
+    Commands<Command> commands(lanes_.size());
     // All of them before the first is posted: a lane must not work on one that memory ran out
     // after.
-    for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-      commands.push_back(std::make_unique<LaneCommand>());
-      commands.back()->kind = kind;
-      prepare(*commands.back(), lane);
-    }
-    for (uint32_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane]->post(*commands[lane]);
-    for (auto& command : commands)
-      for (int polls = 0; !command->done.load(std::memory_order_acquire); ++polls) {
+    for (uint32_t lane = 0; lane < lanes_.size(); ++lane)
+      static_cast<Command&>(commands[lane]) = make(lane);
+    for (uint32_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane]->post(&commands[lane]);
+    for (const Posted<Command>& command : commands)
+      for (int polls = 0; !command.done.load(std::memory_order_acquire); ++polls) {
         if (polls < 100)
           ::sched_yield();
         else

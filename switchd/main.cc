@@ -453,9 +453,8 @@ Result<std::optional<Configuration::Version>> serve(
   *metrics = nullptr;
   *administration = nullptr;
   for (LaneLink* link : raw_links) {
-    LaneCommand stop;
-    stop.kind = LaneCommand::Kind::kStop;
-    link->post(stop);
+    Posted<command::Stop> stop;
+    link->post(&stop);
     while (!stop.done.load(std::memory_order_acquire)) ::usleep(100);
   }
   if (eal) rte_eal_mp_wait_lcore();

@@ -180,12 +180,10 @@ void PeerMemory::on_registered(Client& client, uint32_t number, Result<io::shm::
   Mapping& memory = worker.session->registered[number];
   memory = std::move(region->map);
   if (worker.attached && job.state != Job::State::kRejoining)
-    lanes_.run(LaneCommand::Kind::kSetRegistered, [&](LaneCommand& command, uint32_t) {
-      command.job = job.index;
-      command.rank = client.rank;
-      command.number = number;
-      command.memory = {memory.data(), memory.size()};
-    });
+    lanes_.run(command::SetRegistered{.job = job.index,
+                                      .rank = client.rank,
+                                      .number = number,
+                                      .memory = {memory.data(), memory.size()}});
   connections_.send(client, answer::Registered{number});
 }
 
@@ -195,11 +193,7 @@ void PeerMemory::on_unregister(Client& client, const request::Unregister& messag
   const uint32_t number = message.number;
   Job::Worker& worker = job.members[value(client.rank)];
   if (!worker.session || number == 0 || number >= kMaxRegions) return;
-  lanes_.run(LaneCommand::Kind::kSetRegistered, [&](LaneCommand& command, uint32_t) {
-    command.job = job.index;
-    command.rank = client.rank;
-    command.number = number;
-  });
+  lanes_.run(command::SetRegistered{.job = job.index, .rank = client.rank, .number = number});
   // No lane has it any more.
   resources_.mapper().discard(std::move(worker.session->registered[number]));
   worker.registered.erase(number);

@@ -109,10 +109,8 @@ void ResultBuffers::add(Job& job, Result<io::shm::Region>& region) {
     tell(job, {.status = region.error().status, .text = region.error().text});
   } else {
     buffer.region = std::move(*region);
-    lanes_.run(LaneCommand::Kind::kAddResultBuffer, [&](LaneCommand& command, uint32_t) {
-      command.job = job.index;
-      command.result_buffer = {buffer.first_unit, buffer.units, buffer.region.map.data()};
-    });
+    lanes_.run(command::AddResultBuffer{
+        job.index, {buffer.first_unit, buffer.units, buffer.region.map.data()}});
     tell(job, {.first_unit = buffer.first_unit, .bytes = buffer.bytes()}, {buffer.region.fd.get()});
     logging::info("result buffer made", job.owner())("job", job.name)("id", value(job.id))(
         "bytes", buffer.bytes())("first_unit", buffer.first_unit);
@@ -138,10 +136,7 @@ void ResultBuffers::on_free(Client& client, const request::FreeResults& message)
   if (buffer == job.result_buffers.end()) return;
   buffer->freed |= bit_of(client.rank);
   if (buffer->freed != full_bitmap(job.workers)) return;
-  lanes_.run(LaneCommand::Kind::kRemoveResultBuffer, [&](LaneCommand& command, uint32_t) {
-    command.job = job.index;
-    command.result_buffer.first_unit = first_unit;
-  });
+  lanes_.run(command::RemoveResultBuffer{job.index, first_unit});
   resources_.give_back(job, *buffer);
   job.result_buffers.erase(buffer);
 }

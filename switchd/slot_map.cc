@@ -21,16 +21,12 @@ Json SlotMap::make() {
   Json used = Json::array();
   for (uint32_t first = 0; first < sample.per_lane; first += kCellsPerCommand) {
     const uint32_t count = std::min(kCellsPerCommand, sample.per_lane - first);
-    const auto commands =
-        lanes_.run(LaneCommand::Kind::kLookAtSlots, [&](LaneCommand& command, uint32_t) {
-          command.first_slot = first * sample.step;
-          command.slot_step = sample.step;
-          command.slots.resize(count);
-        });
+    const auto commands = lanes_.run(command::LookAtSlots{
+        .first = first * sample.step, .step = sample.step, .slots = std::vector<SlotView>(count)});
     const Nanos now = now_ns();
     for (uint32_t lane = 0; lane < lanes; ++lane)
       for (uint32_t i = 0; i < count; ++i)
-        add(commands[lane]->slots[i], lane * sample.per_lane + first + i, now, used);
+        add(commands[lane].slots[i], lane * sample.per_lane + first + i, now, used);
   }
   return {{"slots", slots_},
           {"lanes", lanes},

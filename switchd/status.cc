@@ -15,10 +15,10 @@ using control::Json;
 namespace {
 
 /// What all lanes together counted of a job.
-Json counters_json(const Job& job, const Lanes::Commands& snapshots) {
+Json counters_json(const Job& job, const StatusReport::Snapshots& snapshots) {
   aggregator::JobCounters sum;
   for (const auto& snapshot : snapshots) {
-    const aggregator::JobCounters& c = snapshot->snapshot.jobs[job.index];
+    const aggregator::JobCounters& c = snapshot.snapshot.jobs[job.index];
     sum.slots_held += c.slots_held;
     sum.absorbed += c.absorbed;
     sum.bypassed += c.bypassed;
@@ -50,20 +50,22 @@ Json counters_json(const Job& job, const Lanes::Commands& snapshots) {
 
 }  // namespace
 
-Lanes::Commands StatusReport::snapshots() const {
-  return lanes_.run(LaneCommand::Kind::kSnapshot, [this](LaneCommand& command, uint32_t) {
+StatusReport::Snapshots StatusReport::snapshots() const {
+  return lanes_.run_each([this](uint32_t) {
+    command::TakeSnapshot command;
     // Here and not in the lane.
     command.snapshot.jobs.reserve(jobs_.places());
     command.snapshot.ports.reserve(1 + config_.frame_ports.size());
     command.snapshot.frame_ports.reserve(config_.frame_ports.size());
+    return command;
   });
 }
 
-StatusReport::Links StatusReport::links_of(const Lanes::Commands& snapshots) const {
+StatusReport::Links StatusReport::links_of(const Snapshots& snapshots) const {
   Links links(config_.frame_ports.size());
   for (const auto& snapshot : snapshots)
-    for (size_t p = 0; p < links.size() && p < snapshot->snapshot.frame_ports.size(); ++p)
-      if (snapshot->snapshot.frame_ports[p].link_up) links[p] = true;
+    for (size_t p = 0; p < links.size() && p < snapshot.snapshot.frame_ports.size(); ++p)
+      if (snapshot.snapshot.frame_ports[p].link_up) links[p] = true;
   return links;
 }
 
@@ -89,7 +91,7 @@ Json StatusReport::make(bool explain, bool draining) {
   std::optional<BridgeSnapshot> bridge;
   uint64_t unsent = 0;
   for (size_t i = 0; i < snapshots.size(); ++i) {
-    const LaneSnapshot& s = snapshots[i]->snapshot;
+    const LaneSnapshot& s = snapshots[i].snapshot;
     lanes.push_back({{"lcore", i},
                      {"polls", s.lane.polls},
                      {"packets", s.lane.packets},

@@ -15,6 +15,9 @@ namespace ina::switchd {
 
 class StatusReport {
  public:
+  /// What the lanes counted, by lane.
+  using Snapshots = Lanes::Commands<command::TakeSnapshot>;
+
   /// All of them must outlive it. `started`: when the switch did.
   StatusReport(const ConductorConfig& config, const StateFile& state, Lanes& lanes,
                const JobRules& rules, Resources& resources, const JobTable& jobs,
@@ -38,8 +41,8 @@ class StatusReport {
   /// By Ethernet port, in config order; empty if nobody looked.
   using Links = std::vector<bool>;
 
-  Lanes::Commands snapshots() const;
-  Links links_of(const Lanes::Commands& snapshots) const;
+  Snapshots snapshots() const;
+  Links links_of(const Snapshots& snapshots) const;
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
   void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;

@@ -110,9 +110,7 @@ admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string
   for (uint32_t lane = 0; lane < lanes_.count(); ++lane)
     trace.lanes.push_back(std::make_unique<PacketTrace>(job.index, request.packets));
   trace_ = std::move(trace);
-  lanes_.run(LaneCommand::Kind::kTrace, [&](LaneCommand& command, uint32_t lane) {
-    command.trace = trace_->lanes[lane].get();
-  });
+  lanes_.run_each([&](uint32_t lane) { return command::SetTrace{trace_->lanes[lane].get()}; });
   logging::info("packets traced")("by", who)("job", trace_->label)("packets", request.packets);
   return Json{{"trace", trace_->number}};
 }
@@ -127,7 +125,7 @@ admin::Answer Tracing::get(const admin::GetTrace& request, Nanos now) {
   const bool done = seen >= trace_->packets || job_ended || request.end;
   if (!done) return Json{{"done", false}, {"packets_seen", seen}};
   // The lanes fill it no more from here on.
-  lanes_.run(LaneCommand::Kind::kTrace, [](LaneCommand&, uint32_t) {});
+  lanes_.run(command::SetTrace{nullptr});
   const Trace trace = std::move(*std::exchange(trace_, std::nullopt));
   Json packets = packets_json(trace);
   const bool complete = packets.size() == trace.packets;
@@ -146,7 +144,7 @@ bool Tracing::has_ended(const Trace& trace) const {
 }
 
 void Tracing::end() {
-  lanes_.run(LaneCommand::Kind::kTrace, [](LaneCommand&, uint32_t) {});
+  lanes_.run(command::SetTrace{nullptr});
   trace_.reset();
 }
 

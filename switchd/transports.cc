@@ -70,11 +70,8 @@ Result<uint32_t> Transports::port_where_seen(const wire::MacAddress& mac) {
   std::vector<uint32_t> seen_at;
   for (uint32_t port = 0; port < config_.frame_ports.size(); ++port)
     for (const auto& command :
-         lanes_.run(LaneCommand::Kind::kFindStation, [&](LaneCommand&c, uint32_t) {
-           c.address.mac = mac;
-           c.vlan = config_.frame_ports[port].vlan;
-         }))
-      if (command->station_port == port) seen_at.push_back(port);
+         lanes_.run(command::FindStation{mac, config_.frame_ports[port].vlan}))
+      if (command.port == port) seen_at.push_back(port);
   if (seen_at.size() == 1) return seen_at.front();
   return fail(INA_ERR_UNSUPPORTED,
               fmt::format("behind which of the switch's ports this worker is cannot be told, "

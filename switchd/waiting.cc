@@ -14,10 +14,9 @@ std::string missing_text(Bitmap ranks, bool fallback) {
 
 std::optional<aggregator::Waiting> Waiting::oldest_of(const Job& job) const {
   std::optional<aggregator::Waiting> oldest;
-  for (const auto& command : lanes_.run(LaneCommand::Kind::kOldestWaiting,
-                                        [&](LaneCommand&c, uint32_t) { c.job = job.index; }))
-    if (command->waiting && (!oldest || command->waiting->seq < oldest->seq))
-      oldest = command->waiting;
+  for (const auto& command : lanes_.run(command::FindOldestWaiting{job.index}))
+    if (command.waiting && (!oldest || command.waiting->seq < oldest->seq))
+      oldest = command.waiting;
   return oldest;
 }
 

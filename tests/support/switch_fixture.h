@@ -15,6 +15,7 @@
 
 #include "control/client.h"
 #include "switchd/conductor.h"
+#include "switchd/lane.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::test {
@@ -102,10 +103,9 @@ class BasicTestSwitch {
     conductor_->stop();
     conductor_thread_.join();
     for (auto& link : links_) {
-      switchd::LaneCommand command;
-      command.kind = switchd::LaneCommand::Kind::kStop;
-      link->post(command);
-      while (!command.done.load()) ::usleep(100);
+      switchd::Posted<switchd::command::Stop> stop;
+      link->post(&stop);
+      while (!stop.done.load()) ::usleep(100);
     }
     for (auto& thread : threads_) thread.join();
     conductor_.reset();  // lets go of the state file

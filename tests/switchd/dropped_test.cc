@@ -10,6 +10,7 @@
 
 #include "control/client.h"
 #include "switchd/conductor.h"
+#include "switchd/lane.h"
 #include "switchd/look_schedule.h"
 #include "tests/support/control_peer.h"
 #include "tests/support/temp_dir.h"
@@ -21,7 +22,6 @@ using control::Json;
 using io::DroppedFrames;
 using switchd::Conductor;
 using switchd::Lane;
-using switchd::LaneCommand;
 using switchd::LaneLink;
 using switchd::LookSchedule;
 using test::Peer;
@@ -117,9 +117,8 @@ class DroppedTest : public testing::Test {
     if (!conductor_) return;
     conductor_->stop();
     threads_[1].join();
-    LaneCommand command;
-    command.kind = LaneCommand::Kind::kStop;
-    link_.post(command);
+    switchd::Posted<switchd::command::Stop> stop;
+    link_.post(&stop);
     threads_[0].join();
     conductor_.reset();
   }

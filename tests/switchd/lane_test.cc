@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "tests/support/packet_builder.h"
 
 namespace ina::switchd {
@@ -26,6 +28,8 @@ struct BusyPort : NoFramePort {
   }
   Result<io::EndpointIndex> bind(const wire::Address&, JobId, uint64_t, io::JobIndex, Rank,
                                  const std::optional<wire::TagKeys>&, JobId) {
+    if (has_no_memory) throw std::bad_alloc();
+    if (is_full) return fail(INA_ERR_REFUSED, "the port is full");
     return io::EndpointIndex{0};
   }
   void unbind(io::EndpointIndex) {}
@@ -36,6 +40,8 @@ struct BusyPort : NoFramePort {
 
   io::DropWitness witness;
   bool has_heard = false;
+  bool has_no_memory = false;
+  bool is_full = false;
   io::RxPacket next;
   uint64_t taken = 0;
   uint64_t sent = 0;
@@ -59,33 +65,34 @@ class LaneTest : public ::testing::Test {
 
   /// A job with all its workers at one port.
   void add_job(aggregator::JobIndex index, uint32_t workers, uint32_t port) {
-    LaneCommand job;
-    job.kind = LaneCommand::Kind::kAddJob;
-    job.job = index;
+    command::AddJob job{.job = index};
     job.spec.id = JobId{index + 1u};
     job.spec.epoch = 1;
     job.spec.workers = workers;
     job.spec.window = kWindow;
     job.spec.results = results_[index].data()->bytes;
     job.spec.seen = seen_[index].data();
-    run({&job});
+    run(job);
     for (uint32_t rank = 0; rank < workers; ++rank) {
-      LaneCommand attach;
-      attach.kind = LaneCommand::Kind::kAttachFrame;
-      attach.job = index;
-      attach.rank = Rank{static_cast<uint8_t>(rank)};
-      attach.frame_port = port;
-      attach.spec.id = JobId{index + 1u};
-      run({&attach});
+      run(command::AttachFrame{.job = index,
+                               .rank = Rank{static_cast<uint8_t>(rank)},
+                               .frame_port = port,
+                               .job_id = JobId{index + 1u}});
     }
   }
 
-  void run(std::initializer_list<LaneCommand*> commands) {
-    for (LaneCommand* command : commands) link_.post(*command);
-    LaneCommand stop;
-    stop.kind = LaneCommand::Kind::kStop;
-    link_.post(stop);
+  void run(std::initializer_list<LaneCommand> commands) {
+    for (const LaneCommand& command : commands) link_.post(command);
+    Posted<command::Stop> stop;
+    link_.post(&stop);
     lane_.run();
+  }
+  /// With its outputs.
+  template <class Command>
+  Command run(Command command) {
+    Posted<Command> posted(std::move(command));
+    run({&posted});
+    return posted;
   }
 
   static io::RxPacket packet(aggregator::JobIndex job, wire::Type type) {
@@ -158,10 +165,7 @@ TEST_F(LaneTest, CountsBurstsBySizeAndTimeByWhetherThereWasWork) {
   const Nanos began = now_ns();
   for (int round = 0; round < 10; ++round) lane_.poll_once();
   const Nanos took = now_ns() - began;
-  LaneCommand snapshot;
-  snapshot.kind = LaneCommand::Kind::kSnapshot;
-  run({&snapshot});
-  const LaneCounters& counted = snapshot.snapshot.lane;
+  const LaneCounters counted = run(command::TakeSnapshot{}).snapshot.lane;
   EXPECT_EQ(counted.bursts[LaneCounters::bucket_of(kBurst)], 20u);  // of two ports
   EXPECT_EQ(counted.burst_packets, 20 * kBurst);
   EXPECT_GT(counted.busy_ns, 0);
@@ -177,27 +181,34 @@ TEST_F(LaneTest, SaysWhoseFramesCameInAndWhoseWereDroppedAtWhichPort) {
   envelope.job = JobId{1};
   envelope.source.ip = 7;
   plain_.witness.note(envelope, Rank{1}, DropReason::kUnknownSource);  // the job is at the other
-  const auto ask = [&](aggregator::JobIndex job) {
-    auto command = std::make_unique<LaneCommand>();
-    command->kind = LaneCommand::Kind::kArrivals;
-    command->job = job;
-    run({command.get()});
-    return command;
-  };
-  const auto first = ask(0);
-  EXPECT_EQ(first->heard, Bitmap{0b11});
-  ASSERT_EQ(first->dropped.size(), 1u);
-  EXPECT_EQ(first->dropped[0].port, 1u);
-  EXPECT_EQ(first->dropped[0].frames.rank, Rank{1});
-  EXPECT_EQ(first->dropped[0].frames.source.ip, 7u);
-  const auto second = ask(1);
-  EXPECT_EQ(second->heard, Bitmap{0});
-  EXPECT_TRUE(second->dropped.empty());
-  LaneCommand remove;
-  remove.kind = LaneCommand::Kind::kRemoveJob;
-  remove.job = 0;
-  run({&remove});
+  const auto first = run(command::FindArrivals{0});
+  EXPECT_EQ(first.heard, Bitmap{0b11});
+  ASSERT_EQ(first.dropped.size(), 1u);
+  EXPECT_EQ(first.dropped[0].port, 1u);
+  EXPECT_EQ(first.dropped[0].frames.rank, Rank{1});
+  EXPECT_EQ(first.dropped[0].frames.source.ip, 7u);
+  const auto second = run(command::FindArrivals{1});
+  EXPECT_EQ(second.heard, Bitmap{0});
+  EXPECT_TRUE(second.dropped.empty());
+  run(command::RemoveJob{0});
   EXPECT_TRUE(plain_.witness.dropped(JobId{1}).empty());
+}
+
+TEST_F(LaneTest, ACommandThatFailsSaysWhyAndOthersAreCarriedOut) {
+  add_job(0, 2, 1);
+  loud_.has_no_memory = true;
+  plain_.is_full = true;
+  const auto attach_at = [](uint32_t port) {
+    return Posted(command::AttachFrame{.frame_port = port, .job_id = JobId{1}});
+  };
+  Posted starved = attach_at(0);
+  Posted refused = attach_at(1);
+  Posted progress(command::FindProgress{});
+  run({&starved, &refused, &progress});
+  EXPECT_TRUE(starved.done && refused.done && progress.done);
+  EXPECT_EQ(starved.error, "no memory");
+  EXPECT_EQ(refused.error, "the port is full");
+  EXPECT_EQ(progress.error, "");
 }
 
 TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
@@ -214,13 +225,7 @@ TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
   const Nanos began = now_ns();
   lane_.poll_once();
   const auto look = [&](uint32_t first, uint32_t step, size_t count) {
-    auto command = std::make_unique<LaneCommand>();
-    command->kind = LaneCommand::Kind::kLookAtSlots;
-    command->first_slot = first;
-    command->slot_step = step;
-    command->slots.resize(count);
-    run({command.get()});
-    return command->slots;
+    return run(command::LookAtSlots{first, step, std::vector<SlotView>(count)}).slots;
   };
   const auto is_used = [](const SlotView& slot) {
     return slot.state != aggregator::SlotState::kEmpty;
@@ -255,12 +260,7 @@ class LaneTraceTest : public LaneTest {
                   .rank = Rank{1}};
     plain_.next = packet(1, wire::Type::kQuery);
   }
-  void trace(PacketTrace* into) {
-    LaneCommand command;
-    command.kind = LaneCommand::Kind::kTrace;
-    command.trace = into;
-    run({&command});
-  }
+  void trace(PacketTrace* into) { run(command::SetTrace{into}); }
 
   alignas(64) const std::byte payload_[32] = {};
 };
@@ -317,10 +317,7 @@ TEST_F(LaneTraceTest, EndsWhenItIsTakenAwayAndWithItsJob) {
   EXPECT_TRUE(taken_away.records().empty());
   PacketTrace of_the_job(0, 1000);
   trace(&of_the_job);
-  LaneCommand remove;
-  remove.kind = LaneCommand::Kind::kRemoveJob;
-  remove.job = 0;
-  run({&remove});
+  run(command::RemoveJob{0});
   add_job(0, 2, 0);  // another job at its place
   lane_.poll_once();
   EXPECT_TRUE(of_the_job.records().empty());

@@ -1,0 +1,57 @@
+// What lies between the conductor and a lane: a ring of commands, a ring of events, and an eventfd
+// that wakes each of them. Conductor and lane are one producer and one consumer each.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "common/event_fd.h"
+#include "common/fd.h"
+#include "common/spsc_ring.h"
+#include "switchd/lane_commands.h"
+
+namespace ina::switchd {
+
+/// Something the conductor must know about: a job whose workers disagree.
+struct LaneEvent {
+  aggregator::JobIndex job = 0;
+  JobId job_id{};
+  Bitmap first_ranks = 0;
+  Bitmap other_ranks = 0;
+  wire::Signature first;
+  wire::Signature other;
+};
+
+class LaneLink {
+ public:
+  LaneLink() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  // Conductor.
+  void post(const LaneCommand& command) {
+    while (!commands_.push(command)) ::usleep(100);
+    ring_event(wake_.get());
+  }
+  std::optional<LaneEvent> next_event() { return events_.pop(); }
+  void set_conductor_event(int fd) { conductor_event_ = fd; }
+
+  // Lane.
+  std::optional<LaneCommand> next_command() { return commands_.pop(); }
+  bool has_command() const { return !commands_.empty(); }
+  /// A job has at most one event, and the ring holds one for each job that fits.
+  void report(const LaneEvent& event) {
+    if (events_.push(event)) ring_event(conductor_event_);
+  }
+  /// Has the conductor look which workers are to be called (io::shm::WorkerSession::call_wanted).
+  void report_calls() { ring_event(conductor_event_); }
+  int wake_fd() const { return wake_.get(); }
+
+ private:
+  SpscRing<LaneCommand> commands_{64};
+  SpscRing<LaneEvent> events_{8192};
+  Fd wake_;
+  int conductor_event_ = -1;
+};
+
+}  // namespace ina::switchd
