@@ -1,150 +1,28 @@
 #!/usr/bin/env python3
-"""Errors that docs/operations.md has recipes for, each made to happen with the real programs.
+"""Errors of switch, inactl and workers that docs/operations.md has recipes for, each made to happen with the
+real programs (tests/support/error_cases.py).
 
-    errors_test.py INA_SWITCHD INACTL LOAD_WORKER
-
-The text that a user gets must contain what the recipe quotes. The last line says how many of the recipes' texts
-were seen; `--list` names the others.
+    errors_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA
 """
 
 import json
 import os
 import pathlib
-import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-import recipes_test  # noqa: E402
+import error_cases  # noqa: E402
+from error_cases import INACTL, LOAD_WORKER, NOBODY, SWITCHD, TOKEN, port  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
-LIST = "--list" in sys.argv
-if LIST:
-    sys.argv.remove("--list")
-SWITCHD, INACTL, LOAD_WORKER = (str(pathlib.Path(arg).resolve()) for arg in sys.argv[1:4])
-del sys.argv[1:4]
 
-RECIPES = recipes_test.tables((TESTS.parent / "docs/operations.md").read_text())["Text"]
-STATUSES = recipes_test.tables((TESTS.parent / "docs/operations.md").read_text())["Status"]
-SEEN, SEEN_STATUSES = set(), set()
-STATUS_NAMES = {int(value): name for name, value in re.findall(r"^  (INA_ERR_\w+) = (-\d+)",
-                                                               (TESTS.parent / "include/ina/ina.h").read_text(), re.MULTILINE)}
-NOBODY = 65534
-TOKEN = "red-token-0123456789"
-
-
-def port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-class ErrorsTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ina-errors-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.folder.chmod(0o755)
-        self.socket = self.folder / "switch.sock"
-        self.config = self.folder / "switch.yaml"
-        self.switch = None
-
-    def write(self, **sections):
-        values = {"aggregator": "{slots: 256}", "static": "{slots_per_job: 128}", "eal": "{huge: no}",
-                  "jobs": "{window_bytes: 64KiB}"} | sections
-        self.config.write_text("".join(f"{section}: {value}\n" for section, value in values.items()))
-
-    def start(self, **sections):
-        self.write(**sections)
-        log = open(self.folder / "log", "a")  # noqa: SIM115
-        self.addCleanup(log.close)
-        self.switch = self.background([SWITCHD, "--config", str(self.config), "--socket", str(self.socket)], stderr=log)
-        wait_until("the switch", lambda: self.inactl("status").returncode == 0)
-
-    def stop(self, number=signal.SIGTERM):
-        self.switch.send_signal(number)
-        self.switch.wait(DEADLINE_S)
-
-    def background(self, command, **options):
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
-
-        def end():
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-        self.addCleanup(end)
-        return process
-
-    def inactl(self, *arguments, uid=0):
-        as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
-        return subprocess.run([*as_user, INACTL, *arguments, *([] if "--socket" in arguments else ["--socket", str(self.socket)])],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-
-    def rank(self, job, number, size=2, url=None, times=-1, elements=1000, **environment):
-        environment = {"INA_TIMEOUT_US": "20000000"} | environment
-        return self.background([LOAD_WORKER, url or f"shm:{self.socket}", job, str(number), str(size), str(elements), str(times), "1"],
-                               stdout=subprocess.PIPE, text=True, env=os.environ | environment)
-
-    def said(self, worker):
-        return worker.communicate(timeout=DEADLINE_S)[0]
-
-    def job(self, name):
-        return next((job for job in json.loads(self.inactl("status", "-j").stdout)["jobs"] if job["name"] == name), {})
-
-    def run_job(self, name, size=2, **environment):
-        ranks = [self.rank(name, number, size, **environment) for number in range(size)]
-        wait_until(f"sums of {name}", lambda: self.job(name).get("results"))
-        return ranks
-
-    def expect(self, recipe, text, status=None):
-        self.assertIn(recipe, RECIPES)
-        self.assertTrue(recipes_test.is_part_of(recipe, text), f"{recipe!r} is not in {text!r}")
-        SEEN.add(recipe)
-        if status:
-            self.assertIn(status, STATUSES)
-            self.assertTrue(text.startswith(status + " "), text)
-            SEEN_STATUSES.add(status)
-
-    def refused(self, recipe, *arguments, exit_status=1, uid=0):
-        done = self.inactl(*arguments, uid=uid)
-        self.assertEqual(done.returncode, exit_status, done)
-        self.expect(recipe, done.stderr)
-
-    def ask(self, *messages, remote=None):
-        """The answers to messages of one control connection."""
-        if remote:
-            line = socket.create_connection(("127.0.0.1", remote), DEADLINE_S)
-        else:
-            line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            line.settimeout(DEADLINE_S)
-            line.connect(str(self.socket))
-        self.addCleanup(line.close)
-        answers = []
-        for message in messages:
-            data = json.dumps(message).encode()
-            line.sendall(struct.pack("<I", len(data)) + data if remote else data)
-            answer = line.recv(1 << 16)
-            answers.append(json.loads(answer[4:] if remote else answer))
-        return answers
-
-    def told(self, recipe, *messages, remote=None):
-        answer = self.ask(*messages, remote=remote)[-1]
-        self.assertEqual(answer["type"], "refused", answer)
-        self.expect(recipe, answer["text"])
-        SEEN_STATUSES.add(STATUS_NAMES[answer["status"]])
-
-    @staticmethod
-    def join(**changed):
-        return {"type": "join", "version": 1, "job": "job", "rank": 0, "world_size": 2, "transport": "shm"} | changed
-
+class ErrorsTest(error_cases.Cases):
     # ---- who cannot reach a switch
 
     def test_no_switch(self):
@@ -442,11 +320,4 @@ class ErrorsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if os.geteuid() != 0:
-        print("needs root, to be other users")
-        sys.exit(77)
-    result = unittest.main(verbosity=2, exit=False).result
-    print(f"{len(SEEN)} of {len(set(RECIPES))} texts and {len(SEEN_STATUSES)} of {len(STATUSES)} statuses were seen")
-    if LIST:
-        print("\n".join(sorted(set(RECIPES) - SEEN) + sorted(set(STATUSES) - SEEN_STATUSES)))
-    sys.exit(not result.wasSuccessful())
+    error_cases.main()
