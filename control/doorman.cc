@@ -65,13 +65,15 @@ Result<std::unique_ptr<Doorman>> Doorman::start() {
     // Once more, so that it is nobody's child to be waited for.
     const pid_t grandchild = ::fork();
     if (grandchild == 0) doorman::serve(theirs.get());
-    ::_exit(grandchild > 0 ? 0 : 1);
+    ::_exit(grandchild > 0 ? 0 : errno);
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   Request hello;  // its token is the process's number
   ssize_t got = 0;
+  // The reason why the second fork failed.
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) errno = WEXITSTATUS(status);
   if (status == 0) {
     theirs.reset();
     do {

@@ -31,11 +31,11 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
                                fmt::format("group '{}' has no place for rank {} of the job",
                                            group->name, value(line.rank)));
   const auto transport = transports_.choose(place.peer, join.member.reach);
-  Result<void> taken = fail(INA_ERR_UNSUPPORTED, "the switch does not offer its transport");
-  if (transport)
-    taken = placement_.take(place, *group, Rank{static_cast<uint8_t>(rank)}, *transport);
+  const Result<void> taken =
+      transport ? placement_.take(place, *group, Rank{static_cast<uint8_t>(rank)}, *transport)
+                : tl::unexpected(transport.error());
   if (taken) return;
-  connections_.refuse(place, transport ? taken.error() : transport.error());
+  connections_.refuse(place, taken.error());
   ending_.end(
       *group, taken.error().status,
       fmt::format("rank {} has no place in group '{}': {}", rank, group->name, taken.error().text));

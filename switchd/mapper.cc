@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "common/event_fd.h"
@@ -44,18 +47,31 @@ Mapper::Mapper() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (Queue* queue : {&small_, &large_}) queue->thread = std::thread([=, this] { run(*queue); });
+  std::string error;
+  try {
+    for (Queue* queue : {&small_, &large_}) queue->thread = std::thread([=, this] { run(*queue); });
+  } catch (const std::system_error& e) {
+    error = e.code().message();
+  }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error.empty()) return;
+  stop();
+  throw std::runtime_error("cannot start a thread for the memory of workers: " + error +
+                           " (ulimit -u, TasksMax)");
 }
 
 Mapper::~Mapper() {
+  stop();
+}
+
+void Mapper::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   for (Queue* queue : {&small_, &large_}) {
     queue->wanted.notify_one();
-    queue->thread.join();
+    if (queue->thread.joinable()) queue->thread.join();
   }
 }
 

@@ -62,6 +62,7 @@ class Mapper {
     std::thread thread;
   };
   void post(Task task);
+  void stop();
   void run(Queue& queue);
   void carry_out(Task& task);
 

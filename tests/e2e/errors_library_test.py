@@ -2,7 +2,7 @@
 """Errors of libina's calls that docs/operations.md has recipes for, each made to happen by ranks of a real switch
 (tests/support/error_cases.py).
 
-    errors_library_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA
+    errors_library_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """
 
 import ctypes

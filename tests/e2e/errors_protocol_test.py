@@ -2,7 +2,7 @@
 """Errors about peers that break the protocol that docs/operations.md has recipes for, each made to happen: something
 between a real switch and real workers changes what they say (tests/support/meddler.py).
 
-    errors_protocol_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA
+    errors_protocol_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """
 
 import fcntl
@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import error_cases  # noqa: E402
+from error_cases import PSD  # noqa: E402
 from libina import errors_of, on_ranks  # noqa: E402
 from meddler import CLOSE, Meddler  # noqa: E402
 from waiting import wait_until  # noqa: E402
@@ -70,12 +71,26 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE
         self.fails("the … has … bytes, agreed were", lambda: self.join_job("job", 0, 1, url), "INA_ERR_REFUSED")
 
+    def test_tags_of_another_kind(self):
+        memif = f'device: "net_memif0,role=server,id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048"'
+        self.start(ports=f"[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, {memif}}}]")
+        meddling = self.changing("joined", tag={"algorithm": "rot13", "key": [1, 2], "payload_key": [3, 4]})
+        url = f"udp:10.0.0.1?control={meddling.removeprefix('shm:')}&port=memif0&ip=127.0.0.1"
+        self.fails("wants tags of a kind", lambda: self.join_job("job", 0, 1, url), "INA_ERR_VERSION")
+
+    def test_a_fallback_server_that_is_not_answered(self):
+        self.start(fallback="{home: dedicated}")
+        url = self.meddle(lambda message, _: None if message["type"] == "join_fallback" else message)
+        self.logged([PSD, "--socket", url.removeprefix("shm:")])
+        self.rank("job", 0, 1)
+        self.logs("the switch did not answer the request to join a job")
+
     # ---- groups
 
-    def split(self, name, change, **more):
-        """What the ranks of a job hear that split it, each for itself, behind a meddler."""
-        ranks = self.job_of(2, name, url=self.meddle(change), timeout_s=1, **more)
-        return errors_of(2, lambda rank: self.addCleanup(ranks[rank].split(colour=rank).leave))
+    def split(self, name, change, apart=True):
+        """What the ranks of a job hear that split it, each for itself or all together, behind a meddler."""
+        ranks = self.job_of(2, name, url=self.meddle(change), timeout_s=5)
+        return errors_of(2, lambda rank: self.addCleanup(ranks[rank].split(colour=rank * apart).leave))
 
     def test_groups(self):
         self.start(aggregator="{slots: 4096}")
@@ -86,9 +101,14 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         self.all_said("this is split …", self.split("number", other_number), "INA_ERR_MISMATCH")
 
         def pigeons(message, _):
-            return message | {"transport": "pigeons"} if message["type"] == "join" and "channel" in message else message
+            if message["type"] != "join" or "channel" not in message or message["rank"] == 0:
+                return message
+            wait_until("the other", lambda: any(said["type"] == "waiting" and "channel" in said for said in self.meddler.heard))
+            return message | {"transport": "pigeons"}
 
-        self.all_said("this switch offers no '…' transport", self.split("pigeons", pigeons), "INA_ERR_UNSUPPORTED")
+        texts = self.split("pigeons", pigeons, apart=False)
+        self.expect("has no place in group '…'", texts[0], "INA_ERR_UNSUPPORTED")
+        self.expect("this switch offers no '…' transport", texts[1], "INA_ERR_UNSUPPORTED")
 
     def test_a_group_of_other_ranks(self):
         """Each asks for a place in the other's group. What it hears is passed on as of its own group."""

@@ -2,7 +2,7 @@
 """Errors of switch, inactl and workers that docs/operations.md has recipes for, each made to happen with the
 real programs (tests/support/error_cases.py).
 
-    errors_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA
+    errors_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """
 
 import json
@@ -18,11 +18,12 @@ sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import error_cases  # noqa: E402
-from error_cases import INACTL, LOAD_WORKER, NOBODY, SWITCHD, TOKEN, port  # noqa: E402
+import libina  # noqa: E402
+from error_cases import INACTL, LOAD_WORKER, MEMIF, NOBODY, PSD, SWITCHD, TOKEN, as_user, port  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 
-class ErrorsTest(error_cases.Cases):
+class ErrorsTest(error_cases.LibraryCases):
     # ---- who cannot reach a switch
 
     def test_no_switch(self):
@@ -93,8 +94,7 @@ class ErrorsTest(error_cases.Cases):
 
     def test_limits_of_connections_and_descriptors(self):
         self.start(control="{mode: 0666, max_connections_per_user: 1}")
-        as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        self.background([*as_nobody, LOAD_WORKER, f"shm:{self.socket}", "waits", "0", "2"], stdout=subprocess.DEVNULL)
+        self.background([*as_user(NOBODY), LOAD_WORKER, f"shm:{self.socket}", "waits", "0", "2"], stdout=subprocess.DEVNULL)
         wait_until("the worker", lambda: self.job("waits").get("joined") == [0])
         self.refused("connections already", "status", uid=NOBODY)
         few = self.background(["prlimit", "--nofile=6", LOAD_WORKER, f"shm:{self.socket}", "few", "0", "1", "1000", "1"],
@@ -105,6 +105,22 @@ class ErrorsTest(error_cases.Cases):
         self.start(fallback="{home: dedicated}")
         self.assertEqual(self.ask({"type": "serve", "version": 1})[0]["type"], "serving")
         self.told("another fallback server", {"type": "serve", "version": 1})
+
+    def test_fallback_servers_that_are_refused(self):
+        self.start(fallback="{home: dedicated}", control="{mode: 0666}")
+        done = subprocess.run([*as_user(NOBODY), PSD, "--socket", str(self.socket)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False, timeout=DEADLINE_S)
+        self.expect("only root and the switch's own user may serve as fallback", done.stderr)
+        self.told("job … has ended", {"type": "join_fallback", "job_id": 4711, "transport": "shm"})
+
+    def test_ina_memif(self):
+        self.start()
+        memif = self.folder / "memif-control.sock"
+        self.logged([MEMIF, "--switch", str(self.socket), "--socket", str(memif), "--memif", str(self.folder / "memif.sock"), "--workers", "1"])
+        wait_until("ina-memif", memif.exists)
+        self.socket = memif
+        self.told("ina-memif takes workers on memif only", self.join())
+        self.told("ina-memif passes no '…'", {"type": "serve", "version": 1})
 
     def test_over_tcp(self):
         tokens = self.folder / "tokens"
@@ -171,6 +187,28 @@ class ErrorsTest(error_cases.Cases):
         self.run_job("one", 1)
         self.expect("the switch runs … jobs already", self.said(self.rank("two", 0, 1)), "INA_ERR_REFUSED")
 
+    def test_all_places_of_the_shm_port(self):
+        """Groups' ranks take them: there are (max_jobs + max_groups / 8) * 65."""
+        self.start(switch="{max_jobs: 1, max_groups: 8, max_groups_per_user: 8}", aggregator="{slots: 4096, policy: esa}")
+        ranks = self.job_of(17, "crowd")
+        texts = []
+        while not any(texts):
+            texts = libina.errors_of(len(ranks), lambda rank: self.addCleanup(ranks[rank].split().leave))
+        self.all_said("no room for another worker", texts, "INA_ERR_REFUSED")
+
+    def test_addresses_of_workers(self):
+        memif = f'device: "net_memif0,role=server,id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048"'
+        hosts = '["02:00:00:00:00:01 10.0.0.2"]'
+        self.start(ports=f"[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, hosts: {hosts}, {memif}}}]")
+
+        def attach(rank, ip):
+            address = {"mac": [2, 0, 0, 0, 0, 1], "ip": ip, "udp_port": 9000}
+            return self.join(rank=rank, world_size=3, transport="frame", address=address), {"type": "attach"}
+
+        self.told("no host with the address …", *attach(1, 0x0a000003))
+        self.assertEqual(self.ask(*attach(0, 0x0a000002))[1]["type"], "waiting")
+        self.told("a worker at … is bound already", *attach(2, 0x0a000002))
+
     # ---- what ends a job
 
     def test_ends_of_jobs(self):
@@ -218,7 +256,7 @@ class ErrorsTest(error_cases.Cases):
 
     def test_inactl(self):
         self.start(control="{mode: 0666}", switch="{max_jobs: 8}", aggregator="{slots: 1024, policy: esa}")
-        foreign = self.background(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", LOAD_WORKER,
+        foreign = self.background([*as_user(NOBODY), LOAD_WORKER,
                                    f"shm:{self.socket}", "train", "0", "1"], stdout=subprocess.PIPE, text=True,
                                   env=os.environ | {"INA_JOB_OWNER": "uid:0"})
         self.expect("this is a worker of …: it may join a job of …", self.said(foreign), "INA_ERR_REFUSED")
@@ -240,7 +278,7 @@ class ErrorsTest(error_cases.Cases):
             return (self.folder / "log").read_text().count("packets traced")
 
         before = begun()
-        waits = self.background(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", INACTL, "trace", "idle",
+        waits = self.background([*as_user(NOBODY), INACTL, "trace", "idle",
                                  "--socket", str(self.socket)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         wait_until("a trace", lambda: begun() > before)
         self.refused("the switch traces job …", "trace", "train", uid=NOBODY)
@@ -269,13 +307,53 @@ class ErrorsTest(error_cases.Cases):
         logs.rmdir()
         self.refused("; the log goes on where it was", "reload")
 
+    def test_a_switch_that_takes_long_to_start_again(self):
+        self.start()
+        slots = 256
+
+        def late():
+            """Whether the switch could be stopped between its end and its new start."""
+            nonlocal slots
+            slots *= 2
+            self.write(aggregator=f"{{slots: {slots}}}")
+            ends = self.log().count(" stopped")
+            reload = self.background([INACTL, "reload", "--timeout", "1s", "--socket", str(self.socket)], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE, text=True)
+            wait_until("the end", lambda: self.log().count(" stopped") > ends)
+            self.switch.send_signal(signal.SIGSTOP)
+            text = reload.communicate(timeout=DEADLINE_S)[1]
+            self.switch.send_signal(signal.SIGCONT)
+            self.await_switch()
+            return text
+
+        self.expect("the switch is not back yet (--timeout)", wait_until("a late switch", late))
+
+    def test_certificates_of_administrators(self):
+        for name in ("one", "other"):
+            self.certificate(name)
+        listen = port()
+        self.start(admin=f'{{listen: "127.0.0.1:{listen}", certificate: {self.folder}/one.crt, key: {self.folder}/one.key, client_ca: {self.folder}/one.crt}}')
+
+        def asks(authority, certificate):
+            return ("undrain", "--admin", f"127.0.0.1:{listen}", "--ca", f"{self.folder}/{authority}.crt", "--cert", f"{self.folder}/{certificate}.crt", "--key",
+                    f"{self.folder}/{certificate}.key")
+
+        self.refused("; the switch's certificate was not accepted", *asks("other", "one"), exit_status=3)
+        self.refused("is --cert signed by the switch's admin.client_ca?", *asks("one", "other"), exit_status=3)
+
+    def certificate(self, name):
+        """One that has signed itself: NAME.crt and NAME.key."""
+        key = self.folder / f"{name}.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-subj", f"/CN={name}",
+                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", self.folder / f"{name}.crt"], check=True, capture_output=True, timeout=DEADLINE_S)
+        key.chmod(0o600)
+
     # ---- what keeps a switch from starting
 
     def test_starts_that_fail(self):
         def fails(recipe, uid=0, socket_path=None, statuses=(1, 2), **sections):
             self.write(**sections)
-            as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
-            done = subprocess.run([*as_user, SWITCHD, "--check", "--config", str(self.config),
+            done = subprocess.run([*as_user(uid), SWITCHD, "--check", "--config", str(self.config),
                                    "--socket", str(socket_path or self.folder / "checked.sock")],
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
             self.assertIn(done.returncode, statuses, done)

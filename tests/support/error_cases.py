@@ -1,6 +1,6 @@
 """Errors that docs/operations.md has recipes for, made to happen with the real programs: what their tests share.
 
-    THE_TEST INA_SWITCHD INACTL LOAD_WORKER LIBINA [--list] [TestClass.test ...]
+    THE_TEST INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF [--list] [TestClass.test ...]
 
 The text that a user gets must contain what the recipe quotes. The last line says how many texts were seen, and
 `--list` which. tests/recipes_test.py says for every recipe where it is made to happen.
@@ -28,8 +28,8 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 LIST = "--list" in sys.argv
 if LIST:
     sys.argv.remove("--list")
-SWITCHD, INACTL, LOAD_WORKER, LIBINA = (str(pathlib.Path(arg).resolve()) for arg in sys.argv[1:5])
-del sys.argv[1:5]
+SWITCHD, INACTL, LOAD_WORKER, LIBINA, PSD, MEMIF = (str(pathlib.Path(arg).resolve()) for arg in sys.argv[1:7])
+del sys.argv[1:7]
 
 TABLES = recipes_test.tables((TESTS.parent / "docs/operations.md").read_text())
 RECIPES, STATUSES = TABLES["Text"], TABLES["Status"]
@@ -67,10 +67,30 @@ class Cases(unittest.TestCase):
 
     def start(self, **sections):
         self.write(**sections)
-        log = open(self.folder / "log", "a")  # noqa: SIM115
-        self.addCleanup(log.close)
-        self.switch = self.background([SWITCHD, "--config", str(self.config), "--socket", str(self.socket)], stderr=log)
-        wait_until("the switch", lambda: self.inactl("status").returncode == 0)
+        # Of a group of its own, by which its helper is known.
+        self.switch = self.logged([SWITCHD, "--config", str(self.config), "--socket", str(self.socket)], process_group=0)
+        self.await_switch()
+
+    def await_switch(self):
+        def serves():
+            self.assertIsNone(self.switch.poll(), self.log())
+            return self.inactl("status").returncode == 0
+
+        wait_until("the switch", serves)
+
+    def logged(self, command, **options):
+        """In the background; what it says is in `self.log()`."""
+        with open(self.folder / "log", "a") as log:
+            return self.background(command, stdout=log, stderr=log, **options)
+
+    def log(self):
+        return (self.folder / "log").read_text()
+
+    def logs(self, recipe):
+        """Waits for a line of the log that has the text."""
+        line = wait_until(f"{recipe!r} in the log", lambda: next(
+            (line for line in self.log().splitlines() if recipes_test.is_part_of(recipe, line)), None))
+        self.expect(recipe, line)
 
     def stop(self, number=signal.SIGTERM):
         self.switch.send_signal(number)

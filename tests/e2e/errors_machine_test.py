@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Errors about what a machine lacks that docs/operations.md has recipes for, each made to happen: limits of resources,
+missing libraries, helpers that are gone (tests/support/error_cases.py).
+
+    errors_machine_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import error_cases  # noqa: E402
+import libina  # noqa: E402
+from error_cases import INACTL, LIBINA, LOAD_WORKER, SWITCHD, as_user  # noqa: E402
+from libina import errors_of  # noqa: E402
+from waiting import DEADLINE_S, wait_until  # noqa: E402
+
+# Nobody else's, so that limits of a user's processes are those of one test.
+OWN_USER = 60000 + os.getpid() % 5000
+
+
+def descriptors_of(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+class MachineErrorsTest(error_cases.LibraryCases):
+    def limit(self, number, most):
+        resource.prlimit(self.switch.pid, number, (most, most))
+
+    # ---- libraries
+
+    def test_libraries_that_are_missing(self):
+        self.start()
+        shutil.copy(LIBINA, self.folder / "libina.so")
+        library = libina.Library(str(self.folder / "libina.so"))
+        memif = f"memif:{self.folder}/memif.sock?ip=10.0.0.2"
+        self.fails("cannot be loaded", lambda: library.join(memif, "job", 0, 1), "INA_ERR_UNSUPPORTED")
+        shutil.copy(LIBINA, self.folder / "libina-dpdk.so")
+        self.fails("does not export …", lambda: library.join(memif, "job", 0, 1), "INA_ERR_VERSION")
+
+    # ---- descriptors
+
+    def test_a_switch_without_descriptors(self):
+        self.start()
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(line.close)
+        line.connect(str(self.socket))
+        self.assertIn("told", json.loads(self.say(line, {"type": "trace"}))["type"] + " told")
+        self.limit(resource.RLIMIT_NOFILE, 4)
+        self.expect("cannot make", json.loads(self.say(line, {"type": "status"}))["text"])
+        self.background([INACTL, "status", "--socket", str(self.socket)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.logs("cannot accept")
+
+    @staticmethod
+    def say(line, message):
+        line.sendall(json.dumps(message).encode())
+        return line.recv(1 << 16)
+
+    def few(self, recipe, call, status=None):
+        """What a call says in this process, to which no descriptor is left meanwhile."""
+        most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            text = errors_of(1, lambda rank: call())[0]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        self.expect(recipe, text, status)
+
+    def test_programs_without_descriptors(self):
+        self.start()
+        done = subprocess.run(["prlimit", "--nofile=4", INACTL, "status", "--socket", str(self.socket)], capture_output=True, text=True,
+                              check=False, timeout=DEADLINE_S)
+        self.expect("no descriptor left", done.stderr)
+        context = self.job_of(1, "job")[0]
+        self.few("no descriptor is left", lambda: context.call("completion_fd", ctypes.byref(ctypes.c_int())), "INA_ERR_NO_MEMORY")
+        self.few("cannot create", lambda: self.job_of(1, "other"), "INA_ERR_NO_MEMORY")
+
+    # ---- starts
+
+    def ends(self, recipe, *command, uid=0, **sections):
+        """A switch that says why it does not start. `command`: what starts it."""
+        self.write(**sections)
+        fresh = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        os.chown(fresh, uid, uid)
+        done = subprocess.run([*as_user(uid), *command, SWITCHD, "--config", str(self.config), "--socket", str(fresh / "switch.sock")],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=20)
+        self.assertEqual(done.returncode, 1, done)
+        self.expect(recipe, done.stderr)
+        return done.stderr
+
+    def test_starts(self):
+        # The first process that it starts, and the one that this one starts.
+        for most in (1, 2):
+            said = self.ends("takes descriptors from workers", "prlimit", f"--nproc={most}", uid=OWN_USER)
+            self.assertIn(os.strerror(errno.EAGAIN), said)
+        self.expect("cannot start", said)
+        self.ends("cannot allocate", "prlimit", "--as=1000000000", aggregator="{slots: 1000000, slot_bytes: 1KiB}")
+        self.ends("DPDK could not start", eal='{huge: no, telemetry: true, extra_args: ["--nonsense"]}')
+        self.ends("Device …", ports='[{name: shm0, type: shm}, {name: null0, type: ethdev, ip: 10.0.0.1, device: "net_null0,nonsense=1"}]')
+        two_queues = "ip link add two numrxqueues 2 numtxqueues 2 type veth peer name peer && exec \"$@\""
+        self.ends("receive queues, and what comes in by others", "unshare", "-n", "sh", "-c", two_queues, "sh",
+                  ports='[{name: shm0, type: shm}, {name: xdp0, type: ethdev, ip: 10.0.0.1, device: "net_af_xdp0,iface=two"}]')
+
+    # ---- the doorman
+
+    def doorman(self):
+        for entry in pathlib.Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.switch.pid:
+                try:
+                    if os.getpgid(int(entry.name)) == self.switch.pid:
+                        return int(entry.name)
+                except ProcessLookupError:
+                    pass
+        return None
+
+    def test_a_switch_whose_doorman_is_gone(self):
+        self.start()
+        os.kill(self.doorman(), signal.SIGKILL)
+        self.fails("ina-doorman", lambda: self.job_of(1, "job"))
+
+    def test_a_switch_whose_doorman_stands_still(self):
+        self.start()
+        doorman = self.doorman()
+        os.kill(doorman, signal.SIGSTOP)
+        self.addCleanup(os.kill, doorman, signal.SIGCONT)
+        file = os.memfd_create("file")
+        self.addCleanup(os.close, file)
+
+        def connects():
+            """Leaves descriptors behind that nobody closes. In the end no connection is accepted."""
+            for _ in range(100):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+                    line.settimeout(0.01)
+                    with contextlib.suppress(OSError):
+                        line.connect(str(self.socket))
+                        socket.send_fds(line, [b'{"type":"attach"}'], [file])
+            return "too many connections wait to be closed" in self.log()
+
+        wait_until("a switch that accepts no more", connects)
+        self.logs("too many connections wait to be closed")
+
+
+if __name__ == "__main__":
+    error_cases.main()
