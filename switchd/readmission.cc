@@ -76,14 +76,11 @@ namespace {
 /// either what they promised of shared slots.
 Result<scheduler::Grant> admit_anew(bool fixed_slots, scheduler::Admission& admission,
                                     scheduler::JobRequest request, const SavedJob& saved) {
+  // What its window needs, neither more nor less: lanes divide it (Readmission::check).
   if (fixed_slots) request.slots_floor = 2 * saved.window;
   const auto grant = admission.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
-  if (grant->window == saved.window) return *grant;
-  admission.release(request.tenant, request.workers, *grant);
-  return fail(INA_ERR_REFUSED,
-              fmt::format("its window of {} fragments needs a pool of {} slots, and it may have {}",
-                          saved.window, 2 * saved.window, grant->slots_per_lane * saved.lanes));
+  return *grant;
 }
 
 }  // namespace

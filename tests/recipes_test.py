@@ -3,12 +3,15 @@
 every text with which switch and library refuse something or give up; and for no texts that there are not.
 
 Texts are read from the sources: the literals of each call that makes an error, with `…` for what is put in
-between. A recipe quotes a part of the text. Errors about arguments (INA_ERR_INVALID) and defects
+between. A recipe quotes a part of the text. Each text is made to happen by tests/e2e/errors*_test.py or by another test
+(tests/recipes_seen.py), or that file says why it is not. Errors about arguments (INA_ERR_INVALID) and defects
 (INA_ERR_INTERNAL) need none: the first name the argument, and of the others nobody knows any.
 """
 
 import pathlib
 import re
+
+import recipes_seen
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Where texts are made that users see.
@@ -107,8 +110,45 @@ def expect_same(what, source, documented):
     assert source == documented, f"docs/operations.md and the {what} differ: {sorted(source ^ documented)}"
 
 
+def made_to_happen(recipes):
+    """Those of tests/e2e/errors*_test.py, which compare them with what the programs say."""
+    tests = sorted((ROOT / "tests/e2e").glob("errors*_test.py"))
+    assert tests
+    literals = {literal for test in tests for literal in LITERAL.findall(test.read_text())}
+    return recipes & literals
+
+
+def elsewhere(found):
+    """The texts that other tests expect. Each of these has a literal that is a part of such a text."""
+    texts = {}
+    for test, expected in recipes_seen.ELSEWHERE.items():
+        body = (ROOT / "tests" / test).read_text()
+        for recipe, literal in expected.items():
+            assert recipe not in texts, f"tests/recipes_seen.py has {recipe!r} twice"
+            assert literal in body, \
+                f"tests/{test} does not expect {literal!r} any more: which test makes {recipe!r} happen? (tests/recipes_seen.py)"
+            fixed = max(re.split(r"\d[\d.]*", literal), key=len)
+            assert any(is_part_of(recipe, text) and fixed in text for text in found), \
+                f"tests/recipes_seen.py: {literal!r} is in no text that has {recipe!r}"
+            texts[recipe] = test
+    return set(texts)
+
+
+def check_seen(recipes, found):
+    kinds = {"in tests/e2e/errors*_test.py": made_to_happen(recipes), "in another test": elsewhere(found),
+             "not made to happen": set(recipes_seen.NOT_MADE)}
+    for recipe in sorted(recipes):
+        places = [kind for kind, those in kinds.items() if recipe in those]
+        assert places, f"no test makes {recipe!r} happen; tests/recipes_seen.py may say where, or why not"
+        assert len(places) == 1, f"{recipe!r} is {' and '.join(places)}: tests/recipes_seen.py must not have it, too"
+    unknown = set.union(*kinds.values()) - recipes
+    assert not unknown, f"tests/recipes_seen.py has texts without a recipe: {sorted(unknown)}"
+    return [len(those) for those in kinds.values()]
+
+
 def main():
-    recipes = tables((ROOT / "docs/operations.md").read_text())
+    operations = (ROOT / "docs/operations.md").read_text()
+    recipes = tables(operations)
     header = (ROOT / "include/ina/ina.h").read_text()
     expect_same("statuses", set(re.findall(r"^  (INA_ERR_\w+) = ", header, re.MULTILINE)), set(recipes["Status"]))
     server = (ROOT / "control/admin/server.cc").read_text()
@@ -123,6 +163,13 @@ def main():
     assert len(found) > 100, found
     assert not lacking, "docs/operations.md has no recipe for:\n" + "\n".join(lacking)
     assert not stale, f"docs/operations.md has recipes for texts that there are not: {stale}"
+
+    texts = set(recipes["Text"])
+    run, other, never = check_seen(texts, everything)
+    counts = f"make {run} of the {len(texts)} texts below happen with the real programs, other tests {other}."
+    left = f"the other {never} why"
+    said_there = " ".join(operations.split())
+    assert counts in said_there and left in said_there, f"docs/operations.md must say: {counts} … {left}"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ Result<EndpointIndex> ShmPort::attach(WorkerSession& session, JobIndex job, Rank
   if (free == endpoints_.end()) {
     if (endpoints_.size() == max_endpoints_)
       return fail(INA_ERR_REFUSED, "the shm port has no room for another worker (" +
-                                       std::to_string(max_endpoints_) + " are attached)");
+                                       std::to_string(max_endpoints_) +
+                                       " are attached): wait for others to leave, or raise "
+                                       "switch.max_jobs or switch.max_groups");
     free = endpoints_.emplace(free);
   }
   const Geometry& g = session.geometry;

@@ -9,8 +9,10 @@ import fcntl
 import os
 import pathlib
 import signal
+import socket
 import sys
 import tempfile
+import threading
 
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
@@ -84,6 +86,13 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         self.logged([PSD, "--socket", url.removeprefix("shm:")])
         self.rank("job", 0, 1)
         self.logs("the switch did not answer the request to join a job")
+
+    # ---- connections over TCP
+
+    def test_a_server_that_hangs_up(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
+            self.refused("the control connection …", "status", "--socket", f"tcp:127.0.0.1:{server.getsockname()[1]}")
 
     # ---- groups
 

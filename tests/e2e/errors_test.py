@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import unittest
 
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
@@ -101,6 +100,24 @@ class ErrorsTest(error_cases.LibraryCases):
                               stdout=subprocess.PIPE, text=True)
         self.expect("no room for the … descriptors", self.said(few), "INA_ERR_NO_MEMORY")
 
+    def test_a_user_who_asks_all_the_time(self):
+        self.start(control="{mode: 0666}")
+        asks = """import socket, sys
+for _ in range(5000):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+        line.settimeout(60)
+        line.connect(sys.argv[1])
+        try:
+            line.sendall(b'{"type":"status"}')
+        except OSError:
+            pass
+        answer = line.recv(65536)
+        if b"refused" in answer:
+            sys.exit(answer.decode())"""
+        done = subprocess.run([*as_user(NOBODY), sys.executable, "-c", asks, str(self.socket)], capture_output=True, text=True,
+                              check=False, timeout=DEADLINE_S)
+        self.expect("keeps the switch busier than it may", done.stderr)
+
     def test_a_fallback_server_too_many(self):
         self.start(fallback="{home: dedicated}")
         self.assertEqual(self.ask({"type": "serve", "version": 1})[0]["type"], "serving")
@@ -108,15 +125,16 @@ class ErrorsTest(error_cases.LibraryCases):
 
     def test_fallback_servers_that_are_refused(self):
         self.start(fallback="{home: dedicated}", control="{mode: 0666}")
-        done = subprocess.run([*as_user(NOBODY), PSD, "--socket", str(self.socket)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              check=False, timeout=DEADLINE_S)
+        done = subprocess.run([*as_user(NOBODY), PSD, "--socket", str(self.socket)], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, check=False, timeout=DEADLINE_S)
         self.expect("only root and the switch's own user may serve as fallback", done.stderr)
         self.told("job … has ended", {"type": "join_fallback", "job_id": 4711, "transport": "shm"})
 
     def test_ina_memif(self):
         self.start()
         memif = self.folder / "memif-control.sock"
-        self.logged([MEMIF, "--switch", str(self.socket), "--socket", str(memif), "--memif", str(self.folder / "memif.sock"), "--workers", "1"])
+        self.logged([MEMIF, "--switch", str(self.socket), "--socket", str(memif), "--memif", str(self.folder / "memif.sock"),
+                     "--workers", "1"])
         wait_until("ina-memif", memif.exists)
         self.socket = memif
         self.told("ina-memif takes workers on memif only", self.join())
@@ -208,6 +226,37 @@ class ErrorsTest(error_cases.LibraryCases):
         self.told("no host with the address …", *attach(1, 0x0a000003))
         self.assertEqual(self.ask(*attach(0, 0x0a000002))[1]["type"], "waiting")
         self.told("a worker at … is bound already", *attach(2, 0x0a000002))
+
+    def test_memory_of_places_that_were_left(self):
+        self.start(tenants='[{name: "uid:0", memory: 2MiB}]')
+        self.rank("left", 1)
+        wait_until("the other", lambda: self.job("left").get("joined") == [1])
+        for _ in range(100):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+                line.connect(str(self.socket))
+                line.sendall(json.dumps(self.join(job="left")).encode())
+                # Memory stays as long as somebody has a descriptor of it.
+                answer, descriptors, _, _ = socket.recv_fds(line, 1 << 16, 16)
+            for descriptor in descriptors:
+                self.addCleanup(os.close, descriptor)
+            if json.loads(answer)["type"] == "refused":
+                break
+            wait_until("the end of it", lambda: self.job("left").get("joined") == [1])
+        self.expect("no memory for another worker", json.loads(answer)["text"])
+
+    def test_all_places_of_an_ethernet_port(self):
+        memif = f'device: "net_memif0,role=server,id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048"'
+        self.start(ports=f"[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, {memif}}}]", aggregator="{slots: 1024}")
+
+        def attach(number):
+            address = {"mac": [2, 0, 0, 0, 0, 1], "ip": 0x0a000002, "udp_port": 9000 + number}
+            return (self.join(job=f"job{number // 64}", rank=number % 64, world_size=64, transport="frame", address=address),
+                    {"type": "attach"})
+
+        places = 256
+        for number in range(places):
+            self.assertNotEqual(self.ask(*attach(number))[1]["type"], "refused")
+        self.told("it has no room for more than … workers", *attach(places))
 
     # ---- what ends a job
 
@@ -332,11 +381,13 @@ class ErrorsTest(error_cases.LibraryCases):
         for name in ("one", "other"):
             self.certificate(name)
         listen = port()
-        self.start(admin=f'{{listen: "127.0.0.1:{listen}", certificate: {self.folder}/one.crt, key: {self.folder}/one.key, client_ca: {self.folder}/one.crt}}')
+        one = f"{self.folder}/one"
+        self.start(admin=f'{{listen: "127.0.0.1:{listen}", certificate: {one}.crt, key: {one}.key, client_ca: {one}.crt}}')
 
         def asks(authority, certificate):
-            return ("undrain", "--admin", f"127.0.0.1:{listen}", "--ca", f"{self.folder}/{authority}.crt", "--cert", f"{self.folder}/{certificate}.crt", "--key",
-                    f"{self.folder}/{certificate}.key")
+            own = f"{self.folder}/{certificate}"
+            return ("undrain", "--admin", f"127.0.0.1:{listen}", "--ca", f"{self.folder}/{authority}.crt", "--cert", f"{own}.crt",
+                    "--key", f"{own}.key")
 
         self.refused("; the switch's certificate was not accepted", *asks("other", "one"), exit_status=3)
         self.refused("is --cert signed by the switch's admin.client_ca?", *asks("one", "other"), exit_status=3)
@@ -344,8 +395,9 @@ class ErrorsTest(error_cases.LibraryCases):
     def certificate(self, name):
         """One that has signed itself: NAME.crt and NAME.key."""
         key = self.folder / f"{name}.key"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-subj", f"/CN={name}",
-                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", self.folder / f"{name}.crt"], check=True, capture_output=True, timeout=DEADLINE_S)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc",
+                        "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key,
+                        "-out", self.folder / f"{name}.crt"], check=True, capture_output=True, timeout=DEADLINE_S)
         key.chmod(0o600)
 
     # ---- what keeps a switch from starting
