@@ -23,7 +23,6 @@ sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import error_cases  # noqa: E402
-import libina  # noqa: E402
 from error_cases import INACTL, LIBINA, SWITCHD, as_user  # noqa: E402
 from libina import errors_of  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
@@ -43,13 +42,20 @@ class MachineErrorsTest(error_cases.LibraryCases):
     # ---- libraries
 
     def test_libraries_that_are_missing(self):
-        self.start()
         shutil.copy(LIBINA, self.folder / "libina.so")
-        library = libina.Library(str(self.folder / "libina.so"))
-        memif = f"memif:{self.folder}/memif.sock?ip=10.0.0.2"
-        self.fails("cannot be loaded", lambda: library.join(memif, "job", 0, 1), "INA_ERR_UNSUPPORTED")
+
+        def joins():
+            """In another process, in which LD_LIBRARY_PATH does not lead to the libraries of the build."""
+            code = "import sys, libina; libina.Library(sys.argv[1]).join(sys.argv[2], 'job', 0, 1, timeout_s=0.1)"
+            environment = os.environ | {"LD_LIBRARY_PATH": "", "PYTHONPATH": str(error_cases.TESTS / "support")}
+            done = subprocess.run([sys.executable, "-B", "-c", code, self.folder / "libina.so",
+                                   f"memif:{self.folder}/memif.sock?ip=10.0.0.2"], capture_output=True, text=True, check=False,
+                                  timeout=DEADLINE_S, env=environment)
+            return done.stderr.partition("libina.InaError: ")[2]
+
+        self.expect("cannot be loaded", joins(), "INA_ERR_UNSUPPORTED")
         shutil.copy(LIBINA, self.folder / "libina-dpdk.so")
-        self.fails("does not export …", lambda: library.join(memif, "job", 0, 1), "INA_ERR_VERSION")
+        self.expect("does not export …", joins(), "INA_ERR_VERSION")
 
     # ---- descriptors
 

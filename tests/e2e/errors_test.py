@@ -89,7 +89,7 @@ class ErrorsTest(error_cases.LibraryCases):
         self.expect("has called ina_finalize without calling …", self.said(ranks[1]), "INA_ERR_PEER_LOST")
         wrong = self.said(self.rank("job", 0, url="pigeon:loft"))
         self.assertTrue(wrong.startswith("INA_ERR_INVALID "), wrong)
-        SEEN_STATUSES.add("INA_ERR_INVALID")
+        error_cases.SEEN_STATUSES.add("INA_ERR_INVALID")
 
     def test_limits_of_connections_and_descriptors(self):
         self.start(control="{mode: 0666, max_connections_per_user: 1}")
@@ -269,7 +269,7 @@ for _ in range(5000):
         self.assertEqual(self.inactl("abort", "ended", "--reason", "the machine is needed").returncode, 0)
         text = self.said(ranks[0])
         self.assertTrue(text.startswith("INA_ERR_ABORTED "), text)
-        SEEN_STATUSES.add("INA_ERR_ABORTED")
+        error_cases.SEEN_STATUSES.add("INA_ERR_ABORTED")
         self.assertIn("the machine is needed", text)
         self.expect("waited … for … to join", self.said(self.rank("waits", 0, INA_TIMEOUT_US="300000")), "INA_ERR_TIMEOUT")
         made = self.inactl("create", "late", "--workers", "2", "--ttl", "1s", "--json")
