@@ -40,15 +40,23 @@ class BareResults {
     job.joining = joining;
     job.prompt = ~Bitmap{0};  // until they say something else
     for (Run& run : job.runs) run.end = start.low();
+    job.newest.fill(start.low());
   }
   /// Another job may get its place.
   void remove_job(JobIndex index) {
     if (rule(Rule::kJoinForget)) jobs_[index].forget();
   }
-  /// The worker's window is too small now for results to be kept from it.
-  void set_prompt(JobIndex index, Rank rank, bool prompt) {
-    Bitmap& bits = jobs_[index].prompt;
-    bits = (bits & ~bit_of(rank)) | (prompt ? bit_of(rank) : 0);
+  /// The worker's window is too small now for results to be kept from it, or large enough again.
+  /// What others of its messages overtook does not say the latter: it says how things were.
+  void set_prompt(JobIndex index, Rank rank, uint32_t seq, bool prompt) {
+    Job& job = jobs_[index];
+    uint32_t& newest = job.newest[value(rank)];
+    const bool overtaken = is_before(seq, newest);
+    if (!overtaken) newest = seq;
+    if (prompt)
+      job.prompt |= bit_of(rank);
+    else if (!overtaken)
+      job.prompt &= ~bit_of(rank);
   }
 
   /// A bare RESULT for the workers in its bitmap. `send(job, rank, message)` gets what it cannot
@@ -158,8 +166,9 @@ class BareResults {
     Bitmap full = 0;      ///< of these, those with one of `joining.most` fragments
     Bitmap old = 0;       ///< of these, those that had theirs a patience ago
     Bitmap prompt = 0;
-    Nanos tick_at = 0;    ///< `old` is renewed; 0: unknown
-    bool active = false;  ///< in active_
+    std::array<uint32_t, kMaxWorkers> newest{};  ///< of a worker's fragments, by rank
+    Nanos tick_at = 0;                           ///< `old` is renewed; 0: unknown
+    bool active = false;                         ///< in active_
     std::array<Run, kMaxWorkers> runs{};
 
     void forget() { waiting = full = old = 0; }

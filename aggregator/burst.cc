@@ -254,7 +254,7 @@ template <class Policy>
     return drop(verdict, DropReason::kBadOffset);
   if (packet.message.receiver != 0 || packet.message.bare()) [[unlikely]] {
     if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
-    bare_results_.set_prompt(packet.job, packet.rank,
+    bare_results_.set_prompt(packet.job, packet.rank, packet.message.seq,
                              (packet.message.flags & wire::kFlagPrompt) != 0);
   }
   on_grad<Policy>(job, lookup, packet, now, verdict);

@@ -29,7 +29,7 @@ class BareResultsTest : public testing::Test {
   void start(const Joining& joining) {
     results_.remove_job(kJob);
     results_.add_job(kJob, joining, Seq{});
-    for (uint8_t rank = 0; rank < 3; ++rank) results_.set_prompt(kJob, Rank{rank}, false);
+    for (uint8_t rank = 0; rank < 3; ++rank) results_.set_prompt(kJob, Rank{rank}, 0, false);
   }
 
   static wire::Message result(uint32_t seq, Bitmap to, uint32_t operation = 0) {
@@ -133,10 +133,10 @@ TEST_F(BareResultsTest, TheClosingFragmentStandsForThoseOfItsOperation) {
 }
 
 TEST_F(BareResultsTest, SmallWindowsAreNotMadeToWait) {
-  results_.set_prompt(kJob, Rank{1}, true);
+  results_.set_prompt(kJob, Rank{1}, 0, true);
   bare(0, 0b11);
   EXPECT_EQ(sent(), (Runs{{1, 0, 1}}));
-  results_.set_prompt(kJob, Rank{0}, true);
+  results_.set_prompt(kJob, Rank{0}, 0, true);
   EXPECT_EQ(sent(), (Runs{{0, 0, 1}}));
 }
 
@@ -175,9 +175,22 @@ TEST_F(BareResultsTest, AJobThatEndsTakesItsRunsAlong) {
 
 TEST_F(BareResultsTest, NumbersMayWrap) {
   results_.add_job(kJob, {kMost, kPatience}, Seq{UINT32_MAX - 1});
-  results_.set_prompt(kJob, Rank{0}, false);
+  results_.set_prompt(kJob, Rank{0}, 0, false);
   for (uint32_t i = 0; i < kMost; ++i) bare(UINT32_MAX - 1 + i * kLanes);
   EXPECT_EQ(sent(), (Runs{{0, UINT32_MAX - 1, kMost}}));
+}
+
+/// Its window was large when it sent what comes last, and is small now.
+TEST_F(BareResultsTest, AMessageThatWasOvertakenDoesNotSayThatResultsMayBeKept) {
+  results_.set_prompt(kJob, Rank{0}, 40, true);
+  results_.set_prompt(kJob, Rank{0}, 38, false);
+  bare(0);
+  EXPECT_EQ(sent(), (Runs{{0, 0, 1}}));
+  results_.set_prompt(kJob, Rank{0}, 42, false);
+  bare(2);
+  EXPECT_EQ(sent(), Runs{});
+  results_.set_prompt(kJob, Rank{0}, 20, true);
+  EXPECT_EQ(sent(), (Runs{{0, 2, 1}})) << "sent again, and says how things are";
 }
 
 }  // namespace
