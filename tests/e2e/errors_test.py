@@ -111,7 +111,10 @@ for _ in range(5000):
             line.sendall(b'{"type":"status"}')
         except OSError:
             pass
-        answer = line.recv(65536)
+        try:
+            answer = line.recv(65536)
+        except ConnectionResetError:  # comes once if the question stays unread; the answer is still there
+            answer = line.recv(65536)
         if b"refused" in answer:
             sys.exit(answer.decode())"""
         done = subprocess.run([*as_user(NOBODY), sys.executable, "-c", asks, str(self.socket)], capture_output=True, text=True,
