@@ -17,7 +17,6 @@ namespace {
 
 using doorman::Kind;
 using doorman::Reply;
-using doorman::Request;
 
 bool kernel_collects_on_close() {
   utsname name{};
@@ -70,7 +69,7 @@ Result<std::unique_ptr<Doorman>> Doorman::start() {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  Request hello;  // its token is the process's number
+  doorman::Request hello;  // its token is the process's number
   ssize_t got = 0;
   // The reason why the second fork failed.
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0) errno = WEXITSTATUS(status);
@@ -101,7 +100,7 @@ Doorman::~Doorman() {
 /// False: not now, or it is gone.
 bool Doorman::send(Kind kind, uid_t user, uint64_t token, int connection) {
   if (!alive_) return false;
-  Request request{kind, user, token};
+  doorman::Request request{kind, user, token};
   if (doorman::send_message(socket_.get(), request, connection, MSG_DONTWAIT) > 0) return true;
   if (errno == EPIPE || errno == ECONNRESET) alive_ = false;
   return false;

@@ -16,7 +16,7 @@ namespace {
 using config::Config;
 using config::PortConfig;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kBytesPerMiB = uint64_t{1} << 20;
 constexpr uint64_t kNoLimit = UINT64_MAX;
 
 /// What a check gets.
@@ -48,8 +48,8 @@ struct Subject {
   }
 };
 
-uint64_t mib(uint64_t bytes) {
-  return bytes / kMiB + (bytes % kMiB != 0);
+uint64_t whole_mib(uint64_t bytes) {
+  return bytes / kBytesPerMiB + (bytes % kBytesPerMiB != 0);
 }
 
 std::string limit_text(uint64_t limit, std::string_view unit = "") {
@@ -87,14 +87,15 @@ void check_hugepages(const Subject& subject, SelfTestRow& row) {
   const Config& config = subject.config;
   const uint64_t need =
       (config.needs_dpdk() ? config.eal.memory_bytes : 0) + row_memory_bytes(config);
-  row.found = fmt::format("{} of {} MiB are free, {} MiB are of use ({}slots)", mib(free),
-                          mib(total), mib(need), config.needs_dpdk() ? "eal.memory, " : "");
+  row.found =
+      fmt::format("{} of {} MiB are free, {} MiB are of use ({}slots)", whole_mib(free),
+                  whole_mib(total), whole_mib(need), config.needs_dpdk() ? "eal.memory, " : "");
   if (config.eal.huge == HugePages::kNo) {
     row.found = "not used (eal.huge: no)";
     return;
   }
   if (free >= need) return;
-  constexpr uint64_t kPageBytes = 2 * kMiB;
+  constexpr uint64_t kPageBytes = 2 * kBytesPerMiB;
   const uint64_t pages = (total - free + need + kPageBytes - 1) / kPageBytes;
   const std::string change = fmt::format(
       "Reserve hugepages: 'sysctl vm.nr_hugepages={}' and the same in /etc/sysctl.d, best at boot",
@@ -241,14 +242,14 @@ void check_locked_memory(const Subject& subject, SelfTestRow& row) {
   const uint64_t need = xdp || !subject.vfio_ports().empty() ? subject.config.eal.memory_bytes : 0;
   row.found = facts.locked_bytes == kNoLimit
                   ? "no limit"
-                  : fmt::format("{} MiB{}", facts.locked_bytes / kMiB,
+                  : fmt::format("{} MiB{}", facts.locked_bytes / kBytesPerMiB,
                                 facts.may_lock_memory ? ", which do not count (CAP_IPC_LOCK)" : "");
   if (need == 0) row.found += "; no port needs any";
   if (need == 0 || facts.may_lock_memory || facts.locked_bytes >= need) return;
   row.missing(
       fmt::format("Devices take {} MiB (eal.memory): 'ulimit -l unlimited', or "
                   "LimitMEMLOCK=infinity in the unit",
-                  mib(need)));
+                  whole_mib(need)));
 }
 
 void check_open_files(const Subject& subject, SelfTestRow& row) {
@@ -279,12 +280,12 @@ void check_mappings(const Subject& subject, SelfTestRow& row) {
                     uint64_t{workers} * kForAWorker * 4 / 3 + 8192));
 }
 
-struct Check {
+struct HostCheck {
   const char* name;
   void (*run)(const Subject&, SelfTestRow&);
 };
 
-constexpr Check kChecks[] = {
+constexpr HostCheck kHostChecks[] = {
     {"hugepages", check_hugepages},
     {"cores", check_cores},
     {"governor", check_governor},
@@ -314,7 +315,7 @@ SelfTest self_test(const Config& config, const Machine& machine, const HostFacts
   SelfTest result;
   result.not_checked = start.not_checked;
   check_start(start, result.rows.emplace_back(SelfTestRow{"start", {}, {}, {}}));
-  for (const Check& check : kChecks)
+  for (const HostCheck& check : kHostChecks)
     check.run({config, machine, facts},
               result.rows.emplace_back(SelfTestRow{check.name, {}, {}, {}}));
   return result;

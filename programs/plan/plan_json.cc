@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 using themis::Picos;
 
-double us(Picos ps) {
+double in_us(Picos ps) {
   return static_cast<double>(ps) * 1e-6;
 }
 
@@ -19,8 +19,8 @@ json json_of_requests(const themis::Plan& plan, const themis::Timeline& timeline
   for (size_t r = 0; r < plan.requests.size(); ++r)
     list.push_back({{"collective", themis::name(plan.requests[r].collective)},
                     {"bytes", plan.requests[r].bytes},
-                    {"issue_us", us(plan.requests[r].issue_ps)},
-                    {"end_us", us(timeline.request_end_ps[r])}});
+                    {"issue_us", in_us(plan.requests[r].issue_ps)},
+                    {"end_us", in_us(timeline.request_end_ps[r])}});
   return list;
 }
 
@@ -43,15 +43,15 @@ json json_of_chunks(const themis::Plan& plan) {
 json json_of_dimensions(const themis::Plan& plan, const themis::Timeline& timeline) {
   json list = json::array();
   const std::vector<themis::Load> loads = themis::loads_of(plan);
-  const double end_us = us(timeline.end_ps);
+  const double end_us = in_us(timeline.end_ps);
   for (size_t d = 0; d < loads.size(); ++d) {
     const themis::Dimension& own = plan.topology.dimensions[d];
     json operations = json::array();
     for (const themis::Operation& o : timeline.dimensions[d])
       operations.push_back({{"chunk", o.id.chunk},
                             {"stage", o.id.stage},
-                            {"start_us", us(std::min(o.tx_start_ps, o.rx_start_ps))},
-                            {"end_us", us(o.end_ps)}});
+                            {"start_us", in_us(std::min(o.tx_start_ps, o.rx_start_ps))},
+                            {"end_us", in_us(o.end_ps)}});
     list.push_back({{"name", own.name},
                     {"kind", themis::name(own.kind)},
                     {"size", own.size},
@@ -61,8 +61,8 @@ json json_of_dimensions(const themis::Plan& plan, const themis::Timeline& timeli
                     {"point_to_point", themis::name(own.algorithm())},
                     {"tx_bytes", loads[d].tx_bytes},
                     {"rx_bytes", loads[d].rx_bytes},
-                    {"tx_utilisation", end_us > 0 ? us(loads[d].tx_ps) / end_us : 0},
-                    {"rx_utilisation", end_us > 0 ? us(loads[d].rx_ps) / end_us : 0},
+                    {"tx_utilisation", end_us > 0 ? in_us(loads[d].tx_ps) / end_us : 0},
+                    {"rx_utilisation", end_us > 0 ? in_us(loads[d].rx_ps) / end_us : 0},
                     {"operations", operations}});
   }
   return list;
@@ -71,7 +71,7 @@ json json_of_dimensions(const themis::Plan& plan, const themis::Timeline& timeli
 }  // namespace
 
 json json_of(const themis::Plan& plan, const themis::Timeline& timeline) {
-  const double end_us = us(timeline.end_ps), ideal_us = us(themis::ideal_ps(plan));
+  const double end_us = in_us(timeline.end_ps), ideal_us = in_us(themis::ideal_ps(plan));
   return {{"hash", fmt::format("{:016x}", themis::hash_of(plan))},
           {"topology", plan.topology.name},
           {"participants", plan.topology.participants()},

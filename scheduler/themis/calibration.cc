@@ -8,7 +8,6 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-constexpr uint64_t kBitsPerByte = 8;
 constexpr uint64_t kNanosPerS = 1'000'000'000;
 constexpr Picos kPicosPerNano = 1000;
 

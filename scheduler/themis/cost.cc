@@ -7,7 +7,6 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-constexpr uint64_t kBitsPerByte = 8;
 constexpr uint64_t kPicosPerS = 1'000'000'000'000;
 
 struct Volume {

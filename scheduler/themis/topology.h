@@ -18,6 +18,8 @@ namespace ina::themis {
 
 using Picos = int64_t;
 
+constexpr uint64_t kBitsPerByte = 8;
+
 /// How a dimension's participants exchange data.
 enum class DimensionKind : uint8_t {
   kRing,             ///< each with its neighbours
