@@ -2,11 +2,11 @@
 """Other people's MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
 
     bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpi openmpi|mpich] [--only MODULES]
-                        [--quick] [--json FILE]
+                        [--ranks N] [--quick] [--json FILE]
 
 SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4), HPCC 1.5.0. Each
-is built against each MPI in BUILD/foreign, once. Every module of mpi4py's suite runs on two ranks, once plain and
-once with the interposer, and so does HPCC on four (two where the MPI spins). Fails where a test fails, or a
+is built against each MPI in BUILD/foreign, once. Every module of mpi4py's suite runs on two ranks (--ranks), once
+plain and once with the interposer, and so does HPCC on four (two where the MPI spins). Fails where a test fails, or a
 program does not end in time, with the interposer alone. --only: those of mpi4py's modules whose names contain one
 of these words (commas between them); --quick is --only cco, its collectives.
 
@@ -67,11 +67,20 @@ HPL_LIBS=$(HPLlib) -lblas -lm
 HPL_DEFS=$(F2CDEFS) $(HPL_INCLUDES)
 CC=mpicc.{mpi}
 CCNOOPT=$(HPL_DEFS)
-CCFLAGS=$(HPL_DEFS) -O2 -w
+CCFLAGS=$(HPL_DEFS) -O2 -w -include {names}
 LINKER=$(CC)
 ARCHIVER=ar
 ARFLAGS=r
 RANLIB=ranlib
+"""
+
+# HPL 2.0 calls functions by their names of MPI 1, which Open MPI no longer declares.
+MPI_1_NAMES = """\
+#include <mpi.h>
+#undef MPI_Address
+#undef MPI_Type_struct
+#define MPI_Address MPI_Get_address
+#define MPI_Type_struct MPI_Type_create_struct
 """
 
 REPORT = re.compile(r"^ina: (MPI_\w+) +(\d+) +(?:\d+ )? *(the switch|MPI: .*)$", re.MULTILINE)
@@ -85,6 +94,13 @@ class Outcome:
         self.failed, self.unfinished = set(), set()
         self.through = collections.Counter()
 
+    def add(self, other):
+        self.tests += other.tests
+        self.skipped += other.skipped
+        self.failed |= other.failed
+        self.unfinished |= other.unfinished
+        self.through += other.through
+
     def add_report(self, text):
         """The interposer's, of rank 0."""
         for _, calls, through in REPORT.findall(text):
@@ -96,10 +112,16 @@ class Outcome:
         if not ran:
             self.unfinished.add(module)
             return
-        self.tests = self.tests + int(ran[1])
+        self.tests += int(ran[1])
         skipped = re.search(r"skipped=(\d+)", text)
         self.skipped += int(skipped[1]) if skipped else 0
         self.failed |= {f"{module}: {name}" for name in re.findall(r"^(?:FAIL|ERROR): (.*)$", text, re.MULTILINE)}
+
+
+def new_failures(outcomes):
+    """Those with the interposer alone."""
+    plain, ina = (outcomes[way] for way in WAYS)
+    return sorted((ina.failed - plain.failed) | (ina.unfinished - plain.unfinished))
 
 
 def built(source, target, command):
@@ -140,7 +162,24 @@ def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
     return [t.read_text(errors="replace") if t.exists() else "" for t in texts] if ended else None
 
 
-def run_mpi4py(build, source, mpi, words):
+def run_module(build, target, mpi, module, ranks, folder):
+    """Outcomes of one of mpi4py's modules by way. `target`: where mpi4py has been built."""
+    outcomes = {way: Outcome() for way in WAYS}
+    for way, outcome in outcomes.items():
+        texts = mpirun(build, mpi, way, ranks, [PYTHON, target / "test/runtests.py", "-q", "-i", f"^{module}$"], folder,
+                       MODULE_DEADLINE_S)
+        if texts is None:
+            outcome.unfinished.add(module)
+            continue
+        for text in texts:
+            outcome.add_unittest(module, text)
+        outcome.tests //= ranks  # all of them run the same
+        outcome.skipped //= ranks
+        outcome.add_report(texts[0])
+    return outcomes
+
+
+def run_mpi4py(build, source, mpi, words, ranks):
     """Outcomes by way."""
     target = built(source, build / f"foreign/mpi4py-{mpi}",
                    [PYTHON, "setup.py", "-q", "build", f"--mpicc={shutil.which('mpicc.' + mpi)}"])
@@ -149,23 +188,9 @@ def run_mpi4py(build, source, mpi, words):
     outcomes = {way: Outcome() for way in WAYS}
     with temporary_folder() as folder:
         for module in modules:
-            for way in WAYS:
-                texts = mpirun(build, mpi, way, MPI4PY_RANKS,
-                               [PYTHON, target / "test/runtests.py", "-q", "-i", f"^{module}$"], folder, MODULE_DEADLINE_S)
-                outcome = outcomes[way]
-                if texts is None:
-                    outcome.unfinished.add(module)
-                    continue
-                before = outcome.tests
-                for text in texts:
-                    outcome.tests = before  # ranks run the same tests
-                    outcome.add_unittest(module, text)
-                outcome.add_report(texts[0])
-            print(f"{mpi} {module}: {outcomes['ina'].tests} tests so far, new failures "
-                  f"{sorted((outcomes['ina'].failed | outcomes['ina'].unfinished) - outcomes['plain'].failed - outcomes['plain'].unfinished)}",
-                  flush=True)
-    for outcome in outcomes.values():
-        outcome.skipped //= MPI4PY_RANKS
+            for way, outcome in run_module(build, target, mpi, module, ranks, folder).items():
+                outcomes[way].add(outcome)
+            print(f"{mpi} {module}: {outcomes['ina'].tests} tests so far, new failures {new_failures(outcomes)}", flush=True)
     return outcomes
 
 
@@ -180,7 +205,9 @@ def hpcc_input(text, ranks):
 def run_hpcc(build, source, mpi, ranks):
     """Outcomes by way; tests: residuals that HPCC has checked, and its own verdict."""
     target = build / f"foreign/hpcc-{mpi}"
-    script = f"cat >hpl/Make.ina <<'END'\n{MAKE_HPCC.replace('{mpi}', mpi)}END\nmake arch=ina"
+    names = target / "mpi1_names.h"
+    make = MAKE_HPCC.replace("{mpi}", mpi).replace("{names}", str(names))
+    script = f"cat >{names} <<'END'\n{MPI_1_NAMES}END\ncat >hpl/Make.ina <<'END'\n{make}END\nmake arch=ina"
     built(source, target, ["sh", "-c", script])
     outcomes = {way: Outcome() for way in WAYS}
     for way, outcome in outcomes.items():
@@ -202,10 +229,9 @@ def run_hpcc(build, source, mpi, ranks):
 
 def row_of(suite, mpi, ranks, outcomes):
     plain, ina = (outcomes[way] for way in WAYS)
-    new = sorted((ina.failed - plain.failed) | (ina.unfinished - plain.unfinished))
     calls, taken = sum(ina.through.values()), ina.through["the switch"]
     return {"suite": suite, "mpi": mpi, "ranks": ranks, "tests": ina.tests, "skipped": ina.skipped,
-            "failed": sorted(ina.failed), "failed_plain": sorted(plain.failed), "new": new,
+            "failed": sorted(ina.failed), "failed_plain": sorted(plain.failed), "new": new_failures(outcomes),
             "unfinished": sorted(ina.unfinished), "unfinished_plain": sorted(plain.unfinished), "calls": calls,
             "taken": taken, "left": {why: n for why, n in sorted(ina.through.items()) if why != "the switch"}}
 
@@ -216,6 +242,7 @@ def main():
         parser.add_argument(f"--{name}", type=pathlib.Path, help=f"folder with the source of {name}")
     parser.add_argument("--mpi", choices=sorted(MPIRUN), help="one alone")
     parser.add_argument("--only", help="mpi4py's modules whose names contain one of these words")
+    parser.add_argument("--ranks", type=int, default=MPI4PY_RANKS, help="of mpi4py's suite")
     parser.add_argument("--quick", action="store_true", help=f"as --only {','.join(QUICK_WORDS)}")
     options = command_line.parse(parser)
     build = options.build.resolve()
@@ -236,8 +263,8 @@ def main():
                 result["rows"].append(row_of("HPCC", mpi, ranks, run_hpcc(build, options.hpcc.resolve(), mpi, ranks)))
             if options.mpi4py:
                 words = options.only.split(",") if options.only else QUICK_WORDS if options.quick else []
-                result["rows"].append(row_of("mpi4py", mpi, MPI4PY_RANKS,
-                                             run_mpi4py(build, options.mpi4py.resolve(), mpi, words)))
+                result["rows"].append(row_of("mpi4py", mpi, options.ranks,
+                                             run_mpi4py(build, options.mpi4py.resolve(), mpi, words, options.ranks)))
             results.write(options.json, result)
     table.print_table(COLUMNS, [{**row, "failures": len(row["failed"]), "failures_plain": len(row["failed_plain"]),
                                  "news": len(row["new"]), "share": row["taken"] / max(1, row["calls"])} for row in result["rows"]])
