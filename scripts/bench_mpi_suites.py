@@ -165,9 +165,10 @@ def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
 def run_module(build, target, mpi, module, ranks, folder):
     """Outcomes of one of mpi4py's modules by way. `target`: where mpi4py has been built."""
     outcomes = {way: Outcome() for way in WAYS}
+    library = next(target.glob("build/lib*"))  # setuptools and runtests.py disagree about its name
+    command = [PYTHON, target / "test/runtests.py", "-q", "--path", library, "-i", f"^{module}$"]
     for way, outcome in outcomes.items():
-        texts = mpirun(build, mpi, way, ranks, [PYTHON, target / "test/runtests.py", "-q", "-i", f"^{module}$"], folder,
-                       MODULE_DEADLINE_S)
+        texts = mpirun(build, mpi, way, ranks, command, folder, MODULE_DEADLINE_S)
         if texts is None:
             outcome.unfinished.add(module)
             continue
@@ -190,6 +191,8 @@ def run_mpi4py(build, source, mpi, words, ranks):
         for module in modules:
             for way, outcome in run_module(build, target, mpi, module, ranks, folder).items():
                 outcomes[way].add(outcome)
+            if outcomes["plain"].tests == 0:
+                raise BenchError(f"{mpi}: no test of {module} has run without the interposer")
             print(f"{mpi} {module}: {outcomes['ina'].tests} tests so far, new failures {new_failures(outcomes)}", flush=True)
     return outcomes
 
