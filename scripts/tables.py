@@ -4,7 +4,7 @@
     tables.py [--check]
 
 A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{collectives,jct,mpi,peers_collectives,pipeline,redistribute,siege,straggler-sim,straggler,
+docs/figures/{collectives,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,siege,straggler-sim,straggler,
 themis,themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is not what its file says.
 """
 
@@ -507,11 +507,21 @@ def mpi(rows, name):
     return table(["Call", "Ranks", *sizes], lines)
 
 
+def mpi_suites(rows):
+    names = {"openmpi": "Open MPI", "mpich": "MPICH"}
+    return table(["Program", "MPI", "Ranks", "Tests (skipped)", "Failed, plain", "Failed, with the switch", "Failed with the switch alone",
+                  "Collective calls of rank 0", "Through the switch"],
+                 [[row["suite"], names[row["mpi"]], row["ranks"], f"{row['tests']:,} ({row['skipped']})",
+                   len(row["failed_plain"] + row["unfinished_plain"]), len(row["failed"] + row["unfinished"]), len(row["new"]),
+                   f"{row['calls']:,}", f"{row['taken']:,} ({row['taken'] / row['calls']:.1%})"] for row in rows])
+
+
 def plugins():
     torch = load("torch")
     return {"pytorch": {"torch, collectives": torch_collectives(torch["collectives"]),
                         "torch, training": torch_training(torch["ddp"])},
-            "mpi": {f"mpi, {name}": mpi(load("mpi")["rows"], name) for name in ("openmpi", "mpich")}}
+            "mpi": {**{f"mpi, {name}": mpi(load("mpi")["rows"], name) for name in ("openmpi", "mpich")},
+                    "mpi-suites": mpi_suites(load("mpi-suites")["rows"])}}
 
 
 def main():
