@@ -363,6 +363,7 @@ void Aggregator::emit_results(Job& job, const Slot& slot, Verdict& verdict) cons
 void Aggregator::repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict) {
   ++counters_.results_again;
   Emission& emission = emit_result(job, slot, Emission::To::kSender, verdict);
+  emission.message.flags |= wire::kFlagAgain;
   if (!has_role(static_cast<uint8_t>(slot.receiver), rank)) make_bare(emission);
 }
 

@@ -40,6 +40,7 @@ bool Aggregator::give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& 
   result.message.seq = seq.low();
   result.message.bitmap = job.full;
   result.message.flags &= static_cast<uint16_t>(~wire::kFlagKept);
+  result.message.flags |= wire::kFlagAgain;
   result.payload_bytes = wire::payload_bytes(result.message);
   result.payload = job.results.place(seq, 0, result.payload_bytes);
   if (!has_role(given->receiver, packet.rank)) make_bare(result);

@@ -225,7 +225,7 @@ class Engine {
     Operation* operation = nullptr;     ///< until done
     const std::byte* result = nullptr;  ///< once done, while it is kept
     Nanos sent_at = 0;
-    Nanos deadline = 0;
+    Nanos deadline = 0;               ///< once done, when that was
     uint64_t operation_elements = 0;  ///< signature, for HAVE
     uint32_t operation_number = 0;
     uint32_t epoch = 0;  ///< in which it was sent
@@ -248,7 +248,8 @@ class Engine {
         false;  ///< what was parked here went to the fallback, and so does all else
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
-    bool again : 1 = false;  ///< overdue: the switch asks for it
+    bool again : 1 = false;       ///< overdue: the switch asks for it
+    bool asked_once : 1 = false;  ///< once done: its result came after a single question
   };
   static_assert(sizeof(Fragment) == 64);
   /// A POLL that waits to be answered.
@@ -324,6 +325,7 @@ class Engine {
   bool is_missed(const Fragment& fragment, Seq seq) const;
   void expect_late(Seq begin, Seq end, Nanos now);
   void find_overdue(Nanos now);
+  void look_for_needless_question(Seq seq, Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
   Nanos timeout_of_sent(Seq seq, const Fragment& fragment) const;

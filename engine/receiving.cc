@@ -81,6 +81,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     return 0;
   };
   const Seq seq = extend(message.seq, low_);
+  if ((message.flags & wire::kFlagAgain) != 0) look_for_needless_question(seq, now);
   if (seq < low_ || seq >= next_) return ignore();
   Fragment& fragment = this->fragment(seq);
   if (fragment.state == State::kDone) {
@@ -129,6 +130,17 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (config_.results_stay) return 1;
   jobs[1] = {kept_.row(seq), packet.payload, packet.payload_bytes};
   return 2;
+}
+
+/// An answer has come for a fragment whose result was here before. So the only question for it was
+/// sent while the result was under way, and did not cause it (as D-SACK tells TCP, RFC 3708): the
+/// round trip is a sample. Where all round trips have become longer than the time-out, there are no
+/// others.
+void Engine::look_for_needless_question(Seq seq, Nanos now) {
+  if (seq >= next_ || seq + ring_.size() < next_) return;
+  const Fragment& done = fragment(seq);
+  if (done.state == State::kDone && done.asked_once && done.epoch == config_.epoch)
+    timeouts_.round_trip.sample(done.deadline - done.sent_at, now);
 }
 
 /// Fragments that are decided, of which this worker gets nothing. Nobody could have been given
@@ -194,7 +206,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
-  // The switch had given it before.
+  // The switch had given it before, or has had to ask others for what they lost.
   if (fragment.overtaken && fragment.queried && message.origin == wire::Origin::kSwitch)
     link_loses(seq);
   if (config_.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
@@ -204,6 +216,9 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
     --in_flight_;
   windows_.delivered(now, in_flight_ == 0, timeouts_.round_trip);
 
+  fragment.asked_once = fragment.timeouts == 1 && fragment.queried && !fragment.parked &&
+                        !fragment.mark && !stood_for;
+  fragment.deadline = now;
   fragment.state = State::kDone;
   fragment.operation_elements = message.operation_elements;
   fragment.operation_number = message.operation;

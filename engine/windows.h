@@ -24,8 +24,13 @@ class RoundTrip {
   Nanos sampled_at() const { return sampled_at_; }
   /// Shortest of the last ones: what queues there are make all of them wait.
   Nanos standing() const { return std::min(latest_, latest_before_); }
-  /// What takes longer is late: RFC 6298's time-out, without a floor.
-  Nanos late() const { return smoothed_ + 4 * deviation_; }
+  /// What takes longer is late: RFC 6298's time-out, without a floor. Round trips that are all
+  /// long, because all wait in the same queue, hardly deviate: half of the shortest of them is
+  /// added.
+  Nanos late() const {
+    if (!known()) return 0;
+    return std::max(smoothed_ + 4 * deviation_, standing() / 2 * 3);
+  }
   /// Whether queues, not distance, are what takes long. Whatever passes a queue waits in it. So the
   /// shortest of the last round trips tells, not their mean: that holds others' losses, too, which
   /// all wait for but few fragments.

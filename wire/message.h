@@ -58,11 +58,12 @@ enum Flag : uint16_t {
   kFlagBare = 1u << 7,
   /// The worker's window is too small now for bare results to be kept from it (GRAD).
   kFlagPrompt = 1u << 8,
-  kFlagQuick = 1u << 9,  ///< the switch may answer what is for the fallback (QUERY)
+  kFlagQuick = 1u << 9,   ///< the switch may answer what is for the fallback (QUERY)
+  kFlagAgain = 1u << 10,  ///< the switch had given it before: this answers a question (RESULT)
 };
 inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull |
                                       kFlagParked | kFlagKept | kFlagBare | kFlagPrompt |
-                                      kFlagQuick;
+                                      kFlagQuick | kFlagAgain;
 
 /// What every worker must agree on before its contribution may be added to another's.
 struct Signature {

@@ -116,6 +116,7 @@ TEST_F(AggregatorTest, QuestionForALostResultIsAnsweredToTheSenderOnly) {
   const Verdict again = grad(1, 0, {2});
   expect_drop(again, DropReason::kDuplicate);
   EXPECT_TRUE(sends_to(again, To::kSender));
+  EXPECT_NE(again.emission[0].message.flags & wire::kFlagAgain, 0) << "it is an answer";
   EXPECT_EQ(values_of(again), std::vector{3});
   EXPECT_EQ(aggregator_.counters().results_again, 1u);
 }

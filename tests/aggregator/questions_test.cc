@@ -40,6 +40,7 @@ class QuestionsTest : public PolicyTest {
     EXPECT_EQ(result.to, To::kSender);
     EXPECT_EQ(result.message.type, Type::kResult);
     EXPECT_EQ(result.message.seq, static_cast<uint32_t>(seq));
+    EXPECT_NE(result.message.flags & wire::kFlagAgain, 0) << "it is an answer";
     EXPECT_EQ(values_of(result), values);
     EXPECT_FALSE(wire::validate(result.message, result.payload_bytes, kSlotBytes));
   }

@@ -481,6 +481,7 @@ class LossRecoveryTest : public LossyLinkTest {
     }));
   }
   Nanos wait_for_the_last_one(wire::Origin origin);
+  Nanos wait_after_late_results(Nanos late, uint16_t flags);
   /// How long each of the next questions has to wait, when nobody answers.
   std::vector<Nanos> gaps_between_questions(const TxPacket& fragment, Nanos now, size_t count) {
     std::vector<Nanos> gaps;
@@ -522,6 +523,31 @@ TEST_F(LossRecoveryTest, NothingIsAskedForAgainBeforeTheLinkCanHaveBroughtTheAns
   const Nanos answers = kBetweenResults * static_cast<Nanos>(packets.size());
   for (const Nanos gap : gaps_between_questions(packets.front(), now, 4))
     EXPECT_GE(gap, answers * 9 / 10);
+}
+
+/// All results of an operation come late, and each has been asked for once. Until when the next
+/// operation's first fragment is asked for; `flags`: of the answers to these questions.
+Nanos LossRecoveryTest::wait_after_late_results(Nanos late, uint16_t flags) {
+  submit(64 * 4);
+  Nanos now = 0;
+  const auto packets = send_all(now);
+  EXPECT_EQ(questions_for(packets.front(), now += 100'000'000), 1u);
+  now = late;
+  for (const TxPacket& packet : packets) result(packet, 1, now);
+  for (const TxPacket& packet : packets)
+    result(packet, 1, now, [flags](wire::Message& message) { message.flags |= flags; });
+  submit(64 * 4);
+  return gaps_between_questions(send_all(now).front(), now, 1).front();
+}
+
+TEST_F(LossRecoveryTest, AnAnswerToANeedlessQuestionSaysHowLongRoundTripsAre) {
+  constexpr Nanos kLate = 150'000'000;
+  EXPECT_GE(wait_after_late_results(kLate, wire::kFlagAgain), kLate);
+}
+
+/// What comes twice by itself says nothing: the question may have been what made it come.
+TEST_F(LossRecoveryTest, AResultThatWasAskedForSaysNothingOfRoundTrips) {
+  EXPECT_EQ(wait_after_late_results(150'000'000, 0), 100'000'000);
 }
 
 TEST_F(LossRecoveryTest, WhatMayGoRoundByTheFallbackIsAskedForWithPatience) {

@@ -71,6 +71,7 @@ local f = {
   flag_bare = ProtoField.bool("ina.flags.bare", "Bare: mark, or header of a result", 16, nil, 0x0080),
   flag_prompt = ProtoField.bool("ina.flags.prompt", "Prompt: bare results must not wait", 16, nil, 0x0100),
   flag_quick = ProtoField.bool("ina.flags.quick", "Quick: the switch may answer", 16, nil, 0x0200),
+  flag_again = ProtoField.bool("ina.flags.again", "Again: the answer to a question", 16, nil, 0x0400),
   lane = ProtoField.uint8("ina.lane", "Lane"),
   collective = ProtoField.uint8("ina.collective", "Collective", base.DEC, COLLECTIVES),
   instance = ProtoField.uint32("ina.instance", "Fallback instance"),
@@ -175,6 +176,7 @@ local function add_flags(tree, range)
   flags:add_le(f.flag_bare, range)
   flags:add_le(f.flag_prompt, range)
   flags:add_le(f.flag_quick, range)
+  flags:add_le(f.flag_again, range)
 end
 
 local function add_crc(tree, buffer)
