@@ -97,7 +97,8 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
 
 // ---- operations
 
-/// Under the lock of progress_, after each turn: what the ranks must be told of it.
+/// Under the lock of progress_, after each turn: reports to the ranks the errors that the turn has
+/// found.
 void Context::look_at_turn() {
   if (const auto& mismatch = link_.engine().mismatch(); mismatch && !mismatch_reported_)
     report_mismatch(*mismatch);
@@ -183,8 +184,8 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
   return {callers_.report_failure(), true};
 }
 
-/// Under the lock of callers_. What is known of this worker's frames beyond what `said` says of
-/// them.
+/// Under the lock of callers_. Text about this worker's lost frames that `said` does not contain
+/// yet.
 std::string Context::trouble_text(const std::string& said) const {
   std::string text;
   if (!dropped_text_.empty() && said.find("the switch dropped") == std::string::npos)

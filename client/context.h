@@ -2,7 +2,7 @@
 // (client/session.h). Both the C interface and the session's background thread call it. A context
 // turns results and errors into a status and a text; its parts do the work:
 //
-//   Link, Operations     the engine with its transport, and the ways that operations go
+//   Link, Operations     the engine with its transport, and the paths that operations take
 //   Progress, Callers    who drives the engine, who sleeps, and how all hear of the end
 //   Joiner, Admission    how it gets its place at the switch
 //   DirectMemory         memory that the switch reads or writes where it lies

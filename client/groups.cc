@@ -28,8 +28,8 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   return group;
 }
 
-/// What some have got and others have not would break the job, so one whose time has passed ends
-/// it.
+/// A request that times out ends the job: a group that only some workers have got would break the
+/// job.
 Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
   if (callers_.failed() != INA_OK) return callers_.failure();
   auto answer = splits_.ask(colour, key, settings_.timeout_ns);

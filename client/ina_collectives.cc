@@ -25,7 +25,7 @@ static_assert(std::same_as<size_t, uint64_t>);
 
 namespace {
 
-/// What is the same in all calls.
+/// The arguments that all calls share.
 struct Buffers {
   const void* send;
   void* recv;

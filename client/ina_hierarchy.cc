@@ -33,7 +33,7 @@ struct ina_hierarchy {
 
 namespace {
 
-/// What is the same in all calls.
+/// The arguments that all calls share.
 struct Arguments {
   const char* function;
   std::span<const ina_hierarchical_call> calls;

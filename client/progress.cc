@@ -99,7 +99,7 @@ Progress::Waited Progress::wait(Operation* operation, Nanos deadline) {
         operations_.release(operation);
         return Waited::kDone;
       }
-      // Whoever drives wakes this thread when an operation completes, or when it stops driving.
+      // The driving thread wakes this thread when an operation completes, or when it stops driving.
       callers_.nap(kNapNs);
       continue;
     }
@@ -190,7 +190,7 @@ bool Progress::drive_in_background() {
     }
     const Nanos now = now_ns();
     if (link_.engine().running() == 0) {
-      // What comes next is cheaper to take in while still here.
+      // The next packets are cheaper to take in while this thread still drives.
       if (now >= linger_until) break;
       link_.transport().wait(linger_until - now);
     } else if (idle.idle(now) == IdleStrategy::Step::kSleep) {

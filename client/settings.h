@@ -12,7 +12,7 @@ namespace ina::client {
 
 struct Settings {
   std::string url;
-  std::string job_owner;  ///< whose job it is; empty: this user's, or this tenant's
+  std::string job_owner;  ///< user or tenant that owns the job; empty: the caller
   std::string job;
   uint32_t rank = 0;
   uint32_t world_size = 1;
