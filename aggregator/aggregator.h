@@ -83,9 +83,9 @@ class Aggregator {
   void remove_result_buffer(JobIndex index, uint32_t first_unit);
 
   /// Decides a burst (at most shape.burst packets, validated, bound): verdicts[i] for packets[i].
-  /// In order, but that contributions to the same fragment (BurstGroups) follow the first of them
-  /// at once: what becomes of each is what would if the burst had come in that order and one packet
-  /// at a time. Payloads must stay readable until the verdicts have been carried out.
+  /// In order, but contributions to the same fragment (BurstGroups) follow the first of them at
+  /// once. Each verdict is as if the burst had come in that order, one packet at a time. Payloads
+  /// must stay readable until the verdicts have been carried out.
   void on_burst(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
 
   /// The packets of the last burst whose verdict asks for more than to be counted: something is to
@@ -134,7 +134,7 @@ class Aggregator {
 
  private:
   struct Job {
-    // What each packet needs stands together.
+    // The fields that each packet needs stand together.
     Bitmap full = 0;
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
@@ -152,7 +152,7 @@ class Aggregator {
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
   };
 
-  /// What a packet is about, looked up for a whole burst before any of it is decided.
+  /// A packet's fragment and slot, looked up for a whole burst before any packet is decided.
   struct Lookup {
     Seq seq;
     uint64_t number = 0;     ///< of the fragment, among those of this lane

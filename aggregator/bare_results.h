@@ -24,8 +24,8 @@ struct Joining {
   }
 };
 
-/// For each worker of each job a run of fragments one after the other in the lane. What it keeps is
-/// like a packet on its way: nothing depends on when it arrives.
+/// For each worker of each job a run of fragments one after the other in the lane. A run kept here
+/// is like a packet on its way: nothing depends on when it arrives.
 class BareResults {
  public:
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
@@ -46,8 +46,8 @@ class BareResults {
   void remove_job(JobIndex index) {
     if (rule(Rule::kJoinForget)) jobs_[index].forget();
   }
-  /// The worker's window is too small now for results to be kept from it, or large enough again.
-  /// What others of its messages overtook does not say the latter: it says how things were.
+  /// The worker's window is too small now for results to be kept from it, or large enough again. A
+  /// message that later ones of this worker overtook does not say the latter: it is out of date.
   void set_prompt(JobIndex index, Rank rank, uint32_t seq, bool prompt) {
     Job& job = jobs_[index];
     uint32_t& newest = job.newest[value(rank)];
@@ -161,7 +161,7 @@ class BareResults {
   };
   struct Job {
     Joining joining;
-    wire::Message first;  ///< what all runs have in common
+    wire::Message first;  ///< the fields that all runs have in common
     Bitmap waiting = 0;   ///< workers with a run
     Bitmap full = 0;      ///< of these, those with one of `joining.most` fragments
     Bitmap old = 0;       ///< of these, those that had theirs a patience ago

@@ -42,7 +42,8 @@ void Aggregator::on_burst(std::span<const RxPacket> packets, Nanos now,
                          [&](auto policy) { decide<decltype(policy)>(packets, now, verdicts); });
 }
 
-/// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
+/// Slots first, then rows, then work: by the time a packet is added, the lines that it touches are
+/// on their way to the cache.
 void Aggregator::look_up(std::span<const RxPacket> packets) {
   switch (slots_.tags().ways()) {
     case 2:

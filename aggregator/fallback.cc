@@ -103,7 +103,8 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       if (entry->sent != full_) {
         note_sent(*entry, bit);  // or it would not ask
         if (entry->sent == full_) return;
-        // What all wait for all ask for: one question is everybody's, until its asker asks again.
+        // Workers that wait for the same fragment all ask: one POLL serves all of them, until a
+        // worker asks again.
         const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
         entry->asked = anew ? bit : entry->asked | bit;
         if (anew) enqueue(*entry, kPollStatus);
@@ -238,7 +239,7 @@ void Fallback::decide(Entry& entry, uint32_t index) {
 void Fallback::enqueue(Entry& entry, Output output) {
   if (entry.queued >> output & 1) return;
   // An entry that a newer fragment took over may have left its outputs behind, so the queue can be
-  // full. What is lost will be asked for again.
+  // full. A worker asks again for a lost message.
   if (queue_.full()) {
     ++counters_.dropped;
     return;
@@ -282,7 +283,7 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
     case kOutputs:
       message.type = Type::kPoll;
       message.phase = wire::Phase::kBind;
-      // Whose payload it is that misses is not known here.
+      // The worker whose payload is missing is not known here.
       message.bitmap = entry.moves && !entry.has_sum ? full_ : full_ & ~entry.bits;
       break;
   }

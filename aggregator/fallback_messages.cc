@@ -17,7 +17,7 @@ void Aggregator::on_other(Job& job, Seq seq, const RxPacket& packet, Verdict& ve
   if (is_within(job, seq, packet, verdict)) on_question(job, seq, packet, verdict);
 }
 
-/// What workers and their fallback tell each other.
+/// Messages between workers and their fallback.
 void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   const Type type = packet.message.type;
   switch (type) {

@@ -370,7 +370,7 @@ struct Max {
   }
 };
 
-// What `finish` does with the accumulator first.
+// The first step of `finish` on the accumulator.
 struct Keep {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> v, hn::Vec<D>) {

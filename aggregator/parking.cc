@@ -81,7 +81,7 @@ bool Aggregator::park_overdue(JobIndex index, Nanos now, Verdict& verdict) {
 /// The least loaded of the workers that have contributed, if nothing of the fragment has left yet:
 /// a parked sum must be the only one that can become complete.
 std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) const {
-  // Who keeps it takes the result, and cannot write where results are wanted.
+  // The keeper of a fragment takes its result, and cannot write to result buffers.
   if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0 || slot.receiver != 0 ||
       slot.moves())
     return std::nullopt;
@@ -111,7 +111,7 @@ bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   return false;
 }
 
-/// What comes late is put together in an empty slot, which anybody may take.
+/// Late contributions are added up in an empty slot, which any fragment may take over.
 void Aggregator::install_late(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now,
                               Verdict& verdict) {
   install(job, slot, seq, packet, now);

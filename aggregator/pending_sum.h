@@ -18,7 +18,7 @@ class PendingSum {
   void end_group() { collects_ = false; }
   /// Whether a group is being decided.
   bool collects() const { return collects_; }
-  /// Whose row payloads are for; nullptr: none wait.
+  /// The slot whose row the payloads are for; nullptr: none wait.
   Slot* slot() const { return slot_; }
 
   void add(Slot& slot, const std::byte* payload) {

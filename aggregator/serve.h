@@ -111,7 +111,7 @@ size_t park_overdue(Aggregator& aggregator, Verdict& verdict, size_t most, Nanos
   return parked;
 }
 
-/// What serve() needs of a port; io/port.h has all that a lane needs.
+/// The part of a port that serve() needs; io/port.h has all that a lane needs.
 template <class P>
 concept PacketSource = requires(P port, std::span<RxPacket> burst) {
   { port.rx_burst(burst) } -> std::same_as<size_t>;
@@ -131,8 +131,8 @@ void serve_burst(Aggregator& aggregator, std::span<const RxPacket> packets,
     if (verdicts[i].fate == Verdict::Fate::kDropped && verdicts[i].reason == DropReason::kMismatch)
       mismatch(packets[i], verdicts[i]);
   });
-  // After all verdicts of the burst: what the fallback says may free and fill slots, and with
-  // them rows that an earlier verdict still had to send.
+  // After all verdicts of the burst: the fallback's messages may free and fill slots, and with them
+  // rows that an earlier verdict still had to send.
   if (to_fallback)
     aggregator.for_each_noted([&](size_t i) { serve_spills(aggregator, verdicts[i], send); });
   send_bare_results(aggregator, now, send);

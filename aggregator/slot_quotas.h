@@ -18,7 +18,7 @@ struct SlotAccount {
   bool below_ceiling() const { return held < quota.ceiling; }
 };
 
-/// Of all jobs of an array: who may have a slot.
+/// Decides which of an array's jobs may have a slot.
 class SlotQuotas {
  public:
   explicit SlotQuotas(uint32_t slots) : slots_(slots) {}
