@@ -23,7 +23,7 @@ size_t Engine::prepare_answers(std::span<TxPacket> packets) {
   return count;
 }
 
-/// What to say to a POLL, if anything.
+/// Makes the answer to a POLL; false if there is none to give.
 bool Engine::answer(const Question& question, TxPacket& packet) {
   const Seq seq = question.seq;
   if (seq + config_.window < low_) return false;  // nobody can need it any more
@@ -58,8 +58,8 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
     message.type = Type::kSent;
     return true;
   }
-  // Its bytes are for others, who have them by the time that this worker's buffer is its user's
-  // again: nobody needs an answer then.
+  // Its bytes are for other workers. They have them by the time that this worker's buffer is its
+  // user's again, and then nobody needs an answer.
   if (over) return false;
   if (fragment.state == State::kDone && !rule(Rule::kBindAgain)) return false;
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;

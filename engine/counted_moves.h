@@ -17,7 +17,7 @@
 
 namespace ina::client {
 
-/// What a rank knows of such an operation. Numbers are in elements.
+/// A rank's own part of such an operation. Numbers are in elements.
 struct OwnCounts {
   /// By rank. Of a send and receive: one each.
   std::span<const uint64_t> send, receive;

@@ -251,7 +251,8 @@ void Executor::completed(Run& run, Schedule::Stage stage) {
   go_on();
 }
 
-/// In the order in which they became ready. It does not call itself: what ends adds to the list.
+/// In the order in which they became ready. Not recursive: a stage that ends adds to the
+/// list.
 void Executor::go_on() {
   for (size_t next = 0; next < ready_.size() && !stopped_; ++next)
     perform(*ready_[next].run, ready_[next].stage);
@@ -286,7 +287,8 @@ void Executor::tell(Run& run, Schedule::Stage stage, Schedule::Event event) {
   });
 }
 
-/// What gives this rank no bytes, or is no collective that tells, has received all when it ends.
+/// An operation that reports no bytes of this rank counts as received when it
+/// ends.
 void Executor::end(Run& run, Schedule::Stage stage) {
   Frame::State& state = run.stages[stage];
   state.ended = true;

@@ -17,7 +17,7 @@
 
 namespace ina::client {
 
-/// What the executor needs of an engine.
+/// The part of an engine that the executor needs.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -94,7 +94,7 @@ struct ExecutorCounters {
 
 class Executor final {
  public:
-  /// What a kernel is given: the caller's operation, the scratch memory, and later stages.
+  /// The arguments of a kernel: the caller's operation, the scratch memory, and later stages.
   class Frame {
    public:
     const OperationSpec& spec() const { return spec_; }

@@ -30,7 +30,7 @@ constexpr double double_power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-/// What the instruction sets implement: whole blocks only.
+/// The functions that each instruction set implements: whole blocks only.
 struct FixedPointTable {
   void (*exponents)(const std::byte* values, size_t blocks, int8_t* exponents, int8_t* specials);
   void (*quantise)(const std::byte* values, size_t blocks, const int8_t* exponents,
@@ -288,8 +288,8 @@ const FixedPointTable& table_for(DType dtype) {
   return *HWY_DYNAMIC_DISPATCH(find_table)(dtype);
 }
 
-/// Round to nearest, denormals kept, no traps, whatever the calling thread has set: the result must
-/// depend on nothing but the values.
+/// Round to nearest, denormals kept, no traps, independent of the calling thread's settings: the
+/// result must depend on nothing but the values.
 class DefaultEnvironment {
  public:
   DefaultEnvironment() {

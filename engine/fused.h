@@ -59,7 +59,7 @@ class Fused final : private Executor::Kernels {
 
  private:
   enum Kernel : uint32_t { kGather, kScatter };  // argument: index of the bucket
-  /// What stands for one tensor.
+  /// The operation that stands for one tensor.
   struct Tensor : Operation {
     Tensor* next = nullptr;  ///< in its bucket
     bool collected = false;

@@ -29,8 +29,8 @@ void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   ++counters_.parked;
 }
 
-/// A partial sum to keep, or a contribution that came after it. What cannot be taken is as lost as
-/// on the way: the fallback has it sent again.
+/// A partial sum to keep, or a contribution that came after it. A message that cannot be taken
+/// counts as lost on the way: the fallback has it sent again.
 size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Message& message = packet.message;
   const Seq seq = extend(message.seq, low_);

@@ -33,7 +33,7 @@ class Reproducible final : private Executor::Kernels {
   static constexpr uint64_t kMaxChunkElements = 64 * 1024;
   static constexpr uint64_t kMinChunkElements = 16 * 1024;
 
-  /// What it must know of the job.
+  /// The job's shape, as far as the operations depend on it.
   struct Job {
     uint32_t workers = 1;
     Rank rank{};

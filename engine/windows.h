@@ -22,13 +22,13 @@ class RoundTrip {
   Nanos smoothed() const { return smoothed_; }
   Nanos shortest() const { return shortest_; }
   Nanos sampled_at() const { return sampled_at_; }
-  /// Shortest of the last ones: what queues there are make all of them wait.
+  /// Shortest of the last ones: standing queues make all of them wait.
   Nanos standing() const { return std::min(latest_, latest_before_); }
-  /// What takes longer is late: RFC 6298's time-out, without a floor.
+  /// A longer round trip is late: RFC 6298's time-out, without a floor.
   Nanos late() const { return smoothed_ + 4 * deviation_; }
-  /// Whether queues, not distance, are what takes long. Whatever passes a queue waits in it. So the
-  /// shortest of the last round trips tells, not their mean: that holds others' losses, too, which
-  /// all wait for but few fragments.
+  /// Whether queues, not distance, take the time. Every packet that passes a queue waits in it. So
+  /// the shortest of the last round trips tells, not their mean: the mean also holds other workers'
+  /// losses, for which all wait, but with few fragments.
   bool in_queues() const { return standing() / kQueuedRoundTrips > shortest_; }
 
  private:
@@ -76,19 +76,19 @@ struct WindowConfig {
   /// That one begins with so many fragments, and grows by a quarter each round trip until the first
   /// fragment was split. 0: with all.
   uint32_t first_aggregators = 0;
-  /// From a split until what was sent after it comes whole, no more is under way than a few times
-  /// the results that come in the shortest round trip: what exceeds that waits in queues or in
-  /// slots, where it is in others' way. A worker that is merely slow splits nothing, and caps
-  /// nobody.
+  /// From a split until fragments sent after it come whole, no more is under way than a few
+  /// times the results that come in the shortest round trip. The excess would wait in queues or
+  /// slots, in the way of others. A worker that is merely slow splits nothing, and caps no
+  /// other.
   bool capped = false;
-  bool paced = false;  ///< what the windows let out is spread over the round trip
+  bool paced = false;  ///< sending as the windows allow is spread over the round trip
 };
 
 /// At most one reduction per window: not for fragments below what was `next` to be sent at the last
 /// one.
 class Windows {
  public:
-  /// What to begin with where little is known: little for any network.
+  /// The first window where nothing is known yet: little for any network.
   static constexpr uint32_t kFirstOnLossyLink = 32;
   static constexpr uint32_t kFirstAggregators = 16;
 
@@ -134,7 +134,7 @@ class Windows {
     aggregators_ = std::min(most_, aggregators_ + step);
   }
 
-  /// What so many results take that come as fast as they did of late. 0: nothing is known yet.
+  /// The time that so many results take at the latest rate. 0: no rate is known yet.
   Nanos time_of_results(uint64_t results) const { return rate_.time_of(results); }
 
   /// New fragments that leave together.
@@ -166,7 +166,7 @@ class Windows {
   bool contended_ = false;  ///< a fragment was split within the last window
   uint64_t cap_ = UINT64_MAX;
   DeliveryRate rate_;
-  /// What each result adds while nothing was lost or marked yet, in slow start a fragment.
+  /// Growth for each result while nothing was lost or marked yet: a fragment in slow start.
   uint64_t eager_;
   Seq congestion_recovery_;
   Seq aggregator_recovery_;
