@@ -93,7 +93,7 @@ class LaneRings {
   bool take_moved() { return std::exchange(moved_, false); }
 
  private:
-  /// What waits for the end of the burst to be handed to another lane.
+  /// Frames that go to another lane at the end of the burst.
   struct Outbox {
     FrameRing* ring = nullptr;
     uint16_t count = 0;

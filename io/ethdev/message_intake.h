@@ -16,7 +16,7 @@
 
 namespace ina::io {
 
-/// Of one lane. What it drops by itself it counts.
+/// Of one lane. It counts the frames that it drops by itself.
 class MessageIntake {
  public:
   struct Rules {

@@ -57,8 +57,8 @@ Fd map_of(int program, std::string_view name) {
   return Fd();
 }
 
-/// Somebody who was killed before the program was theirs left it behind: whoever uses it has it
-/// attached by a link, which makes this fail.
+/// A process killed before take_over() left the program behind. A program in use is attached by a
+/// link, which makes the removal fail.
 bool removes_left_over(int if_index, __u32 attached) {
   const Fd program(::bpf_prog_get_fd_by_id(attached));
   bpf_prog_info info{};

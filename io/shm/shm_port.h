@@ -19,8 +19,8 @@
 
 namespace ina::io::shm {
 
-/// What the switch shares with one worker, over all lanes. Owned by the conductor, which destroys
-/// it only after every lane has detached it.
+/// The memory that the switch shares with one worker, over all lanes. Owned by the conductor, which
+/// destroys it only after every lane has detached it.
 struct WorkerSession {
   Geometry geometry;
   Region switch_region;   ///< written by the lanes
@@ -67,11 +67,11 @@ class ShmPort {
   bool take_calls() { return std::exchange(calls_wanted_, false); }
   const PortCounters& counters() const { return counters_; }
 
-  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps. Whoever adds
-  /// others to it gives their events `kNobody`.
+  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps. A caller
+  /// that adds other descriptors gives their events `kNobody`.
   int epoll_fd() const { return epoll_.get(); }
   static constexpr uint32_t kNobody = UINT32_MAX;
-  /// To be called before a sleep: how long it may be. One who rings and rings and has nothing to
+  /// To be called before a sleep: its longest time. A worker that keeps ringing and has nothing to
   /// send is not heard for a time, but looked at once a millisecond.
   Nanos listen(Nanos now);
   /// To be called with what has ended the sleep.
@@ -123,7 +123,7 @@ class ShmPort {
     std::array<std::span<const std::byte>, kMaxRegions> memory;
   };
 
-  /// What can be seen of a crew before anything is taken.
+  /// The state of a crew before anything is taken.
   struct View {
     size_t senders = 0;     ///< workers that have a packet
     bool complete = false;  ///< nobody's contribution to `oldest` is still to come
