@@ -219,7 +219,7 @@ void after_crc() {}
 
 uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   if (bytes == 0) return state;
-  // ISA-L only reads the buffer, whatever its signature says.
+  // ISA-L only reads the buffer, although its signature has no const.
   auto* buffer = static_cast<unsigned char*>(const_cast<void*>(data));
   return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
@@ -269,7 +269,7 @@ uint32_t crc_of(InaWords ina, std::span<const std::byte> payload) {
   return crc;
 }
 
-/// What a tag is made of, beside the payload in its hash.
+/// The input of a tag, beside the payload in its hash.
 struct TagInput {
   Be32 source_ip;
   Be32 destination_ip;
@@ -358,7 +358,7 @@ bool in_range(uint16_t port, uint16_t first, uint16_t lanes) {
 
 using Bytes = std::span<const std::byte>;
 
-/// Strips Ethernet and IPv4: what remains is the datagram, whole, without padding.
+/// Strips Ethernet and IPv4: returns the whole datagram, without padding.
 tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_t lanes,
                                          Envelope& envelope) {
   const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
@@ -392,7 +392,7 @@ tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_
   return bytes.subspan(header_bytes, total_bytes - header_bytes);
 }
 
-/// Strips UDP: what remains is the INA header and its payload.
+/// Strips UDP: returns the INA header and its payload.
 tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
   if (datagram.size() < kUdpBytes) return tl::unexpected(DropReason::kTruncated);
   const auto udp = load<UdpHeader>(datagram);

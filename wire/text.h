@@ -65,7 +65,7 @@ inline std::string text_of(const Signature& s) {
          " tensors (sizes " + hex_text(s.elements >> 32, 4) + ")";
 }
 
-/// What two sides that disagree did.
+/// The text of an error: the operations that the two sides started.
 inline std::string mismatch_text(Bitmap first_ranks, const Signature& first, Bitmap other_ranks,
                                  const Signature& other) {
   return ranks_text(first_ranks) + " started " + text_of(first) + ", " + ranks_text(other_ranks) +
