@@ -58,8 +58,7 @@ class Bridge {
   /// A frame that came in at `ingress` and was for the switch itself.
   void learn(const Addresses& frame, PortIndex ingress, Nanos now);
 
-  /// A port whose link is down is sent nothing, and its learned addresses are
-  /// forgotten.
+  /// Nothing is sent to a port whose link is down; its learned addresses are forgotten.
   void set_link(PortIndex port, bool up);
   bool link_up(PortIndex port) const { return (up_ >> port & 1) != 0; }
   /// Ports with a link that frames of `vlan` may leave by, but `ingress`, as bits.
