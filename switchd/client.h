@@ -58,9 +58,9 @@ struct Client {
     const auto found = places.find(*place);
     return found == places.end() || !found->second->job ? nullptr : found->second.get();
   }
-  /// Whose connection it is heard and told by.
+  /// The client whose connection carries its messages.
   Client& line() { return carrier ? *carrier : *this; }
-  /// By whose act it is what it is, for limits.
+  /// The user or address that it counts for, for limits.
   std::string source() const { return peer.source(); }
   /// To whose account jobs go that it makes; Job::owner() of its own jobs.
   std::string owner() const { return peer.remote ? tenant : peer.source(); }

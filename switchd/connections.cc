@@ -399,7 +399,7 @@ void Connections::refuse(Client& client, ina_status status, const std::string& t
                                                                                           text);
   send(client, answer::Refused{status, text});
   client.line().told = true;
-  // Who has shown no token gets one answer.
+  // A peer that has shown no token gets one answer.
   if (client.peer.remote && client.tenant.empty()) close_later(client);
 }
 

@@ -49,11 +49,11 @@ class Connections {
 
   /// Something has come on `fd`. False: it is none of these descriptors.
   bool serve(int fd);
-  /// What was received and not handled yet.
+  /// Handles messages that were received and not handled yet.
   void serve_unread();
   bool has_unread() const { return !unread_.empty(); }
-  /// At the end of each turn of the thread: closes what is to be closed, and hears again those that
-  /// have waited.
+  /// At the end of each turn of the thread: closes the connections due for it, and hears again
+  /// those that have waited.
   void turn(Nanos now);
   /// When the next turn is due, at `until` the latest.
   Nanos next_turn(Nanos until) const;
@@ -91,7 +91,7 @@ class Connections {
   }
 
  private:
-  /// Who has the places.
+  /// The use of the connections' places.
   struct Places {
     struct Use {
       uint32_t total = 0;
@@ -101,7 +101,7 @@ class Connections {
     };
     std::map<uint64_t, Use> of;  ///< by PeerCredentials::key()
     uint32_t guests = 0;         ///< on places that are kept for those that come back
-    uint32_t missing = 0;        ///< who may come back
+    uint32_t missing = 0;        ///< workers that may come back
   };
   uint32_t per_user() const;
   Places count_places() const;

@@ -33,7 +33,7 @@ class DroppedFrames {
   void tell(const JobTable& jobs, Nanos now) const;
 
  private:
-  /// What the lanes saw of a worker's frames.
+  /// The lanes' counts of a worker's frames.
   struct Arrivals {
     bool heard = false;
     uint64_t dropped = 0;

@@ -18,7 +18,7 @@ struct HandleCount {
 
 class Handles {
  public:
-  /// What somebody has; given back when destroyed, before the Handles are.
+  /// The part that one user has; given back when destroyed, before the Handles are.
   class Share {
    public:
     Share() = default;
@@ -62,7 +62,7 @@ class Handles {
   const HandleCount& used() const { return used_; }
   HandleCount used_by(const std::string& owner) const;
 
-  /// What this process may have for workers, of its limits (vm.max_map_count, RLIMIT_NOFILE):
+  /// The part of this process's limits (vm.max_map_count, RLIMIT_NOFILE) that is for workers:
   /// without a reserve for itself, and without descriptors for `connections`.
   static HandleCount of_this_process(uint64_t connections);
   /// The same of a process with such limits.

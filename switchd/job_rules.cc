@@ -21,7 +21,7 @@ io::shm::Geometry JobRules::geometry(const scheduler::Grant& grant) const {
   constexpr uint32_t kLeastTxRows = 64;
   // Contributions that found no slot come to the fallback in a worker while that waits for a core.
   constexpr uint32_t kSideBytes = 2 << 20;
-  // What is parked at a worker comes as fast as others catch up.
+  // Parked sums reach their keeper as fast as other workers catch up.
   constexpr uint32_t kParkBytes = 4 << 20;
   const uint32_t window = grant.window;
   io::shm::Geometry geometry;

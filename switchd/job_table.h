@@ -15,7 +15,7 @@ namespace ina::switchd {
 /// stays at its address until remove(). While the table is walked through, jobs may be removed.
 class JobTable {
  public:
-  /// `places`: for jobs and groups together. Whoever adds one sees to it that there is a place.
+  /// `places`: for jobs and groups together. The caller of add() makes sure of a place.
   explicit JobTable(size_t places) : places_(places) {}
 
   /// Index for the next job.

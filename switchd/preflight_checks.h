@@ -7,7 +7,7 @@
 
 namespace ina::switchd {
 
-/// What a check gets.
+/// The input of a check.
 struct Asked {
   const config::Config& config;
   const Machine& machine;
@@ -36,7 +36,7 @@ std::string socket_problem(const std::string& path, int type, const std::string&
 std::string listen_problem(const std::string& listen, const std::string& setting);
 std::string log_problem(const std::string& path);
 
-/// An Ethernet port: what its device is made from, and whether frames fit.
+/// An Ethernet port: the source of its device, and whether frames fit.
 void check_port(const Asked& asked, const config::PortConfig& port, Report& report);
 
 }  // namespace ina::switchd

@@ -19,7 +19,7 @@ using config::PortConfig;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kNoLimit = UINT64_MAX;
 
-/// What a check gets.
+/// The input of a check.
 struct Subject {
   const Config& config;
   const Machine& machine;

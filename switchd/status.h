@@ -15,7 +15,7 @@ namespace ina::switchd {
 
 class StatusReport {
  public:
-  /// What the lanes counted, by lane.
+  /// The lanes' counters, by lane.
   using Snapshots = Lanes::Commands<command::TakeSnapshot>;
 
   /// All of them must outlive it. `started`: when the switch did.
