@@ -126,7 +126,7 @@ class Office {
     Request request;
     Envelope<1> envelope(&request, sizeof(request));
     const ssize_t got = ::recvmsg(socket_, &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    // The switch has gone. What is pending is closed by the kernel.
+    // The switch has gone. The kernel closes the pending descriptors.
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) ::_exit(0);
     if (got < 0) return false;
     int connection = -1;
@@ -280,7 +280,7 @@ class Office {
     answer(pending.token, INA_OK, "", file);
   }
 
-  /// What a child cost, at its end. A switch that is too busy to hear it is not waited for.
+  /// Reports a child's cost at its end. It does not wait for a switch that is too busy to hear it.
   void report(uid_t user, int64_t spent_ns) const {
     Reply reply;
     reply.user = user;

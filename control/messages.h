@@ -27,7 +27,7 @@ inline constexpr const char* kTransportShm = "shm";
 inline constexpr const char* kTransportFrame = "frame";
 inline constexpr const char* kTagSiphash = "siphash";
 
-/// What a worker or a fallback server says.
+/// Messages of a worker or a fallback server.
 namespace request {
 
 /// Where the frames of a worker or server come from, and where they go to.
@@ -49,7 +49,7 @@ struct Reach {
   bool operator==(const Reach&) const = default;
 };
 
-/// Who joins or comes back to what.
+/// The worker and the job of a request to join or to re-join.
 struct Member {
   /// None: a place in a group, whose session the switch knows. One that is not kControlVersion:
   /// library, ticket and token are all else that was read.
@@ -148,7 +148,7 @@ struct Trace {
   std::string job;
   std::string owner = "";  ///< empty: the client's own, or the only job of that name
   uint32_t packets = 0;
-  uint32_t timeout_ms = 0;  ///< what has come then will do
+  uint32_t timeout_ms = 0;  ///< returns the packets so far then
   std::string token = "";
   bool operator==(const Trace&) const = default;
 };
@@ -180,7 +180,7 @@ using Message = std::variant<Join, Rejoin, Attach, Register, Unregister, ShareRe
 
 }  // namespace request
 
-/// What a switch says.
+/// Messages of a switch.
 namespace answer {
 
 /// The shm port's side of a place; io::shm::Geometry says what the numbers mean.
@@ -199,7 +199,7 @@ struct Tag {
   bool operator==(const Tag&) const = default;
 };
 
-/// What it takes to reach the switch from a place in a job.
+/// All that a worker needs to reach the switch from a place in a job.
 struct Place {
   std::string library = "";
   uint32_t job_id = 0;
@@ -322,7 +322,7 @@ struct Refused {
   static constexpr const char* kType = "refused";
   ina_status status = INA_ERR_INTERNAL;
   std::string text = "the switch gave no reason";
-  /// The switch has no room for the connection just now: whoever hears it may try again.
+  /// The switch has no room for the connection just now: the peer may try again.
   bool retry = false;
   bool operator==(const Refused&) const = default;
 };
@@ -377,7 +377,7 @@ using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered,
                              Split, Left, PeerLeft, Abort, Refused, Explain, Dropped, Epoch,
                              Serving, Job, Status, Trace, Unknown>;
 
-/// A refusal that time may change: whoever hears it may try again.
+/// A temporary refusal: the peer may try again.
 inline bool is_no_room(const Message& message) {
   const auto* refused = std::get_if<Refused>(&message);
   return refused && refused->retry;

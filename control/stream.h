@@ -68,7 +68,7 @@ class Stream {
   bool broken_ = false;  ///< the receiver's: nothing that follows means anything
   std::atomic<bool> send_wants_write_ = false;
   std::atomic<bool> receive_wants_write_ = false;
-  mutable std::mutex mutex_;  ///< what follows: a receiver flushes, too
+  mutable std::mutex mutex_;  ///< of the following: a receiver flushes, too
   std::string out_;
   size_t out_sent_ = 0;
 

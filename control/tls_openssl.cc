@@ -30,7 +30,7 @@ using Context = std::unique_ptr<SSL_CTX, Free>;
 
 // ---- the socket as OpenSSL sees it
 
-/// What a session reads from and writes to.
+/// The descriptor that a session reads from and writes to.
 struct Wire {
   int fd = -1;
   std::string before;  ///< read already, to be given to OpenSSL first
@@ -96,7 +96,7 @@ bool is_about_certificates(int reason) {
   }
 }
 
-/// Before the handshake, what is no TLS fails in one of these ways.
+/// Before the handshake, data that is no TLS fails in one of these ways.
 bool is_no_tls(int reason) {
   return reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_PACKET_LENGTH_TOO_LONG ||
          reason == SSL_R_HTTP_REQUEST || reason == SSL_R_UNEXPECTED_MESSAGE ||

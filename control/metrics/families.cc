@@ -258,7 +258,7 @@ std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) {
   return jobs;
 }
 
-/// Who has series of its own: the jobs with most contributions so far.
+/// The jobs with series of their own: those with most contributions so far.
 std::set<uint64_t> Families::labelled(const std::map<uint64_t, JobNow>& jobs) const {
   std::vector<std::pair<uint64_t, uint64_t>> order;
   for (const auto& [id, job] : jobs) {

@@ -31,9 +31,9 @@ constexpr std::string_view kHeaders =
     "Cache-Control: no-store\r\n"
     "Connection: close\r\n";
 
-/// Civetweb's. Whoever connects can have so much of the switch, and no more: the requests of four
-/// connections at a time, 16 KiB and 1 s each, and 20 connections that wait. The end waits for
-/// those that are served.
+/// Civetweb's. Clients can take so much of the switch, and no more: the requests of four
+/// connections at a time, 16 KiB and 1 s each, and 20 connections that wait. Stopping waits for
+/// requests that are being served.
 std::vector<const char*> options(const std::string& listen) {
   return {"listening_ports",
           listen.c_str(),

@@ -54,7 +54,7 @@ class Figures {
  private:
   admin::Queue& queue_;
   const prometheus::TextSerializer serializer_;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< of the following
   Families families_;
   std::string last_;
   Nanos made_ = 0;

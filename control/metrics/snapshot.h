@@ -34,7 +34,7 @@ class Snapshot {
   admin::Queue& queue_;
   const admin::Request request_;
   const Clock clock_;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< of the following
   std::optional<std::string> text_;
   Nanos fresh_until_ = 0;
 };
