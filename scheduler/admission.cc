@@ -249,14 +249,14 @@ std::string Admission::crowded_text(const Tenant& tenant, uint32_t workers) {
   return {};
 }
 
-/// Of the tenant's ceiling, what its jobs do not have.
+/// The part of the tenant's ceiling that its jobs do not have.
 uint32_t Admission::left_per_lane(const Tenant& tenant) const {
   if (tenant.quota.slots_ceiling == 0) return UINT32_MAX;
   return static_cast<uint32_t>(
       left_of(tenant.quota.slots_ceiling / config_.lanes, tenant.ceilings_per_lane));
 }
 
-/// Of the tenant's ceiling, what a job gets that does not ask.
+/// The part of the tenant's ceiling for a job that does not ask.
 uint32_t Admission::share_per_lane(const Tenant& tenant) const {
   const uint32_t left = left_per_lane(tenant);
   if (left == UINT32_MAX || tenant.quota.jobs_max == 0) return left;

@@ -69,7 +69,7 @@ class TableCache {
   /// Of all tables; more only if one alone has more.
   static constexpr size_t kMostBlocks = size_t{1} << 18;
 
-  /// `key`: whatever tells tables apart. `make()` gives the BlockTable.
+  /// `key`: numbers that tell tables apart. `make()` gives the BlockTable.
   template <class Make>
   const std::shared_ptr<const BlockTable>& find_or_make(std::span<const uint64_t> key,
                                                         Make&& make) {

@@ -25,7 +25,7 @@ struct StaticPool {
   }
 
   enum class Claim { kSame, kInstall, kTooOld };
-  /// What a contribution to `seq` finds in its slot, which is empty or belongs to fragment `there`.
+  /// The state of its slot for a contribution to `seq`: empty, or of fragment `there`.
   static Claim claim(bool empty, Seq there, Seq seq) {
     if (empty || there < seq) return Claim::kInstall;
     return there == seq ? Claim::kSame : Claim::kTooOld;

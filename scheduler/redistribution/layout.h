@@ -1,5 +1,5 @@
-// How an array lies on a mesh. Each dimension of global size g is cut by the axes that it lists:
-// c {x1..xk} g with c |x1| .. |xk| = g, and a rank's tile begins at
+// The layout of an array on a mesh. Each dimension of global size g is cut by the axes that it
+// lists: c {x1..xk} g with c |x1| .. |xk| = g, and a rank's tile begins at
 //   offset = c i(x1) + c |x1| i(x2) + ...
 // where x1 is minor-most (Rink et al., "Memory-efficient array redistribution through portable
 // collective communication", section 3). Axes that no dimension lists replicate the array.

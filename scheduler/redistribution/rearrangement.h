@@ -23,7 +23,7 @@ class Rearrangement {
    private:
     friend class Rearrangement;
     Shape tile_;
-    std::vector<std::vector<uint64_t>> cuts_;  ///< where intervals begin, by dimension
+    std::vector<std::vector<uint64_t>> cuts_;  ///< beginnings of intervals, by dimension
   };
   Rearrangement(Boxes boxes, size_t element_bytes);
   /// From a whole tile to its pieces one after the other.

@@ -13,7 +13,7 @@ uint64_t tile_index(const Mesh& mesh, const Layout& layout, uint32_t rank) {
   return index;
 }
 
-/// What the ranks with certain coordinates want of a tile, in one dimension.
+/// The demand of the ranks with certain coordinates for a tile, in one dimension.
 struct Demand {
   uint64_t tiles = 0;   ///< that touch it
   uint64_t shared = 0;  ///< sum of what they share with it

@@ -18,7 +18,7 @@ std::vector<uint32_t> permutation(const Mesh& mesh, const Layout& from, const La
 uint32_t holder(const Mesh& mesh, const Layout& from, const std::vector<uint64_t>& parts,
                 uint32_t receiver);
 
-/// What the busiest rank does.
+/// The load of the busiest rank.
 struct Load {
   uint64_t sent_elements = 0;
   uint64_t received_elements = 0;

@@ -11,7 +11,7 @@
 
 namespace ina::themis {
 
-/// What may go by way of an aggregating switch.
+/// The chunks that may go through an aggregating switch.
 enum class InNetwork : uint8_t {
   kNever,
   kByLoad,  ///< of each chunk, where that leaves its dimension less loaded

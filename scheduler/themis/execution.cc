@@ -393,9 +393,9 @@ void Execution::operate(const OperationId& id, std::vector<Block> blocks, Buffer
   add(operation, stage.phase, chunk);
 }
 
-/// What follows a reduce-scatter needs its result, and writes nowhere but into that. Only the
-/// all-gather of the same dimension overwrites what it sent, and must wait until nobody needs that
-/// any more.
+/// A stage after a reduce-scatter needs its result, and writes nowhere but into that. Only the
+/// all-gather of the same dimension overwrites the data that was sent, and must wait until no rank
+/// needs it any more.
 void Execution::add(const Operate& operation, Phase phase, Chunk& chunk) {
   if (phase == Phase::kAllGather && !chunk.sending.empty()) {
     chunk.last.push_back(chunk.sending.back());

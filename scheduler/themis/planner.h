@@ -32,7 +32,7 @@ struct PlanOptions {
   /// for the search.
   std::optional<Discipline> discipline{};
   uint32_t chunks = 64;        ///< of each collective, at most
-  uint32_t element_bytes = 4;  ///< what cannot be divided
+  uint32_t element_bytes = 4;  ///< indivisible
   /// Of several collectives, in the order of their start: each goes on from the loads of those
   /// before it. Without: both ways are tried, and the one that the simulation says is faster is
   /// taken.

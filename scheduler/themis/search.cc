@@ -59,7 +59,7 @@ class Climber {
   const Candidate& best() const { return best_; }
 
  private:
-  /// What a change of two chunks changed.
+  /// The state that a change of two chunks replaced.
   struct Before {
     uint32_t a = 0, b = 0;
     Way way_a, way_b;

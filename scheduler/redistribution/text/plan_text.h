@@ -16,7 +16,7 @@ std::string bytes_text(uint64_t bytes);
 /// The steps as a table, and what they take together.
 std::string plan_text(const Plan& plan);
 
-/// What each step does, and what the methods cost.
+/// The effect of each step, and the costs of the methods.
 std::string explanation_text(const Plan& plan);
 
 }  // namespace ina::redistribution
