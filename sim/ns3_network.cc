@@ -29,7 +29,7 @@ ns3::Time in(Nanos ns) {
   return ns3::TimeStep(static_cast<uint64_t>(std::max<Nanos>(0, ns)));
 }
 
-/// What a frame carries, as the front of an ns-3 packet whose rest is there by number only.
+/// The content of a frame, as the front of an ns-3 packet whose other bytes are only counted.
 class Content final : public ns3::Header {
  public:
   static ns3::TypeId GetTypeId() {

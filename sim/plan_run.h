@@ -26,7 +26,7 @@ struct PlanSpec {
   uint32_t window = 512;  ///< W
   bool aggregator_window = true;
   uint64_t queue_bytes = 100'000'000;  ///< of a port
-  uint64_t ecn_bytes = 0;              ///< what finds more queued is marked; 0: never
+  uint64_t ecn_bytes = 0;              ///< a frame that finds more queued is marked; 0: never
   bool express = false;                ///< frames without payload do not wait for those with
   double loss = 0;
   Nanos rto_min_ns = 1'000'000;
@@ -36,7 +36,7 @@ struct PlanSpec {
   Nanos limit_ns = 600'000'000'000;
 };
 
-/// What a plan takes by models, without simulation of packets.
+/// The time of a plan by models, without simulation of packets.
 struct Predictions {
   /// The planner's, by the kinds of the topology: ring, direct, halving-doubling, ina.
   themis::Picos by_kind_ps = 0;

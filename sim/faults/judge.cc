@@ -35,7 +35,7 @@ void Judge::check_results(const Job& job) {
         violate(fmt::format("{}: job {} operation {} ({}) at rank {}: {}", what, job.index, p,
                             name(plan.collective), value(worker.rank), how));
       };
-      // What is moved is compared byte by byte, and other sums have one receiver.
+      // Moved data is compared byte by byte below, and other sums have one receiver.
       if (plan.collective == Collective::kAllReduce && job.workers[0].done() &&
           got != job.workers[0].got[p])
         say("I2", "differs from rank 0");
@@ -91,7 +91,7 @@ void Judge::count_up(const Job& job) {
     }
 }
 
-/// What a burst gave out: in which order does not matter.
+/// Checks the messages that a burst gave out, in any order.
 void Judge::check_given_out() {
   for (const bool bare : {false, true})
     for (const GivenOut& given : given_out_)
@@ -156,8 +156,8 @@ void Judge::check_joining() {
   }
 }
 
-/// I4: whoever holds less than its floor finds as many slots empty as it lacks, whatever the others
-/// did, and nobody holds more than its ceiling.
+/// I4: a job that holds less than its floor finds as many slots empty as it lacks, even if others
+/// take all they can. No job holds more than its ceiling.
 void Judge::check_quotas(const aggregator::Aggregator& aggregator) {
   uint64_t short_of_floors = 0;
   for (const auto& job : jobs_) {

@@ -19,7 +19,7 @@ using scheduler::BlockTable;
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
 
-// What nobody has written to.
+// The value of bytes that nobody has written to.
 constexpr std::byte kUntouched{0xa7};
 constexpr size_t kWidestGap = 5;  // elements between blocks
 

@@ -139,7 +139,7 @@ Bytes buffer_of(const Problem& problem, uint64_t buffer_bytes, const Layout& lay
   return bytes;
 }
 
-/// Payload of a rank's part: what it sends, what it gets.
+/// Payload of a rank's part: the bytes sent and received.
 std::pair<uint64_t, uint64_t> payload_of(const Schedule& schedule, uint32_t rank) {
   uint64_t up = 0, down = 0;
   for (Schedule::Stage stage = 0; stage < schedule.size(); ++stage) {

@@ -529,7 +529,7 @@ void World::submit_more(Worker& worker) {
     if (!plan.in_place && running->send != plan.inputs[value(worker.rank)])
       judge_.violate(fmt::format("I1: job {} operation {}: the input of rank {} was written to",
                                  worker.job->index, running->plan, value(worker.rank)));
-    // The buffers are the user's again, who writes to them at once.
+    // The buffers are the user's again, and the user writes to them at once.
     std::fill(running->send.begin(), running->send.end(), std::byte{0xee});
     std::fill(running->recv.begin(), running->recv.end(), std::byte{0xee});
     running = worker.running.erase(running);
@@ -648,7 +648,7 @@ void World::step_workers() {
         step(worker);
     }
   }
-  // What ends on one channel lets something go on another.
+  // An operation that ends on one channel may start one on another.
   for (bool any = !hierarchies_.empty(); std::exchange(any, false);) {
     step_hierarchies();
     for (const auto& hierarchy : hierarchies_)
@@ -702,7 +702,7 @@ Outcome World::run() {
   uint64_t steps = 0;
   const Nanos limit = (scenario_.faults_end_ns == INT64_MAX ? 0 : scenario_.faults_end_ns) +
                       (scenario_.mismatch ? kMismatchLimit : kLivenessLimit);
-  // What is still under way at the end must not disturb anything.
+  // Frames still under way at the end must not disturb anything.
   while (!done() || !network_.quiet()) {
     if (scenario_.mismatch && knows_of_mismatch()) break;
     if (network_.now() > limit || ++steps > kStepLimit) {
