@@ -31,7 +31,7 @@ void on_signal(int number) {
     signalled->stop();
 }
 
-/// What is wrong with the options together; empty if nothing is.
+/// The problem of the options together; empty: none.
 std::string problem_of(const ServerConfig& config) {
   if (config.memif_socket.find(',') != std::string::npos || config.memif_socket.size() > 107)
     return "--memif: the path must have at most 107 characters, and no comma";

@@ -34,7 +34,7 @@ class Relay {
     lanes_ = lanes;
     slot_bytes_ = slot_bytes;
   }
-  /// What is under way is lost.
+  /// Frames under way are lost.
   void detach() {
     port_.rx_release();
     begin_ = end_ = 0;
