@@ -48,7 +48,7 @@ class Blocks {
   void* data() const { return data_; }
   const std::vector<size_t>& counts() const { return counts_; }
   const std::vector<size_t>& displacements() const { return displacements_; }
-  /// What must live until the end.
+  /// The tensors that must live until the end.
   const std::vector<at::Tensor>& held() const { return held_; }
   /// Copies what was written to the tensors; empty if it is there already.
   std::function<void()> deliver() const;

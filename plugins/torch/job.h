@@ -30,7 +30,7 @@ class Job : public std::enable_shared_from_this<Job> {
   explicit Job(JobOptions options) : options_(std::move(options)) {}
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  /// Whoever made it calls leave() before.
+  /// Its owner calls leave() before.
   ~Job() = default;
 
   /// Joins unless it has. Throws ina::Exception.

@@ -313,8 +313,8 @@ std::exception_ptr Pairs::error_of(int from, int status) const {
   return std::make_exception_ptr(Exception(status, "recv: " + inbound.job->last_error()));
 }
 
-/// Nothing comes from there any more. Who receives from any rank goes on waiting for others: the
-/// rank may have ended well.
+/// Nothing comes from there any more. A receive from any rank goes on waiting for others: the rank
+/// may have ended well.
 void Pairs::lose(int from, const std::exception_ptr& error) {
   if (left_) return;
   Inbound& inbound = inbound_[static_cast<size_t>(from)];

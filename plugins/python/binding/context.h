@@ -98,7 +98,7 @@ class Request {
   const std::shared_ptr<Outcome> outcome_;
 };
 
-/// The context of Python: what it starts it gives as Request.
+/// The context of Python: each operation that it starts is given as a Request.
 class Context {
  public:
   explicit Context(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
