@@ -73,8 +73,8 @@ class UdpTransport final : public FrameTransport {
   std::atomic<uint32_t> needed_mtu_{0};
   std::atomic<uint64_t> too_long_{0};  ///< messages that the kernel refused as too long for the way
 
-  /// What one sendmsg() gets: datagrams to one UDP port, all of the same length, but the last may
-  /// be shorter.
+  /// The input of one sendmsg(): datagrams to one UDP port, all of the same length, but the last
+  /// may be shorter.
   struct Outgoing {
     sockaddr_in to{};
     size_t place = 0;  ///< of its first packet in the burst
