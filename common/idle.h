@@ -72,8 +72,8 @@ class IdleStrategy {
   // fast as one.
   static constexpr uint32_t kSpins = 20;
   static constexpr uint32_t kYields = 200;
-  // A yield that comes back late gave the core to somebody who computes. Whoever sleeps is woken
-  // ahead of those, whoever yields queues behind them.
+  // A yield that comes back late gave the core to a process that computes. A thread that sleeps is
+  // woken ahead of such processes, one that yields queues behind them.
   static constexpr Nanos kYieldNs = 200'000;
   /// A yield takes half a microsecond, one with a switch to another process and back three.
   static constexpr Nanos kSwitchNs = 1'200;
