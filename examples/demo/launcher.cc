@@ -150,7 +150,7 @@ class Crew {
       if (worker.process.failed()) fail();
   }
 
-  /// What all ranks reported of an epoch (from 0), once all have.
+  /// The reports of all ranks on an epoch (from 0), once all have reported.
   std::optional<std::vector<EpochStats>> epoch(size_t index) const {
     std::vector<EpochStats> stats;
     for (const Worker& worker : workers_) {
