@@ -1,5 +1,5 @@
-// ina-contention: one worker of a job that trains, as far as a switch can tell: it computes
-// (sleeps) for a while, then sums the gradients of its layers, back layer first, and waits for all.
+// ina-contention: one worker of a job that looks like training to a switch. It computes (sleeps)
+// for a while, then sums the gradients of its layers, back layer first, and waits for all.
 // scripts/bench_contention.py starts the workers of two jobs and compares policies.
 //
 // Says "ready" when its job is complete, waits for a line with the time of CLOCK_MONOTONIC, in ns,

@@ -1,6 +1,6 @@
-// ina-fused: one rank of a job that sums many small tensors, in turn as a program may: one blocking
-// call each; all started, then waited for; in a group; coalesced; and, for comparison, as a single
-// tensor that was one from the start. scripts/bench_fused.py starts the ranks.
+// ina-fused: one rank of a job that sums many small tensors in several ways in turn: one blocking
+// call each; all started, then waited for; in a group; coalesced. For comparison it also sums a
+// single large tensor. scripts/bench_fused.py starts the ranks.
 //
 // Says in JSON how long each round of each way took on this rank. Every element of every sum is
 // checked, outside of the time taken.

@@ -1,7 +1,7 @@
 // ina-redistribute: one rank of a job that redistributes arrays, each case by several methods in
 // turn. scripts/bench_redistribute.py starts the ranks.
 //
-// Says in JSON how long each round of each method took on this rank, and what it sent. Every
+// Says in JSON how long each round of each method took on this rank, and the bytes sent. Every
 // element is checked in every round, outside of the time taken; bytes beyond what a plan may use
 // are watched. Plans are made for the costs that are measured first. Methods that come to the same
 // plan share its rounds.

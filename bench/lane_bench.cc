@@ -1,5 +1,5 @@
 // A lane's turns for scripts/bench_lane.py, which counts their instructions: packets of a job of
-// two workers through a port in memory, while nobody watches, or somebody does.
+// two workers through a port in memory, with a trace or without.
 //   lane_bench WHAT TURNS
 // WHAT: plain; other: a trace of another job is under way; traced: one of this job, begun anew when
 // it is full; looks: one look of `inactl why` every 16 turns. Prints the packets that were summed.

@@ -1,5 +1,5 @@
 // MPI's collectives. Compiled once with OpenMPI and once with MPICH. OpenMPI's algorithms ("tuned")
-// can be chosen, each of which is a mode beside what the library would choose ("plain").
+// can be chosen: each is a mode beside the library's own choice ("plain").
 #include <mpi.h>
 
 #include <array>

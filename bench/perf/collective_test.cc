@@ -1,4 +1,4 @@
-// Shapes of the collectives, against what MPI says of each.
+// Shapes of the collectives, against MPI's definitions.
 #include "bench/perf/collective.h"
 
 #include <gtest/gtest.h>

@@ -4,10 +4,10 @@
 //   ina-siege ATTACK SOCKET JOB
 //
 // Reads orders from standard input, a word a line, and answers each with a JSON object: "begin",
-// "end" (stops what "begin" started, and tells what was done), "share CORES ENTRIES" (for the
-// attacks `burn` and `work`, which harm nobody, and are what the others are compared with: cores
-// that they use, and entries a second that `work` sends; without it one core, and as many as are
-// taken). Ends with its input.
+// "end" (stops the attack, and reports its work), "share CORES ENTRIES" (for the attacks `burn` and
+// `work`, which harm nobody and are the yardstick of the others: cores that they use, and entries a
+// second that `work` sends; without it one core, and as many entries as are taken). Ends with its
+// input.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
