@@ -1,5 +1,5 @@
-// The gRPC server of administrators, before a switch without DPDK: who is let in, what comes back,
-// and that nobody who is slow, stuck or gone holds the switch up.
+// The gRPC server of administrators, before a switch without DPDK: access, answers, and that no
+// slow, stuck or vanished client holds the switch up.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>

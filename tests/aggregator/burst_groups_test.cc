@@ -1,5 +1,5 @@
-// Contributions of a burst that are taken together: whatever is in a burst, all is as if its
-// packets had come one at a time, each group's one after the other.
+// Contributions of a burst that are taken together: the outcome of any burst is as if its packets
+// had come one at a time, each group's one after the other.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The fallback aggregator: what each message does to a fragment, and what is said in return.
+// The fallback aggregator: the effect of each message on a fragment, and the answer.
 #include "aggregator/fallback.h"
 
 #include <gtest/gtest.h>

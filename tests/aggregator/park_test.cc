@@ -1,5 +1,5 @@
-// Straggler help in the shard: what is left behind leaves its slot, and what comes later follows
-// it.
+// Straggler help in the shard: a fragment left behind leaves its slot, and late contributions
+// follow it.
 #include "tests/aggregator/policy_fixture.h"
 
 namespace ina::aggregator {

@@ -1,4 +1,4 @@
-// What a caller sees when something is wrong: which status, which text, on which workers, and how
+// Errors as a caller sees them: which status, which text, on which workers, and how
 // soon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Groups of ranks: ina_split and every call on what it gives.
+// Groups of ranks: ina_split and every call on the contexts that it gives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // Hierarchical collectives through the public API, with a whole switch over the shm port: every
-// element on every rank, and what is said of what goes wrong.
+// element on every rank, and the texts of errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Who drives an engine and who sleeps, over a transport that answers when the test says so.
+// The thread that drives an engine and those that sleep, over a transport under the test's control.
 #include "client/progress.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The doorman against descriptors whose closing takes long, or for ever: whoever asks it goes on.
+// The doorman against descriptors whose closing takes long, or for ever: its callers go on.
 #include "control/doorman.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// The control connection over TCP: messages survive being cut into pieces, and no peer, however
-// slow, large or dead, holds up who talks to it.
+// The control connection over TCP: messages survive being cut into pieces, and no slow, large or
+// dead peer holds up the other end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
-// TLS on the control connection: who is believed, what either side is told when it is not, and that
-// nobody who is slow, silent or talks nonsense holds up who is at the other end.
+// TLS on the control connection: trust, the text that either side gets when it is not trusted, and
+// that no slow, silent or nonsensical peer holds up the other end.
 #include "control/tls.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Workers on memif behind ina-memif, as their users and the operator meet them: real processes and
-// DPDK. Whatever dies, the switch goes on.
+// DPDK. The switch goes on when any of the processes dies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// Starting ina-switchd: what `--check` promises the start keeps, for every configuration that the
-// project ships or shows; and a switch that is killed at any moment comes back with what it had.
+// Starting ina-switchd: the start keeps the promise of `--check`, for every configuration that the
+// project ships or shows; and a switch killed at any moment comes back with its jobs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

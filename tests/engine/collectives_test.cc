@@ -1,5 +1,5 @@
 // Collectives in the engine of one worker: marks in runs, results for others, and the fragment that
-// closes an operation. What whole jobs make of it: tests/sim/scenarios_collectives_test.cc.
+// closes an operation. Whole jobs: tests/sim/scenarios_collectives_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What is fused with what, and when it goes: the layer above an engine, without transport or clock.
+// The fusion of operations, in the layer above an engine: without transport or clock.
 #include "engine/fused.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Straggler help in the engine of one worker: what was parked takes no place in the window, and
-// what it keeps for the switch is completed, or given to the fallback.
+// Straggler help in the engine of one worker: parked fragments take no place in the window, and
+// sums that it keeps for the switch are completed, or given to the fallback.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Plans of reductions in the order of the ranks: what they move, in how much memory. The fault
+// Plans of reductions in the order of the ranks: the bytes they move, and their memory. The fault
 // simulator (tests/sim/faults_test.cc) runs them and compares the bits.
 #include "engine/rank_order.h"
 

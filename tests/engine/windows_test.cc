@@ -1,4 +1,4 @@
-// The windows and the round trips by themselves. What the engine does with them: engine_test.cc.
+// The windows and the round trips by themselves. Their use by the engine: engine_test.cc.
 #include "engine/windows.h"
 
 #include <gtest/gtest.h>

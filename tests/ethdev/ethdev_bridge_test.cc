@@ -1,5 +1,5 @@
-// Ethdev ports as ports of a learning switch, on the pcap driver: what comes in by one capture goes
-// out into others.
+// Ethdev ports as ports of a learning switch, on the pcap driver: frames that come in by one
+// capture go out into others.
 #include <gtest/gtest.h>
 
 #include "io/ethdev/ethdev_port.h"

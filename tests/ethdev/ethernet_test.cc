@@ -1,5 +1,5 @@
 // The client's dpdk: transport on interfaces of the kernel, in a network namespace with a veth
-// pair: the worker has `near`, whoever plays the switch has `far`. Needs root.
+// pair: the worker has `near`, the test in the switch's place has `far`. Needs root.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <net/ethernet.h>

@@ -1,5 +1,5 @@
-// What the two processes of the memif tests agree on. The server is a switch for one worker: it
-// answers the GRAD of fragment s with a RESULT whose elements are twice as large.
+// The conventions of the two processes of the memif tests. The server is a switch for one worker:
+// it answers the GRAD of fragment s with a RESULT whose elements are twice as large.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Configuration files of any content: they load, or every error says where and what.
+// Configuration files of any content: they load, or every error has a place and a text.
 #include <string_view>
 
 #include "switchd/config/config.h"

@@ -1,4 +1,4 @@
-// The control socket of a whole switch against workers that say anything: the switch goes on
+// The control socket of a whole switch against workers that send anything: the switch goes on
 // answering, and when they are gone it has no job left.
 //
 // Input: one line a message. Its first byte says from which of four connections (bits 0 and 1),

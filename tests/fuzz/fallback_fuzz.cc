@@ -1,6 +1,6 @@
-// The fallback against any sequence of messages. Contributions have the content that their bits
-// say, so every result must be the sum of all workers' contributions, and may be given only when
-// they have all been seen, or a result of the switch.
+// The fallback against any sequence of messages. The content of a contribution follows from its
+// bit, so every result must be the sum of all workers' contributions. It may be given only when all
+// of these, or a result of the switch, have been seen.
 //
 // Input: the configuration (3 bytes), then one message or call after the other.
 #include <map>

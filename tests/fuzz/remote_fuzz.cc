@@ -1,6 +1,6 @@
-// The control connection over TCP, from strangers and from whoever has a token or a ticket: the
-// stream hands over the messages that are in the bytes and no others, however these are cut; the
-// switch goes on answering; and when they are gone, nothing is left but what an administrator made.
+// The control connection over TCP, from strangers and from peers with a token or a ticket. The
+// stream hands over the messages in the bytes and no others, with any cuts. The switch goes on
+// answering, and afterwards nothing is left but an administrator's jobs.
 //
 // Input: one line a message. Its first byte says from which of two connections (bit 0), whether the
 // message is framed as it should be (bit 1) or the line is sent as it stands, whether the

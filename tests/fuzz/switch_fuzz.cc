@@ -1,11 +1,11 @@
 // One shard of the switch against any sequence of packets, bursts, epochs, and jobs that come and
 // go, under every policy and with every home of the fallback.
 //
-// Job 0's contributions have the content that their rank and fragment say, in whatever order and as
-// often as they come, so every partial sum must be what its bitmap says, no contribution may leave
-// twice, and a result of the switch must hold them all (I1). Job 1's packets are anything that a
-// transport lets through (I4). Each packet has one fate, contributions are where the counters say,
-// and when the jobs are gone nothing is held (I5).
+// The content of job 0's contributions follows from rank and fragment, in any order and number. So
+// every partial sum must match its bitmap, no contribution may leave twice, and a result of the
+// switch must hold them all (I1). Job 1's packets are anything that a transport lets through (I4).
+// Each packet has one fate, the counters account for all contributions, and when the jobs are gone
+// nothing is held (I5).
 //
 // Input: the configuration (8 bytes), then one packet or call after the other.
 #include <map>

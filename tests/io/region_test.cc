@@ -1,4 +1,4 @@
-// What memory of a peer the switch maps, and how it learns that nobody has its own any more.
+// The memory of a peer that the switch maps, and how it learns that nobody maps its own any more.
 #include "io/shm/region.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// The shm port between its two real sides, within one process: what may be sent over it, what
-// happens when the worker does not read, and whom a worker harms that lies about its position.
+// The shm port between its two real sides, within one process: the packets that may be sent, a
+// worker that does not read, and the damage by a worker that lies about its position.
 #include "io/shm/shm_port.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-// Counts what the packet path must not do: allocations, locks and system calls, for each role of
-// thread, while armed. Linked into an executable, it stands in front of the C library's malloc
-// family and pthread locks, for the executable and all its libraries (operator new included).
-// System calls are seen by a seccomp filter on one thread, which any user may install.
+// Counts calls that the packet path must not make: allocations, locks and system calls, for each
+// role of thread, while armed. Linked into an executable, it stands in front of the C library's
+// malloc family and pthread locks, for the executable and all its libraries (operator new
+// included). System calls are seen by a seccomp filter on one thread, which any user may install.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // The schedules of all ranks of a plan, carried out in memory by an interpreter that knows of
-// channels, blocks and dependencies only, against what the collective is.
+// channels, blocks and dependencies only, against the collective's definition.
 #include "scheduler/themis/execution.h"
 
 #include <gmock/gmock.h>

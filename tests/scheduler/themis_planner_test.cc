@@ -1,5 +1,5 @@
 // The paper's scheduler: orders, threshold, several collectives, bytes that no order changes, and
-// what is refused.
+// refused input.
 #include "scheduler/themis/planner.h"
 
 #include <algorithm>

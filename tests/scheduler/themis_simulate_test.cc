@@ -1,4 +1,4 @@
-// The simulation: what overlaps, what waits, and that an order that is kept gives the same times.
+// The simulation: operations that overlap or wait, and that a given order gives the same times.
 #include "scheduler/themis/simulate.h"
 
 #include "scheduler/themis/chunks.h"

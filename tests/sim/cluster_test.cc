@@ -1,4 +1,4 @@
-// Whole simulated clusters, beside what arithmetic says of them.
+// Whole simulated clusters, beside arithmetic.
 #include "sim/cluster.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Planned collectives carried out on simulated networks, beside what the planner's model says.
+// Planned collectives carried out on simulated networks, beside the planner's model.
 #include "sim/plan_run.h"
 
 #include <gtest/gtest.h>

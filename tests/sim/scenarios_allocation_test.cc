@@ -1,5 +1,5 @@
-// Traces about slots: who gets one, what becomes of those that leave, and what must never be added
-// twice. Each runs with the rule that protects it, and again without, to prove that it can fail.
+// Traces about slots: allocation, sums that leave, and contributions that must not count twice.
+// Each runs with the rule that protects it, and again without, to prove that it can fail.
 #include <gtest/gtest.h>
 
 #include "tests/sim/script.h"

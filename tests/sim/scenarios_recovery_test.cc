@@ -1,5 +1,5 @@
-// Traces about recovery: a result is missed, and the fallback finds out from the workers what
-// became of it. Each runs with the rule that protects it, and again without, to prove that it can
+// Traces about recovery: a worker misses a result, and the fallback learns its fate from the
+// workers. Each runs with the rule that protects it, and again without, to prove that it can
 // fail.
 //
 // The traces about parked fragments (deferred_ignores_parker_result, spill_restart_parker_part,

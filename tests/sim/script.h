@@ -1,6 +1,6 @@
 // Scripted traces: the switch, engine and fallback objects of the daemon and of libina, and a
-// network that moves a message only when the script says so. Whatever a worker or a fallback has to
-// say it says at once; it is then in flight, to be delivered, dropped, doubled or held back. Each
+// network that moves a message only when the script says so. A worker or a fallback sends its
+// messages at once; they are then in flight, to be delivered, dropped, doubled or held back. Each
 // worker has a clock of its own that stands still until the script lets a time-out pass.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Every collective by each data type and operation, of any size, beside a naive model: which
-// elements of whose input a rank gets (bench/perf/collective.h), and what these are
+// Every collective by each data type and operation, of any size, beside a naive model: the elements
+// of other ranks' input that a rank gets (bench/perf/collective.h), and their values
 // (bench/perf/pattern.h).
 #pragma once
 

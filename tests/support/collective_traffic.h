@@ -1,5 +1,5 @@
-// What each collective moves for one rank: counted by the library, beside what the table of
-// docs/collectives.md says. For tests that assert it over any transport.
+// The bytes that each collective moves for one rank: counted by the library, beside the table of
+// docs/collectives.md. For tests that assert it over any transport.
 #pragma once
 
 #include <ostream>

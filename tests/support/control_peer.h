@@ -1,4 +1,4 @@
-// Somebody at the other end of a switch's control connection who says what a test wants said.
+// A peer at the other end of a switch's control connection that sends a test's messages.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Builds frames for tests: right ones by the codec, then made wrong on purpose.
+// Builds frames for tests: valid ones by the codec, then damaged on purpose.
 //
 //   PacketBuilder().seq(5).elements(256).build()                  a valid GRAD
 //   PacketBuilder().set_byte(kIpTtlAt, 1).build()                 ... with a wrong IPv4 checksum

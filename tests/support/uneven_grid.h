@@ -1,6 +1,6 @@
 // Every collective whose ranks may have different counts, with counts that differ, that are zero at
-// some ranks, at all but one, and at all, beside a naive model: which elements of whose input lie
-// where in a rank's result. All of the result buffer is compared, with the gaps between its blocks.
+// some ranks, at all but one, and at all, beside a naive model: the source of each element of a
+// rank's result. All of the result buffer is compared, with the gaps between its blocks.
 #pragma once
 
 #include <algorithm>

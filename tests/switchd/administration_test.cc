@@ -1,5 +1,5 @@
-// What administrators can do, and what their tickets are good for: the conductor's side, without
-// gRPC. The way from `inactl` to here is in tests/admin.
+// Requests of administrators, and the use of their tickets: the conductor's side, without gRPC. The
+// way from `inactl` to here is in tests/admin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// Connections, the conductor's time and its log: what one user or address may have of them, and
-// that the others have the rest.
+// Connections, the conductor's time and its log: the share of one user or address, and that the
+// others have the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

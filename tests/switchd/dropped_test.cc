@@ -1,5 +1,5 @@
-// What a worker on an Ethernet port is told of its frames that were dropped, by a conductor whose
-// lane says what a test has it say.
+// Messages to a worker on an Ethernet port about its dropped frames, by a conductor whose lane
+// reports a test's numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What of a job outlives the switch, and the job that comes of it.
+// The record of a job that outlives the switch, and the job that is made from it.
 #include "switchd/job_records.h"
 
 #include <gmock/gmock.h>

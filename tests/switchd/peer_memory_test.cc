@@ -1,5 +1,5 @@
-// What a worker can do to the switch with descriptors and memory, and what the switch does about
-// it.
+// A worker's attacks on the switch with descriptors and memory, and the switch's
+// defence.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

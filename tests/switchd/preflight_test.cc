@@ -1,4 +1,4 @@
-// What `ina-switchd --check` finds on a machine: each check is broken once, and alone then.
+// The findings of `ina-switchd --check` on a machine: each check is made to fail once, alone.
 #include "switchd/preflight.h"
 
 #include <gmock/gmock.h>

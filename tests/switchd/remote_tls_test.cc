@@ -1,6 +1,6 @@
-// Workers of other hosts over TLS, before a whole switch: the certificate says whose they are, and
-// strangers, slow ones and those who talk nonsense hold up nobody. tests/control/tls_test.cc has
-// the connection alone.
+// Workers of other hosts over TLS, before a whole switch: the certificate names their tenant, and
+// strangers, slow and nonsensical peers hold up nobody. tests/control/tls_test.cc has the
+// connection alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// What a job gets of the switch under policies that share the slots, as a worker and an operator
-// see it on the control socket.
+// A job's resources under policies that share the slots, as a worker and an operator see them on
+// the control socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

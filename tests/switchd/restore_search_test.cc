@@ -1,6 +1,6 @@
-// A switch starts whatever its state file holds: seeded random files with reserved, overdue and
-// running jobs in every combination, of switches with other configurations, with twins and with
-// damage. It serves what was reserved, and a fresh job, or says clearly why not.
+// A switch starts with any state file: seeded random files with reserved, overdue and running jobs
+// in every combination, of switches with other configurations, with twins and with damage. It
+// serves reserved jobs and a fresh job, or says clearly why not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// With which jobs of its state file a switch goes on, and what it says of the others. No lane runs.
+// The jobs that a switch restores, and the reasons against the others. No lane runs.
 #include "switchd/restore.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Straggler help in the whole switch, with real clients: who is slow keeps nobody waiting, sums
-// stay right, and nothing of it is left behind, whoever dies meanwhile.
+// Straggler help in the whole switch, with real clients: a slow worker keeps nobody waiting, sums
+// stay right, and nothing is left behind, also if processes die meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Who may trace what, and when a trace ends; tests/e2e/inactl_admin_test.cc has traces of real
+// Access to traces, and their end; tests/e2e/inactl_admin_test.cc has traces of real
 // jobs.
 #include "switchd/tracing.h"
 

@@ -1,4 +1,4 @@
-// validate() and payload_bytes(): what any receiver checks without knowing the job.
+// validate() and payload_bytes(): the checks that need no knowledge of the job.
 #include "wire/message.h"
 
 #include <gtest/gtest.h>
