@@ -15,7 +15,7 @@
 
 namespace ina::mpi {
 
-/// What begin() returns beside libina's statuses: the arguments make no sense.
+/// A status of begin() beside libina's own: the arguments make no sense.
 constexpr int kWrongArguments = -1000;
 
 class Collective {
