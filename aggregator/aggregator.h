@@ -41,7 +41,7 @@ struct Shape {
   scheduler::PolicyOptions policy;
 };
 
-/// The oldest fragment that waits, and for whom.
+/// The oldest fragment that waits, and the workers that it waits for.
 struct Waiting {
   Seq seq;
   Bitmap missing = 0;
@@ -103,7 +103,7 @@ class Aggregator {
   /// The marks that a run stands for, from its `first` one on, as many as `marks` has room for.
   /// Returns how many; those beyond the job's window are left out, but for the first of all.
   size_t expand(const RxPacket& run, size_t first, std::span<RxPacket> marks);
-  /// For whoever serves a port: room for a burst that runs make longer.
+  /// For the loop that serves a port: room for a burst that runs make longer.
   std::span<RxPacket> expanded() { return expanded_; }
   /// Likewise: bare results that have not been sent yet.
   BareResults& bare_results() { return bare_results_; }
@@ -114,13 +114,13 @@ class Aggregator {
 
   /// The number of a fragment of a job that is present.
   Seq seq_of(JobIndex index, uint32_t low) const { return extend(low, jobs_[index].limit); }
-  /// The slot that holds a fragment; nullptr: none does. For who traces packets.
+  /// The slot that holds a fragment; nullptr: none does. For packet traces.
   const Slot* slot_of(JobIndex index, Seq seq) {
     return jobs_[index].present ? find_slot(jobs_[index], seq) : nullptr;
   }
   /// 1 + the highest fragment whose result passed this lane.
   Seq results_end(JobIndex index) const { return jobs_[index].results_end; }
-  /// For whoever carries out verdicts: room for one more.
+  /// For carry_out(): room for one more verdict.
   Verdict& scratch() { return scratch_; }
 
   /// A job that is present.

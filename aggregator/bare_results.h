@@ -17,8 +17,8 @@ struct Joining {
   uint32_t most = 1;   ///< fragments of this lane: a run of so many goes at the end of its burst
   Nanos patience = 0;  ///< a run waits for no more than twice that
 
-  /// A quarter of what a worker may have in the switch: with that held back it still has three
-  /// quarters to send in, so nobody ever waits for a run to be filled.
+  /// A quarter of a worker's fragments in the switch. With that held back it still has three
+  /// quarters to send in, so no worker ever waits for a run to be filled.
   static Joining of(uint32_t in_switch, uint32_t lanes, Nanos patience) {
     return {std::max(1u, in_switch / lanes / 4), patience};
   }
@@ -106,7 +106,7 @@ class BareResults {
       ++run.length;
       note_length(job, run, bit);
     } else {
-      job.full |= bit;  // its worker's window must not fill with what comes after the run
+      job.full |= bit;  // its worker's window must not fill with results that follow the run
     }
   }
 

@@ -20,7 +20,7 @@ constexpr size_t kNearBytes = 1 << 20;
 constexpr uint32_t kPrefetchNearBytes = 256;
 constexpr uint32_t kPrefetchFarBytes = 1024;
 
-/// Of what is moved there is one payload a fragment, and nothing to be added.
+/// A moved fragment has one payload, and nothing to be added.
 bool may_be_grouped(const Message& message) {
   return message.type == Type::kGrad && !is_moved(message.collective) && !message.bare();
 }

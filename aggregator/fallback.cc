@@ -150,8 +150,8 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
   }
 }
 
-/// When a fragment's contributions are all under way or lost, the switch is to hand over what it
-/// holds. Only the next QUERY binds, because most results come by themselves.
+/// When a fragment's contributions are all under way or lost, the switch is to hand over the parts
+/// that it holds. Only the next QUERY binds, because most results come by themselves.
 void Fallback::note_sent(Entry& entry, Bitmap bit) {
   const bool was_full = entry.sent == full_;
   entry.sent |= bit;
@@ -198,8 +198,8 @@ void Fallback::merge_move(Entry& entry, const Message& message, const std::byte*
   std::memcpy(row(index_of(entry.seq)), payload, wire::payload_bytes(message));
 }
 
-/// Whether what comes is of another operation than what is there, even if it need not be added: the
-/// switch may have said that all workers have come before their contributions did.
+/// Whether a message is of another operation than the entry, even if it need not be added. The
+/// switch may report that all workers have come before their contributions arrive here.
 bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bits) {
   if (entry.bits == 0 || same_operation(entry.signature, message.signature())) return false;
   if (!mismatch_)
@@ -207,7 +207,7 @@ bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bit
   return true;
 }
 
-/// Whether what is to be added is not of what is there.
+/// Whether a payload to be added is of another operation than the entry.
 bool Fallback::disagree(const Entry& entry, const Message& message, Bitmap bits) {
   const bool partly = entry.moves && (message.bare() || !entry.has_sum);
   const bool same =

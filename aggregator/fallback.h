@@ -68,7 +68,7 @@ class Fallback {
   /// All workers have all results up to `seq` (rule C2: one of them has the result of seq + W).
   void raise_floor(Seq seq);
 
-  /// Fills `packets` with what is to be sent through the switch: RESULT, REMIND, POLL. Their
+  /// Fills `packets` with messages to be sent through the switch: RESULT, REMIND, POLL. Their
   /// payloads stay until the next call of any member. The first `count` have been sent: sent().
   size_t prepare(std::span<wire::Outgoing> packets);
   void sent(size_t count);

@@ -30,7 +30,7 @@ struct JobSpec {
   bool rejoined = false;
   scheduler::StaticPool pool;  ///< pools only
   scheduler::Quota quota;      ///< hashed slots: this lane's share
-  uint8_t priority_max = 255;  ///< the job's class: what its workers claim is clamped to it
+  uint8_t priority_max = 255;  ///< the job's class: upper bound of its workers' claims
   /// Straggler help: an incomplete fragment this far below the newest is parked. Its partial sum
   /// goes to the fallback, and its contributors may send another fragment in its place. 0: never.
   uint32_t park_after = 0;
@@ -47,17 +47,17 @@ struct JobSpec {
   /// Parked fragments load links: where that costs more than waiting (Lockstep), none is parked for
   /// a while. False: parks always.
   bool park_if_it_pays = false;
-  /// Ring of seen_words() zeros: by whom a fragment is kept (1 + rank, or kParkedHome). Without it
+  /// Ring of seen_words() zeros: the keeper of a fragment (1 + rank, or kParkedHome). Without it
   /// the fallback keeps all.
   uint8_t* parked_at = nullptr;
-  /// Instead of the fallback, a leading worker keeps what is parked: fragments of this lane.
+  /// Parked fragments of this lane that a leading worker keeps instead of the fallback.
   uint32_t park_room = 0;
   Bitmap parkers = ~Bitmap{0};  ///< workers that can do that
   /// A fragment that more workers than this still miss goes to the fallback all the same. A leader
   /// would get each late contribution over its one link; the fallback's shards share that load.
   uint32_t park_missing = kMaxWorkers;
-  /// The fallback at the workers keeps what is parked, a leading worker only what waits for none
-  /// but the very worker whose shard it is: to keep it would slow that one, or its link, further.
+  /// The fallback at the workers keeps parked fragments. A leading worker keeps only those whose
+  /// shard would be at the one worker that they wait for: that worker must not be slowed further.
   bool park_home = false;
   Joining joining;  ///< of bare results
   Home home = Home::kWorkers;
@@ -85,9 +85,9 @@ struct JobSpec {
     park_after = std::max(1u, in_switch / 8);
   }
 
-  /// Whether help pays is judged by so many patiences: several turns of who is slow.
+  /// Whether help pays is judged by so many patiences: several turns of a slow worker.
   static constexpr Nanos kHorizonPatiences = 500;
-  /// Where it did not it is tried again after so many horizons, then twice as many.
+  /// Where help did not pay, it is tried again after so many horizons, then twice as many.
   static constexpr Nanos kRestHorizons = 8;
   static constexpr Nanos kLongestRestHorizons = 128;
   /// Nor longer than this, however long the patience: it shall help again when somebody becomes

@@ -188,8 +188,8 @@ struct BFloat16 {
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     constexpr float kLimit = 0x1.FFp127f;
-    // The accumulator has no greater range than what is added, so that a sum of finite numbers may
-    // be infinite already. It does not remember whether one of them was.
+    // The accumulator has no greater range than the addends, so a sum of finite numbers may be
+    // infinite already. It does not remember whether one of them was.
     overflow = hn::Or(overflow, O::kLeavesRange ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
                                                 : rounds_to_inf(d, v, kLimit));
     const hn::Rebind<uint32_t, D> bits;

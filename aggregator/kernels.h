@@ -29,8 +29,8 @@ struct Kernels {
   bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,
                      size_t count, uint32_t divisor);
   /// add_finish past the caches, for results that this core does not read again: a line that is
-  /// written whole need not be fetched first. `result` is aligned to 64 bytes. Ordered before what
-  /// is written afterwards.
+  /// written whole need not be fetched first. `result` is aligned to 64 bytes. Ordered before later
+  /// writes.
   bool (*add_finish_stream)(std::byte* result, const std::byte* row, const std::byte* payload,
                             size_t count, uint32_t divisor);
 

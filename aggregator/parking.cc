@@ -131,7 +131,7 @@ void Aggregator::add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict&
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
 
-/// To whoever keeps the fragment.
+/// To the keeper of the fragment.
 void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
   // Progress is in fragments of all lanes.
   if (job.spec.home != Home::kSpill) job.late.help().messages += shape_.lanes;
@@ -147,7 +147,7 @@ void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
 void Aggregator::pass_to_parker(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   bypass(job, packet, verdict);
   follow(job, seq, verdict.emission[0]);
-  // The last one gets its place back with the result: it must not be faster than who keeps the sum.
+  // The last one gets its place back with the result: it must not outrun the keeper.
   if (job.recent.seen(number_of(seq)) != job.full)
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
@@ -170,7 +170,7 @@ Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobI
   return parked;
 }
 
-/// The worker that keeps a parked sum gives out the result, or passes on what it has.
+/// The worker that keeps a parked sum gives out the result, or passes on its partial sum.
 void Aggregator::on_parker_packet(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
   if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);

@@ -31,7 +31,7 @@ class ReplayWindow {
   bool remembers(Seq seq) const { return rule(Rule::kReplayTooOld) || seq + window_ / 2 >= end_; }
   /// The workers whose contributions have come. `number`: of the fragment among those of this lane.
   Bitmap& seen(uint64_t number) const { return seen_[index(number)]; }
-  /// Where a ring of entries() has what belongs to a fragment.
+  /// Index of a fragment's entry in a ring of entries().
   size_t index(uint64_t number) const { return ring_.remainder(number); }
 
   /// A fragment of this lane has come. Calls `forget(number)` for each fragment of which something

@@ -25,7 +25,7 @@ auto bare_sender(Send&& send) {
 
 /// Sends what a verdict says, but for bare results: send_bare_results(). `send(job, rank,
 /// emission)` queues a message to one worker, or to a dedicated fallback (kFallbackRank). A
-/// fallback within the lane is served at once, and so is what it says in turn.
+/// fallback within the lane is served at once, and so are its messages in turn.
 template <class Send>
 void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send&& send) {
   for (const Emission& emission : verdict.to_send()) {
@@ -194,8 +194,8 @@ concept PacketWatcher = requires(W watcher, const RxPacket& packet, const Verdic
   {watcher.after(packet, verdict)};
 };
 
-/// As serve(), with a watcher. Each packet is a burst of its own, so that what the watcher finds in
-/// the array is before and after this packet; verdicts and counters are the same. Slower.
+/// As serve(), with a watcher. Each packet is a burst of its own, so the watcher sees the array
+/// before and after this packet; verdicts and counters are the same. Slower.
 template <PacketSource Port, class Send, class Mismatch, PacketWatcher Watcher>
 [[gnu::noinline]] size_t serve_watched(Port& port, Aggregator& aggregator,
                                        std::span<RxPacket> packets, std::span<Verdict> verdicts,
