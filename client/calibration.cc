@@ -44,7 +44,7 @@ int64_t median(std::vector<int64_t>& times_ns) {
   return *middle;
 }
 
-/// The median time of what `start` starts. All ranks have the same number of rounds.
+/// The median time of the operations that `start` starts. All ranks have the same number of rounds.
 Result<int64_t> median_ns(Context& context, int rounds, const Start& start) {
   std::vector<int64_t> times_ns;
   for (int round = 0; round < kWarmUps + rounds; ++round) {

@@ -67,8 +67,8 @@ struct CallRegions {
   void add_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank);
 };
 
-/// Fills in what follows from the rest. INA_ERR_INVALID, with a sentence that names function,
-/// argument and value.
+/// Fills in the fields that follow from the rest. INA_ERR_INVALID, with a sentence that names
+/// function, argument and value.
 Result<void> check(CollectiveCall& call, uint32_t workers, uint32_t rank);
 
 /// Tables of a context's collectives that are not counted. Any thread.

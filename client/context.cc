@@ -17,7 +17,7 @@ namespace {
 
 // Before a job that the switch has lost is joined once more.
 constexpr Nanos kLossPauseNs = 5'000'000;
-// How long a worker that gave up waits for the switch to say for whom it waited.
+// How long a worker that gave up waits for the switch to name the workers that it waited for.
 constexpr Nanos kExplainNs = 1'000'000'000;
 // A switch that goes again and again while somebody joins is not waited for.
 constexpr int kMostLosses = 8;
@@ -270,7 +270,7 @@ int Context::leave(Nanos timeout_ns) {
     const auto lock = progress_.lock();
     if (callers_.failed() != INA_OK) return callers_.report_failure();
     operations_.submit_collected(now_ns());
-    // The switch takes the closed connection for a lost worker, which is what the others must hear.
+    // The switch takes the closed connection for a lost worker, and the others must hear just that.
     if (link_.engine().running() != 0)
       return set_error(INA_ERR_ABORTED, "left with " + running_text());
   }

@@ -3,7 +3,7 @@
 // turns results and errors into a status and a text; its parts do the work:
 //
 //   Link, Operations     the engine with its transport, and the paths that operations take
-//   Progress, Callers    who drives the engine, who sleeps, and how all hear of the end
+//   Progress, Callers    the driving thread, sleeping ones, and how all hear of the end
 //   Joiner, Admission    how it gets its place at the switch
 //   DirectMemory         memory that the switch reads or writes where it lies
 //   Splits               requests for groups
@@ -70,13 +70,13 @@ class Context : public std::enable_shared_from_this<Context> {
   /// of ranks. nullptr: this worker gave a negative one, and is in none. In groups.cc.
   Result<std::shared_ptr<Context>> split(int32_t colour, int32_t key);
 
-  /// Has the background thread look after what is under way.
+  /// Has the background thread look after operations under way.
   void kick() { session_->kick(); }
   void kick_if_running() { progress_.kick_if_running(); }
 
   // Of operations that are part of a Schedule over several contexts (hierarchy.h).
-  /// Submits one that waits for let_go(), as does what is started after it. `spec.listener` is
-  /// called under this context's lock.
+  /// Submits one that waits for let_go(), as do later operations. `spec.listener` is called under
+  /// this context's lock.
   Operation* submit_held(const OperationSpec& spec, Nanos now);
   void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
               std::shared_ptr<const scheduler::BlockTable> blocks);
@@ -133,7 +133,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // For the session, on its background thread.
   /// The id of its group; 0: of the job itself.
   uint32_t channel() const { return id_; }
-  /// INA_OK, or the status of what ended it.
+  /// INA_OK, or the status of the error that ended the job.
   int failed() const { return callers_.failed(); }
   std::string last_failure() const { return callers_.failure_text(); }
   bool needs_driver() const { return progress_.needs_driver(); }

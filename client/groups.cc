@@ -45,7 +45,7 @@ Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
 }
 
 /// Takes its place in the group, and waits for the others to do so. `frames`: of the context that
-/// was split, if they are what its transport carries. `losses`: of the switch's answer.
+/// was split, if its transport carries frames. `losses`: of the switch's answer.
 Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos deadline) {
   if (frames) {
     auto shared = frames->share();

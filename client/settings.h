@@ -19,7 +19,7 @@ struct Settings {
   Nanos timeout_ns = 0;
   bool waits_for_switch = false;  ///< somebody said for how long: also for a switch to start
   Nanos rejoin_timeout_ns = 0;
-  uint64_t window_bytes = 0;  ///< 0: what the switch grants
+  uint64_t window_bytes = 0;  ///< 0: the switch's grant
   IdleMode idle = IdleMode::kAuto;
   int copy_threads = 0;
   size_t coalesce_bytes = 0;  ///< 0: asynchronous all-reduces are not fused
