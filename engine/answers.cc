@@ -63,7 +63,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (over) return false;
   if (fragment.state == State::kDone && !rule(Rule::kBindAgain)) return false;
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
-  // Asked for what it sent: that was lost on the way to the switch.
+  // Asked for a contribution that it sent: that was lost on the way to the switch.
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
     windows_.lost(seq, next_, timeouts_.round_trip);
   fragment.bound = question.instance + 1;
@@ -79,7 +79,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   return true;
 }
 
-/// Only what this worker has taken may be kept from it: nobody would tell it again.
+/// Only a result that this worker has taken may be kept from it: it would not be told again.
 void Engine::flag_kept(TxPacket& packet) {
   if (packet.message.type != Type::kResult || !keeps_results()) return;
   const Seq seq = extend(packet.message.seq, low_);

@@ -26,7 +26,7 @@ std::string rank_text(uint64_t rank) {
 std::string elements_text(uint64_t count) {
   return std::to_string(count) + (count == 1 ? " element" : " elements");
 }
-/// To or from whom: "nobody", "rank 3".
+/// The peer as a text: "nobody", "rank 3".
 std::string peer_text(int64_t peer) {
   return peer == kNobody ? "nobody" : rank_text(static_cast<uint64_t>(peer));
 }

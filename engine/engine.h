@@ -79,9 +79,9 @@ struct EngineCounters {
   uint64_t mark_runs_sent = 0;  ///< and the messages that said so
   uint64_t results = 0;
   uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
-  uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
+  uint64_t results_ignored = 0;  ///< duplicates, strays, and results refused by a bound worker
   uint64_t parked = 0;           ///< fragments that left their slots because somebody is slow
-  uint64_t parks = 0;            ///< partial sums, and what came after them, taken for the switch
+  uint64_t parks = 0;            ///< partial sums and later parts, taken for the switch
   uint64_t parks_lost = 0;       ///< that could not be: the fallback finds out
   uint64_t park_results = 0;     ///< completed here
   uint64_t queries = 0;          ///< results asked for
@@ -133,7 +133,7 @@ class Engine {
   size_t prepare(std::span<TxPacket> packets, Nanos now);
   void sent(size_t count, Nanos now);
 
-  /// Takes in what was received. `copier.copy(std::span<const CopyJob>)` moves the results; it must
+  /// Takes in received packets. `copier.copy(std::span<const CopyJob>)` moves the results; it must
   /// be finished when it returns, because only then is a result consumed (rule C1).
   template <class Copier>
   void on_packets(std::span<const RxPacket> packets, Nanos now, Copier& copier) {
@@ -310,8 +310,8 @@ class Engine {
   void accept_bare_results(const wire::Message& message, Nanos now);
   void accept_missing_bare_results(Operation& operation, const wire::Message& message, Nanos now);
   void note_mismatch(const wire::Signature& ours, const wire::Message& message);
-  /// Whether a quarter of a window, which the switch may keep bare results of, is too much to wait
-  /// for: half of what the worker may have in the switch at most is under way.
+  /// Whether the worker cannot wait for bare results that the switch keeps: its window is less than
+  /// half of the most that it may have in the switch.
   bool needs_prompt_results() const { return 2 * uint64_t{window_now()} < most_in_switch(); }
   uint32_t most_in_switch() const {
     return config_.in_switch == 0 ? config_.window : std::min(config_.window, config_.in_switch);
@@ -352,7 +352,7 @@ class Engine {
   Seq results_end_;
   uint32_t in_flight_ = 0;   ///< fragments sent that have no result and are not parked
   uint32_t parked_ = 0;      ///< and those that are
-  bool catches_up_ = false;  ///< the last result was of what others had parked at a worker
+  bool catches_up_ = false;  ///< the last result was of a fragment parked by others at a worker
   Seq losses_end_;           ///< the link counts as one that loses until then
   Seq overtaken_end_;        ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;

@@ -21,7 +21,7 @@ namespace ina::client {
 class Channel {
  public:
   virtual ~Channel() = default;
-  /// Submits an operation that waits to be let go, as does what is submitted after it.
+  /// Submits an operation that waits to be let go, as do later ones.
   virtual Operation* submit_held(const OperationSpec& spec, Nanos now) = 0;
   /// Lets it go; where its bytes lie, how many elements it has and their blocks replace the
   /// specification's.
@@ -144,8 +144,8 @@ class Executor final {
   Executor& operator=(const Executor&) = delete;
 
   /// Starts a schedule. `kernels` (nullptr: it has none) must outlive it. `spec` has the caller's
-  /// buffers, and is what kernels are shown. `pairs`: all pairs of buffers, where the schedule
-  /// names several; none: those of `spec`. Throws std::bad_alloc before anything is submitted. The
+  /// buffers; kernels are shown it. `pairs`: all pairs of buffers, where the schedule names
+  /// several; none: those of `spec`. Throws std::bad_alloc before anything is submitted. The
   /// result's `fragments` and `complete` count stages.
   Operation* start(std::shared_ptr<const scheduler::Schedule> schedule, const OperationSpec& spec,
                    Kernels* kernels, Handle handle, Nanos now,

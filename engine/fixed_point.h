@@ -8,9 +8,9 @@
 // |q| <= 2^(31 - headroom) - 2, even for the largest mantissa, and no sum of q overflows.
 //
 // Error: each q is off by at most 1/2. Hence the sum of N workers, before its one rounding to the
-// data type, is off by at most N * 2^(headroom - 31) * M, where M >= 2^(E - 127) is the largest
-// finite magnitude in the block over all workers: 2^-29 * M for 2 workers, 2^-19 * M for 64. A
-// value is exact if its exponent is at least E - 7 + headroom (float32; E - 23 + headroom for
+// data type, is off by at most N * 2^(headroom - 31) * M. Here M >= 2^(E - 127) is the largest
+// finite magnitude in the block over all workers. That is 2^-29 * M for 2 workers, 2^-19 * M for
+// 64. A value is exact if its exponent is at least E - 7 + headroom (float32; E - 23 + headroom for
 // bfloat16, E - 20 + headroom for float16). So the largest values always are, and all denormals
 // where E = 0.
 //
@@ -47,8 +47,8 @@ constexpr bool has_fixed_point(DType dtype) {
 void block_exponents(DType dtype, const std::byte* values, size_t count, int8_t* exponents,
                      int8_t* specials);
 
-/// fixed[i] = rint(values[i] * 2^k), 0 for NaN and Inf. The exponents must be at least those of
-/// the values; the default floating-point environment is used whatever the caller's is.
+/// fixed[i] = rint(values[i] * 2^k), 0 for NaN and Inf. The exponents must be at least those of the
+/// values; the default floating-point environment is used in place of the caller's.
 void quantise(DType dtype, const std::byte* values, size_t count, const int8_t* exponents,
               uint32_t headroom, int32_t* fixed);
 

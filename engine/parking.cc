@@ -9,7 +9,7 @@ namespace ina::client {
 using wire::Message;
 using wire::Type;
 
-/// It frees a place in what may be in the switch, nothing else: the result is waited for as before.
+/// It frees a place in the switch, nothing else: the result is waited for as before.
 void Engine::on_parked(const Message& message, Nanos now) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;

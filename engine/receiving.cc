@@ -17,7 +17,7 @@ constexpr uint64_t kStreamBytes = 8 << 20;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;
 
-/// Whether a result is of what a worker kept: some of it left the array before the rest came.
+/// Whether a result is of a parked fragment: a part left the array before the rest came.
 bool was_parked(const Message& result) {
   return result.origin == wire::Origin::kParker || (result.flags & wire::kFlagParked) != 0;
 }
@@ -153,8 +153,8 @@ void Engine::accept_bare_results(const Message& message, Nanos now) {
   }
 }
 
-/// No other operation ever has a fragment of this number, so whoever was given another result
-/// called something else. Marks may have met where nobody could compare them.
+/// No other operation ever has a fragment of this number, so a worker that was given another result
+/// called another operation. Marks may have met where nobody could compare them.
 void Engine::note_mismatch(const wire::Signature& ours, const Message& message) {
   if (mismatch_ || same_operation(ours, message.signature())) return;
   const Bitmap self = bit_of(config_.rank);
@@ -183,7 +183,7 @@ void Engine::accept_missing_bare_results(Operation& operation, const Message& me
 /// A result has been taken, with bytes or without.
 void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos now) {
   // Karn: never from a fragment that was sent or asked for again. A mark waits for its fragment's
-  // source, and what a closing fragment stands for waits for that.
+  // source, and a closing fragment's result waits for that.
   const bool stood_for = fragment.bare && !message.bare();
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       !fragment.parked && !fragment.mark && !stood_for)

@@ -50,8 +50,8 @@ bool Engine::is_quick(const Fragment& fragment) const {
          fragment.bound == 0 && !fragment.parked && fragment.epoch == config_.epoch;
 }
 
-/// The switch lacks this worker's contribution, so it was lost, or is still to be sent. To send it
-/// again in the same epoch is no more than what links do that duplicate packets.
+/// The switch lacks this worker's contribution, so it was lost, or is still to be sent. Sending it
+/// again in the same epoch is harmless: links may duplicate packets, too.
 void Engine::send_again(Seq seq, Nanos now) {
   if (seq < low_ || seq >= next_) return;
   Fragment& fragment = this->fragment(seq);
@@ -60,7 +60,7 @@ void Engine::send_again(Seq seq, Nanos now) {
   if (fragment.epoch != config_.epoch && rule(Rule::kOneEpoch)) return;
   const RoundTrip& rtt = timeouts_.round_trip;
   if (fragment.state == State::kSent) {
-    // Others ask for it, too, and what was sent since the first question has still to arrive.
+    // Others ask for it, too, and the copy sent since the first question has still to arrive.
     if (now - fragment.sent_at < std::min(rtt.standing(), rtt.late()) ||
         overdue_.size() == kMaxOverdue)
       return;
@@ -216,9 +216,9 @@ void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
   next_deadline_ = std::min(next_deadline_, now + timeouts_.after(0));
 }
 
-/// A result has come for what was sent well after fragments that have none: these, or their
-/// results, are lost, unless they go round by the fallback. Where the array is short of slots many
-/// do. So this is no proof that the link loses: that is what comes of the question.
+/// A result has come for a fragment that was sent well after others without one. These others, or
+/// their results, are lost, unless they go round by the fallback. Where the array is short of slots
+/// many do. So this is no proof that the link loses; the answer to the question is.
 void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   if (by.timeouts != 0) return;
   const RoundTrip& rtt = timeouts_.round_trip;

@@ -28,7 +28,7 @@ namespace ina::client {
 class Reproducible final : private Executor::Kernels {
  public:
   /// Chunks of a tensor that are under way at a time; each has 512 KiB of scratch memory at most,
-  /// so that what is under way stays in the cache of its core.
+  /// so that the chunks under way stay in the cache of their core.
   static constexpr uint64_t kSlots = 4;
   static constexpr uint64_t kMaxChunkElements = 64 * 1024;
   static constexpr uint64_t kMinChunkElements = 16 * 1024;

@@ -203,7 +203,7 @@ void Engine::sent(size_t count, Nanos now) {
     }
     count -= some.packets;
     new_sent(some, now);
-    if (!whole) break;  // what follows has numbers behind what did not go
+    if (!whole) break;  // the next ones have numbers behind those that did not go
   }
   prepared_new_.clear();
 }

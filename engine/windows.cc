@@ -13,8 +13,8 @@ constexpr uint64_t kSplitWindows = 4;
 // exceeded often, but not by much more than this where nothing waits for long.
 constexpr uint64_t kCapRoundTrips = 4;
 constexpr uint64_t kMinCapFragments = 16;
-// New fragments leave so much faster than a window a round trip that pacing is not what limits, as
-// in RFC 9002, section 7.7; in slow start the next window is twice as large.
+// New fragments leave so much faster than a window a round trip that pacing does not limit the
+// rate, as in RFC 9002, section 7.7; in slow start the next window is twice as large.
 constexpr Nanos kPaceGainPercent = 125;
 constexpr Nanos kPaceGainSlowStartPercent = 200;
 // A longer delay than this many shortest round trips is not the network's.

@@ -1,5 +1,5 @@
-// The limits on fragments in the network, and the times at which they leave: round trips (RFC
-// 6298), the windows for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP,
+// The limits on fragments in the network, and the times at which they leave. Parts: round trips
+// (RFC 6298), the windows for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP,
 // EuroSys'23), the cap by the rate of delivery, and pacing. Pure, like the engine that uses it.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace ina::client {
 class RoundTrip {
  public:
   void sample(Nanos rtt, Nanos now);
-  /// Samples of before say nothing about what comes now. The shortest one is still possible.
+  /// Old samples say nothing about the next round trips. The shortest one is still possible.
   void forget() { smoothed_ = deviation_ = 0; }
 
   bool known() const { return smoothed_ != 0; }
@@ -124,8 +124,8 @@ class Windows {
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
   /// So many fragments are in the switch, this one among them. Once a fragment was split, a window
-  /// grows only if it is used: one that nothing fills says nothing of whether there were slots for
-  /// it (as RFC 7661 has it of congestion), until workers are not in step and all of it is sent.
+  /// grows only if it is used. An unfilled window does not show whether there were slots for it
+  /// (compare RFC 7661 on congestion), until workers are not in step and all of it is sent.
   void whole(Seq seq, uint32_t in_flight) {
     if (seq >= aggregator_recovery_) contended_ = false;
     if (aggregators_ == most_) return;
