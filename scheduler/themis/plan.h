@@ -128,10 +128,10 @@ Picos ideal_ps(const Plan& plan);
 ///
 ///   1 (version of this list)
 ///   dimensions; of each: kind, size, bits_per_s, step_latency_ps, aggregation_bits_per_s,
-///   point_to_point requests; of each: collective, bytes, issue_ps chunks; of each: request, bytes,
-///   stages; of each: dimension, phase, in_network, held_bytes for each dimension: operations; of
-///   each: chunk, stage
-///
+///     point_to_point
+///   requests; of each: collective, bytes, issue_ps
+///   chunks; of each: request, bytes, stages; of each: dimension, phase, in_network, held_bytes
+///   for each dimension: operations; of each: chunk, stage
 /// Lists begin with their length, enumerators count from 0. It tells accidents, not attacks.
 uint64_t hash_of(const Plan& plan);
 
