@@ -1,4 +1,4 @@
-// Frames that a lane has not given to the device yet, and what becomes of them.
+// Frames that a lane has not given to the device yet, and their fate.
 #pragma once
 
 #include <rte_mbuf.h>

@@ -155,12 +155,12 @@ bool ShmPort::has_packet(const Endpoint& endpoint) const {
   return is_filled(endpoint, endpoint.tx_index);
 }
 
-/// Contributions outside `band` stay, and what is behind them.
+/// Contributions outside `band` stay, and so do the packets behind them.
 size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst, Band band) {
   const uint64_t first = endpoint.tx_index;
   size_t taken = 0;
   uint64_t bytes_taken = 0;
-  // The bound on what is looked at keeps a flood of bad packets from holding the lane.
+  // The bound on descriptors looked at keeps a flood of bad packets from holding the lane.
   while (endpoint.tx_index - first < burst.size() && has_packet(endpoint)) {
     const Descriptor& shared = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
     __builtin_prefetch(
@@ -280,7 +280,7 @@ size_t ShmPort::rx_burst(std::span<RxPacket> burst) {
     return crew.turn != Turn::kNow || take_most(crew, share);
   });
   if (!any || filled == burst.size()) return filled;
-  // Then whatever room is left goes to those who have more, and then to those who wait for others.
+  // Then the room left goes to crews that have more, and then to those that wait for others.
   go_round([&](Crew& crew) {
     if (crew.turn != Turn::kNow) return true;
     crew.view = look(crew);

@@ -74,7 +74,7 @@ class ShmPort {
   /// To be called before a sleep: its longest time. A worker that keeps ringing and has nothing to
   /// send is not heard for a time, but looked at once a millisecond.
   Nanos listen(Nanos now);
-  /// To be called with what has ended the sleep.
+  /// To be called with the events that have ended the sleep.
   void rung(std::span<const epoll_event> events, Nanos now);
   /// Tells the workers to ring. False: packets have come meanwhile, do not sleep.
   bool prepare_sleep();
@@ -135,7 +135,7 @@ class ShmPort {
   struct Crew {
     size_t first = 0;
     size_t size = 0;
-    size_t next = 0;  ///< worker, counted from `first`, with whom polling goes on
+    size_t next = 0;  ///< polling goes on with this worker, counted from `first`
     View view{};
     Turn turn{};               ///< in this burst
     uint32_t passed_over = 0;  ///< bursts in a row in which it came last
