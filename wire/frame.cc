@@ -133,9 +133,9 @@ static_assert(offsetof(InaHeader, instance) == 56);
 static_assert(offsetof(InaHeader, crc32c) == 60);
 static_assert(offsetof(InaHeader, tag) == 64);
 
-/// The INA header as little-endian words, in which it is put together, summed up and taken apart:
-/// in registers. A wide load of what narrow stores have just written waits until all stores before
-/// them have reached the cache, and here those go to rings that other cores read.
+/// The INA header as little-endian words in registers: there it is put together, summed up and
+/// taken apart. A wide load of bytes that narrow stores have just written waits until all earlier
+/// stores have reached the cache, and here those go to rings that other cores read.
 class InaWords {
  public:
   static InaWords load(std::span<const std::byte> bytes);
@@ -375,7 +375,7 @@ tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_
   const size_t header_bytes = size_t{4} * (ip.version_ihl & 0x0f);
   if (header_bytes < kIpv4Bytes || bytes.size() < header_bytes) return drop(DropReason::kTruncated);
 
-  // The port comes before what follows, so that faults of other people's datagrams stay theirs.
+  // The port is checked before the rest, so that faults of other people's datagrams stay theirs.
   const uint16_t fragment = ip.fragment.get();
   const Bytes after_header = bytes.subspan(header_bytes);
   if ((fragment & kFragmentOffset) == 0 && after_header.size() >= kUdpBytes &&
@@ -512,7 +512,7 @@ bool crc_matches(const Frame& frame) noexcept {
 
 bool tag_matches(const Frame& frame, const Seal& seal) noexcept {
   const InaWords ina = header_of(frame);
-  // One comparison of words, which takes as long whatever differs.
+  // One comparison of words, in constant time.
   return (tag_of(frame.envelope, ina, frame.payload_bytes, seal) ^
           ina.get<uint64_t>(offsetof(InaHeader, tag))) == 0;
 }

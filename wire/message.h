@@ -14,7 +14,7 @@
 
 namespace ina::wire {
 
-/// docs/protocol.md says who sends which to whom.
+/// docs/protocol.md has the senders and receivers of each.
 enum class Type : uint8_t {
   kGrad = 1,  ///< worker -> switch: one contribution
   kPart,      ///< -> fallback: partial sum with its bitmap

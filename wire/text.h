@@ -26,7 +26,7 @@ inline std::string hex_text(uint64_t number, int digits) {
 }
 
 /// Of an operation with blocks: ", root 3", ", counts 2f0c", or both. Counts are told apart by a
-/// fingerprint, which says whether they differ and not what they are.
+/// fingerprint, which shows whether they differ, not their values.
 inline std::string blocks_text(const Signature& s) {
   const auto fingerprint = static_cast<uint16_t>(s.elements >> kBlocksShift);
   const std::string counts = ", counts " + hex_text(fingerprint, 4);

@@ -207,8 +207,8 @@ constexpr bool is_bitwise(Op op) {
 constexpr bool is_valid(Collective c) {
   return c >= Collective::kAllReduce && c <= Collective::kPermute;
 }
-/// avg is refused for integers: a rounded mean is not what anybody means by it. Bitwise operations
-/// are refused for floats.
+/// avg is refused for integers: nobody wants a rounded mean. Bitwise operations are refused for
+/// floats.
 constexpr bool is_valid(DType dtype, Op op) {
   return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype)) &&
          !(is_bitwise(op) && is_float(dtype));
