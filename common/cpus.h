@@ -40,7 +40,7 @@ inline std::vector<uint32_t> bindable_cpus(const std::vector<uint32_t>& wanted) 
   for (const uint32_t cpu : wanted)
     if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   std::vector<uint32_t> bound;
-  // The kernel tells by what it leaves of a set; a thread of its own tries.
+  // The kernel cuts a set down to the CPUs that it allows; a thread of its own tries.
   std::thread([&] {
     if (::sched_setaffinity(0, sizeof(set), &set) == 0) bound = detail::cpus_of_thread();
   }).join();

@@ -67,9 +67,9 @@ class IdleStrategy {
   }
 
  private:
-  // On a machine with more processes than cores a spin only delays whoever has the work, so where
-  // a yield has let somebody else run there is none; yields are what makes N workers on a core as
-  // fast as one.
+  // On a machine with more processes than cores a spin only delays the process that has the work,
+  // so there is no spin after a yield that let another process run. Yields make N workers on a core
+  // as fast as one.
   static constexpr uint32_t kSpins = 20;
   static constexpr uint32_t kYields = 200;
   // A yield that comes back late gave the core to a process that computes. A thread that sleeps is
