@@ -8,7 +8,7 @@ namespace ina::control {
 
 inline constexpr const char* kDefaultSocket = "/run/ina/switch.sock";
 
-/// A message of the switch, and what came beside it.
+/// A message of the switch, and the descriptors beside it.
 struct Heard {
   answer::Message message;
   std::optional<uint32_t> channel;

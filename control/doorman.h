@@ -60,7 +60,7 @@ class Doorman {
   /// Readable when there is an answer.
   int fd() const { return socket_.get(); }
   std::optional<Answer> next();
-  /// Hands over what could not be handed over before. From time to time.
+  /// Hands over requests that could not be handed over before. To be called from time to time.
   void turn();
   /// The number of requests that wait for turn().
   size_t waiting() const { return unclosed() + asks_.size(); }

@@ -28,8 +28,8 @@ constexpr int kMaxPending = 1024;
 // Descriptors of this process itself: its socket and signals, a pipe to each child, standard
 // streams.
 constexpr rlim_t kOwnDescriptors = 32;
-// Of one user: that many requests wait for children that hang. Then it is refused, and what is to
-// be buried goes to one more child together.
+// Of one user: that many requests wait for children that hang. Further ones are refused, and all
+// descriptors to be closed go to one more child together.
 constexpr int kMaxPendingAsks = 64;
 constexpr int kBatch = 128;
 constexpr int kMostChildrenPerUser = 2 * Doorman::kChildrenPerUser;
@@ -315,7 +315,7 @@ void serve(int socket) {
   ::dup2(socket, 0);
   close_from(1);
   ::prctl(PR_SET_NAME, "ina-doorman");
-  // It ends with the switch, not with what ends the switch.
+  // It ends with the switch, not by the signal that ends the switch.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2})
     ::signal(number, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);

@@ -76,7 +76,7 @@ struct Rejoin {
   Member member;
   uint32_t job_id = 0;
   uint64_t job_key = 0;
-  uint64_t low = 0;  ///< fragments, as is what follows
+  uint64_t low = 0;  ///< fragments, as are the next ones
   uint64_t next = 0;
   uint64_t results_end = 0;
   uint64_t buffers_shared = 0;
@@ -400,8 +400,8 @@ std::string to_text(const request::Message& message,
                     std::optional<uint32_t> channel = std::nullopt);
 std::string to_text(const answer::Message& message, std::optional<uint32_t> channel = std::nullopt);
 
-/// INA_ERR_INVALID: the text names the message, the field and what is wrong with it, as in
-/// "in 'join' 'address.mac[5]' is not a number in 0..255".
+/// INA_ERR_INVALID: the text names the message, the field and its error, as in "in 'join'
+/// 'address.mac[5]' is not a number in 0..255".
 Result<Request> parse_request(const Json& body);
 Result<Answer> parse_answer(const Json& body);
 

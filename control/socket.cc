@@ -86,7 +86,7 @@ bool is_no_socket(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode);
 }
 
-/// Why nobody answers at a path, and what to do.
+/// Why nobody answers at a path, and the remedy.
 std::string absent_text(const std::string& path, int error) {
   const std::string start = "; start one there: `ina-switchd --config FILE --socket " + path +
                             "`, or say where it is: the path must be its control.socket";

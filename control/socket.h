@@ -21,7 +21,7 @@ namespace ina::control {
 
 inline constexpr size_t kMaxMessageBytes = 16 * 1024;
 inline constexpr size_t kMaxDescriptors = 80;
-/// Of what a switch says over TCP: the status cannot be a memory file there.
+/// Of a switch's message over TCP: the status cannot be a memory file there.
 inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 
 struct Received {
@@ -72,8 +72,8 @@ class Connection {
 
   /// Connects to `path`, or to "tcp:HOST:PORT" or "tls:HOST:PORT", waiting for a switch that is
   /// busy, and at most `absent_ns` for one that is not there: it may be just starting. One attempt
-  /// is made whatever `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
-  /// path that is no socket is an error at once. The error names the path and says what to do;
+  /// is made for any `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
+  /// path that is no socket is an error at once. The error names the path and the remedy;
   /// INA_ERR_REFUSED: the two ends do not agree about TLS. `tls`: for "tls:".
   static Result<Connection> open(const std::string& path, Nanos timeout_ns,
                                  const TlsClient& tls = {}, Nanos absent_ns = INT64_MAX);
@@ -82,7 +82,7 @@ class Connection {
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
   /// when much waits for it, until then receive() sends the rest. Descriptors do not pass over TCP.
   Result<void> send_text(const std::string& text, const std::vector<int>& fds = {}) const;
-  /// The same of what is no message of control/messages.h, or passed on as it stands.
+  /// The same for a body that is no message of control/messages.h, or is passed on unchanged.
   Result<void> send(const Json& body, const std::vector<int>& fds = {}) const {
     return send_text(text_of(body), fds);
   }

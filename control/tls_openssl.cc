@@ -215,7 +215,7 @@ class Session final : public TlsSession {
   bool met_plain_text_ = false;
 };
 
-/// One call of OpenSSL, and what came of it.
+/// One call of OpenSSL, and its result.
 template <class Call>
 TlsSession::Moved Session::run(int fd, Call call) {
   const std::lock_guard lock(mutex_);
@@ -317,7 +317,7 @@ bool trust(SSL_CTX* context, const TlsFiles& pem, bool tell_workers) {
   return count != 0;
 }
 
-/// Nothing is older than 1.3, nothing is resumed, and little is kept for who is idle.
+/// TLS 1.3 at least, no resumption, and little memory for idle peers.
 Context new_context(const SSL_METHOD* method) {
   Context context(SSL_CTX_new(method));
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);

@@ -16,7 +16,7 @@ namespace ina::control {
 /// Tenant of workers that show no token, where the switch lets them in.
 inline constexpr std::string_view kAnonymousTenant = "anonymous";
 
-/// The switch's table of who has which token.
+/// The switch's table of tenants and their tokens.
 class TokenTable {
  public:
   static constexpr size_t kMinTokenBytes = 16;

@@ -86,12 +86,12 @@ struct Reload {
   bool force = false;  ///< end the jobs that could not go on; otherwise nothing is changed then
 };
 
-/// Answer: policy (in force), keys (those of the policy: key, value, in_file), policies (all that
-/// exist: name, summary), file (path of the configuration; empty: there is none), file_error (why
-/// it cannot be read now; then, and without a file, in_file has the switch's first values).
+/// Answer: policy (in force), keys (its: key, value, in_file), policies (all: name, summary), file
+/// (the configuration's path; empty: none), file_error (why it cannot be read now). With an error,
+/// or without a file, in_file has the switch's first values.
 struct GetPolicy {};
-/// Another policy, as if the file named it. The file is not changed: the next reload takes the
-/// file's policy again. Answer: as Reload, without tokens, and the members keys, file and
+/// Another policy, as if the file named it. The file is not changed: the next reload or start takes
+/// the file's policy again. Answer: as Reload, without tokens, and the members keys, file and
 /// file_error of GetPolicy, of the policy that was set.
 struct SetPolicy {
   std::string name;  ///< empty: the one in force
@@ -107,7 +107,7 @@ using Request =
 
 struct Error {
   enum class Code {
-    kInvalid,      ///< the request makes no sense, whatever the switch's state
+    kInvalid,      ///< the request makes no sense in any state of the switch
     kNotFound,     ///< there is no such job or worker
     kExists,       ///< there is such a job already
     kBusy,         ///< too many ask at once; again later
@@ -140,7 +140,7 @@ class Queue {
   using Handler = std::function<Answer(const Request&, const std::string& who)>;
   /// Answers what waits.
   void serve(const Handler& handler);
-  /// Turns away what waits and whatever comes.
+  /// Turns away waiting requests and all later ones.
   void close();
 
  private:

@@ -41,7 +41,7 @@ constexpr Nanos kMostNs = 10'000'000'000;
 constexpr auto kDrainInterval = std::chrono::milliseconds(100);
 // For which the end of the server waits while answers are sent.
 constexpr auto kLastWords = std::chrono::milliseconds(500);
-// A trace: how often to look whether it is complete; how long it may take; and what is left of the
+// A trace: how often to look whether it is complete; how long it may take; and the rest of the
 // caller's deadline for its answer.
 constexpr auto kTraceInterval = std::chrono::milliseconds(20);
 constexpr Nanos kDefaultTraceNs = 10'000'000'000;
@@ -271,7 +271,7 @@ class Service final : public v1::Administration::Service {
   /// `max_asking`: calls that wait for the conductor at a time.
   Service(Queue& queue, int max_asking) : queue_(queue), max_asking_(max_asking) {}
 
-  /// Connections that gRPC did not accept itself, by what it calls them.
+  /// Connections that gRPC did not accept itself, by gRPC's names for them.
   void know(int fd, const std::string& who) {
     const std::lock_guard lock(mutex_);
     unix_peers_["fd:" + std::to_string(fd)] = who;

@@ -11,7 +11,7 @@
 
 namespace ina::diagnosis {
 
-/// Without control characters: names come from whoever joined, and would reach the reader's
+/// Without control characters: names come from workers, and would reach the reader's
 /// terminal.
 std::string printable(std::string text);
 

@@ -60,7 +60,7 @@ class Figures {
   Nanos made_ = 0;
 };
 
-/// The addresses, and what is there.
+/// The addresses, and their content.
 class Site final : public Server {
  public:
   Site(const ServerConfig& config, admin::Queue& queue)
