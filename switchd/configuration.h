@@ -46,13 +46,13 @@ class Configuration {
 
   /// The file as it is now, or without one the defaults. All errors with their places.
   tl::expected<Version, std::vector<config::ConfigError>> read() const;
-  /// The same of what was read before.
+  /// The same of a source that was read before.
   tl::expected<Version, std::vector<config::ConfigError>> parse(Source source) const;
 
   const std::string& file() const { return file_; }
   const Version& running() const { return running_; }
   void set_running(Version version) { running_ = std::move(version); }
-  /// Why the switch is not running with what it was last told to; empty: it is.
+  /// Why the switch does not run with its last configuration; empty: it does.
   const std::string& failure() const { return failure_; }
   void set_failure(std::string text) { failure_ = std::move(text); }
 

@@ -131,7 +131,7 @@ class Connections {
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int> unread_;  ///< clients that have said more than was read, and the socket is silent
   std::set<int> to_close_;
-  std::set<std::pair<Nanos, int>> paused_;  ///< clients to whom nobody listens until then
+  std::set<std::pair<Nanos, int>> paused_;  ///< clients that are not heard until then
   Farewells farewells_;
   WorkBudget budget_;
   Nanos looked_for_silent_ = 0;

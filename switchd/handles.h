@@ -46,14 +46,14 @@ class Handles {
     HandleCount count_;
   };
 
-  /// An owner may have `share_percent` of what there is.
+  /// An owner may have `share_percent` of the total.
   Handles(HandleCount total, uint32_t share_percent)
       : total_(total), share_percent_(share_percent) {}
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
 
-  /// `leaving`: mappings that were given back and are not gone yet. Error: a sentence that says of
-  /// what there is not enough.
+  /// `leaving`: mappings that were given back and are not gone yet. Error: a sentence that names
+  /// the scarce resource.
   Result<Share> take(const std::string& owner, HandleCount count, uint64_t leaving = 0);
   /// Takes what exists anyway.
   Share keep(const std::string& owner, HandleCount count);

@@ -29,7 +29,7 @@ class JobTable {
   Job* find(JobId id) const;
   /// No group.
   Job* find(const std::string& owner, const std::string& name) const;
-  /// Takes the same time whatever the tickets have in common with this one.
+  /// The time does not depend on what the tickets have in common with this one.
   Job* find_ticket(const std::string& ticket) const;
   /// The job or group that an administrator means: `owner` empty: the only one of that name. `name`
   /// may also be "OWNER/NAME".

@@ -487,7 +487,7 @@ std::string text_of(const std::vector<config::ConfigError>& errors) {
   return text;
 }
 
-/// Serves with what was read, and again with what it is given meanwhile.
+/// Serves with the configuration, and again with each new one that it is given meanwhile.
 int serve_on(const std::shared_ptr<Configuration>& configuration,
              const std::optional<Handover>& handed, const Program& program) {
   const auto log = set_up_log(configuration->running().config.log);

@@ -23,7 +23,7 @@ namespace ina::switchd {
 
 class Reload {
  public:
-  /// All of them must outlive it. `config` is what takes over what changes in place.
+  /// All of them must outlive it. `config` takes over the keys that change in place.
   Reload(ConductorConfig& config, const StateFile& state, const JobTable& jobs,
          Resources& resources, JobEnding& ending, Connections& connections,
          Credentials& credentials)

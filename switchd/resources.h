@@ -21,7 +21,7 @@ class Resources {
   /// `config` and `rules` must outlive it.
   Resources(const ConductorConfig& config, const JobRules& rules);
 
-  /// The configuration has other quotas and defaults: they hold for what is asked for from now on.
+  /// The configuration has other quotas and defaults: they hold for later requests.
   void set_limits();
 
   // A job's own: window, slots, tables and results. Nothing is kept when they fail.
@@ -30,7 +30,7 @@ class Resources {
   /// Those of a job that ran when the last switch ended: the regions' sizes follow from its window.
   Result<void> retake(Job& job, const SavedJob& saved);
   /// Of a group of the parent's ranks. Its window is its parent's, or so much smaller that its
-  /// memory is a small part of what its owner may still take.
+  /// memory is a small part of its owner's remaining limit.
   Result<void> take_for_group(Job& group, const Job& parent);
   /// Resources that its workers still have stay charged.
   void give_back(Job& job);
