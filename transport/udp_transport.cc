@@ -25,8 +25,8 @@ constexpr int kSocketBufferBytes = 16 << 20;
 // The most bytes received at once: they should still be in the cache when they are looked at.
 constexpr size_t kRxBytes = 128 << 10;
 constexpr size_t kLeastRxDatagrams = 8;
-// Of one message that the kernel cuts up. It takes 64 KiB, but what it has copied should still be
-// in the cache when it does, and the first of its frames be on the way.
+// Of one message that the kernel cuts up. The kernel takes 64 KiB. But its copy should still be in
+// the cache when it cuts, and the first of the frames be on the way.
 constexpr size_t kMaxMessageBytes = 17 << 10;
 constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
 // The part of the MTU that is not payload.
@@ -46,8 +46,8 @@ void enlarge(const Fd& fd) {
 }
 
 /// Datagrams that are sent in one piece leave the interface one by one. Not so on a veth that need
-/// not compute checksums: it hands its peer what the kernel has not cut up yet, and an AF_PACKET
-/// port of a switch at the other end takes that for one frame that is too long.
+/// not compute checksums: it hands its peer the whole piece, and an AF_PACKET port of a switch at
+/// the other end takes that for one frame that is too long.
 bool cuts_up(const Interface& interface) {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto ask = [&](auto& what) {
