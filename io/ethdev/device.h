@@ -31,7 +31,7 @@ struct DeviceConfig {
   bool promiscuous = false;   ///< receive what is sent to others, too, where that is a choice
   bool inserts_tags = false;  ///< if it can: buffers with RTE_MBUF_F_TX_VLAN may be sent
   bool strips_tags = false;   ///< if it can
-  bool copy_on_tx = false;   ///< whole frames will be built in tx_pool(), on any device
+  bool copy_on_tx = false;    ///< whole frames will be built in tx_pool(), on any device
   /// AF_XDP: the kernel keeps incoming frames, but for those that take_datagrams() will name.
   bool datagrams_only = false;
 };
