@@ -242,7 +242,7 @@ LaunchResult launch(const LaunchSetup& setup, const Split& data, const Terminati
   result.weights = crew.weights();
   for (size_t epoch = 0; epoch < static_cast<size_t>(setup.hyper.epochs); ++epoch)
     result.epochs.push_back(*crew.epoch(epoch));
-  // Before they leave, because with them go their ports and what those have counted.
+  // Before they leave, because their ports and the ports' counters go with them.
   result.switch_figures = daemon.figures();
   crew.leave();
   return result;
