@@ -61,7 +61,7 @@ void require_count(const char* function, const char* what, size_t found, size_t 
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0 || !a.is_alias_of(b)) return false;
-  // Of what is not contiguous the extent is not known so easily: said to overlap.
+  // Tensors that are not contiguous count as overlapping: their extent is not known so easily.
   if (!a.is_contiguous() || !b.is_contiguous()) return true;
   return address(a) < address(b) + b.nbytes() && address(b) < address(a) + a.nbytes();
 }

@@ -41,7 +41,7 @@ class Joined {
 
   /// An eventfd, which can be read after an operation has ended. Throws std::system_error.
   int completion_fd();
-  /// On the library's thread: one has, and whoever asks finds that.
+  /// On the library's thread: an operation has ended, and a thread that asks finds that.
   void wake();
   /// On the library's thread: of an operation that ended so. Empty for one without error.
   std::string text_of(int status) const;
@@ -113,7 +113,7 @@ class Context {
     return joined_->call(function);
   }
   Joined& joined() const { return *joined_; }
-  /// For what is made of it.
+  /// For objects made from the context.
   const std::shared_ptr<Joined>& shared() const { return joined_; }
 
  private:
