@@ -418,7 +418,7 @@ nlohmann::json status_after(const Options& options, uint32_t starts) {
   return status;
 }
 
-/// Until the switch is back. Why it is not running with what it was given; empty: it is.
+/// Waits until the switch is back. Why it does not run with the new configuration; empty: it does.
 Result<std::string> await_restart(const Options& options, uint32_t starts) {
   const auto deadline = std::chrono::steady_clock::now() + Seconds(options.timeout_s());
   for (;;) {
@@ -573,7 +573,7 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
   const auto options = std::make_shared<Options>();
   using Run = int (*)(const Options&, Client&);
   using RunAlone = int (*)(const Options&);
-  // `as_owner`: for whom asks_as_owner().
+  // `as_owner`: runs if asks_as_owner().
   const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run,
                           RunAlone as_owner = nullptr) {
     CLI::App* command = parent.add_subcommand(name, help);

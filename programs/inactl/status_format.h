@@ -18,7 +18,7 @@ std::string format_tenants(const nlohmann::json& status);
 /// One line on a job's state: its progress, or the reason why there is none.
 std::string waiting_text(const nlohmann::json& job);
 
-/// "512", or what a job holds of shared slots and between which bounds.
+/// "512", or the shared slots that a job holds, with their bounds.
 std::string slots_text(const nlohmann::json& job);
 
 /// "0 B", "1023 B", "1.5 KiB", "12.0 GiB".

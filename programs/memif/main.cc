@@ -59,7 +59,7 @@ Result<void> serve(const ServerConfig& config) {
   if (!doorman) return tl::unexpected(doorman.error());
   auto eal = start_dpdk(config);
   if (!eal) return tl::unexpected(eal.error());
-  eal->remove_runtime_folder();  // now: who is killed removes nothing
+  eal->remove_runtime_folder();  // now: a killed process removes nothing
   Server server(config, doorman->get());
   if (auto opened = server.open(); !opened) return opened;
   signalled = &server;

@@ -132,7 +132,7 @@ bool Server::poll_interfaces() {
 
 // ---- control connections
 
-/// Waits at most `timeout_ns` for one of them, and passes on what was said.
+/// Waits at most `timeout_ns` for one of the connections, and passes messages on.
 void Server::turn(Nanos timeout_ns) {
   polled_.assign({{event_.get(), POLLIN, 0}, {listener_->fd(), POLLIN, 0}});
   for (const Connected& one : connected_) {

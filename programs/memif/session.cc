@@ -52,7 +52,7 @@ std::string Session::name() const {
   return fmt::format("job {} rank {} ({})", job_, rank_, peer);
 }
 
-/// Hands over what has been said; false as soon as `handle` says so, or at the end of file.
+/// Hands over received messages; false as soon as `handle` returns false, or at the end of file.
 template <class Handle>
 bool Session::read(const control::Connection& from, Handle&& handle) {
   for (int i = 0; i < kMessagesPerTurn; ++i) {
