@@ -157,7 +157,7 @@ tl::expected<void, std::string> MemoryBudget::take(uint64_t bytes) {
 
 namespace {
 
-/// "short by 3; ..." is what all refusals end with.
+/// "short by 3; ...": the end of all refusals.
 std::string short_by(uint64_t need, uint64_t left, const std::string& what_to_do) {
   return ": short by " + std::to_string(need - left) + "; " + what_to_do;
 }

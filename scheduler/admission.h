@@ -98,7 +98,7 @@ class SharedAdmission {
   uint32_t per_lane(uint32_t slots) const { return (slots + lanes_ - 1) / lanes_; }
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }
   uint32_t slots_free_per_lane() const { return slots_per_lane_ - floors_per_lane_; }
-  /// Sum of the floors, and of what is kept.
+  /// Sum of the floors, and of the kept slots.
   uint32_t slots_reserved() const { return floors_per_lane_ * lanes_; }
 
  private:
@@ -144,7 +144,7 @@ struct JobRequest {
   std::string tenant{};
   uint32_t workers = 0;
   uint64_t window = 0;         ///< W, in fragments
-  uint32_t slots_floor = 0;    ///< 0: what the switch gives who does not ask
+  uint32_t slots_floor = 0;    ///< 0: the switch's default
   uint32_t slots_ceiling = 0;  ///< 0: likewise
   uint8_t priority_max = 255;
   /// Of a group of ranks of a job that was admitted. It has no floor, and its fragments that find
@@ -188,7 +188,7 @@ class Admission {
                                               uint64_t bytes);
   void give_back_memory(const std::string& tenant, Grant& grant, uint64_t bytes);
   /// Memory for which no job is charged any more, but which its processes still have. It may exceed
-  /// every limit, and what is asked for then is refused.
+  /// every limit, and then further requests are refused.
   void keep_memory(const std::string& tenant, uint64_t bytes);
   void give_back_kept(const std::string& tenant, uint64_t bytes);
   /// The memory that the tenant may still take.

@@ -62,7 +62,7 @@ BlockTable interleaved_blocks(std::span<const Block> blocks, uint32_t elements_p
 /// Displacements of blocks that lie one after the other.
 void pack(std::span<const uint64_t> counts, std::span<uint64_t> displacements);
 
-/// Tables made before, by what they were made of. Nothing is allocated for one that is there.
+/// Tables made before, by their input. Nothing is allocated for one that exists.
 class TableCache {
  public:
   static constexpr size_t kMostTables = 64;

@@ -75,7 +75,7 @@ class LayoutSearch {
 
   /// How far a layout is from the target.
   struct Progress {
-    Splits missing{};     ///< by dimension, what must yet come by all-to-alls
+    Splits missing{};     ///< by dimension, factors that must yet come by all-to-alls
     size_t placed = 0;    ///< axes that lie where the target has them
     bool is_goal = true;  ///< only gathers are left
   };

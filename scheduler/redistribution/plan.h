@@ -38,8 +38,8 @@ struct StepChoice {
   Layout after{};
 };
 
-/// A step, with what follows from it. Elements, messages and bytes are those of the busiest rank
-/// and of the whole step: each piece has its share of the elements, and as many messages.
+/// A step and its derived values. Elements, messages and bytes are those of the busiest rank and of
+/// the whole step: each piece has its share of the elements, and as many messages.
 struct Step {
   Operation operation{};
   std::vector<Move> moves{};

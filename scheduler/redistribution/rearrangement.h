@@ -70,7 +70,7 @@ class Rearrangement {
   void in_cycles(std::byte* data, std::span<std::byte> room, bool inverse) const;
 
   struct Dimension {
-    uint64_t stride = 1;              ///< elements of what is behind it
+    uint64_t stride = 1;              ///< elements of the dimensions behind it
     uint64_t grain = 1;               ///< the greatest common divisor of its intervals' sizes
     std::vector<Interval> intervals;  ///< by the coordinate, in grains
   };

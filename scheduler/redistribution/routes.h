@@ -14,7 +14,7 @@ std::vector<uint32_t> permutation(const Mesh& mesh, const Layout& from, const La
 
 /// The rank from which `receiver` takes a part of the tile at `parts`, one index a dimension: of
 /// the ranks that hold it, the one with the receiver's coordinates on all axes that `from` does not
-/// use. So nobody asks another for what it has, and replicas share the work.
+/// use. So no rank asks another for a part that it has, and replicas share the work.
 uint32_t holder(const Mesh& mesh, const Layout& from, const std::vector<uint64_t>& parts,
                 uint32_t receiver);
 

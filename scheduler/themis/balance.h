@@ -18,15 +18,15 @@ enum class InNetwork : uint8_t {
   kAlways,
 };
 
-/// Gives chunks their ways, one after another. Loads are times: of what participants send and get
-/// in each dimension, apart; the larger one counts. Of an all-reduce its fixed latencies count
-/// whole, and of what it sends and gets half, which point to point is its reduce-scatter: so has
-/// the paper it.
+/// Gives chunks their ways, one after another. Loads are times of sending and of receiving in
+/// each dimension, apart; the larger one counts. Of an all-reduce the fixed latencies count
+/// whole, and half of its bytes, which point to point are its reduce-scatter: as in the
+/// paper.
 class Balancer {
  public:
   Balancer(const Topology& topology, InNetwork in_network);
 
-  /// A collective begins: loads start from its fixed latencies, or go on from what they were with
+  /// A collective begins: loads start from its fixed latencies, or from their last values with
   /// these added (`carry_loads`).
   void begin(Collective collective, bool carry_loads);
   /// The way of the next chunk, with the dimensions in the paper's order. It counts as loaded.

@@ -56,7 +56,7 @@ inline constexpr uint32_t kMostElementBytes = 64;
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 inline constexpr Picos kMostIssuePs = Picos{86'400} * 1'000'000'000'000;
 
-/// A plan and what the simulation says of it.
+/// A plan and its simulation.
 struct Planned {
   Plan plan;
   Timeline timeline;
