@@ -22,7 +22,7 @@ class Nic final {
   client::Engine& engine() { return engine_; }
   const client::Engine& engine() const { return engine_; }
 
-  /// Takes in what has arrived. pump() is to follow.
+  /// Takes in frames that have arrived. pump() is to follow.
   void receive();
   /// One of its own timers. True: pump() is to be called.
   bool on_timer(uint64_t argument);

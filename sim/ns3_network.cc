@@ -171,7 +171,7 @@ struct Network::Impl {
         ns3::QueueSize(ns3::QueueSizeUnit::BYTES, static_cast<uint32_t>(spec.queue_bytes)));
     direction.queue = queue;
     direction.device->SetQueue(queue);
-    if (spec.loss > 0) {  // of what arrives at this end
+    if (spec.loss > 0) {  // of frames that arrive at this end
       const auto losses = ns3::CreateObject<ns3::RateErrorModel>();
       losses->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
       losses->SetRate(spec.loss);

@@ -69,9 +69,9 @@ class Network {
   /// std::invalid_argument.
   void set_pace(Node from, Node to, Pace pace);
 
-  /// Sends over the link that `from` and its neighbour `to` have. `content` is what arrives;
-  /// `wire_bytes`, at least as many, are what the link carries: preamble, check sequence and gap
-  /// included. `marked`: it met congestion before. False: the queue was full.
+  /// Sends over the link that `from` and its neighbour `to` have. `content` arrives there; the link
+  /// carries `wire_bytes`, at least as many, with preamble, check sequence and gap. `marked`: it
+  /// met congestion before. False: the queue was full.
   bool send(Node from, Node to, Bytes content, uint32_t wire_bytes, bool marked = false);
   /// Bytes that wait before the wire from `from` to `to`.
   uint64_t queued_bytes(Node from, Node to);

@@ -1,7 +1,7 @@
-// A planned collective over several dimensions, carried out: for each group of a dimension an
-// aggregating switch, for each rank the client's executor and engines, all of them the product's
-// own objects, on ns-3's links with the rates and latencies of the topology. The prediction of the
-// planner's model stands beside it.
+// A planned collective over several dimensions, carried out. Each group of a dimension has an
+// aggregating switch, and each rank the client's executor and engines. All of them are the
+// product's own objects, on ns-3's links with the topology's rates and latencies. The prediction of
+// the planner's model stands beside it.
 #pragma once
 
 #include <string>

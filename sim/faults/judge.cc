@@ -118,8 +118,8 @@ void Judge::check_given_out(Job& job, Seq first, const wire::Message& message) {
   }
 }
 
-/// C2: a result is given out when all workers have sent its fragment, and so have the result of
-/// what lies a window behind it.
+/// C2: a result is given out when all workers have sent its fragment, and so have the result of the
+/// fragment a window behind it.
 void Judge::check_sent_by_all(const Job& job, Seq seq) {
   for (const Worker& worker : job.workers) {
     const client::Standing standing = worker.engine->standing();
@@ -131,8 +131,8 @@ void Judge::check_sent_by_all(const Job& job, Seq seq) {
   }
 }
 
-/// I3: nobody whose window is full waits for the switch to put results together: of what it has
-/// sent, something else is missing.
+/// I3: no worker with a full window waits for the switch to join bare results: another of its
+/// fragments is missing.
 void Judge::check_joining() {
   for (const auto& job : jobs_) {
     if (job->config.join_patience == 0) continue;

@@ -21,7 +21,7 @@ struct PlannedOperation {
   Op op = Op::kSum;
   size_t elements = 0;
   bool in_place = false;
-  std::vector<std::vector<std::byte>> inputs;  ///< by worker: what is in `send`
+  std::vector<std::vector<std::byte>> inputs;  ///< by worker: the contents of `send`
   /// By worker: bytes of `recv`, and those that nothing may write. In place: of `send`.
   std::vector<size_t> received_bytes;
   /// By worker. None: all-reduce and barrier.

@@ -99,7 +99,7 @@ struct Restrictions {
   std::optional<scheduler::PolicyKind> policy{};
   std::optional<Home> home{};
   double loss = -1;     ///< fixed, no other faults; < 0: by the seed
-  std::string profile;  ///< name of a rule (wire/rules.h): what makes its absence show
+  std::string profile;  ///< name of a rule (wire/rules.h): makes its absence show
   uint32_t slots = 0;   ///< 0: by the seed
   int residual = -1;    ///< 0, 1; -1: by the seed
   /// All-reduces, and restarts as rare as elsewhere: a seed's meaning before there was more.

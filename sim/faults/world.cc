@@ -494,8 +494,8 @@ void World::serve_fallbacks() {
   }
 }
 
-/// Of what is moved, those who agree may have their bytes before it turns out that not all do;
-/// never of a sum.
+/// Workers that agree may have bytes of moved data before a disagreement shows, but never of a
+/// sum.
 void World::check_deviation(const Worker& worker, size_t operation) {
   const Job& job = *worker.job;
   if (operation != job.deviating_plan) return;
