@@ -163,8 +163,8 @@ struct Bool {
   }
 };
 
-// Lanes of `v` that are finite but no longer so once rounded to a type whose largest finite number,
-// plus half a unit in its last place, is `limit`: there ties round to even, that is to Inf.
+// Lanes of `v` that are finite, but Inf once rounded to a narrower type. `limit`: its largest
+// finite number plus half a unit in the last place, where ties round to even, that is to Inf.
 template <class D>
 HWY_INLINE hn::Mask<D> rounds_to_inf(D d, hn::Vec<D> v, float limit) {
   const auto magnitude = hn::Abs(v);
