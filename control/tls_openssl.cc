@@ -247,7 +247,7 @@ TlsSession::Moved Session::run(int fd, Call call) {
 }
 
 /// A worker that speaks plain text begins with the length of a message, at most 16 KiB, so its
-/// third byte is 0; TLS begins with 22, 3 and a minor version, which is never 0 there. Nothing: it
+/// third byte is 0. TLS begins with 22, 3 and a minor version, which is never 0 there. Nothing: it
 /// is TLS.
 std::optional<TlsSession::Outcome> Session::look_at_first_bytes() {
   constexpr size_t kEnough = 3;

@@ -11,7 +11,7 @@
 
 namespace ina::metrics {
 
-/// Asks again when somebody wants to know and the last answer is old: four times a second at most,
+/// Asks again when a client asks and the last answer is old. That is four times a second at most,
 /// and less often where an answer takes the conductor long, so that it costs a tenth of its time.
 class Snapshot {
  public:
