@@ -144,8 +144,8 @@ HWY_INLINE void narrow(Float16Format, D d, hn::Vec<D> exact, std::byte* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 
-// `v` rounded to nearest even among the numbers of a format that is narrower than float32, in
-// double and so in one step: adding 1.5 * 2^52 units of its last place leaves no bit below that.
+// `v` rounded to nearest even among the numbers of a format that is narrower than float32. In
+// double, so in one step: adding 1.5 * 2^52 units of its last place leaves no bit below.
 template <class F, class D>
 HWY_INLINE hn::Vec<D> round_to(F, D d, hn::Vec<D> v) {
   const hn::Rebind<uint64_t, D> bits;

@@ -2,10 +2,10 @@
 // in which they are added. Integer additions are associative, so a switch that adds int32 in
 // arrival order makes the same bits every time. Pure; Highway, dispatched at run time.
 //
-// A tensor is cut into blocks of kBlockElements. A block's exponent E is the largest biased
-// float32 exponent (0..254) of its finite values over all workers, so |x| < 2^(E - 126). Every
-// worker sends q = rint(x * 2^k), k = 157 - headroom - E, where 2^headroom >= workers: then
-// |q| <= 2^(31 - headroom) - 2, even for the largest mantissa, and no sum of q overflows.
+// A tensor is cut into blocks of kBlockElements. A block's exponent E is the largest biased float32
+// exponent (0..254) of its finite values over all workers, so |x| < 2^(E - 126). Every worker sends
+// q = rint(x * 2^k), k = 157 - headroom - E, where 2^headroom >= workers. Then |q| <= 2^(31 -
+// headroom) - 2, even for the largest mantissa, and no sum of q overflows.
 //
 // Error: each q is off by at most 1/2. Hence the sum of N workers, before its one rounding to the
 // data type, is off by at most N * 2^(headroom - 31) * M. Here M >= 2^(E - 127) is the largest
