@@ -40,9 +40,9 @@ tl::unexpected<Error> fail_device(const std::string& name, const std::string& wh
                   (said.empty() ? "" : "; DPDK: " + said) + ").");
 }
 
-/// Drivers that copy a frame into memory of their own before tx_burst returns. Only to them may
-/// payload be given that lies outside DPDK's memory: it has no address for DMA, and its owner need
-/// not keep it until some later burst shows that the device is done with it.
+/// Drivers that copy a frame into memory of their own before tx_burst returns. Only they may be
+/// given payload outside DPDK's memory. Such payload has no address for DMA, and its owner need not
+/// keep it until some later burst shows that the device is done with it.
 bool copies_on_tx(std::string_view driver, const rte_device* device) {
   const rte_devargs* const arguments = rte_dev_devargs(device);
   const bool zero_copy = arguments != nullptr && arguments->args != nullptr &&

@@ -1,6 +1,6 @@
-// One lane's ends of the rings between the lanes of a port: to lanes whose frames it received, from
-// lanes that received its frames, and from a lane without a queue pair to the one that sends for
-// it.
+// One lane's ends of the rings between the lanes of a port. They go to lanes whose frames it
+// received, from lanes that received its frames, and from a lane without a queue pair to the one
+// that sends for it.
 //
 // A frame counts as received in the lane that takes it from the device, and has its fate in the
 // lane that it is handed to, or here if there is no room in the ring. That is said of the sum over

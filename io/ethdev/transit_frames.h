@@ -1,7 +1,7 @@
 // Frames for others than the switch, as a lane received them in its last burst.
 //
-// The buffer in which a frame came in is the one that goes out, by several ports at once where it
-// is flooded: drivers only read what others hold too, and give back one reference each.
+// The buffer in which a frame came in goes out, by several ports at once if the frame is flooded.
+// Drivers only read buffers that others hold too, and give back one reference each.
 #pragma once
 
 #include <rte_mbuf.h>

@@ -15,8 +15,8 @@ static_assert(SwitchPort<ShmPort>);
 
 namespace {
 constexpr uint32_t kDescriptorsAhead = 8;
-// So many turns at most of the others of its job pass before a worker that is ahead of them has its
-// own, and so many bursts with others' fragments before a job's turn comes that waits for somebody.
+// A worker that is ahead of others of its job waits for so many of their turns at most. A job that
+// waits for a worker gets its turn after so many bursts with others' fragments at most.
 constexpr uint32_t kMostTurnsOfOthers = 16;
 constexpr uint32_t kMostBurstsOfOthers = 4;
 // A worker may ring so often at once without need, as happens where it and the lane cross each
