@@ -23,8 +23,8 @@ bool overlap(const at::Tensor& a, const at::Tensor& b);
 /// Whether they lie contiguous, one directly after the other.
 bool in_a_row(const std::vector<at::Tensor>& tensors);
 
-/// Copies of tensors, at least one and all of one type, one directly after the other, in memory
-/// that is kept for the next ones: a large piece of fresh memory costs more than the copy. From any
+/// Copies of tensors, at least one and all of one type, one directly after the other. Their memory
+/// is kept for the next ones: a large piece of fresh memory costs more than the copy. From any
 /// thread.
 class Staging {
  public:

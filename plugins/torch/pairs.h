@@ -46,9 +46,9 @@ struct Receive {
 /// each direction between two ranks is a job of those two, which the first message there opens. Its
 /// operations are a permutation of two numbers, tag and bytes, and one of the message itself, and
 /// so on. The receiver posts the first of them while it waits for a message, and the second when a
-/// receive takes it: messages of the same tag in the order in which they were sent, as receives
-/// were posted. A message whose tag no receive waits for, while a receive waits for another one
-/// behind it, is kept in memory of its own.
+/// receive takes it. Messages of the same tag come in the order of sends, and receives in the order
+/// of posts. A message whose tag no receive waits for, while a receive waits for another one behind
+/// it, is kept in memory of its own.
 ///
 /// A rank that receives from any rank must know its senders: a sender announces itself in the store
 /// before it opens its job.
