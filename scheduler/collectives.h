@@ -3,10 +3,10 @@
 // Counts and displacements are in elements, by rank. Counts must be the same on all ranks;
 // displacements are each rank's own: where the block of another rank lies in its buffer.
 //
-// Where several ranks send to several, they take turns: a block is cut into pieces of
-// kTurnFragments fragments (more if there were too many pieces), of which each sends one, so that
-// all links are busy at a time. A block that a rank would send to itself alone is left out: its
-// caller copies it.
+// Where several ranks send to several, they take turns. A block is cut into pieces of
+// kTurnFragments fragments (more if there were too many pieces). Each rank sends one piece in turn,
+// so that all links are busy at a time. A block that a rank would send to itself alone is left out:
+// its caller copies it.
 #pragma once
 
 #include <cstdint>

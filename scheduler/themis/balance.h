@@ -1,5 +1,5 @@
 // The scheduler of "Themis: A Network Bandwidth-Aware Collective Scheduling Policy for Distributed
-// Training of DL Models" (Rashidi et al., ISCA 2022), algorithm 1: each chunk takes the dimensions
+// Training of DL Models" (Rashidi et al., ISCA 2022), algorithm 1. Each chunk takes the dimensions
 // in the order of the load that earlier chunks have put on them.
 #pragma once
 

@@ -1,6 +1,6 @@
-// A network of dimensions: each participant is at one coordinate of each, and talks within a
-// dimension to the participants that differ from it in that coordinate alone (Rashidi et al.,
-// "Themis", ISCA 2022, section 2).
+// A network of dimensions. Each participant is at one coordinate of each. Within a dimension it
+// talks to the participants that differ from it in that coordinate alone (Rashidi et al., "Themis",
+// ISCA 2022, section 2).
 //
 // All times are whole picoseconds and all rates whole bits a second. No float decides anything, so
 // every participant computes the same plan, with any compiler and processor.
