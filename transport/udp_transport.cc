@@ -46,8 +46,8 @@ void enlarge(const Fd& fd) {
 }
 
 /// Datagrams that are sent in one piece leave the interface one by one. Not so on a veth that need
-/// not compute checksums: it hands its peer the whole piece, and an AF_PACKET port of a switch at
-/// the other end takes that for one frame that is too long.
+/// not compute checksums: it hands its peer the whole piece. An AF_PACKET port of a switch at the
+/// other end takes that for one frame that is too long.
 bool cuts_up(const Interface& interface) {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto ask = [&](auto& what) {
