@@ -95,9 +95,9 @@ constexpr uint64_t fused_bits(uint64_t elements, uint32_t tensors, uint16_t fing
   return kFusedBit | uint64_t{tensors & kMaxFusedTensors} << 48 | uint64_t{fingerprint} << 32;
 }
 
-/// An operation of several blocks, as workers' shares of uneven size, has their table to agree on:
-/// its operation_elements hold in bits 0..45 the elements of all blocks, in 46..61 a fingerprint of
-/// root and sizes, and bit 62.
+/// An operation of several blocks, as workers' shares of uneven size, has their table to agree on.
+/// Its operation_elements have the elements of all blocks in bits 0..45, a fingerprint of root and
+/// sizes in 46..61, and bit 62.
 inline constexpr uint64_t kBlocksBit = uint64_t{1} << 62;
 inline constexpr uint32_t kBlocksShift = 46;
 inline constexpr uint64_t kMaxBlocksElements = (uint64_t{1} << kBlocksShift) - 1;
