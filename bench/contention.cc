@@ -52,8 +52,8 @@ void sleep_until(int64_t ns) {
   }
 }
 
-/// Sums of these are whole numbers below 2^24, so exact in float32 whatever their order. They tell
-/// layers, the last iterations and the places within 256 KiB apart.
+/// Sums of these are whole numbers below 2^24, so exact in float32 in any order. They tell layers,
+/// the last iterations and the places within 256 KiB apart.
 float base_of(uint64_t iteration, uint32_t layer) {
   return static_cast<float>(iteration % 61 * 16 + layer % 16);
 }

@@ -79,7 +79,7 @@ class Bench {
 
   void turn() { lane_.poll_once(); }
   void trace(PacketTrace* into) { run(command::SetTrace{into}); }
-  /// What the lane is asked for a status with what one job waits for.
+  /// The conductor's request for a status with the fragments that one job waits for.
   void look() {
     command::TakeSnapshot snapshot;
     snapshot.snapshot.jobs.reserve(kJobs);

@@ -19,7 +19,7 @@ namespace ina::peers {
 namespace {
 
 constexpr Nanos kStartTimeoutNs = 30'000'000'000;
-/// What was not received when nothing has come for so long is lost.
+/// Frames that have not come count as lost when none has come for so long.
 constexpr Nanos kLostAfterNs = 20'000'000;
 constexpr Nanos kSleepNs = 5'000'000;
 

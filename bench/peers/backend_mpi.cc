@@ -133,7 +133,7 @@ class MpiBackend : public Backend {
     std::vector<std::string> modes = {"plain"};
     if (tuned_name(collective).empty()) return modes;
     for (const auto& [name, value] : algorithm_of(collective).values())
-      // Value 0 leaves the choice to the library, and what is for two ranks fails with more.
+      // Value 0 leaves the choice to the library, and algorithms for two ranks fail with more.
       if (value != 0 && (ranks_ == 2 || !name.starts_with("two_proc")))
         modes.push_back("tuned_" + name);
     return modes;

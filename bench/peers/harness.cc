@@ -247,8 +247,8 @@ class Rank {
     return fmt::format("times {} {}", warm_ups, fmt::join(times_ns, " "));
   }
 
-  /// An operation on fresh inputs, after one on others: what the result buffer held before must not
-  /// look like the result. Every element of result and input is compared.
+  /// An operation on fresh inputs, after one on others: the old contents of the result buffer must
+  /// not look like the result. Every element of result and input is compared.
   std::string check() {
     std::string wrong;
     for (const uint32_t round : {++round_, ++round_}) {
