@@ -134,7 +134,7 @@ class ProgressTest : public testing::Test {
   static Settings settings() {
     Settings settings;
     settings.timeout_ns = kLongNs;
-    settings.idle = IdleMode::kInterrupt;  // whoever has nothing to do sleeps at once
+    settings.idle = IdleMode::kInterrupt;  // an idle thread sleeps at once
     return settings;
   }
   static EngineConfig config() {

@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
       if (pause_us != 0) ::usleep(static_cast<useconds_t>(pause_us));
     }
   } catch (const std::exception& error) {
-    // What libina says of an error, or that an element is wrong, of which libina knows nothing.
+    // Libina's text of an error, or that an element is wrong, of which libina knows nothing.
     const bool wrong = std::string_view(error.what()).find("wrong") != std::string_view::npos;
     std::printf("%s\n", error.what());
     ina_finalize(context, 0);

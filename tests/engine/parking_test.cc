@@ -211,7 +211,7 @@ TEST_F(ParkingTest, MarksOnWhatTheSwitchKeptSlowOnlyWhoSentLast) {
   receive(Type::kResult, 1, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
   EXPECT_EQ(engine_->window_now(), 8u);
   EXPECT_EQ(counters().ecn_marks, 2u);
-  // What a worker kept met the links of both.
+  // A sum kept by a worker met the links of both.
   start({.in_switch = 16});
   send();
   receive(Type::kParked, 0, 0b011);

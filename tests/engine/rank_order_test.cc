@@ -128,7 +128,7 @@ TEST(RankOrder, OneFragmentTakesOneRoundTrip) {
       1);
 }
 
-/// Whatever the ranks' shares are: also all of it at one rank.
+/// With any shares of the ranks: also all at one rank.
 TEST(RankOrder, ScratchMemoryIsBounded) {
   for (const uint32_t n : {3u, 8u, 64u}) {
     std::vector<uint64_t> counts(n, 0);

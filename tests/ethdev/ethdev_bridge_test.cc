@@ -97,7 +97,7 @@ class EthdevBridgeTest : public ::testing::Test {
   }
   const EthdevCounters& counters(size_t port) const { return ports_[port]->ethdev_counters(); }
 
-  /// What left by a port; closes all.
+  /// The frames that left by a port; closes all ports.
   std::vector<Bytes> out(size_t port) {
     for (auto& each : ports_) each.reset();
     return Capture::read(folder_ / ("out" + std::to_string(port)));

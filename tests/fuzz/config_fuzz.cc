@@ -17,7 +17,7 @@ void check_errors(const std::vector<ConfigError>& errors) {
   }
 }
 
-/// What the rest of the switch relies on.
+/// Checks the limits that the rest of the switch relies on.
 void check_config(const Config& config) {
   INA_FUZZ_CHECK(config.aggregator.slots > 0 && config.aggregator.slot_bytes > 0);
   INA_FUZZ_CHECK(config.switchd.lcores > 0 && config.switchd.burst > 0);

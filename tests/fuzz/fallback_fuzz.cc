@@ -95,7 +95,7 @@ class Run {
     const auto payload = fuzz::sum_of(kJob, seq, bits);
     const uint64_t dropped = fallback_->counters().dropped;
     fallback_->on_message(message, bytes == 0 ? nullptr : payload.data());
-    // I3: whoever asks is answered, or the others are asked; at the latest when it asks again.
+    // I3: a question is answered, or the others are asked; at the latest when it comes again.
     if (type == Type::kQuery && !fallback_->has_output()) fallback_->on_message(message, nullptr);
     if (type == Type::kQuery && fallback_->counters().dropped == dropped)
       INA_FUZZ_CHECK(fallback_->has_output());

@@ -186,7 +186,7 @@ class Run {
     enqueue(kHonest, rank, message, fuzz::sum_of(kHonest, seq, bit_of(rank)));
   }
 
-  /// What goes between the honest job's workers and its fallback.
+  /// Messages between the honest job's workers and its fallback.
   void enqueue_about_fallback() {
     static constexpr Type kTypes[] = {Type::kQuery, Type::kSent,   Type::kNotYet, Type::kHave,
                                       Type::kDefer, Type::kRemind, Type::kPoll,   Type::kResult};
@@ -345,7 +345,7 @@ class Run {
   void check_sent(JobIndex job, Rank rank, const Emission& emission) {
     INA_FUZZ_CHECK(job == emission.job);
     INA_FUZZ_CHECK(value(rank) < jobs_[job].spec.workers || rank == kFallbackRank);
-    // I2: whoever decided, the result is the sum of all.
+    // I2: the result is the sum of all, with any decider.
     if (job != kHonest || emission.message.type != Type::kResult) return;
     check_result(emission);
     limit_ = std::max(limit_, emission.message.seq + 1 + window_);

@@ -14,7 +14,7 @@ constexpr Match kGrad{.type = Type::kGrad};
 constexpr Match kPart{.type = Type::kPart};
 constexpr Match kResult{.type = Type::kResult};
 
-// Float sums that tell the order of their making: of 1e8, -1e8 and 1, what is added last survives.
+// Float sums that tell the order of their making: of 1e8, -1e8 and 1, the last addend survives.
 constexpr float kBig = 1e8f;
 constexpr float kBigsFirst = 1;
 constexpr float kOneLost = 0;

@@ -60,7 +60,7 @@ class CollectiveGrid {
     }
     if (!in_place && perf::find_difference(send_, input_of(call, rank_)))
       fail(call, "the send buffer changed");
-    // What is no result stays as it was: all of it where this rank gets none.
+    // Bytes outside the result stay as they were: all of them where this rank gets none.
     const size_t results = shape.segments.empty() || in_place ? 0 : shape.recv * width;
     if (!std::ranges::all_of(std::span(recv_).subspan(results),
                              [](std::byte byte) { return byte == kGuard; }))

@@ -78,7 +78,7 @@ class UnevenGrid {
   using Counts = std::vector<size_t>;
   using Bytes = std::vector<std::byte>;
 
-  /// What the ranks do, and where this rank's blocks lie: by rank, in elements.
+  /// The call of the ranks, and the places of this rank's blocks: by rank, in elements.
   struct Call {
     Kind kind{};
     ina_dtype dtype{};
@@ -200,7 +200,7 @@ class UnevenGrid {
     return std::clamp<size_t>(total(call.counts), 1, kPatternElements);
   }
 
-  // ---- the collectives: what this rank has, the call, and what it must have then
+  // ---- the collectives: this rank's input, the call, and its right result
 
   void reduce_scatter(const Call& call) {
     const size_t own = first_of(call.counts, rank_), whole = total(call.counts);
