@@ -62,7 +62,7 @@ struct Script {
   /// Besides what the script itself does; restarts happen in deliver_all(). Late ones and second
   /// copies are held until release().
   std::vector<Accident> accidents{};
-  /// Complete buffers are their user's again, who writes to them at once.
+  /// Complete buffers are their user's again, and are written to at once.
   bool scribbles = false;
 };
 

@@ -122,7 +122,7 @@ class DroppedTest : public testing::Test {
     threads_[0].join();
     conductor_.reset();
   }
-  /// What the workers' timeouts would say.
+  /// The text that the workers' time-outs would have.
   std::string explained() {
     Json answer = workers_[1].ask({{"type", "explain"}});
     while (answer.value("type", "explain") != "explain") answer = workers_[1].hear();

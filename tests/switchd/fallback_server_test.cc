@@ -82,7 +82,7 @@ class Server {
     return more;
   }
   std::string refusal(const Json& more) const { return Peer(socket_).refusal(request(more)); }
-  /// Attaches; what the answer to the join was.
+  /// Attaches; returns the answer to the join.
   Json join(const Json& more) {
     member_.emplace(socket_);
     Json joined = member_->ask(request(more));

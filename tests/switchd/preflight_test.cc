@@ -297,8 +297,8 @@ TEST_F(PreflightTest, SaysWhatItDidNotLookAt) {
                           HasSubstr("eal.extra_args")));
 }
 
-/// The files in conf/ on the machines that they are written for: what of them depends on this one
-/// (addresses, credentials) is replaced.
+/// The files in conf/ on the machines that they are written for: values that depend on this machine
+/// (addresses, credentials) are replaced.
 class SampleConfigurations : public PreflightTest, public testing::WithParamInterface<const char*> {
  protected:
   SampleConfigurations() {

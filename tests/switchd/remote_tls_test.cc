@@ -141,7 +141,7 @@ TEST_F(RemoteTlsTest, StrangersAreToldAndTheSwitchGoesOn) {
   EXPECT_THAT(told(sw, as(authority_.issue("vision", "", -60))), HasSubstr("certificate expired"));
   EXPECT_THAT(told(sw, {{"", "", stranger.file()}, ""}),
               HasSubstr("the switch's certificate is not accepted"));
-  // Who does not speak TLS.
+  // A peer that does not speak TLS.
   const Peer plain(sw.tcp_address());
   EXPECT_THAT(plain.refusal(join()), HasSubstr("use tls:HOST:PORT"));
   EXPECT_TRUE(plain.closed());

@@ -98,7 +98,7 @@ class TracesInTurnTest : public testing::Test {
   const admin::BeginTrace request_{.job = "train", .packets = 10};
 };
 
-// Whoever asks may die, and others must not wait for that.
+// A client that asks may die, and others must not wait for it.
 TEST_F(TracesInTurnTest, ThatNobodyAsksForGivesWay) {
   ASSERT_TRUE(tracing_.begin(request_, "one", 0));
   EXPECT_FALSE(tracing_.begin(request_, "another", Tracing::kForgottenNs - 1));
