@@ -55,7 +55,7 @@ struct CallRegions {
 
   std::array<Region, kMaxWorkers> send{}, recv{};
   size_t sends = 0, receives = 0;
-  /// That of `send` and that of `recv` which may be the same memory: a rank's own block.
+  /// Indices of the regions of `send` and `recv` that may be the same memory: a rank's own block.
   size_t own_send = 0, own_receive = 0;
   /// A block for itself, which nobody else sends: it is to be copied.
   bool copies_own = false;

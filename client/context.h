@@ -81,7 +81,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
               std::shared_ptr<const scheduler::BlockTable> blocks);
   void forget(Operation* operation);
-  /// While somebody else drives, by drive_briefly(), the background thread does not.
+  /// While another thread drives, by drive_briefly(), the background thread does not.
   void add_driver() { progress_.add_driver(); }
   void remove_driver() { progress_.remove_driver(); }
   /// Has the background thread look at its followers, if it drives. From a listener, too.

@@ -68,7 +68,7 @@ class Progress {
   std::optional<Waited> test(Operation* operation);
   /// Until the switch is back, the job has failed, or the time has come.
   void await_return(Nanos deadline);
-  /// While somebody else drives, by drive_briefly(), the background thread does not.
+  /// While another thread drives, by drive_briefly(), the background thread does not.
   void add_driver() { other_drivers_.fetch_add(1); }
   void remove_driver() { other_drivers_.fetch_sub(1); }
   /// Has the background thread look after operations under way.
@@ -77,7 +77,7 @@ class Progress {
   // On the background thread.
   /// Operations are under way, or packets wait, and no thread drives.
   bool needs_driver() const;
-  /// False: left it to somebody who wants the engine.
+  /// False: left the engine to a thread that wants it.
   bool drive_in_background();
   /// The same without ever sleeping, from any thread. True: something was done.
   bool drive_briefly();

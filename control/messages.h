@@ -117,7 +117,7 @@ struct Split {
 };
 struct Leave {
   static constexpr const char* kType = "leave";
-  /// That it has called, and that are complete for it. It will call no more.
+  /// Operations that the worker has called, and that are complete for it. It will call no more.
   std::optional<uint32_t> operations = std::nullopt;
   bool operator==(const Leave&) const = default;
 };

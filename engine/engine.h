@@ -291,8 +291,8 @@ class Engine {
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
   size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void flag_kept(TxPacket& packet);
-  /// Results that are made here are taken here. Where one gets lost somebody else must ask for it,
-  /// or the switch would never hear of it and refuse what comes W later.
+  /// Results that are made here are taken here. If one gets lost, another worker must ask for it.
+  /// Otherwise the switch would never hear of it, and refuse fragments W later.
   bool keeps_results() const {
     return config_.park_room != 0 && config_.workers > 1 && !config_.results_stay;
   }

@@ -68,13 +68,13 @@ class DeliveryRate {
 
 struct WindowConfig {
   uint32_t most = 1;  ///< fragments
-  /// That for congestion begins with so many fragments, and doubles each round trip until the first
-  /// mark or loss. 0: with all.
+  /// The window for congestion begins with so many fragments, and doubles each round trip until the
+  /// first mark or loss. 0: with all.
   uint32_t first = 0;
   bool congestion = true;    ///< the window for congestion
   bool aggregators = false;  ///< the one for aggregators
-  /// That one begins with so many fragments, and grows by a quarter each round trip until the first
-  /// fragment was split. 0: with all.
+  /// The window for aggregators begins with so many fragments, and grows by a quarter each round
+  /// trip until the first fragment was split. 0: with all.
   uint32_t first_aggregators = 0;
   /// From a split until fragments sent after it come whole, no more is under way than a few
   /// times the results that come in the shortest round trip. The excess would wait in queues or

@@ -205,7 +205,7 @@ class Admission {
 
   const TenantQuota& quota(const std::string& tenant) const;
   TenantUse use(const std::string& tenant) const;
-  /// Those with a quota of their own, and those that have jobs; sorted.
+  /// Tenants with a quota of their own, and those that have jobs; sorted.
   std::vector<std::string> tenants() const;
 
  private:

@@ -49,7 +49,7 @@ struct ConductorConfig {
   uint64_t descriptors = 0;
   uint32_t handles_share_percent = 50;  ///< the part of them for one tenant or user
   WorkBudget::Limits work = {};         ///< share of the conductor's time for one user or address
-  /// That all of this comes from, to be read again; nullptr: it does not come from a file.
+  /// The source of all this, to be read again; nullptr: it does not come from a file.
   std::shared_ptr<Configuration> configuration = {};
   /// Has the log go on in the file that is at its path now; empty: there is no file.
   std::function<Result<void>()> reopen_log = {};

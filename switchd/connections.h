@@ -61,8 +61,8 @@ class Connections {
 
   /// Closed at the end of the turn, so that handlers may keep references.
   void close_later(Client& client) { to_close_.insert(client.line().connection.fd()); }
-  /// Nothing is read from it while somebody else works for it. If it says something then, that is
-  /// its end.
+  /// Stops reading from a client while the doorman or the mapper works for it. An epoll event of
+  /// the client then means that its connection has ended.
   void hold(Client& client) { epoll_.change(client.connection.fd(), 0); }
   void release(Client& client);
 

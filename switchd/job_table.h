@@ -35,7 +35,7 @@ class JobTable {
   /// may also be "OWNER/NAME".
   tl::expected<Job*, admin::Error> meant(const std::string& name, const std::string& owner) const;
 
-  /// Those for which `matches` is true.
+  /// The number of jobs and groups for which `matches` is true.
   uint32_t count(auto&& matches) const {
     uint32_t found = 0;
     for (const Job& job : *this) found += matches(job) ? 1 : 0;

@@ -19,7 +19,7 @@ class Report {
   Report(const char* check, Preflight& to) : check_(check), to_(to) {}
   /// The switch would not start. An empty text is none.
   void problem(const std::string& text) { add(text, true); }
-  /// It starts, and something will not work.
+  /// The switch would start, and something would not work.
   void warning(const std::string& text) { add(text, false); }
   void not_checked(const std::string& text) { to_.not_checked.push_back(text); }
 

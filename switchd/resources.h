@@ -27,7 +27,7 @@ class Resources {
   // A job's own: window, slots, tables and results. Nothing is kept when they fail.
   /// `request`: the resources that the job asks for, beside its window.
   Result<void> take(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
-  /// Those of a job that ran when the last switch ended: the regions' sizes follow from its window.
+  /// The same for a job of the last switch: the regions' sizes follow from its window.
   Result<void> retake(Job& job, const SavedJob& saved);
   /// Of a group of the parent's ranks. Its window is its parent's, or so much smaller that its
   /// memory is a small part of its owner's remaining limit.

@@ -51,7 +51,7 @@ class Splits {
   void refuse(Job& job);
 
  private:
-  /// That all members have asked for.
+  /// A split that all members have asked for.
   struct Split {
     JobId job{};
     uint32_t number = 0;

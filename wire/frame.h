@@ -102,8 +102,8 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
 /// addresses (see the bindings). The port must lie in [udp_port, udp_port + lanes); `lanes` 0
 /// accepts any. A UDP checksum of any value is accepted: the CRC32C is stronger.
 ///
-/// kNotIna means somebody else's frame, which a switch forwards; the other reasons are INA frames,
-/// or too damaged to tell. VLAN tags (802.1Q) are not understood: kNotIna.
+/// kNotIna: a frame of other traffic, which a switch forwards; the other reasons are INA frames, or
+/// too damaged to tell. VLAN tags (802.1Q) are not understood: kNotIna.
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
                                             uint16_t lanes) noexcept;
 
@@ -115,8 +115,8 @@ tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes
 /// Of a frame that was parsed; reads the parsed bytes once more.
 bool crc_matches(const Frame& frame) noexcept;
 
-/// Whether the frame's tag is that of the seal: sent by somebody who has the keys, from and to the
-/// IP addresses and UDP ports of its envelope. Compares in constant time.
+/// Whether the frame's tag is that of the seal: sent by a holder of the keys, from and to the IP
+/// addresses and UDP ports of its envelope. Compares in constant time.
 bool tag_matches(const Frame& frame, const Seal& seal) noexcept;
 
 /// Parses the content of a datagram: INA header and payload. Checks what parse_frame() checks of

@@ -49,7 +49,7 @@ enum Flag : uint16_t {
                             ///< DEFER)
   kFlagSplit = 1u << 3,     ///< the fallback put the result together from several PARTs (RESULT)
   kFlagFull = 1u << 4,      ///< the worker has more to send than its window lets it (GRAD)
-  /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
+  /// The fragment left the array because a worker is slow, not for want of a slot (PART, RESULT).
   kFlagParked = 1u << 5,
   kFlagKept = 1u << 6,  ///< the worker that says so has it: it need not come back (RESULT)
   /// No payload. GRAD: a mark, of a worker that adds nothing to so many fragments as `elements`

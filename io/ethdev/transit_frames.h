@@ -18,8 +18,8 @@
 
 namespace ina::io {
 
-/// A frame for somebody else. Without a buffer it was the switch's and is answered already, but
-/// tells where its sender is.
+/// A frame for another host. Without a buffer it was for the switch and is answered already, but
+/// shows where its sender is.
 struct TransitFrame {
   bridge::Addresses addresses;
   rte_mbuf* buffer = nullptr;

@@ -51,7 +51,7 @@ class Barrier : public Collective {
   int begin(ina_context* context, ina_request** request) override;
 };
 
-/// Those with an operation on elements.
+/// Collectives with an operation on elements.
 class Reducing : public Collective {
  public:
   const char* why_not() const override;
@@ -143,7 +143,7 @@ struct Side {
   bool in_place() const { return buffer == MPI_IN_PLACE; }
 };
 
-/// Those in which each rank has a share of the same number of bytes.
+/// Collectives in which each rank has a share of the same number of bytes.
 class Moving : public Collective {
  public:
   const char* why_not() const override;
@@ -219,8 +219,8 @@ class Allgatherv : public Collective {
   std::optional<Blocks> to_;
 };
 
-/// Those in which a rank knows only its own counts, sent and received. Nothing is decided by them.
-/// libina's exchange with counts has the ranks tell each other.
+/// Collectives in which a rank knows only its own counts, sent and received. Nothing is decided by
+/// these counts. libina's exchange with counts has the ranks tell each other.
 class Exchange : public Collective {
  public:
   size_t bytes() const override { return bytes_; }

@@ -1,5 +1,5 @@
 // A dimension's rates and latency from measured times, and a topology as the YAML that planners
-// read. Pure: somebody else measures (client/calibration.h).
+// read. Pure: client/calibration.h measures.
 #pragma once
 
 #include <cstdint>

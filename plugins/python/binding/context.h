@@ -86,7 +86,7 @@ class Request {
   /// Waits; when `timeout_s` (none: the context's) has passed, ends the job for all ranks, and
   /// throws.
   void finish(std::optional<double> timeout_s);
-  /// It has not ended within `limit_s`: ends the job for all ranks, and throws.
+  /// The operation has not ended within `limit_s`: ends the job for all ranks, and throws.
   void expire(double limit_s);
   /// The context's.
   double timeout_s() const { return joined_->timeout_s(); }
