@@ -126,7 +126,7 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
     slot.state = SlotState::kAnswered;
   }
   note_result(job, seq);
-  // Said again, after everybody has it, it would overwrite what the next operation put there.
+  // A repeated result, after all workers have it, would overwrite the next operation's data there.
   const bool there = packet.message.target != 0 && place_once(job, seq);
   if (packet.payload_bytes != 0 && !there)
     std::memcpy(result, packet.payload, packet.payload_bytes);

@@ -19,7 +19,7 @@ namespace {
 constexpr Nanos kLossPauseNs = 5'000'000;
 // How long a worker that gave up waits for the switch to name the workers that it waited for.
 constexpr Nanos kExplainNs = 1'000'000'000;
-// A switch that goes again and again while somebody joins is not waited for.
+// A switch that goes again and again during a join is not waited for.
 constexpr int kMostLosses = 8;
 
 /// Of numbers of operations, which are modulo 2^32.

@@ -318,7 +318,7 @@ void Hierarchy::follow() {
                   callback.operation ? static_cast<int>(INA_OK) : failed_.load());
 }
 
-/// Those whose operations have ended, which are released; of those that failed there is none.
+/// Callbacks whose operations have ended, which are released; there is none of failed operations.
 std::vector<Hierarchy::Callback> Hierarchy::due_callbacks(bool failed) {
   const std::lock_guard lock(mutex_);
   std::vector<Callback> due;

@@ -19,7 +19,7 @@ namespace {
 // Between requests to join a switch that has no room, doubling.
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
-// How long a switch that is not there is waited for, unless somebody said how long.
+// How long a switch that is not there is waited for, unless a setting says how long.
 constexpr Nanos kAbsentNs = 500'000'000;
 
 }  // namespace

@@ -198,7 +198,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
     progress_.set_away(false);
   }
   {
-    // The new transport does not know yet whether somebody drives.
+    // The new transport does not know yet whether a thread drives.
     const auto lock = progress_.lock();
     progress_.rest();
   }

@@ -309,7 +309,7 @@ void Session::leave_to_callers() {
   if (fds[1].revents != 0) drain_event(hurry_event_.get());
 }
 
-/// False: left it to somebody who wants the engine.
+/// False: left the engine to a thread that wants it.
 bool Session::drive(const std::vector<std::shared_ptr<Context>>& channels) {
   Context* only = nullptr;
   size_t needing = 0;

@@ -16,7 +16,7 @@ namespace ina::control {
 
 namespace {
 
-// Of the other side, before anybody knows who it is.
+// Of the other side, before its identity is known.
 constexpr long kMaxChainBytes = 32 * 1024;
 
 struct Free {

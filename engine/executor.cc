@@ -115,7 +115,7 @@ class Executor::Run final : public Operation, public OperationListener {
   std::vector<Frame::State> stages;
   std::vector<scheduler::BufferPair> pairs;
   std::byte* scratch = nullptr;
-  uint32_t channel = 0;  ///< that of its first operation
+  uint32_t channel = 0;  ///< channel of its first operation
   Handle handle{};
 
  private:
@@ -227,7 +227,7 @@ void Executor::submit(Run& run, Nanos now) {
   }
 }
 
-/// Those of its stages that wait for nothing are ready.
+/// Its stages that wait for nothing are ready.
 void Executor::begin(Run& run) {
   for (Schedule::Stage stage = 0; stage < run.schedule->size(); ++stage)
     if (run.stages[stage].awaits == 0) ready_.push_back({&run, stage});

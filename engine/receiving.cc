@@ -12,7 +12,7 @@ using wire::Type;
 
 namespace {
 
-// Results of operations from here on have left the caches before anybody reads them.
+// Results of operations of this size and more have left the caches before a program reads them.
 constexpr uint64_t kStreamBytes = 8 << 20;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;

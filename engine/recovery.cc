@@ -141,7 +141,7 @@ Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
 /// for long, as TCP's tail loss probe does (RFC 8985, section 7). Not where nothing was lost of
-/// late: somebody is merely slow then.
+/// late: a worker is merely slow then.
 void Engine::probe_oldest(Nanos now) {
   Fragment& oldest = fragment(low_);
   if (low_ >= losses_end_ || oldest.overtaken || oldest.state != State::kSent || oldest.parked)

@@ -180,7 +180,7 @@ Admission::Admission(AdmissionConfig config)
       tenants_[quota.name].area = pools_.add_area(shared_.per_lane(quota.slots_floor));
 }
 
-/// Those of the configuration. Nothing is kept for a tenant yet.
+/// Sets the configuration's quotas. Nothing is kept for a tenant yet.
 void Admission::set_quotas() {
   for (const TenantQuota& quota : config_.tenants) {
     if (quota.name == kOtherTenants) {

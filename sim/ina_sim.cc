@@ -191,7 +191,7 @@ std::string to_csv(const nlohmann::json& json) {
   return text;
 }
 
-/// They would be without effect.
+/// Options before the command would be without effect.
 void refuse_options_before(const CLI::App& app, const std::string& command) {
   for (const CLI::Option* option : app.get_options())
     if (option->count() != 0)

@@ -220,7 +220,7 @@ void Conductor::end_turn() {
   logging::report_omitted(now);
 }
 
-/// Those whose first worker was refused half-way, or whose workers all went before they began.
+/// Jobs whose first worker was refused half-way, or whose workers all went before the job began.
 void Conductor::remove_deserted_jobs() {
   for (Job& job : jobs_)
     if (job.state != Job::State::kRejoining && job.reserved_until == 0 &&

@@ -7,8 +7,8 @@ namespace ina::switchd {
 
 namespace {
 
-// Bare results wait for others (docs/protocol.md, J5) no longer than nobody notices, and no longer
-// than a part of the time after which somebody would ask for them.
+// Bare results wait for others (docs/protocol.md, J5) for no longer than anybody would notice, and
+// for no longer than a part of the time after which a worker would ask for them.
 constexpr Nanos kJoiningPatienceNs = 2'000'000;
 constexpr Nanos kJoiningPatiences = 8;
 

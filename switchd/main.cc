@@ -207,7 +207,7 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
   return ports;
 }
 
-/// Those that were opened.
+/// The ports that were opened.
 std::vector<FramePortInfo> opened_ports(const config::Config& config,
                                         const std::vector<PortLanes>& ports) {
   std::vector<FramePortInfo> infos = frame_ports_of(config);

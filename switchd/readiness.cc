@@ -118,7 +118,7 @@ void check_pinning(const Subject& subject, SelfTestRow& row) {
       "CPUs {}, isolated: {}; {} packet loop{} on {}", format_cpus(subject.machine.cpus),
       subject.facts.isolated.empty() ? "none" : format_cpus(subject.facts.isolated), loops,
       loops == 1 ? "" : "s", config.eal.cpus.empty() ? "any" : format_cpus(config.eal.cpus));
-  // The conductor and everybody else need one, too.
+  // The conductor and all other processes need one, too.
   if (subject.machine.isolated.size() < loops && subject.machine.cpus.size() <= loops)
     return row.improve(fmt::format(
         "switch.lcores: {} leaves no CPU for anything else: give the machine more CPUs, lower "
@@ -172,7 +172,7 @@ void check_governor(const Subject& subject, SelfTestRow& row) {
 }
 
 void check_clock(const Subject& subject, SelfTestRow& row) {
-  // Those that a program reads without a system call.
+  // Clock sources that a program reads without a system call.
   constexpr std::array kFast = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page",
                                 "arch_sys_counter"};
   const std::string& source = subject.facts.clock_source;

@@ -236,7 +236,7 @@ Json StatusReport::configuration_json() const {
           {"overrides", overrides_json(configuration->running().source)}};
 }
 
-/// Those that have jobs, or a quota of their own. In quotas 0 is no limit.
+/// Tenants that have jobs, or a quota of their own. In quotas 0 is no limit.
 Json StatusReport::tenants_json() const {
   const scheduler::Admission& admission = resources_.admission();
   const Handles& handles = resources_.handles();

@@ -382,7 +382,7 @@ class Service final : public v1::Administration::Service {
         ask(*context, BeginTrace{request->job(), request->owner(), request->packets()});
     if (!begun) return status_of(begun.error());
     const auto trace = number<uint64_t>(*begun, "trace");
-    // Before the caller's own deadline, which would leave him without any answer.
+    // Before the caller's own deadline, which would leave the caller without any answer.
     const auto until = std::min(system_clock::now() + std::chrono::nanoseconds(wait_ns),
                                 context->deadline() - kAnswerTime);
     for (;;) {

@@ -91,7 +91,7 @@ HttpServer::HttpServer(const std::string& listen, std::vector<std::string> hosts
   port_ = static_cast<uint16_t>(ports[0].port);
 }
 
-/// Civetweb looks whether to stop when somebody connects, or after two seconds. The next switch
+/// Civetweb looks whether to stop when a client connects, or after two seconds. The next switch
 /// waits for the end of this one.
 HttpServer::~HttpServer() {
   std::atomic<bool> stopped{false};

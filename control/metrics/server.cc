@@ -19,7 +19,7 @@ namespace {
 
 using prometheus::MetricFamily;
 
-/// A snapshot serves everybody who asks this soon after it.
+/// A snapshot serves all requests that come this soon after it.
 constexpr Nanos kFreshNs = 50'000'000;
 /// How long the conductor may take.
 constexpr Nanos kAnswerNs = 2'000'000'000;

@@ -329,7 +329,7 @@ void Pairs::lose(int from, const std::exception_ptr& error) {
 
 // ---- receiving from any rank
 
-/// While somebody receives from any rank, and not all directions are open.
+/// While a receive from any rank waits, and not all directions are open.
 void Pairs::look_for_senders() {
   if (std::exchange(polling_, true)) return;
   run_detached([self = shared_from_this()] { self->poll_senders(); });

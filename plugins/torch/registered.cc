@@ -50,7 +50,7 @@ class SharedPages {
     if (file_ >= 0) ::close(file_);
     file_ = -1;
   }
-  /// They stay mapped for ever.
+  /// The pages stay mapped for ever.
   void leave() { data_ = nullptr; }
 
  private:

@@ -99,7 +99,7 @@ void Judge::check_given_out() {
   given_out_.clear();
 }
 
-/// A bare result stands for fragments of which somebody was given the bytes.
+/// A bare result stands for fragments of which some worker was given the bytes.
 void Judge::check_given_out(Job& job, Seq first, const wire::Message& message) {
   if (!message.bare()) {
     job.given_out.resize(std::max<size_t>(job.given_out.size(), first.value + 1));

@@ -332,7 +332,7 @@ std::optional<std::string> PlannedOperation::wrong(uint32_t rank, const Bytes& g
       if (!(std::abs(value - sum) <= slack_of(*this, sum)))
         return fmt::format("element {}: {} instead of {}", block.receive_offset + e, value, sum);
     }
-    // Right, or the bytes of somebody's contribution.
+    // Right, or the bytes of another contribution.
     if (block.elements != 0) std::memcpy(to, at, block.elements * width);
   }
   const auto [at, _] = std::ranges::mismatch(got, expected);

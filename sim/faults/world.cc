@@ -184,7 +184,7 @@ const PlannedOperation& World::plan_of(const Worker& worker, size_t plan) const 
   return plan == job.deviating_plan && worker.rank == job.deviant ? job.deviation : job.plans[plan];
 }
 
-/// Whether somebody sees that job 0's workers disagree.
+/// Whether any party sees that job 0's workers disagree.
 bool World::knows_of_mismatch() const {
   const Job& job = *jobs_[0];
   const auto sees = [](const auto& fallback) { return fallback && fallback->mismatch(); };
@@ -740,7 +740,7 @@ Outcome World::run() {
     }
     while (next_event_ < scenario_.events.size() &&
            scenario_.events[next_event_].at <= network_.now()) {
-      // When faults are over, and when everybody is through, nothing breaks any more.
+      // When faults are over, and when all workers are through, nothing breaks any more.
       const Event& event = scenario_.events[next_event_++];
       if (faults && !done()) happen(event);
     }
