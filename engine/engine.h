@@ -127,9 +127,8 @@ class Engine {
   /// Hints about the job's progress: they set the priority of later operations.
   void set_hints(const scheduler::Hints& hints, Nanos now) { priority_.set_hints(hints, now); }
 
-  /// Fills `packets` in this order: answers, the fallback's messages, overdue
-  /// fragments, and new ones as the windows allow. The transport takes a prefix of
-  /// `count`: sent().
+  /// Fills `packets` in order: answers, the fallback's messages, overdue fragments, new ones as the
+  /// windows allow. The transport takes a prefix of `count`: sent().
   size_t prepare(std::span<TxPacket> packets, Nanos now);
   void sent(size_t count, Nanos now);
 

@@ -251,8 +251,7 @@ void Executor::completed(Run& run, Schedule::Stage stage) {
   go_on();
 }
 
-/// In the order in which they became ready. Not recursive: a stage that ends adds to the
-/// list.
+/// In the order in which they became ready. Not recursive: a stage that ends adds to the list.
 void Executor::go_on() {
   for (size_t next = 0; next < ready_.size() && !stopped_; ++next)
     perform(*ready_[next].run, ready_[next].stage);
@@ -287,8 +286,7 @@ void Executor::tell(Run& run, Schedule::Stage stage, Schedule::Event event) {
   });
 }
 
-/// An operation that reports no bytes of this rank counts as received when it
-/// ends.
+/// An operation that reports no bytes of this rank counts as received when it ends.
 void Executor::end(Run& run, Schedule::Stage stage) {
   Frame::State& state = run.stages[stage];
   state.ended = true;

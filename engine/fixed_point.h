@@ -7,12 +7,11 @@
 // q = rint(x * 2^k), k = 157 - headroom - E, where 2^headroom >= workers. Then |q| <= 2^(31 -
 // headroom) - 2, even for the largest mantissa, and no sum of q overflows.
 //
-// Error: each q is off by at most 1/2. Hence the sum of N workers, before its one rounding to the
-// data type, is off by at most N * 2^(headroom - 31) * M. Here M >= 2^(E - 127) is the largest
-// finite magnitude in the block over all workers. That is 2^-29 * M for 2 workers, 2^-19 * M for
-// 64. A value is exact if its exponent is at least E - 7 + headroom (float32; E - 23 + headroom for
-// bfloat16, E - 20 + headroom for float16). So the largest values always are, and all denormals
-// where E = 0.
+// Error: each q is off by at most 1/2. So the sum of N workers, before its one rounding, is off by
+// at most N * 2^(headroom - 31) * M. M >= 2^(E - 127) is the largest finite magnitude in the block
+// over all workers. That is 2^-29 * M for 2 workers, 2^-19 * M for 64. A value is exact if its
+// exponent is at least E - 7 + headroom (float32; E - 23 + headroom for bfloat16, E - 20 + headroom
+// for float16). The largest always are, and all denormals where E = 0.
 //
 // NaN and Inf have no place in a sum of integers: they count as 0 there, and their blocks' elements
 // are counted by class instead. A sum that is zero is +0.

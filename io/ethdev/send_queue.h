@@ -13,8 +13,7 @@
 
 namespace ina::io {
 
-/// Has room for a burst. Untaken frames are lost, as on any full link: the worker asks
-/// again.
+/// Has room for a burst. Untaken frames are lost, as on any full link: the worker asks again.
 class SendQueue {
  public:
   enum class Kind : uint8_t { kMessage, kAnswer, kTransit };

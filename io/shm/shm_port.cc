@@ -227,8 +227,7 @@ ShmPort::Turn ShmPort::turn_for(const Crew& crew) {
   return crew.view.complete || crew.passed_over >= kMostBurstsOfOthers ? Turn::kNow : Turn::kLast;
 }
 
-/// Up to `fragments` packets of each worker, of as many fragments. Workers further ahead
-/// wait.
+/// Up to `fragments` packets of each worker, of as many fragments. Workers further ahead wait.
 size_t ShmPort::take_from(Crew& crew, std::span<RxPacket> burst, size_t fragments) {
   size_t filled = 0;
   for (size_t i = 0; i < crew.size && filled < burst.size(); ++i) {
