@@ -84,8 +84,8 @@ class Context : public std::enable_shared_from_this<Context> {
   /// While another thread drives, by drive_briefly(), the background thread does not.
   void add_driver() { progress_.add_driver(); }
   void remove_driver() { progress_.remove_driver(); }
-  /// Has the background thread look at its followers, if it drives. From a listener, too.
   bool unattended() const { return progress_.completions().unattended(); }
+  /// Has the background thread look at its followers, if it drives. From a listener, too.
   void interrupt_background() { progress_.completions().set_due(); }
   /// Ends the job, or group, for all its workers. Nothing touches a caller's memory afterwards.
   /// `mismatch`: all ranks have found that they disagree.
