@@ -81,7 +81,8 @@ void Aggregator::remove_result_buffer(JobIndex index, uint32_t first_unit) {
 
 void Aggregator::sweep(JobIndex index) {
   Job& job = jobs_[index];
-  // Whoever makes and leaves jobs all the time must not have the whole array looked through.
+  // A user who makes and leaves jobs all the time must not cause a scan of the whole array each
+  // time.
   if (hashed() && job.slots.held == 0) return;
   uint32_t first = 0;
   uint32_t last = shape_.slots;
@@ -152,8 +153,8 @@ Slot* Aggregator::find_slot(const Job& job, Seq seq) {
   return slots_.find(index_of(job), seq, number, hashed_slot(job, number));
 }
 
-/// Contributions to a fragment that is in no slot, but for this one: what came went there. What has
-/// come of others to a fragment that is moved are marks, which went nowhere.
+/// The workers whose contributions to a fragment without a slot, but for this one, went to the
+/// fallback. The others' messages for a fragment that is moved are marks, which went nowhere.
 Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const {
   if (moves(packet.message)) return 0;
   return shape_.policy.residual ? job.recent.seen(number_of(seq)) & ~bit_of(packet.rank) : 0;
@@ -178,7 +179,7 @@ std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) {
     const Slot* const slot = find_slot(job, seq);
     if (slot != nullptr && slot->state == SlotState::kFilling)
       return Waiting{seq, job.full & ~(slot->bits | slot->at_fallback), slot->signature()};
-    // What came may have gone on to the fallback: the replay window knows of whom it came.
+    // Contributions may have gone on to the fallback: the replay window knows from which workers.
     const Bitmap came = hashed() ? job.recent.seen(number_of(seq)) : job.full;
     if (slot == nullptr && came != 0 && came != job.full)
       return Waiting{seq, job.full & ~came, std::nullopt};

@@ -41,7 +41,7 @@ struct Shape {
   scheduler::PolicyOptions policy;
 };
 
-/// The oldest fragment that waits, and for whom.
+/// The oldest fragment that waits, and the workers that it waits for.
 struct Waiting {
   Seq seq;
   Bitmap missing = 0;
@@ -83,9 +83,9 @@ class Aggregator {
   void remove_result_buffer(JobIndex index, uint32_t first_unit);
 
   /// Decides a burst (at most shape.burst packets, validated, bound): verdicts[i] for packets[i].
-  /// In order, but that contributions to the same fragment (BurstGroups) follow the first of them
-  /// at once: what becomes of each is what would if the burst had come in that order and one packet
-  /// at a time. Payloads must stay readable until the verdicts have been carried out.
+  /// In order, but contributions to the same fragment (BurstGroups) follow the first of them at
+  /// once. Each verdict is as if the burst had come in that order, one packet at a time. Payloads
+  /// must stay readable until the verdicts have been carried out.
   void on_burst(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts);
 
   /// The packets of the last burst whose verdict asks for more than to be counted: something is to
@@ -103,7 +103,7 @@ class Aggregator {
   /// The marks that a run stands for, from its `first` one on, as many as `marks` has room for.
   /// Returns how many; those beyond the job's window are left out, but for the first of all.
   size_t expand(const RxPacket& run, size_t first, std::span<RxPacket> marks);
-  /// For whoever serves a port: room for a burst that runs make longer.
+  /// For the loop that serves a port: room for a burst that runs make longer.
   std::span<RxPacket> expanded() { return expanded_; }
   /// Likewise: bare results that have not been sent yet.
   BareResults& bare_results() { return bare_results_; }
@@ -114,13 +114,13 @@ class Aggregator {
 
   /// The number of a fragment of a job that is present.
   Seq seq_of(JobIndex index, uint32_t low) const { return extend(low, jobs_[index].limit); }
-  /// The slot that holds a fragment; nullptr: none does. For who traces packets.
+  /// The slot that holds a fragment; nullptr: none does. For packet traces.
   const Slot* slot_of(JobIndex index, Seq seq) {
     return jobs_[index].present ? find_slot(jobs_[index], seq) : nullptr;
   }
   /// 1 + the highest fragment whose result passed this lane.
   Seq results_end(JobIndex index) const { return jobs_[index].results_end; }
-  /// For whoever carries out verdicts: room for one more.
+  /// For carry_out(): room for one more verdict.
   Verdict& scratch() { return scratch_; }
 
   /// A job that is present.
@@ -134,7 +134,7 @@ class Aggregator {
 
  private:
   struct Job {
-    // What each packet needs stands together.
+    // The fields that each packet needs stand together.
     Bitmap full = 0;
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
@@ -152,7 +152,7 @@ class Aggregator {
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
   };
 
-  /// What a packet is about, looked up for a whole burst before any of it is decided.
+  /// A packet's fragment and slot, looked up for a whole burst before any packet is decided.
   struct Lookup {
     Seq seq;
     uint64_t number = 0;     ///< of the fragment, among those of this lane

@@ -17,15 +17,15 @@ struct Joining {
   uint32_t most = 1;   ///< fragments of this lane: a run of so many goes at the end of its burst
   Nanos patience = 0;  ///< a run waits for no more than twice that
 
-  /// A quarter of what a worker may have in the switch: with that held back it still has three
-  /// quarters to send in, so nobody ever waits for a run to be filled.
+  /// A quarter of a worker's fragments in the switch. With that held back it still has three
+  /// quarters to send in, so no worker ever waits for a run to be filled.
   static Joining of(uint32_t in_switch, uint32_t lanes, Nanos patience) {
     return {std::max(1u, in_switch / lanes / 4), patience};
   }
 };
 
-/// For each worker of each job a run of fragments one after the other in the lane. What it keeps is
-/// like a packet on its way: nothing depends on when it arrives.
+/// For each worker of each job a run of fragments one after the other in the lane. A run kept here
+/// is like a packet on its way: nothing depends on when it arrives.
 class BareResults {
  public:
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
@@ -46,8 +46,8 @@ class BareResults {
   void remove_job(JobIndex index) {
     if (rule(Rule::kJoinForget)) jobs_[index].forget();
   }
-  /// The worker's window is too small now for results to be kept from it, or large enough again.
-  /// What others of its messages overtook does not say the latter: it says how things were.
+  /// The worker's window is too small now for results to be kept from it, or large enough again. A
+  /// message that later ones of this worker overtook does not say the latter: it is out of date.
   void set_prompt(JobIndex index, Rank rank, uint32_t seq, bool prompt) {
     Job& job = jobs_[index];
     uint32_t& newest = job.newest[value(rank)];
@@ -106,7 +106,7 @@ class BareResults {
       ++run.length;
       note_length(job, run, bit);
     } else {
-      job.full |= bit;  // its worker's window must not fill with what comes after the run
+      job.full |= bit;  // its worker's window must not fill with results that follow the run
     }
   }
 
@@ -161,7 +161,7 @@ class BareResults {
   };
   struct Job {
     Joining joining;
-    wire::Message first;  ///< what all runs have in common
+    wire::Message first;  ///< the fields that all runs have in common
     Bitmap waiting = 0;   ///< workers with a run
     Bitmap full = 0;      ///< of these, those with one of `joining.most` fragments
     Bitmap old = 0;       ///< of these, those that had theirs a patience ago

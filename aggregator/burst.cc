@@ -20,7 +20,7 @@ constexpr size_t kNearBytes = 1 << 20;
 constexpr uint32_t kPrefetchNearBytes = 256;
 constexpr uint32_t kPrefetchFarBytes = 1024;
 
-/// Of what is moved there is one payload a fragment, and nothing to be added.
+/// A moved fragment has one payload, and nothing to be added.
 bool may_be_grouped(const Message& message) {
   return message.type == Type::kGrad && !is_moved(message.collective) && !message.bare();
 }
@@ -42,7 +42,8 @@ void Aggregator::on_burst(std::span<const RxPacket> packets, Nanos now,
                          [&](auto policy) { decide<decltype(policy)>(packets, now, verdicts); });
 }
 
-/// Slots first, then rows, then work: by the time a packet is added, what it touches is on its way.
+/// Slots first, then rows, then work: by the time a packet is added, the lines that it touches are
+/// on their way to the cache.
 void Aggregator::look_up(std::span<const RxPacket> packets) {
   switch (slots_.tags().ways()) {
     case 2:

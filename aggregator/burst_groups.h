@@ -23,8 +23,8 @@ class BurstGroups {
   /// or stand_alone() is to be called for each packet of a burst, in order.
   uint32_t join(std::span<const RxPacket> packets, uint32_t at) {
     const RxPacket& packet = packets[at];
-    // What an earlier burst left here does no harm: packets of the same fragment come by the same
-    // place, so that the first of them has written to it already.
+    // An entry left by an earlier burst does no harm: all packets of a fragment use the same place,
+    // so the first of them has already written to it.
     uint16_t& place = first_[place_of(packet)];
     const uint32_t first = place;
     if (first < at && belong_together(packets[first], packet)) {
@@ -64,7 +64,7 @@ class BurstGroups {
  private:
   struct Link {
     uint16_t next = 0;
-    uint16_t last = 0;  ///< where the group that begins here ends
+    uint16_t last = 0;  ///< end of the group that begins here
     uint16_t size = 1;
   };
   static constexpr uint32_t kPlaceBits = 9;

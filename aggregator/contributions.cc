@@ -89,7 +89,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
     return pass_to_parker(job, seq, packet, verdict);
   }
   if (place->state != SlotState::kEmpty) {
-    // A last contribution whose others have all gone need not take anybody's slot.
+    // A last contribution, of a fragment whose others have all gone, need not take a slot.
     const Bitmap gone = gone_to_fallback(job, seq, packet);
     if (gone != 0 && (gone | bit_of(packet.rank)) == job.full) return bypass(job, packet, verdict);
     return contend<Policy>(job, *place, seq, packet, now, verdict);

@@ -45,7 +45,7 @@ struct Counters {
   }
 };
 
-/// What one job did in this shard.
+/// Counters of one job in this shard.
 struct JobCounters {
   uint64_t slots_held = 0;
   uint64_t slots_held_peak = 0;

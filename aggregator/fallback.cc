@@ -103,7 +103,8 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
       if (entry->sent != full_) {
         note_sent(*entry, bit);  // or it would not ask
         if (entry->sent == full_) return;
-        // What all wait for all ask for: one question is everybody's, until its asker asks again.
+        // Workers that wait for the same fragment all ask: one POLL serves all of them, until a
+        // worker asks again.
         const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
         entry->asked = anew ? bit : entry->asked | bit;
         if (anew) enqueue(*entry, kPollStatus);
@@ -149,8 +150,8 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
   }
 }
 
-/// When a fragment's contributions are all under way or lost, the switch is to hand over what it
-/// holds. Only the next QUERY binds, because most results come by themselves.
+/// When a fragment's contributions are all under way or lost, the switch is to hand over the parts
+/// that it holds. Only the next QUERY binds, because most results come by themselves.
 void Fallback::note_sent(Entry& entry, Bitmap bit) {
   const bool was_full = entry.sent == full_;
   entry.sent |= bit;
@@ -197,8 +198,8 @@ void Fallback::merge_move(Entry& entry, const Message& message, const std::byte*
   std::memcpy(row(index_of(entry.seq)), payload, wire::payload_bytes(message));
 }
 
-/// Whether what comes is of another operation than what is there, even if it need not be added: the
-/// switch may have said that all workers have come before their contributions did.
+/// Whether a message is of another operation than the entry, even if it need not be added. The
+/// switch may report that all workers have come before their contributions arrive here.
 bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bits) {
   if (entry.bits == 0 || same_operation(entry.signature, message.signature())) return false;
   if (!mismatch_)
@@ -206,7 +207,7 @@ bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bit
   return true;
 }
 
-/// Whether what is to be added is not of what is there.
+/// Whether a payload to be added is of another operation than the entry.
 bool Fallback::disagree(const Entry& entry, const Message& message, Bitmap bits) {
   const bool partly = entry.moves && (message.bare() || !entry.has_sum);
   const bool same =
@@ -238,7 +239,7 @@ void Fallback::decide(Entry& entry, uint32_t index) {
 void Fallback::enqueue(Entry& entry, Output output) {
   if (entry.queued >> output & 1) return;
   // An entry that a newer fragment took over may have left its outputs behind, so the queue can be
-  // full. What is lost will be asked for again.
+  // full. A worker asks again for a lost message.
   if (queue_.full()) {
     ++counters_.dropped;
     return;
@@ -282,7 +283,7 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
     case kOutputs:
       message.type = Type::kPoll;
       message.phase = wire::Phase::kBind;
-      // Whose payload it is that misses is not known here.
+      // The worker whose payload is missing is not known here.
       message.bitmap = entry.moves && !entry.has_sum ? full_ : full_ & ~entry.bits;
       break;
   }

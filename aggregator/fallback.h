@@ -3,8 +3,8 @@
 // partial sums that had to leave the switch. It asks the workers about a fragment whose result one
 // of them misses. docs/reliability.md explains the protocol rule by rule.
 //
-// It has no timers. Workers ask (QUERY), and it answers with a result, or asks all of them how they
-// stand (POLL). A worker that it has bound takes this fragment's result from no other source.
+// No timers. Workers ask (QUERY), and the fallback answers with a result, or asks all (POLL). A
+// worker that it has bound takes this fragment's result from no other source.
 #pragma once
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ struct FallbackConfig {
   uint32_t window = 0;  ///< W, fragments over all lanes
   uint32_t slot_bytes = 0;
   uint32_t lanes = 1;
-  /// It serves the fragments s with s mod shards == shard.
+  /// The fallback serves the fragments s with s mod shards == shard.
   uint32_t shards = 1;
   uint32_t shard = 0;
   uint32_t instance = 0;  ///< number of this life; a restarted fallback gets a higher one
@@ -68,7 +68,7 @@ class Fallback {
   /// All workers have all results up to `seq` (rule C2: one of them has the result of seq + W).
   void raise_floor(Seq seq);
 
-  /// Fills `packets` with what is to be sent through the switch: RESULT, REMIND, POLL. Their
+  /// Fills `packets` with messages to be sent through the switch: RESULT, REMIND, POLL. Their
   /// payloads stay until the next call of any member. The first `count` have been sent: sent().
   size_t prepare(std::span<wire::Outgoing> packets);
   void sent(size_t count);

@@ -17,7 +17,7 @@ void Aggregator::on_other(Job& job, Seq seq, const RxPacket& packet, Verdict& ve
   if (is_within(job, seq, packet, verdict)) on_question(job, seq, packet, verdict);
 }
 
-/// What workers and their fallback tell each other.
+/// Messages between workers and their fallback.
 void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   const Type type = packet.message.type;
   switch (type) {
@@ -126,7 +126,7 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
     slot.state = SlotState::kAnswered;
   }
   note_result(job, seq);
-  // Said again, after everybody has it, it would overwrite what the next operation put there.
+  // A repeated result, after all workers have it, would overwrite the next operation's data there.
   const bool there = packet.message.target != 0 && place_once(job, seq);
   if (packet.payload_bytes != 0 && !there)
     std::memcpy(result, packet.payload, packet.payload_bytes);

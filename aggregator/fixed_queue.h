@@ -16,7 +16,7 @@ class FixedQueue {
   bool full() const { return size_ == ring_.size(); }
   /// Counted from the front; `index` < size().
   const T& operator[](size_t index) const { return ring_[(front_ + index) % ring_.size()]; }
-  /// It must not be full.
+  /// The queue must not be full.
   void push(const T& value) {
     ring_[(front_ + size_) % ring_.size()] = value;
     ++size_;

@@ -26,7 +26,7 @@ class GivenResults {
   void note(size_t entry, Seq seq, const wire::Message& message) {
     entries_[entry] = {seq.value + 1, message};
   }
-  /// What was given out, if its row still holds it.
+  /// The result that was given out, if its row still holds it.
   const wire::Message* find(size_t entry, Seq seq) const {
     const GivenResult& given = entries_[entry];
     const bool here = rule(Rule::kGivenResult) ? given.mark == seq.value + 1 : given.mark != 0;

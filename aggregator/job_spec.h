@@ -17,47 +17,47 @@ namespace ina::aggregator {
 /// many slots as that may be taken for each crowd of them.
 inline constexpr uint64_t kNearFragments = 128;
 
-/// What the pointers name outlives the job's stay in the shard.
+/// The memory that the pointers name outlives the job's stay in the shard.
 struct JobSpec {
   JobId id{};
   uint32_t epoch = 0;
   uint32_t workers = 0;  ///< 1..64
   uint32_t window = 0;   ///< W in fragments, over all lanes; a multiple of the lanes
-  /// Fragments below this are complete: 0 for a new job, what the workers say after a restart.
+  /// Fragments below this are complete: 0 for a new job, as told by the workers after a restart.
   Seq start;
   /// The job comes back after a restart: results of the switch's earlier life may still be on their
   /// way, so its workers may soon be another W ahead.
   bool rejoined = false;
   scheduler::StaticPool pool;  ///< pools only
   scheduler::Quota quota;      ///< hashed slots: this lane's share
-  uint8_t priority_max = 255;  ///< the job's class: what its workers claim is clamped to it
-  /// Straggler help: an incomplete fragment this far below the newest is parked. What has come of
-  /// it goes to the fallback, and who sent it may send something else in its place. 0: never.
+  uint8_t priority_max = 255;  ///< the job's class: upper bound of its workers' claims
+  /// Straggler help: an incomplete fragment this far below the newest is parked. Its partial sum
+  /// goes to the fallback, and its contributors may send another fragment in its place. 0: never.
   uint32_t park_after = 0;
-  /// Nobody is the first to be found late, in a horizon, who is no further behind than this.
+  /// A worker no further behind than this is not the first that is found late in a horizon.
   uint32_t park_begin = 0;
   /// A worker for which fragments so far below the newest have waited all this time is late, until
-  /// it has caught up, and only late workers' fragments are parked. Whoever merely waits for its
-  /// turn on a busy core, or is behind without holding anybody up, needs no help. 0: as soon as
-  /// they are left behind.
+  /// it has caught up, and only late workers' fragments are parked. A worker that only waits for
+  /// its turn on a busy core, or is behind without holding others up, needs no help. 0: fragments
+  /// are parked as soon as they are left behind.
   uint32_t park_pressure = 0;
   Nanos park_patience = 0;
   /// The window that workers have without help: in fragments, over all lanes.
   uint32_t park_window = 0;
-  /// What is parked takes links: where that costs more than waiting would (Lockstep), nothing is
-  /// for a while. False: always.
+  /// Parked fragments load links: where that costs more than waiting (Lockstep), none is parked for
+  /// a while. False: parks always.
   bool park_if_it_pays = false;
-  /// Ring of seen_words() zeros: by whom a fragment is kept (1 + rank, or kParkedHome). Without it
+  /// Ring of seen_words() zeros: the keeper of a fragment (1 + rank, or kParkedHome). Without it
   /// the fallback keeps all.
   uint8_t* parked_at = nullptr;
-  /// Instead of the fallback, a leading worker keeps what is parked: fragments of this lane.
+  /// Parked fragments of this lane that a leading worker keeps instead of the fallback.
   uint32_t park_room = 0;
   Bitmap parkers = ~Bitmap{0};  ///< workers that can do that
-  /// What more workers than these are missing of goes to the fallback all the same: each of them
-  /// will be sent on to the one leader alone, whose link the fallback's shards share out.
+  /// A fragment that more workers than this still miss goes to the fallback all the same. A leader
+  /// would get each late contribution over its one link; the fallback's shards share that load.
   uint32_t park_missing = kMaxWorkers;
-  /// The fallback at the workers keeps what is parked, a leading worker only what waits for none
-  /// but the very worker whose shard it is: to keep it would slow that one, or its link, further.
+  /// The fallback at the workers keeps parked fragments. A leading worker keeps only those whose
+  /// shard would be at the one worker that they wait for: that worker must not be slowed further.
   bool park_home = false;
   Joining joining;  ///< of bare results
   Home home = Home::kWorkers;
@@ -66,18 +66,18 @@ struct JobSpec {
   /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
   /// window).
   Bitmap* seen = nullptr;
-  /// Ring of seen_words() empty entries: what was given out, for workers that lose some of it on
-  /// links. nullptr: the fallback alone answers their questions.
+  /// Ring of seen_words() empty entries: results that were given out, for workers that lose some of
+  /// them on links. nullptr: the fallback alone answers their questions.
   GivenResult* given = nullptr;
   /// Ring of seen_words() zeros: 1 + the last fragment whose result went into a result buffer.
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
 
-  /// Help with `in_switch` fragments that each worker may have in the switch. Who has next to no
-  /// more left is held up. From then on what is half of the part behind that workers keep to
-  /// (client::Engine) is parked: half of them wait for others, and half go on.
-  /// Where the fallback is in the switch, help begins later: nothing tells it that it does not pay.
+  /// Help with `in_switch` fragments that each worker may have in the switch. A worker with almost
+  /// none of them left is held up. From then on fragments are parked at half the distance that
+  /// workers keep to (client::Engine): half of them wait for others, and half go on. Where the
+  /// fallback is in the switch, help begins later: nothing tells it that it does not pay.
   void park_by(uint32_t in_switch, Home home_of_fallback) {
     park_window = in_switch;
     park_begin = in_switch / (home_of_fallback == Home::kSpill ? 2 : 4);
@@ -85,9 +85,9 @@ struct JobSpec {
     park_after = std::max(1u, in_switch / 8);
   }
 
-  /// Whether help pays is judged by so many patiences: several turns of who is slow.
+  /// Whether help pays is judged by so many patiences: several turns of a slow worker.
   static constexpr Nanos kHorizonPatiences = 500;
-  /// Where it did not it is tried again after so many horizons, then twice as many.
+  /// Where help did not pay, it is tried again after so many horizons, then twice as many.
   static constexpr Nanos kRestHorizons = 8;
   static constexpr Nanos kLongestRestHorizons = 128;
   /// Nor longer than this, however long the patience: it shall help again when somebody becomes

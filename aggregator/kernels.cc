@@ -163,8 +163,8 @@ struct Bool {
   }
 };
 
-// Lanes of `v` that are finite but no longer so once rounded to a type whose largest finite number,
-// plus half a unit in its last place, is `limit`: there ties round to even, that is to Inf.
+// Lanes of `v` that are finite, but Inf once rounded to a narrower type. `limit`: its largest
+// finite number plus half a unit in the last place, where ties round to even, that is to Inf.
 template <class D>
 HWY_INLINE hn::Mask<D> rounds_to_inf(D d, hn::Vec<D> v, float limit) {
   const auto magnitude = hn::Abs(v);
@@ -188,8 +188,8 @@ struct BFloat16 {
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     constexpr float kLimit = 0x1.FFp127f;
-    // The accumulator has no greater range than what is added, so that a sum of finite numbers may
-    // be infinite already. It does not remember whether one of them was.
+    // The accumulator has no greater range than the addends, so a sum of finite numbers may be
+    // infinite already. It does not remember whether one of them was.
     overflow = hn::Or(overflow, O::kLeavesRange ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
                                                 : rounds_to_inf(d, v, kLimit));
     const hn::Rebind<uint32_t, D> bits;
@@ -370,7 +370,7 @@ struct Max {
   }
 };
 
-// What `finish` does with the accumulator first.
+// The first step of `finish` on the accumulator.
 struct Keep {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> v, hn::Vec<D>) {

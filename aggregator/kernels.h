@@ -21,16 +21,16 @@ struct Kernels {
   /// row[i] = op(row[i], other[i]), both rows of accumulators: merging partial sums.
   void (*merge)(std::byte* row, const std::byte* other, size_t count);
   /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if
-  /// an int8 or uint8 saturated, a float16 became Inf though its accumulator was finite, or a
-  /// bfloat16 of a sum, avg or product or a float16 of a product is Inf (docs/protocol.md, "Numeric
-  /// semantics").
+  /// an int8 or uint8 saturated, or a float16 became Inf though its accumulator was finite.
+  /// Likewise if a bfloat16 of a sum, avg or product or a float16 of a product is Inf
+  /// (docs/protocol.md, "Numeric semantics").
   bool (*finish)(std::byte* result, const std::byte* row, size_t count, uint32_t divisor);
   /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.
   bool (*add_finish)(std::byte* result, const std::byte* row, const std::byte* payload,
                      size_t count, uint32_t divisor);
   /// add_finish past the caches, for results that this core does not read again: a line that is
-  /// written whole need not be fetched first. `result` is aligned to 64 bytes. Ordered before what
-  /// is written afterwards.
+  /// written whole need not be fetched first. `result` is aligned to 64 bytes. Ordered before later
+  /// writes.
   bool (*add_finish_stream)(std::byte* result, const std::byte* row, const std::byte* payload,
                             size_t count, uint32_t divisor);
 

@@ -49,8 +49,8 @@ bool LateWorkers::help_pays(Nanos now) {
   return false;
 }
 
-/// How long a fragment waits says little: with fast workers that is never long. Who is slow is
-/// always who the oldest one waits for; who was not given a core for a while catches up again.
+/// How long a fragment waits says little: with fast workers that is never long. The oldest fragment
+/// always waits for a slow worker; a worker that had no core for a while catches up.
 bool LateWorkers::are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now) {
   const Bitmap missing = full & ~(slot.bits | slot.at_fallback);
   const Bitmap others = missing & ~late_;

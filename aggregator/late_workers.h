@@ -22,7 +22,7 @@ class LateWorkers {
   }
   /// 1 + the last fragment that the worker has contributed to.
   Seq progress(size_t rank) const { return progress_[rank]; }
-  /// What the worker says of its window (kFlagFull).
+  /// The state of the worker's window, as its messages say (kFlagFull).
   void set_out_of_room(Rank rank, bool is_out) {
     const Bitmap bit = bit_of(rank);
     out_of_room_ = (out_of_room_ & ~bit) | (is_out ? bit : 0);
@@ -44,7 +44,7 @@ class LateWorkers {
   bool are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now);
   /// A fragment was parked.
   void count_parked(Nanos now);
-  /// What help costs.
+  /// The cost of help.
   Lockstep::Help& help() { return help_; }
 
  private:

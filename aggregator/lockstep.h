@@ -10,20 +10,20 @@
 
 namespace ina::aggregator {
 
-/// Plays the job once more with a window: each worker goes on as it really does, but no further
-/// than a window ahead of the slowest, and what it does beyond that is lost.
+/// Plays the job once more with a window. Each worker goes on as it really does, but no further
+/// than a window ahead of the slowest; its progress beyond that is lost.
 class Lockstep {
  public:
-  /// What help has done so far.
+  /// The work of help so far.
   struct Help {
     uint64_t parked = 0;    ///< fragments
     uint64_t messages = 0;  ///< payloads that it has sent to workers, beside the results
-    uint64_t asked = 0;     ///< questions for what has come in whole, and got lost with help
+    uint64_t asked = 0;     ///< questions about complete fragments whose results got lost with help
   };
 
   Lockstep() = default;
-  /// `window`: fragments that a worker could be ahead. `step`: looks are so far apart at least.
-  /// `horizon`: what was longer ago counts less than a third.
+  /// `window`: fragments that a worker could be ahead. `step`: the least time between looks.
+  /// `horizon`: progress longer ago counts less than a third.
   Lockstep(uint32_t workers, uint64_t window, Nanos step, Nanos horizon);
 
   /// `progress`: 1 + the last fragment that each worker has contributed to.
@@ -42,11 +42,11 @@ class Lockstep {
   Nanos horizon_ = 1;
   Nanos looked_at_ = 0;
   Help help_before_;
-  uint64_t low_ = 0;                              ///< where the slowest would be
-  std::array<Seq, kMaxWorkers> before_{};         ///< where each was at the last look
+  uint64_t low_ = 0;                              ///< position of the slowest in the play
+  std::array<Seq, kMaxWorkers> before_{};         ///< position of each at the last look
   std::array<uint64_t, kMaxWorkers> would_be_{};  ///< and where in the play
   // Of the horizon: fragments that all workers together have done, those that each of them would
-  // have, and what help did.
+  // have, and the work of help.
   double done_ = 0;
   double would_have_ = 0;
   double parked_ = 0;

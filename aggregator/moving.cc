@@ -18,7 +18,7 @@ size_t Aggregator::expand(const RxPacket& run, size_t first, std::span<RxPacket>
   size_t count = 0;
   for (; count < marks.size() && first + count < run.message.elements; ++count) {
     const Seq seq = begin + (first + count) * shape_.lanes;
-    // What is not in the window is told once.
+    // Marks outside the window are reported once.
     if (first + count != 0 && (!job.present || seq >= job.limit)) break;
     marks[count] = run;
     marks[count].message.seq = seq.low();
@@ -140,8 +140,8 @@ void Aggregator::make_bare(Emission& result) {
   result.payload_bytes = 0;
 }
 
-/// What was emitted last is for all: from now on for its receiver alone, and for the others that it
-/// is decided.
+/// The last emission is for all. From now on it is for its receiver alone; the others get a message
+/// that the fragment is decided.
 void Aggregator::bare_for_others(Verdict& verdict) {
   Emission& result = verdict.emission[verdict.emissions - 1];
   const Bitmap receiver = bit_of(Rank{static_cast<uint8_t>(result.message.receiver - 1)});

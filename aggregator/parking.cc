@@ -81,7 +81,7 @@ bool Aggregator::park_overdue(JobIndex index, Nanos now, Verdict& verdict) {
 /// The least loaded of the workers that have contributed, if nothing of the fragment has left yet:
 /// a parked sum must be the only one that can become complete.
 std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) const {
-  // Who keeps it takes the result, and cannot write where results are wanted.
+  // The keeper of a fragment takes its result, and cannot write to result buffers.
   if (!job.spec.parked_at || job.spec.park_room == 0 || slot.target != 0 || slot.receiver != 0 ||
       slot.moves())
     return std::nullopt;
@@ -100,7 +100,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   return least;
 }
 
-/// Whether somebody who has not contributed yet will soon, so that one message may do for both.
+/// Whether a worker that has not contributed yet will soon, so that one message may do for both.
 /// Where the fallback is in the switch, messages cost nothing.
 bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   if (job.spec.home == Home::kSpill) return false;
@@ -111,7 +111,7 @@ bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   return false;
 }
 
-/// What comes late is put together in an empty slot, which anybody may take.
+/// Late contributions are added up in an empty slot, which any fragment may take over.
 void Aggregator::install_late(Job& job, Slot& slot, Seq seq, const RxPacket& packet, Nanos now,
                               Verdict& verdict) {
   install(job, slot, seq, packet, now);
@@ -131,7 +131,7 @@ void Aggregator::add_late(Job& job, Slot& slot, const RxPacket& packet, Verdict&
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
 
-/// To whoever keeps the fragment.
+/// To the keeper of the fragment.
 void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
   // Progress is in fragments of all lanes.
   if (job.spec.home != Home::kSpill) job.late.help().messages += shape_.lanes;
@@ -147,7 +147,7 @@ void Aggregator::follow(Job& job, Seq seq, Emission& part) const {
 void Aggregator::pass_to_parker(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   bypass(job, packet, verdict);
   follow(job, seq, verdict.emission[0]);
-  // The last one gets its place back with the result: it must not be faster than who keeps the sum.
+  // The last one gets its place back with the result: it must not outrun the keeper.
   if (job.recent.seen(number_of(seq)) != job.full)
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
 }
@@ -170,7 +170,7 @@ Emission& Aggregator::emit_parked(const Job& job, Seq seq, Emission::To to, JobI
   return parked;
 }
 
-/// The worker that keeps a parked sum gives out the result, or passes on what it has.
+/// The worker that keeps a parked sum gives out the result, or passes on its partial sum.
 void Aggregator::on_parker_packet(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
   if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);

@@ -18,7 +18,7 @@ class PendingSum {
   void end_group() { collects_ = false; }
   /// Whether a group is being decided.
   bool collects() const { return collects_; }
-  /// Whose row payloads are for; nullptr: none wait.
+  /// The slot whose row the payloads are for; nullptr: none wait.
   Slot* slot() const { return slot_; }
 
   void add(Slot& slot, const std::byte* payload) {
@@ -39,7 +39,7 @@ class PendingSum {
     kernel.add_all(row, held_, payloads_.data(), count_, slot.elements);
     return count_;
   }
-  /// The sum of what is pending, of the row if that holds something, and of the last contribution.
+  /// The sum of the pending payloads, of the row if it holds a sum, and of the last contribution.
   /// `overflow`: whether numbers were too large. Returns as add_to().
   uint32_t finish(const Kernels& kernel, std::byte* result, const std::byte* row,
                   const std::byte* last, uint32_t divisor, bool& overflow) {

@@ -13,7 +13,7 @@ bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verd
   const uint64_t number = number_of(seq);
   if (left_behind(job, number)) return false;
   if (give_again(job, seq, packet, verdict)) return true;
-  // Whose contributions have come is not known before the first has.
+  // Before the first contribution the contributors are not known.
   const Bitmap came = seq < job.recent.end() ? job.recent.seen(number) : 0;
   const Bitmap missing = seq < job.recent.end() ? job.full & ~came : bit_of(packet.rank);
   if (missing == 0) return false;

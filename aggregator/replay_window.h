@@ -29,9 +29,9 @@ class ReplayWindow {
   bool is_below(Seq seq) const { return seq + 2 * uint64_t{window_} < end_; }
   /// Whether it is known who contributed to the fragment.
   bool remembers(Seq seq) const { return rule(Rule::kReplayTooOld) || seq + window_ / 2 >= end_; }
-  /// Whose contributions have come. `number`: of the fragment among those of this lane.
+  /// The workers whose contributions have come. `number`: of the fragment among those of this lane.
   Bitmap& seen(uint64_t number) const { return seen_[index(number)]; }
-  /// Where a ring of entries() has what belongs to a fragment.
+  /// Index of a fragment's entry in a ring of entries().
   size_t index(uint64_t number) const { return ring_.remainder(number); }
 
   /// A fragment of this lane has come. Calls `forget(number)` for each fragment of which something

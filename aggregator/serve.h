@@ -25,7 +25,7 @@ auto bare_sender(Send&& send) {
 
 /// Sends what a verdict says, but for bare results: send_bare_results(). `send(job, rank,
 /// emission)` queues a message to one worker, or to a dedicated fallback (kFallbackRank). A
-/// fallback within the lane is served at once, and so is what it says in turn.
+/// fallback within the lane is served at once, and so are its messages in turn.
 template <class Send>
 void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send&& send) {
   for (const Emission& emission : verdict.to_send()) {
@@ -111,7 +111,7 @@ size_t park_overdue(Aggregator& aggregator, Verdict& verdict, size_t most, Nanos
   return parked;
 }
 
-/// What serve() needs of a port; io/port.h has all that a lane needs.
+/// The part of a port that serve() needs; io/port.h has all that a lane needs.
 template <class P>
 concept PacketSource = requires(P port, std::span<RxPacket> burst) {
   { port.rx_burst(burst) } -> std::same_as<size_t>;
@@ -131,8 +131,8 @@ void serve_burst(Aggregator& aggregator, std::span<const RxPacket> packets,
     if (verdicts[i].fate == Verdict::Fate::kDropped && verdicts[i].reason == DropReason::kMismatch)
       mismatch(packets[i], verdicts[i]);
   });
-  // After all verdicts of the burst: what the fallback says may free and fill slots, and with
-  // them rows that an earlier verdict still had to send.
+  // After all verdicts of the burst: the fallback's messages may free and fill slots, and with them
+  // rows that an earlier verdict still had to send.
   if (to_fallback)
     aggregator.for_each_noted([&](size_t i) { serve_spills(aggregator, verdicts[i], send); });
   send_bare_results(aggregator, now, send);
@@ -194,8 +194,8 @@ concept PacketWatcher = requires(W watcher, const RxPacket& packet, const Verdic
   {watcher.after(packet, verdict)};
 };
 
-/// As serve(), with a watcher. Each packet is a burst of its own, so that what the watcher finds in
-/// the array is before and after this packet; verdicts and counters are the same. Slower.
+/// As serve(), with a watcher. Each packet is a burst of its own, so the watcher sees the array
+/// before and after this packet; verdicts and counters are the same. Slower.
 template <PacketSource Port, class Send, class Mismatch, PacketWatcher Watcher>
 [[gnu::noinline]] size_t serve_watched(Port& port, Aggregator& aggregator,
                                        std::span<RxPacket> packets, std::span<Verdict> verdicts,

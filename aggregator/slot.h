@@ -34,15 +34,15 @@ struct alignas(64) Slot {
   Nanos first_arrival = 0;
   uint32_t operation = 0;
   uint32_t row = 0;           ///< index of the value row; one that leaves as a PART is exchanged
-  uint32_t target : 24 = 0;   ///< where the result goes: wire::Message::target
-  uint32_t receiver : 8 = 0;  ///< and to whom: wire::Message::receiver
+  uint32_t target : 24 = 0;   ///< destination of the result: wire::Message::target
+  uint32_t receiver : 8 = 0;  ///< and its receiver: wire::Message::receiver
   JobIndex job = 0;
   uint16_t elements = 0;
   uint16_t flags = 0;  ///< of the finished result; kFlagBare: marks alone have come
   DType dtype{};
   Op op{};
   Collective collective{};
-  Rank first_rank{};  ///< who installed the slot: named when signatures differ
+  Rank first_rank{};  ///< the worker that installed the slot: named when signatures differ
   uint8_t priority = 0;
   SlotState state = SlotState::kEmpty;
 

@@ -18,7 +18,7 @@ struct SlotAccount {
   bool below_ceiling() const { return held < quota.ceiling; }
 };
 
-/// Of all jobs of an array: who may have a slot.
+/// Decides which of an array's jobs may have a slot.
 class SlotQuotas {
  public:
   explicit SlotQuotas(uint32_t slots) : slots_(slots) {}
@@ -38,7 +38,7 @@ class SlotQuotas {
     --used_;
   }
 
-  /// A job below its floor takes any empty slot, another one only what no floor is short of.
+  /// A job below its floor takes any empty slot, another job only one that no floor is short of.
   bool may_take_empty(const SlotAccount& job) const {
     if (!job.below_ceiling()) return false;
     return job.below_floor() || slots_ - used_ > reserved_;
@@ -48,7 +48,7 @@ class SlotQuotas {
   static bool may_preempt(const SlotAccount& job, const SlotAccount& owner) {
     return &job == &owner || (job.below_ceiling() && owner.held > owner.quota.floor);
   }
-  /// Whether `job` wins such a slot whatever its priority.
+  /// Whether `job` wins such a slot with any priority.
   static bool is_entitled(const SlotAccount& job, const SlotAccount& owner) {
     return &job != &owner && job.below_floor();
   }

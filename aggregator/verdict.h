@@ -23,7 +23,7 @@ struct Emission {
   uint32_t payload_bytes = 0;
 };
 
-/// What became of a packet (I5: exactly one of these) and what is to be sent because of it.
+/// The fate of a packet (I5: exactly one of these) and the messages to be sent because of it.
 struct Verdict {
   enum class Fate : uint8_t { kAbsorbed, kForwarded, kDropped };
 

@@ -1,5 +1,5 @@
-// ina-contention: one worker of a job that trains, as far as a switch can tell: it computes
-// (sleeps) for a while, then sums the gradients of its layers, back layer first, and waits for all.
+// ina-contention: one worker of a job that looks like training to a switch. It computes (sleeps)
+// for a while, then sums the gradients of its layers, back layer first, and waits for all.
 // scripts/bench_contention.py starts the workers of two jobs and compares policies.
 //
 // Says "ready" when its job is complete, waits for a line with the time of CLOCK_MONOTONIC, in ns,
@@ -52,8 +52,8 @@ void sleep_until(int64_t ns) {
   }
 }
 
-/// Sums of these are whole numbers below 2^24, so exact in float32 whatever their order. They tell
-/// layers, the last iterations and the places within 256 KiB apart.
+/// Sums of these are whole numbers below 2^24, so exact in float32 in any order. They tell layers,
+/// the last iterations and the places within 256 KiB apart.
 float base_of(uint64_t iteration, uint32_t layer) {
   return static_cast<float>(iteration % 61 * 16 + layer % 16);
 }

@@ -1,6 +1,6 @@
-// ina-fused: one rank of a job that sums many small tensors, in turn as a program may: one blocking
-// call each; all started, then waited for; in a group; coalesced; and, for comparison, as a single
-// tensor that was one from the start. scripts/bench_fused.py starts the ranks.
+// ina-fused: one rank of a job that sums many small tensors in several ways in turn: one blocking
+// call each; all started, then waited for; in a group; coalesced. For comparison it also sums a
+// single large tensor. scripts/bench_fused.py starts the ranks.
 //
 // Says in JSON how long each round of each way took on this rank. Every element of every sum is
 // checked, outside of the time taken.
@@ -54,7 +54,7 @@ Context join(const Options& options, const char* job, uint64_t coalesce_bytes) {
   return Context(config);
 }
 
-/// All tensors lie in one buffer, in order: `whole` is what a caller could have made of them.
+/// All tensors lie in one buffer, in order: `whole` is the single tensor made of them.
 class Tensors {
  public:
   explicit Tensors(const Options& options) : ranks_(options.ranks), rank_(options.rank) {
@@ -77,7 +77,7 @@ class Tensors {
   void fill(int round) {
     for (size_t i = 0; i < whole_.size(); ++i) whole_[i] = value(rank_, round, i);
   }
-  /// How many elements are not what they must be.
+  /// The number of wrong elements.
   uint64_t count_wrong(int round) const {
     uint64_t wrong = 0;
     for (size_t i = 0; i < whole_.size(); ++i) {
@@ -150,7 +150,7 @@ int run(const Options& options) {
   std::map<std::string, uint64_t> fragments, wrong_elements;
   for (int round = 0; round < options.warmup_rounds + options.rounds; ++round)
     for (const Way& way : ways) {
-      // Once untimed: whoever comes first after the other job finds its memory out of the caches.
+      // Once untimed: the first way after the other job finds its memory out of the caches.
       for (const bool timed : {false, true}) {
         tensors.fill(round);
         const uint64_t sent = way.context.stats().fragments_sent;

@@ -2,8 +2,8 @@
 // by the baseline's plan, Themis's and the search's in turn. Each dimension is emulated: a token
 // bucket for each rank, dimension and direction. scripts/bench_themis_live.py starts it.
 //
-// Says in JSON how long each round of each scheduler took, by the slowest rank, and what the
-// planner predicts. Every element is checked in every round, outside of the time taken.
+// Says in JSON how long each round of each scheduler took, by the slowest rank, and the planner's
+// prediction. Every element is checked in every round, outside of the time taken.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -64,7 +64,7 @@ themis::Planned plan_of(const Options& options, Scheduler scheduler) {
   return std::move(*planned);
 }
 
-/// All ranks, and what they found.
+/// All ranks, and their findings.
 class Run {
  public:
   explicit Run(const Options& options)

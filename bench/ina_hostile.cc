@@ -2,7 +2,7 @@
 //
 //   ina-hostile FACTS.json
 //
-// FACTS.json: what the attacker knows (bench/hostile/facts.h). Reads orders from standard input, a
+// FACTS.json: the attacker's knowledge (bench/hostile/facts.h). Reads orders from standard input, a
 // JSON object a line, and answers each with a line:
 //
 //   {"attack": NAME, "packets": N, "rate_pps": R, "honest": false, "first": 0}

@@ -77,7 +77,7 @@ class Launcher {
 
  private:
   void supervise() {
-    // No operation takes longer than its timeout, whatever happens in the library.
+    // No operation may take longer than its timeout, even if the library hangs.
     const int64_t stall_limit_s = options_.timeout_us / 1'000'000 * 2 + 20;
     uint64_t last_progress = 0;
     int64_t stalled_s = 0;

@@ -1,7 +1,7 @@
 // ina-redistribute: one rank of a job that redistributes arrays, each case by several methods in
 // turn. scripts/bench_redistribute.py starts the ranks.
 //
-// Says in JSON how long each round of each method took on this rank, and what it sent. Every
+// Says in JSON how long each round of each method took on this rank, and the bytes sent. Every
 // element is checked in every round, outside of the time taken; bytes beyond what a plan may use
 // are watched. Plans are made for the costs that are measured first. Methods that come to the same
 // plan share its rounds.
@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What is measured: the plan as it is chosen, and what it is compared with.
+/// The measured methods: the plan as it is chosen, and those that it is compared with.
 constexpr std::pair<const char*, const char*> kMethods[] = {{"chosen", nullptr},
                                                             {"synthesised", "synthesised"},
                                                             {"direct", "direct"},
@@ -90,7 +90,7 @@ RedistributionPlan plan_of(const Problem& problem, const char* method, const ina
   return RedistributionPlan(wanted);
 }
 
-/// One method's plan of one case, and what was seen of it.
+/// One method's plan of one case, and its measurements.
 class Way {
  public:
   explicit Way(RedistributionPlan plan) : plan_(std::move(plan)), facts_(plan_.facts()) {}
@@ -148,7 +148,7 @@ json measure(Context& context, const Case& one, const ina_costs& costs, const Op
     way_of[name] = static_cast<size_t>(same - ways.begin());
     if (same == ways.end()) ways.push_back(std::move(way));
   }
-  // The first round warms up. Each way has each place among them: whoever comes first pays for it.
+  // The first round warms up. Each way has each place in turn: the first one costs more.
   for (int round = 0; round <= options.rounds; ++round)
     for (size_t i = 0; i < ways.size(); ++i)
       ways[(static_cast<size_t>(round) + i) % ways.size()].run(context, source, target, round != 0,

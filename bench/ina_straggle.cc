@@ -1,9 +1,9 @@
-// ina-straggle: one rank of a job that trains, but for the mathematics: in each iteration it makes
-// a gradient, bucket by bucket at a stated rate, has each summed as soon as it is there, and goes
-// on when it has all sums. At times it is slow, as told by --straggle. Making a gradient is
-// waiting, so that many workers fit a machine with few cores, and who is slow takes nothing from
-// others. What is made lies in staging memory until it is on its way to the switch; while that is
-// full the worker makes no more.
+// ina-straggle: one rank of a job that trains without the mathematics. In each iteration it makes a
+// gradient, bucket by bucket at a stated rate, has each bucket summed at once, and goes on when it
+// has all sums. At times it is slow, as told by --straggle. Making a gradient is waiting, so that
+// many workers fit a machine with few cores, and a slow one takes nothing from others. Finished
+// buckets lie in staging memory until they are on their way to the switch; while the memory is full
+// the worker makes no more.
 //
 // Says in JSON how long each iteration took on this rank. Every element of every sum is checked.
 // scripts/bench_straggler.py starts the ranks.

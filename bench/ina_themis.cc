@@ -1,5 +1,5 @@
-// ina-themis: the figures of the Themis paper, recomputed by this project's planner, and what the
-// search and aggregating switches add. docs/themis.md has the results.
+// ina-themis: the figures of the Themis paper, recomputed by this project's planner, and the gains
+// of the search and of aggregating switches. docs/themis.md has the results.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

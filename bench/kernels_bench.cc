@@ -4,7 +4,7 @@
 // floats). memcpy of as many payload bytes is the yardstick. Packets and rows are visited in the
 // order of their addresses, as a stream's are; "_shuffled" visits them at random instead.
 //
-// What is made of whole frames to know damage and forgery is beside them, for bursts of 32: the
+// The checks of whole frames against damage and forgery are beside them, for bursts of 32: the
 // CRC32C, and the tag by SipHash with the payload hashed alone and several at a time
 // (wire/siphash.h).
 

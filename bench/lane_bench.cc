@@ -1,5 +1,5 @@
 // A lane's turns for scripts/bench_lane.py, which counts their instructions: packets of a job of
-// two workers through a port in memory, while nobody watches, or somebody does.
+// two workers through a port in memory, with a trace or without.
 //   lane_bench WHAT TURNS
 // WHAT: plain; other: a trace of another job is under way; traced: one of this job, begun anew when
 // it is full; looks: one look of `inactl why` every 16 turns. Prints the packets that were summed.
@@ -79,7 +79,7 @@ class Bench {
 
   void turn() { lane_.poll_once(); }
   void trace(PacketTrace* into) { run(command::SetTrace{into}); }
-  /// What the lane is asked for a status with what one job waits for.
+  /// The conductor's request for a status with the fragments that one job waits for.
   void look() {
     command::TakeSnapshot snapshot;
     snapshot.snapshot.jobs.reserve(kJobs);

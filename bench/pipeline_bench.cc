@@ -1,9 +1,9 @@
-// The switch's packet path alone, on one core: bursts of prepared packets through what a lane does
-// with them (aggregator::serve): take and validate, verdict, add, a descriptor to each worker for
+// The switch's packet path alone, on one core: bursts of prepared packets through a lane's steps
+// (aggregator::serve). These are: take and validate, verdict, add, a descriptor to each worker for
 // each result; payloads are not copied. scripts/bench_pipeline.py runs this and makes a table.
 //
 // In each iteration the floor, the path with nothing sent ("quiet") and the whole path run in turn,
-// so that what else the machine does meets all alike. The floor is the bare kernels over the same
+// so that other load of the machine meets all alike. The floor is the bare kernels over the same
 // packets, rows and results in the same order, with or without prefetching, whichever is faster.
 // pipeline_load.h says in which order packets come.
 
@@ -152,7 +152,7 @@ struct Rates {
   double ns_per_packet() const { return 1e9 / packets_per_s; }
 };
 
-/// What `lanes` lanes would do on as many cores, from each alone on this one.
+/// The rate of `lanes` lanes on as many cores, from each alone on this one.
 void estimate_lanes(benchmark::State& state, uint32_t lanes) {
   std::vector<std::unique_ptr<Load>> loads;
   for (uint32_t lane = 0; lane < lanes; ++lane)

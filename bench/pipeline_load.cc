@@ -28,7 +28,7 @@ constexpr uint32_t kLargestWindow = 1 << 16;
 constexpr uint32_t kFloorAheadBytes = 2048;
 constexpr uint64_t kMostChecked = 4096;  // fragments
 
-// What one core sees of it: sysconf() adds up what the cores of a socket have.
+// The share of one core: sysconf() adds up the caches of a socket's cores.
 size_t cache_bytes(int level, size_t usual) {
   const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level);
   size_t kib = 0;
@@ -321,7 +321,7 @@ void Load::write_packets() {
     const auto job = static_cast<uint32_t>(i / ranks_each);
     const auto rank = static_cast<uint32_t>(i % ranks_each);
     const bool is_fallback = rank == config_.fan_in;
-    // What the fallback's results hold does not matter: some worker's payloads.
+    // The contents of the fallback's results do not matter: some worker's payloads.
     const uint32_t sender = is_fallback ? 0 : rank;
     std::byte* base = payloads_ + (size_t{job} * config_.fan_in + sender) * worker_bytes;
     Descriptor* ring = tx_rings_ + i * tx_depth_;
@@ -502,7 +502,7 @@ uint64_t Load::acknowledgements_per_round() const {
 
 bool Load::is_sum(const std::byte* values, uint32_t job, uint64_t seq, Bitmap ranks,
                   DType dtype) const {
-  // A rank's packets go out in the order of its ring, whatever their sequence numbers.
+  // A rank's packets go out in the order of its ring, not in that of their sequence numbers.
   const uint64_t index = (seq - config_.lane) / config_.lanes % tx_depth_;
   const uint32_t width = wire_bytes(dtype);
   for (uint32_t e = 0; e < config_.elements(); ++e) {

@@ -50,7 +50,7 @@ struct LoadConfig {
   uint32_t slot_bytes() const { return elements() * wire_bytes(accumulator_of(dtype)); }
 };
 
-/// What a worker writes for each packet, and the switch for each message: as on the shm port.
+/// A worker writes one for each packet, the switch for each message: as on the shm port.
 struct alignas(64) Descriptor {
   wire::Message message;
   uint64_t payload_offset = 0;
@@ -149,9 +149,9 @@ class Load {
   /// Makes all results wrong, so that check() finds those that are not written after this.
   void spoil_results();
 
-  /// Compares counters with what was run so far, and every element that the last rounds left in
-  /// the result ring, or that one more round sends out, with the sum that it should be. Says what
-  /// is wrong, or nothing.
+  /// Compares counters with the packets run so far. Compares every element that the last rounds
+  /// left in the result ring, or that one more round sends out, with the right sum. Returns the
+  /// error, or nothing.
   std::string check();
 
  private:

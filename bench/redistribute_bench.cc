@@ -81,7 +81,7 @@ std::pair<Expected<Plan>, double> timed_plan(const Problem& problem) {
   return {std::move(made), thread_ms() - start_ms};
 }
 
-/// What carrying plans out has shown.
+/// The results of carrying plans out.
 struct Proof {
   uint64_t carried_out = 0;
   uint64_t elements = 0;

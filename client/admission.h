@@ -13,7 +13,7 @@
 
 namespace ina::client {
 
-/// Of whoever joins, and afterwards of the background thread.
+/// Used by the joining thread, and afterwards by the background thread.
 class Admission {
  public:
   /// `channel`: of the session. All must outlive it.

@@ -44,7 +44,7 @@ int64_t median(std::vector<int64_t>& times_ns) {
   return *middle;
 }
 
-/// The median time of what `start` starts. All ranks have the same number of rounds.
+/// The median time of the operations that `start` starts. All ranks have the same number of rounds.
 Result<int64_t> median_ns(Context& context, int rounds, const Start& start) {
   std::vector<int64_t> times_ns;
   for (int round = 0; round < kWarmUps + rounds; ++round) {
@@ -75,7 +75,7 @@ Result<void> take_slowest(Context& context, std::vector<int64_t>& numbers) {
 using Measure = std::function<Result<int64_t>()>;
 
 /// Each is measured in a few passes. Of a pass the slowest rank's times count, and of the passes
-/// the least: the first ones pay for memory that is touched for the first time, and for ranks that
+/// the least. The first ones pay for memory that is touched for the first time, and for ranks that
 /// are still at their start. All ranks get the same.
 Result<std::vector<int64_t>> measure_all(Context& all, const std::vector<Measure>& measures) {
   std::vector<int64_t> least_ns(measures.size(), std::numeric_limits<int64_t>::max());

@@ -17,7 +17,7 @@ namespace ina::client {
 /// From any thread.
 class Callers {
  public:
-  /// Guards whatever the background thread brings to them. Taken after an engine's lock.
+  /// Guards all that the background thread brings to the callers. Taken after an engine's lock.
   std::unique_lock<std::mutex> lock() const { return std::unique_lock(mutex_); }
   /// Under this lock: sleeps until `come()`, or the job has failed, or the time has passed. Returns
   /// whether it came.
@@ -38,14 +38,14 @@ class Callers {
   void tell(Write write);
   bool any_asleep() const { return asleep_.load(); }
 
-  /// INA_OK, or the status of what ended the job.
+  /// INA_OK, or the status of the error that ended the job.
   int failed(std::memory_order order = std::memory_order_seq_cst) const {
     return failed_.load(order);
   }
   const std::atomic<int>& failed_status() const { return failed_; }
   /// Ends the job for them. False: it had ended before, and nothing has changed.
   bool fail(int status, const std::string& text);
-  /// The text of what ended the job.
+  /// The text of the error that ended the job.
   std::string failure_text() const;
   /// Makes it the last error, too. Returns its status.
   int report_failure();

@@ -228,7 +228,7 @@ class Checker {
     }
     return {};
   }
-  /// What was sent may have to be sent again, when results are there already.
+  /// Sent data may have to be sent again after results have arrived.
   Result<void> sent_apart(const CallRegions& regions) const {
     const auto start = [&](const void* buffer, const Region& region) {
       return reinterpret_cast<uintptr_t>(buffer) + region.offset * wire_bytes(call_.dtype);

@@ -55,7 +55,7 @@ struct CallRegions {
 
   std::array<Region, kMaxWorkers> send{}, recv{};
   size_t sends = 0, receives = 0;
-  /// That of `send` and that of `recv` which may be the same memory: a rank's own block.
+  /// Indices of the regions of `send` and `recv` that may be the same memory: a rank's own block.
   size_t own_send = 0, own_receive = 0;
   /// A block for itself, which nobody else sends: it is to be copied.
   bool copies_own = false;
@@ -67,8 +67,8 @@ struct CallRegions {
   void add_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank);
 };
 
-/// Fills in what follows from the rest. INA_ERR_INVALID, with a sentence that names function,
-/// argument and value.
+/// Fills in the fields that follow from the rest. INA_ERR_INVALID, with a sentence that names
+/// function, argument and value.
 Result<void> check(CollectiveCall& call, uint32_t workers, uint32_t rank);
 
 /// Tables of a context's collectives that are not counted. Any thread.

@@ -33,8 +33,8 @@ class Completions {
   /// Something else wants run() to be called.
   void set_due() { due_ = true; }
 
-  /// Calls those whose operations have ended, without a lock. `failed`: the status of what ended
-  /// the job; then all of them have.
+  /// Calls those whose operations have ended, without a lock. `failed`: the status of the error
+  /// that ended the job; then all operations have ended.
   void run(const std::atomic<int>& failed, const Finish& finish);
   /// Calls all that are left, with this status. Waits for one that is being called.
   void give_up(int status);

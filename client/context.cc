@@ -17,9 +17,9 @@ namespace {
 
 // Before a job that the switch has lost is joined once more.
 constexpr Nanos kLossPauseNs = 5'000'000;
-// How long a worker that gave up waits for the switch to say for whom it waited.
+// How long a worker that gave up waits for the switch to name the workers that it waited for.
 constexpr Nanos kExplainNs = 1'000'000'000;
-// A switch that goes again and again while somebody joins is not waited for.
+// A switch that goes again and again during a join is not waited for.
 constexpr int kMostLosses = 8;
 
 /// Of numbers of operations, which are modulo 2^32.
@@ -97,7 +97,8 @@ Result<std::shared_ptr<Context>> Context::join_once(const Settings& settings, co
 
 // ---- operations
 
-/// Under the lock of progress_, after each turn: what the ranks must be told of it.
+/// Under the lock of progress_, after each turn: reports to the ranks the errors that the turn has
+/// found.
 void Context::look_at_turn() {
   if (const auto& mismatch = link_.engine().mismatch(); mismatch && !mismatch_reported_)
     report_mismatch(*mismatch);
@@ -183,8 +184,8 @@ Context::Waited Context::timed_out(Operation* operation, Nanos waited_ns, bool g
   return {callers_.report_failure(), true};
 }
 
-/// Under the lock of callers_. What is known of this worker's frames beyond what `said` says of
-/// them.
+/// Under the lock of callers_. Text about this worker's lost frames that `said` does not contain
+/// yet.
 std::string Context::trouble_text(const std::string& said) const {
   std::string text;
   if (!dropped_text_.empty() && said.find("the switch dropped") == std::string::npos)
@@ -269,7 +270,7 @@ int Context::leave(Nanos timeout_ns) {
     const auto lock = progress_.lock();
     if (callers_.failed() != INA_OK) return callers_.report_failure();
     operations_.submit_collected(now_ns());
-    // The switch takes the closed connection for a lost worker, which is what the others must hear.
+    // The switch takes the closed connection for a lost worker, and the others must hear just that.
     if (link_.engine().running() != 0)
       return set_error(INA_ERR_ABORTED, "left with " + running_text());
   }

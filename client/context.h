@@ -2,8 +2,8 @@
 // (client/session.h). Both the C interface and the session's background thread call it. A context
 // turns results and errors into a status and a text; its parts do the work:
 //
-//   Link, Operations     the engine with its transport, and the ways that operations go
-//   Progress, Callers    who drives the engine, who sleeps, and how all hear of the end
+//   Link, Operations     the engine with its transport, and the paths that operations take
+//   Progress, Callers    the driving thread, sleeping ones, and how all hear of the end
 //   Joiner, Admission    how it gets its place at the switch
 //   DirectMemory         memory that the switch reads or writes where it lies
 //   Splits               requests for groups
@@ -70,22 +70,22 @@ class Context : public std::enable_shared_from_this<Context> {
   /// of ranks. nullptr: this worker gave a negative one, and is in none. In groups.cc.
   Result<std::shared_ptr<Context>> split(int32_t colour, int32_t key);
 
-  /// Has the background thread look after what is under way.
+  /// Has the background thread look after operations under way.
   void kick() { session_->kick(); }
   void kick_if_running() { progress_.kick_if_running(); }
 
   // Of operations that are part of a Schedule over several contexts (hierarchy.h).
-  /// Submits one that waits for let_go(), as does what is started after it. `spec.listener` is
-  /// called under this context's lock.
+  /// Submits one that waits for let_go(), as do later operations. `spec.listener` is called under
+  /// this context's lock.
   Operation* submit_held(const OperationSpec& spec, Nanos now);
   void let_go(Operation* operation, const std::byte* send, std::byte* recv, uint64_t elements,
               std::shared_ptr<const scheduler::BlockTable> blocks);
   void forget(Operation* operation);
-  /// While somebody else drives, by drive_briefly(), the background thread does not.
+  /// While another thread drives, by drive_briefly(), the background thread does not.
   void add_driver() { progress_.add_driver(); }
   void remove_driver() { progress_.remove_driver(); }
-  /// Has the background thread look at its followers, if it drives. From a listener, too.
   bool unattended() const { return progress_.completions().unattended(); }
+  /// Has the background thread look at its followers, if it drives. From a listener, too.
   void interrupt_background() { progress_.completions().set_due(); }
   /// Ends the job, or group, for all its workers. Nothing touches a caller's memory afterwards.
   /// `mismatch`: all ranks have found that they disagree.
@@ -133,7 +133,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // For the session, on its background thread.
   /// The id of its group; 0: of the job itself.
   uint32_t channel() const { return id_; }
-  /// INA_OK, or the status of what ended it.
+  /// INA_OK, or the status of the error that ended the job.
   int failed() const { return callers_.failed(); }
   std::string last_failure() const { return callers_.failure_text(); }
   bool needs_driver() const { return progress_.needs_driver(); }

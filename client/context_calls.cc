@@ -8,7 +8,7 @@ namespace ina::client {
 
 namespace {
 
-/// What a rank has for itself and nobody else sends.
+/// Copies the block that a rank keeps for itself: no message carries it.
 void copy_own(const CollectiveCall& call, const CallRegions& regions) {
   if (!regions.copies_own) return;
   const CallRegions::Region& from = regions.send[regions.own_send];

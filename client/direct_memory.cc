@@ -23,7 +23,7 @@ std::pair<size_t, size_t> extents_of(const OperationSpec& spec, Rank rank) {
   return {sent * width, received * width};
 }
 
-/// What the switch has made for a request for `bytes`, mapped.
+/// Maps the buffer that the switch has made for a request for `bytes`.
 Result<SharedResults> map_results(const SharedAnswer& answer, size_t bytes) {
   auto mapped = answer.first_unit
                     ? io::shm::map_peer_region(answer.file, answer.bytes, "result buffer")
@@ -167,8 +167,8 @@ Result<void*> DirectMemory::share_results(size_t bytes) {
   return memory.data();
 }
 
-/// What some have got and others have not would break the job, so one whose time has passed ends
-/// it.
+/// A request that times out ends the job: a buffer that only some workers have got would break the
+/// job.
 Result<SharedAnswer> DirectMemory::ask_for_results(size_t bytes) {
   {
     const auto state = callers_.lock();

@@ -28,8 +28,8 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   return group;
 }
 
-/// What some have got and others have not would break the job, so one whose time has passed ends
-/// it.
+/// A request that times out ends the job: a group that only some workers have got would break the
+/// job.
 Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
   if (callers_.failed() != INA_OK) return callers_.failure();
   auto answer = splits_.ask(colour, key, settings_.timeout_ns);
@@ -45,7 +45,7 @@ Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
 }
 
 /// Takes its place in the group, and waits for the others to do so. `frames`: of the context that
-/// was split, if they are what its transport carries. `losses`: of the switch's answer.
+/// was split, if its transport carries frames. `losses`: of the switch's answer.
 Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos deadline) {
   if (frames) {
     auto shared = frames->share();

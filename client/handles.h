@@ -21,7 +21,7 @@ struct ina_request {
   void* user = nullptr;
   std::shared_ptr<ina::client::Hierarchy> hierarchy{};
 
-  // By whom its operation is carried out.
+  // The object that carries its operation out.
   inline ina::client::Context::Waited wait(ina::Nanos timeout_ns, bool give_up) const;
   inline int test() const;
   inline void call_back(void (*call)(void* argument, int status));

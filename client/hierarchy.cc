@@ -113,7 +113,7 @@ Result<Operation*> Hierarchy::start(std::string_view function,
     if (auto fine = add_to(key, call); !fine) return tl::unexpected(fine.error());
     pairs.push_back({static_cast<const std::byte*>(call.send), static_cast<std::byte*>(call.recv)});
   }
-  // What has no elements is planned only where nothing has.
+  // A request without elements is planned only if no request has any.
   for (size_t i = key.requests.size(); i-- > 0 && key.requests.size() > 1;) {
     if (key.requests[i].bytes != 0) continue;
     const auto at = static_cast<ptrdiff_t>(i);
@@ -318,7 +318,7 @@ void Hierarchy::follow() {
                   callback.operation ? static_cast<int>(INA_OK) : failed_.load());
 }
 
-/// Those whose operations have ended, which are released; of those that failed there is none.
+/// Callbacks whose operations have ended, which are released; there is none of failed operations.
 std::vector<Hierarchy::Callback> Hierarchy::due_callbacks(bool failed) {
   const std::lock_guard lock(mutex_);
   std::vector<Callback> due;

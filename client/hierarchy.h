@@ -72,7 +72,7 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   /// (client/calibration.h). INA_ERR_INVALID while something is under way. An error of one
   /// dimension ends the hierarchy.
   Result<themis::Topology> calibrate();
-  /// Has the background threads look after what is under way.
+  /// Has the background threads look after operations under way.
   void kick();
   /// Collective: leaves all groups. The hierarchy is of no use afterwards.
   int leave(Nanos timeout_ns);

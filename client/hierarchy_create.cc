@@ -13,7 +13,7 @@ namespace {
 
 using themis::Topology;
 
-/// What this rank cannot go on with.
+/// Refuses arguments that this rank cannot go on with.
 Result<void> check_fits(const Context& context, const Topology& topology,
                         std::span<const std::shared_ptr<Context>> rails) {
   const Settings& job = context.settings();
@@ -67,7 +67,7 @@ int64_t fingerprint(const Topology& topology) {
   return std::max<int64_t>(static_cast<int64_t>(themis::hash_of(plan) >> 1), 1);
 }
 
-/// What all ranks conclude from their fingerprints.
+/// The verdict, the same on all ranks, from the fingerprints of all.
 Result<void> compare(const std::vector<int64_t>& told, const Error& own) {
   if (own.status != INA_OK) return tl::unexpected(own);
   const auto ranks_with = [&](int64_t number) {

@@ -99,7 +99,7 @@ OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int
 }
 
 /// Of a request that was freed: INA_ERR_TIMEOUT says that it was not. The job has ended, because
-/// somebody's time had passed, as the text says.
+/// another caller's time had passed, as the text says.
 int status_of_freed(int status) {
   return status == INA_ERR_TIMEOUT ? INA_ERR_ABORTED : status;
 }

@@ -25,7 +25,7 @@ static_assert(std::same_as<size_t, uint64_t>);
 
 namespace {
 
-/// What is the same in all calls.
+/// The arguments that all calls share.
 struct Buffers {
   const void* send;
   void* recv;
@@ -129,7 +129,7 @@ Result<Operation*> start(ina_context* context, Arguments& arguments) {
   return context->impl->start(**call);
 }
 
-/// A collective as a blocking call. `give(arguments)` puts in what the function was given.
+/// A collective as a blocking call. `give(arguments)` puts in the function's arguments.
 template <class Give>
 int call(ina_context* context, const char* function, Collective collective, const Buffers& buffers,
          int64_t timeout_us, Give&& give) {

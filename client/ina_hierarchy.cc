@@ -33,7 +33,7 @@ struct ina_hierarchy {
 
 namespace {
 
-/// What is the same in all calls.
+/// The arguments that all calls share.
 struct Arguments {
   const char* function;
   std::span<const ina_hierarchical_call> calls;
@@ -63,7 +63,7 @@ Result<HierarchicalOptions> read_options(const Arguments& arguments) {
                  ")");
 }
 
-/// Those of ina.h, in the order of the library's.
+/// The values of ina.h have the order of the library's.
 static_assert(INA_HIERARCHICAL_ALLREDUCE == static_cast<int>(Collective::kAllReduce) &&
               INA_HIERARCHICAL_REDUCE_SCATTER == static_cast<int>(Collective::kReduceScatter) &&
               INA_HIERARCHICAL_ALL_GATHER == static_cast<int>(Collective::kAllGather) &&

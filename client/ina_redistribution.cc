@@ -30,7 +30,7 @@ struct ina_plan {
 
 namespace {
 
-/// What is wrong with `value`, which is called `name`, or nothing.
+/// Puts `name`, the name of the argument, before the error of `value`, if there is one.
 template <class T>
 Expected<T> named(const char* name, Expected<T> value) {
   if (value) return value;

@@ -1,5 +1,5 @@
-// What operations of several contexts tell the Schedules whose parts they are, kept for the thread
-// that has the executor's lock.
+// Events that operations of several contexts report to their Schedules. The inbox keeps the events
+// for the thread that has the executor's lock.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace ina::client {
 
-/// Anybody may post; whoever has the executor's lock reserves and delivers.
+/// Any thread may post; the thread that has the executor's lock reserves and delivers.
 class Inbox {
  public:
   /// Under a context's lock. `ended`: or it has only received all. There is room for it.

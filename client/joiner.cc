@@ -19,7 +19,7 @@ namespace {
 // Between requests to join a switch that has no room, doubling.
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
-// How long a switch that is not there is waited for, unless somebody said how long.
+// How long a switch that is not there is waited for, unless a setting says how long.
 constexpr Nanos kAbsentNs = 500'000'000;
 
 }  // namespace
@@ -99,7 +99,7 @@ Nanos Joiner::absent_ns() const {
   return settings_.waits_for_switch ? INT64_MAX : kAbsentNs;
 }
 
-/// What is to be added to the text of an error with `status`.
+/// The hint to append to the text of an error with `status`.
 std::string Joiner::absent_hint(ina_status status) const {
   if (status != INA_ERR_NO_SWITCH || settings_.waits_for_switch) return {};
   return "; INA_TIMEOUT_US (or ina_config.timeout_us) would have this wait for a switch that is "

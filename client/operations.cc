@@ -100,8 +100,8 @@ Operation* Operations::collect(const OperationSpec& spec, Nanos now) {
 }
 
 /// A reproducible sum scales blocks of 256 elements alike: fused, a tensor would lend its neighbour
-/// an exponent. What is reduced in the order of the ranks is not one operation. And nothing can be
-/// scattered to where only the switch can write.
+/// an exponent. A reduction in the order of the ranks is more than one operation. And a fused
+/// result cannot be scattered to memory that only the switch can write.
 bool Operations::is_fusable(const OperationSpec& spec) const {
   const bool is_native =
       !settings_.reproducible ||

@@ -99,7 +99,7 @@ Progress::Waited Progress::wait(Operation* operation, Nanos deadline) {
         operations_.release(operation);
         return Waited::kDone;
       }
-      // Whoever drives wakes this thread when an operation completes, or when it stops driving.
+      // The driving thread wakes this thread when an operation completes, or when it stops driving.
       callers_.nap(kNapNs);
       continue;
     }
@@ -118,7 +118,7 @@ Progress::Waited Progress::wait(Operation* operation, Nanos deadline) {
     if (away_.load())
       await_return(deadline);
     else
-      ::sched_yield();  // for whoever contends
+      ::sched_yield();  // for threads that contend
   }
 }
 
@@ -134,7 +134,7 @@ void Progress::drive(const Operation& operation, Nanos deadline) {
     if (callers_.failed(std::memory_order_relaxed) != INA_OK) break;
     const Nanos now = now_ns();
     if (now >= deadline) break;
-    // Before it sleeps, too: it may have taken the lock again ahead of whoever woke it.
+    // Before it sleeps, too: it may have taken the lock again ahead of the thread that woke it.
     if (contenders_.load(std::memory_order_relaxed) != 0) break;
     if (idle_.idle(now) == IdleStrategy::Step::kSleep) {
       const Nanos until = std::min(deadline, link_.engine().next_deadline());
@@ -190,7 +190,7 @@ bool Progress::drive_in_background() {
     }
     const Nanos now = now_ns();
     if (link_.engine().running() == 0) {
-      // What comes next is cheaper to take in while still here.
+      // The next packets are cheaper to take in while this thread still drives.
       if (now >= linger_until) break;
       link_.transport().wait(linger_until - now);
     } else if (idle.idle(now) == IdleStrategy::Step::kSleep) {

@@ -31,7 +31,7 @@ namespace ina::client {
 
 class Progress {
  public:
-  /// Called under the lock after each turn, before anybody hears of what has completed. May end().
+  /// Called under the lock after each turn, before any caller hears of completions. May end().
   using AfterTurn = std::function<void()>;
   enum class Waited { kDone, kFailed, kTimedOut };
 
@@ -49,13 +49,13 @@ class Progress {
   void send();
   /// Operations were submitted, or have completed: the background thread counts on this number.
   void count();
-  /// By whoever stops driving. When nothing is under way, the switch is to call if something comes
-  /// for this worker after all: a question by others, or parts of their sums.
+  /// By the thread that stops driving. When nothing is under way, the switch is to call if
+  /// something comes for this worker after all: a question by others, or parts of their sums.
   void rest();
   /// `away`: the switch is gone, and nobody drives until it is back. Under the lock of `callers`,
   /// too.
   void set_away(bool away) { away_ = away; }
-  /// Nobody needs to drive for what is under way: it goes on no more.
+  /// No thread needs to drive operations under way: they go on no more.
   void forget();
   /// The same for ever.
   void close();
@@ -68,16 +68,16 @@ class Progress {
   std::optional<Waited> test(Operation* operation);
   /// Until the switch is back, the job has failed, or the time has come.
   void await_return(Nanos deadline);
-  /// While somebody else drives, by drive_briefly(), the background thread does not.
+  /// While another thread drives, by drive_briefly(), the background thread does not.
   void add_driver() { other_drivers_.fetch_add(1); }
   void remove_driver() { other_drivers_.fetch_sub(1); }
-  /// Has the background thread look after what is under way.
+  /// Has the background thread look after operations under way.
   void kick_if_running();
 
   // On the background thread.
   /// Operations are under way, or packets wait, and no thread drives.
   bool needs_driver() const;
-  /// False: left it to somebody who wants the engine.
+  /// False: left the engine to a thread that wants it.
   bool drive_in_background();
   /// The same without ever sleeping, from any thread. True: something was done.
   bool drive_briefly();
@@ -113,7 +113,7 @@ class Progress {
   Completions completions_;
 
   std::mutex mutex_;
-  IdleStrategy idle_;    ///< of whoever waits; under mutex_
+  IdleStrategy idle_;    ///< of waiting threads; under mutex_
   bool closed_ = false;  ///< under mutex_
   std::atomic<bool> live_{false};
   std::atomic<bool> away_{false};      ///< written by the background thread under mutex_

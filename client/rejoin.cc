@@ -27,7 +27,7 @@ void Context::go_away() {
     return progress_.end(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
   {
     const auto lock = progress_.lock();
-    // What the switch delivered before it went needs no recovery.
+    // Results that the switch delivered before it went need no recovery.
     const Nanos now = now_ns();
     while (link_.receive(now) != 0) {
     }
@@ -78,7 +78,7 @@ void Context::await_another_attempt(control::Appearance& appearance, Nanos& appe
   if (fds[1].revents != 0 && appearance.appeared()) appeared_at = now_ns();
 }
 
-/// What the switch must know of this worker that comes back.
+/// The re-join request: all that the switch must know of this worker.
 request::Rejoin Context::rejoin_message() const {
   request::Rejoin message = admission_.rejoin(standing_);
   const auto state = callers_.lock();
@@ -87,7 +87,7 @@ request::Rejoin Context::rejoin_message() const {
   return message;
 }
 
-/// One attempt. `why`: what came in its way, if it should be tried again.
+/// One attempt. `why`: the reason of a failure after which another attempt may succeed.
 Context::Attempt Context::try_rejoin(Nanos deadline, std::string& why) {
   const auto again = [&](const Error& error) {
     why = error.text;
@@ -182,8 +182,8 @@ Context::Attempt Context::await_ready_again(std::string& why, answer::Ready& rea
   }
 }
 
-/// `told`: by which rules. `transport`: the new one; none if the old one was connected anew.
-/// `ready`: what the switch said.
+/// `told`: the rules to go by. `transport`: the new one; none if the old one was connected anew.
+/// `ready`: the switch's answer.
 void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
                         const answer::Ready& ready) {
   {
@@ -198,7 +198,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
     progress_.set_away(false);
   }
   {
-    // The new transport does not know yet whether somebody drives.
+    // The new transport does not know yet whether a thread drives.
     const auto lock = progress_.lock();
     progress_.rest();
   }
@@ -208,9 +208,9 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
   splits_.ask_again(ready.splits);
 }
 
-/// The next message of the switch about the job itself. Groups do not come back before their job:
-/// what the switch says of one is its answer to what crossed the end of the switch before it.
-/// Nothing: the time has passed, or the context ends.
+/// The next message of the switch about the job itself. Groups do not come back before their job.
+/// So a message about a group can only answer a request that crossed the end of the previous
+/// switch, and is ignored. Nothing: the time has passed, or the context ends.
 Result<std::optional<control::Heard>> Context::next_message(Nanos deadline) {
   while (going_on()) {
     const control::Connection& control = session_->control();
@@ -229,7 +229,7 @@ Result<std::optional<control::Heard>> Context::next_message(Nanos deadline) {
   return std::optional<control::Heard>();
 }
 
-/// What a caller is told whose time has passed meanwhile; empty if the switch is there.
+/// The text for a caller that has timed out meanwhile; empty if the switch is there.
 std::string Context::away_text() const {
   const auto state = callers_.lock();
   if (!progress_.is_away()) return "";

@@ -35,7 +35,7 @@ struct SharedAnswer {
   uint32_t epoch = 0;  ///< in which it came
 };
 
-/// Those of one worker. Used under its context's lock.
+/// The result buffers of one worker. Used under its context's lock.
 class ResultBuffers {
  public:
   /// `reproducible`: reductions of floats are put together by their workers.

@@ -82,7 +82,7 @@ Result<void> Session::resolve(const Url& url) {
     path_ = url.get("control", control::kDefaultSocket);
   }
   tls_ = {settings_.tls, control::is_tls(path_) ? control::host_of(path_) : ""};
-  // Once: who comes back must not wait for a name server while a fork waits for it.
+  // Only once: a re-join must not wait for a name server while a fork() waits for the re-join.
   auto resolved = control::resolve(path_);
   if (!resolved) return tl::unexpected(resolved.error());
   path_ = std::move(*resolved);
@@ -270,7 +270,7 @@ void Session::background() {
       rejoin();
       continue;
     }
-    // Before it sleeps: what was driven last may have been the last.
+    // Before the thread sleeps: the operation that a follower waits for may just have ended.
     for (const auto& follower : followers_) follower->follow();
     bool needed = false;
     bool alive = false;  // otherwise there is nothing more to hear
@@ -294,7 +294,7 @@ void Session::background() {
       drain_kicks();
     }
     for (const auto& channel : channels) channel->run_callbacks();
-    // Whoever wanted the engine is about to drive it, too.
+    // The thread that wanted the engine is about to drive it, too.
     if (needed && !drive(channels)) ::poll(fds, 1, kGraceMs);
   }
 }
@@ -309,7 +309,7 @@ void Session::leave_to_callers() {
   if (fds[1].revents != 0) drain_event(hurry_event_.get());
 }
 
-/// False: left it to somebody who wants the engine.
+/// False: left the engine to a thread that wants it.
 bool Session::drive(const std::vector<std::shared_ptr<Context>>& channels) {
   Context* only = nullptr;
   size_t needing = 0;

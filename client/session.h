@@ -64,8 +64,8 @@ class Session {
   void add(std::shared_ptr<Follower> follower);
   void remove(const Follower& follower);
 
-  // The connection. From any thread, but for open() and control(): before start() those of whoever
-  // joins, afterwards the background thread's.
+  // The connection. From any thread, but for open() and control(): before start() the joining
+  // thread calls these, afterwards the background thread.
   const std::string& path() const { return path_; }
   const FramePlace& frame_place() const { return frame_place_; }
   Result<void> open(Nanos timeout_ns, Nanos absent_ns);
@@ -78,9 +78,9 @@ class Session {
   bool send_leave(uint32_t channel, const request::Leave& leave);
 
   // The background thread.
-  /// Has it look after what is under way.
+  /// Has it look after operations under way.
   void kick();
-  /// The same, and nobody waits for it meanwhile.
+  /// The same, and no caller waits for it meanwhile.
   void kick_at_once();
   /// The link in whose transport it sleeps, while it does; nullptr: none.
   void sleeps_in(Link* link);

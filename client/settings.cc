@@ -75,7 +75,7 @@ std::string host_name() {
 }
 
 /// torchrun's, or nothing. Without --rdzv-id its run id is "none", in every run: then the name is
-/// made of what this run's workers share and another one's do not, the address of rank 0's port.
+/// made of the address of rank 0's port, which the workers of this run alone share.
 std::optional<std::string> torchrun_job(const Environment& environment) {
   const auto run = first_of(environment, {"TORCHELASTIC_RUN_ID"});
   if (!run) return std::nullopt;

@@ -12,14 +12,14 @@ namespace ina::client {
 
 struct Settings {
   std::string url;
-  std::string job_owner;  ///< whose job it is; empty: this user's, or this tenant's
+  std::string job_owner;  ///< user or tenant that owns the job; empty: the caller
   std::string job;
   uint32_t rank = 0;
   uint32_t world_size = 1;
   Nanos timeout_ns = 0;
   bool waits_for_switch = false;  ///< somebody said for how long: also for a switch to start
   Nanos rejoin_timeout_ns = 0;
-  uint64_t window_bytes = 0;  ///< 0: what the switch grants
+  uint64_t window_bytes = 0;  ///< 0: the switch's grant
   IdleMode idle = IdleMode::kAuto;
   int copy_threads = 0;
   size_t coalesce_bytes = 0;  ///< 0: asynchronous all-reduces are not fused

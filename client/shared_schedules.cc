@@ -28,7 +28,7 @@ void Context::give_up(int status, const std::string& text, bool mismatch) {
   if (callers_.failed() == INA_OK)
     send_control(mismatch ? request::Message(request::Mismatch{text}) : request::Abort{text});
   progress_.end(status, text);
-  // Whoever drives has seen it once the lock was free.
+  // Once this thread has the lock, the driving thread has seen the end.
   const auto lock = progress_.lock();
   progress_.forget();
 }

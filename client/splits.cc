@@ -32,8 +32,8 @@ void Splits::on_split(const answer::Split& split) {
   });
 }
 
-/// If the old switch had answered this one for anybody, its groups are gone for all; otherwise it
-/// is asked again.
+/// If the old switch had answered this split for any worker, its groups are gone for all; otherwise
+/// it is asked again.
 void Splits::ask_again(uint64_t furthest) {
   std::optional<request::Split> again;
   {

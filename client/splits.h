@@ -27,7 +27,7 @@ class Splits {
   Splits(Session& session, uint32_t channel, const Progress& progress, Callers& callers)
       : session_(session), channel_(channel), progress_(progress), callers_(callers) {}
 
-  /// Held by whoever splits: one at a time. Taken first.
+  /// Held during a split: one at a time. Taken first.
   std::unique_lock<std::mutex> one_at_a_time() { return std::unique_lock(splitting_mutex_); }
   /// Waits until all have asked. Nothing: the time has passed, or the job has failed.
   std::optional<Answer> ask(int32_t colour, int32_t key, Nanos timeout_ns);

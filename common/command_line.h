@@ -114,8 +114,8 @@ inline CLI::Validator positive() {
 
 namespace detail {
 
-/// A transformation of "4 MiB" to the number that it means by `units`; what `example` shows is
-/// taken.
+/// A transformation of "4 MiB" to the number that it means by `units`; takes numbers of the form
+/// that `example` shows.
 inline CLI::Validator unit_transform(std::map<std::string, uint64_t> units,
                                      const std::string& example) {
   const auto transform = [units = std::move(units), example](std::string& text) {
@@ -156,14 +156,14 @@ inline CLI::Validator size() {
                                 "a size such as 4096, 64KiB or 4MiB");
 }
 
-/// What a program was given, for a terminal: one line without control characters.
+/// Text from outside, for a terminal: one line without control characters.
 inline std::string printable(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   return text;
 }
 
-/// What is wrong with a command line, as one sentence.
+/// The error in a command line, as one sentence.
 inline std::string sentence_of(const CLI::ParseError& error) {
   return printable(error.what()) + "; --help lists what there is";
 }

@@ -13,7 +13,7 @@ namespace ina {
 
 namespace detail {
 
-/// Those of the calling thread.
+/// The CPUs of the calling thread.
 inline std::vector<uint32_t> cpus_of_thread() {
   std::vector<uint32_t> cpus;
   cpu_set_t set;
@@ -32,15 +32,15 @@ inline std::vector<uint32_t> cpus_of_process() {
   return detail::cpus_of_thread();
 }
 
-/// Those of `wanted` (ascending) to which threads of this process can be bound: that exist, and
-/// that its control group allows.
+/// The CPUs of `wanted` (ascending) to which threads of this process can be bound: they exist, and
+/// its control group allows them.
 inline std::vector<uint32_t> bindable_cpus(const std::vector<uint32_t>& wanted) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const uint32_t cpu : wanted)
     if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   std::vector<uint32_t> bound;
-  // The kernel tells by what it leaves of a set; a thread of its own tries.
+  // The kernel cuts a set down to the CPUs that it allows; a thread of its own tries.
   std::thread([&] {
     if (::sched_setaffinity(0, sizeof(set), &set) == 0) bound = detail::cpus_of_thread();
   }).join();

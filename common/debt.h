@@ -7,8 +7,8 @@
 
 namespace ina {
 
-/// What was spent on somebody, and time has not paid off yet. Whoever asks decides how much is too
-/// much.
+/// Time spent on a user, and not paid off yet by the passing of time. The caller decides how much
+/// is too much.
 class Debt {
  public:
   void add(Nanos cost, Nanos now) { paid_at_ = std::max(paid_at_, now) + cost; }

@@ -8,7 +8,7 @@
 
 namespace ina {
 
-/// Whoever waits for `event` has something to do. One that is full has been rung.
+/// Wakes the thread that waits for `event`. A full one has been rung already.
 inline void ring_event(int event) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event, &one, sizeof(one));

@@ -26,7 +26,7 @@ class Fd {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
-  /// Leaves the descriptor to somebody else.
+  /// Leaves the descriptor to the caller.
   int release() { return std::exchange(fd_, -1); }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
@@ -56,7 +56,7 @@ class Mapping {
     data_ = nullptr;
     size_ = 0;
   }
-  /// Leaves the memory to somebody else.
+  /// Leaves the memory to the caller.
   std::byte* release() {
     size_ = 0;
     return std::exchange(data_, nullptr);

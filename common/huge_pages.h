@@ -13,7 +13,7 @@ inline constexpr Names<HugePages, 3> kHugePagesNames = {
     {{"auto", HugePages::kAuto}, {"yes", HugePages::kYes}, {"no", HugePages::kNo}}};
 
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-/// `bytes` and what is left of the last huge page.
+/// `bytes`, rounded up to whole huge pages.
 constexpr uint64_t whole_huge_pages(uint64_t bytes) {
   return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
 }

@@ -67,13 +67,13 @@ class IdleStrategy {
   }
 
  private:
-  // On a machine with more processes than cores a spin only delays whoever has the work, so where
-  // a yield has let somebody else run there is none; yields are what makes N workers on a core as
-  // fast as one.
+  // On a machine with more processes than cores a spin only delays the process that has the work,
+  // so there is no spin after a yield that let another process run. Yields make N workers on a core
+  // as fast as one.
   static constexpr uint32_t kSpins = 20;
   static constexpr uint32_t kYields = 200;
-  // A yield that comes back late gave the core to somebody who computes. Whoever sleeps is woken
-  // ahead of those, whoever yields queues behind them.
+  // A yield that comes back late gave the core to a process that computes. A thread that sleeps is
+  // woken ahead of such processes, one that yields queues behind them.
   static constexpr Nanos kYieldNs = 200'000;
   /// A yield takes half a microsecond, one with a switch to another process and back three.
   static constexpr Nanos kSwitchNs = 1'200;

@@ -17,7 +17,7 @@
 namespace ina {
 
 /// Opened before the work, so that a path that cannot be written is an error then and not a result
-/// that is lost. What the file holds stays until there is a result. "-" is standard output.
+/// that is lost. The file's content stays until there is a result. "-" is standard output.
 class OutputFile {
  public:
   /// An empty path: no file is wanted, and write() does nothing.

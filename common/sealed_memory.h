@@ -25,13 +25,13 @@
 
 namespace ina {
 
-/// What a memory file must be sealed with before a reader relies on it: its size cannot change, and
+/// The seals that a memory file must have before a reader relies on it: its size cannot change, and
 /// no page can be taken out of it. Mappings that exist stay writable.
 inline constexpr int kRegionSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
 
-/// What is wrong with a peer's memory file, as the end of "the ... region "; nullptr if nothing is,
-/// and `bytes` is its size then. Of a file that is no memory file only the seals are asked for,
-/// which never waits, whatever file system the file is on.
+/// The error in a peer's memory file, as the end of "the ... region "; nullptr: none, and `bytes`
+/// is its size then. Of a file that is no memory file only the seals are asked for: that never
+/// waits, on any file system.
 inline const char* problem_of_region(int fd, uint64_t& bytes) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) return "is no memory file (memfd_create)";

@@ -15,8 +15,8 @@ class Appearance {
 
   /// Readable when something has changed in the socket's folder; -1: nothing is told.
   int fd() const { return fd_.get(); }
-  /// Takes in what has changed. Whether the socket appeared, or may be used by others now. That it
-  /// is listened to follows at once, but may not be so yet.
+  /// Takes in changes. Whether the socket appeared, or may be used by others now. A listener
+  /// follows at once, but may not be there yet.
   bool appeared();
 
  private:

@@ -14,7 +14,7 @@ Result<std::optional<Heard>> heard_at_all(Result<std::optional<Received>> receiv
   return std::optional<Heard>(std::move(*message));
 }
 
-/// What an answer has in a memory file beside it: it may be larger than a message. `what`: it is.
+/// Reads the memory file beside an answer. `what`: the content's name in errors.
 Result<Json> content_of(const Heard& received, const std::string& what, const std::string& path) {
   if (received.lost_descriptors)
     return fail(INA_ERR_NO_MEMORY, "this process has no descriptor left for the " + what +

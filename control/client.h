@@ -8,7 +8,7 @@ namespace ina::control {
 
 inline constexpr const char* kDefaultSocket = "/run/ina/switch.sock";
 
-/// A message of the switch, and what came beside it.
+/// A message of the switch, and the descriptors beside it.
 struct Heard {
   answer::Message message;
   std::optional<uint32_t> channel;
@@ -26,7 +26,7 @@ Result<void> say(const Connection& connection, const request::Message& message,
 Result<std::optional<Heard>> ask(const Connection& connection, const request::Message& message,
                                  Nanos timeout_ns);
 
-/// Why a switch ended or refused something; what it said may be anything.
+/// Why a switch ended or refused something, from a message of any kind.
 Error error_of(const answer::Message& message);
 
 /// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
@@ -38,7 +38,7 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
                           const TlsClient& tls = {}, Nanos connect_timeout_ns = -1);
 
 /// The next packets of a job, as `inactl trace --json` prints them, from a switch that runs.
-/// Whoever asks must own the job, or be root or the switch's own user. The rest as for
+/// The caller must own the job, or be root or the switch's own user. The rest as for
 /// query_status().
 Result<Json> query_trace(const std::string& path, const request::Trace& trace,
                          const std::string& token = "", const TlsClient& tls = {});

@@ -28,11 +28,11 @@ enum class Kind : uint8_t;
 
 class Doorman {
  public:
-  // What a user's hanging children may be, and those of all.
+  // The most hanging children of one user, and of all users.
   static constexpr int kChildrenPerUser = 4;
   static constexpr int kChildren = 64;
 
-  /// What came of ask(); or, without a token, what requests of a user cost.
+  /// The outcome of ask(); or, without a token, the cost of a user's requests.
   struct Answer {
     uint64_t token = 0;
     ina_status status = INA_OK;
@@ -54,24 +54,24 @@ class Doorman {
   Result<void> ask(int connection, uid_t user, uint64_t token);
   /// The connection of a question is about to be closed.
   void withdraw(uint64_t token);
-  /// Closes a unix connection, whatever waits in it. Nobody may have a copy of the descriptor.
+  /// Closes a unix connection and its queue. No copy of its descriptor may exist.
   void close(Fd connection);
 
   /// Readable when there is an answer.
   int fd() const { return socket_.get(); }
   std::optional<Answer> next();
-  /// Hands over what could not be handed over before. From time to time.
+  /// Hands over requests that could not be handed over before. To be called from time to time.
   void turn();
-  /// What waits for turn().
+  /// The number of requests that wait for turn().
   size_t waiting() const { return unclosed() + asks_.size(); }
   /// Connections to be closed among them.
   size_t unclosed() const { return waiting_.size() + unconfirmed_; }
-  /// False: it is gone, what should not be. Descriptors are refused from then on.
+  /// False: the process has ended, which should not happen. Descriptors are refused from then on.
   bool alive() const { return alive_; }
   pid_t pid() const { return pid_; }
-  /// What the kernel's version says, if not this: before Linux 6.9 whoever closes a unix socket
-  /// also closes what others have left in the queues of sockets that nobody can reach any more, so
-  /// that all connections go to the doorman.
+  /// Overrides the choice by the kernel's version. Before Linux 6.9 a process that closes a unix
+  /// socket also closes descriptors in the queues of other sockets that are unreachable. All
+  /// connections go to the doorman then.
   void set_kernel_collects(bool collects) { kernel_collects_ = collects; }
 
  private:

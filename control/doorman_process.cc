@@ -28,8 +28,8 @@ constexpr int kMaxPending = 1024;
 // Descriptors of this process itself: its socket and signals, a pipe to each child, standard
 // streams.
 constexpr rlim_t kOwnDescriptors = 32;
-// Of one user: that many requests wait for children that hang. Then it is refused, and what is to
-// be buried goes to one more child together.
+// Of one user: that many requests wait for children that hang. Further ones are refused, and all
+// descriptors to be closed go to one more child together.
 constexpr int kMaxPendingAsks = 64;
 constexpr int kBatch = 128;
 constexpr int kMostChildrenPerUser = 2 * Doorman::kChildrenPerUser;
@@ -126,7 +126,7 @@ class Office {
     Request request;
     Envelope<1> envelope(&request, sizeof(request));
     const ssize_t got = ::recvmsg(socket_, &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    // The switch has gone. What is pending is closed by the kernel.
+    // The switch has gone. The kernel closes the pending descriptors.
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) ::_exit(0);
     if (got < 0) return false;
     int connection = -1;
@@ -280,7 +280,7 @@ class Office {
     answer(pending.token, INA_OK, "", file);
   }
 
-  /// What a child cost, at its end. A switch that is too busy to hear it is not waited for.
+  /// Reports a child's cost at its end. It does not wait for a switch that is too busy to hear it.
   void report(uid_t user, int64_t spent_ns) const {
     Reply reply;
     reply.user = user;
@@ -315,7 +315,7 @@ void serve(int socket) {
   ::dup2(socket, 0);
   close_from(1);
   ::prctl(PR_SET_NAME, "ina-doorman");
-  // It ends with the switch, not with what ends the switch.
+  // It ends with the switch, not by the signal that ends the switch.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2})
     ::signal(number, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);

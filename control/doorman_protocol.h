@@ -23,7 +23,7 @@ struct Request {
 };
 
 struct Reply {
-  uint64_t token = 0;  ///< of the request; 0: what a user's requests cost
+  uint64_t token = 0;  ///< of the request; 0: the cost of a user's requests
   int32_t status = 0;
   char text[160] = {};  ///< ends with 0
   uid_t user = 0;       ///< without token

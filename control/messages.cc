@@ -13,7 +13,7 @@ namespace {
 // describe() below names the fields of each message once, for a Reader and for a Writer:
 //   required   must be there
 //   defaulted  may be missing, and is written all the same
-//   optional   may be missing, and is written unless it is what a missing one stands for
+//   optional   may be missing, and is written unless it has the value that a missing one stands for
 //   nullable   may be missing or null, and is written as null then
 
 class Reader {

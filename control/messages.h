@@ -27,7 +27,7 @@ inline constexpr const char* kTransportShm = "shm";
 inline constexpr const char* kTransportFrame = "frame";
 inline constexpr const char* kTagSiphash = "siphash";
 
-/// What a worker or a fallback server says.
+/// Messages of a worker or a fallback server.
 namespace request {
 
 /// Where the frames of a worker or server come from, and where they go to.
@@ -49,7 +49,7 @@ struct Reach {
   bool operator==(const Reach&) const = default;
 };
 
-/// Who joins or comes back to what.
+/// The worker and the job of a request to join or to re-join.
 struct Member {
   /// None: a place in a group, whose session the switch knows. One that is not kControlVersion:
   /// library, ticket and token are all else that was read.
@@ -76,7 +76,7 @@ struct Rejoin {
   Member member;
   uint32_t job_id = 0;
   uint64_t job_key = 0;
-  uint64_t low = 0;  ///< fragments, as is what follows
+  uint64_t low = 0;  ///< fragments, as are the next ones
   uint64_t next = 0;
   uint64_t results_end = 0;
   uint64_t buffers_shared = 0;
@@ -117,7 +117,7 @@ struct Split {
 };
 struct Leave {
   static constexpr const char* kType = "leave";
-  /// That it has called, and that are complete for it. It will call no more.
+  /// Operations that the worker has called, and that are complete for it. It will call no more.
   std::optional<uint32_t> operations = std::nullopt;
   bool operator==(const Leave&) const = default;
 };
@@ -148,7 +148,7 @@ struct Trace {
   std::string job;
   std::string owner = "";  ///< empty: the client's own, or the only job of that name
   uint32_t packets = 0;
-  uint32_t timeout_ms = 0;  ///< what has come then will do
+  uint32_t timeout_ms = 0;  ///< returns the packets so far then
   std::string token = "";
   bool operator==(const Trace&) const = default;
 };
@@ -180,7 +180,7 @@ using Message = std::variant<Join, Rejoin, Attach, Register, Unregister, ShareRe
 
 }  // namespace request
 
-/// What a switch says.
+/// Messages of a switch.
 namespace answer {
 
 /// The shm port's side of a place; io::shm::Geometry says what the numbers mean.
@@ -199,7 +199,7 @@ struct Tag {
   bool operator==(const Tag&) const = default;
 };
 
-/// What it takes to reach the switch from a place in a job.
+/// All that a worker needs to reach the switch from a place in a job.
 struct Place {
   std::string library = "";
   uint32_t job_id = 0;
@@ -322,7 +322,7 @@ struct Refused {
   static constexpr const char* kType = "refused";
   ina_status status = INA_ERR_INTERNAL;
   std::string text = "the switch gave no reason";
-  /// The switch has no room for the connection just now: whoever hears it may try again.
+  /// The switch has no room for the connection just now: the peer may try again.
   bool retry = false;
   bool operator==(const Refused&) const = default;
 };
@@ -377,7 +377,7 @@ using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered,
                              Split, Left, PeerLeft, Abort, Refused, Explain, Dropped, Epoch,
                              Serving, Job, Status, Trace, Unknown>;
 
-/// A refusal that time may change: whoever hears it may try again.
+/// A temporary refusal: the peer may try again.
 inline bool is_no_room(const Message& message) {
   const auto* refused = std::get_if<Refused>(&message);
   return refused && refused->retry;
@@ -400,8 +400,8 @@ std::string to_text(const request::Message& message,
                     std::optional<uint32_t> channel = std::nullopt);
 std::string to_text(const answer::Message& message, std::optional<uint32_t> channel = std::nullopt);
 
-/// INA_ERR_INVALID: the text names the message, the field and what is wrong with it, as in
-/// "in 'join' 'address.mac[5]' is not a number in 0..255".
+/// INA_ERR_INVALID: the text names the message, the field and its error, as in "in 'join'
+/// 'address.mac[5]' is not a number in 0..255".
 Result<Request> parse_request(const Json& body);
 Result<Answer> parse_answer(const Json& body);
 

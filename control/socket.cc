@@ -86,7 +86,7 @@ bool is_no_socket(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode);
 }
 
-/// Why nobody answers at a path, and what to do.
+/// Why nobody answers at a path, and the remedy.
 std::string absent_text(const std::string& path, int error) {
   const std::string start = "; start one there: `ina-switchd --config FILE --socket " + path +
                             "`, or say where it is: the path must be its control.socket";
@@ -273,7 +273,7 @@ Result<std::optional<Received>> Connection::receive(Nanos timeout_ns) const {
         return tl::unexpected(parsed.error());
       return std::optional<Received>(std::move(received));
     }
-    // The other end closed with something of ours unread. What it said before is still there.
+    // The other end closed with a message of ours unread. Its own last message is still there.
     if (got < 0 && errno == ECONNRESET && !std::exchange(reset, true)) continue;
     if (got == 0 || (errno != EAGAIN && errno != EINTR)) return closed();
     const Nanos left = deadline - now_ns();
@@ -315,7 +315,7 @@ Result<std::optional<Received>> Connection::receive_accepted(Nanos deadline) con
 
 Result<std::optional<Received>> Connection::receive_stream(Nanos deadline) const {
   for (;;) {
-    // What the peer said before it went is still to be read if this fails.
+    // If this fails, the peer's last message is still to be read.
     (void)stream_->flush(fd_.get());
     const auto text = stream_->receive(fd_.get());
     if (!text) return tl::unexpected(text.error());
@@ -411,7 +411,7 @@ uint16_t Listener::port() const {
 Listener::~Listener() {
   if (!fd_ || path_.empty()) return;
   ::unlink(path_.c_str());
-  // Whoever waits to be accepted may have sent descriptors already.
+  // A peer that waits to be accepted may have sent descriptors already.
   if (!doorman_) return;
   for (;;) {
     const auto waiting = accept();

@@ -21,7 +21,7 @@ namespace ina::control {
 
 inline constexpr size_t kMaxMessageBytes = 16 * 1024;
 inline constexpr size_t kMaxDescriptors = 80;
-/// Of what a switch says over TCP: the status cannot be a memory file there.
+/// Of a switch's message over TCP: the status cannot be a memory file there.
 inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 
 struct Received {
@@ -36,7 +36,7 @@ struct Received {
 
 class Doorman;
 
-/// Who is at the other end, by the kernel's word.
+/// The peer, as the kernel reports it.
 struct PeerCredentials {
   pid_t pid = 0;
   uid_t uid = 0;
@@ -48,7 +48,7 @@ struct PeerCredentials {
 
   /// "pid 4711" or "10.0.0.2:33042"
   std::string text() const;
-  /// Whose act it is, for limits: "uid:1000" or "10.0.0.2"
+  /// The source that limits count by: "uid:1000" or "10.0.0.2"
   std::string source() const;
   /// The same as a number.
   uint64_t key() const { return remote ? uint64_t{1} << 32 | ip : uid; }
@@ -72,8 +72,8 @@ class Connection {
 
   /// Connects to `path`, or to "tcp:HOST:PORT" or "tls:HOST:PORT", waiting for a switch that is
   /// busy, and at most `absent_ns` for one that is not there: it may be just starting. One attempt
-  /// is made whatever `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
-  /// path that is no socket is an error at once. The error names the path and says what to do;
+  /// is made for any `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
+  /// path that is no socket is an error at once. The error names the path and the remedy;
   /// INA_ERR_REFUSED: the two ends do not agree about TLS. `tls`: for "tls:".
   static Result<Connection> open(const std::string& path, Nanos timeout_ns,
                                  const TlsClient& tls = {}, Nanos absent_ns = INT64_MAX);
@@ -82,7 +82,7 @@ class Connection {
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
   /// when much waits for it, until then receive() sends the rest. Descriptors do not pass over TCP.
   Result<void> send_text(const std::string& text, const std::vector<int>& fds = {}) const;
-  /// The same of what is no message of control/messages.h, or passed on as it stands.
+  /// The same for a body that is no message of control/messages.h, or is passed on unchanged.
   Result<void> send(const Json& body, const std::vector<int>& fds = {}) const {
     return send_text(text_of(body), fds);
   }
@@ -95,7 +95,7 @@ class Connection {
   int fd() const { return fd_.get(); }
   /// Part of a message waits to be sent.
   bool pending() const { return stream_ && stream_->pending(); }
-  /// What to poll for before receive(0).
+  /// The events to poll for before receive(0).
   short events() const;
   /// receive(0) has more, of which no poll will tell.
   bool buffered() const { return stream_ && stream_->buffered(); }
@@ -103,9 +103,9 @@ class Connection {
   std::optional<std::string> peer_name() const {
     return stream_ ? stream_->peer_name() : std::nullopt;
   }
-  /// Sends a message and waits for the answer. What the other end said before it closed the
-  /// connection counts as one, also if nothing could be sent any more. Nothing: it did not answer
-  /// in time.
+  /// Sends a message and waits for the answer. A message that the peer sent before it closed the
+  /// connection counts as the answer, also if nothing could be sent any more. Nothing: the peer did
+  /// not answer in time.
   Result<std::optional<Received>> ask_text(const std::string& text, Nanos timeout_ns) const;
   Result<std::optional<Received>> ask(const Json& body, Nanos timeout_ns) const {
     return ask_text(text_of(body), timeout_ns);
@@ -131,8 +131,8 @@ class Connection {
 };
 
 /// A listening unix socket of `type` (SOCK_SEQPACKET, SOCK_STREAM) at `path`. A stale path left by
-/// a dead process is replaced; one that a living switch listens on is an error. `setting`: what the
-/// path is called in the configuration. Whoever is done with the socket unlinks the path.
+/// a dead process is replaced; one that a living switch listens on is an error. `setting`: the key
+/// of the path in the configuration. The caller unlinks the path when it is done with the socket.
 Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting);
 
 /// Listening socket at a path or a TCP port. Of a path (listen_unix): removes the path again when
@@ -147,8 +147,8 @@ class Listener {
   ~Listener();
   /// Of TCP: has the connections that come from now on encrypted. nullptr: not.
   void set_tls(std::shared_ptr<const TlsAcceptor> tls) { tls_ = std::move(tls); }
-  /// Of a path: who closes the connections that come from now on, and those that still wait when
-  /// this is destroyed.
+  /// Of a path: closes the connections that come from now on, and those that still wait when this
+  /// is destroyed.
   void set_doorman(Doorman* doorman) { doorman_ = doorman; }
   /// Nothing if no connection waits; an error if one does but cannot be taken, because descriptors
   /// or memory have run out.

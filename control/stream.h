@@ -43,10 +43,10 @@ class Stream {
   bool wants_write() const { return send_wants_write_.load() || receive_wants_write_.load(); }
 
   /// The next message, if the socket has the rest of it; never reads beyond it, so that the socket
-  /// stays readable while there is more, or buffered() says so. INA_ERR_SWITCH_LOST at the end of
-  /// the stream, INA_ERR_REFUSED if the two ends do not agree about TLS, INA_ERR_INVALID if the
-  /// length is not in 1..receive_bytes, or, at the switch, no TLS is spoken where it must: nothing
-  /// that follows means anything. In these two cases the peer understands an answer.
+  /// stays readable while there is more, or buffered() says so. INA_ERR_SWITCH_LOST: the end of the
+  /// stream. INA_ERR_REFUSED: the two ends do not agree about TLS. INA_ERR_INVALID: the length is
+  /// not in 1..receive_bytes, or the peer does not speak the TLS that the switch demands; the rest
+  /// of the stream is unusable. In these two cases the peer understands an answer.
   Result<std::optional<std::string>> receive(int fd);
   /// There is more to receive() of which the socket will not tell.
   bool buffered() const { return tls_ && tls_->buffered(); }
@@ -68,7 +68,7 @@ class Stream {
   bool broken_ = false;  ///< the receiver's: nothing that follows means anything
   std::atomic<bool> send_wants_write_ = false;
   std::atomic<bool> receive_wants_write_ = false;
-  mutable std::mutex mutex_;  ///< what follows: a receiver flushes, too
+  mutable std::mutex mutex_;  ///< of the following: a receiver flushes, too
   std::string out_;
   size_t out_sent_ = 0;
 

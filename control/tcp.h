@@ -16,7 +16,7 @@ namespace ina::control {
 /// After this a host that answers nothing counts as dead, where nobody says otherwise.
 inline constexpr Nanos kDeadPeerNs = 10'000'000'000;
 
-/// What "tcp:HOST:PORT" begins with, in the places where else a socket's path stands.
+/// The prefix of "tcp:HOST:PORT", which may stand in place of a socket's path.
 inline constexpr std::string_view kTcpScheme = "tcp:";
 inline bool is_tcp(std::string_view address) {
   return address.starts_with(kTcpScheme);
@@ -42,8 +42,8 @@ Result<sockaddr_in> tcp_address(const std::string& text);
 /// what happened.
 Result<Fd> connect_tcp(const sockaddr_in& address, Nanos timeout_ns, std::string& why);
 
-/// A listening socket. `listen`: "ADDRESS:PORT"; port 0: the kernel chooses. `setting`: what that
-/// is called in the configuration.
+/// A listening socket. `listen`: "ADDRESS:PORT"; port 0: the kernel chooses. `setting`: its key in
+/// the configuration.
 Result<Fd> listen_tcp(const std::string& listen, const std::string& setting);
 
 /// No delay for small messages, and an error on the socket within about `dead_peer_ns` (whole

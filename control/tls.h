@@ -41,7 +41,7 @@ class TlsSession {
   virtual Moved write(int fd, const char* data, size_t bytes) = 0;
   /// Bytes have been received that the socket will not tell of.
   virtual bool buffered() const = 0;
-  /// What failed, in a sentence without an end.
+  /// The failure, as a sentence without a full stop.
   virtual std::string error() const = 0;
   /// The switch's side: the other side does not speak TLS, and has been read from.
   virtual bool met_plain_text() const = 0;
@@ -57,7 +57,7 @@ class TlsAcceptor {
   virtual std::unique_ptr<TlsSession> accept() const = 0;
 };
 
-/// What a worker needs to connect to "tls:HOST:PORT".
+/// The settings of a worker that connects to "tls:HOST:PORT".
 struct TlsClient {
   TlsFiles files;    ///< paths; the certificate may be missing
   std::string name;  ///< the switch's certificate must have it; empty: HOST

@@ -12,11 +12,11 @@ namespace ina::control {
 struct TlsFiles {
   std::string certificate;  ///< of this end, with the chain behind it
   std::string key;          ///< its private key
-  std::string ca;           ///< whose signature the other end's certificate must have
+  std::string ca;           ///< authority that must have signed the other end's certificate
   bool operator==(const TlsFiles&) const = default;
 };
 
-/// What the files are called where they are set, and whether others may read the key.
+/// The files' names where they are set, and whether others may read the key.
 struct TlsFileNames {
   const char* certificate;
   const char* key;

@@ -16,7 +16,7 @@ namespace ina::control {
 
 namespace {
 
-// Of the other side, before anybody knows who it is.
+// Of the other side, before its identity is known.
 constexpr long kMaxChainBytes = 32 * 1024;
 
 struct Free {
@@ -30,7 +30,7 @@ using Context = std::unique_ptr<SSL_CTX, Free>;
 
 // ---- the socket as OpenSSL sees it
 
-/// What a session reads from and writes to.
+/// The descriptor that a session reads from and writes to.
 struct Wire {
   int fd = -1;
   std::string before;  ///< read already, to be given to OpenSSL first
@@ -96,7 +96,7 @@ bool is_about_certificates(int reason) {
   }
 }
 
-/// Before the handshake, what is no TLS fails in one of these ways.
+/// Before the handshake, data that is no TLS fails in one of these ways.
 bool is_no_tls(int reason) {
   return reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_PACKET_LENGTH_TOO_LONG ||
          reason == SSL_R_HTTP_REQUEST || reason == SSL_R_UNEXPECTED_MESSAGE ||
@@ -215,7 +215,7 @@ class Session final : public TlsSession {
   bool met_plain_text_ = false;
 };
 
-/// One call of OpenSSL, and what came of it.
+/// One call of OpenSSL, and its result.
 template <class Call>
 TlsSession::Moved Session::run(int fd, Call call) {
   const std::lock_guard lock(mutex_);
@@ -247,7 +247,7 @@ TlsSession::Moved Session::run(int fd, Call call) {
 }
 
 /// A worker that speaks plain text begins with the length of a message, at most 16 KiB, so its
-/// third byte is 0; TLS begins with 22, 3 and a minor version, which is never 0 there. Nothing: it
+/// third byte is 0. TLS begins with 22, 3 and a minor version, which is never 0 there. Nothing: it
 /// is TLS.
 std::optional<TlsSession::Outcome> Session::look_at_first_bytes() {
   constexpr size_t kEnough = 3;
@@ -317,7 +317,7 @@ bool trust(SSL_CTX* context, const TlsFiles& pem, bool tell_workers) {
   return count != 0;
 }
 
-/// Nothing is older than 1.3, nothing is resumed, and little is kept for who is idle.
+/// TLS 1.3 at least, no resumption, and little memory for idle peers.
 Context new_context(const SSL_METHOD* method) {
   Context context(SSL_CTX_new(method));
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);

@@ -35,7 +35,7 @@ bool is_tenant_character(char c) {
          c == '-' || c == '.';
 }
 
-/// What is wrong with an entry; empty if nothing.
+/// The problem of an entry; empty: none.
 std::string problem_of(std::string_view tenant, std::string_view token, std::string_view rest) {
   if (token.empty() || !rest.empty()) return "a line is a tenant and a token, apart by a blank";
   if (std::string problem = tenant_problem(tenant); !problem.empty()) return problem;

@@ -16,7 +16,7 @@ namespace ina::control {
 /// Tenant of workers that show no token, where the switch lets them in.
 inline constexpr std::string_view kAnonymousTenant = "anonymous";
 
-/// The switch's table of who has which token.
+/// The switch's table of tenants and their tokens.
 class TokenTable {
  public:
   static constexpr size_t kMinTokenBytes = 16;
@@ -28,7 +28,7 @@ class TokenTable {
   /// line, never a token.
   static Result<TokenTable> load(const std::string& path);
 
-  /// Whose token this is. Takes the same time whatever the table has in common with it.
+  /// The tenant of this token. The time does not depend on matches in the table.
   std::optional<std::string> tenant_of(std::string_view token) const;
   size_t size() const { return entries_.size(); }
 
@@ -40,7 +40,7 @@ class TokenTable {
   std::vector<Entry> entries_;
 };
 
-/// What is wrong with a tenant's name; empty if nothing.
+/// The problem of a tenant's name; empty: none.
 std::string tenant_problem(std::string_view tenant);
 
 /// True if the texts are equal; the time depends on the length of `shown` only.

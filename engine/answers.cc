@@ -23,7 +23,7 @@ size_t Engine::prepare_answers(std::span<TxPacket> packets) {
   return count;
 }
 
-/// What to say to a POLL, if anything.
+/// Makes the answer to a POLL; false if there is none to give.
 bool Engine::answer(const Question& question, TxPacket& packet) {
   const Seq seq = question.seq;
   if (seq + config_.window < low_) return false;  // nobody can need it any more
@@ -58,12 +58,12 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
     message.type = Type::kSent;
     return true;
   }
-  // Its bytes are for others, who have them by the time that this worker's buffer is its user's
-  // again: nobody needs an answer then.
+  // Its bytes are for other workers. They have them by the time that this worker's buffer is its
+  // user's again, and then nobody needs an answer.
   if (over) return false;
   if (fragment.state == State::kDone && !rule(Rule::kBindAgain)) return false;
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
-  // Asked for what it sent: that was lost on the way to the switch.
+  // Asked for a contribution that it sent: that was lost on the way to the switch.
   if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
     windows_.lost(seq, next_, timeouts_.round_trip);
   fragment.bound = question.instance + 1;
@@ -79,7 +79,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   return true;
 }
 
-/// Only what this worker has taken may be kept from it: nobody would tell it again.
+/// Only a result that this worker has taken may be kept from it: it would not be told again.
 void Engine::flag_kept(TxPacket& packet) {
   if (packet.message.type != Type::kResult || !keeps_results()) return;
   const Seq seq = extend(packet.message.seq, low_);

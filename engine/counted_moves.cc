@@ -17,7 +17,7 @@ using scheduler::Schedule;
 
 namespace {
 
-/// What a rank tells of a send and receive, as 64-bit numbers.
+/// The numbers that a rank tells of a send and receive, 64 bits each.
 enum SendReceive : uint32_t { kDestination, kSendCount, kSource, kReceiveCount, kSendReceiveWords };
 
 std::string rank_text(uint64_t rank) {
@@ -26,12 +26,12 @@ std::string rank_text(uint64_t rank) {
 std::string elements_text(uint64_t count) {
   return std::to_string(count) + (count == 1 ? " element" : " elements");
 }
-/// To or from whom: "nobody", "rank 3".
+/// The peer as a text: "nobody", "rank 3".
 std::string peer_text(int64_t peer) {
   return peer == kNobody ? "nobody" : rank_text(static_cast<uint64_t>(peer));
 }
 
-/// What all ranks told, a row each.
+/// The numbers that the ranks told, a row for each rank.
 class Told {
  public:
   Told(const std::byte* rows, uint32_t workers, uint64_t words)
@@ -187,7 +187,7 @@ class CountedMoves::Move final : public Executor::Kernels {
   }
 
   CountedMoves& all_;
-  std::vector<uint64_t> row_;  ///< what this rank tells
+  std::vector<uint64_t> row_;  ///< the numbers that this rank tells
   std::vector<uint64_t> send_displacements_, receive_displacements_;
 };
 

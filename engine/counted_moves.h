@@ -17,13 +17,13 @@
 
 namespace ina::client {
 
-/// What a rank knows of such an operation. Numbers are in elements.
+/// A rank's own part of such an operation. Numbers are in elements.
 struct OwnCounts {
   /// By rank. Of a send and receive: one each.
   std::span<const uint64_t> send, receive;
   /// By rank: where the blocks lie. Of a send and receive: none.
   std::span<const uint64_t> send_displacements, receive_displacements;
-  /// Of a send and receive: to whom and from whom, or scheduler::kNobody.
+  /// Of a send and receive: its ranks, or scheduler::kNobody.
   int32_t destination = scheduler::kNobody;
   int32_t source = scheduler::kNobody;
 };

@@ -34,8 +34,8 @@ struct EngineConfig {
   uint32_t in_switch = 0;
   uint32_t slot_bytes = 0;
   uint32_t lanes = 1;
-  /// The switch keeps a slot for each fragment of the window (policy static): what is lost is sent
-  /// again. Otherwise a contribution leaves once, and the fallback is asked.
+  /// The switch keeps a slot for each fragment of the window (policy static): lost contributions
+  /// are sent again. Otherwise a contribution leaves once, and the fallback is asked.
   bool fixed_slots = true;
   Home home = Home::kWorkers;
   /// A received payload stays readable where it lies until 2W fragments later (the shm port's
@@ -51,12 +51,12 @@ struct EngineConfig {
   /// for aggregators. Where stragglers get help (in_switch is set) there is no cap: those ahead of
   /// them shall run ahead. False: an ablation.
   bool window_cap = true;
-  /// A network that loses what is too much for it lies between worker and switch: the congestion
-  /// window begins small, what it lets out is spread over the round trip, and a fragment that
-  /// others overtook is looked after at once.
+  /// A network that drops packets when it is overloaded lies between worker and switch. The
+  /// congestion window begins small, sending is spread over the round trip, and an overtaken
+  /// fragment is recovered at once.
   bool lossy_link = false;
-  /// Otherwise, fragments that the window for congestion begins with, 0: W. What finds no slot must
-  /// find room where it goes instead.
+  /// Without a lossy link: the fragments that the congestion window begins with, 0: W.
+  /// Contributions that find no slot must find room where they go instead.
   uint32_t first_window = 0;
   Nanos rto_min_ns = kDefaultRtoMinNs;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = kDefaultRtoMaxNs;
@@ -79,9 +79,9 @@ struct EngineCounters {
   uint64_t mark_runs_sent = 0;  ///< and the messages that said so
   uint64_t results = 0;
   uint64_t results_from_fallback = 0;  ///< of these, decided by the fallback
-  uint64_t results_ignored = 0;  ///< duplicates, strays, and what a bound worker must not take
+  uint64_t results_ignored = 0;  ///< duplicates, strays, and results refused by a bound worker
   uint64_t parked = 0;           ///< fragments that left their slots because somebody is slow
-  uint64_t parks = 0;            ///< partial sums, and what came after them, taken for the switch
+  uint64_t parks = 0;            ///< partial sums and later parts, taken for the switch
   uint64_t parks_lost = 0;       ///< that could not be: the fallback finds out
   uint64_t park_results = 0;     ///< completed here
   uint64_t queries = 0;          ///< results asked for
@@ -124,15 +124,15 @@ class Engine {
   /// The caller has no more use for a finished (or failed) operation.
   void release(Operation* operation);
 
-  /// What is known of the job's progress: sets the priority of later operations.
+  /// Hints about the job's progress: they set the priority of later operations.
   void set_hints(const scheduler::Hints& hints, Nanos now) { priority_.set_hints(hints, now); }
 
-  /// Fills `packets` with what may be sent now: answers, the fallback's messages, what is overdue,
-  /// then new fragments as the windows allow. The transport takes a prefix of `count`: sent().
+  /// Fills `packets` in order: answers, the fallback's messages, overdue fragments, new ones as the
+  /// windows allow. The transport takes a prefix of `count`: sent().
   size_t prepare(std::span<TxPacket> packets, Nanos now);
   void sent(size_t count, Nanos now);
 
-  /// Takes in what was received. `copier.copy(std::span<const CopyJob>)` moves the results; it must
+  /// Takes in received packets. `copier.copy(std::span<const CopyJob>)` moves the results; it must
   /// be finished when it returns, because only then is a result consumed (rule C1).
   template <class Copier>
   void on_packets(std::span<const RxPacket> packets, Nanos now, Copier& copier) {
@@ -148,10 +148,10 @@ class Engine {
     }
   }
 
-  /// Goes on in another epoch, after the switch has come back. What has been sent in an older epoch
-  /// is not sent again but asked for. Results that lie in the old switch's memory are copied: it
-  /// may go afterwards. The new one has no result buffers: `recv` of every operation must be memory
-  /// to copy to from now on.
+  /// Goes on in another epoch, after the switch has come back. Fragments sent in an older epoch are
+  /// not sent again but asked for. Results that lie in the old switch's memory are copied: it may
+  /// go afterwards. The new one has no result buffers: `recv` of every operation must be memory to
+  /// copy to from now on.
   void rejoin(uint32_t epoch, Nanos now);
   /// The same at a switch that has been given other rules: `told` is how an engine would be made
   /// for it now. Policy, timeouts, priority and windows are taken over. The job's shape, its home
@@ -215,9 +215,9 @@ class Engine {
 
  private:
   void play_by(const EngineConfig& told);
-  /// While something of its own is parked, or it completes what others have had parked, a worker
-  /// has only one of so many parts of in_switch in the switch: slots come free, and neither what
-  /// leaves the array nor the results, which keepers give out, overrun links.
+  /// A worker has only one of so many parts of in_switch in the switch while a fragment of its own
+  /// is parked, or while it completes parked ones. So slots come free, and neither spills nor the
+  /// results that keepers give out overrun links.
   static constexpr uint32_t kInSwitchParts = 4;
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
   /// One fragment of the last W that are complete or the next W: a ring of 2W.
@@ -243,9 +243,9 @@ class Engine {
     uint8_t timeouts = 0;
     bool queried : 1 = false;
     bool parked : 1 =
-        false;  ///< left its slot because somebody is slow: takes no place in the window
+        false;  ///< left its slot because a worker is slow: takes no place in the window
     bool all_to_fallback : 1 =
-        false;  ///< what was parked here went to the fallback, and so does all else
+        false;  ///< parked here and passed on to the fallback, as later parts are
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
     bool again : 1 = false;       ///< overdue: the switch asks for it
@@ -291,8 +291,8 @@ class Engine {
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
   size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void flag_kept(TxPacket& packet);
-  /// Results that are made here are taken here. Where one gets lost somebody else must ask for it,
-  /// or the switch would never hear of it and refuse what comes W later.
+  /// Results that are made here are taken here. If one gets lost, another worker must ask for it.
+  /// Otherwise the switch would never hear of it, and refuse fragments W later.
   bool keeps_results() const {
     return config_.park_room != 0 && config_.workers > 1 && !config_.results_stay;
   }
@@ -310,8 +310,8 @@ class Engine {
   void accept_bare_results(const wire::Message& message, Nanos now);
   void accept_missing_bare_results(Operation& operation, const wire::Message& message, Nanos now);
   void note_mismatch(const wire::Signature& ours, const wire::Message& message);
-  /// Whether a quarter of a window, which the switch may keep bare results of, is too much to wait
-  /// for: half of what the worker may have in the switch at most is under way.
+  /// Whether the worker cannot wait for bare results that the switch keeps: its window is less than
+  /// half of the most that it may have in the switch.
   bool needs_prompt_results() const { return 2 * uint64_t{window_now()} < most_in_switch(); }
   uint32_t most_in_switch() const {
     return config_.in_switch == 0 ? config_.window : std::min(config_.window, config_.in_switch);
@@ -333,8 +333,8 @@ class Engine {
   bool loses_now(Seq seq) const {
     return config_.lossy_link && !config_.fixed_slots && seq < losses_end_;
   }
-  /// What is late may be on its way by the fallback, which takes as long as its queues, rather than
-  /// lost.
+  /// A late result may be on its way through the fallback, which takes as long as its queues,
+  /// rather than lost.
   bool may_go_round(Seq seq) const { return windows_.split_lately(seq) && !loses_now(seq); }
   /// Until the answers to all questions that may be under way can have come.
   Nanos time_of_answers() const { return windows_.time_of_results(in_flight_); }
@@ -353,7 +353,7 @@ class Engine {
   Seq results_end_;
   uint32_t in_flight_ = 0;   ///< fragments sent that have no result and are not parked
   uint32_t parked_ = 0;      ///< and those that are
-  bool catches_up_ = false;  ///< the last result was of what others had parked at a worker
+  bool catches_up_ = false;  ///< the last result was of a fragment parked by others at a worker
   Seq losses_end_;           ///< the link counts as one that loses until then
   Seq overtaken_end_;        ///< below it, fragments were looked at for having been overtaken
   uint32_t operations_submitted_ = 0;
@@ -373,13 +373,13 @@ class Engine {
   aggregator::FixedQueue<Question> questions_;
   std::optional<Parker> parker_;
   aggregator::FixedQueue<Seq> parked_out_;  ///< parked sums, or their results, that are to be sent
-  /// What the packets of the last prepare() are.
+  /// The packets of the last prepare(), by kind.
   size_t prepared_answers_ = 0;
   size_t prepared_fallback_ = 0;
   size_t prepared_parked_ = 0;
   size_t prepared_overdue_ = 0;
 
-  KeptResults kept_;  ///< where the transport does not keep them
+  KeptResults kept_;  ///< if the transport does not keep the results
 
   std::optional<aggregator::FallbackMismatch> mismatch_;
   Nanos next_deadline_ = kNever;

@@ -115,7 +115,7 @@ class Executor::Run final : public Operation, public OperationListener {
   std::vector<Frame::State> stages;
   std::vector<scheduler::BufferPair> pairs;
   std::byte* scratch = nullptr;
-  uint32_t channel = 0;  ///< that of its first operation
+  uint32_t channel = 0;  ///< channel of its first operation
   Handle handle{};
 
  private:
@@ -227,7 +227,7 @@ void Executor::submit(Run& run, Nanos now) {
   }
 }
 
-/// Those of its stages that wait for nothing are ready.
+/// Its stages that wait for nothing are ready.
 void Executor::begin(Run& run) {
   for (Schedule::Stage stage = 0; stage < run.schedule->size(); ++stage)
     if (run.stages[stage].awaits == 0) ready_.push_back({&run, stage});
@@ -251,7 +251,7 @@ void Executor::completed(Run& run, Schedule::Stage stage) {
   go_on();
 }
 
-/// In the order in which they became ready. It does not call itself: what ends adds to the list.
+/// In the order in which they became ready. Not recursive: a stage that ends adds to the list.
 void Executor::go_on() {
   for (size_t next = 0; next < ready_.size() && !stopped_; ++next)
     perform(*ready_[next].run, ready_[next].stage);
@@ -286,7 +286,7 @@ void Executor::tell(Run& run, Schedule::Stage stage, Schedule::Event event) {
   });
 }
 
-/// What gives this rank no bytes, or is no collective that tells, has received all when it ends.
+/// An operation that reports no bytes of this rank counts as received when it ends.
 void Executor::end(Run& run, Schedule::Stage stage) {
   Frame::State& state = run.stages[stage];
   state.ended = true;

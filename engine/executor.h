@@ -17,11 +17,11 @@
 
 namespace ina::client {
 
-/// What the executor needs of an engine.
+/// The part of an engine that the executor needs.
 class Channel {
  public:
   virtual ~Channel() = default;
-  /// Submits an operation that waits to be let go, as does what is submitted after it.
+  /// Submits an operation that waits to be let go, as do later ones.
   virtual Operation* submit_held(const OperationSpec& spec, Nanos now) = 0;
   /// Lets it go; where its bytes lie, how many elements it has and their blocks replace the
   /// specification's.
@@ -94,7 +94,7 @@ struct ExecutorCounters {
 
 class Executor final {
  public:
-  /// What a kernel is given: the caller's operation, the scratch memory, and later stages.
+  /// The arguments of a kernel: the caller's operation, the scratch memory, and later stages.
   class Frame {
    public:
     const OperationSpec& spec() const { return spec_; }
@@ -144,8 +144,8 @@ class Executor final {
   Executor& operator=(const Executor&) = delete;
 
   /// Starts a schedule. `kernels` (nullptr: it has none) must outlive it. `spec` has the caller's
-  /// buffers, and is what kernels are shown. `pairs`: all pairs of buffers, where the schedule
-  /// names several; none: those of `spec`. Throws std::bad_alloc before anything is submitted. The
+  /// buffers; kernels are shown it. `pairs`: all pairs of buffers, where the schedule names
+  /// several; none: those of `spec`. Throws std::bad_alloc before anything is submitted. The
   /// result's `fragments` and `complete` count stages.
   Operation* start(std::shared_ptr<const scheduler::Schedule> schedule, const OperationSpec& spec,
                    Kernels* kernels, Handle handle, Nanos now,

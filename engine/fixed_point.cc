@@ -30,7 +30,7 @@ constexpr double double_power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-/// What the instruction sets implement: whole blocks only.
+/// The functions that each instruction set implements: whole blocks only.
 struct FixedPointTable {
   void (*exponents)(const std::byte* values, size_t blocks, int8_t* exponents, int8_t* specials);
   void (*quantise)(const std::byte* values, size_t blocks, const int8_t* exponents,
@@ -144,8 +144,8 @@ HWY_INLINE void narrow(Float16Format, D d, hn::Vec<D> exact, std::byte* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 
-// `v` rounded to nearest even among the numbers of a format that is narrower than float32, in
-// double and so in one step: adding 1.5 * 2^52 units of its last place leaves no bit below that.
+// `v` rounded to nearest even among the numbers of a format that is narrower than float32. In
+// double, so in one step: adding 1.5 * 2^52 units of its last place leaves no bit below.
 template <class F, class D>
 HWY_INLINE hn::Vec<D> round_to(F, D d, hn::Vec<D> v) {
   const hn::Rebind<uint64_t, D> bits;
@@ -288,8 +288,8 @@ const FixedPointTable& table_for(DType dtype) {
   return *HWY_DYNAMIC_DISPATCH(find_table)(dtype);
 }
 
-/// Round to nearest, denormals kept, no traps, whatever the calling thread has set: the result must
-/// depend on nothing but the values.
+/// Round to nearest, denormals kept, no traps, independent of the calling thread's settings: the
+/// result must depend on nothing but the values.
 class DefaultEnvironment {
  public:
   DefaultEnvironment() {

@@ -2,16 +2,16 @@
 // in which they are added. Integer additions are associative, so a switch that adds int32 in
 // arrival order makes the same bits every time. Pure; Highway, dispatched at run time.
 //
-// A tensor is cut into blocks of kBlockElements. A block's exponent E is the largest biased
-// float32 exponent (0..254) of its finite values over all workers, so |x| < 2^(E - 126). Every
-// worker sends q = rint(x * 2^k), k = 157 - headroom - E, where 2^headroom >= workers: then
-// |q| <= 2^(31 - headroom) - 2, even for the largest mantissa, and no sum of q overflows.
+// A tensor is cut into blocks of kBlockElements. A block's exponent E is the largest biased float32
+// exponent (0..254) of its finite values over all workers, so |x| < 2^(E - 126). Every worker sends
+// q = rint(x * 2^k), k = 157 - headroom - E, where 2^headroom >= workers. Then |q| <= 2^(31 -
+// headroom) - 2, even for the largest mantissa, and no sum of q overflows.
 //
-// Error: each q is off by at most 1/2, hence the sum of N workers, before its one rounding to the
-// data type, by at most N * 2^(headroom - 31) * M, where M >= 2^(E - 127) is the largest finite
-// magnitude in the block over all workers: 2^-29 * M for 2 workers, 2^-19 * M for 64. Exact is
-// every value whose exponent is at least E - 7 + headroom (float32; E - 23 + headroom for bfloat16,
-// E - 20 + headroom for float16), so the largest always are, and all denormals where E = 0.
+// Error: each q is off by at most 1/2. So the sum of N workers, before its one rounding, is off by
+// at most N * 2^(headroom - 31) * M. M >= 2^(E - 127) is the largest finite magnitude in the block
+// over all workers. That is 2^-29 * M for 2 workers, 2^-19 * M for 64. A value is exact if its
+// exponent is at least E - 7 + headroom (float32; E - 23 + headroom for bfloat16, E - 20 + headroom
+// for float16). The largest always are, and all denormals where E = 0.
 //
 // NaN and Inf have no place in a sum of integers: they count as 0 there, and their blocks' elements
 // are counted by class instead. A sum that is zero is +0.
@@ -46,8 +46,8 @@ constexpr bool has_fixed_point(DType dtype) {
 void block_exponents(DType dtype, const std::byte* values, size_t count, int8_t* exponents,
                      int8_t* specials);
 
-/// fixed[i] = rint(values[i] * 2^k), 0 for NaN and Inf. The exponents must be at least those of
-/// the values; the default floating-point environment is used whatever the caller's is.
+/// fixed[i] = rint(values[i] * 2^k), 0 for NaN and Inf. The exponents must be at least those of the
+/// values; the default floating-point environment is used in place of the caller's.
 void quantise(DType dtype, const std::byte* values, size_t count, const int8_t* exponents,
               uint32_t headroom, int32_t* fixed);
 

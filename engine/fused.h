@@ -37,9 +37,9 @@ class Fused final : private Executor::Kernels {
   Fused(const Fused&) = delete;
   Fused& operator=(const Fused&) = delete;
 
-  /// To be told of every operation before it is started. Either collects it and returns what stands
-  /// for it until release(), or returns nullptr: the caller is to submit it, and what must come
-  /// before it has been submitted. `fusable`: it may be started later. Throws std::bad_alloc.
+  /// To be told of every operation before it is started. Either collects it and returns a stand-in
+  /// until release(). Or returns nullptr: the caller is to submit it, and all that must come before
+  /// it has been submitted. `fusable`: it may be started later. Throws std::bad_alloc.
   Operation* collect(const OperationSpec& spec, bool fusable, Nanos now);
   /// Fuses what is collected from now on until submit_collected().
   void start_group(Nanos now);
@@ -59,7 +59,7 @@ class Fused final : private Executor::Kernels {
 
  private:
   enum Kernel : uint32_t { kGather, kScatter };  // argument: index of the bucket
-  /// What stands for one tensor.
+  /// The operation that stands for one tensor.
   struct Tensor : Operation {
     Tensor* next = nullptr;  ///< in its bucket
     bool collected = false;

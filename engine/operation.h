@@ -51,7 +51,7 @@ struct OperationSpec {
   bool deferrable = false;      ///< may be started later, together with others
 };
 
-/// What a worker is to have of a fragment's result.
+/// The result of a fragment that a worker expects.
 struct ExpectedResult {
   bool bytes = true;  ///< otherwise they are for others
   wire::Signature signature;
@@ -59,7 +59,7 @@ struct ExpectedResult {
   std::byte* to = nullptr;
 };
 
-/// Owned by the engine; valid until Engine::release(). What is asked of a fragment needs `placed`.
+/// Owned by the engine; valid until Engine::release(). Questions about a fragment need `placed`.
 struct Operation {
   OperationSpec spec;
   uint32_t number = 0;

@@ -9,7 +9,7 @@ namespace ina::client {
 using wire::Message;
 using wire::Type;
 
-/// It frees a place in what may be in the switch, nothing else: the result is waited for as before.
+/// It frees a place in the switch, nothing else: the result is waited for as before.
 void Engine::on_parked(const Message& message, Nanos now) {
   const Seq seq = extend(message.seq, low_);
   if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
@@ -29,8 +29,8 @@ void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   ++counters_.parked;
 }
 
-/// A partial sum to keep, or a contribution that came after it. What cannot be taken is as lost as
-/// on the way: the fallback has it sent again.
+/// A partial sum to keep, or a contribution that came after it. A message that cannot be taken
+/// counts as lost on the way: the fallback has it sent again.
 size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Message& message = packet.message;
   const Seq seq = extend(message.seq, low_);

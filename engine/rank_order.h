@@ -28,7 +28,7 @@ class RankOrder final : private Executor::Kernels {
   static constexpr uint64_t kSlots = 4;
   static constexpr uint64_t kChunkBytes = uint64_t{512} << 10;
 
-  /// What it must know of the job.
+  /// The job's shape, as far as a plan depends on it.
   struct Job {
     uint32_t workers = 1;
     Rank rank{};
@@ -49,8 +49,8 @@ class RankOrder final : private Executor::Kernels {
   /// Of such an operation, as this rank runs it. Made once, and kept for the next ones.
   std::shared_ptr<const scheduler::Schedule> schedule_for(const OperationSpec& spec);
 
-  /// Chunks in which a result of 16 bits that this rank received is Inf: what the switch tells of
-  /// those.
+  /// Chunks in which a result of 16 bits that this rank received is Inf, as the switch reports for
+  /// its own sums.
   uint64_t overflows() const { return overflows_; }
 
  private:

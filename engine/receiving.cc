@@ -12,12 +12,12 @@ using wire::Type;
 
 namespace {
 
-// Results of operations from here on have left the caches before anybody reads them.
+// Results of operations of this size and more have left the caches before a program reads them.
 constexpr uint64_t kStreamBytes = 8 << 20;
 // Of the window: a worker that has run ahead by more than this part of it is one of the first.
 constexpr uint32_t kFarAhead = 4;
 
-/// Whether a result is of what a worker kept: some of it left the array before the rest came.
+/// Whether a result is of a parked fragment: a part left the array before the rest came.
 bool was_parked(const Message& result) {
   return result.origin == wire::Origin::kParker || (result.flags & wire::kFlagParked) != 0;
 }
@@ -56,7 +56,7 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   }
 }
 
-/// With straggler help half of all results come from workers: what is decided here is taken at
+/// With straggler help half of all results come from workers. A result decided here is taken at
 /// once, and need not come back over this worker's link.
 size_t Engine::on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const uint64_t decided = fallback_->counters().decided;
@@ -85,7 +85,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (seq < low_ || seq >= next_) return ignore();
   Fragment& fragment = this->fragment(seq);
   if (fragment.state == State::kDone) {
-    // What was completed here has come back, into the transport's memory.
+    // A sum completed here has come back, into the transport's memory.
     if (config_.results_stay && parker_ && message.origin == wire::Origin::kParker)
       if (Parker::Held* const held = parker_->find(seq)) {
         fragment.result = packet.payload;
@@ -94,7 +94,7 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     return ignore();
   }
   if (fragment.state == State::kUnsent) return ignore();
-  // Whoever is bound waits for the fallback's decision: others may have been given another sum.
+  // A bound worker waits for the fallback's decision: others may have been given another sum.
   if (fragment.bound != 0) {
     if (message.origin != wire::Origin::kFallback && rule(Rule::kResultOrigin)) return ignore();
     if (message.instance + 1 < fragment.bound && rule(Rule::kInstance)) return ignore();
@@ -165,8 +165,8 @@ void Engine::accept_bare_results(const Message& message, Nanos now) {
   }
 }
 
-/// No other operation ever has a fragment of this number, so whoever was given another result
-/// called something else. Marks may have met where nobody could compare them.
+/// No other operation ever has a fragment of this number, so a worker that was given another result
+/// called another operation. Marks may have met where nobody could compare them.
 void Engine::note_mismatch(const wire::Signature& ours, const Message& message) {
   if (mismatch_ || same_operation(ours, message.signature())) return;
   const Bitmap self = bit_of(config_.rank);
@@ -195,7 +195,7 @@ void Engine::accept_missing_bare_results(Operation& operation, const Message& me
 /// A result has been taken, with bytes or without.
 void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos now) {
   // Karn: never from a fragment that was sent or asked for again. A mark waits for its fragment's
-  // source, and what a closing fragment stands for waits for that.
+  // source, and a closing fragment's result waits for that.
   const bool stood_for = fragment.bare && !message.bare();
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       !fragment.parked && !fragment.mark && !stood_for)
@@ -239,11 +239,11 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
 
 /// Whether a result's mark is for this worker, of which the fragment was parked or not.
 bool Engine::is_slowed_by(const Message& message, bool parked) const {
-  // What is parked in the switch takes no link but with its result, which comes as fast as its last
-  // contribution: only who sends that can slow it down.
+  // A fragment parked in the switch loads links only with its result, which comes as fast as the
+  // last contribution: only the sender of that can slow it down.
   if (config_.home == Home::kSpill) return !parked || message.origin != wire::Origin::kFallback;
-  // What workers keep takes links when it leaves the array, too. Those furthest ahead can wait; if
-  // the others did, too, all would wait for them in the end.
+  // A fragment kept by a worker loads links when it leaves the array, too. The workers furthest
+  // ahead can wait; if the others did, too, all would wait for them in the end.
   if (config_.park_room == 0 || (!parked && !was_parked(message))) return true;
   return next_ - low_ > config_.window / kFarAhead;
 }
@@ -254,11 +254,11 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
     ++counters_.ecn_marks;
     if (is_slowed_by(message, parked)) windows_.marked(seq, next_);
   } else {
-    // The array is full: what finds no slot must find room elsewhere.
+    // The array is full: a contribution that finds no slot must find room elsewhere.
     if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();
     windows_.unmarked();
   }
-  // Of what was parked, parts must meet outside the switch.
+  // The parts of a parked fragment must meet outside the switch.
   if ((message.flags & wire::kFlagSplit) != 0 && !parked)
     windows_.split(seq, next_);
   else

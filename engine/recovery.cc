@@ -11,7 +11,7 @@ using wire::Type;
 
 namespace {
 
-// Every this many time-outs the fallback is asked, whatever the switch could do: with static slots
+// Every this many time-outs the fallback is asked, even if the switch could help: with static slots
 // instead of sending again, on a lossy link instead of asking the switch.
 constexpr uint8_t kQueryEvery = 4;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
@@ -22,8 +22,8 @@ constexpr uint64_t kLossyWindows = 4;
 
 }  // namespace
 
-/// A contribution leaves its worker in one epoch only: what the switch lost with the older one is
-/// for the fallback to collect.
+/// A contribution leaves its worker in one epoch only: the fallback collects the contributions that
+/// the switch lost with the older one.
 Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
   if (fragment.epoch < config_.epoch)
     return rule(Rule::kOneEpoch) ? Overdue::kQuery : Overdue::kAgain;
@@ -43,15 +43,15 @@ void Engine::query(Seq seq, TxPacket& packet) const {
   if (is_quick(ring_[seq.value % ring_.size()])) packet.message.flags |= wire::kFlagQuick;
 }
 
-/// Whether the switch may be able to say something: what it has of an older epoch it does not know,
-/// and a bound worker waits for the fallback's word.
+/// Whether the switch may be able to answer: it knows nothing of an older epoch, and a bound worker
+/// waits for the fallback's decision.
 bool Engine::is_quick(const Fragment& fragment) const {
   return config_.lossy_link && !config_.fixed_slots && (fragment.timeouts + 1) % kQueryEvery != 0 &&
          fragment.bound == 0 && !fragment.parked && fragment.epoch == config_.epoch;
 }
 
-/// The switch lacks this worker's contribution, so it was lost, or is still to be sent. To send it
-/// again in the same epoch is no more than what links do that duplicate packets.
+/// The switch lacks this worker's contribution, so it was lost, or is still to be sent. Sending it
+/// again in the same epoch is harmless: links may duplicate packets, too.
 void Engine::send_again(Seq seq, Nanos now) {
   if (seq < low_ || seq >= next_) return;
   Fragment& fragment = this->fragment(seq);
@@ -60,7 +60,7 @@ void Engine::send_again(Seq seq, Nanos now) {
   if (fragment.epoch != config_.epoch && rule(Rule::kOneEpoch)) return;
   const RoundTrip& rtt = timeouts_.round_trip;
   if (fragment.state == State::kSent) {
-    // Others ask for it, too, and what was sent since the first question has still to arrive.
+    // Others ask for it, too, and the copy sent since the first question has still to arrive.
     if (now - fragment.sent_at < std::min(rtt.standing(), rtt.late()) ||
         overdue_.size() == kMaxOverdue)
       return;
@@ -130,8 +130,8 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
               : timeouts_.after(fragment.timeouts);
 }
 
-/// Until the first question. Where links have lost something of late, what is late is rather lost,
-/// and the switch can say so at once.
+/// Until the first question. Where links have lost packets of late, a late result is more likely
+/// lost, and the switch can say so at once.
 Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
   const Nanos patient = timeouts_.after(fragment.timeouts);
   const RoundTrip& rtt = timeouts_.round_trip;
@@ -141,7 +141,7 @@ Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
 /// for long, as TCP's tail loss probe does (RFC 8985, section 7). Not where nothing was lost of
-/// late: somebody is merely slow then.
+/// late: a worker is merely slow then.
 void Engine::probe_oldest(Nanos now) {
   Fragment& oldest = fragment(low_);
   if (low_ >= losses_end_ || oldest.overtaken || oldest.state != State::kSent || oldest.parked)
@@ -151,7 +151,7 @@ void Engine::probe_oldest(Nanos now) {
   next_deadline_ = std::min(next_deadline_, oldest.deadline);
 }
 
-/// What was sent later has its result.
+/// A fragment that was sent later already has its result.
 void Engine::overtake(Seq seq, Fragment& fragment) {
   fragment.overtaken = true;
   // With slots of its own nothing of it goes round.
@@ -168,8 +168,9 @@ bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
          !operation.is_for_others(seq, config_.rank);
 }
 
-/// A worker sends in order: the result of `end` says that all have sent what is below it. Patience
-/// was for whoever had not. What has been asked for since then is lost if the link loses.
+/// A worker sends in order: the result of `end` says that all have sent what is below it. So there
+/// is no slow worker left to be patient with. A fragment that has been asked for since then is lost
+/// if the link loses.
 void Engine::expect_late(Seq begin, Seq end, Nanos now) {
   for (Seq seq = std::max(begin, low_); seq < end; ++seq) {
     Fragment& late = fragment(seq);
@@ -215,9 +216,9 @@ void Engine::doubt_rtt(const Fragment& recovered, Nanos now) {
   next_deadline_ = std::min(next_deadline_, now + timeouts_.after(0));
 }
 
-/// A result has come for what was sent well after fragments that have none: these, or their
-/// results, are lost, unless they go round by the fallback. Where the array is short of slots many
-/// do. So this is no proof that the link loses: that is what comes of the question.
+/// A result has come for a fragment that was sent well after others without one. These others, or
+/// their results, are lost, unless they go round by the fallback. Where the array is short of slots
+/// many do. So this is no proof that the link loses; the answer to the question is.
 void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   if (by.timeouts != 0) return;
   const RoundTrip& rtt = timeouts_.round_trip;
@@ -227,7 +228,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
   for (; overtaken_end_ < seq && overdue_.size() < kMaxOverdue; ++overtaken_end_) {
     Fragment& overtaken = fragment(overtaken_end_);
     if (overtaken.sent_at > before) return;
-    // The switch may keep its result; what is kept comes in the order of its lane.
+    // The switch may keep its result; kept results come in the order of their lane.
     const bool same_lane = (seq - overtaken_end_) % config_.lanes == 0;
     if (overtaken.state != State::kDone && !overtaken.mark && overtaken.operation->spec.blocks &&
         !(by.bare && same_lane) && !needs_prompt_results() &&

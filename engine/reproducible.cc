@@ -219,7 +219,7 @@ void Reproducible::prepare_values(const Executor::Frame& frame, const Chunk& chu
     frame.skip(classes);
 }
 
-/// What this rank gets of the chunk.
+/// Writes this rank's part of the chunk.
 void Reproducible::finish(const Executor::Frame& frame, const Chunk& chunk) {
   const OperationSpec& spec = frame.spec();
   const size_t width = wire_bytes(spec.dtype);

@@ -28,12 +28,12 @@ namespace ina::client {
 class Reproducible final : private Executor::Kernels {
  public:
   /// Chunks of a tensor that are under way at a time; each has 512 KiB of scratch memory at most,
-  /// so that what is under way stays in the cache of its core.
+  /// so that the chunks under way stay in the cache of their core.
   static constexpr uint64_t kSlots = 4;
   static constexpr uint64_t kMaxChunkElements = 64 * 1024;
   static constexpr uint64_t kMinChunkElements = 16 * 1024;
 
-  /// What it must know of the job.
+  /// The job's shape, as far as the operations depend on it.
   struct Job {
     uint32_t workers = 1;
     Rank rank{};

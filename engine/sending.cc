@@ -37,7 +37,7 @@ size_t Engine::describe_marks(Seq seq, uint64_t fragments, const Operation& oper
   return static_cast<size_t>(runs);
 }
 
-/// Whoever enters the closing fragment says that nobody needs to send it anything again.
+/// A worker that enters the closing fragment says that it needs nothing sent again.
 bool Engine::may_close(const Operation& operation) const {
   return operation.to_receive == 0 || !rule(Rule::kClosing);
 }
@@ -203,7 +203,7 @@ void Engine::sent(size_t count, Nanos now) {
     }
     count -= some.packets;
     new_sent(some, now);
-    if (!whole) break;  // what follows has numbers behind what did not go
+    if (!whole) break;  // the next ones have numbers behind those that did not go
   }
   prepared_new_.clear();
 }

@@ -37,16 +37,16 @@ class Timeouts {
   /// Of one whose result is not to be expected for now.
   Nanos longest() const { return std::max(after(0), most_); }
   /// A question, the fallback's own, and their answers. `answers`: until the link has brought all
-  /// that is under way. Who asks again sooner is answered twice, and a queue that is full of
-  /// answers drops what is asked for next.
+  /// that is under way. A worker that asks again sooner is answered twice, and a queue full of
+  /// answers drops the next ones.
   Nanos between_questions(Nanos answers) const {
     return std::max({kLeastBetweenQuestionsNs, answers,
                      kRoundTripsOfAnswer * std::min(round_trip.standing(), round_trip.late())});
   }
-  /// A fragment arrived that had timed out so many times. Whatever arrives was asked for, so there
-  /// are no samples any more, and those of before are from a time in which so much got lost: if
-  /// they were long ones, they are forgotten (RFC 6298, section 5). Otherwise all of it would be
-  /// recovered at the pace of queues that are empty now. Whether they were.
+  /// A fragment arrived that had timed out so many times. Every fragment that arrives was asked
+  /// for, so there are no new samples. The old ones are from a time of heavy loss: long ones are
+  /// forgotten (RFC 6298, section 5). Otherwise all fragments would be recovered at the pace of
+  /// queues that are empty now. Returns whether the samples were forgotten.
   bool doubt(uint8_t timeouts, Nanos now) {
     if (timeouts < kPatientAfter || now - round_trip.sampled_at() <= after(0)) return false;
     round_trip.forget();

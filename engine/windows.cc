@@ -13,11 +13,11 @@ constexpr uint64_t kSplitWindows = 4;
 // exceeded often, but not by much more than this where nothing waits for long.
 constexpr uint64_t kCapRoundTrips = 4;
 constexpr uint64_t kMinCapFragments = 16;
-// New fragments leave so much faster than a window a round trip that pacing is not what limits, as
-// in RFC 9002, section 7.7; in slow start the next window is twice as large.
+// New fragments leave so much faster than a window a round trip that pacing does not limit the
+// rate, as in RFC 9002, section 7.7; in slow start the next window is twice as large.
 constexpr Nanos kPaceGainPercent = 125;
 constexpr Nanos kPaceGainSlowStartPercent = 200;
-// What exceeds this many of the shortest round trip is not the network's.
+// A longer delay than this many shortest round trips is not the network's.
 constexpr Nanos kPacedRoundTrips = 4;
 
 }  // namespace
@@ -94,9 +94,9 @@ void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
     cap_ = std::max(kMinCapFragments, rate_.results_in(kCapRoundTrips * rtt.shortest())) * kUnit;
 }
 
-/// A window's worth would meet a queue as one burst, as operations begin with all of it: so many
-/// new fragments have left now, and the next ones wait for their share of the round trip. Who comes
-/// late makes up for as much as leaves together.
+/// Operations begin with a whole window, which would meet a queue as one burst. So many new
+/// fragments have left now, and the next ones wait for their share of the round trip. A late call
+/// makes up for no more than the fragments that may leave together.
 void Windows::sent(size_t count, Nanos now, const RoundTrip& rtt) {
   if (!config_.paced || !rtt.known()) return;
   const Nanos gain_percent = eager_ == kUnit ? kPaceGainSlowStartPercent : kPaceGainPercent;

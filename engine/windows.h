@@ -1,5 +1,5 @@
-// The limits on fragments in the network, and the times at which they leave: round trips (RFC
-// 6298), the windows for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP,
+// The limits on fragments in the network, and the times at which they leave. Parts: round trips
+// (RFC 6298), the windows for congestion (AIMD, by ECN marks and losses) and for aggregators (A2TP,
 // EuroSys'23), the cap by the rate of delivery, and pacing. Pure, like the engine that uses it.
 #pragma once
 
@@ -15,25 +15,25 @@ namespace ina::client {
 class RoundTrip {
  public:
   void sample(Nanos rtt, Nanos now);
-  /// Samples of before say nothing about what comes now. The shortest one is still possible.
+  /// Old samples say nothing about the next round trips. The shortest one is still possible.
   void forget() { smoothed_ = deviation_ = 0; }
 
   bool known() const { return smoothed_ != 0; }
   Nanos smoothed() const { return smoothed_; }
   Nanos shortest() const { return shortest_; }
   Nanos sampled_at() const { return sampled_at_; }
-  /// Shortest of the last ones: what queues there are make all of them wait.
+  /// Shortest of the last ones: standing queues make all of them wait.
   Nanos standing() const { return std::min(latest_, latest_before_); }
-  /// What takes longer is late: RFC 6298's time-out, without a floor. Round trips that are all
+  /// A longer round trip is late: RFC 6298's time-out, without a floor. Round trips that are all
   /// long, because all wait in the same queue, hardly deviate: half of the shortest of them is
   /// added.
   Nanos late() const {
     if (!known()) return 0;
     return std::max(smoothed_ + 4 * deviation_, standing() / 2 * 3);
   }
-  /// Whether queues, not distance, are what takes long. Whatever passes a queue waits in it. So the
-  /// shortest of the last round trips tells, not their mean: that holds others' losses, too, which
-  /// all wait for but few fragments.
+  /// Whether queues, not distance, take the time. Every packet that passes a queue waits in it. So
+  /// the shortest of the last round trips tells, not their mean: the mean also holds other workers'
+  /// losses, for which all wait, but with few fragments.
   bool in_queues() const { return standing() / kQueuedRoundTrips > shortest_; }
 
  private:
@@ -73,27 +73,27 @@ class DeliveryRate {
 
 struct WindowConfig {
   uint32_t most = 1;  ///< fragments
-  /// That for congestion begins with so many fragments, and doubles each round trip until the first
-  /// mark or loss. 0: with all.
+  /// The window for congestion begins with so many fragments, and doubles each round trip until the
+  /// first mark or loss. 0: with all.
   uint32_t first = 0;
   bool congestion = true;    ///< the window for congestion
   bool aggregators = false;  ///< the one for aggregators
-  /// That one begins with so many fragments, and grows by a quarter each round trip until the first
-  /// fragment was split. 0: with all.
+  /// The window for aggregators begins with so many fragments, and grows by a quarter each round
+  /// trip until the first fragment was split. 0: with all.
   uint32_t first_aggregators = 0;
-  /// From a split until what was sent after it comes whole, no more is under way than a few times
-  /// the results that come in the shortest round trip: what exceeds that waits in queues or in
-  /// slots, where it is in others' way. A worker that is merely slow splits nothing, and caps
-  /// nobody.
+  /// From a split until fragments sent after it come whole, no more is under way than a few
+  /// times the results that come in the shortest round trip. The excess would wait in queues or
+  /// slots, in the way of others. A worker that is merely slow splits nothing, and caps no
+  /// other.
   bool capped = false;
-  bool paced = false;  ///< what the windows let out is spread over the round trip
+  bool paced = false;  ///< sending as the windows allow is spread over the round trip
 };
 
 /// At most one reduction per window: not for fragments below what was `next` to be sent at the last
 /// one.
 class Windows {
  public:
-  /// What to begin with where little is known: little for any network.
+  /// The first window where nothing is known yet: little for any network.
   static constexpr uint32_t kFirstOnLossyLink = 32;
   static constexpr uint32_t kFirstAggregators = 16;
 
@@ -129,8 +129,8 @@ class Windows {
   /// Contributions to a fragment met outside the array, or in it.
   void split(Seq seq, Seq next);
   /// So many fragments are in the switch, this one among them. Once a fragment was split, a window
-  /// grows only if it is used: one that nothing fills says nothing of whether there were slots for
-  /// it (as RFC 7661 has it of congestion), until workers are not in step and all of it is sent.
+  /// grows only if it is used. An unfilled window does not show whether there were slots for it
+  /// (compare RFC 7661 on congestion), until workers are not in step and all of it is sent.
   void whole(Seq seq, uint32_t in_flight) {
     if (seq >= aggregator_recovery_) contended_ = false;
     if (aggregators_ == most_) return;
@@ -139,7 +139,7 @@ class Windows {
     aggregators_ = std::min(most_, aggregators_ + step);
   }
 
-  /// What so many results take that come as fast as they did of late. 0: nothing is known yet.
+  /// The time that so many results take at the latest rate. 0: no rate is known yet.
   Nanos time_of_results(uint64_t results) const { return rate_.time_of(results); }
 
   /// New fragments that leave together.
@@ -171,7 +171,7 @@ class Windows {
   bool contended_ = false;  ///< a fragment was split within the last window
   uint64_t cap_ = UINT64_MAX;
   DeliveryRate rate_;
-  /// What each result adds while nothing was lost or marked yet, in slow start a fragment.
+  /// Growth for each result while nothing was lost or marked yet: a fragment in slow start.
   uint64_t eager_;
   Seq congestion_recovery_;
   Seq aggregator_recovery_;

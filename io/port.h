@@ -20,7 +20,7 @@ using aggregator::RxPacket;
 /// Index of a worker's endpoint within its port; the port gives it out when the worker is bound.
 using EndpointIndex = uint16_t;
 
-/// What every port counts. Its lane alone reads and writes it; the conductor gets a copy in the
+/// The counters of every port. Its lane alone reads and writes it; the conductor gets a copy in the
 /// lane's snapshot (switchd/lane_snapshot.h).
 struct PortCounters {
   uint64_t rx_packets = 0;

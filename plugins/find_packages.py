@@ -1,4 +1,4 @@
-"""Says for which of the extensions all is there: "python", "torch", each in a line; else what is missing."""
+"""Names the extensions that can be built: "python", "torch", one a line; else the missing parts."""
 
 import importlib.util
 import os

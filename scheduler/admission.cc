@@ -157,7 +157,7 @@ tl::expected<void, std::string> MemoryBudget::take(uint64_t bytes) {
 
 namespace {
 
-/// "short by 3; ..." is what all refusals end with.
+/// "short by 3; ...": the end of all refusals.
 std::string short_by(uint64_t need, uint64_t left, const std::string& what_to_do) {
   return ": short by " + std::to_string(need - left) + "; " + what_to_do;
 }
@@ -180,7 +180,7 @@ Admission::Admission(AdmissionConfig config)
       tenants_[quota.name].area = pools_.add_area(shared_.per_lane(quota.slots_floor));
 }
 
-/// Those of the configuration. Nothing is kept for a tenant yet.
+/// Sets the configuration's quotas. Nothing is kept for a tenant yet.
 void Admission::set_quotas() {
   for (const TenantQuota& quota : config_.tenants) {
     if (quota.name == kOtherTenants) {
@@ -249,14 +249,14 @@ std::string Admission::crowded_text(const Tenant& tenant, uint32_t workers) {
   return {};
 }
 
-/// Of the tenant's ceiling, what its jobs do not have.
+/// The part of the tenant's ceiling that its jobs do not have.
 uint32_t Admission::left_per_lane(const Tenant& tenant) const {
   if (tenant.quota.slots_ceiling == 0) return UINT32_MAX;
   return static_cast<uint32_t>(
       left_of(tenant.quota.slots_ceiling / config_.lanes, tenant.ceilings_per_lane));
 }
 
-/// Of the tenant's ceiling, what a job gets that does not ask.
+/// The part of the tenant's ceiling for a job that does not ask.
 uint32_t Admission::share_per_lane(const Tenant& tenant) const {
   const uint32_t left = left_per_lane(tenant);
   if (left == UINT32_MAX || tenant.quota.jobs_max == 0) return left;

@@ -16,14 +16,14 @@ namespace ina::scheduler {
 /// Sequence numbers are compared over distances below 2^31, of which windows are a small part.
 inline constexpr uint32_t kMostWindowPerLane = 1 << 24;
 
-/// What a job gets, the same in each lane.
+/// The resources granted to a job, the same in each lane.
 struct Grant {
   uint32_t first_slot = 0;        ///< within a lane; policy static
   uint32_t slots_per_lane = 0;    ///< 2W / lanes; policy static
   uint32_t window = 0;            ///< W, fragments over all lanes; a multiple of the lanes
   uint32_t floor_per_lane = 0;    ///< slots kept for the job; shared slots
   uint32_t ceiling_per_lane = 0;  ///< most slots it may hold; shared slots
-  uint8_t priority_max = 255;     ///< what its workers claim is clamped to it
+  uint8_t priority_max = 255;     ///< upper bound of the priorities that its workers claim
   uint64_t memory_bytes = 0;      ///< taken so far
   // Straggler help, over all lanes, in fragments.
   uint32_t in_switch = 0;  ///< of each worker at once; 0: the window, and no help
@@ -44,17 +44,17 @@ class StaticAdmission {
   uint32_t add_area(uint32_t slots_per_lane);
   /// Grants 2W slots, W = min(window_wanted, slots_per_job / 2), rounded down to a multiple of the
   /// lanes but at least one fragment a lane, from `area` or else from the common one. Error: a
-  /// sentence with the job's need, what is free and the shortfall.
+  /// sentence with the job's need, the free slots and the shortfall.
   tl::expected<Grant, std::string> admit(uint32_t slots_per_job, uint64_t window_wanted,
                                          uint32_t area = kCommon);
-  /// Takes exactly what was granted before. False: it is not free, or there are not so many slots.
+  /// Takes exactly the slots of an earlier grant. False: some are not free, or do not exist.
   bool reserve(const Grant& grant, uint32_t area = kCommon);
   void release(const Grant& grant);
 
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }
   /// Per lane, that admit() takes.
   uint32_t need(uint32_t slots_per_job, uint64_t window_wanted) const;
-  /// What a job of the common area cannot get: granted, or kept.
+  /// Slots that a job of the common area cannot get: granted, or kept.
   uint32_t slots_reserved() const { return slots_total() - free_per_lane(kCommon) * lanes_; }
 
  private:
@@ -81,11 +81,11 @@ class SharedAdmission {
   /// `window`: W wanted, rounded down to a multiple of the lanes but at least one fragment a lane.
   /// `floor`, `ceiling` (0: all): slots of the whole array, rounded up to a multiple of the lanes.
   /// `kept`: slots per lane that were promised for jobs like this one already (keep()); the floor
-  /// is taken from these first. Error: a sentence with what the floor needs, what is free and the
+  /// is taken from these first. Error: a sentence with the floor's need, the free slots and the
   /// shortfall.
   tl::expected<Grant, std::string> admit(uint64_t window, uint32_t floor, uint32_t ceiling,
                                          uint32_t kept = 0);
-  /// Promises again what was granted before. False: it does not fit any more.
+  /// Promises an earlier grant again. False: it does not fit any more.
   bool reserve(const Grant& grant, uint32_t kept = 0);
   /// `kept`: slots per lane of its floor that stay promised.
   void release(const Grant& grant, uint32_t kept = 0) {
@@ -98,7 +98,7 @@ class SharedAdmission {
   uint32_t per_lane(uint32_t slots) const { return (slots + lanes_ - 1) / lanes_; }
   uint32_t slots_total() const { return slots_per_lane_ * lanes_; }
   uint32_t slots_free_per_lane() const { return slots_per_lane_ - floors_per_lane_; }
-  /// Sum of the floors, and of what is kept.
+  /// Sum of the floors, and of the kept slots.
   uint32_t slots_reserved() const { return floors_per_lane_ * lanes_; }
 
  private:
@@ -113,10 +113,10 @@ class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t bytes) : total_(bytes) {}
 
-  /// Error: a sentence with what the job needs, what is free and the shortfall.
+  /// Error: a sentence with the job's need, the free memory and the shortfall.
   tl::expected<void, std::string> take(uint64_t bytes);
   void give_back(uint64_t bytes) { used_ -= bytes; }
-  /// Takes what exists anyway, and may be more than there is.
+  /// Takes memory that is in use anyway; the sum may exceed the limit.
   void keep(uint64_t bytes) { used_ += bytes; }
 
   void set_total(uint64_t bytes) { total_ = bytes; }
@@ -128,7 +128,7 @@ class MemoryBudget {
   uint64_t used_ = 0;
 };
 
-/// What a tenant's jobs have. Slots are of the whole array.
+/// The resources of a tenant's jobs. Slots are of the whole array.
 struct TenantUse {
   uint32_t jobs = 0;
   uint32_t workers = 0;
@@ -144,7 +144,7 @@ struct JobRequest {
   std::string tenant{};
   uint32_t workers = 0;
   uint64_t window = 0;         ///< W, in fragments
-  uint32_t slots_floor = 0;    ///< 0: what the switch gives who does not ask
+  uint32_t slots_floor = 0;    ///< 0: the switch's default
   uint32_t slots_ceiling = 0;  ///< 0: likewise
   uint8_t priority_max = 255;
   /// Of a group of ranks of a job that was admitted. It has no floor, and its fragments that find
@@ -158,7 +158,7 @@ struct AdmissionConfig {
   uint32_t slots = 0;       ///< of the whole array
   uint32_t lanes = 1;
   uint64_t memory_bytes = 0;
-  // What a job gets that does not ask.
+  // The defaults for a job that does not ask.
   uint32_t slots_per_job = 0;  ///< fixed slots
   uint32_t slots_floor = 0;    ///< shared slots
   uint32_t slots_ceiling = 0;  ///< shared slots; 0: all
@@ -188,14 +188,14 @@ class Admission {
                                               uint64_t bytes);
   void give_back_memory(const std::string& tenant, Grant& grant, uint64_t bytes);
   /// Memory for which no job is charged any more, but which its processes still have. It may exceed
-  /// every limit, and what is asked for then is refused.
+  /// every limit, and then further requests are refused.
   void keep_memory(const std::string& tenant, uint64_t bytes);
   void give_back_kept(const std::string& tenant, uint64_t bytes);
-  /// What the tenant may still take.
+  /// The memory that the tenant may still take.
   uint64_t memory_left(const std::string& tenant) const;
   /// Neither the tenant nor all together have more memory than they may.
   bool within(const std::string& tenant) const;
-  /// The job has ended: all that it was granted is free again.
+  /// The job has ended: its whole grant is free again.
   void release(const std::string& tenant, uint32_t workers, const Grant& grant);
 
   uint32_t slots_total() const { return pools_.slots_total(); }
@@ -205,7 +205,7 @@ class Admission {
 
   const TenantQuota& quota(const std::string& tenant) const;
   TenantUse use(const std::string& tenant) const;
-  /// Those with a quota of their own, and those that have jobs; sorted.
+  /// Tenants with a quota of their own, and those that have jobs; sorted.
   std::vector<std::string> tenants() const;
 
  private:
@@ -214,7 +214,7 @@ class Admission {
     bool listed = false;
     uint32_t area = StaticAdmission::kCommon;  ///< fixed slots
     uint32_t floor_per_lane = 0;               ///< kept for it; shared slots
-    // What its jobs have.
+    // The resources of its jobs.
     uint32_t jobs = 0;
     uint32_t groups = 0;
     uint32_t workers = 0;
@@ -223,7 +223,7 @@ class Admission {
     uint64_t memory_bytes = 0;
     uint64_t memory_held_bytes = 0;
 
-    /// Of what is kept for it, what no job has yet.
+    /// The part of the slots kept for it that no job has yet.
     uint32_t kept_per_lane() const {
       return floor_per_lane > floors_per_lane ? floor_per_lane - floors_per_lane : 0;
     }

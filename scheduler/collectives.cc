@@ -21,7 +21,7 @@ uint16_t fingerprint_of(Collective collective, Numbers counts, Rank root = {},
   return wire::blocks_fingerprint(collective, root, hash);
 }
 
-/// What goes from one rank to one or all, to be cut into pieces.
+/// A block from one rank to one or all, to be cut into pieces.
 struct Flow {
   Block block;          ///< as a whole
   uint64_t cut_so_far;  ///< elements

@@ -3,10 +3,10 @@
 // Counts and displacements are in elements, by rank. Counts must be the same on all ranks;
 // displacements are each rank's own: where the block of another rank lies in its buffer.
 //
-// Where several ranks send to several, they take turns: a block is cut into pieces of
-// kTurnFragments fragments (more if there were too many pieces), of which each sends one, so that
-// all links are busy at a time. A block that a rank would send to itself alone is left out: its
-// caller copies it.
+// Where several ranks send to several, they take turns. A block is cut into pieces of
+// kTurnFragments fragments (more if there were too many pieces). Each rank sends one piece in turn,
+// so that all links are busy at a time. A block that a rank would send to itself alone is left out:
+// its caller copies it.
 #pragma once
 
 #include <cstdint>
@@ -62,14 +62,14 @@ BlockTable interleaved_blocks(std::span<const Block> blocks, uint32_t elements_p
 /// Displacements of blocks that lie one after the other.
 void pack(std::span<const uint64_t> counts, std::span<uint64_t> displacements);
 
-/// Tables made before, by what they were made of. Nothing is allocated for one that is there.
+/// Tables made before, by their input. Nothing is allocated for one that exists.
 class TableCache {
  public:
   static constexpr size_t kMostTables = 64;
   /// Of all tables; more only if one alone has more.
   static constexpr size_t kMostBlocks = size_t{1} << 18;
 
-  /// `key`: whatever tells tables apart. `make()` gives the BlockTable.
+  /// `key`: numbers that tell tables apart. `make()` gives the BlockTable.
   template <class Make>
   const std::shared_ptr<const BlockTable>& find_or_make(std::span<const uint64_t> key,
                                                         Make&& make) {

@@ -18,7 +18,7 @@ struct Esa {
       // A slot is free again as soon as its fragment is complete.
       .held_until_acknowledged = false};
 
-  /// What a slot counts in the comparison with a newcomer.
+  /// The value of a slot in the comparison with a newcomer.
   static uint32_t worth(const Occupant& occupant, Nanos now, const PolicyOptions& options) {
     uint32_t worth = occupant.priority;
     if (options.decay == Decay::kTime)

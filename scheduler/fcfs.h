@@ -10,7 +10,7 @@ namespace ina::scheduler {
 struct Fcfs {
   static constexpr PolicyTraits kTraits{
       .name = "fcfs",
-      .summary = "who comes first keeps a slot until the fragment is done",
+      .summary = "the fragment that comes first keeps a slot until it is done",
       .held_until_acknowledged = true};
 
   static uint32_t worth(const Occupant&, Nanos, const PolicyOptions&) { return UINT32_MAX; }

@@ -41,8 +41,8 @@ static_assert(are_distinct(kPolicyNames));
 INA_POLICIES(INA_X)
 #undef INA_X
 
-/// Calls `function` with an object of the policy's class, whose type is all that it is good for:
-/// what is called is compiled for each policy.
+/// Calls `function` with an object of the policy's class. Only the object's type matters:
+/// `function` is compiled for each policy.
 template <class Function>
 constexpr decltype(auto) with_policy(PolicyKind kind, Function&& function) {
   switch (kind) {

@@ -14,10 +14,10 @@ namespace ina::scheduler {
 /// The registry has the enumerators (policies.h).
 enum class PolicyKind : uint8_t;
 
-/// What the rest of the switch has to know of a policy.
+/// The properties of a policy that the rest of the switch depends on.
 struct PolicyTraits {
   std::string_view name;     ///< in configurations, results and statistics
-  std::string_view summary;  ///< who gets a slot, for the manual
+  std::string_view summary;  ///< which contribution gets a slot, for the manual
   /// Jobs share all slots, and a hash says where a fragment belongs. Otherwise each job has a pool
   /// of its own: it is admitted by slots, keeps results in them, and cannot help stragglers.
   bool hashed = true;
@@ -63,7 +63,7 @@ struct Occupant {
 template <class P>
 concept HashedPolicy =
     requires(const Occupant& occupant, uint8_t priority, Nanos now, const PolicyOptions& options) {
-      /// What the slot counts when a fragment may choose among several: the least is taken.
+      /// The value of the slot when a fragment may choose among several: the least is taken.
       { P::worth(occupant, now, options) } -> std::same_as<uint32_t>;
       /// Whether a contribution of `priority` takes the slot.
       { P::takes_over(occupant, priority, now, options) } -> std::same_as<bool>;

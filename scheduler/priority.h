@@ -3,8 +3,8 @@
 //   score = 1 / T_remaining * (communication / computation) * (1 + (L - l) / L)
 //
 // A job that will soon be over, or that waits for communication much of its time, gains most from a
-// slot; within a job the front layers do, because the next iteration needs them first. The score is
-// quantised logarithmically to 1..255; 0 is reserved for parked fragments.
+// slot. Within a job the front layers gain most, because the next iteration needs them first. The
+// score is quantised logarithmically to 1..255; 0 is reserved for parked fragments.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace ina::scheduler {
 
-/// What a caller knows of its job; 0 where it does not.
+/// The caller's knowledge of its job; 0: unknown.
 struct Hints {
   uint32_t layer = 0;  ///< 1..layers, 1 at the front
   uint32_t layers = 0;

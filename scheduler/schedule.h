@@ -69,15 +69,15 @@ class Schedule {
   using Stage = uint32_t;
   using Work = std::variant<Operate, Compute, Copy>;
 
-  /// What a stage waits for of an earlier one.
+  /// The event of an earlier stage that a stage waits for.
   enum class Event : uint8_t {
     kReceived,  ///< this rank has all bytes that the operation gives it
     kEnded,     ///< and nobody needs what it sent any more
   };
 
-  /// `after`: what must have ended before it begins. `after_receipt`: operations of which it is
-  /// enough to have received everything. Such a stage must leave alone what these send, but for
-  /// what they receive at the same place. Throws std::bad_alloc.
+  /// `after`: stages that must have ended before it begins. `after_receipt`: operations that must
+  /// only have received everything. Such a stage must not touch the data that these send, but for
+  /// data that they receive at the same place. Throws std::bad_alloc.
   Stage add(const Work& work, std::span<const Stage> after = {},
             std::span<const Stage> after_receipt = {}) {
     const auto stage = static_cast<Stage>(stages_.size());

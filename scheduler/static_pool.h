@@ -3,8 +3,8 @@
 // way the other W hold the results that a worker may still have to ask for again, so a lost result
 // is answered from the slot.
 //
-// Why a slot may be reset by a newer fragment: a worker sends s+2W only when it has every result up
-// to s+W (rule C1); result s+W needed everybody's contribution to it, sent only by workers that
+// Why a newer fragment may reset a slot: a worker sends s+2W only when it has every result up to
+// s+W (rule C1). Result s+W needed every worker's contribution to it, sent only by workers that
 // have result s. So nobody needs s any more.
 #pragma once
 
@@ -25,7 +25,7 @@ struct StaticPool {
   }
 
   enum class Claim { kSame, kInstall, kTooOld };
-  /// What a contribution to `seq` finds in its slot, which is empty or belongs to fragment `there`.
+  /// The state of its slot for a contribution to `seq`: empty, or of fragment `there`.
   static Claim claim(bool empty, Seq there, Seq seq) {
     if (empty || there < seq) return Claim::kInstall;
     return there == seq ? Claim::kSame : Claim::kTooOld;

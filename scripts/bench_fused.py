@@ -3,12 +3,12 @@
 
     bench_fused.py --build FOLDER [--ranks N] [--quick] [--json FILE]
 
-Starts an ina-switchd in a temporary folder and the ranks of ina-fused, real processes over the shm
-port, once for each mix of sizes. In each round a rank takes the ways in turn, so that what else the
-machine does meets all alike, each once untimed to warm the caches, and checks every element of
-every sum. A round's time is that of its slowest rank; what is reported is the median over the
-rounds, with the quartiles, and the median ratio of the blocking calls' time to each way's, round by
-round.
+Starts an ina-switchd in a temporary folder and the ranks of ina-fused, real processes over the
+shm port, once for each mix of sizes. In each round a rank takes the ways in turn, so that other
+load of the machine meets all alike, each once untimed to warm the caches, and checks every
+element of every sum. A round's time is that of its slowest rank; the result is the median over
+the rounds, with the quartiles, and the median ratio of the blocking calls' time to each way's,
+round by round.
 
 --json writes {"meta", "rows": [a row for each mix and way]}.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What strangers and hostile tenants cost a job whose switch they send to.
+"""The cost of strangers and hostile tenants to a job whose switch they send to.
 
     bench_hostile.py --build FOLDER [--quick] [--packets N] [--rate PPS] [--json FILE]
 

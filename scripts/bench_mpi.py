@@ -3,11 +3,12 @@
 
     bench_mpi.py --build FOLDER [--quick] [--json FILE]
 
-Starts an ina-switchd in a temporary folder and, for each MPI that is installed and each number of ranks,
-the program bench/mpi/mpi_bench.c under its mpirun: in each round once as it is and once with the
-interposer preloaded, so that what else the machine does meets both alike. The time of a call is that
-of its slowest rank; what is reported is the median over all rounds, and the ratio of the medians (plain
-by taken over). A job whose sums do not pass the switch, or pass it where they should not, is an error.
+Starts an ina-switchd in a temporary folder and, for each MPI that is installed and each number of
+ranks, the program bench/mpi/mpi_bench.c under its mpirun: in each round once as it is and once with
+the interposer preloaded, so that other load of the machine meets both alike. The time of a call is
+that of its slowest rank; the result is the median over all rounds, and the ratio of the medians
+(plain by taken over). A job whose sums do not pass the switch, or pass it where they should not, is
+an error.
 
 --json writes {"meta", "versions": {MPI: text}, "rows": [{"mpi", "op", "ranks", "bytes", "plain_us",
 "ina_us", "ratio"}]}; bytes: of the larger buffer of a rank.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What operating the switch costs the jobs that use it.
+"""The cost of operating the switch to the jobs that use it.
 
     bench_operate.py --build FOLDER [--quick] [--restarts-only] [--json FILE]
 
@@ -11,12 +11,14 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
   pause is the longest sum from the signal on. A failed operation ends the job, and is counted.
 - Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
-  The slow-down is the median over rounds of slices of how many fewer sums there were. Who asks shares the processors with
-  the job here; the times that the switch's own threads and this program take for it stand beside.
-- Page: the same with somebody who has the switch's page open, too: what it asks, as often as it does.
-- Faults that `inactl why` names: bench_why.py, some of them with --quick.
-- Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: not). The growth is of anonymous memory, fitted as soak.py does.
-- Installation: what `./dev deb --test` has measured last, if it has: from the start of `apt-get install` to the end of the first
+  The slow-down is the drop in the number of sums: the median over rounds of slices. The client
+  shares the processors with the job here; the times that the switch's own threads and this program
+  take for it stand beside.
+- Page: the same with the switch's page open, too: its requests, as often as it makes them. - Faults
+that `inactl why` names: bench_why.py, some of them with --quick. - Soak: soak.py, for
+--soak-minutes (10; 1 with --quick; 0: not). The growth is of anonymous memory, fitted as soak.py
+does. - Installation: the last measurement of `./dev deb --test`, if there is one: from the start of
+`apt-get install` to the end of the first
   sum of two ranks of the installed packages. null otherwise.
 
 Prints a table; fails if an operation failed. --restarts-only leaves out starts, scrapes and the page.

@@ -1,4 +1,4 @@
-"""What bench_peers.py makes of its samples: medians, spread, near and far modes, paired ratios.
+"""The statistics of bench_peers.py: medians, spread, near and far modes, paired ratios.
 
 Rounds are as benchlib/rounds.py has them. Nothing here measures or prints.
 """

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""What a local user who may write to the control socket can do to the switch and to others' jobs.
+"""The damage that a local user of the control socket can do to the switch and to others' jobs.
 
     bench_siege.py --build FOLDER [--quick] [--only NAME,...] [--pairs N] [--json FILE]
 
 Each row is an attack (bench/siege/rows.py): ina-switchd starts, as a user of its own and in a
 cgroup that gives it 768 MiB; a job of two workers of another user sums all the time and checks
 every element; a third user asks the switch for a job every now and then; the attacker, with a quota
-of 32 MiB, does what the row says, in slices of some tenths of a second. Beside each slice lies one
-in which a process of the attacker's computes and does nothing else, as much of the cores as the
-attack took (beside floods of a ring it sends as many right entries, and computes the rest): that is
-what anybody may, and `before` in the names of the figures.
+of 32 MiB, carries out the row, in slices of some tenths of a second. Beside each slice lies one in
+which a process of the attacker's computes and does nothing else, as much of the cores as the attack
+took (beside floods of a ring it sends as many right entries, and computes the rest): anybody may do
+that; it is `before` in the names of the figures.
 
 Two rows are controls, whose p99 is shown and not judged: a process that computes beside a victim
 that is alone before, and a worker that sends right entries as fast as they are taken.
-`victim_p99_to_busy_loop` is a row's p99 in parts of the first control's, and `switch_cores` what
-the switch itself used.
+`victim_p99_to_busy_loop` is a row's p99 in parts of the first control's, and `switch_cores` the
+switch's own use.
 
 A row is held if all sums were right and the job went on; the switch lives, is not stuck in the
 kernel, and answers; its memory grew by no more than the quota and 24 MiB; the p99 of the victim's
 sums, by time, is at most twice that before; nobody else was refused, or had to wait for a quarter
 of a second, or twice what honest work costs; the log has one record a line, none forged, and grew
-by no more than 64 KiB and 32 KiB a second; and the attack itself did not get what it wanted. With
+by no more than 64 KiB and 32 KiB a second; and the attack itself did not reach its goal. With
 --quick there is one short slice, and times are shown, but not judged. Needs root. Fails if a row is
 not held. --json writes {"meta", "attacks": [a row for each], "all_held"}.
 """

@@ -5,11 +5,11 @@
 
 Starts an ina-switchd for each way of help, and against each the ranks of ina-straggle, real
 processes over the shm port that make gradients at a stated rate, and stop while the network does
-not take what they have made (bench/ina_straggle.cc). In each
-round the ways take turns for each pattern of slowness, which a seed makes the same for all. All
-ways have the same slots, and the same bytes of a worker in the switch; only `wide`, without help,
-may have as much in the switch as the others may run ahead. `again` is `off` once more, without
-stragglers: how far apart two of the same are.
+not take their gradients (bench/ina_straggle.cc). In each round the ways take turns for each
+pattern of slowness, which a seed makes the same for all. All ways have the same slots, and the
+same bytes of a worker in the switch; only `wide`, without help, may have as much in the switch as
+the others may run ahead. `again` is `off` once more, without stragglers: how far apart two of the
+same are.
 
 A point is a way, a pattern and a severity. Its iteration time is the mean over all iterations of
 all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is the mean of what

@@ -3,8 +3,8 @@
 
     bench_straggler_sim.py --build FOLDER [--quick] [--json FILE]
 
-Eight workers at 100 Gb/s, one job, policy esa. Workloads: `plain`, all-reduces of 256 MB and nothing
-else; `vgg16`, training with computation, a quarter of the model's size. What is slow is
+Eight workers at 100 Gb/s, one job, policy esa. Workloads: `plain`, all-reduces of 256 MB and
+nothing else; `vgg16`, training with computation, a quarter of the model's size. The slow part is
   - an uplink: one worker's link to the switch, the gradients being ready to go;
   - a producer: a worker makes its contributions slowly, and goes on making them while nothing can be sent
     (staging as large as the gradient);
@@ -13,12 +13,13 @@ One after the other is slow for a period (rotating: the headline is that of upli
 rate for 1 ms each), each in its own share of the work (shares), always the same one (permanent), or
 all stop now and then (random); `link` is a link that is slow in both directions.
 
-Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8 or 32 MiB, in an array of
-as many slots as the ways of help have. One seed picks the best window of each for each pattern; other
-seeds judge them. A seed decides when the rotation begins, the stops, and computing times. Reductions and
-gains are against the better of the two baselines. `switch home` is an ablation: run-ahead with the
-fallback's home in the switch, nothing parked. With help the window is 32 MiB, and what a straggler keeps
-waiting is parked: `leader`, `fallback` (at the workers), `spill` (in the switch).
+Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8 or 32 MiB, in an
+array of as many slots as the ways of help have. One seed picks the best window of each for each
+pattern; other seeds judge them. A seed decides when the rotation begins, the stops, and computing
+times. Reductions and gains are against the better of the two baselines. `switch home` is an
+ablation: run-ahead with the fallback's home in the switch, nothing parked. With help the window is
+32 MiB, and fragments that wait for a straggler are parked: `leader`, `fallback` (at the workers),
+`spill` (in the switch).
 
 `second_job`: job A with the headline's straggler beside job B, which has none, in one array.
 

@@ -5,9 +5,9 @@
 
 Starts an ina-switchd in a temporary folder and, for each number of processes, the ranks of
 bench/torch/rank.py, which have a group of either backend. In each round an operation runs on one
-backend and then on the other, after a barrier, so that what else the machine does meets both alike.
-The time of an operation is that of its slowest rank; what is reported is the median over the rounds,
-and the ratio of the medians (gloo's by ina's). 1.13's gloo has no reduce_scatter: there it is an
+backend and then on the other, after a barrier, so that other load of the machine meets both alike.
+The time of an operation is that of its slowest rank; the result is the median over the rounds, and
+the ratio of the medians (gloo's by ina's). 1.13's gloo has no reduce_scatter: there it is an
 all-reduce, of which each rank takes its part.
 
 --json writes {"meta", "ddp": [{"procs", "ina_step_ms", "gloo_step_ms", "ratio"}],

@@ -1,8 +1,8 @@
-"""What bench_wire.py makes of its samples: bandwidths, spread, the better of what forwards for the
-peers, paired ratios.
+"""The statistics of bench_wire.py: bandwidths, spread, the better path for the peers, paired
+ratios.
 
-Rounds are as benchlib/rounds.py has them. A peer's contestants are NAME@PATH, one for each of
-its algorithms and for each path, which is what forwards. Nothing here measures or prints.
+Rounds are as benchlib/rounds.py has them. A peer's contestants are NAME@PATH, one for each of its
+algorithms and for each path: the bridge that forwards. Nothing here measures or prints.
 """
 
 from benchlib.rounds import fastest, paired_ratios, times_us

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles each header alone: whoever includes it must need no other include before it.
+"""Compiles each header alone: a file that includes it must need no other include before it.
 
     check_headers.py             exit status 1 if a header needs another before it
     check_headers.py --list      prints what would be compiled, a line each

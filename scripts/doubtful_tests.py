@@ -4,8 +4,8 @@
     doubtful_tests.py FOLDER
 
 A test that says that it failed may have met a machine that was busy with the next build. A crash, a
-time-out and whatever a sanitizer reports are defects in any case, and so are failures of more than
-a few tests: then nothing is printed.
+time-out and a sanitizer's report are defects in any case, and so are failures of more than a few
+tests: then nothing is printed.
 """
 
 import json

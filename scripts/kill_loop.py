@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Kills workers and servers in the middle of their work, and checks what follows.
+"""Kills workers and servers in the middle of their work, and checks the consequences.
 
     kill_loop.py --build FOLDER [--repetitions N] [--quick] [--seed S] [--part PART] [--json FILE]
 
 Each repetition starts ina-switchd, a job of two to four workers that check every element of every
-sum, and whatever else its policy and its fallback's home need; all of it, and the moment of the
-SIGKILL, are drawn from the repetition's seed. A failure prints that seed, how to repeat it, and what
-the processes said; the exit status is 1 then. Parts:
+sum, and all else that its policy and its fallback's home need; all of it, and the moment of the
+SIGKILL, are drawn from the repetition's seed. A failure prints that seed, how to repeat it, and the
+output of the processes; the exit status is 1 then. Parts:
 
     worker  one worker is killed: the others must be told INA_ERR_PEER_LOST, naming it, within
             NOTICE_LIMIT_MS; another job's sums stay right; no slot and no memory stays taken

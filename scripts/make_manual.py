@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the manual page of a program (man macros) from what it says to --help.
+"""Writes the manual page of a program (man macros) from its --help.
 
     make_manual.py NAME SECTION VERSION SEE_ALSO PROGRAM [ARGUMENT...]
 

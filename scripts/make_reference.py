@@ -3,8 +3,8 @@
 
     make_reference.py [--check] [FOLDER]
 
-Writes c.md, cpp.md and python.md into FOLDER (docs/reference). --check: compares them instead, and fails
-where one of them is not what it would write.
+Writes c.md, cpp.md and python.md into FOLDER (docs/reference). --check: compares them instead, and
+fails where one of them differs from its own output.
 """
 
 import argparse

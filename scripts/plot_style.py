@@ -1,4 +1,4 @@
-"""What colours, lines and markers mean, in all figures alike. Needs no matplotlib.
+"""The meaning of colours, lines and markers, in all figures alike. Needs no matplotlib.
 
 A colour is one thing: a policy, a library, a kind of help. A variant of that thing has its colour, a hollow
 marker and a broken line. Markers differ from colour to colour, for print without colours.

@@ -3,9 +3,10 @@
 
     tables.py [--check]
 
-A table is what stands between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{collectives,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,siege,straggler-sim,straggler,
-themis,themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is not what its file says.
+A table is the text between a line `<!-- table: NAME -->` and the next empty line. The files are
+docs/figures/{collectives,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,siege,straggler-links,straggler-sim,
+straggler,themis,themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is
+not what its file says.
 """
 
 import argparse

@@ -4,8 +4,8 @@ switch that is installed, and purges all: nothing may be left.
 
     test_debs.py FOLDER
 
-Needs root, mmdebstrap and the package sources of this machine. What a chroot has not is not tested:
-systemd starts nothing there. tests/e2e/systemd_test.py has the units.
+Needs root, mmdebstrap and the package sources of this machine. Parts that a chroot lacks are not
+tested: systemd starts nothing there. tests/e2e/systemd_test.py has the units.
 """
 
 import json

@@ -3,10 +3,10 @@
 
     test_summary.py [--all] [--ci] [--allowed-skips FILE] NAME=FOLDER:STATUS...
 
-NAME is what the build is called in the table, FOLDER its build folder after `meson test`, STATUS
-the exit status of `meson test`. Each case of a GoogleTest program counts as one; any other test
-counts as one by its exit status. A failed test that passed when `dev` ran it again counts as passed,
-and is named with what it said. The last line reads `N passed, N failed[, N skipped]`.
+NAME is the build's name in the table, FOLDER its build folder after `meson test`, STATUS the exit
+status of `meson test`. Each case of a GoogleTest program counts as one; any other test counts as
+one by its exit status. A failed test that passed when `dev` ran it again counts as passed, and is
+named with what it said. The last line reads `N passed, N failed[, N skipped]`.
 
 Exit status: 1 on a failure, when nothing ran (with --all: in any of the builds), and with --ci on a
 skip that FILE does not list.

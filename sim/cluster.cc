@@ -12,7 +12,7 @@ namespace ina::sim {
 
 namespace {
 
-/// A fallback server: what ina-psd does, on a host of its own.
+/// A fallback server: the work of ina-psd, on a host of its own.
 class FallbackServer final : public Endpoint {
  public:
   FallbackServer(Fabric& fabric, const aggregator::FallbackConfig& config, JobId id, uint64_t key)

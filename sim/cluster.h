@@ -40,7 +40,7 @@ struct ClusterSpec {
   Nanos rto_max_ns = 100'000'000;
   Help help = Help::kOff;
   Nanos park_patience_ns = 20'000'000;  ///< aggregator::JobSpec::park_patience
-  uint32_t park_after = 0;              ///< 0: an eighth of what may be in the switch
+  uint32_t park_after = 0;              ///< 0: an eighth of the fragments in the switch
   bool park_always = false;             ///< even where it does not pay
   uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: an eighth of the workers
   double jitter = 0.02;

@@ -37,7 +37,7 @@ struct Fabric::Station final : ns3net::Host {
   ns3net::Node towards = 0;  ///< its neighbour, of a rack or an aggregating switch
   uint64_t rate_bps = 0;
   std::deque<std::vector<std::byte>> inbox;
-  // Where work takes time: what has arrived and waits for the processor.
+  // Where work takes time: frames that have arrived and wait for the processor.
   std::deque<std::vector<std::byte>> backlog;
   Nanos busy_until = 0;
   bool working = false;

@@ -19,7 +19,7 @@ struct RackSpec {
   uint32_t share = 1;       ///< of each job's workers, beside the other racks' shares
 };
 
-/// What a machine's processor takes for each frame that it receives or sends.
+/// Processor time of a machine for each frame that it receives or sends.
 struct Charge {
   double packet_ns = 0;
   double byte_ns = 0;  ///< of a payload
@@ -70,7 +70,7 @@ class Fabric final : public io::sim::Network {
   void run(Nanos until) { network_.run(until); }
   void stop() { network_.stop(); }
 
-  /// What a host has handed to its link and is not on the wire yet.
+  /// Bytes that a host has handed to its link and that are not on the wire yet.
   uint64_t queued_bytes(uint32_t host);
   uint64_t rate_bps(uint32_t host) const;
   uint32_t wire_factor() const { return spec_.wire_factor; }

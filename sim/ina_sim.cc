@@ -1,5 +1,5 @@
-// ina-sim: trains on a simulated cluster with the switch's, the client's and the fallback's own
-// code, and says how long it took. docs/evaluation.md has the method.
+// ina-sim: simulates training on a cluster, with the code of switch, client and fallback, and
+// reports the time. docs/evaluation.md has the method.
 //   ina-sim --policy esa --slots 256 --jobs 8
 //   ina-sim --plain-mb 64 --straggler rotating --help-straggler leader
 //   ina-sim plan --topology conf/topologies/2d-sw-sw.yaml --sizes 4,4 --bytes 16MiB
@@ -191,7 +191,7 @@ std::string to_csv(const nlohmann::json& json) {
   return text;
 }
 
-/// They would be without effect.
+/// Options before the command would be without effect.
 void refuse_options_before(const CLI::App& app, const std::string& command) {
   for (const CLI::Option* option : app.get_options())
     if (option->count() != 0)

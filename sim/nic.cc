@@ -60,7 +60,7 @@ void Nic::wake_at(Nanos at) {
 void Nic::watch_deadline() {
   const Nanos next = engine_.next_deadline();
   if (next == client::Engine::kNever) return;
-  // What is overdue may have to wait for the link.
+  // Overdue fragments may have to wait for the link.
   const Nanos deadline = next > fabric_.now() ? next : fabric_.now() + kPatienceNs;
   if (deadline_at_ <= deadline) return;
   deadline_at_ = deadline;

@@ -22,12 +22,12 @@ class Nic final {
   client::Engine& engine() { return engine_; }
   const client::Engine& engine() const { return engine_; }
 
-  /// Takes in what has arrived. pump() is to follow.
+  /// Takes in frames that have arrived. pump() is to follow.
   void receive();
   /// One of its own timers. True: pump() is to be called.
   bool on_timer(uint64_t argument);
   /// Sends what the engine has, no faster than the link takes it. `permitted(packets)`: how many of
-  /// them may leave now; who permits fewer calls wake_at().
+  /// them may leave now; a caller that permits fewer calls wake_at().
   template <class Permitted>
   void pump(Permitted&& permitted) {
     client::TxPacket packets[kBurst];
@@ -48,7 +48,7 @@ class Nic final {
 
  private:
   static constexpr size_t kBurst = 16;
-  // What waits before the wire, at most: a NIC's ring, short so that answers do not wait long.
+  // The most frames before the wire: a NIC's ring, short so that answers do not wait long.
   static constexpr uint64_t kRingFrames = 8;
   static constexpr Nanos kPatienceNs = 10'000;
 

@@ -29,7 +29,7 @@ ns3::Time in(Nanos ns) {
   return ns3::TimeStep(static_cast<uint64_t>(std::max<Nanos>(0, ns)));
 }
 
-/// What a frame carries, as the front of an ns-3 packet whose rest is there by number only.
+/// The content of a frame, as the front of an ns-3 packet whose other bytes are only counted.
 class Content final : public ns3::Header {
  public:
   static ns3::TypeId GetTypeId() {
@@ -171,7 +171,7 @@ struct Network::Impl {
         ns3::QueueSize(ns3::QueueSizeUnit::BYTES, static_cast<uint32_t>(spec.queue_bytes)));
     direction.queue = queue;
     direction.device->SetQueue(queue);
-    if (spec.loss > 0) {  // of what arrives at this end
+    if (spec.loss > 0) {  // of frames that arrive at this end
       const auto losses = ns3::CreateObject<ns3::RateErrorModel>();
       losses->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
       losses->SetRate(spec.loss);

@@ -23,8 +23,8 @@ enum class Links : uint8_t { kComputed, kDevices };
 struct LinkSpec {
   uint64_t rate_bps = 100'000'000'000;
   Nanos delay_ns = 1'000;
-  uint64_t queue_bytes = 1 << 20;  ///< before the wire; what finds it full is dropped
-  uint64_t ecn_bytes = 0;          ///< what finds more than this queued is marked; 0: never
+  uint64_t queue_bytes = 1 << 20;  ///< before the wire; a frame that finds it full is dropped
+  uint64_t ecn_bytes = 0;          ///< a frame that finds more than this queued is marked; 0: never
   double loss = 0;                 ///< probability that a frame is lost on the wire
   /// Frames of so many bytes at most have a queue of their own and do not wait for others, which
   /// they take no time of, being short. 0: there is one queue. Links::kComputed only.
@@ -35,7 +35,7 @@ struct LinkSpec {
 /// Called once a frame, with times that rise.
 using Pace = std::function<Nanos(Nanos begins, Nanos wire_ns)>;
 
-/// What one direction of a link did.
+/// The counters of one direction of a link.
 struct LinkCounters {
   uint64_t frames = 0;  ///< accepted by the queue
   uint64_t wire_bytes = 0;
@@ -45,7 +45,7 @@ struct LinkCounters {
   uint64_t queue_peak_bytes = 0;
 };
 
-/// Whom frames and timers are for.
+/// The receiver of frames and timers.
 class Host {
  public:
   virtual ~Host() = default;
@@ -69,9 +69,9 @@ class Network {
   /// std::invalid_argument.
   void set_pace(Node from, Node to, Pace pace);
 
-  /// Sends over the link that `from` and its neighbour `to` have. `content` is what arrives;
-  /// `wire_bytes`, at least as many, are what the link carries: preamble, check sequence and gap
-  /// included. `marked`: it met congestion before. False: the queue was full.
+  /// Sends over the link that `from` and its neighbour `to` have. `content` arrives there; the link
+  /// carries `wire_bytes`, at least as many, with preamble, check sequence and gap. `marked`: it
+  /// met congestion before. False: the queue was full.
   bool send(Node from, Node to, Bytes content, uint32_t wire_bytes, bool marked = false);
   /// Bytes that wait before the wire from `from` to `to`.
   uint64_t queued_bytes(Node from, Node to);

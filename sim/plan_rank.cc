@@ -18,7 +18,7 @@ namespace {
 // As that of the client's hierarchies.
 constexpr size_t kScratchBytes = size_t{64} << 20;
 
-/// What each rank has of an element, so that the sum is known: base + rank * slope.
+/// Each rank's value of an element, so that the sum is known: base + rank * slope.
 uint32_t base_of(uint32_t round, uint64_t element) {
   return static_cast<uint32_t>(element) * 2654435761u + round * 40503u;
 }
@@ -139,7 +139,7 @@ void PlanRank::agree(const std::byte* hashes) {
   executor_->stop();
 }
 
-/// What ended, or has given all its bytes, in one dimension may have let operations of others go.
+/// An operation that ended, or received all, in one dimension may have let go some in others.
 void PlanRank::received() {
   if (!operation_ || told() == told_) return;
   told_ = told();

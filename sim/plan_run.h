@@ -1,7 +1,7 @@
-// A planned collective over several dimensions, carried out: for each group of a dimension an
-// aggregating switch, for each rank the client's executor and engines, all of them the product's
-// own objects, on ns-3's links with the rates and latencies of the topology. The prediction of the
-// planner's model stands beside it.
+// A planned collective over several dimensions, carried out. Each group of a dimension has an
+// aggregating switch, and each rank the client's executor and engines. All of them are the
+// product's own objects, on ns-3's links with the topology's rates and latencies. The prediction of
+// the planner's model stands beside it.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct PlanSpec {
   uint32_t window = 512;  ///< W
   bool aggregator_window = true;
   uint64_t queue_bytes = 100'000'000;  ///< of a port
-  uint64_t ecn_bytes = 0;              ///< what finds more queued is marked; 0: never
+  uint64_t ecn_bytes = 0;              ///< a frame that finds more queued is marked; 0: never
   bool express = false;                ///< frames without payload do not wait for those with
   double loss = 0;
   Nanos rto_min_ns = 1'000'000;
@@ -36,7 +36,7 @@ struct PlanSpec {
   Nanos limit_ns = 600'000'000'000;
 };
 
-/// What a plan takes by models, without simulation of packets.
+/// The time of a plan by models, without simulation of packets.
 struct Predictions {
   /// The planner's, by the kinds of the topology: ring, direct, halving-doubling, ina.
   themis::Picos by_kind_ps = 0;

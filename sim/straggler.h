@@ -18,7 +18,7 @@ enum class Pattern : uint8_t {
   kLink,       ///< the link of rank 0 is slow, both ways
 };
 
-/// What of a straggler is slow.
+/// The slow part of a straggler.
 enum class Slow : uint8_t {
   kProducer,  ///< makes its contributions slowly, and computes slowly
   kUplink,    ///< its link towards the switch; the contributions are ready

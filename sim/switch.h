@@ -38,8 +38,8 @@ class Switch final : public Endpoint {
   void arrived() override;
   void on_timer(uint64_t argument) override;
   uint64_t mismatches() const { return mismatches_; }
-  /// What is wrong with the counters, in a sentence: every packet has one fate, and so has every
-  /// contribution. Empty: nothing.
+  /// The error in the counters, in a sentence: every packet has one fate, and so has every
+  /// contribution. Empty: none.
   std::string problem_of_ledger() const;
 
  private:

@@ -9,7 +9,7 @@ namespace ina::sim {
 
 namespace {
 
-/// What each rank contributes, so that the sum is known: base + rank * slope.
+/// Each rank's contribution, so that the sum is known: base + rank * slope.
 uint32_t base_of(uint32_t operation, size_t element) {
   return static_cast<uint32_t>(element) * 2654435761u + operation * 40503u;
 }

@@ -91,7 +91,7 @@ class Worker final : public Endpoint, private client::OperationListener {
   // Sending.
   Nanos frame_ns_;              ///< of a whole fragment, at the link's rate
   Nanos next_gradient_at_ = 0;  ///< a slow worker makes its contributions slowly
-  Nanos made_since_ = 0;        ///< what is staged now was made since then
+  Nanos made_since_ = 0;        ///< start of making the gradients that are staged now
   uint64_t gradients_ = 0;
 };
 

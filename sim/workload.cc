@@ -20,7 +20,7 @@ using config::Node;
 
 constexpr double kNsPerMs = 1e6;
 constexpr double kNsPerUs = 1e3;
-// What a count or a time may be at most keeps products of them within 64 bits.
+// The upper bound of a count or a time keeps products of them within 64 bits.
 constexpr double kMost = 1e12;
 
 [[noreturn]] void complain(const std::string& file, const Node& at, const std::string& text) {

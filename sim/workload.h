@@ -11,7 +11,7 @@
 
 namespace ina::sim {
 
-/// Whether a model's name is a path: whatever has a '/' in it or ends with ".yaml".
+/// Whether a model's name is a path: it has a '/' in it or ends with ".yaml".
 bool is_model_file(const std::string& name);
 
 /// A model by name, or from a file. `scale`:
@@ -21,7 +21,7 @@ Model model_of(const std::string& name_or_path, double scale, const std::string&
 /// Jobs in the order of the file. `scale` divides times of arrival, too.
 std::vector<JobPlan> read_trace(const std::string& path, double scale);
 
-/// Racks; what the file does not say of one is as in `otherwise`.
+/// Racks; values that the file does not give are as in `otherwise`.
 std::vector<RackSpec> read_topology(const std::string& path, const RackSpec& otherwise);
 
 }  // namespace ina::sim

@@ -40,7 +40,7 @@ struct Client {
   bool tells_status = false;  ///< a status or trace was sent that it may not have read yet
   uint64_t token =
       0;  ///< the doorman or the mapper works for it, and nothing is read from it; or 0
-  control::Request asked;  ///< then: what it asked for
+  control::Request asked;  ///< then: its request
   bool wants_job = false;  ///< kServer: it asked for the next job and none was there
   Job* job = nullptr;      ///< nullptr in kNew and kEnded
   Rank rank{};
@@ -51,16 +51,16 @@ struct Client {
   uint32_t channel = 0;
   JobId joined{};  ///< the job that the connection joined, also when that has ended; 0: none yet
 
-  /// From whom a message over this connection is: its own worker, or one of its places in groups.
-  /// nullptr: a place that is no more.
+  /// The sender of a message over this connection: its own worker, or one of its places in groups.
+  /// nullptr: the place is no more.
   Client* from(std::optional<uint32_t> place) {
     if (!place) return this;
     const auto found = places.find(*place);
     return found == places.end() || !found->second->job ? nullptr : found->second.get();
   }
-  /// Whose connection it is heard and told by.
+  /// The client whose connection carries its messages.
   Client& line() { return carrier ? *carrier : *this; }
-  /// By whose act it is what it is, for limits.
+  /// The user or address that it counts for, for limits.
   std::string source() const { return peer.source(); }
   /// To whose account jobs go that it makes; Job::owner() of its own jobs.
   std::string owner() const { return peer.remote ? tenant : peer.source(); }

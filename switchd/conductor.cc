@@ -28,7 +28,7 @@ bool has_event(const Fd& event) {
   return ::poll(&polled, 1, 0) > 0;
 }
 
-/// What cannot be for want of descriptors is not promised.
+/// Lowers limits that the process's descriptors do not allow.
 ConductorConfig within_limits(ConductorConfig config) {
   const uint32_t most = Handles::connections_of_this_process(config.control.max_connections);
   if (most < config.control.max_connections)
@@ -220,7 +220,7 @@ void Conductor::end_turn() {
   logging::report_omitted(now);
 }
 
-/// Those whose first worker was refused half-way, or whose workers all went before they began.
+/// Jobs whose first worker was refused half-way, or whose workers all went before the job began.
 void Conductor::remove_deserted_jobs() {
   for (Job& job : jobs_)
     if (job.state != Job::State::kRejoining && job.reserved_until == 0 &&
@@ -231,8 +231,8 @@ void Conductor::remove_deserted_jobs() {
     }
 }
 
-/// Who joins is told, unless the switch is about to be back; the others find the connection closed
-/// and come back to the next switch.
+/// Workers of a job that still gathers are told, unless the switch is about to be back. The others
+/// find the connection closed and come back to the next switch.
 void Conductor::end_serving() {
   admin_.close();
   for (Job& job : jobs_) {
@@ -333,7 +333,7 @@ void Conductor::on_channel(Client& line, uint32_t channel, const request::Messag
   if (Client* place = line.from(channel)) dispatch(*place, message);
 }
 
-/// What a worker says in a job or group that it has joined.
+/// Handles a message of a worker in a job or group that it has joined.
 void Conductor::dispatch(Client& client, const request::Message& message) {
   std::visit(control::Overloaded{
                  [&](const request::Attach&) { on_attach(client); },

@@ -119,7 +119,7 @@ class Conductor {
   Connections connections_;
   Nanos next_beat_ = 0;  ///< 0: none
 
-  // What all that happens to jobs needs.
+  // Shared by all parts that change jobs.
   JobRecords records_;
   LaneJobs lane_jobs_;
   GroupPlaces group_places_;
@@ -133,7 +133,7 @@ class Conductor {
   Placement placement_;
   Identification identification_;
 
-  // What workers and fallback servers do, in the order in which it happens to a job.
+  // Requests of workers and fallback servers, in the order of a job's life.
   Joining joining_;
   Gathering gathering_;
   PeerMemory peer_memory_;
@@ -146,7 +146,7 @@ class Conductor {
   FallbackPlaces fallback_places_;
   FallbackServers fallback_servers_;
 
-  // What users and administrators ask for.
+  // Requests of users and administrators.
   StatusAnswers status_answers_;
   SlotMap slot_map_;
   Tracing tracing_;

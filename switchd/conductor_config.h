@@ -41,15 +41,15 @@ struct ConductorConfig {
   std::string shm_name = "shm0";
   std::vector<FramePortInfo> frame_ports;
 
-  // What no file sets.
+  // Settings that no file has.
   /// How long a host may take to hear why its connection over TCP is closed.
   Nanos farewell_ns = 1'000'000'000;
-  /// Mappings and descriptors for all jobs together; 0: what the process's limits let it have.
+  /// Mappings and descriptors for all jobs together; 0: as many as the process's limits allow.
   uint64_t mappings = 0;
   uint64_t descriptors = 0;
-  uint32_t handles_share_percent = 50;  ///< of them, what one tenant or user may have
-  WorkBudget::Limits work = {};  ///< how much of the conductor's time one user or address may take
-  /// That all of this comes from, to be read again; nullptr: it does not come from a file.
+  uint32_t handles_share_percent = 50;  ///< the part of them for one tenant or user
+  WorkBudget::Limits work = {};         ///< share of the conductor's time for one user or address
+  /// The source of all this, to be read again; nullptr: it does not come from a file.
   std::shared_ptr<Configuration> configuration = {};
   /// Has the log go on in the file that is at its path now; empty: there is no file.
   std::function<Result<void>()> reopen_log = {};

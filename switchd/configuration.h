@@ -13,10 +13,10 @@
 
 namespace ina::switchd {
 
-/// What a configuration was read from.
+/// The source that a configuration was read from.
 struct Source {
   std::string text;                              ///< of the file
-  std::vector<config::Override> overrides = {};  ///< what an administrator set besides
+  std::vector<config::Override> overrides = {};  ///< set by an administrator besides
 };
 
 /// An object: the value of each key.
@@ -28,7 +28,7 @@ class Configuration {
     config::Config config;
     Source source;
   };
-  /// What the control plane cannot do by itself. Each may be empty.
+  /// Functions that the control plane cannot do by itself. Each may be empty.
   struct Daemon {
     /// Why a switch with that configuration would not start on this machine, beside this one.
     std::function<std::vector<std::string>(const config::Config& next)> obstacles = {};
@@ -39,20 +39,20 @@ class Configuration {
     std::function<void()> reloaded = {};
   };
 
-  /// `file`: empty: there is none. `socket`: control.socket, whatever the file says; empty: as it
-  /// says.
+  /// `file`: empty: there is none. `socket`: control.socket in place of the file's; empty: as in
+  /// the file.
   Configuration(std::string file, std::string socket)
       : file_(std::move(file)), socket_(std::move(socket)) {}
 
   /// The file as it is now, or without one the defaults. All errors with their places.
   tl::expected<Version, std::vector<config::ConfigError>> read() const;
-  /// The same of what was read before.
+  /// The same of a source that was read before.
   tl::expected<Version, std::vector<config::ConfigError>> parse(Source source) const;
 
   const std::string& file() const { return file_; }
   const Version& running() const { return running_; }
   void set_running(Version version) { running_ = std::move(version); }
-  /// Why the switch is not running with what it was last told to; empty: it is.
+  /// Why the switch does not run with its last configuration; empty: it does.
   const std::string& failure() const { return failure_; }
   void set_failure(std::string text) { failure_ = std::move(text); }
 

@@ -148,7 +148,7 @@ std::string Connections::no_room(const control::PeerCredentials& peer, Places& p
   return returning ? std::string() : text;
 }
 
-/// Closes an idle connection of whoever has most of them, if that is more than `peer` has.
+/// Closes an idle connection of the user with most of them, if that is more than `peer` has.
 bool Connections::make_room(const control::PeerCredentials& peer, Places& places) {
   const auto greediest =
       std::ranges::max_element(places.of, {}, [](const auto& entry) { return entry.second.idle; });
@@ -399,7 +399,7 @@ void Connections::refuse(Client& client, ina_status status, const std::string& t
                                                                                           text);
   send(client, answer::Refused{status, text});
   client.line().told = true;
-  // Who has shown no token gets one answer.
+  // A peer that has shown no token gets one answer.
   if (client.peer.remote && client.tenant.empty()) close_later(client);
 }
 

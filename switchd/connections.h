@@ -49,11 +49,11 @@ class Connections {
 
   /// Something has come on `fd`. False: it is none of these descriptors.
   bool serve(int fd);
-  /// What was received and not handled yet.
+  /// Handles messages that were received and not handled yet.
   void serve_unread();
   bool has_unread() const { return !unread_.empty(); }
-  /// At the end of each turn of the thread: closes what is to be closed, and hears again those that
-  /// have waited.
+  /// At the end of each turn of the thread: closes the connections due for it, and hears again
+  /// those that have waited.
   void turn(Nanos now);
   /// When the next turn is due, at `until` the latest.
   Nanos next_turn(Nanos until) const;
@@ -61,8 +61,8 @@ class Connections {
 
   /// Closed at the end of the turn, so that handlers may keep references.
   void close_later(Client& client) { to_close_.insert(client.line().connection.fd()); }
-  /// Nothing is read from it while somebody else works for it. If it says something then, that is
-  /// its end.
+  /// Stops reading from a client while the doorman or the mapper works for it. An epoll event of
+  /// the client then means that its connection has ended.
   void hold(Client& client) { epoll_.change(client.connection.fd(), 0); }
   void release(Client& client);
 
@@ -91,7 +91,7 @@ class Connections {
   }
 
  private:
-  /// Who has the places.
+  /// The use of the connections' places.
   struct Places {
     struct Use {
       uint32_t total = 0;
@@ -101,7 +101,7 @@ class Connections {
     };
     std::map<uint64_t, Use> of;  ///< by PeerCredentials::key()
     uint32_t guests = 0;         ///< on places that are kept for those that come back
-    uint32_t missing = 0;        ///< who may come back
+    uint32_t missing = 0;        ///< workers that may come back
   };
   uint32_t per_user() const;
   Places count_places() const;
@@ -131,7 +131,7 @@ class Connections {
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int> unread_;  ///< clients that have said more than was read, and the socket is silent
   std::set<int> to_close_;
-  std::set<std::pair<Nanos, int>> paused_;  ///< clients to whom nobody listens until then
+  std::set<std::pair<Nanos, int>> paused_;  ///< clients that are not heard until then
   Farewells farewells_;
   WorkBudget budget_;
   Nanos looked_for_silent_ = 0;

@@ -26,7 +26,7 @@ void Departures::on_leave(Client& client, const request::Leave& leave) {
   if (job.leaving_or_gone() == full_bitmap(job.workers)) end_well(job);
 }
 
-/// What they call beyond `operations` cannot complete. Those that leave call nothing more.
+/// Their calls beyond `operations` cannot complete. Workers that leave call nothing more.
 void Departures::tell_others(const Client& client, uint32_t operations) {
   for (const Job::Worker& member : client.job->members)
     if (member.client && member.client->state != Client::State::kLeaving)

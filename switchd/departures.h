@@ -28,7 +28,7 @@ class Departures {
         status_(status),
         connections_(connections) {}
 
-  /// It has called ina_finalize. The job ends well once all have.
+  /// The worker has called ina_finalize. The job ends well once all have.
   void on_leave(Client& client, const control::request::Leave& leave);
   void on_abort(Client& client, const control::request::Abort& abort);
   /// Its connection is gone, or it gave up waiting for the others to join.

@@ -27,7 +27,7 @@ std::string text_of(const wire::MacAddress& mac) {
 
 }  // namespace
 
-/// What the lanes saw of the workers' frames, by rank, and last of the fallback server's.
+/// The lanes' counts of the workers' frames, by rank, and last of the fallback server's.
 std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const {
   std::vector<Arrivals> arrivals(job.workers + 1);
   const auto has_address = [](const Job::Worker& member) { return member.address.has_value(); };
@@ -48,7 +48,7 @@ std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const 
   return arrivals;
 }
 
-/// What is wrong with frames that a worker or the fallback server sends.
+/// Why the frames of a worker or the fallback server are dropped, as a text.
 std::string DroppedFrames::cause(Job& job, Rank rank, const PortDrops& drops) const {
   const Job::Worker& worker = job.at(rank);
   const io::DroppedFrames& frames = drops.frames;

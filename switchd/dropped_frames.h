@@ -27,13 +27,13 @@ class DroppedFrames {
     uint64_t dropped = 0;
     std::string text;  ///< a sentence
   };
-  /// Those whose frames were dropped first.
+  /// All of them; workers whose frames were dropped come first.
   std::vector<Unheard> unheard(Job& job) const;
   /// Tells workers and fallback servers whose frames do not arrive, from time to time.
   void tell(const JobTable& jobs, Nanos now) const;
 
  private:
-  /// What the lanes saw of a worker's frames.
+  /// The lanes' counts of a worker's frames.
   struct Arrivals {
     bool heard = false;
     uint64_t dropped = 0;

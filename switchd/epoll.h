@@ -26,7 +26,7 @@ class Epoll {
   bool change(int fd, uint32_t events) const { return control(EPOLL_CTL_MOD, fd, events); }
   void forget(int fd) const { control(EPOLL_CTL_DEL, fd, 0); }
 
-  /// What there is after `timeout_ms` at most; valid until the next call.
+  /// The events, after `timeout_ms` at most; valid until the next call.
   std::span<const epoll_event> wait(int timeout_ms) {
     const int count =
         ::epoll_wait(fd_.get(), events_.data(), static_cast<int>(events_.size()), timeout_ms);

@@ -9,8 +9,8 @@ namespace ina::switchd {
 namespace answer = control::answer;
 
 Result<void> FallbackPlaces::give(Client& client, Job& job, const MemberTransport& transport) {
-  // What its predecessor held is lost, so whatever the switch and the workers hold of it belongs to
-  // an epoch that has passed.
+  // The sums that its predecessor held are lost, so all state of the switch and the workers about
+  // them belongs to an epoch that has passed.
   const bool successor = job.instance != 0;
   const auto epoch = successor ? records_.next_epoch(job) : job.epoch;
   if (!epoch) return tl::unexpected(epoch.error());

@@ -31,7 +31,7 @@ class FallbackPlaces {
   Result<void> give(Client& client, Job& job, const MemberTransport& transport);
   /// The lanes reach the server from here on, and the job goes on if it waited for nobody else.
   Result<void> attach(Client& client);
-  /// The job goes on and waits: what left the switch as partial sums comes back when a server does.
+  /// The job goes on and waits: fragments with partial sums complete when a server is back.
   void lose(Client& client);
 
  private:

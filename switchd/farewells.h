@@ -15,7 +15,7 @@ class Farewells {
   /// How many hosts at a time are given time.
   static constexpr size_t kMost = 64;
 
-  /// `epoll`: waits for what they say; must outlive it. `patience_ns`: for each.
+  /// `epoll`: waits for their messages; must outlive it. `patience_ns`: for each.
   Farewells(const Epoll& epoll, Nanos patience_ns) : epoll_(epoll), patience_ns_(patience_ns) {}
 
   void add(control::Connection connection, Nanos now);

@@ -34,7 +34,7 @@ class Gathering {
   void attach(Client& client);
   /// Somebody has attached: begins the job if all have.
   void look(Job& job);
-  /// Tells those that wait for whom they do.
+  /// Tells those that wait which workers are missing.
   void tell_missing(Job& job);
 
  private:

@@ -18,7 +18,7 @@ struct HandleCount {
 
 class Handles {
  public:
-  /// What somebody has; given back when destroyed, before the Handles are.
+  /// The part that one user has; given back when destroyed, before the Handles are.
   class Share {
    public:
     Share() = default;
@@ -46,14 +46,14 @@ class Handles {
     HandleCount count_;
   };
 
-  /// An owner may have `share_percent` of what there is.
+  /// An owner may have `share_percent` of the total.
   Handles(HandleCount total, uint32_t share_percent)
       : total_(total), share_percent_(share_percent) {}
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
 
-  /// `leaving`: mappings that were given back and are not gone yet. Error: a sentence that says of
-  /// what there is not enough.
+  /// `leaving`: mappings that were given back and are not gone yet. Error: a sentence that names
+  /// the scarce resource.
   Result<Share> take(const std::string& owner, HandleCount count, uint64_t leaving = 0);
   /// Takes what exists anyway.
   Share keep(const std::string& owner, HandleCount count);
@@ -62,7 +62,7 @@ class Handles {
   const HandleCount& used() const { return used_; }
   HandleCount used_by(const std::string& owner) const;
 
-  /// What this process may have for workers, of its limits (vm.max_map_count, RLIMIT_NOFILE):
+  /// The part of this process's limits (vm.max_map_count, RLIMIT_NOFILE) that is for workers:
   /// without a reserve for itself, and without descriptors for `connections`.
   static HandleCount of_this_process(uint64_t connections);
   /// The same of a process with such limits.

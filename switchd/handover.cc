@@ -33,7 +33,7 @@ sigset_t held() {
   return signals;
 }
 
-/// What the program of a version without them hands over has none.
+/// The handover of a version without overrides has none.
 std::vector<config::Override> overrides_of(const Json& json, const char* member) {
   std::vector<config::Override> overrides;
   const Json found = json.value(member, Json::object());

@@ -23,8 +23,8 @@ struct Handover {
 void hold_signals();
 void release_signals();
 
-/// What this program was handed by the one before it in the same process; nothing: it was started
-/// by somebody else. To be called once, first of all.
+/// The handover of the program that ran before this one in the same process; nothing: there was
+/// none. To be called once, first of all.
 std::optional<Handover> take_handover();
 
 /// Where this program is, as of its start: a newer one may have been installed there since.

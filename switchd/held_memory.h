@@ -19,11 +19,11 @@ class HeldMemory {
 
   /// `share`: for one descriptor.
   void add(const std::string& owner, uint64_t bytes, io::shm::Region region, Handles::Share share);
-  /// Lets go of what nobody has any more, telling `free` whose it was and how much. Looks at so
-  /// many at most, and at others the next time.
+  /// Lets go of memory that no process has any more, telling `free` its owner and size. Looks at so
+  /// many entries at most, and at others the next time.
   using Free = std::function<void(const std::string& owner, uint64_t bytes)>;
   void look(const Free& free, size_t most);
-  /// Looks at what was added last.
+  /// Looks at the entry added last.
   void look_at_last(const Free& free);
 
   uint64_t bytes() const { return bytes_; }

@@ -20,7 +20,7 @@ class Identification {
   // False: refused.
   /// A message of that type by a worker on another host.
   bool may_say_over_tcp(Client& client, const std::string& type);
-  /// Looks at what the client shows of who it is.
+  /// Checks the client's credentials.
   bool identify(Client& client, const control::request::Message& message);
   /// Whether it and this switch understand each other.
   bool check_version(Client& client, const control::request::Member& member);

@@ -42,7 +42,7 @@ struct Job {
     Debt calls;               ///< for which it was woken
     /// Bytes of a result buffer that it asked for; the others have not yet.
     std::optional<uint64_t> wants_results;
-    /// What it said when it called ina_split; the others have not yet, or the switch is at it.
+    /// Its call of ina_split, until all have called it and the switch has made the groups.
     std::optional<control::request::Split> split;
   };
   /// Results that all workers share: io/shm/layout.h.
@@ -63,10 +63,10 @@ struct Job {
   uint64_t key = 0;
   wire::SipKey payload_key;  ///< of tags; as new as this process, as the workers' own are
   uid_t uid = 0;
-  std::string tenant;  ///< whose it is, if it was made over TCP; else empty, and it is `uid`'s
+  std::string tenant;  ///< owner, if it was made over TCP; else empty: it is `uid`'s
   uint32_t workers = 0;
   scheduler::Grant grant;
-  Home home = Home::kWorkers;                 ///< where its workers were told the fallback is
+  Home home = Home::kWorkers;                 ///< place of the fallback, as told to its workers
   uint32_t instance = 0;                      ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< likewise
@@ -82,7 +82,7 @@ struct Job {
   /// In kRejoining: how many requests for one the worker that is furthest had answered.
   uint64_t buffers_shared = 0;
   uint32_t splits = 0;  ///< likewise, how many splits
-  /// Made by an administrator: whoever shows this may join. Else empty.
+  /// Made by an administrator: a worker that shows this may join. Else empty.
   std::string ticket;
   Nanos reserved_until = 0;  ///< in kJoining: the job waits for its workers until then; 0: no
                              ///< longer than one of them is there

@@ -39,7 +39,7 @@ std::optional<uid_t> uid_of(const std::string& tenant) {
   return uid;
 }
 
-/// What is wrong with the request, whatever the switch's state; empty if nothing.
+/// The problem of a request that would be wrong in any state of the switch; empty: none.
 std::string problem_of(const admin::CreateJob& request) {
   if (const std::string problem = job_name_problem(request.name); !problem.empty()) return problem;
   if (request.workers < 1 || request.workers > kMaxWorkers)
@@ -82,7 +82,7 @@ admin::Answer JobAdministration::create(const admin::CreateJob& request, const s
   return description(job, request.ttl_ns);
 }
 
-/// What whoever made the job needs to know of it.
+/// The answer to the administrator who made the job.
 Json JobAdministration::description(const Job& job, Nanos ttl_ns) const {
   const scheduler::Grant& grant = job.grant;
   const uint32_t lanes = job.geometry.lanes;

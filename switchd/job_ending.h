@@ -28,7 +28,7 @@ class JobEnding {
 
   /// With an error. `job` is gone after this.
   void end(Job& job, ina_status status, const std::string& text);
-  /// Its workers disagree; `sides`: about what.
+  /// Its workers disagree; `sides`: names the difference.
   void end_mismatched(Job& job, const std::string& sides);
   /// A home of the fallback outside the switch found that the workers disagree.
   void on_mismatch(Client& client, const control::request::Mismatch& mismatch);

@@ -19,8 +19,8 @@ class JobMaker {
            Resources& resources)
       : config_(config), jobs_(jobs), lane_jobs_(lane_jobs), resources_(resources) {}
 
-  /// Gives a new job its place, and the lanes the job. `request`: what it asks for beside its
-  /// window; `who`: by whose wish.
+  /// Gives a new job its place, and the lanes the job. `request`: the resources that it asks for
+  /// beside its window; `who`: asks for the job.
   Result<Job*> admit(const SavedJob& fresh, scheduler::JobRequest request, uint64_t window_bytes,
                      const std::string& who);
   /// While it is drained no job is admitted.

@@ -7,7 +7,7 @@
 
 namespace ina::switchd {
 
-/// What is wrong with a job's name; empty if nothing.
+/// The problem of a job's name; empty: none.
 inline std::string job_name_problem(const std::string& name) {
   constexpr size_t kLongest = 128;
   if (!name.empty() && name.size() <= kLongest) return {};

@@ -18,9 +18,9 @@ struct Moment {
   static Moment now();
 };
 
-/// What the next switch needs to go on with the job.
+/// The record with which the next switch goes on with the job.
 SavedJob saved_of(const Job& job, const Moment& now);
-/// The job of an entry, in kJoining, but for what it was granted and how long it is reserved.
+/// The job of an entry, in kJoining, but for its grant and its reservation.
 std::unique_ptr<Job> job_of(const SavedJob& saved, aggregator::JobIndex index);
 /// Until when the job of the entry is reserved; 0: it is not, because it has begun.
 Nanos reserved_until(const SavedJob& saved, const Moment& now);
@@ -30,7 +30,7 @@ class JobRecords {
   /// `state` must outlive it.
   explicit JobRecords(StateFile& state) : state_(state) {}
 
-  /// What a job begins with, but for whose it is. Nothing is written.
+  /// The record of a new job, but for its owner. Nothing is written.
   SavedJob new_job(const std::string& name, uint32_t workers);
   /// Epochs count on within a boot of the switch.
   Result<uint32_t> next_epoch(const Job& job) const { return state_.epoch_after(job.epoch); }

@@ -7,8 +7,8 @@ namespace ina::switchd {
 
 namespace {
 
-// Bare results wait for others (docs/protocol.md, J5) no longer than nobody notices, and no longer
-// than a part of the time after which somebody would ask for them.
+// Bare results wait for others (docs/protocol.md, J5) for no longer than anybody would notice, and
+// for no longer than a part of the time after which a worker would ask for them.
 constexpr Nanos kJoiningPatienceNs = 2'000'000;
 constexpr Nanos kJoiningPatiences = 8;
 
@@ -21,7 +21,7 @@ io::shm::Geometry JobRules::geometry(const scheduler::Grant& grant) const {
   constexpr uint32_t kLeastTxRows = 64;
   // Contributions that found no slot come to the fallback in a worker while that waits for a core.
   constexpr uint32_t kSideBytes = 2 << 20;
-  // What is parked at a worker comes as fast as others catch up.
+  // Parked sums reach their keeper as fast as other workers catch up.
   constexpr uint32_t kParkBytes = 4 << 20;
   const uint32_t window = grant.window;
   io::shm::Geometry geometry;

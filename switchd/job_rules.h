@@ -25,12 +25,12 @@ class JobRules {
   };
   TableWords table_words(const Job& job) const;
   io::shm::Geometry geometry(const scheduler::Grant& grant) const;
-  /// What a job of that grant takes of the memory for all jobs.
+  /// The part of the memory for all jobs that a job of that grant takes.
   uint64_t memory_bytes(const Job& job) const;
   /// Adds straggler help to a grant. `in_switch`: fragments that each worker would have in the
   /// switch at once. More than the job may have slots would only pass them by.
   void grant_help(scheduler::Grant& grant, uint64_t in_switch) const;
-  /// What a lane must know of a job that starts at fragment `start`. The lanes do not serve it yet.
+  /// Fills in the job's description for a lane. The lanes do not serve the job yet.
   void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const;
   /// Whether the job can be served: a fallback server, if it needs one, is there.
   bool has_fallback(const Job& job) const {

@@ -15,7 +15,7 @@ namespace ina::switchd {
 /// stays at its address until remove(). While the table is walked through, jobs may be removed.
 class JobTable {
  public:
-  /// `places`: for jobs and groups together. Whoever adds one sees to it that there is a place.
+  /// `places`: for jobs and groups together. The caller of add() makes sure of a place.
   explicit JobTable(size_t places) : places_(places) {}
 
   /// Index for the next job.
@@ -29,13 +29,13 @@ class JobTable {
   Job* find(JobId id) const;
   /// No group.
   Job* find(const std::string& owner, const std::string& name) const;
-  /// Takes the same time whatever the tickets have in common with this one.
+  /// The time does not depend on what the tickets have in common with this one.
   Job* find_ticket(const std::string& ticket) const;
   /// The job or group that an administrator means: `owner` empty: the only one of that name. `name`
   /// may also be "OWNER/NAME".
   tl::expected<Job*, admin::Error> meant(const std::string& name, const std::string& owner) const;
 
-  /// Those for which `matches` is true.
+  /// The number of jobs and groups for which `matches` is true.
   uint32_t count(auto&& matches) const {
     uint32_t found = 0;
     for (const Job& job : *this) found += matches(job) ? 1 : 0;

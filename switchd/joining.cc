@@ -11,7 +11,7 @@ namespace request = control::request;
 
 namespace {
 
-/// Whether there could be such a worker, whatever the switch's state.
+/// Whether there could be such a worker, in any state of the switch.
 Result<void> check(const request::Member& member) {
   if (const std::string problem = job_name_problem(member.job); !problem.empty())
     return fail(INA_ERR_INVALID, problem);

@@ -20,8 +20,8 @@ class MachineFiles {
   /// The first line; empty if there is none.
   std::string line(const std::string& file) const;
   std::optional<uint64_t> number(const std::string& file) const;
-  /// What stands behind `key` at the start of a line, without blanks before it; empty if there is
-  /// no such line.
+  /// The rest of the line that begins with `key`, without blanks before it; empty if there is no
+  /// such line.
   std::string after(const std::string& file, const std::string& key) const;
   /// Names in a folder, sorted.
   std::vector<std::string> names(const std::string& folder) const;

@@ -207,7 +207,7 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
   return ports;
 }
 
-/// Those that were opened.
+/// The ports that were opened.
 std::vector<FramePortInfo> opened_ports(const config::Config& config,
                                         const std::vector<PortLanes>& ports) {
   std::vector<FramePortInfo> infos = frame_ports_of(config);
@@ -280,8 +280,8 @@ Result<void> look_ahead(const config::Config& config, const Machine& machine) {
   return fail(INA_ERR_INVALID, problems);
 }
 
-/// What keeps a switch with another configuration from starting, but for what this one takes
-/// itself.
+/// The reasons why a switch with another configuration could not start, without those that this
+/// switch itself causes.
 std::vector<std::string> obstacles_beside(const config::Config& running, const config::Config& next,
                                           const Program& program) {
   std::vector<std::string> texts;
@@ -296,7 +296,7 @@ std::vector<std::string> obstacles_beside(const config::Config& running, const c
   return texts;
 }
 
-/// What the control plane needs to read the file again.
+/// The functions that the control plane needs to read the file again.
 Configuration::Daemon daemon_of(const std::shared_ptr<Configuration>& configuration,
                                 const Program& program) {
   return {.obstacles =
@@ -445,7 +445,7 @@ Result<std::optional<Configuration::Version>> serve(
       "hugepages", hugepages)("dpdk", eal.has_value());
   conductor.run();
 
-  // Whoever wants the switch to stop while it starts again is heard then.
+  // A signal to stop that comes while the switch starts again is handled then.
   hold_signals();
   auto next = conductor.next();
   if (!next) ServiceManager::stopping();
@@ -487,7 +487,7 @@ std::string text_of(const std::vector<config::ConfigError>& errors) {
   return text;
 }
 
-/// Serves with what was read, and again with what it is given meanwhile.
+/// Serves with the configuration, and again with each new one that it is given meanwhile.
 int serve_on(const std::shared_ptr<Configuration>& configuration,
              const std::optional<Handover>& handed, const Program& program) {
   const auto log = set_up_log(configuration->running().config.log);

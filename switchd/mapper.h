@@ -31,7 +31,7 @@ class Mapper {
   Mapper(const Mapper&) = delete;
   Mapper& operator=(const Mapper&) = delete;
 
-  /// For a task, or for whatever else one is to be told from others.
+  /// For a task, or for other uses of a unique number.
   uint64_t new_token() { return ++last_token_; }
 
   /// io::shm::map_peer_region(); `what` must stay.
@@ -68,7 +68,7 @@ class Mapper {
 
   uint64_t last_token_ = 0;
   Fd event_;
-  std::mutex mutex_;  ///< of the queues and of what is done
+  std::mutex mutex_;  ///< of the queues and the results
   std::deque<Done> done_;
   bool stopping_ = false;
   std::atomic<uint32_t> leaving_{0};

@@ -11,7 +11,7 @@ namespace ina::switchd {
 
 namespace {
 
-/// A switch of which there is only what admits jobs.
+/// The part of a switch that admits jobs.
 class Successor {
  public:
   Successor(const ConductorConfig& next, const ConductorConfig& now)

@@ -34,7 +34,7 @@ struct TraceRecord {
 };
 
 /// A lane's part of a trace: bounded, and full when it has as many packets as all lanes together
-/// are to say. One writer, one reader; what has been added never changes.
+/// are to say. One writer, one reader; added records never change.
 class PacketTrace {
  public:
   PacketTrace(aggregator::JobIndex job, uint32_t packets)

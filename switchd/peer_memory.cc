@@ -39,7 +39,7 @@ void PeerMemory::on_descriptors(Client& client, const control::Json& body) {
     return connections_.refuse_malformed(client, said.error());
   }
   const Client* from = client.from(said->channel);
-  // What is for a group that has ended meanwhile is received and closed.
+  // Descriptors for a group that has ended meanwhile are received and closed.
   std::string problem =
       from || value(client.joined) == 0 ? refusal(from ? *from : client, said->message) : "";
   if (problem.empty() && !doorman_) problem = "this switch takes no descriptors";
@@ -63,13 +63,13 @@ void PeerMemory::forget(const Client& client) {
   if (doorman_ && client.token != 0) doorman_->withdraw(client.token);
 }
 
-/// Who asked with this token; nullptr if he has gone.
+/// The client that asked with this token; nullptr if it has gone.
 Client* PeerMemory::asking(uint64_t token) const {
   const auto fd = asking_.find(token);
   return fd == asking_.end() ? nullptr : connections_.find(fd->second);
 }
 
-/// What the client asked for is done, and it is read from again.
+/// The client's request is done, and the client is read from again.
 control::Request PeerMemory::resume(Client& client) {
   asking_.erase(client.token);
   client.token = 0;
@@ -153,7 +153,7 @@ bool PeerMemory::on_mapped(Mapper::Done& done) {
   return true;
 }
 
-/// What an `attach` or a `register` asked for is mapped, or cannot be.
+/// The region of an `attach` or a `register` is mapped, or cannot be.
 void PeerMemory::on_region(Client& line, Result<io::shm::Region>& region) {
   const control::Request asked = resume(line);
   Client* const from = line.from(asked.channel);

@@ -27,10 +27,10 @@ class Placement {
   /// was not told.
   Result<void> take(Client& client, Job& job, Rank rank, const MemberTransport& transport);
 
-  /// What all places in the job have in common.
+  /// The fields that all places in the job have in common.
   control::answer::Place common(const Job& job) const;
-  /// Gives a worker, or the fallback server, what it takes to reach the switch, and says it in
-  /// `place`. Returns the descriptors that go with that.
+  /// Makes the resources by which a worker, or the fallback server, reaches the switch, and
+  /// describes them in `place`. Returns the descriptors that go with `place`.
   Result<std::vector<int>> give(Job& job, Rank rank, const MemberTransport& transport,
                                 control::answer::Place& place);
 

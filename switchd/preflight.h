@@ -15,9 +15,9 @@
 
 namespace ina::switchd {
 
-/// What the checks ask of the machine, so that tests can be on another one.
+/// The questions of the checks to the machine, so that tests can use another one.
 struct Machine {
-  /// Processors, interfaces and addresses are this machine's; the rest is what `files` say.
+  /// Processors, interfaces and addresses are this machine's; the rest comes from `files`.
   static Machine here(const MachineFiles& files = MachineFiles());
   /// Whether a packet loop may be bound to it.
   bool has_cpu(uint32_t cpu) const;
@@ -37,7 +37,7 @@ struct Machine {
 };
 
 struct Finding {
-  std::string check;  ///< what was looked at: mostly a key of the configuration
+  std::string check;  ///< object of the check: mostly a key of the configuration
   std::string text;   ///< a whole sentence
   bool fatal = true;  ///< the switch does not start; else it starts, and something will not work
 };
@@ -57,8 +57,8 @@ struct EalMemory {
 };
 EalMemory needed_eal_memory(const config::Config& config, bool hugepages);
 
-/// Free hugepages from which on they are used, in bytes: eal.memory, or, if DPDK does not run, what
-/// the value rows take.
+/// Free hugepages from which on they are used, in bytes: eal.memory, or, if DPDK does not run, the
+/// size of the value rows.
 uint64_t wanted_hugepage_bytes(const config::Config& config);
 bool takes_hugepages(const config::Config& config, const Machine& machine);
 

@@ -7,7 +7,7 @@
 
 namespace ina::switchd {
 
-/// What a check gets.
+/// The input of a check.
 struct Asked {
   const config::Config& config;
   const Machine& machine;
@@ -19,7 +19,7 @@ class Report {
   Report(const char* check, Preflight& to) : check_(check), to_(to) {}
   /// The switch would not start. An empty text is none.
   void problem(const std::string& text) { add(text, true); }
-  /// It starts, and something will not work.
+  /// The switch would start, and something would not work.
   void warning(const std::string& text) { add(text, false); }
   void not_checked(const std::string& text) { to_.not_checked.push_back(text); }
 
@@ -36,7 +36,7 @@ std::string socket_problem(const std::string& path, int type, const std::string&
 std::string listen_problem(const std::string& listen, const std::string& setting);
 std::string log_problem(const std::string& path);
 
-/// An Ethernet port: what its device is made from, and whether frames fit.
+/// An Ethernet port: the source of its device, and whether frames fit.
 void check_port(const Asked& asked, const config::PortConfig& port, Report& report);
 
 }  // namespace ina::switchd

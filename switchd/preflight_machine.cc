@@ -74,7 +74,7 @@ std::string listen_problem(const std::string& listen, const std::string& setting
   std::from_chars(listen.data() + colon + 1, listen.data() + listen.size(), port);
   address.sin_port = htons(port);
   const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // As the listener does: what waits for the end of old connections is no obstacle.
+  // As the listener does: a port in TIME_WAIT is no obstacle.
   const int yes = 1;
   ::setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!probe ||

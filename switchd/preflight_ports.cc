@@ -14,7 +14,7 @@ namespace ina::switchd {
 
 namespace {
 
-// Of the ring by which the kernel hands frames over: what stands before each.
+// The header before each frame in the ring by which the kernel hands frames over.
 constexpr uint32_t kPacketRingHeadBytes = 100;
 constexpr uint32_t kDefaultPacketRingFrameBytes = 2048;
 constexpr uint32_t kEthernetBytes = 14;

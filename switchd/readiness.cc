@@ -19,7 +19,7 @@ using config::PortConfig;
 constexpr uint64_t kBytesPerMiB = uint64_t{1} << 20;
 constexpr uint64_t kNoLimit = UINT64_MAX;
 
-/// What a check gets.
+/// The input of a check.
 struct Subject {
   const Config& config;
   const Machine& machine;
@@ -119,7 +119,7 @@ void check_pinning(const Subject& subject, SelfTestRow& row) {
       "CPUs {}, isolated: {}; {} packet loop{} on {}", format_cpus(subject.machine.cpus),
       subject.facts.isolated.empty() ? "none" : format_cpus(subject.facts.isolated), loops,
       loops == 1 ? "" : "s", config.eal.cpus.empty() ? "any" : format_cpus(config.eal.cpus));
-  // The conductor and everybody else need one, too.
+  // The conductor and all other processes need one, too.
   if (subject.machine.isolated.size() < loops && subject.machine.cpus.size() <= loops)
     return row.improve(fmt::format(
         "switch.lcores: {} leaves no CPU for anything else: give the machine more CPUs, lower "
@@ -173,7 +173,7 @@ void check_governor(const Subject& subject, SelfTestRow& row) {
 }
 
 void check_clock(const Subject& subject, SelfTestRow& row) {
-  // Those that a program reads without a system call.
+  // Clock sources that a program reads without a system call.
   constexpr std::array kFast = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page",
                                 "arch_sys_counter"};
   const std::string& source = subject.facts.clock_source;

@@ -26,7 +26,7 @@ struct SelfTestRow {
   std::string check;
   Readiness state = Readiness::kReady;
   std::string found;                 ///< on one line
-  std::vector<std::string> changes;  ///< what to change: whole sentences; none where it is ready
+  std::vector<std::string> changes;  ///< steps to take: whole sentences; none where it is ready
 
   void improve(std::string change) { add(Readiness::kImprove, std::move(change)); }
   void missing(std::string change) { add(Readiness::kMissing, std::move(change)); }
@@ -46,7 +46,7 @@ struct SelfTest {
 
 SelfTest self_test(const config::Config& config, const Machine& machine, const HostFacts& facts);
 
-/// A table, what to change, and a sentence that says the verdict.
+/// A table, the steps to take, and the verdict in a sentence.
 std::string format_self_test(const SelfTest& result);
 
 /// {"version": 1, "verdict", "ready", "checks": [{"check", "state", "found", "change": []}],

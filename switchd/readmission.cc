@@ -23,7 +23,7 @@ Result<void> Readmission::check(const SavedJob& saved) const {
   return check_room(saved);
 }
 
-/// Its workers hold, or ask for, what left the switch as partial sums where they were told to.
+/// The home must not change: there its workers keep partial sums, or ask for them.
 Result<void> Readmission::check_home(const SavedJob& saved) const {
   const std::string_view home = name(config_.fallback.home);
   const bool told = saved.reserved_until == 0;
@@ -76,7 +76,7 @@ namespace {
 /// either what they promised of shared slots.
 Result<scheduler::Grant> admit_anew(bool fixed_slots, scheduler::Admission& admission,
                                     scheduler::JobRequest request, const SavedJob& saved) {
-  // What its window needs, neither more nor less: lanes divide it (Readmission::check).
+  // Exactly the slots that its window needs: lanes divide it (Readmission::check).
   if (fixed_slots) request.slots_floor = 2 * saved.window;
   const auto grant = admission.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());

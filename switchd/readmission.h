@@ -31,7 +31,7 @@ class Readmission {
   const JobTable& jobs_;
 };
 
-/// The slots of a job that passed the check: what it had, or under another policy as many as its
+/// The slots of a job that passed the check: as many as it had, or under another policy as its
 /// window needs. The window itself stays as its workers know it.
 Result<scheduler::Grant> readmit(const ConductorConfig& config, uint32_t lanes,
                                  scheduler::Admission& admission, const Job& job,

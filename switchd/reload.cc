@@ -165,7 +165,7 @@ admin::Answer Reload::set_policy(const admin::SetPolicy& asked, const std::strin
   return answer;
 }
 
-/// The running configuration, but for the policy. What the file says otherwise since it was read is
+/// The running configuration, but for the policy. Other changes of the file since it was read are
 /// left to `inactl reload`.
 tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
     const admin::SetPolicy& asked) const {
@@ -184,12 +184,12 @@ tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
   auto version = configuration.parse(source);
   if (!version) {
     std::vector<std::string> texts;
-    // What was asked for is in no line of the file.
+    // The administrator's settings are in no line of the file.
     for (const config::ConfigError& error : version.error())
       texts.push_back(error.line == 0 ? error.text : error.to_string());
     return invalid(joined(texts));
   }
-  // What the text says anyway is no override.
+  // A value that the text has anyway is no override.
   const auto plain = configuration.parse({.text = source.text});
   if (!plain) return invalid(text_of(plain.error()));
   version->source.overrides.clear();
@@ -198,7 +198,7 @@ tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
   return std::move(*version);
 }
 
-/// What a configuration and the file say of the policy.
+/// The policy's keys, with their values in a configuration and in the file.
 Json Reload::policy_keys(const config::Config& config) const {
   const Configuration& configuration = *config_.configuration;
   Json answer = {{"file", configuration.file()}, {"file_error", ""}, {"keys", Json::array()}};

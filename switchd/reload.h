@@ -23,7 +23,7 @@ namespace ina::switchd {
 
 class Reload {
  public:
-  /// All of them must outlive it. `config` is what takes over what changes in place.
+  /// All of them must outlive it. `config` takes over the keys that change in place.
   Reload(ConductorConfig& config, const StateFile& state, const JobTable& jobs,
          Resources& resources, JobEnding& ending, Connections& connections,
          Credentials& credentials)
@@ -35,7 +35,7 @@ class Reload {
         connections_(connections),
         credentials_(credentials) {}
 
-  /// What cannot be read stays as it is. `who`: asks, for the log.
+  /// A file that cannot be read changes nothing. `who`: asks, for the log.
   admin::Answer carry_out(const admin::Reload& asked, const std::string& who);
 
   /// The policy in force, and the file's.
@@ -48,7 +48,7 @@ class Reload {
   const std::optional<Configuration::Version>& next() const { return next_; }
 
  private:
-  /// What is to be done, and what it would cost.
+  /// The changes to make, and the losses that they would cause.
   struct Plan {
     Configuration::Version version;
     std::vector<config::Change> changes = {};

@@ -144,7 +144,7 @@ Result<void> Resources::take_tables(Job& job) {
   return {};
 }
 
-/// What a job needs of the process beside its workers.
+/// Takes the mappings and descriptors that a job needs beside its workers' own.
 Result<void> Resources::take_handles(Job& job) {
   const auto lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);

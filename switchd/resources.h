@@ -13,7 +13,7 @@
 
 namespace ina::switchd {
 
-/// What a switch with this configuration admits.
+/// The limits by which a switch with this configuration admits jobs.
 scheduler::AdmissionConfig admission_config(const ConductorConfig& config, size_t lanes);
 
 class Resources {
@@ -21,18 +21,18 @@ class Resources {
   /// `config` and `rules` must outlive it.
   Resources(const ConductorConfig& config, const JobRules& rules);
 
-  /// The configuration has other quotas and defaults: they hold for what is asked for from now on.
+  /// The configuration has other quotas and defaults: they hold for later requests.
   void set_limits();
 
   // A job's own: window, slots, tables and results. Nothing is kept when they fail.
-  /// `request`: what the job asks for, beside its window.
+  /// `request`: the resources that the job asks for, beside its window.
   Result<void> take(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
-  /// What a job had that ran when the last switch ended: the regions' sizes follow from its window.
+  /// The same for a job of the last switch: the regions' sizes follow from its window.
   Result<void> retake(Job& job, const SavedJob& saved);
   /// Of a group of the parent's ranks. Its window is its parent's, or so much smaller that its
-  /// memory is a small part of what its owner may still take.
+  /// memory is a small part of its owner's remaining limit.
   Result<void> take_for_group(Job& group, const Job& parent);
-  /// What its workers still have is charged on.
+  /// Resources that its workers still have stay charged.
   void give_back(Job& job);
 
   // A worker's.

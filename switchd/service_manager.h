@@ -12,11 +12,11 @@ class ServiceManager {
   static Nanos heartbeat_ns();
   /// All packet loops have answered. The first time this says that the switch serves.
   void alive();
-  /// It reads its configuration again: until reloaded(), or until alive() of a switch that started
-  /// again for it.
+  /// The switch reads its configuration again: until reloaded(), or until alive() of a switch that
+  /// started again for that.
   static void reloading();
   static void reloaded();
-  /// It ends, as it was told to.
+  /// The switch ends, as it was told to.
   static void stopping();
 
  private:

@@ -31,7 +31,7 @@ class SlotMap {
       : slots_(slots), lanes_(lanes), jobs_(jobs) {}
 
   /// `cells`: how many slots were looked at, those of the first lane first. `used`: those that hold
-  /// something, each as a list of what `columns` names.
+  /// something, each as a list of the values that `columns` names.
   control::Json make();
 
  private:

@@ -24,8 +24,8 @@ struct Colour {
   JobId group{};                ///< once it is made
   bool operator==(const Colour&) const = default;
 };
-/// What all members of the job have asked for, each for its own rank. Error: they disagree; its
-/// text says about what.
+/// The colours that all members of the job have asked for, each for its own rank. Error: they
+/// disagree, and its text names the difference.
 Result<std::vector<Colour>> colours_of(const Job& job);
 
 class Splits {
@@ -47,11 +47,11 @@ class Splits {
   /// Makes one group of the split whose turn it is: nobody waits for many groups of another.
   void go_on();
   bool under_way() const { return !splits_.empty(); }
-  /// Somebody has called ina_finalize: what others ask for will never be.
+  /// A worker has called ina_finalize: the splits that others ask for can never be made.
   void refuse(Job& job);
 
  private:
-  /// That all members have asked for.
+  /// A split that all members have asked for.
   struct Split {
     JobId job{};
     uint32_t number = 0;

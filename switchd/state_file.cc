@@ -118,7 +118,7 @@ SavedJob job_of(const Json& json) {
   job.window = number<uint32_t>(json, "window", 1, UINT32_MAX);
   job.first_slot = number<uint32_t>(json, "first_slot", 0, UINT32_MAX);
   job.slots_per_lane = number<uint32_t>(json, "slots_per_lane", 0, UINT32_MAX);
-  // What follows is not in the files of earlier switches.
+  // The following members are not in the files of earlier switches.
   if (json.contains("tenant")) job.tenant = json.at("tenant").get<std::string>();
   if (job.tenant.size() > 31) throw std::runtime_error("a tenant has more than 31 characters");
   if (json.contains("ceiling_per_lane")) {

@@ -15,8 +15,8 @@
 
 namespace ina::switchd {
 
-/// A running job as the file holds it: what it takes to let its workers in again. Or one that an
-/// administrator made, whose workers have not come yet.
+/// A running job as the file holds it, with all that is needed to let its workers in again. Or a
+/// job that an administrator made, whose workers have not come yet.
 struct SavedJob {
   std::string name;
   uint32_t id = 0;
@@ -24,7 +24,7 @@ struct SavedJob {
   uint32_t uid = 0;
   uint32_t workers = 0;
   uint32_t epoch = 0;  ///< the last one given out
-  // What was granted. A switch with other lanes or slots cannot go on with the job.
+  // The grant. A switch with other lanes or slots cannot go on with the job.
   uint32_t lanes = 0;
   uint32_t slot_bytes = 0;
   uint32_t window = 0;

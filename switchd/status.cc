@@ -14,7 +14,7 @@ using control::Json;
 
 namespace {
 
-/// What all lanes together counted of a job.
+/// The counters of a job over all lanes.
 Json counters_json(const Job& job, const StatusReport::Snapshots& snapshots) {
   aggregator::JobCounters sum;
   for (const auto& snapshot : snapshots) {
@@ -236,7 +236,7 @@ Json StatusReport::configuration_json() const {
           {"overrides", overrides_json(configuration->running().source)}};
 }
 
-/// Those that have jobs, or a quota of their own. In quotas 0 is no limit.
+/// Tenants that have jobs, or a quota of their own. In quotas 0 is no limit.
 Json StatusReport::tenants_json() const {
   const scheduler::Admission& admission = resources_.admission();
   const Handles& handles = resources_.handles();
@@ -299,7 +299,7 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   return json;
 }
 
-/// What is known of the workers that the job waits for, besides their ranks; and which others
+/// Describes the workers that the job waits for, besides their ranks, and lists the others that
 /// cannot run.
 void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links, Json& json) const {
   Json peers = Json::array();
@@ -316,7 +316,7 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
   json["waiting_for_peers"] = std::move(peers);
   json["waiting_for_processes"] = std::move(processes);
   json["waiting_for_dead_links"] = std::move(dead_links);
-  // What comes next will wait for these.
+  // The next fragments will wait for these.
   for (const uint32_t rank : ranks_of(job.attached() & ~late)) {
     const Job::Worker& worker = job.members[rank];
     if (!worker.client || process_state(worker.client->peer) != "stopped") continue;
@@ -325,7 +325,7 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
   }
 }
 
-/// What the job waits for, and why that does not come.
+/// The fragment and the workers that the job waits for, and the reason.
 void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   if (job.state != Job::State::kRunning && job.state != Job::State::kLeaving) return;
   if (job.state == Job::State::kLeaving) json["left"] = ranks_of(job.leaving_or_gone());

@@ -15,7 +15,7 @@ namespace ina::switchd {
 
 class StatusReport {
  public:
-  /// What the lanes counted, by lane.
+  /// The lanes' counters, by lane.
   using Snapshots = Lanes::Commands<command::TakeSnapshot>;
 
   /// All of them must outlive it. `started`: when the switch did.
@@ -32,7 +32,7 @@ class StatusReport {
         dropped_(dropped),
         started_(started) {}
 
-  /// `explain`: with what each job waits for, which lanes look through its window for.
+  /// `explain`: with the fragments that jobs wait for, which the lanes look up.
   control::Json make(bool explain, bool draining);
   /// Why the job waits, as `inactl why` says it: for its workers' errors.
   std::string why(Job& job) const;

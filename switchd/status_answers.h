@@ -22,8 +22,8 @@ class StatusAnswers {
   /// long answer costs nobody room in a socket.
   template <class Message>
   void send(Client& client, control::Json content);
-  /// Why a user gets nothing of that kind just now; empty: he does. Descriptors on their way are
-  /// limited in number, for all whom the switch tells something.
+  /// Why a user gets no such answer just now; empty: the user does. Descriptors on their way are
+  /// limited in number, over all messages of the switch.
   std::string unread_text(const Client& client) const;
 
  private:

@@ -36,7 +36,7 @@ void TraceAnswers::on_trace(Client& client, const request::Trace& asked, Nanos n
   const auto begun = tracing_.begin(
       wanted, fmt::format("{}, {}", client.owner(), client.peer.text()), now, !trusted);
   if (!begun)
-    // For whom it does is nothing that is told to other hosts.
+    // Other hosts are not told for whom it traces.
     return refuse(client.peer.remote && begun.error().code == admin::Error::Code::kBusy
                       ? "the switch traces another job, and one at a time; try again"
                       : begun.error().text);

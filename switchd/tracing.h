@@ -15,7 +15,7 @@ namespace ina::switchd {
 
 class Tracing {
  public:
-  /// Whoever began a trace and does not ask for it so long has forgotten it.
+  /// A client that does not ask for its trace for so long has forgotten it.
   static constexpr Nanos kForgottenNs = 5'000'000'000;
 
   /// All of them must outlive it, and the lanes must have ended before it does.

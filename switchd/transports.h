@@ -26,7 +26,7 @@ class Transports {
   /// Both must outlive it.
   Transports(const ConductorConfig& config, Lanes& lanes) : config_(config), lanes_(lanes) {}
 
-  /// `peer`: who asks. Error: a sentence for it.
+  /// `peer`: the client that asks. Error: a sentence for the client.
   Result<MemberTransport> choose(const control::PeerCredentials& peer,
                                  const control::request::Reach& reach);
 

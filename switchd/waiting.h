@@ -32,7 +32,7 @@ class Waiting {
   std::optional<aggregator::Waiting> oldest_of(const Job& job) const;
   /// Of a job that gathers, or comes back after a restart; of others see StatusReport::why().
   std::string text(const Job& job) const;
-  /// Who has not joined, or come back, yet.
+  /// The workers that have not joined, or come back, yet.
   std::string missing_text(const Job& job) const;
   /// Of a job in kRejoining.
   std::string rejoin_text(const Job& job) const;

@@ -10,9 +10,9 @@
 
 namespace ina::switchd {
 
-/// What is spent for a source counts as its debt, which goes down by a share of the time that
-/// passes. Above a bound the source waits, whatever it asks for and on however many connections.
-/// The table is bounded: sources for which it has no room share an entry.
+/// Time spent for a source counts as its debt, which goes down by a share of the time that passes.
+/// Above a bound the source waits, with all its requests and connections. The table is bounded:
+/// sources for which it has no room share an entry.
 class WorkBudget {
  public:
   struct Limits {

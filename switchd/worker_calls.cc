@@ -7,8 +7,8 @@ namespace ina::switchd {
 namespace {
 
 // A worker is called so often at once, and so often in the long run. It stays awake for a while
-// when it is called, so more are of no use to it; each costs whoever shares a core with the
-// conductor.
+// when it is called, so more are of no use to it; each costs the processes that share a core with
+// the conductor.
 constexpr Nanos kCallNs = 10'000'000;
 constexpr Nanos kMostCallsNs = 64 * kCallNs;
 // With more on its way to a worker, calls wait. A unix socket takes some 200 KiB.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the benchmark of all collectives takes for right, and how the fastest algorithm of a library is
-found."""
+"""The results that the benchmark of all collectives accepts, and its choice of a library's fastest
+algorithm."""
 
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the comparison with other libraries says of its samples: a ratio the wrong way round, or one
-of samples that were not taken together, would be believed."""
+"""The statistics of the comparison with other libraries: a ratio the wrong way round, or one of
+samples that were not taken together, would be believed."""
 
 import pathlib
 import sys

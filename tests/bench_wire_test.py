@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the comparison over the wire says of its samples: a peer's worse path in the place of its
-better one, or a ratio of another path, would be believed."""
+"""The statistics of the comparison over the wire: a peer's worse path in the place of its better
+one, or a ratio of another path, would be believed."""
 
 import pathlib
 import sys

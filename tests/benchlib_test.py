@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the benchmarks share: figures and errors that all of them would get wrong together.
+"""The benchmarks' shared modules: figures and errors that all of them would get wrong together.
 
     benchlib_test.py
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that the layers are as docs/architecture.md has them.
 
-Its table is the one statement: which folders there are, what each uses, and which are pure.
+Its table is the one statement: all folders, the layers that each uses, and the pure ones.
 
 Direction: a file includes its own layer's headers, and those of the layers that its layer uses. A
 layer uses layers above it in the table only, so that there are no circles, and no more than it needs.

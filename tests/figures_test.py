@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The figures of the documents as they are: no empty panel, and colours that mean what
-scripts/plot_style.py says, in all of them alike.
+"""The figures of the documents as they are: no empty panel, and colours with the meaning of
+scripts/plot_style.py, in all of them alike.
 
     figures_test.py
 """

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""docs/operations.md has a recipe for every status of libina, for every kind of inactl's errors, and for
-every text with which switch and library refuse something or give up; and for no texts that there are not.
+"""docs/operations.md has a recipe for every status of libina, for every kind of inactl's errors,
+and for every text with which switch and library refuse something or give up; and for no other
+texts.
 
-Texts are read from the sources: the literals of each call that makes an error, with `…` for what is put in
-between. A recipe quotes a part of the text. Each text is made to happen by tests/e2e/errors*_test.py or by another test
-(tests/recipes_seen.py), or that file says why it is not. Errors about arguments (INA_ERR_INVALID) and defects
-(INA_ERR_INTERNAL) need none: the first name the argument, and of the others nobody knows any.
+Texts are read from the sources: the literals of each call that makes an error, with `…` for the
+inserted parts. A recipe quotes a part of the text. Each text is made to happen by
+tests/e2e/errors*_test.py or by another test (tests/recipes_seen.py), or that file says why it is
+not. Errors about arguments (INA_ERR_INVALID) and defects (INA_ERR_INTERNAL) need none: the first
+name the argument, and no defect is known.
 """
 
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/reference says what the headers and the package of Python say, and all that they declare."""
+"""docs/reference agrees with the headers and the package of Python, and has all declarations."""
 
 import ast
 import pathlib

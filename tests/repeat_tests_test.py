@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What looks for failures by chance must see them, and say how to see them again."""
+"""The search for failures by chance must see them, and say how to see them again."""
 
 import contextlib
 import io

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The summary is what continuous integration believes, so it must not miss a failure."""
+"""Continuous integration believes the summary, so it must not miss a failure."""
 
 import contextlib
 import io

@@ -49,7 +49,7 @@ void copy_one(const CopyJob& job) {
   if (job.bytes == 0) return;
   if (job.stream) {
     stream(job.to, job.from, job.bytes);
-    _mm_sfence();  // before whatever says that it is there
+    _mm_sfence();  // before the store that announces it
   } else {
     std::memcpy(job.to, job.from, job.bytes);
   }

@@ -14,7 +14,7 @@
 
 namespace ina::client {
 
-/// What a worker knows about its frames once it has joined a job.
+/// The addresses and keys of a worker's frames once it has joined a job.
 struct FrameBinding {
   wire::Address own;             ///< as given by address()
   wire::Address switch_address;  ///< lane n listens on udp_port + n
@@ -33,7 +33,7 @@ class FrameTransport : public Transport {
   virtual uint32_t max_slot_bytes() const = 0;
   /// Whether it can receive what is sent to a multicast group.
   virtual bool takes_groups() const { return false; }
-  /// What this end could not send, in words; empty: nothing. From any thread.
+  /// The failures of this end's sends, in words; empty: none. From any thread.
   virtual std::string trouble() const { return {}; }
   /// Another one by the same way, for another job of the same worker. It is used like any other, by
   /// another thread. Its reopen() follows that of the first one, from open_frame_transport().

@@ -112,7 +112,7 @@ const ShmTransport::Registered* ShmTransport::registered_at(const std::byte* pay
   return nullptr;
 }
 
-/// What a descriptor of the receive ring points at; empty if that is nowhere.
+/// The payload that a descriptor of the receive ring points at; empty: outside of all regions.
 std::span<const std::byte> ShmTransport::payload_at(uint64_t offset, uint32_t bytes) const {
   const auto within = [&](std::span<const std::byte> memory, uint64_t at) {
     return bytes <= memory.size() && at <= memory.size() - bytes ? memory.subspan(at, bytes)

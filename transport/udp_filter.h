@@ -7,7 +7,7 @@
 namespace ina::client {
 
 /// From now on the socket takes only datagrams from the switch's address and ports that carry the
-/// job's id and key. Best effort: whoever reads the socket checks all of that, and more, itself.
+/// job's id and key. Best effort: the reader of the socket checks all of that, and more, itself.
 void filter_strangers(int socket, const FrameBinding& binding);
 
 }  // namespace ina::client

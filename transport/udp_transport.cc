@@ -19,17 +19,17 @@
 namespace ina::client {
 namespace {
 
-// What the kernel may hold of results that nobody has fetched yet: a window of some MiB, with the
-// kernel's own overhead for small datagrams. Without privileges it gives less.
+// The kernel's buffer for results that the worker has not fetched yet: a window of some MiB, with
+// the kernel's own overhead for small datagrams. Without privileges the kernel gives less.
 constexpr int kSocketBufferBytes = 16 << 20;
-// What is received at once, while it is still in the cache when it is looked at.
+// The most bytes received at once: they should still be in the cache when they are looked at.
 constexpr size_t kRxBytes = 128 << 10;
 constexpr size_t kLeastRxDatagrams = 8;
-// Of one message that the kernel cuts up. It takes 64 KiB, but what it has copied should still be
-// in the cache when it does, and the first of its frames be on the way.
+// Of one message that the kernel cuts up. The kernel takes 64 KiB. But its copy should still be in
+// the cache when it cuts, and the first of the frames be on the way.
 constexpr size_t kMaxMessageBytes = 17 << 10;
 constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
-// Of the MTU, what is not payload.
+// The part of the MTU that is not payload.
 constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
 
 std::string system_error() {
@@ -46,8 +46,8 @@ void enlarge(const Fd& fd) {
 }
 
 /// Datagrams that are sent in one piece leave the interface one by one. Not so on a veth that need
-/// not compute checksums: it hands its peer what the kernel has not cut up yet, and an AF_PACKET
-/// port of a switch at the other end takes that for one frame that is too long.
+/// not compute checksums: it hands its peer the whole piece. An AF_PACKET port of a switch at the
+/// other end takes that for one frame that is too long.
 bool cuts_up(const Interface& interface) {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto ask = [&](auto& what) {
@@ -271,7 +271,7 @@ size_t UdpTransport::rx_burst(std::span<RxPacket> packets) {
   if (!bound_) return 0;
   const size_t room = std::min(packets.size(), rx_headers_.size());
   size_t place = 0;
-  // What comes for this worker alone is little, and must not wait behind the results.
+  // Few messages are for this worker alone, and they must not wait behind the results.
   size_t filled = receive(socket_, packets.first(room), place);
   if (group_socket_) filled += receive(group_socket_, packets.subspan(filled, room - place), place);
   return filled;

@@ -46,7 +46,7 @@ class UdpTransport final : public FrameTransport {
   void rx_release() override {}
   void wait(Nanos timeout_ns) override;
   void wake() override;
-  /// Nobody but who polls the socket sees that a datagram has come.
+  /// Only a poll of the socket shows that a datagram has come.
   Nanos idle_poll_ns() const override { return 2'000'000; }
   TransportCounters counters() const override { return counters_; }
   std::string trouble() const override;
@@ -73,8 +73,8 @@ class UdpTransport final : public FrameTransport {
   std::atomic<uint32_t> needed_mtu_{0};
   std::atomic<uint64_t> too_long_{0};  ///< messages that the kernel refused as too long for the way
 
-  /// What one sendmsg() gets: datagrams to one UDP port, all of the same length, but the last may
-  /// be shorter.
+  /// The input of one sendmsg(): datagrams to one UDP port, all of the same length, but the last
+  /// may be shorter.
   struct Outgoing {
     sockaddr_in to{};
     size_t place = 0;  ///< of its first packet in the burst
@@ -89,7 +89,7 @@ class UdpTransport final : public FrameTransport {
   std::vector<iovec> tx_parts_;  ///< header and payload of each packet, in order of messages
   std::vector<Outgoing> outgoing_;
   std::vector<mmsghdr> tx_headers_;  ///< of each outgoing_
-  size_t messages_ = 0;              ///< of these, what the last burst became
+  size_t messages_ = 0;              ///< of these, used for the last burst
 
   std::vector<std::byte> rx_bytes_;  ///< a buffer for each of rx_headers_
   std::vector<iovec> rx_parts_;

@@ -133,9 +133,9 @@ static_assert(offsetof(InaHeader, instance) == 56);
 static_assert(offsetof(InaHeader, crc32c) == 60);
 static_assert(offsetof(InaHeader, tag) == 64);
 
-/// The INA header as little-endian words, in which it is put together, summed up and taken apart:
-/// in registers. A wide load of what narrow stores have just written waits until all stores before
-/// them have reached the cache, and here those go to rings that other cores read.
+/// The INA header as little-endian words in registers: there it is put together, summed up and
+/// taken apart. A wide load of bytes that narrow stores have just written waits until all earlier
+/// stores have reached the cache, and here those go to rings that other cores read.
 class InaWords {
  public:
   static InaWords load(std::span<const std::byte> bytes);
@@ -219,7 +219,7 @@ void after_crc() {}
 
 uint32_t crc32c_update(uint32_t state, const void* data, size_t bytes) {
   if (bytes == 0) return state;
-  // ISA-L only reads the buffer, whatever its signature says.
+  // ISA-L only reads the buffer, although its signature has no const.
   auto* buffer = static_cast<unsigned char*>(const_cast<void*>(data));
   return crc32_iscsi(buffer, static_cast<int>(bytes), state);
 }
@@ -269,7 +269,7 @@ uint32_t crc_of(InaWords ina, std::span<const std::byte> payload) {
   return crc;
 }
 
-/// What a tag is made of, beside the payload in its hash.
+/// The input of a tag, beside the payload in its hash.
 struct TagInput {
   Be32 source_ip;
   Be32 destination_ip;
@@ -358,7 +358,7 @@ bool in_range(uint16_t port, uint16_t first, uint16_t lanes) {
 
 using Bytes = std::span<const std::byte>;
 
-/// Strips Ethernet and IPv4: what remains is the datagram, whole, without padding.
+/// Strips Ethernet and IPv4: returns the whole datagram, without padding.
 tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_t lanes,
                                          Envelope& envelope) {
   const auto drop = [](DropReason reason) { return tl::unexpected(reason); };
@@ -375,7 +375,7 @@ tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_
   const size_t header_bytes = size_t{4} * (ip.version_ihl & 0x0f);
   if (header_bytes < kIpv4Bytes || bytes.size() < header_bytes) return drop(DropReason::kTruncated);
 
-  // The port comes before what follows, so that faults of other people's datagrams stay theirs.
+  // The port is checked before the rest, so that faults of other people's datagrams stay theirs.
   const uint16_t fragment = ip.fragment.get();
   const Bytes after_header = bytes.subspan(header_bytes);
   if ((fragment & kFragmentOffset) == 0 && after_header.size() >= kUdpBytes &&
@@ -392,7 +392,7 @@ tl::expected<Bytes, DropReason> parse_ip(Bytes bytes, uint16_t udp_port, uint16_
   return bytes.subspan(header_bytes, total_bytes - header_bytes);
 }
 
-/// Strips UDP: what remains is the INA header and its payload.
+/// Strips UDP: returns the INA header and its payload.
 tl::expected<Bytes, DropReason> parse_udp(Bytes datagram, Envelope& envelope) {
   if (datagram.size() < kUdpBytes) return tl::unexpected(DropReason::kTruncated);
   const auto udp = load<UdpHeader>(datagram);
@@ -512,7 +512,7 @@ bool crc_matches(const Frame& frame) noexcept {
 
 bool tag_matches(const Frame& frame, const Seal& seal) noexcept {
   const InaWords ina = header_of(frame);
-  // One comparison of words, which takes as long whatever differs.
+  // One comparison of words, in constant time.
   return (tag_of(frame.envelope, ina, frame.payload_bytes, seal) ^
           ina.get<uint64_t>(offsetof(InaHeader, tag))) == 0;
 }

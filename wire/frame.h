@@ -27,7 +27,7 @@ inline constexpr size_t kUdpBytes = 8;
 inline constexpr size_t kInaHeaderBytes = 72;
 inline constexpr size_t kFrameHeaderBytes =
     kEthernetBytes + kIpv4Bytes + kUdpBytes + kInaHeaderBytes;
-/// Ethernet's minimum without FCS. An INA frame is always longer; what else shares the port (ARP,
+/// Ethernet's minimum without FCS. An INA frame is always longer; other frames on the port (ARP,
 /// ICMP) may need padding to it.
 inline constexpr size_t kMinFrameBytes = 60;
 /// Largest payload that IPv4's 16-bit total length has room for. A slot is far smaller.
@@ -43,14 +43,14 @@ struct Address {
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-/// What a frame says about whom it belongs to. Claims, not facts: a receiver compares them with the
-/// binding made at admission before it believes any.
+/// The addresses and the job that a frame claims. A receiver compares these claims with the binding
+/// made at admission before it believes any.
 struct Envelope {
   Address source;
   Address destination;
   JobId job{};
   uint64_t job_key = 0;
-  uint64_t tag = 0;  ///< what is sent with a Seal has its tag instead
+  uint64_t tag = 0;  ///< a frame sent with a Seal has its tag instead
 };
 
 /// The secrets of a worker and the switch by which they know each other's frames (docs/protocol.md,
@@ -61,7 +61,7 @@ struct TagKeys {
   SipKey payload;
 };
 
-/// What makes or proves the tag of one frame.
+/// The input that makes or proves the tag of one frame.
 struct Seal {
   SipKey key;                 ///< TagKeys::frame
   uint64_t payload_hash = 0;  ///< SipHash of the payload with TagKeys::payload
@@ -75,7 +75,7 @@ struct Frame {
   Envelope envelope;
   Message message;  ///< any bit pattern: enumerators may be out of range until validate()
   const std::byte* payload = nullptr;  ///< points into the parsed bytes; any alignment
-  uint32_t payload_bytes = 0;          ///< what the UDP length says, padding excluded
+  uint32_t payload_bytes = 0;          ///< from the UDP length, padding excluded
 };
 
 /// Writes the kFrameHeaderBytes of headers for a payload to the front of `out` and returns their
@@ -102,8 +102,8 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
 /// addresses (see the bindings). The port must lie in [udp_port, udp_port + lanes); `lanes` 0
 /// accepts any. A UDP checksum of any value is accepted: the CRC32C is stronger.
 ///
-/// kNotIna means somebody else's frame, which a switch forwards; the other reasons are INA frames,
-/// or too damaged to tell. VLAN tags (802.1Q) are not understood: kNotIna.
+/// kNotIna: a frame of other traffic, which a switch forwards; the other reasons are INA frames, or
+/// too damaged to tell. VLAN tags (802.1Q) are not understood: kNotIna.
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
                                             uint16_t lanes) noexcept;
 
@@ -115,8 +115,8 @@ tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes
 /// Of a frame that was parsed; reads the parsed bytes once more.
 bool crc_matches(const Frame& frame) noexcept;
 
-/// Whether the frame's tag is that of the seal: sent by somebody who has the keys, from and to the
-/// IP addresses and UDP ports of its envelope. Compares in constant time.
+/// Whether the frame's tag is that of the seal: sent by a holder of the keys, from and to the IP
+/// addresses and UDP ports of its envelope. Compares in constant time.
 bool tag_matches(const Frame& frame, const Seal& seal) noexcept;
 
 /// Parses the content of a datagram: INA header and payload. Checks what parse_frame() checks of

@@ -6,7 +6,7 @@
 namespace ina::wire {
 
 /// An IPv4 group of those that a network has for itself (239.192.0.0/14, RFC 2365), and its MAC
-/// address (RFC 1112). Jobs whose numbers agree in 18 bits share one: who receives looks at job and
+/// address (RFC 1112). Jobs whose numbers agree in 18 bits share one: a receiver looks at job and
 /// job key.
 inline Address group_of(JobId job, uint16_t udp_port) {
   const uint32_t ip = 0xefc00000 | (value(job) & 0x3ffff);

@@ -14,7 +14,7 @@
 
 namespace ina::wire {
 
-/// docs/protocol.md says who sends which to whom.
+/// docs/protocol.md has the senders and receivers of each.
 enum class Type : uint8_t {
   kGrad = 1,  ///< worker -> switch: one contribution
   kPart,      ///< -> fallback: partial sum with its bitmap
@@ -34,7 +34,7 @@ enum class Type : uint8_t {
 enum class Origin : uint8_t { kNone = 0, kSwitch, kFallback, kParker };
 enum class Phase : uint8_t {
   kNone = 0,
-  kStatus,  ///< how do you stand?
+  kStatus,  ///< asks for the state of the fragment at the worker
   kBind,    ///< take nobody's result but mine from now on
   kAgain,   ///< of the switch itself: your contribution has not come, send it again
 };
@@ -49,7 +49,7 @@ enum Flag : uint16_t {
                             ///< DEFER)
   kFlagSplit = 1u << 3,     ///< the fallback put the result together from several PARTs (RESULT)
   kFlagFull = 1u << 4,      ///< the worker has more to send than its window lets it (GRAD)
-  /// It left the array because somebody is slow, not for want of a slot (PART, RESULT).
+  /// The fragment left the array because a worker is slow, not for want of a slot (PART, RESULT).
   kFlagParked = 1u << 5,
   kFlagKept = 1u << 6,  ///< the worker that says so has it: it need not come back (RESULT)
   /// No payload. GRAD: a mark, of a worker that adds nothing to so many fragments as `elements`
@@ -65,7 +65,7 @@ inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFla
                                       kFlagParked | kFlagKept | kFlagBare | kFlagPrompt |
                                       kFlagQuick | kFlagAgain;
 
-/// What every worker must agree on before its contribution may be added to another's.
+/// The parameters that workers must agree on before their contributions may be added.
 struct Signature {
   uint64_t elements = 0;   ///< of the whole operation, with fused_bits()
   uint32_t operation = 0;  ///< number of the operation within its job
@@ -83,26 +83,26 @@ constexpr bool same_operation(const Signature& a, const Signature& b) {
          a.op == b.op && a.collective == b.collective;
 }
 
-/// An operation that a worker has made of several all-reduces has more to agree on: its
-/// operation_elements hold in bits 0..31 the elements, in 32..47 a fingerprint of the tensors'
-/// sizes, in 48..62 the number of tensors, and bit 63, which no number of elements reaches. To the
-/// switch they are a number to be compared.
+/// An operation that a worker has made of several all-reduces has more to agree on. Its
+/// operation_elements have the elements in bits 0..31, a fingerprint of the tensors' sizes in
+/// 32..47, the number of tensors in 48..62, and bit 63, which no number of elements reaches. The
+/// switch only compares the number.
 inline constexpr uint64_t kFusedBit = uint64_t{1} << 63;
 inline constexpr uint32_t kMaxFusedTensors = (1u << 15) - 1;
-/// What is to be or-ed to `elements`, which must be below 2^32. 0 for an operation without any:
+/// The bits to be or-ed to `elements`, which must be below 2^32. 0 for an operation without any:
 /// validate() wants it to say so.
 constexpr uint64_t fused_bits(uint64_t elements, uint32_t tensors, uint16_t fingerprint) {
   if (elements == 0) return 0;
   return kFusedBit | uint64_t{tensors & kMaxFusedTensors} << 48 | uint64_t{fingerprint} << 32;
 }
 
-/// An operation of several blocks, as workers' shares of uneven size, has their table to agree on:
-/// its operation_elements hold in bits 0..45 the elements of all blocks, in 46..61 a fingerprint of
-/// root and sizes, and bit 62.
+/// An operation of several blocks, as workers' shares of uneven size, has their table to agree on.
+/// Its operation_elements have the elements of all blocks in bits 0..45, a fingerprint of root and
+/// sizes in 46..61, and bit 62.
 inline constexpr uint64_t kBlocksBit = uint64_t{1} << 62;
 inline constexpr uint32_t kBlocksShift = 46;
 inline constexpr uint64_t kMaxBlocksElements = (uint64_t{1} << kBlocksShift) - 1;
-/// What is to be or-ed to `elements`; 0 for an operation without any.
+/// The bits to be or-ed to `elements`; 0 for an operation without any.
 constexpr uint64_t blocks_bits(uint64_t elements, uint16_t fingerprint) {
   return elements == 0 ? 0 : kBlocksBit | uint64_t{fingerprint} << kBlocksShift;
 }
@@ -157,8 +157,8 @@ struct Outgoing {
   uint32_t payload_bytes = 0;
 };
 
-/// Checks what any receiver can check without knowing the job: type, origin and phase, that the
-/// rank has a bit and a partial sum somebody's, and for messages with a payload data type,
+/// Makes the checks that need no knowledge of the job. They are of type, origin and phase, and that
+/// the rank has a bit and a partial sum contributors. For messages with a payload: data type,
 /// operation, and that `elements`, `payload_bytes` and `slot_bytes` (the size of a value row)
 /// agree. Without a payload the signature and `elements` are not looked at. Does not look at the
 /// payload. Returns why the message must be dropped, or nothing.
@@ -170,7 +170,7 @@ std::optional<DropReason> validate_any(const Message& message, uint32_t payload_
                                        uint32_t slot_bytes);
 
 namespace detail {
-/// What a data type means for a contribution; no operation for a value that is no DType.
+/// The properties of a data type in contributions; no operation for a value that is no DType.
 struct Kind {
   uint8_t wire_bytes = 0;
   uint8_t accumulator_bytes = 0;

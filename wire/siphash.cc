@@ -28,7 +28,7 @@ inline uint64_t load_word(const std::byte* from) {
   return word;
 }
 
-/// What is left over after whole words, and the length.
+/// The bytes left over after whole words, and the length.
 inline uint64_t last_word(const std::byte* from, size_t bytes) {
   uint64_t word = uint64_t{bytes} << 56;
   for (size_t i = 0; i < bytes % kWordBytes; ++i)

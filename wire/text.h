@@ -26,7 +26,7 @@ inline std::string hex_text(uint64_t number, int digits) {
 }
 
 /// Of an operation with blocks: ", root 3", ", counts 2f0c", or both. Counts are told apart by a
-/// fingerprint, which says whether they differ and not what they are.
+/// fingerprint, which shows whether they differ, not their values.
 inline std::string blocks_text(const Signature& s) {
   const auto fingerprint = static_cast<uint16_t>(s.elements >> kBlocksShift);
   const std::string counts = ", counts " + hex_text(fingerprint, 4);
@@ -65,7 +65,7 @@ inline std::string text_of(const Signature& s) {
          " tensors (sizes " + hex_text(s.elements >> 32, 4) + ")";
 }
 
-/// What two sides that disagree did.
+/// The text of an error: the operations that the two sides started.
 inline std::string mismatch_text(Bitmap first_ranks, const Signature& first, Bitmap other_ranks,
                                  const Signature& other) {
   return ranks_text(first_ranks) + " started " + text_of(first) + ", " + ranks_text(other_ranks) +

@@ -65,7 +65,7 @@ struct Seq {
 /// A number that would be below 0 is taken as the one 2^32 above it, which no window contains.
 constexpr Seq extend(uint32_t low, Seq reference) {
   auto delta = static_cast<int32_t>(low - reference.low());
-  // What a narrower number would do: fragments 64 apart look the same.
+  // The effect of a narrower number: fragments 64 apart look the same.
   if (!std::is_constant_evaluated() && !rule(Rule::kWideKey))
     delta = (delta & 63) - ((delta & 32) << 1);
   if (delta < 0 && reference.value < static_cast<uint64_t>(-static_cast<int64_t>(delta)))
@@ -109,7 +109,7 @@ enum class Op : uint8_t { kSum = 1, kMin, kMax, kAvg, kProduct, kBand, kBor, kBx
 inline constexpr Op kAllOps[] = {Op::kSum,     Op::kMin,  Op::kMax, Op::kAvg,
                                  Op::kProduct, Op::kBand, Op::kBor, Op::kBxor};
 
-/// What the fragments of an operation are for; part of its signature.
+/// The collective of an operation's fragments; part of its signature.
 enum class Collective : uint8_t {
   // Sums: every worker contributes to every fragment.
   kAllReduce = 1,
@@ -185,8 +185,8 @@ constexpr uint32_t elements_in_row(uint32_t width, uint32_t slot_bytes) {
 constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
   return elements_in_row(wire_bytes(accumulator_of(dtype)), slot_bytes);
 }
-/// The same of a collective: what is moved is not added, and fills a row with the elements
-/// themselves.
+/// The same of a collective: elements that are moved are not added, and fill a row as they
+/// are.
 constexpr uint32_t elements_per_fragment(Collective collective, DType dtype, uint32_t slot_bytes) {
   if (!is_moved(collective)) return elements_per_fragment(dtype, slot_bytes);
   return elements_in_row(wire_bytes(dtype), slot_bytes);
@@ -207,8 +207,8 @@ constexpr bool is_bitwise(Op op) {
 constexpr bool is_valid(Collective c) {
   return c >= Collective::kAllReduce && c <= Collective::kPermute;
 }
-/// avg is refused for integers: a rounded mean is not what anybody means by it. Bitwise operations
-/// are refused for floats.
+/// avg is refused for integers: nobody wants a rounded mean. Bitwise operations are refused for
+/// floats.
 constexpr bool is_valid(DType dtype, Op op) {
   return is_valid(dtype) && is_valid(op) && (op != Op::kAvg || is_float(dtype)) &&
          !(is_bitwise(op) && is_float(dtype));

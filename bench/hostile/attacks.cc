@@ -45,9 +45,9 @@ Message grad(Forge& forge, const Tenant& tenant, uint64_t seq, uint32_t rank) {
                      forge.facts().slot_bytes);
 }
 
-// ---- strangers: what is no INA frame, or a damaged one
+// ---- strangers: frames that are no INA frames, or damaged ones
 
-/// Whatever: a right frame in which some bytes are others, or which ends somewhere else.
+/// Noise: a valid frame with some other bytes, or with another end.
 void noise(Forge& forge, uint64_t i) {
   right_frame(forge);
   Random& random = forge.random();
@@ -108,7 +108,7 @@ void version(Forge& forge, uint64_t) {
   forge.store(kVersionAt, 1 + wire::kProtocolVersion + forge.random().below(250), 1);
 }
 
-// ---- strangers: right frames of whom nobody knows
+// ---- strangers: valid frames of unknown senders
 
 /// Any job, any key, any epoch, any fragment.
 void unknown(Forge& forge, uint64_t) {
@@ -185,7 +185,7 @@ wire::Address taken_address(Forge& forge, uint64_t i) {
   return i % 3 == 0 ? forge.facts().kernel : forge.victim().address;
 }
 
-/// "I am the victim, and the switch's own machine": what is for them would come here.
+/// "I am the victim, and the switch's own machine": frames for them would come here.
 void mac_theft(Forge& forge, uint64_t i) {
   forge.datagram(taken_address(forge, i), forge.facts().own, 18);
   forge.set_macs(i % 2 == 0 ? forge.facts().sink : forge.facts().own.mac,
@@ -356,7 +356,7 @@ void amplify(Forge& forge, uint64_t i) {
   forge.from_tenant(tenant, 0, message);
 }
 
-/// What workers and their fallback ask each other, in masses.
+/// Questions between workers and their fallback, in masses.
 void asks(Forge& forge, uint64_t i) {
   const Tenant& tenant = forge.tenant("wide");
   Message message = grad(forge, tenant, i % tenant.window, 1);

@@ -61,7 +61,7 @@ class Forge {
   /// A broadcast ARP message: `from` says that it is there, and asks for `ip`.
   void arp(const wire::Address& from, uint32_t ip, uint16_t operation);
 
-  // What spoils it.
+  // Edits that spoil the frame.
 
   void set_macs(const wire::MacAddress& destination, const wire::MacAddress& source);
   void set_source_ip(uint32_t ip);

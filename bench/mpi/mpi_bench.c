@@ -3,7 +3,7 @@
  *     mpi_bench REPETITIONS BYTES...
  *
  * BYTES: of the larger buffer of a rank, in float32. Rank 0 prints {"version": text, "us": {"OP BYTES": [time, ...]}}: the
- * time of each call on its slowest rank, after a start line. What is not measured (start line, times) is MPI's own
+ * time of each call on its slowest rank, after a start line. Calls outside the measurement (start line, times) are MPI's own
  * (PMPI_), whether its functions are taken over or not. A wrong result ends the job. */
 #include <mpi.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static void barrier(struct run* r) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Rank i's elements are i + 1. What the last one of a result must be, 0: nothing arrives on this rank. */
+/* Rank i's elements are i + 1. The right last element of a result, 0: nothing arrives on this rank. */
 static float sum_of(const struct run* r) { return r->ranks * (r->ranks + 1) / 2.0f; }
 static float at_root(const struct run* r, float value) { return r->rank == 0 ? value : 0; }
 static float expect_sum(const struct run* r) { return sum_of(r); }

@@ -20,17 +20,17 @@ struct Place {
   std::string rendezvous;  ///< folder in which ranks find each other, where they need one
   std::string address = "127.0.0.1";  ///< Gloo: of this rank's host
   uint32_t slot_bytes = 1024;         ///< forwarding: payload of a frame
-  uint32_t window = 128;              ///< forwarding: frames ahead of what has come
+  uint32_t window = 128;              ///< forwarding: frames ahead of those that have come
 };
 
-/// What is measured: of float32; sums add; rank 0 is the root.
+/// A measured operation: of float32; sums add; rank 0 is the root.
 struct Operation {
   perf::Collective collective{};
   uint64_t whole = 0;  ///< elements, as in bench/perf/collective.h
   perf::Shape shape;   ///< of this rank
 };
 
-/// What one operation reads and writes. A broadcast's root has nothing but `send`.
+/// The buffers that one operation reads and writes. A broadcast's root has nothing but `send`.
 struct Buffers {
   float* send = nullptr;
   const float* recv = nullptr;
@@ -51,9 +51,9 @@ class Backend {
   virtual Buffers allocate(const std::string& mode, const Operation& operation) = 0;
   virtual void release() = 0;
 
-  /// Before the start line of each operation: what an algorithm in place needs to have copied.
+  /// Before the start line of each operation: copies the input of an algorithm in place.
   virtual void prepare() {}
-  /// The operation of the last allocate() on its buffers; this is what is timed.
+  /// The operation of the last allocate() on its buffers; only this is timed.
   virtual void run() = 0;
   /// Lets the library finish what an earlier operation left half sent, if it has no thread for it.
   virtual void progress() {}

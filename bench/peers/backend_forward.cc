@@ -1,7 +1,7 @@
-// No library: what the way between the hosts allows. Ranks in pairs, 0 and 1, 2 and 3, ..., send
-// each other the frames of an all-reduce of theirs, through the same transports as ours, and the
-// switch forwards them as it forwards anything. So hosts and switch handle as many frames of the
-// same size as in an all-reduce, and nothing is added.
+// No library: the limit that the path between the hosts sets. Ranks in pairs, 0 and 1, 2 and 3,
+// ..., send each other the frames of an all-reduce of theirs, through the same transports as ours,
+// and the switch forwards them as it forwards anything. So hosts and switch handle as many frames
+// of the same size as in an all-reduce, and nothing is added.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace ina::peers {
 namespace {
 
 constexpr Nanos kStartTimeoutNs = 30'000'000'000;
-/// What was not received when nothing has come for so long is lost.
+/// Frames that have not come count as lost when none has come for so long.
 constexpr Nanos kLostAfterNs = 20'000'000;
 constexpr Nanos kSleepNs = 5'000'000;
 

@@ -68,7 +68,7 @@ class InaBackend : public Backend {
   }
 
   void run() override {
-    // A result buffer of the job is read-only here; the switch is who writes it.
+    // A result buffer of the job is read-only here; only the switch writes it.
     require(perf::call(context_, call_, used_.send, const_cast<float*>(used_.recv)), "libina",
             context_);
   }

@@ -1,5 +1,5 @@
 // MPI's collectives. Compiled once with OpenMPI and once with MPICH. OpenMPI's algorithms ("tuned")
-// can be chosen, each of which is a mode beside what the library would choose ("plain").
+// can be chosen: each is a mode beside the library's own choice ("plain").
 #include <mpi.h>
 
 #include <array>
@@ -133,7 +133,7 @@ class MpiBackend : public Backend {
     std::vector<std::string> modes = {"plain"};
     if (tuned_name(collective).empty()) return modes;
     for (const auto& [name, value] : algorithm_of(collective).values())
-      // Value 0 leaves the choice to the library, and what is for two ranks fails with more.
+      // Value 0 leaves the choice to the library, and algorithms for two ranks fail with more.
       if (value != 0 && (ranks_ == 2 || !name.starts_with("two_proc")))
         modes.push_back("tuned_" + name);
     return modes;

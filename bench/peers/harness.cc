@@ -4,8 +4,8 @@
 // Said by the rank:      hello RANK RANKS PID MODE[,MODE...] VERSION  (modes of an all-reduce)
 // Asked, and answered:   modes COLLECTIVE                 -> modes [MODE...]
 //                        check MODE BYTES [COLLECTIVE]    -> ok | wrong TEXT
-//                        run MODE BYTES K [COLLECTIVE]    -> times W NS[ NS...]  (W to warm up,
-//                        then K timed) release                          -> ok
+//                        run MODE BYTES K [COLLECTIVE]    -> times W NS[ NS...]  (W warm-ups)
+//                        release                          -> ok
 // Any failure:           error TEXT, and the process ends. So it does at the end of the connection.
 //
 // The time of an operation on a rank: from the moment when the last rank arrived at the start line
@@ -247,8 +247,8 @@ class Rank {
     return fmt::format("times {} {}", warm_ups, fmt::join(times_ns, " "));
   }
 
-  /// An operation on fresh inputs, after one on others: what the result buffer held before must not
-  /// look like the result. Every element of result and input is compared.
+  /// An operation on fresh inputs, after one on others: the old contents of the result buffer must
+  /// not look like the result. Every element of result and input is compared.
   std::string check() {
     std::string wrong;
     for (const uint32_t round : {++round_, ++round_}) {

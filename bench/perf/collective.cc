@@ -86,7 +86,7 @@ Shape shape_of(Collective collective, uint64_t whole, int rank, int ranks, int a
       return {
           whole, block, {{0, block, Segment::kResult, static_cast<uint64_t>(rank) * block}}, false};
     case Collective::kBroadcast:
-      // The root has what it sends.
+      // The root's result is its input.
       if (root) return {.send = whole, .recv = whole, .segments = {}, .to_all = true};
       return {0, whole, {{0, whole, at_root, 0}}, true};
     case Collective::kAllGather: {

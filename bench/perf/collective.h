@@ -46,7 +46,7 @@ bool has_blocks(Collective collective);
 /// of the ranks where each has a block.
 uint64_t whole_elements(Collective collective, uint64_t bytes, size_t width, int ranks);
 
-/// A part of what a rank gets.
+/// A part of a rank's result.
 struct Segment {
   static constexpr int kResult = -1;  ///< the sum of all ranks' inputs
 

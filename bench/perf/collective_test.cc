@@ -1,4 +1,4 @@
-// Shapes of the collectives, against what MPI says of each.
+// Shapes of the collectives, against MPI's definitions.
 #include "bench/perf/collective.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(CollectiveShape, TheWholeVectorHasABlockForEachRankWhereThereAreBlocks) {
   EXPECT_EQ(whole_elements(Collective::kBarrier, 1 << 20, 4, 3), 0u);
 }
 
-/// What rank `rank` of 3 gets, element by element, of 6: {source, element of its input}.
+/// The result of rank `rank` of 3, element by element, of 6: {source, element of its input}.
 std::vector<std::pair<int, uint64_t>> result(Collective collective, int rank) {
   const Shape shape = shape_of(collective, 6, rank, 3);
   std::vector<std::pair<int, uint64_t>> elements(shape.recv, {99, 99});

@@ -91,7 +91,7 @@ std::unique_ptr<SharedArea, void (*)(SharedArea*)> map_shared_area() {
   void* memory =
       mmap(nullptr, sizeof(SharedArea), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return {nullptr, unmap};
-  // A fresh mapping is zeros, which is what every field starts from.
+  // A fresh mapping is zeros, as every field must be at the start.
   return {static_cast<SharedArea*>(memory), unmap};
 }
 

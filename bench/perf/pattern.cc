@@ -56,7 +56,7 @@ int64_t factor(ina_dtype dtype, uint64_t random, bool digits, bool large) {
   return dtype != INA_UINT8 && random & 1 ? -magnitude : magnitude;
 }
 
-/// What one rank contributes to element `index` of the block.
+/// One rank's contribution to element `index` of the block.
 int64_t input(ina_dtype dtype, ina_op op, int rank, int ranks, uint32_t round, size_t index) {
   const uint64_t random = mix(mix(uint64_t{round} << 32 | static_cast<uint32_t>(rank)) + index);
   if (dtype == INA_BOOL) return bool_input(op, random, static_cast<uint64_t>(ranks));

@@ -1,8 +1,8 @@
 // Inputs whose sums are known exactly, so that every element can be checked bit for bit.
 //
 // A buffer repeats a block of kPatternElements values, different for each rank and round. The
-// length is a prime, so a fragment that landed at another fragment's place is noticed: fragments
-// hold a power of two of elements, and two of them show the same values only if they are a multiple
+// length is a prime, so a fragment that landed at another fragment's place is noticed. Fragments
+// hold a power of two of elements, so two of them show the same values only if they are a multiple
 // of 65,521 fragments apart, far more than any window.
 //
 // Integers use their full range (sums and products wrap; int8 and uint8 saturate). Floats are
@@ -22,7 +22,7 @@ namespace ina::perf {
 
 inline constexpr size_t kPatternElements = 65521;
 
-/// One block of what `rank` of `ranks` contributes in a round, or its beginning.
+/// One block of the contribution of `rank` of `ranks` in a round, or its beginning.
 std::vector<std::byte> input_block(ina_dtype dtype, ina_op op, int rank, int ranks, uint32_t round,
                                    size_t elements = kPatternElements);
 /// One block of the result, or its beginning.

@@ -51,7 +51,7 @@ class Buffer {
 /// Of a message without payload on an Ethernet port: Ethernet, IPv4, UDP and INA headers.
 constexpr int64_t kBareMessageBytes = 14 + 20 + 8 + 72;
 
-/// What a row measures.
+/// The operation that a row measures.
 struct Case {
   Collective collective{};
   uint64_t bytes = 0;  ///< of the whole vector
@@ -186,7 +186,7 @@ class Worker {
            (c.collective != Collective::kAllGather || block % INA_RESULT_ALIGNMENT == 0);
   }
 
-  /// What an operation took, at the rank with most of it.
+  /// The bytes of an operation, at the rank with most of them.
   void count_bytes(const ina_stats& before, const ina_stats& after, int iterations, Row& row) {
     const auto more = [&](uint64_t ina_stats::*counter) {
       return static_cast<int64_t>(after.*counter - before.*counter);
@@ -259,7 +259,7 @@ class Worker {
   /// One operation on fresh inputs, every element of result and input compared.
   bool check(const Case& c, uint32_t round) {
     const auto input = input_block(c.dtype, c.op, rank_, ranks_, round);
-    // Whatever was there before must not look like this round's result.
+    // The old contents must not look like this round's result.
     fill(send(c), input_block(c.dtype, c.op, rank_, ranks_, ~round));
     if (!c.in_place) spoil(c, ~round);
     fill(send(c), input);

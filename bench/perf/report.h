@@ -26,7 +26,7 @@ struct Row {
   std::optional<bool> correct{};                 ///< nothing: not checked
   int64_t fragments_resent = 0;                  ///< by all ranks, while the clock ran
   int64_t core_round_trip_ns = 0;                ///< just before the row
-  // What one operation took, at the rank with most of it.
+  // Bytes of one operation, at the rank with most of them.
   double payload_bytes_up = 0;
   double payload_bytes_down = 0;
   double overhead_bytes = 0;  ///< of messages without payload, both ways, with their headers
@@ -34,7 +34,7 @@ struct Row {
   double percentile_us(double percent) const;
   /// GB/s by the median.
   double algbw() const;
-  /// By what each rank's link needs at least; comparable between numbers of ranks.
+  /// By the least bytes that each rank's link must carry; comparable between numbers of ranks.
   double busbw() const;
 };
 

@@ -45,7 +45,7 @@ class Cases {
   std::mt19937_64 random_;
 };
 
-/// What users asked for: jax issue 21562 and pytorch issue 132751. Elements of one byte.
+/// Cases from users: jax issue 21562 and pytorch issue 132751. Elements of one byte.
 std::vector<Case> users_cases();
 
 }  // namespace ina::redistribution

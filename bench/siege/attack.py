@@ -1,4 +1,4 @@
-"""What every attack is, and helpers that several have."""
+"""The base of all attacks, and helpers that several use."""
 
 import contextlib
 import os

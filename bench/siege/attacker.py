@@ -3,9 +3,9 @@
 
     attacker.py UID ATTACK SOCKET JOB OPTIONS
 
-ATTACK: a name of descriptors.py, memory.py or control.py; OPTIONS: its own, JSON. Started as
-root, becomes UID. Takes orders as ina-siege does (ina_siege.cc): "begin", "end", a line each,
-answered with what was done so far, as JSON.
+ATTACK: a name of descriptors.py, memory.py or control.py; OPTIONS: its own, JSON. Started as root,
+becomes UID. Takes orders as ina-siege does (ina_siege.cc): "begin", "end", a line each, answered
+with the work done so far, as JSON.
 """
 
 import contextlib

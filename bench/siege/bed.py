@@ -1,8 +1,9 @@
 """ina-switchd under siege: the switch, in a memory cgroup and as a user of its own; a job of
 another user, whose sums are checked and timed; a newcomer who joins now and then; the attackers.
-What scripts/bench_siege.py and tests/e2e/siege_test.py share.
+scripts/bench_siege.py and tests/e2e/siege_test.py share it.
 
-Every party has a user of its own. `resources()` says what the switch and its children hold.
+Every party has a user of its own. `resources()` reports the memory and descriptors of the switch
+and its children.
 """
 
 import array

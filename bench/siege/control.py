@@ -1,4 +1,4 @@
-"""Attacks by what is said on control connections, and by how many there are."""
+"""Attacks by messages on control connections, and by the number of connections."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Attacks by passed descriptors: what is slow, or never done, to close, or to look at."""
+"""Attacks by passed descriptors that are slow, or take for ever, to close or to look at."""
 
 import contextlib
 import mmap

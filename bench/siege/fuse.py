@@ -1,4 +1,4 @@
-"""A file system whose server answers what it likes: a file on it holds up whoever touches it."""
+"""A file system with a hostile server: a file on it holds up every process that touches it."""
 
 import ctypes
 import errno

@@ -4,10 +4,10 @@
 //   ina-siege ATTACK SOCKET JOB
 //
 // Reads orders from standard input, a word a line, and answers each with a JSON object: "begin",
-// "end" (stops what "begin" started, and tells what was done), "share CORES ENTRIES" (for the
-// attacks `burn` and `work`, which harm nobody, and are what the others are compared with: cores
-// that they use, and entries a second that `work` sends; without it one core, and as many as are
-// taken). Ends with its input.
+// "end" (stops the attack, and reports its work), "share CORES ENTRIES" (for the attacks `burn` and
+// `work`, which harm nobody and are the yardstick of the others: cores that they use, and entries a
+// second that `work` sends; without it one core, and as many entries as are taken). Ends with its
+// input.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -154,8 +154,8 @@ Nanos cpu_ns() {
   return Nanos{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
 }
 
-/// Contributes what is right, so many entries a second, and computes what is left of its share of
-/// the cores: what those who flood are compared with.
+/// Contributes valid entries, so many a second, and computes for the rest of its share of the
+/// cores: the yardstick of floods.
 class Work : public ByWorker {
  public:
   using ByWorker::ByWorker;
@@ -238,7 +238,7 @@ class Punch : public ByWorker {
   }
 
  protected:
-  // Every mapping makes taking a page away slower for whoever holds the file's locks meanwhile.
+  // Every mapping makes taking a page away slower for the holder of the file's locks.
   static constexpr size_t kMappings = 4000;
 
   void joined(RawWorker& worker) override {
@@ -270,7 +270,7 @@ class Punch : public ByWorker {
         ::madvise(region.map.data() + half, bytes_ - static_cast<size_t>(half), MADV_REMOVE) == 0
             ? 1
             : 0;
-    // These are nobody's to refuse; they cost whoever reads the page at most a fault.
+    // Nobody can refuse these; they cost a reader of the page at most a fault.
     ::madvise(region.map.data(), bytes_, MADV_PAGEOUT);
     ::madvise(region.map.data(), bytes_, MADV_COLLAPSE);
   }
@@ -303,7 +303,7 @@ class Doorbell : public ByWorker {
   }
 
  protected:
-  static constexpr size_t kWaiters = 128;  // of a thread: what futex_waitv takes
+  static constexpr size_t kWaiters = 128;  // of a thread: the limit of futex_waitv
 
   void joined(RawWorker& worker) override {
     if (doorbell_) throw std::logic_error("the attacker's job was ended, and its waiters wait on");

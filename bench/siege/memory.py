@@ -1,4 +1,4 @@
-"""Attacks by memory: what the switch maps, and is made to fill or to keep."""
+"""Attacks by memory that the switch maps, and is made to fill or to keep."""
 
 import fcntl
 import os

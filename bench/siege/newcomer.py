@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A user who asks ina-switchd for a job every now and then, and how long that takes.
+"""A user who asks ina-switchd for a job every now and then, and measures the time.
 
     newcomer.py UID SOCKET FILE
 
-Every ASK_S it asks what its job waits for, which the conductor answers; every JOIN_S it makes a job
-of one worker, waits until that runs, and leaves. FILE gets a line each: kind ("answer", "join",
+Every ASK_S it asks for the state of its job, which the conductor answers; every JOIN_S it makes a
+job of one worker, waits until that runs, and leaves. FILE gets a line each: kind ("answer", "join",
 "failed"), beginning and end (CLOCK_MONOTONIC, ns), and for "failed" why. Ends with its input.
 """
 

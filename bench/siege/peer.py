@@ -1,5 +1,5 @@
-"""The control connection of ina-switchd by hand, as docs/protocol.md has it: whatever an attacker
-wants said, with whatever descriptors."""
+"""The control connection of ina-switchd by hand, as docs/protocol.md has it: an attacker's
+messages, with any descriptors."""
 
 import ctypes
 import fcntl

@@ -1,5 +1,5 @@
-"""Plays one row: the switch and the victim start, the attack goes on in slices of time, and what
-became of everybody is looked at."""
+"""Plays one row: the switch and the victim start, the attack goes on in slices of time, and the
+state of all parties is checked."""
 
 import bisect
 import contextlib

@@ -20,7 +20,7 @@ struct Entry {
 class RawWorker {
  public:
   /// Joins job `name` and attaches. `sealed` false: with memory in which holes can be punched, or,
-  /// if the switch refuses that, with what it wants; unsealed_taken() says how it went. Throws
+  /// if the switch refuses that, with sealed memory; unsealed_taken() returns which. Throws
   /// std::exception.
   RawWorker(const std::string& socket, const std::string& name, bool sealed = true);
 

@@ -1,4 +1,4 @@
-"""The rows of ./dev bench siege: what a local user tries, and what it must not reach."""
+"""The rows of ./dev bench siege: a local user's attacks, and the goals that they must not reach."""
 
 import contextlib
 import dataclasses

@@ -35,7 +35,7 @@ struct Sum {
   int64_t end_ns;
 };
 
-/// What another process sees of the sums, by the file.
+/// The sums as another process sees them, through the file.
 class Log {
  public:
   explicit Log(const char* path) {

@@ -19,7 +19,7 @@ struct Pattern {
     kPermanent,  ///< rank 0, always
     kRotating,   ///< one after the other, a period each
     kRandom,     ///< each at times of its own, one at a time on average
-    kLink,       ///< rank 0 works as the others, but what it has made leaves slowly
+    kLink,       ///< rank 0 works as the others, but its gradients leave slowly
   };
   Kind kind = Kind::kNone;
   double severity = 1;  ///< times slower

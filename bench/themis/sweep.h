@@ -12,7 +12,7 @@ namespace ina::bench {
 /// int(2^30 * s) bytes for s = 0.10, 0.15 ... 0.95.
 std::vector<uint64_t> sweep_sizes();
 
-/// What one all-reduce takes.
+/// The times of one all-reduce.
 struct SweepPoint {
   uint64_t bytes = 0;
   themis::Picos ideal_ps = 0;

@@ -1,9 +1,9 @@
 // Iterations of training: computation and the collectives that wait for it, one after the other.
 //
-// The model: a processor computes at 234 TFLOP/s (312, the peak of an A100 in 16 bits, at 75 %),
-// and all communication is exposed: gradients are summed once the backward pass is over,
-// activations and embeddings where the next layer waits for them. Bytes are those of the Themis
-// paper's workloads.
+// The model: a processor computes at 234 TFLOP/s (312, the peak of an A100 in 16 bits, at 75 %).
+// All communication is exposed: gradients are summed once the backward pass is over, activations
+// and embeddings where the next layer waits for them. Bytes are those of the Themis paper's
+// workloads.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Halves {
 };
 Halves split(const themis::Topology& topology, uint32_t participants);
 
-/// What the exchanges of an iteration take, in seconds.
+/// The time of an iteration's exchanges, in seconds.
 double communication_s(const Workload& workload, const themis::Topology& topology,
                        const themis::PlanOptions& options);
 

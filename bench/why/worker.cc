@@ -1,5 +1,5 @@
-// A rank of a job that a fault is put into (scripts/bench_why.py): carries out the steps that its
-// command line lists, and says how each ended.
+// A rank of a job that a fault is put into (scripts/bench_why.py): carries out the steps of its
+// command line, and prints the outcome of each.
 //   ina-why-worker URL JOB RANK WORLD STEP...
 // STEP: COLLECTIVE[:COUNT[:ROOT[:DTYPE[:OP]]]] with a collective of kCalls below; split:COLOUR (the
 // steps after it are the group's; root: those after it are the job's again); sleep:MS; spin:MS;

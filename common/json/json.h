@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// What the sources use: texts in memory, and files.
+// The instances that the sources use: texts in memory, and files.
 #define INA_JSON_TEMPLATES(declared)                                                               \
   declared template class nlohmann::basic_json<>;                                                  \
   declared template class nlohmann::detail::serializer<nlohmann::json>;                            \

@@ -15,7 +15,7 @@ size_t sequence_bytes(std::string_view text) {
   if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return 0;
   for (size_t i = 1; i < bytes; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what is beyond Unicode.
+  // Overlong forms, surrogates, and numbers beyond Unicode.
   if (first == 0xe0 && byte(1) < 0xa0) return 0;
   if (first == 0xed && byte(1) > 0x9f) return 0;
   if (first == 0xf0 && byte(1) < 0x90) return 0;

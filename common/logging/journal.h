@@ -19,7 +19,7 @@ Result<void> find_journal();
 /// kMaxValueBytes.
 std::string journal_field(std::string_view key, std::string_view value);
 
-/// `fields` besides the line and its priority. What journald does not take is lost.
+/// `fields` besides the line and its priority. Records that journald does not take are lost.
 void send_to_journal(spdlog::level::level_enum level, std::string_view line,
                      std::vector<std::string> fields) noexcept;
 

@@ -33,7 +33,7 @@ bool RateLimit::admit(std::string_view source, std::string_view event, Nanos now
     found = buckets_.try_emplace(std::move(key), Bucket{limits_.burst, now}).first;
   }
   Bucket& bucket = found->second;
-  // Its own first: what one source may not write takes nothing from the others.
+  // Its own first: a record that this source may not write takes nothing from the others.
   if (take(bucket, limits_.burst, limits_.every_ns, now) &&
       take(all_, limits_.burst_of_all, limits_.every_of_all_ns, now))
     return true;

@@ -34,7 +34,7 @@ class RateLimit {
 
   /// Whether a record may be written now. One that may not is counted.
   bool admit(std::string_view source, std::string_view event, Nanos now);
-  /// What was left out since it was last asked, at most one entry a source and event.
+  /// The records left out since the last call, at most one entry a source and event.
   std::vector<Omitted> take_omitted();
   /// Forgets sources that have been silent for so long that they may have a whole burst again.
   void forget_silent(Nanos now);

@@ -14,7 +14,7 @@ namespace ina::logging {
 
 namespace {
 
-// Between two reports of what was left out.
+// Between two reports of omitted records.
 constexpr Nanos kReportNs = 10'000'000'000;
 
 /// Of the process: its threads share one log.

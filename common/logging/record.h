@@ -62,7 +62,7 @@ class Key : public Literal {
 
 /// Of the process, to be set before there are threads that write; until then text.
 void set_format(LogFormat format);
-/// What spdlog makes of a record of this format, with time and level. kJournal: journald has both.
+/// The spdlog pattern of this format, with time and level. kJournal: journald has both.
 std::string pattern_of(LogFormat format);
 
 /// Written when it is destroyed: `info("job admitted", owner)("job", name)("workers", 4);`

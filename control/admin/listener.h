@@ -19,8 +19,8 @@ namespace ina::admin {
 /// The number of a group, of its name or its number.
 Result<gid_t> group_of(const std::string& name);
 
-/// Who is at the other end of a unix socket, and whether it is root, the user of this process, or
-/// one of the group.
+/// The peer of a unix socket, and whether it is root, the user of this process, or one of the
+/// group.
 struct UnixPeer {
   std::string text;    ///< "uid 1000, pid 4711"
   std::string source;  ///< "uid:1000"

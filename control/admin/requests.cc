@@ -53,7 +53,7 @@ Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
 void Queue::serve(const Handler& handler) {
   drain_event(event_.get());
   std::unique_lock lock(mutex_);
-  // Those who ask again at once wait for the next turn, like everybody.
+  // Callers that ask again at once wait for the next turn, like all others.
   for (size_t left = waiting_.size(); left != 0 && !waiting_.empty(); --left) {
     const std::shared_ptr<Call> call = std::move(waiting_.front());
     waiting_.pop_front();

@@ -54,9 +54,9 @@ struct Drain {};
 struct Undrain {};
 /// Answer: draining, jobs (name and owner of those that there are).
 struct GetDrain {};
-/// Answer: what `inactl status --json` prints.
+/// Answer: the JSON that `inactl status --json` prints.
 struct GetStatus {};
-/// Answer: as GetStatus, without what each job waits for; to be asked often.
+/// Answer: as GetStatus, without the fragments that jobs wait for; to be asked often.
 struct GetCounters {};
 /// Answer: the slots that hold something, of a sample that is bounded (switchd/slot_map.h).
 struct GetSlots {};
@@ -69,9 +69,9 @@ struct BeginTrace {
   std::string owner = {};
   uint32_t packets = 0;  ///< 1..kMaxTracedPackets, of all lanes together
 };
-/// How the trace stands, to be asked every second at least; `end`: what there is will do. Answer:
-/// done; with it, and then the trace is no more: job, id, wanted, complete (as many as wanted),
-/// job_ended, packets (docs/administration.md has their fields).
+/// The state of the trace, to be asked every second at least; `end`: the packets so far will do.
+/// Answer: done; with it, and then the trace is no more: job, id, wanted, complete (as many as
+/// wanted), job_ended, packets (docs/administration.md has their fields).
 struct GetTrace {
   uint64_t trace = 0;
   bool end = false;
@@ -86,13 +86,13 @@ struct Reload {
   bool force = false;  ///< end the jobs that could not go on; otherwise nothing is changed then
 };
 
-/// Answer: policy (in force), keys (those of the policy: key, value, in_file), policies (that there
-/// are: name, summary), file (path of the configuration; empty: there is none), file_error (why it
-/// cannot be read now; then, and without a file, in_file has what the switch began with).
+/// Answer: policy (in force), keys (its: key, value, in_file), policies (all: name, summary), file
+/// (the configuration's path; empty: none), file_error (why it cannot be read now). With an error,
+/// or without a file, in_file has the switch's first values.
 struct GetPolicy {};
-/// Another policy, as if the file said so, which is not changed: whatever reads it next has what it
-/// says. Answer: as Reload, without tokens, and the members keys, file and file_error of GetPolicy,
-/// of the policy that was set.
+/// Another policy, as if the file named it. The file is not changed: the next reload or start takes
+/// the file's policy again. Answer: as Reload, without tokens, and the members keys, file and
+/// file_error of GetPolicy, of the policy that was set.
 struct SetPolicy {
   std::string name;  ///< empty: the one in force
   /// Further keys of the policy and their values, as in the file: "aggregator.ways", "2".
@@ -107,7 +107,7 @@ using Request =
 
 struct Error {
   enum class Code {
-    kInvalid,      ///< the request makes no sense, whatever the switch's state
+    kInvalid,      ///< the request makes no sense in any state of the switch
     kNotFound,     ///< there is no such job or worker
     kExists,       ///< there is such a job already
     kBusy,         ///< too many ask at once; again later
@@ -122,7 +122,7 @@ struct Error {
 
 using Answer = tl::expected<nlohmann::json, Error>;
 
-/// Requests on their way to the conductor. Whoever asks waits; the conductor never does.
+/// Requests on their way to the conductor. The thread that asks waits; the conductor never does.
 class Queue {
  public:
   /// More are turned away: somebody asks faster than the switch can answer.
@@ -140,7 +140,7 @@ class Queue {
   using Handler = std::function<Answer(const Request&, const std::string& who)>;
   /// Answers what waits.
   void serve(const Handler& handler);
-  /// Turns away what waits and whatever comes.
+  /// Turns away waiting requests and all later ones.
   void close();
 
  private:
@@ -151,7 +151,7 @@ class Queue {
   };
 
   Fd event_;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< of the following
   std::deque<std::shared_ptr<Call>> waiting_;
   bool closed_ = false;
 };

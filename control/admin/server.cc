@@ -24,9 +24,9 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 
-// What gRPC may take, however many administrators there are: a thread for each call. Those on this
-// host have a server of their own, so that nobody elsewhere is in their way; nor does anybody
-// elsewhere fill the conductor's queue. Calls that do not fit into that are told to come again.
+// The limits of gRPC, for any number of administrators: a thread for each call. Administrators on
+// this host have a server of their own, so remote ones are not in their way; nor do remote ones
+// fill the conductor's queue. Calls that do not fit into that are told to come again.
 constexpr int kMaxCallsPerConnection = 8;
 constexpr int kMaxAsking = static_cast<int>(Queue::kMaxWaiting) / 2;
 constexpr int kSpareThreads = 4;
@@ -41,7 +41,7 @@ constexpr Nanos kMostNs = 10'000'000'000;
 constexpr auto kDrainInterval = std::chrono::milliseconds(100);
 // For which the end of the server waits while answers are sent.
 constexpr auto kLastWords = std::chrono::milliseconds(500);
-// A trace: how often to look whether it is complete; how long it may take; and what is left of the
+// A trace: how often to look whether it is complete; how long it may take; and the rest of the
 // caller's deadline for its answer.
 constexpr auto kTraceInterval = std::chrono::milliseconds(20);
 constexpr Nanos kDefaultTraceNs = 10'000'000'000;
@@ -151,7 +151,7 @@ void fill(const json& from, v1::StatusResponse& status) {
   status.set_json(from.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-/// What Reload and SetPolicy have in common.
+/// Fills in the fields that Reload and SetPolicy have in common.
 template <class Response>
 void fill_changes(const json& from, Response& reload) {
   for (const json& change : from.value("changes", json::array())) {
@@ -271,7 +271,7 @@ class Service final : public v1::Administration::Service {
   /// `max_asking`: calls that wait for the conductor at a time.
   Service(Queue& queue, int max_asking) : queue_(queue), max_asking_(max_asking) {}
 
-  /// Connections that gRPC did not accept itself, by what it calls them.
+  /// Connections that gRPC did not accept itself, by gRPC's names for them.
   void know(int fd, const std::string& who) {
     const std::lock_guard lock(mutex_);
     unix_peers_["fd:" + std::to_string(fd)] = who;
@@ -382,7 +382,7 @@ class Service final : public v1::Administration::Service {
         ask(*context, BeginTrace{request->job(), request->owner(), request->packets()});
     if (!begun) return status_of(begun.error());
     const auto trace = number<uint64_t>(*begun, "trace");
-    // Before the caller's own deadline, which would leave him without any answer.
+    // Before the caller's own deadline, which would leave the caller without any answer.
     const auto until = std::min(system_clock::now() + std::chrono::nanoseconds(wait_ns),
                                 context->deadline() - kAnswerTime);
     for (;;) {
@@ -392,7 +392,7 @@ class Service final : public v1::Administration::Service {
         ends = stopped_.wait_for(lock, kTraceInterval, [this] { return stopping_; });
       }
       ends |= context->IsCancelled() || system_clock::now() >= until;
-      // Whatever became of the call: a trace that nobody waits for keeps others from theirs.
+      // Also if the call has failed: a trace that nobody waits for keeps others from theirs.
       const Answer answer = queue_.ask(GetTrace{trace, ends}, who(*context), kMostNs);
       if (!answer) return status_of(answer.error());
       if (!answer->value("done", false)) continue;
@@ -466,7 +466,7 @@ class Service final : public v1::Administration::Service {
   const int max_asking_;
   std::atomic<int> asking_ = 0;
   std::atomic<int> drainers_ = 0;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< of the following
   std::map<std::string, std::string> unix_peers_;
   std::condition_variable stopped_;
   bool stopping_ = false;
@@ -581,7 +581,7 @@ Result<void> GrpcServer::open(const ServerConfig& config) {
   return config.socket.empty() ? Result<void>() : open_unix(config);
 }
 
-/// What gRPC has to say goes where everything else does.
+/// gRPC's messages go to the log of the switch.
 void log_as_we_do() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -14,7 +14,7 @@ namespace ina::admin {
 
 struct ServerConfig {
   std::string socket{};       ///< path; empty: none
-  std::string group{};        ///< who may use it beside root and this user; empty: nobody
+  std::string group{};        ///< may use it beside root and this user; empty: none
   std::string listen{};       ///< "ADDRESS:PORT", port 0: any; empty: none
   control::TlsFiles tls{};    ///< for `listen`
   int handshake_ms = 10'000;  ///< a connection over TCP that takes longer is closed

@@ -11,7 +11,7 @@
 
 namespace ina::diagnosis {
 
-/// Without control characters: names come from whoever joined, and would reach the reader's
+/// Without control characters: names come from workers, and would reach the reader's
 /// terminal.
 std::string printable(std::string text);
 
@@ -30,7 +30,7 @@ std::string with_separators(uint64_t number);
 /// As `inactl abort` and `kick` take it, because several jobs may have one name: "OWNER/NAME", or
 /// "NAME" where the switch names no owner.
 std::string job_label(const nlohmann::json& job);
-/// What a drop reason means; empty for one of another version.
+/// The meaning of a drop reason; empty for a reason of another version.
 std::string_view describe_drop(const std::string& counter);
 
 }  // namespace ina::diagnosis

@@ -36,8 +36,8 @@ struct Case {
     const uint64_t before = number(*job.front(), counter);
     return std::max(number(now(), counter), before) - before;
   }
-  /// Every look found the same oldest fragment, and nothing was contributed in between: what the
-  /// fallback answers then, it answers again, to ranks that did not get it.
+  /// Every look found the same oldest fragment, and nothing was contributed in between. The
+  /// fallback's answers then are repeats, to ranks that did not get the first ones.
   bool is_stuck() const {
     const bool same = std::ranges::all_of(job, [this](const Json* look) {
       const Json& oldest = child(*look, "oldest_fragment");
@@ -108,8 +108,8 @@ void explain_fallback(const Case& c, std::vector<Reason>& reasons) {
                        {}});
 }
 
-/// Whose frames do not arrive. A rank of whom nothing was seen may have sent nothing, and counts
-/// only where it is waited for.
+/// Ranks whose frames do not arrive. A rank of which no frame was seen may have sent nothing, and
+/// counts only if the job waits for it.
 void explain_unheard(const Case& c, std::vector<Reason>& reasons) {
   if (c.completed() != 0) return;  // it is of the past
   const auto late = ranks(c.now(), "waiting_for");
@@ -185,7 +185,7 @@ const Json* elsewhere(const Case& c, uint64_t rank) {
   return nullptr;
 }
 
-/// What is known of a rank that the job waits for, from the most telling to nothing.
+/// The state of a rank that the job waits for; kinds from the most telling to unknown.
 struct Late {
   enum class Kind { kStopped, kEnded, kLinkDown, kElsewhere, kUnknown } kind = Kind::kUnknown;
   uint64_t rank = 0;
@@ -474,7 +474,7 @@ void explain_offload(const Case& c, const Offload& offload, std::vector<Reason>&
 
 // ---- the switch
 
-/// What was dropped between the looks. Ranks that wait send again, which is no reason for waiting.
+/// Drops between the looks. Ranks that wait send again, which is no reason for waiting.
 void explain_drops(const Case& c, const std::string& where, const Json& before, const Json& now,
                    std::vector<Reason>& reasons) {
   if (!now.is_object()) return;

@@ -45,8 +45,8 @@ struct Verdict {
 /// name; the text says what the switch has.
 Result<Verdict> why(std::span<const nlohmann::json> looks, const std::string& job);
 
-/// Of one job, by its id, from a status of one moment that may have no more than the job, its root
-/// and its groups: the reasons' texts, for an error of an operation that waits. Never empty.
+/// The texts of one job's reasons, for an error of an operation that waits. The status is of one
+/// moment, and may have no more than the job, its root and its groups. Never empty.
 std::string why_text(const nlohmann::json& status, uint64_t job);
 
 std::string format_verdict(const Verdict& verdict);

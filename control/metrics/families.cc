@@ -258,7 +258,7 @@ std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) {
   return jobs;
 }
 
-/// Who has series of its own: the jobs with most contributions so far.
+/// The jobs with series of their own: those with most contributions so far.
 std::set<uint64_t> Families::labelled(const std::map<uint64_t, JobNow>& jobs) const {
   std::vector<std::pair<uint64_t, uint64_t>> order;
   for (const auto& [id, job] : jobs) {
@@ -272,8 +272,8 @@ std::set<uint64_t> Families::labelled(const std::map<uint64_t, JobNow>& jobs) co
   return own;
 }
 
-/// Compares with the last snapshot: how long a job has completed nothing, and what is counted for
-/// all without series of their own, which must not shrink when one of them gets some.
+/// Compares with the last snapshot: how long a job has completed nothing, and the sums of jobs
+/// without series of their own, which must not shrink when one of these gets series.
 void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_t>& own,
                         Nanos now) {
   std::map<uint64_t, JobBefore> after;

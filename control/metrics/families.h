@@ -30,7 +30,7 @@ class Families {
  private:
   using Json = nlohmann::json;
 
-  /// What a job and its groups count together. All but the last two only grow.
+  /// The counters of a job and its groups together. All but the last two only grow.
   struct JobSums {
     enum Index { kInSlots, kAtFallback, kParked, kAbsorbed, kBypassed, kPreempted, kSums };
     uint64_t counted[kSums] = {};
@@ -48,7 +48,7 @@ class Families {
     uint64_t missing = 0;  ///< workers
     double waiting_s = 0;
   };
-  /// What is remembered of a job between snapshots.
+  /// State of a job that is kept between snapshots.
   struct JobBefore {
     JobSums sums;
     Nanos moved = 0;  ///< last time it was seen to have completed something, or to hold nothing
@@ -63,7 +63,7 @@ class Families {
 
   const size_t most_jobs_;
   std::map<uint64_t, JobBefore> before_;  ///< by the job's id
-  JobSums other_;  ///< what jobs counted while they had no series of their own
+  JobSums other_;  ///< counters of jobs while they had no series of their own
 };
 
 }  // namespace ina::metrics

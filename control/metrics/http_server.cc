@@ -31,9 +31,9 @@ constexpr std::string_view kHeaders =
     "Cache-Control: no-store\r\n"
     "Connection: close\r\n";
 
-/// Civetweb's. Whoever connects can have so much of the switch, and no more: the requests of four
-/// connections at a time, 16 KiB and 1 s each, and 20 connections that wait. The end waits for
-/// those that are served.
+/// Civetweb's. Clients can take so much of the switch, and no more: the requests of four
+/// connections at a time, 16 KiB and 1 s each, and 20 connections that wait. Stopping waits for
+/// requests that are being served.
 std::vector<const char*> options(const std::string& listen) {
   return {"listening_ports",
           listen.c_str(),
@@ -91,7 +91,7 @@ HttpServer::HttpServer(const std::string& listen, std::vector<std::string> hosts
   port_ = static_cast<uint16_t>(ports[0].port);
 }
 
-/// Civetweb looks whether to stop when somebody connects, or after two seconds. The next switch
+/// Civetweb looks whether to stop when a client connects, or after two seconds. The next switch
 /// waits for the end of this one.
 HttpServer::~HttpServer() {
   std::atomic<bool> stopped{false};

@@ -1,4 +1,4 @@
-// Whom a request over HTTP takes this server for. Pure.
+// Checks the host that an HTTP request takes this server for. Pure.
 #pragma once
 
 #include <span>

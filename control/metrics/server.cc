@@ -19,7 +19,7 @@ namespace {
 
 using prometheus::MetricFamily;
 
-/// A snapshot serves everybody who asks this soon after it.
+/// A snapshot serves all requests that come this soon after it.
 constexpr Nanos kFreshNs = 50'000'000;
 /// How long the conductor may take.
 constexpr Nanos kAnswerNs = 2'000'000'000;
@@ -54,13 +54,13 @@ class Figures {
  private:
   admin::Queue& queue_;
   const prometheus::TextSerializer serializer_;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< of the following
   Families families_;
   std::string last_;
   Nanos made_ = 0;
 };
 
-/// The addresses, and what is there.
+/// The addresses, and their content.
 class Site final : public Server {
  public:
   Site(const ServerConfig& config, admin::Queue& queue)

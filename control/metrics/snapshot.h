@@ -11,7 +11,7 @@
 
 namespace ina::metrics {
 
-/// Asks again when somebody wants to know and the last answer is old: four times a second at most,
+/// Asks again when a client asks and the last answer is old. That is four times a second at most,
 /// and less often where an answer takes the conductor long, so that it costs a tenth of its time.
 class Snapshot {
  public:
@@ -34,7 +34,7 @@ class Snapshot {
   admin::Queue& queue_;
   const admin::Request request_;
   const Clock clock_;
-  std::mutex mutex_;  ///< what follows
+  std::mutex mutex_;  ///< of the following
   std::optional<std::string> text_;
   Nanos fresh_until_ = 0;
 };

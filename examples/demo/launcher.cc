@@ -150,7 +150,7 @@ class Crew {
       if (worker.process.failed()) fail();
   }
 
-  /// What all ranks reported of an epoch (from 0), once all have.
+  /// The reports of all ranks on an epoch (from 0), once all have reported.
   std::optional<std::vector<EpochStats>> epoch(size_t index) const {
     std::vector<EpochStats> stats;
     for (const Worker& worker : workers_) {
@@ -242,7 +242,7 @@ LaunchResult launch(const LaunchSetup& setup, const Split& data, const Terminati
   result.weights = crew.weights();
   for (size_t epoch = 0; epoch < static_cast<size_t>(setup.hyper.epochs); ++epoch)
     result.epochs.push_back(*crew.epoch(epoch));
-  // Before they leave, because with them go their ports and what those have counted.
+  // Before they leave, because their ports and the ports' counters go with them.
   result.switch_figures = daemon.figures();
   crew.leave();
   return result;

@@ -12,7 +12,7 @@
 
 namespace ina::demo {
 
-/// A termination signal came; what() names it.
+/// A termination signal came; its what() names the signal.
 class Interrupted : public std::runtime_error {
  public:
   explicit Interrupted(int signal);

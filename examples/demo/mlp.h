@@ -38,7 +38,7 @@ class Mlp {
   using OnGradient = std::function<void(size_t layer)>;
 
   /// Forward and backward: gradient = `scale` * the gradient of the summed loss. Layers complete
-  /// from the last to the first, which is what lets their all-reduce overlap with the rest.
+  /// from the last to the first, so that their all-reduce can overlap with the rest.
   Batch train_batch(const Matrix& inputs, std::span<const int> labels, Scalar scale,
                     const OnGradient& on_gradient);
 

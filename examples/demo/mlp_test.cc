@@ -54,7 +54,7 @@ TEST(Mlp, GradientsCompleteFromTheLastLayerToTheFirst) {
   std::vector<size_t> order;
   network.train_batch(inputs, kLabels, 1, [&](size_t layer) {
     order.push_back(layer);
-    // What is announced is complete: nothing is added to it later.
+    // An announced gradient is complete: nothing is added to it later.
     const std::span<double> gradient = network.gradient(layer);
     EXPECT_TRUE(std::equal(gradient.begin(), gradient.end(), complete[layer].begin()));
     std::fill(network.gradient(layer).begin(), network.gradient(layer).end(), -1);

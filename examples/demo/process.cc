@@ -34,7 +34,7 @@ sigset_t termination_signals() {
   return set;
 }
 
-/// What every child does first.
+/// The first steps of every child.
 void prepare_child(pid_t parent) {
   // A group of its own: a Ctrl-C at the terminal reaches the launcher only, which ends its
   // children.

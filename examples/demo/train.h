@@ -38,7 +38,7 @@ class NoExchange final : public GradientExchange {
   void wait(size_t) override {}
 };
 
-/// What one worker did in one epoch.
+/// The work of one worker in one epoch.
 struct EpochStats {
   int32_t epoch = 0;            ///< from 1
   uint64_t images = 0;          ///< this worker's
@@ -51,8 +51,8 @@ struct EpochStats {
   uint64_t allreduce_bytes = 0;  ///< of the gradients reduced
 };
 
-/// Trains `network` as worker `rank` of `world` and calls on_epoch after each epoch. What
-/// on_epoch or the exchange throws ends the training.
+/// Trains `network` as worker `rank` of `world` and calls on_epoch after each epoch. Exceptions of
+/// on_epoch or the exchange end the training.
 void train(Mlp<float>& network, const Split& data, const Hyper& hyper, int rank, int world,
            GradientExchange& exchange, const std::function<void(const EpochStats&)>& on_epoch);
 

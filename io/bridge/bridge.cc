@@ -60,7 +60,7 @@ Bridge::Bridge(const BridgeConfig& config, std::vector<wire::MacAddress> own)
 
 Decision Bridge::decide(const Addresses& frame, PortIndex ingress, Nanos now) {
   if (!is_member(ingress, frame.vlan)) return drop(DropReason::kVlan);
-  // A port that hears the switch itself is part of a loop, or somebody takes the switch's name.
+  // A port that hears the switch itself is part of a loop, or a host takes the switch's address.
   if (is_group(frame.source) || to_number(frame.source) == 0 || is_own(frame.source))
     return drop(DropReason::kBadMac);
   if (link_up(ingress)) table_.learn(frame.source, frame.vlan, ingress, now);

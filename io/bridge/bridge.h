@@ -27,7 +27,7 @@ struct BridgeConfig {
   uint64_t hash_seed = 0;  ///< from a random source, so that nobody can fill one set of the table
 };
 
-/// What becomes of a frame.
+/// The destination of a frame.
 struct Decision {
   enum class To : uint8_t { kNowhere, kPort, kAllOthers };
   To to = To::kNowhere;
@@ -58,7 +58,7 @@ class Bridge {
   /// A frame that came in at `ingress` and was for the switch itself.
   void learn(const Addresses& frame, PortIndex ingress, Nanos now);
 
-  /// What was learned at a port is forgotten when its link goes down. Nothing is sent there.
+  /// Nothing is sent to a port whose link is down; its learned addresses are forgotten.
   void set_link(PortIndex port, bool up);
   bool link_up(PortIndex port) const { return (up_ >> port & 1) != 0; }
   /// Ports with a link that frames of `vlan` may leave by, but `ingress`, as bits.
@@ -86,7 +86,7 @@ class Bridge {
   /// I.371).
   std::array<Nanos, kMaxPorts> storm_time_{};
   Nanos storm_step_ns_ = 0;       ///< between two frames at the limit
-  Nanos storm_tolerance_ns_ = 0;  ///< how far a port may be ahead of that
+  Nanos storm_tolerance_ns_ = 0;  ///< the lead that a port may have over that
   Nanos next_sweep_ = 0;
   Nanos sweep_interval_ns_;
 };

@@ -54,7 +54,7 @@ class MacTable {
     return static_cast<uint32_t>((entries_.size() + kSweepEntries - 1) / kSweepEntries);
   }
 
-  /// What was learned and neither forgotten nor swept since.
+  /// Entries that were learned and neither forgotten nor swept since.
   uint32_t size() const { return size_; }
   uint32_t capacity() const { return static_cast<uint32_t>(entries_.size()); }
   const MacTableCounters& counters() const { return counters_; }
@@ -81,7 +81,7 @@ class MacTable {
   std::vector<Entry> entries_;
   std::array<uint32_t, kMaxPorts> at_port_{};  ///< entries by port
   uint32_t size_ = 0;
-  size_t swept_ = 0;  ///< where the next sweep begins
+  size_t swept_ = 0;  ///< beginning of the next sweep
   Nanos ageing_ns_;
   uint64_t seed_;
   MacTableCounters counters_;

@@ -21,7 +21,7 @@ class AnswerLimit {
   }
 
  private:
-  Nanos next_ = 0;  ///< may be ahead of time by what may come at once
+  Nanos next_ = 0;  ///< may be ahead of time by a whole burst
 };
 
 }  // namespace ina::io

@@ -7,8 +7,8 @@
 
 namespace ina::io {
 
-/// Workers must not give way to others' traffic, which does not give way to theirs: only what they
-/// send themselves is theirs to send less of.
+/// Workers must not give way to others' traffic, which does not give way to theirs: only a backlog
+/// of their own frames makes them send less.
 class Backlog {
  public:
   /// A burst of up to `room` frames brought `received`, of which `messages` were workers'. `full`:

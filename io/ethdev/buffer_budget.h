@@ -13,7 +13,7 @@ inline constexpr uint32_t kVlanTagBytes = 4;
 inline constexpr uint32_t kVlanTagsBytes = 2 * kVlanTagBytes;  ///< of a frame with two
 inline constexpr uint32_t kXdpRingFrames = 2048;  ///< in the driver's fill or completion ring
 
-/// What decides about the buffers.
+/// The parameters that decide the number and size of buffers.
 struct BufferNeed {
   uint32_t frame_bytes = 0;  ///< largest, without FCS and VLAN tags
   uint32_t queues = 1;
@@ -33,8 +33,8 @@ struct BufferPools {
   uint32_t tx_bytes = 0;
 };
 
-/// What the device may hold; what bursts hold, and the pools' caches; what lies in rings between
-/// lanes. Should all of these be full at once, the device drops what comes then.
+/// Buffers for the device, for bursts and the pools' caches, and for the rings between lanes.
+/// Should all of these be full at once, the device drops the frames that arrive.
 constexpr BufferPools plan_buffers(const BufferNeed& need) {
   const uint32_t spare = need.lanes * (2 * kBurstFrames + 2 * kPoolCacheFrames);
   const uint32_t in_rings = (need.lanes - 1) * need.ring_frames;
@@ -83,11 +83,11 @@ constexpr uint64_t xdp_pool_bytes(uint32_t buffers) {
   return uint64_t{buffers} * 4096;
 }
 
-/// What a pool takes beside its buffers, at least and at most: the caches of all lcores that DPDK
-/// could have, and the ring of the free ones.
+/// The memory of a pool beside its buffers, at least and at most: the caches of all lcores that
+/// DPDK could have, and the ring of the free ones.
 inline constexpr uint64_t kLeastPoolOwnBytes = uint64_t{512} << 10;
 inline constexpr uint64_t kPoolOwnBytes = uint64_t{1100} << 10;
-/// DPDK's own tables, and what the drivers take for themselves, at most.
+/// DPDK's own tables and the drivers' own memory, at most.
 inline constexpr uint64_t kEalOwnBytes = uint64_t{2} << 20;
 
 }  // namespace ina::io

@@ -40,9 +40,9 @@ tl::unexpected<Error> fail_device(const std::string& name, const std::string& wh
                   (said.empty() ? "" : "; DPDK: " + said) + ").");
 }
 
-/// Drivers that copy a frame into memory of their own before tx_burst returns. Only to them may
-/// payload be given that lies outside DPDK's memory: it has no address for DMA, and its owner need
-/// not keep it until some later burst shows that the device is done with it.
+/// Drivers that copy a frame into memory of their own before tx_burst returns. Only they may be
+/// given payload outside DPDK's memory. Such payload has no address for DMA, and its owner need not
+/// keep it until some later burst shows that the device is done with it.
 bool copies_on_tx(std::string_view driver, const rte_device* device) {
   const rte_devargs* const arguments = rte_dev_devargs(device);
   const bool zero_copy = arguments != nullptr && arguments->args != nullptr &&
@@ -63,8 +63,8 @@ std::string mtu_text(const std::string& device, uint32_t mtu) {
          std::to_string(mtu) + " is asked for.";
 }
 
-/// The kernel refuses an XDP program where frames may not fit a page, by an error that says
-/// nothing. What `error` says is replaced if the interface's MTU explains it.
+/// The kernel refuses an XDP program where frames may not fit a page, by an error that explains
+/// nothing. The text of `error` is replaced if the interface's MTU explains the refusal.
 Error of_large_mtu(const std::string& device, const Error& error) {
   if (!device.starts_with("net_af_xdp") || error.status != INA_ERR_INTERNAL) return error;
   const std::string interface(device_argument(device, "iface"));
@@ -216,7 +216,7 @@ Result<void> Device::configure(const DeviceConfig& config) {
     return fail_device(name_, "has no MAC address", -error);
   std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
   if (driver == "net_tap") {
-    // What the driver tells is the kernel's, at the other end of the same link.
+    // The driver reports the kernel's address, which is at the other end of the same link.
     mac_.front() |= uint8_t{2};  // administered locally
     mac_.back() ^= uint8_t{1};
   }
@@ -228,7 +228,7 @@ Result<void> Device::configure(const DeviceConfig& config) {
 }
 
 Result<void> Device::make_xdp_pool(const DeviceConfig& config) {
-  // What is sent from another pool the driver copies into this one first.
+  // The driver first copies frames from another pool into this one.
   rx_pool_ = tx_pool_ =
       make_page_pool("ina_xdp" + std::to_string(port_id_), plan_xdp_buffers(buffer_need(config)));
   return rx_pool_ != nullptr ? Result<void>() : no_buffers();
@@ -260,7 +260,7 @@ Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
   return {};
 }
 
-/// What the device can do about tags and checksums.
+/// Takes the device's offloads for tags and checksums.
 void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
                              rte_eth_conf& conf) {
   if (config.strips_tags)
@@ -334,8 +334,8 @@ Device::~Device() {
   if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
   // Until then the kernel writes into the buffers.
   close_left_open(socket_);
-  // In the background the kernel gives the queue back, and the driver does not survive well that it
-  // is refused: whoever opens the interface next should find it free.
+  // The kernel gives the queue back in the background, and the driver handles a refusal badly. The
+  // next process that opens the interface should find the queue free.
   if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);
   rte_mempool_free(rx_pool_);
   if (tx_pool_ != rx_pool_) rte_mempool_free(tx_pool_);

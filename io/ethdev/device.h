@@ -31,8 +31,8 @@ struct DeviceConfig {
   bool promiscuous = false;   ///< receive what is sent to others, too, where that is a choice
   bool inserts_tags = false;  ///< if it can: buffers with RTE_MBUF_F_TX_VLAN may be sent
   bool strips_tags = false;   ///< if it can
-  bool copy_on_tx = false;  ///< whole frames will be built in tx_pool(), whatever the device offers
-  /// AF_XDP: the kernel keeps what comes in, but for what take_datagrams() will name.
+  bool copy_on_tx = false;    ///< whole frames will be built in tx_pool(), on any device
+  /// AF_XDP: the kernel keeps incoming frames, but for those that take_datagrams() will name.
   bool datagrams_only = false;
 };
 
@@ -75,9 +75,9 @@ class Device {
   /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
 
-  /// Of what comes in from an interface of the kernel it gets from now on UDP datagrams to this
-  /// address and port only; by AF_XDP it takes them away from the kernel. Other devices go on
-  /// getting everything.
+  /// From an interface of the kernel it gets from now on UDP datagrams to this address and port
+  /// only; by AF_XDP it takes them away from the kernel. Other devices go on getting
+  /// everything.
   Result<void> take_datagrams(uint32_t ip, uint16_t udp_port);
 
   /// A socket that is readable when frames are there; -1: the driver has none. Interfaces of the

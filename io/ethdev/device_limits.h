@@ -36,8 +36,8 @@ inline uint32_t device_number(std::string_view device, std::string_view key, uin
   return number;
 }
 
-/// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), whatever
-/// the mtu is. 0: none is named.
+/// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), even if
+/// the mtu is smaller. 0: none is named.
 inline uint32_t packet_ring_frame_bytes(std::string_view device) {
   constexpr uint32_t kMaxBytes = 1 << 15;  // buffers count their bytes in 16 bits
   const uint32_t bytes = device_number(device, "framesz", 0);

@@ -59,7 +59,7 @@ class DropWitness {
     }
   }
 
-  /// What was dropped of a job; those with count 0 are places that are free.
+  /// The dropped frames of a job; entries with count 0 are free places.
   std::span<const DroppedFrames> dropped(JobId job) const {
     const Job& entry = jobs_[index(job)];
     if (!entry.known || entry.id != job) return {};

@@ -177,7 +177,7 @@ Result<std::vector<std::string>> eal_arguments(const EalConfig& config,
                                          " does not exist or is not allowed to this process (" +
                                          format_cpu_set(available) + ").");
   }
-  // Lcore 0 does what may sleep, so it takes no CPU for itself.
+  // Lcore 0 runs threads that may sleep, so it takes no CPU for itself.
   std::string lcores = "0@" + format_cpu_set(available);
   const bool pinned = !config.cpus.empty() && cpus.size() >= config.lcores;
   for (uint32_t lcore = 1; lcore <= config.lcores; ++lcore)

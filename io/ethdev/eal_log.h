@@ -9,10 +9,10 @@
 
 namespace ina::io {
 
-/// The level at which a person should find `line`, which DPDK gave `level`. At kInfo are: TAP
-/// devices without the kernel's multiq qdisc (they only lose flow rules, which nobody asks them
-/// for), the TAP and memif drivers' messages to secondary processes, of which there are none, and
-/// that telemetry has no socket of an older kind.
+/// The level at which a person should find `line`, which DPDK gave `level`. At kInfo are three
+/// harmless ones. TAP devices without the kernel's multiq qdisc only lose flow rules, which this
+/// project does not use. The TAP and memif drivers send messages to secondary processes, of which
+/// there are none. And telemetry has no socket of an older kind.
 inline EalLogLevel proper_level(EalLogLevel level, std::string_view line) {
   constexpr std::array<std::string_view, 7> kHarmless = {
       "Specified qdisc kind is unknown",

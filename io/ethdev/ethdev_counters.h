@@ -7,11 +7,11 @@
 
 namespace ina::io {
 
-/// What an ethdev port counts beyond PortCounters. Every frame received has one fate. Over all
+/// The counters of an ethdev port beyond PortCounters. Every frame received has one fate. Over all
 /// lanes of a port, when nothing lies in the rings between them,
 ///   rx_packets = delivered + answered + forwarded + flooded + dropped on receipt,
-/// where the last is the sum of those drops that are not on_output(). What ports hand each other is
-/// sent or lost; when nothing is queued, over all ports
+/// where the last is the sum of those drops that are not on_output(). Frames that ports hand each
+/// other are sent or lost; when nothing is queued, over all ports
 ///   sum of (forwarded + flood_copies) = sum of (bridged_sent + bridged_lost).
 struct EthdevCounters {
   uint64_t delivered = 0;           ///< handed to the datapath

@@ -54,7 +54,7 @@ inline void put_tag(rte_mbuf* frame, uint16_t vlan, bool device_inserts) {
     rte_vlan_insert(&frame);  // there is headroom
 }
 
-/// What the device noted on receipt must not be taken for an order to the one that sends.
+/// The receiving device's flags must not be taken for an order to the sending one.
 inline void forget_receipt(rte_mbuf* buffer) {
   buffer->ol_flags &= RTE_MBUF_F_EXTERNAL | RTE_MBUF_F_INDIRECT;
 }

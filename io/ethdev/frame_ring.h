@@ -10,7 +10,7 @@
 
 namespace ina::io {
 
-/// One thread puts frames in, one takes them out; neither ever waits. What is left is freed.
+/// One thread puts frames in, one takes them out; neither ever waits. Leftover frames are freed.
 class FrameRing {
  public:
   static constexpr unsigned kFrames = 512;

@@ -1,4 +1,4 @@
-// What one lane of an Ethernet port counts.
+// The counters of one lane of an Ethernet port.
 #pragma once
 
 #include "io/ethdev/ethdev_counters.h"

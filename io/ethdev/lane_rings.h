@@ -1,6 +1,6 @@
-// One lane's ends of the rings between the lanes of a port: to lanes whose frames it received, from
-// lanes that received its frames, and from a lane without a queue pair to the one that sends for
-// it.
+// One lane's ends of the rings between the lanes of a port. They go to lanes whose frames it
+// received, from lanes that received its frames, and from a lane without a queue pair to the one
+// that sends for it.
 //
 // A frame counts as received in the lane that takes it from the device, and has its fate in the
 // lane that it is handed to, or here if there is no room in the ring. That is said of the sum over
@@ -93,7 +93,7 @@ class LaneRings {
   bool take_moved() { return std::exchange(moved_, false); }
 
  private:
-  /// What waits for the end of the burst to be handed to another lane.
+  /// Frames that go to another lane at the end of the burst.
   struct Outbox {
     FrameRing* ring = nullptr;
     uint16_t count = 0;

@@ -16,7 +16,7 @@
 
 namespace ina::io {
 
-/// Of one lane. What it drops by itself it counts.
+/// Of one lane. It counts the frames that it drops by itself.
 class MessageIntake {
  public:
   struct Rules {
@@ -105,8 +105,8 @@ class MessageIntake {
     endpoint = endpoints_.find(envelope.source, envelope.job);
     if (endpoint == nullptr) return drop(DropReason::kUnknownSource);
     if (envelope.job_key != endpoint->job_key) return drop(DropReason::kBadJob);
-    // After what asks who it is: it reads the whole frame, which a flood of strangers' should not
-    // be worth.
+    // After the checks of the sender: this one reads the whole frame, which a flood of strangers'
+    // frames is not worth.
     if (!wire::crc_matches(parsed)) return drop(DropReason::kCrc);
     return true;
   }

@@ -58,7 +58,7 @@ bool answer_echo(std::span<std::byte> frame, const wire::Address& own) {
   // Headers with options are left alone: nobody pings with them.
   const bool is_request = ip[0] == std::byte{0x45} && ip[9] == std::byte{1} &&
                           (load16(ip + 6) & kFragmentMask) == 0 && load16(icmp) == 0x0800;
-  // The reply goes to whoever the sender says it is, but never to a group or to everyone.
+  // The reply goes to the sender's claimed address, but never to a group or to everyone.
   const bool from_host = (frame[kMacBytes] & std::byte{1}) == std::byte{0} &&
                          load32(ip + 12) >> 28 < 0xe && load32(ip + 12) != 0;
   if (!is_request || !from_host || load32(ip + 16) != own.ip) return false;

@@ -1,4 +1,4 @@
-// Frames that a lane has not given to the device yet, and what becomes of them.
+// Frames that a lane has not given to the device yet, and their fate.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -13,7 +13,7 @@
 
 namespace ina::io {
 
-/// Has room for a burst. What nobody takes is lost, as on any full link: the worker asks again.
+/// Has room for a burst. Untaken frames are lost, as on any full link: the worker asks again.
 class SendQueue {
  public:
   enum class Kind : uint8_t { kMessage, kAnswer, kTransit };

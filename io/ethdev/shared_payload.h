@@ -1,12 +1,12 @@
 // A buffer that stands for the payload of a result, so that the frames to all workers share it.
 //
-// The payload of a result is not copied if the device copies it anyway (Device::
-// sends_from_outside): the frames of all workers of a job chain one buffer that refers to the row
-// of the result ring. The row may be read until the device has taken the frame, which is at the
-// latest in the tx_flush() that ends the datapath's burst. It is not overwritten before: the row of
-// fragment s is written again for s + 2W, which needs a GRAD of s + 2W from every worker, which
-// each sends only when it has the result of s + W, which no worker has before a tx_flush() that
-// also sent s. Other payloads (partial sums, what one worker sends to another) stay as they are
+// The payload of a result is not copied if the device copies it anyway
+// (Device::sends_from_outside). All frames of a result then chain one buffer that refers to the row
+// of the result ring. The row may be read until the device has taken the frame, at the latest in
+// the tx_flush() that ends the datapath's burst. It is not overwritten before: the row of fragment
+// s is written again for s + 2W, which needs a GRAD of s + 2W from every worker. A worker sends
+// that only when it has the result of s + W, and no worker has this result before a tx_flush() that
+// also sent s. Other payloads (partial sums, messages from one worker to another) stay as they are
 // during tx() only, so the device is made to take such a frame at once. A device that might hold a
 // frame after taking it gets a copy instead, so that nothing refers to a ring whose job has gone.
 #pragma once

@@ -71,8 +71,8 @@ class Rule {
                                        {.type = RTE_FLOW_ACTION_TYPE_END, .conf = nullptr}};
 };
 
-/// What no rule names goes to queue 0. Where the device does not let its table be written, lanes
-/// hand such frames on.
+/// Frames that no rule names go to queue 0. Where the device does not let its table be written,
+/// lanes hand such frames on.
 void send_the_rest_to_queue_0(uint16_t port_id) {
   rte_eth_dev_info info{};
   if (rte_eth_dev_info_get(port_id, &info) != 0 || info.reta_size == 0) return;

@@ -7,7 +7,7 @@
 
 namespace ina::io {
 
-/// Workers send to lane n by UDP port udp_port + n; what is not theirs is for lane 0.
+/// Workers send to lane n by UDP port udp_port + n; all other frames are for lane 0.
 struct Steering {
   uint32_t ip = 0;  ///< of the port, host byte order
   uint16_t udp_port = 0;

@@ -22,7 +22,7 @@ struct SwitchAddress {
   friend bool operator==(const SwitchAddress&, const SwitchAddress&) = default;
 };
 
-/// What follows the tag, as if the addresses stood right before that.
+/// The frame behind the tag, as if the addresses stood right before that.
 inline std::span<const std::byte> behind_tag(std::span<const std::byte> tagged) {
   return tagged.subspan(kVlanTagBytes);
 }
@@ -35,9 +35,9 @@ class SwitchAddresses {
 
   const SwitchAddress& own() const { return own_; }
 
-  /// By the VLAN and the IP address that `frame` is sent to, whatever the MAC address; nullptr:
-  /// none of them. What has the switch's MAC address alone is the bridge's to drop. A frame too
-  /// short to have addresses is for the own one.
+  /// By the VLAN and the IP address that `frame` is sent to, with any MAC address; nullptr: none of
+  /// them. The bridge drops frames that have only the switch's MAC address. A frame too short to
+  /// have addresses is for the own one.
   const SwitchAddress* addressed_by(std::span<const std::byte> frame) const {
     if (frame.size() < wire::kEthernetBytes) return &own_;
     const uint16_t vlan = bridge::vlan_of(frame);

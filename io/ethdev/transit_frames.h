@@ -1,7 +1,7 @@
 // Frames for others than the switch, as a lane received them in its last burst.
 //
-// The buffer in which a frame came in is the one that goes out, by several ports at once where it
-// is flooded: drivers only read what others hold too, and give back one reference each.
+// The buffer in which a frame came in goes out, by several ports at once if the frame is flooded.
+// Drivers only read buffers that others hold too, and give back one reference each.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -18,8 +18,8 @@
 
 namespace ina::io {
 
-/// A frame for somebody else. Without a buffer it was the switch's and is answered already, but
-/// tells where its sender is.
+/// A frame for another host. Without a buffer it was for the switch and is answered already, but
+/// shows where its sender is.
 struct TransitFrame {
   bridge::Addresses addresses;
   rte_mbuf* buffer = nullptr;

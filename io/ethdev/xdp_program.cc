@@ -57,8 +57,8 @@ Fd map_of(int program, std::string_view name) {
   return Fd();
 }
 
-/// Somebody who was killed before the program was theirs left it behind: whoever uses it has it
-/// attached by a link, which makes this fail.
+/// A process killed before take_over() left the program behind. A program in use is attached by a
+/// link, which makes the removal fail.
 bool removes_left_over(int if_index, __u32 attached) {
   const Fd program(::bpf_prog_get_fd_by_id(attached));
   bpf_prog_info info{};
@@ -102,7 +102,7 @@ Result<void> XdpProgram::take_over() {
     return failed(interface_, "its XDP program is not there");
   const Fd program(::bpf_prog_get_fd_by_id(id));
   if (!program) return failed(interface_, "its XDP program cannot be taken over");
-  // The driver attaches it for ever. Only what is not attached can be attached by a link.
+  // The driver attaches it for ever. Only a detached program can be attached by a link.
   if (::bpf_xdp_detach(if_index_, 0, nullptr) != 0)
     return failed(interface_, "its XDP program cannot be detached");
   link_ = Fd(::bpf_link_create(program.get(), if_index_, BPF_XDP, nullptr));

@@ -45,7 +45,7 @@ class XdpProgram {
   Fd take_map_;
 };
 
-/// While it lives, what libbpf has to say goes to take_eal_errors() instead of stderr.
+/// While it lives, libbpf's messages go to take_eal_errors() instead of stderr.
 class BpfMessages {
  public:
   BpfMessages();

@@ -41,7 +41,7 @@ inline constexpr uint64_t kSidePayload = uint64_t{1} << 63;
 /// numbered through (wire::Message::target).
 inline constexpr uint64_t kResultBufferPayload = uint64_t{1} << 62;
 
-/// Bits of Descriptor::payload_offset from here on, of what a worker sends: number of the
+/// Bits of Descriptor::payload_offset from here on, in a worker's send ring: number of the
 /// registered memory; 0 is the worker region.
 inline constexpr uint32_t kRegionShift = 48;
 /// Memories of a worker, the worker region included.

@@ -80,7 +80,7 @@ Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what,
 Result<void> populate_and_seal(int fd, size_t bytes) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) return fail(INA_ERR_INVALID, "the descriptor is no memfd");
-  // What is sealed already cannot be written here any more; whoever did that has made the pages.
+  // A sealed memfd cannot be written here any more; the process that sealed it has made the pages.
   if ((seals & F_SEAL_FUTURE_WRITE) == 0)
     if (auto map = map_writable(fd, bytes, "the memfd", [] {}); !map)
       return tl::unexpected(map.error());

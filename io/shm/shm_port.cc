@@ -15,8 +15,8 @@ static_assert(SwitchPort<ShmPort>);
 
 namespace {
 constexpr uint32_t kDescriptorsAhead = 8;
-// So many turns at most of the others of its job pass before a worker that is ahead of them has its
-// own, and so many bursts with others' fragments before a job's turn comes that waits for somebody.
+// A worker that is ahead of others of its job waits for so many of their turns at most. A job that
+// waits for a worker gets its turn after so many bursts with others' fragments at most.
 constexpr uint32_t kMostTurnsOfOthers = 16;
 constexpr uint32_t kMostBurstsOfOthers = 4;
 // A worker may ring so often at once without need, as happens where it and the lane cross each
@@ -155,12 +155,12 @@ bool ShmPort::has_packet(const Endpoint& endpoint) const {
   return is_filled(endpoint, endpoint.tx_index);
 }
 
-/// Contributions outside `band` stay, and what is behind them.
+/// Contributions outside `band` stay, and so do the packets behind them.
 size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst, Band band) {
   const uint64_t first = endpoint.tx_index;
   size_t taken = 0;
   uint64_t bytes_taken = 0;
-  // The bound on what is looked at keeps a flood of bad packets from holding the lane.
+  // The bound on descriptors looked at keeps a flood of bad packets from holding the lane.
   while (endpoint.tx_index - first < burst.size() && has_packet(endpoint)) {
     const Descriptor& shared = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
     __builtin_prefetch(
@@ -227,7 +227,7 @@ ShmPort::Turn ShmPort::turn_for(const Crew& crew) {
   return crew.view.complete || crew.passed_over >= kMostBurstsOfOthers ? Turn::kNow : Turn::kLast;
 }
 
-/// Up to `fragments` packets of each worker, of as many fragments. Who is further ahead waits.
+/// Up to `fragments` packets of each worker, of as many fragments. Workers further ahead wait.
 size_t ShmPort::take_from(Crew& crew, std::span<RxPacket> burst, size_t fragments) {
   size_t filled = 0;
   for (size_t i = 0; i < crew.size && filled < burst.size(); ++i) {
@@ -279,7 +279,7 @@ size_t ShmPort::rx_burst(std::span<RxPacket> burst) {
     return crew.turn != Turn::kNow || take_most(crew, share);
   });
   if (!any || filled == burst.size()) return filled;
-  // Then whatever room is left goes to those who have more, and then to those who wait for others.
+  // Then the room left goes to crews that have more, and then to those that wait for others.
   go_round([&](Crew& crew) {
     if (crew.turn != Turn::kNow) return true;
     crew.view = look(crew);

@@ -19,8 +19,8 @@
 
 namespace ina::io::shm {
 
-/// What the switch shares with one worker, over all lanes. Owned by the conductor, which destroys
-/// it only after every lane has detached it.
+/// The memory that the switch shares with one worker, over all lanes. Owned by the conductor, which
+/// destroys it only after every lane has detached it.
 struct WorkerSession {
   Geometry geometry;
   Region switch_region;   ///< written by the lanes
@@ -67,14 +67,14 @@ class ShmPort {
   bool take_calls() { return std::exchange(calls_wanted_, false); }
   const PortCounters& counters() const { return counters_; }
 
-  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps. Whoever adds
-  /// others to it gives their events `kNobody`.
+  /// epoll descriptor that becomes readable when a worker rings while the lane sleeps. A caller
+  /// that adds other descriptors gives their events `kNobody`.
   int epoll_fd() const { return epoll_.get(); }
   static constexpr uint32_t kNobody = UINT32_MAX;
-  /// To be called before a sleep: how long it may be. One who rings and rings and has nothing to
+  /// To be called before a sleep: its longest time. A worker that keeps ringing and has nothing to
   /// send is not heard for a time, but looked at once a millisecond.
   Nanos listen(Nanos now);
-  /// To be called with what has ended the sleep.
+  /// To be called with the events that have ended the sleep.
   void rung(std::span<const epoll_event> events, Nanos now);
   /// Tells the workers to ring. False: packets have come meanwhile, do not sleep.
   bool prepare_sleep();
@@ -123,7 +123,7 @@ class ShmPort {
     std::array<std::span<const std::byte>, kMaxRegions> memory;
   };
 
-  /// What can be seen of a crew before anything is taken.
+  /// The state of a crew before anything is taken.
   struct View {
     size_t senders = 0;     ///< workers that have a packet
     bool complete = false;  ///< nobody's contribution to `oldest` is still to come
@@ -135,7 +135,7 @@ class ShmPort {
   struct Crew {
     size_t first = 0;
     size_t size = 0;
-    size_t next = 0;  ///< worker, counted from `first`, with whom polling goes on
+    size_t next = 0;  ///< polling goes on with this worker, counted from `first`
     View view{};
     Turn turn{};               ///< in this burst
     uint32_t passed_over = 0;  ///< bursts in a row in which it came last

@@ -252,7 +252,7 @@ Gatherv::Gatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type,
 
 void Gatherv::lay_out() {
   Layout received = is(root_) ? all(counts_, places_) : none();
-  // What is in place is there already.
+  // Data in place is there already.
   if (send_.in_place()) received.counts[static_cast<size_t>(rank_)] = 0;
   from_.emplace(send_.buffer, send_.in_place() ? none() : one(root_, send_.count), send_.type,
                 Use::kRead, comm_);

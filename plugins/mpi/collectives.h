@@ -15,7 +15,7 @@
 
 namespace ina::mpi {
 
-/// What begin() returns beside libina's statuses: the arguments make no sense.
+/// A status of begin() beside libina's own: the arguments make no sense.
 constexpr int kWrongArguments = -1000;
 
 class Collective {
@@ -25,10 +25,10 @@ class Collective {
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
-  /// Why MPI has to do it, or null. That depends on what all ranks of the call have alike: the
-  /// operation, the datatype of a reduction, the bytes. Something local (an address, memory, a
-  /// datatype where the ranks' may differ) would let some ranks wait in the switch for others that
-  /// wait in MPI.
+  /// Why MPI has to do it, or null. That depends only on values that all ranks of the call have
+  /// alike: the operation, the datatype of a reduction, the bytes. Something local (an address,
+  /// memory, a datatype where the ranks' may differ) would let some ranks wait in the switch for
+  /// others that wait in MPI.
   virtual const char* why_not() const { return nullptr; }
   /// Of the message, for the report.
   virtual size_t bytes() const { return 0; }
@@ -51,7 +51,7 @@ class Barrier : public Collective {
   int begin(ina_context* context, ina_request** request) override;
 };
 
-/// Those with an operation on elements.
+/// Collectives with an operation on elements.
 class Reducing : public Collective {
  public:
   const char* why_not() const override;
@@ -143,7 +143,7 @@ struct Side {
   bool in_place() const { return buffer == MPI_IN_PLACE; }
 };
 
-/// Those in which each rank has a share of the same number of bytes.
+/// Collectives in which each rank has a share of the same number of bytes.
 class Moving : public Collective {
  public:
   const char* why_not() const override;
@@ -219,8 +219,8 @@ class Allgatherv : public Collective {
   std::optional<Blocks> to_;
 };
 
-/// Those in which a rank knows the counts of what it sends and receives itself, and no more.
-/// Nothing is decided by them. libina's exchange with counts has the ranks tell each other.
+/// Collectives in which a rank knows only its own counts, sent and received. Nothing is decided by
+/// these counts. libina's exchange with counts has the ranks tell each other.
 class Exchange : public Collective {
  public:
   size_t bytes() const override { return bytes_; }

@@ -21,7 +21,7 @@ constexpr int64_t kLeaveTimeoutUs = 5'000'000;
 /// Looks at libina's operation between two looks at MPI's.
 constexpr int kTestsBetweenProgress = 16;
 
-/// Those of this process, in the order in which they were made.
+/// The communicators of this process, in the order in which they were made.
 struct All {
   std::mutex mutex;
   std::vector<Communicator*> made;

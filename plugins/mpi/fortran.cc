@@ -26,9 +26,9 @@ struct Argument<int> {
 
 #if defined(OPEN_MPI)
 
-/// What stands for MPI_IN_PLACE and MPI_BOTTOM: places in memory, under the names that compilers
-/// give them. They are looked for when they are used, as MPI itself is (abi.h), also in the module
-/// that `caller` is in.
+/// MPI_IN_PLACE and MPI_BOTTOM: addresses in memory, under the names that compilers give them. They
+/// are looked for when they are used, as MPI itself is (abi.h), also in the module that `caller` is
+/// in.
 class Places {
  public:
   static const Places& of(void* caller) {

@@ -7,7 +7,7 @@
 namespace ina::mpi {
 
 Report& Report::of_process() {
-  static auto* const report = new Report;  // outlives whatever static objects use it
+  static auto* const report = new Report;  // outlives all static objects that use it
   return *report;
 }
 

@@ -41,7 +41,7 @@ Register progress_register() {
   return found;
 }
 
-/// Those that MPI has not been told about.
+/// Requests that MPI has not been told about.
 class Watched {
  public:
   static Watched& of_process() {
@@ -106,7 +106,7 @@ void Request::forget() const {}
 
 namespace {
 
-/// Those that MPI has a handle of.
+/// Requests that MPI has a handle of.
 struct Announced {
   static Announced& of_process() {
     static auto* const announced = new Announced;

@@ -14,9 +14,9 @@ namespace ina::mpi {
 
 class Communicator;
 
-/// libina's own thread carries the operation out. That it has ended is told MPI by whichever of the
-/// program's threads MPI has look, in MPI_Wait, MPI_Test and wherever else MPI sees to its own
-/// messages: no other thread calls MPI, whatever the program's thread level.
+/// libina's own thread carries the operation out. A thread of the program tells MPI of the end when
+/// MPI has it look: in MPI_Wait, MPI_Test and all other calls that make progress. No other thread
+/// calls MPI, so every thread level of the program will do.
 class Request : public std::enable_shared_from_this<Request> {
  public:
   Request(std::unique_ptr<Collective> call, Communicator& communicator, ina_request* operation);

@@ -11,7 +11,7 @@ namespace ina::plugin {
 
 namespace {
 
-// What libina takes as displacement.
+// The bound of libina's displacements.
 constexpr size_t kMostElements = (size_t{1} << 46) - 1;
 
 // Of a group, between its operations.
@@ -61,7 +61,7 @@ void require_count(const char* function, const char* what, size_t found, size_t 
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0 || !a.is_alias_of(b)) return false;
-  // Of what is not contiguous the extent is not known so easily: said to overlap.
+  // Tensors that are not contiguous count as overlapping: their extent is not known so easily.
   if (!a.is_contiguous() || !b.is_contiguous()) return true;
   return address(a) < address(b) + b.nbytes() && address(b) < address(a) + a.nbytes();
 }
@@ -86,7 +86,7 @@ std::vector<at::Tensor> Staging::copy(const std::vector<at::Tensor>& tensors) {
 
 at::Tensor Staging::room(int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  // What an operation still reads is held by its tensors.
+  // Its tensors hold memory that an operation still reads.
   const bool free = kept_.defined() && kept_.use_count() == 1 && kept_.storage().use_count() == 1;
   if (free && kept_.numel() >= bytes) return kept_;
   const at::Tensor fresh = at::empty({bytes}, at::kByte);

@@ -23,8 +23,8 @@ bool overlap(const at::Tensor& a, const at::Tensor& b);
 /// Whether they lie contiguous, one directly after the other.
 bool in_a_row(const std::vector<at::Tensor>& tensors);
 
-/// Copies of tensors, at least one and all of one type, one directly after the other, in memory
-/// that is kept for the next ones: a large piece of fresh memory costs more than the copy. From any
+/// Copies of tensors, at least one and all of one type, one directly after the other. Their memory
+/// is kept for the next ones: a large piece of fresh memory costs more than the copy. From any
 /// thread.
 class Staging {
  public:
@@ -48,7 +48,7 @@ class Blocks {
   void* data() const { return data_; }
   const std::vector<size_t>& counts() const { return counts_; }
   const std::vector<size_t>& displacements() const { return displacements_; }
-  /// What must live until the end.
+  /// The tensors that must live until the end.
   const std::vector<at::Tensor>& held() const { return held_; }
   /// Copies what was written to the tensors; empty if it is there already.
   std::function<void()> deliver() const;

@@ -33,7 +33,7 @@ class Registry {
 };
 
 Registry& registry() {
-  static auto* const all = new Registry;  // outlives whatever static objects use it
+  static auto* const all = new Registry;  // outlives all static objects that use it
   return *all;
 }
 

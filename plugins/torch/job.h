@@ -30,7 +30,7 @@ class Job : public std::enable_shared_from_this<Job> {
   explicit Job(JobOptions options) : options_(std::move(options)) {}
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  /// Whoever made it calls leave() before.
+  /// Its owner calls leave() before.
   ~Job() = default;
 
   /// Joins unless it has. Throws ina::Exception.
@@ -76,8 +76,8 @@ class Job : public std::enable_shared_from_this<Job> {
 
   const JobOptions options_;
   std::mutex joining_mutex_;  ///< taken first: one joins, which may take long
-  /// Of what follows. Users of the context share it, because the library calls back, and wants the
-  /// text of an error, while another one waits.
+  /// Of the following members. Users of the context share it, because the library calls back, and
+  /// wants the text of an error, while another one waits.
   mutable std::shared_mutex mutex_;
   ina_context* context_ = nullptr;
   bool left_ = false;

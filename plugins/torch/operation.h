@@ -19,13 +19,13 @@ namespace ina::plugin {
 
 using Clock = std::chrono::steady_clock;
 
-/// What it needs besides its start.
+/// All that it needs besides its start.
 struct OperationPlan {
   const char* name = "";
-  std::vector<at::Tensor> held;   ///< whose memory the library uses until the end
+  std::vector<at::Tensor> held;   ///< the library uses their memory until the end
   std::function<void()> deliver;  ///< copies results to where they are wanted; may be empty
   milliseconds timeout{0};
-  const char* advice = "";  ///< what to do about a time-out; may be empty
+  const char* advice = "";  ///< the remedy for a time-out; may be empty
   /// Ends the operation if it has not been started, and says whether it has done so. Empty: it is
   /// started at once.
   std::function<bool()> abandon;

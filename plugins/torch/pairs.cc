@@ -313,8 +313,8 @@ std::exception_ptr Pairs::error_of(int from, int status) const {
   return std::make_exception_ptr(Exception(status, "recv: " + inbound.job->last_error()));
 }
 
-/// Nothing comes from there any more. Who receives from any rank goes on waiting for others: the
-/// rank may have ended well.
+/// Nothing comes from there any more. A receive from any rank goes on waiting for others: the rank
+/// may have ended well.
 void Pairs::lose(int from, const std::exception_ptr& error) {
   if (left_) return;
   Inbound& inbound = inbound_[static_cast<size_t>(from)];
@@ -329,7 +329,7 @@ void Pairs::lose(int from, const std::exception_ptr& error) {
 
 // ---- receiving from any rank
 
-/// While somebody receives from any rank, and not all directions are open.
+/// While a receive from any rank waits, and not all directions are open.
 void Pairs::look_for_senders() {
   if (std::exchange(polling_, true)) return;
   run_detached([self = shared_from_this()] { self->poll_senders(); });

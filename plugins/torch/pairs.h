@@ -21,7 +21,7 @@
 
 namespace ina::plugin {
 
-/// What is to be sent, or where to receive. `flat`: contiguous.
+/// A message to be sent, or the place of one to be received. `flat`: contiguous.
 struct Message {
   int64_t tag = 0;
   at::Tensor flat;
@@ -46,11 +46,11 @@ struct Receive {
 /// each direction between two ranks is a job of those two, which the first message there opens. Its
 /// operations are a permutation of two numbers, tag and bytes, and one of the message itself, and
 /// so on. The receiver posts the first of them while it waits for a message, and the second when a
-/// receive takes it: messages of the same tag in the order in which they were sent, as receives
-/// were posted. One for whose tag nobody waits, while somebody waits for another one behind it, is
-/// kept in memory of its own.
+/// receive takes it. Messages of the same tag come in the order of sends, and receives in the order
+/// of posts. A message whose tag no receive waits for, while a receive waits for another one behind
+/// it, is kept in memory of its own.
 ///
-/// Who receives from any rank must know to whom it has to listen: a sender tells it in the store
+/// A rank that receives from any rank must know its senders: a sender announces itself in the store
 /// before it opens its job.
 class Pairs : public std::enable_shared_from_this<Pairs> {
  public:
@@ -86,7 +86,7 @@ class Pairs : public std::enable_shared_from_this<Pairs> {
   };
   struct Inbound : Direction {
     bool busy = false;              ///< listens, or fills `stored`
-    std::optional<Header> arrived;  ///< whose message is still to be received
+    std::optional<Header> arrived;  ///< its message is still to be received
     std::deque<Stored> stored;
   };
 

@@ -147,7 +147,7 @@ WorkPtr ProcessGroupIna::launch(Call call, const Begin& begin) {
 
 // ---- sums
 
-/// `flat`: contiguous, input and output. What `call.deliveries` has must copy it back.
+/// `flat`: contiguous, input and output. `call.deliveries` must copy it back.
 WorkPtr ProcessGroupIna::sum_up(Call call, at::Tensor flat, const c10d::ReduceOp& op) {
   call.held.push_back(flat);
   const ina_dtype dtype = summed_type(flat.scalar_type());

@@ -34,11 +34,11 @@ using WorkPtr = c10::intrusive_ptr<Work>;
 
 /// All collectives on dense tensors on the CPU. Each is one operation of libina. The rules are
 /// those of PyTorch: all ranks make the same calls in the same order. Calls throw for arguments
-/// that are wrong; what happens afterwards the Work tells.
+/// that are wrong; the Work reports later errors.
 class ProcessGroupIna : public GroupBase {
  public:
-  /// `job`: of the collectives. `options`: its URL, a name that no other group has, and what ranks
-  /// the group has. `timeout`: of operations. `check`: see Operation::wait.
+  /// `job`: of the collectives. `options`: its URL, a name that no other group has, and the group's
+  /// ranks. `timeout`: of operations. `check`: see Operation::wait.
   ProcessGroupIna(std::shared_ptr<Job> job, JobOptions options,
                   c10::intrusive_ptr<c10d::Store> store, milliseconds timeout, void (*check)());
   ~ProcessGroupIna() override;
@@ -82,7 +82,7 @@ class ProcessGroupIna : public GroupBase {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
  private:
-  /// What a Work shows, and what its operation needs.
+  /// The properties that a Work shows, and the input of its operation.
   struct Call {
     c10d::OpType type;
     const char* name;   ///< as the Python function

@@ -50,7 +50,7 @@ class SharedPages {
     if (file_ >= 0) ::close(file_);
     file_ = -1;
   }
-  /// They stay mapped for ever.
+  /// The pages stay mapped for ever.
   void leave() { data_ = nullptr; }
 
  private:
@@ -59,7 +59,7 @@ class SharedPages {
   void* data_ = nullptr;
 };
 
-/// What a storage's deleter gets.
+/// The argument of a storage's deleter.
 struct Registration {
   Registration(const std::shared_ptr<Job>& of, size_t bytes) : job(of), pages(bytes) {}
   const std::weak_ptr<Job> job;
@@ -69,7 +69,7 @@ struct Registration {
 void release(void* context) {
   const std::unique_ptr<Registration> own(static_cast<Registration*>(context));
   const auto job = own->job.lock();
-  // What the library takes for registered must not become other memory.
+  // Memory that the library takes for registered must not become other memory.
   if (job && !job->free_memory(own->pages.data())) own->pages.leave();
 }
 

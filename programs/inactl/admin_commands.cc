@@ -122,7 +122,7 @@ class Client {
     return client;
   }
 
-  /// Makes one call. What is not kDone the user was told.
+  /// Makes one call. Tells the user of every result but kDone.
   template <class Method, class Request, class Response>
   Exit call(Method method, const Request& request, Response& response) {
     grpc::ClientContext context;
@@ -167,7 +167,7 @@ std::string json_text_of(const google::protobuf::Message& message) {
   return json_text(Json::parse(json_of(message), nullptr, false));
 }
 
-/// What is done: a line for a person, or an object for a program.
+/// Reports the outcome: a line for a person, or an object for a program.
 int say(const Options& options, const std::string& line, const nlohmann::json& object) {
   fmt::print("{}", options.common.json ? json_text(object) : printable(line) + "\n");
   return kDone;
@@ -314,7 +314,7 @@ Exit ask_status(const Options& options, Client& client, Json& status) {
   return parse(options, response, status);
 }
 
-/// Characters that fit into a line of the terminal; what is no terminal has 64.
+/// Characters that fit into a line of the terminal; 64 if the output is no terminal.
 size_t terminal_columns() {
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col : 64;
@@ -418,7 +418,7 @@ nlohmann::json status_after(const Options& options, uint32_t starts) {
   return status;
 }
 
-/// Until the switch is back. Why it is not running with what it was given; empty: it is.
+/// Waits until the switch is back. Why it does not run with the new configuration; empty: it does.
 Result<std::string> await_restart(const Options& options, uint32_t starts) {
   const auto deadline = std::chrono::steady_clock::now() + Seconds(options.timeout_s());
   for (;;) {
@@ -434,7 +434,7 @@ Result<std::string> await_restart(const Options& options, uint32_t starts) {
   }
 }
 
-/// What changes, at which jobs' cost, and what was done. `unchanged`: what is as it was.
+/// The changes and the jobs that they end. `unchanged`: names the setting that stays as it was.
 template <class Response>
 std::string changes_text(const Response& response, std::string_view unchanged) {
   std::string text;
@@ -483,7 +483,7 @@ int reload(const Options& options, Client& client) {
   return kDone;
 }
 
-/// What the policy is when the configuration is read next.
+/// The policy after the next reading of the configuration.
 template <class Response>
 std::string file_text(const Response& response) {
   std::vector<std::string> said;
@@ -568,12 +568,12 @@ CLI::Validator utf8() {
 }  // namespace
 
 void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
-  // What fails is told by failure_of(), or checked before it is sent.
+  // failure_of() reports failures of calls, and values are checked before they are sent.
   gpr_set_log_function([](gpr_log_func_args*) {});
   const auto options = std::make_shared<Options>();
   using Run = int (*)(const Options&, Client&);
   using RunAlone = int (*)(const Options&);
-  // `as_owner`: for whom asks_as_owner().
+  // `as_owner`: runs if asks_as_owner().
   const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run,
                           RunAlone as_owner = nullptr) {
     CLI::App* command = parent.add_subcommand(name, help);

@@ -9,8 +9,8 @@
 
 namespace ina::cli {
 
-/// Adds the commands. The one that the user gives sets `chosen` to what it does, which returns the
-/// program's exit status; it reads `common` then.
+/// Adds the commands. The command that the user gives sets `chosen` to its function, which reads
+/// `common` and returns the program's exit status.
 void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen);
 
 }  // namespace ina::cli

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 // Jobs with characters of their own in the map.
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Older than the one before; what is oldest is most conspicuous.
+/// Older than the one before; the oldest is the most conspicuous.
 struct Age {
   uint64_t below_us;
   const char* glyph;

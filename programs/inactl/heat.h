@@ -8,7 +8,7 @@
 
 namespace ina::cli {
 
-/// What the characters of the map tell of a slot.
+/// The property of a slot that the characters of the map show.
 enum class HeatBy : uint8_t { kAge, kJob, kState };
 
 struct Heat {

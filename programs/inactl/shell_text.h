@@ -5,7 +5,7 @@
 
 namespace ina::cli {
 
-/// One word of a POSIX shell, whatever `text` holds: 'it'\''s'.
+/// One word of a POSIX shell, for any `text`: 'it'\''s'.
 std::string shell_word(const std::string& text);
 
 /// One line of comment: control characters, line ends among them, are '?'.

@@ -1,4 +1,4 @@
-// What `inactl job show`, `port show`, `aggregator --heat` and `trace` print of what a switch says.
+// The output of `inactl job show`, `port show`, `aggregator --heat` and `trace`.
 #include "programs/inactl/show.h"
 
 #include <gmock/gmock.h>

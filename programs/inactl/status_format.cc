@@ -32,7 +32,7 @@ std::string ports_text(const Json& status) {
   return table.empty() ? "no port\n" : table.str();
 }
 
-/// What ports do for others than the switch; empty where none has anything to do with it.
+/// The ports' bridged frames, which are not for the switch itself; empty if no port bridges.
 std::string bridge_text(const Json& status) {
   const Json& bridge = child(status, "bridge");
   if (!bridge.is_object()) return "";

@@ -7,18 +7,18 @@
 
 namespace ina::cli {
 
-/// Tables of ports, what they forward, lcores, aggregator, drops and jobs, and a line per job that
-/// says what it waits for. `status` comes from the switch (control::query_status) and may be of
-/// another version: what is missing or of another type is shown as 0 or "?".
+/// Tables of ports, forwarding, lcores, aggregator, drops and jobs, and a line per job on the
+/// fragment that it waits for. `status` comes from the switch (control::query_status) and may be of
+/// another version: fields that are missing or of another type are shown as 0 or "?".
 std::string format_status(const nlohmann::json& status);
 
-/// Table of the tenants: what their jobs have, of what they may have.
+/// Table of the tenants: their jobs' resources beside their limits.
 std::string format_tenants(const nlohmann::json& status);
 
-/// Why nothing happens in a job, or what does: one line.
+/// One line on a job's state: its progress, or the reason why there is none.
 std::string waiting_text(const nlohmann::json& job);
 
-/// "512", or what a job holds of shared slots and between which bounds.
+/// "512", or the shared slots that a job holds, with their bounds.
 std::string slots_text(const nlohmann::json& job);
 
 /// "0 B", "1023 B", "1.5 KiB", "12.0 GiB".

@@ -44,7 +44,7 @@ struct Top {
   std::vector<Job> jobs;  ///< the busiest first
 };
 
-/// `before` and `now`: of one switch, in this order. What is missing in one of them counts as 0.
+/// `before` and `now`: of one switch, in this order. Counters missing in one of them count as 0.
 Top top(const nlohmann::json& before, const nlohmann::json& now);
 
 /// Tables for a terminal. At most `most_jobs` jobs; a line says how many are left out.

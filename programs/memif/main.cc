@@ -31,7 +31,7 @@ void on_signal(int number) {
     signalled->stop();
 }
 
-/// What is wrong with the options together; empty if nothing is.
+/// The problem of the options together; empty: none.
 std::string problem_of(const ServerConfig& config) {
   if (config.memif_socket.find(',') != std::string::npos || config.memif_socket.size() > 107)
     return "--memif: the path must have at most 107 characters, and no comma";
@@ -59,7 +59,7 @@ Result<void> serve(const ServerConfig& config) {
   if (!doorman) return tl::unexpected(doorman.error());
   auto eal = start_dpdk(config);
   if (!eal) return tl::unexpected(eal.error());
-  eal->remove_runtime_folder();  // now: who is killed removes nothing
+  eal->remove_runtime_folder();  // now: a killed process removes nothing
   Server server(config, doorman->get());
   if (auto opened = server.open(); !opened) return opened;
   signalled = &server;

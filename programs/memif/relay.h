@@ -13,10 +13,10 @@
 namespace ina::memif {
 
 struct RelayCounters {
-  uint64_t to_switch = 0;  ///< messages
-  uint64_t to_worker = 0;  ///< messages that the port took; what it lost later is in its counters
+  uint64_t to_switch = 0;       ///< messages
+  uint64_t to_worker = 0;       ///< messages that the port took; its counters have later losses
   uint64_t send_ring_full = 0;  ///< times that frames had to wait for room
-  DropCounters drops;           ///< of what the worker sent
+  DropCounters drops;           ///< of the worker's messages
 };
 
 /// Used by one thread. On this path nothing allocates, locks, throws or logs.
@@ -34,7 +34,7 @@ class Relay {
     lanes_ = lanes;
     slot_bytes_ = slot_bytes;
   }
-  /// What is under way is lost.
+  /// Frames under way are lost.
   void detach() {
     port_.rx_release();
     begin_ = end_ = 0;

@@ -83,7 +83,7 @@ Result<void> Server::open() {
     if (!opened) return tl::unexpected(opened.error());
     interfaces_.push_back(std::make_unique<Interface>(std::move(opened->front())));
   }
-  // Last: who reaches it finds everything else there.
+  // Last: a client that reaches it finds everything else there.
   auto listener = control::Listener::open(config_.socket, config_.mode.value_or(0600));
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
@@ -132,7 +132,7 @@ bool Server::poll_interfaces() {
 
 // ---- control connections
 
-/// Waits at most `timeout_ns` for one of them, and passes on what was said.
+/// Waits at most `timeout_ns` for one of the connections, and passes messages on.
 void Server::turn(Nanos timeout_ns) {
   polled_.assign({{event_.get(), POLLIN, 0}, {listener_->fd(), POLLIN, 0}});
   for (const Connected& one : connected_) {
@@ -145,7 +145,7 @@ void Server::turn(Nanos timeout_ns) {
   const Nanos now = now_ns();
   for (size_t i = 0; i < connected_.size(); ++i) {
     Connected& one = connected_[i];
-    // What the switch said before its end comes first.
+    // The switch's last messages before its end come first.
     const bool goes_on = (!ready(2 * i + 3) || one.session->on_switch()) &&
                          (!ready(2 * i + 2) || one.session->on_worker());
     const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;

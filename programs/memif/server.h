@@ -23,7 +23,7 @@ struct ServerConfig {
   std::string switch_socket;
   std::string socket;        ///< own control socket
   std::string memif_socket;  ///< on which all interfaces listen
-  /// Who may write to the two; none: the bridge's own user and root.
+  /// Access to the two sockets; none: for the bridge's own user and root.
   std::optional<mode_t> mode;
   uint32_t interfaces = 8;  ///< numbered from 0
   uint32_t ip = 0;          ///< of all interfaces, host byte order

@@ -19,7 +19,7 @@ namespace answer = control::answer;
 
 constexpr int kMessagesPerTurn = 16;
 
-/// What a worker may say that the switch is told as it stands.
+/// Messages of a worker that are passed to the switch unchanged.
 constexpr std::array<std::string_view, 7> kPassedOn = {
     "attach", "share_results", "leave", "abort", "mismatch", "explain", "status"};
 
@@ -52,7 +52,7 @@ std::string Session::name() const {
   return fmt::format("job {} rank {} ({})", job_, rank_, peer);
 }
 
-/// Hands over what has been said; false as soon as `handle` says so, or at the end of file.
+/// Hands over received messages; false as soon as `handle` returns false, or at the end of file.
 template <class Handle>
 bool Session::read(const control::Connection& from, Handle&& handle) {
   for (int i = 0; i < kMessagesPerTurn; ++i) {
@@ -96,7 +96,7 @@ bool Session::from_worker(const Json& body) {
   }
   if (!switch_) {
     auto opened = control::Connection::open(switch_socket_, 0);
-    // Who comes back tries again when the connection is closed, and gives up when it is refused.
+    // A re-joining worker tries again after a close, and gives up after a refusal.
     if (!opened) return *type != request::Rejoin::kType && refuse(opened.error());
     switch_ = std::move(*opened);
   }

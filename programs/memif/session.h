@@ -13,7 +13,7 @@
 
 namespace ina::memif {
 
-/// How the frames of a worker that has joined are known, and what the switch's rings are like.
+/// The identity of a joined worker's frames, and the shape of the switch's rings.
 struct Binding {
   wire::Address worker;
   JobId job{};
@@ -36,17 +36,17 @@ class Interfaces {
 
 class Session {
  public:
-  /// `switch_socket`: where the switch is asked, once the worker has said something.
-  /// `barred`: why this worker is refused whatever it asks for; empty: it is not.
+  /// `switch_socket`: where the switch is asked, once the worker has sent a message. `barred`: why
+  /// every request of this worker is refused; empty: none is.
   Session(control::Connection worker, std::string barred, std::string switch_socket,
           Interfaces& interfaces);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Passes on what the worker, or the switch, has said. False: this is the end, destroy it. To the
-  /// worker the end looks like that of a switch, and it comes back by itself; to the switch like
-  /// the worker's.
+  /// Passes on messages of the worker, or of the switch. False: this is the end, destroy the
+  /// session. To the worker the end looks like that of a switch, and the worker comes back by
+  /// itself; to the switch like the worker's.
   bool on_worker();
   bool on_switch();
 
@@ -55,7 +55,7 @@ class Session {
   int switch_fd() const { return switch_.fd(); }
   /// "job train rank 3 (pid 4711)", as far as it is known.
   std::string name() const;
-  /// By whose act it is what it is, for the log's limits.
+  /// The source that the log's limits count by.
   std::string source() const { return worker_.peer().source(); }
 
  private:

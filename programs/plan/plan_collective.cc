@@ -71,7 +71,7 @@ CLI::Option* add_optional_choice(CLI::App& app, const std::string& option,
       ->type_name("NAME");
 }
 
-/// "all-reduce:64MiB@250": what, how much, and when it may begin, in microseconds.
+/// "all-reduce:64MiB@250": the collective, its size, and its earliest begin in microseconds.
 Result<themis::Request> parse_request(const std::string& text) {
   const std::string wrong = "--also: '" + command_line::printable(text) +
                             "' is not COLLECTIVE:SIZE or COLLECTIVE:SIZE@MICROSECONDS";
@@ -259,7 +259,7 @@ int run_collective(Options options) {
     themis::PlanOptions against = options.plan;
     against.scheduler = *options.against;
     against.discipline.reset();
-    // What aggregates is compared with the same network without it.
+    // A plan with aggregating switches is compared with the same network without them.
     if (options.against == Scheduler::kBaseline && !options.for_switches &&
         !options.in_network_given)
       against.in_network = themis::InNetwork::kNever;

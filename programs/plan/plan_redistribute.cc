@@ -88,7 +88,7 @@ Expected<Problem> problem_of(const Options& options) {
   return problem;
 }
 
-/// The exit status. What was seen is said unless the output is for programs and all is right.
+/// The exit status. Prints the measurements unless the output is for programs and all is right.
 int verify_plan(const Plan& plan, bool is_for_people) {
   const Problem& problem = plan.problem();
   const uint64_t largest = plan.peak_bytes() / problem.element_bytes * sizeof(uint32_t);

@@ -7,9 +7,9 @@
 
 namespace ina::cli {
 
-/// Adds the command. When the command line asks for it, `chosen` becomes what to run: it prints the
-/// plan and returns the exit status, 0 or, with a sentence on standard error, 2 where a value is
-/// wrong or no plan keeps the limit, 1 where --verify finds a plan wrong.
+/// Adds the command. When the command line asks for it, `chosen` becomes the function to run. It
+/// prints the plan and returns the exit status: 0, or with a sentence on standard error, 2 if a
+/// value is wrong or no plan keeps the limit, 1 if --verify finds a plan wrong.
 void add_redistribute(CLI::App& app, std::function<int()>& chosen);
 
 }  // namespace ina::cli

@@ -17,8 +17,8 @@ struct SvgPanel {
 
 /// An SVG document: the panels below each other over one scale of time, with a row for each
 /// dimension. Operations that are too narrow to be told apart are one bar. A dimension whose
-/// operations send and get unlike amounts has two bars in its row: what is sent above, what is
-/// received below.
+/// operations send and get unlike amounts has two bars in its row: sent bytes above, received bytes
+/// below.
 std::string draw_svg(const std::vector<SvgPanel>& panels);
 
 }  // namespace ina::cli

@@ -1,4 +1,4 @@
-// ina-plan collective: what it prints and draws, and what it refuses.
+// ina-plan collective: its output and drawings, and the input that it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -171,7 +171,7 @@ TEST(Plan, BarsAddUpToWhatADimensionIsBusy) {
   const std::string svg = draw_svg({{"title & more", &planned->plan, &planned->timeline}});
   EXPECT_THAT(svg, HasSubstr("title &amp; more"));
   EXPECT_THAT(svg, HasSubstr("1: a&lt;b"));
-  // What an aggregating switch sends and gets is not the same.
+  // An operation by an aggregating switch sends and gets unlike amounts.
   EXPECT_THAT(svg, HasSubstr(">sends<"));
   EXPECT_THAT(svg, HasSubstr(">gets<"));
   EXPECT_THAT(svg, HasSubstr("by an aggregating switch"));

@@ -10,10 +10,10 @@ namespace ina::redistribution {
 /// Gathers the whole array, then slices: PyTorch's CPU path, for one.
 std::vector<StepChoice> gather_slice_steps(const Problem& problem);
 
-/// The order of XLA's SPMD partitioner: an all-permute if the tiles have the same shape;
-/// all-to-alls if the dimensions only change places in how far they are cut; slices if every
-/// dimension is cut further; all-gathers if every one is cut less; an all-permute beside each of
-/// these where the axes lie otherwise. When no pattern fits, the array is replicated and sliced.
+/// The order of XLA's SPMD partitioner. An all-permute if the tiles have the same shape;
+/// all-to-alls if the dimensions only exchange their cuts. Slices if every dimension is cut
+/// further; all-gathers if every one is cut less; an all-permute beside each of these where the
+/// axes lie otherwise. When no pattern fits, the array is replicated and sliced.
 std::vector<StepChoice> xla_order_steps(const Problem& problem);
 
 }  // namespace ina::redistribution

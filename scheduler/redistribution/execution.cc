@@ -24,7 +24,7 @@ Shape piece_shape(const Plan& plan) {
   return shape;
 }
 
-/// What goes from one rank to another one.
+/// A transfer from one rank to another one.
 struct Flow {
   Transfer transfer;
   uint32_t receiver = 0;
@@ -60,7 +60,7 @@ uint8_t role(uint32_t rank) {
 
 }  // namespace
 
-// What is moved are bytes, whatever the elements are.
+// Bytes are moved, for elements of any type.
 Execution::StepWork::StepWork(const Plan& plan, const Step& step, const Shape& shape,
                               const Job& job, uint64_t number)
     : transfers(plan.problem().mesh, step, shape),

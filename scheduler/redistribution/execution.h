@@ -4,9 +4,9 @@
 //
 // Pieces of the source that are still to come lie at the start of the buffer, pieces of the target
 // at its end. Between them a piece goes from step to step, and from one end of the free part to the
-// other, because operations are out of place. Where a rank sends parts of a tile to several, it
-// first brings them together, each in one place; what it receives lies likewise and is put into
-// row-major order after. That happens in place where there is no room for another tile.
+// other, because operations are out of place. A rank that sends parts of a tile to several others
+// first packs each part into one place. Received parts lie likewise and are put into row-major
+// order after. That happens in place where there is no room for another tile.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace ina::redistribution {
 
-/// What an execution needs to know of the job.
+/// The properties of the job that an execution depends on.
 struct Job {
   Rank rank{};
   uint32_t slot_bytes = 0;
@@ -60,7 +60,7 @@ class Execution {
   struct Own {
     uint64_t from = 0, to = 0, bytes = 0;  ///< in packed tiles
   };
-  /// What all pieces have in common in a step.
+  /// The data of a step that all pieces share.
   struct StepWork {
     StepWork(const Plan& plan, const Step& step, const Shape& shape, const Job& job,
              uint64_t number);

@@ -9,10 +9,10 @@
 
 namespace ina::redistribution {
 
-/// A rank's tile in row-major order. An element's value stands for the element, whatever its size.
+/// A rank's tile in row-major order. An element's value stands for the element, of any size.
 using Tile = std::vector<uint32_t>;
 
-/// What was seen of a plan that was carried out.
+/// The measurements of a plan that was carried out.
 struct Observation {
   std::vector<uint64_t> sent_bytes;  ///< by rank, to other ranks
   uint64_t peak_bytes = 0;           ///< high-water mark of a rank's buffers, of all ranks

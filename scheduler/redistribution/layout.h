@@ -1,5 +1,5 @@
-// How an array lies on a mesh. Each dimension of global size g is cut by the axes that it lists:
-// c {x1..xk} g with c |x1| .. |xk| = g, and a rank's tile begins at
+// The layout of an array on a mesh. Each dimension of global size g is cut by the axes that it
+// lists: c {x1..xk} g with c |x1| .. |xk| = g, and a rank's tile begins at
 //   offset = c i(x1) + c |x1| i(x2) + ...
 // where x1 is minor-most (Rink et al., "Memory-efficient array redistribution through portable
 // collective communication", section 3). Axes that no dimension lists replicate the array.
@@ -58,8 +58,8 @@ struct Layout {
 
 /// Dimensions are separated by commas. "-" is a dimension that is whole on every rank; otherwise
 /// its axes, the major-most first, joined by "*": "x*y" is PartitionSpec's ('x', 'y'). "x.1" is a
-/// part of the axis x: the digit 1, of which 0 is the least significant, of its coordinate in
-/// primes. Errors: an unknown axis, an axis or a part of it twice, too many dimensions.
+/// part of the axis x: digit 1 of its coordinate in primes, where digit 0 is the least significant.
+/// Errors: an unknown axis, an axis or a part of it twice, too many dimensions.
 Expected<Layout> parse_layout(const Mesh& mesh, std::string_view text);
 /// As parse_layout() takes it. Whole axes are named whole.
 std::string layout_text(const Mesh& mesh, const Layout& layout);

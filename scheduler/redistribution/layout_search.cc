@@ -75,7 +75,7 @@ class LayoutSearch {
 
   /// How far a layout is from the target.
   struct Progress {
-    Splits missing{};     ///< by dimension, what must yet come by all-to-alls
+    Splits missing{};     ///< by dimension, factors that must yet come by all-to-alls
     size_t placed = 0;    ///< axes that lie where the target has them
     bool is_goal = true;  ///< only gathers are left
   };
@@ -108,7 +108,7 @@ class LayoutSearch {
     return elements_of(problem_.shape) / parts;
   }
 
-  /// What is left to pay at least. While slices go on, free axes may yet take their places for
+  /// The least cost that is left. While slices go on, free axes may yet take their places for
   /// nothing.
   double bound_of(const State& state, Progress& now) const {
     const auto tile = static_cast<double>(tile_of(state.layout));
@@ -161,7 +161,7 @@ class LayoutSearch {
         for (uint8_t to = 0; to < state.layout.dimensions; ++to) {
           const uint64_t local = problem_.shape[to] / product(state.layout[to], 0);
           if (to == from || local % factor != 0) continue;
-          // What is before `from` is the same after the move, but for `to`.
+          // Dimensions before `from` are the same after the move, but for `to`.
           const int copies = (lies_apart(state.layout, to, to, 1) ? 1 : 0) +
                              (lies_apart(state.layout, from, to, factor) ? 1 : 0);
           add_move(node, state, {from, to, block, block}, us + copies * copy_us);

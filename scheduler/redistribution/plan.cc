@@ -246,8 +246,8 @@ uint64_t Plan::peak_bytes(uint64_t pieces) const {
   uint64_t widest = 0;
   for (const Step& step : steps_)
     widest = std::max(widest, (step.input_elements + step.output_elements) / pieces);
-  // What waits and what is done grows or shrinks from piece to piece: the first or the last is
-  // worst.
+  // The pieces that wait and those that are done grow or shrink linearly: the first or the last
+  // piece is the worst.
   return (std::max(source, target) * (pieces - 1) + widest) * problem_.element_bytes;
 }
 

@@ -21,7 +21,7 @@ enum class Operation : uint8_t {
   kExchange,      ///< direct all-to-all-v: every rank sends each other what it needs
 };
 
-/// What an operation does to one dimension, or to two. Axes are listed major-most first.
+/// The effect of an operation on one dimension, or on two. Axes are listed major-most first.
 struct Move {
   uint8_t from = 0;               ///< the dimension that loses `popped`
   uint8_t to = 0;                 ///< the dimension that gets `pushed`
@@ -38,8 +38,8 @@ struct StepChoice {
   Layout after{};
 };
 
-/// A step, with what follows from it. Elements, messages and bytes are those of the busiest rank
-/// and of the whole step: each piece has its share of the elements, and as many messages.
+/// A step and its derived values. Elements, messages and bytes are those of the busiest rank and of
+/// the whole step: each piece has its share of the elements, and as many messages.
 struct Step {
   Operation operation{};
   std::vector<Move> moves{};
@@ -88,16 +88,16 @@ class Plan {
   const std::vector<Step>& steps() const { return steps_; }
   const Pieces& pieces() const { return pieces_; }
 
-  /// The most that the buffers of a rank ever hold: input and output of the step under way, which
-  /// is out of place, pieces of the source that are still to come, and of the target that are
-  /// there. A piece of the source is given up once its first step is done. Not counted: what a
-  /// transport needs besides.
+  /// The most that the buffers of a rank ever hold. They hold input and output of the step under
+  /// way, which is out of place, pieces of the source that are still to come, and of the target
+  /// that are there. A piece of the source is given up once its first step is done. Not counted:
+  /// the transport's own memory.
   uint64_t peak_bytes() const { return peak_bytes(pieces_.count); }
   /// The same in another number of pieces.
   uint64_t peak_bytes(uint64_t pieces) const;
   /// By the problem's costs, of all pieces one after another.
   double predicted_us() const;
-  /// What the busiest rank sends, summed over the steps.
+  /// Bytes that the busiest rank sends, summed over the steps.
   uint64_t sent_bytes() const;
   /// Operations that communicate, of one piece.
   uint32_t communications() const;
@@ -111,7 +111,7 @@ class Plan {
   /// The same steps in pieces.
   Plan cut(const Pieces& pieces) const;
 
-  /// What identifies a plan: problem without costs and limit, steps and pieces, one a line. The
+  /// The identity of a plan: problem without costs and limit, steps and pieces, one a line. The
   /// format is documented in docs/redistribution.md and stable.
   std::string canonical_text() const;
   /// FNV-1a, 64 bits, of canonical_text(). Ranks compare it; it is no protection against forgery.

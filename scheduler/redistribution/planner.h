@@ -12,8 +12,8 @@
 namespace ina::redistribution {
 
 /// The plan of one method, cut into as few pieces as its limit needs. Of the synthesised ones the
-/// cheapest that fits: also those that slice first, so that what they move is small. Errors: what
-/// check_problem() says, or that no cut fits the limit, with the least limit that does.
+/// cheapest that fits. They include plans that slice first, and so move little. Errors: those of
+/// check_problem(), or that no cut fits the limit, with the least limit that does.
 Expected<Plan> plan_by(const Problem& problem, Method method);
 
 /// The cheapest of a synthesised and a direct plan; neither has a tile larger than the larger of

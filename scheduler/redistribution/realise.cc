@@ -165,7 +165,7 @@ Layout sliced_layout(const Problem& problem, const ShapePath& path) {
   return layout;
 }
 
-/// The target with what the gathers will take from its top: as `reached` has it where it can.
+/// The target, with the axes on top that the gathers will take off: as in `reached` where possible.
 Layout gathered_layout(const Problem& problem, const ShapePath& path, const Layout& reached) {
   Layout layout = problem.to;
   Splits left{};

@@ -185,7 +185,7 @@ void Rearrangement::in_place(std::byte* data, std::span<std::byte> room, bool in
   if (!identity_ && !in_blocks(data, room, inverse)) in_cycles(data, room, inverse);
 }
 
-/// Blocks of several rows are ordered one by one, through the room. What is left to do is the same
+/// Blocks of several rows are ordered one by one, through the room. The remaining work is the same
 /// with wider stripes, so that cycles are few and their steps long.
 bool Rearrangement::in_blocks(std::byte* data, std::span<std::byte> room, bool inverse) const {
   if (stripes_.cells == 0) return false;

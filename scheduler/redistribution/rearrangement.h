@@ -23,7 +23,7 @@ class Rearrangement {
    private:
     friend class Rearrangement;
     Shape tile_;
-    std::vector<std::vector<uint64_t>> cuts_;  ///< where intervals begin, by dimension
+    std::vector<std::vector<uint64_t>> cuts_;  ///< beginnings of intervals, by dimension
   };
   Rearrangement(Boxes boxes, size_t element_bytes);
   /// From a whole tile to its pieces one after the other.
@@ -70,7 +70,7 @@ class Rearrangement {
   void in_cycles(std::byte* data, std::span<std::byte> room, bool inverse) const;
 
   struct Dimension {
-    uint64_t stride = 1;              ///< elements of what is behind it
+    uint64_t stride = 1;              ///< elements of the dimensions behind it
     uint64_t grain = 1;               ///< the greatest common divisor of its intervals' sizes
     std::vector<Interval> intervals;  ///< by the coordinate, in grains
   };

@@ -13,10 +13,10 @@ uint64_t tile_index(const Mesh& mesh, const Layout& layout, uint32_t rank) {
   return index;
 }
 
-/// What the ranks with certain coordinates want of a tile, in one dimension.
+/// The demand of the ranks with certain coordinates for a tile, in one dimension.
 struct Demand {
   uint64_t tiles = 0;   ///< that touch it
-  uint64_t shared = 0;  ///< sum of what they share with it
+  uint64_t shared = 0;  ///< sum of the elements that they share with it
 };
 
 /// One dimension of an exchange.
@@ -116,7 +116,7 @@ class Cut {
 std::vector<uint32_t> permutation(const Mesh& mesh, const Layout& from, const Layout& to) {
   constexpr uint32_t kNobody = ~uint32_t{0};
   std::vector<uint32_t> sources(mesh.ranks(), kNobody);
-  std::map<uint64_t, std::vector<uint32_t>> senders;  // by tile: who has it and no use for it
+  std::map<uint64_t, std::vector<uint32_t>> senders;  // by tile: has it and no use for it
   for (uint32_t rank = mesh.ranks(); rank-- > 0;) {
     const uint64_t had = tile_index(mesh, from, rank);
     // The numbers of tiles mean the same in both layouts, which cut the array alike.

@@ -12,13 +12,13 @@ namespace ina::redistribution {
 /// sends to one other at most. Both layouts have tiles of the same shape.
 std::vector<uint32_t> permutation(const Mesh& mesh, const Layout& from, const Layout& to);
 
-/// The rank from which `receiver` takes a part of the tile at `parts`, one index a dimension: of
-/// the ranks that hold it, the one with the receiver's coordinates on all axes that `from` does not
-/// use. So nobody asks another for what it has, and replicas share the work.
+/// The rank from which `receiver` takes a part of the tile at `parts`, one index a dimension. Of
+/// the ranks that hold it, this is the one with the receiver's coordinates on all axes that `from`
+/// does not use. So no rank asks another for a part that it has, and replicas share the work.
 uint32_t holder(const Mesh& mesh, const Layout& from, const std::vector<uint64_t>& parts,
                 uint32_t receiver);
 
-/// What the busiest rank does.
+/// The load of the busiest rank.
 struct Load {
   uint64_t sent_elements = 0;
   uint64_t received_elements = 0;

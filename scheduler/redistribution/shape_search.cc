@@ -227,8 +227,8 @@ double Bound::us(const Splits& missing, double tile) const {
 }
 
 double Bound::slicing_us(const Splits& missing, double smallest, double tile) const {
-  // Between tiles of the target's size and one end or the other the time of the moves is concave,
-  // and that of the gathers is linear but for its operations, of which one is enough for a bound.
+  // Between tiles of the target's size and one end or the other the time of the moves is concave.
+  // That of the gathers is linear but for its operations, of which one is enough for a bound.
   const auto target = static_cast<double>(target_);
   double least = std::numeric_limits<double>::infinity();
   for (const double moved : {smallest, tile, std::clamp(target, smallest, tile)}) {

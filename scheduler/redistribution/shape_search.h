@@ -30,9 +30,9 @@ struct ShapePath {
   std::vector<ShapeMove> moves{};
 };
 
-/// Lower bounds on what is left to pay. They are admissible: each dimension that lacks a factor
-/// needs all-to-alls of its own, whose groups multiply to that factor or more, and of all ways to
-/// take the factor apart the cheapest counts; gathers likewise. Copies are left out.
+/// Lower bounds on the remaining cost. They are admissible: each dimension that lacks a factor
+/// needs all-to-alls of its own, whose groups multiply to that factor or more. Of all ways to split
+/// the factor the cheapest counts; gathers likewise. Copies are left out.
 class Bound {
  public:
   explicit Bound(const Problem& problem);

@@ -24,7 +24,7 @@ class StepTransfers {
   /// `mesh` and `step` must outlive it.
   StepTransfers(const Mesh& mesh, const Step& step, const Shape& shape);
 
-  /// What fills the rank's new tile, its own part included: each element once.
+  /// The transfers that fill the rank's new tile, its own part included: each element once.
   std::vector<Transfer> to(uint32_t rank) const;
   /// Shapes of a tile before the step and after it.
   const Shape& before() const { return before_; }

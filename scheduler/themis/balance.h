@@ -1,5 +1,5 @@
 // The scheduler of "Themis: A Network Bandwidth-Aware Collective Scheduling Policy for Distributed
-// Training of DL Models" (Rashidi et al., ISCA 2022), algorithm 1: each chunk takes the dimensions
+// Training of DL Models" (Rashidi et al., ISCA 2022), algorithm 1. Each chunk takes the dimensions
 // in the order of the load that earlier chunks have put on them.
 #pragma once
 
@@ -11,22 +11,22 @@
 
 namespace ina::themis {
 
-/// What may go by way of an aggregating switch.
+/// The chunks that may go through an aggregating switch.
 enum class InNetwork : uint8_t {
   kNever,
   kByLoad,  ///< of each chunk, where that leaves its dimension less loaded
   kAlways,
 };
 
-/// Gives chunks their ways, one after another. Loads are times: of what participants send and get
-/// in each dimension, apart; the larger one counts. Of an all-reduce its fixed latencies count
-/// whole, and of what it sends and gets half, which point to point is its reduce-scatter: so has
-/// the paper it.
+/// Gives chunks their ways, one after another. Loads are times of sending and of receiving in
+/// each dimension, apart; the larger one counts. Of an all-reduce the fixed latencies count
+/// whole, and half of its bytes, which point to point are its reduce-scatter: as in the
+/// paper.
 class Balancer {
  public:
   Balancer(const Topology& topology, InNetwork in_network);
 
-  /// A collective begins: loads start from its fixed latencies, or go on from what they were with
+  /// A collective begins: loads start from its fixed latencies, or from their last values with
   /// these added (`carry_loads`).
   void begin(Collective collective, bool carry_loads);
   /// The way of the next chunk, with the dimensions in the paper's order. It counts as loaded.

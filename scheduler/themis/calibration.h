@@ -1,5 +1,5 @@
 // A dimension's rates and latency from measured times, and a topology as the YAML that planners
-// read. Pure: somebody else measures (client/calibration.h).
+// read. Pure: client/calibration.h measures.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct DimensionTimes {
   Pair all_reduce, reduce_scatter, all_gather;
 };
 
-/// Bits a second, from what the larger vector takes beyond the smaller one. Where it takes nothing
-/// beyond, which is noise, from its whole time.
+/// Bits a second, from the time of the larger vector beyond that of the smaller one. If it takes no
+/// longer, which is noise, from its whole time.
 uint64_t measured_bits_per_s(const DimensionTimes& times, const DimensionTimes::Pair& pair);
 
-/// The dimension as a switch that aggregates: its rate is that of all-gathers, which add nothing
-/// up; where sums are slower, the switch's aggregation is what limits them; its step takes as long
-/// as the least all-reduce. Within what a topology may have.
+/// The dimension as a switch that aggregates. Its rate is that of all-gathers, which add nothing
+/// up; where sums are slower, the switch's aggregation limits them. Its step takes as long as the
+/// least all-reduce. Within what a topology may have.
 Dimension calibrated(Dimension dimension, const DimensionTimes& times);
 
 /// As switchd/config/topology.h reads it again, but that rates are rounded to six digits.

@@ -18,7 +18,7 @@ struct Way {
 /// The baseline's order: dimension 1 to D, and for an all-gather D to 1.
 std::vector<uint8_t> baseline_order(const Topology& topology, Collective collective);
 
-/// What a collective does first, and an all-reduce does in its first half.
+/// The first phase of a collective; of an all-reduce, its first half.
 Phase first_phase(Collective collective);
 
 /// Bytes of each chunk, at most `chunks` of them. All are multiples of participants *

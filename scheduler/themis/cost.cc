@@ -14,7 +14,7 @@ struct Volume {
   uint64_t rx_bytes = 0;
 };
 
-/// Of an all-to-all. A ring passes on what is for others: rows for 1 to P-1 hops, s/P each.
+/// Of an all-to-all. A ring passes on rows for others: for 1 to P-1 hops, s/P each.
 uint64_t all_to_all_bytes(const Dimension& dimension, uint64_t held_bytes) {
   const uint64_t row_bytes = held_bytes / dimension.size;
   const uint64_t others = dimension.size - 1;

@@ -231,7 +231,7 @@ void Execution::add(const OperationId& id) {
   const themis::Stage& stage = plan_->chunks[id.chunk].stages[id.stage];
   switch (collective_of(chunk.request)) {
     case Collective::kAllReduce: {
-      // A reduce-scatter is of what was held before it.
+      // A reduce-scatter works on the part held before it.
       const bool shrinks = stage.phase == Phase::kReduceScatter;
       const uint64_t held = chunk.held[id.stage] * (shrinks ? size_of(stage.dimension) : 1);
       const uint64_t begin = chunk.begins[id.stage] -
@@ -393,9 +393,9 @@ void Execution::operate(const OperationId& id, std::vector<Block> blocks, Buffer
   add(operation, stage.phase, chunk);
 }
 
-/// What follows a reduce-scatter needs its result, and writes nowhere but into that. Only the
-/// all-gather of the same dimension overwrites what it sent, and must wait until nobody needs that
-/// any more.
+/// A stage after a reduce-scatter needs its result, and writes nowhere but into that. Only the
+/// all-gather of the same dimension overwrites the data that was sent, and must wait until no rank
+/// needs it any more.
 void Execution::add(const Operate& operation, Phase phase, Chunk& chunk) {
   if (phase == Phase::kAllGather && !chunk.sending.empty()) {
     chunk.last.push_back(chunk.sending.back());
@@ -418,7 +418,7 @@ Buffer Execution::at(Buffer::Place place, uint64_t element, const Chunk& chunk) 
   return {place, element * width(chunk.request), chunk.request};
 }
 
-/// To whom a strip of the scratch memory belongs.
+/// The rank that a strip of the scratch memory belongs to.
 uint32_t Execution::rank_of(uint64_t strip, const Chunk& chunk) const {
   uint64_t rank = 0;
   for (auto dimension = chunk.digits.rbegin(); dimension != chunk.digits.rend(); ++dimension) {

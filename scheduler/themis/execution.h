@@ -6,12 +6,12 @@
 //
 // A chunk of an all-reduce is a range of the vector. Each reduce-scatter leaves coordinate i with
 // part i of the range, the all-gathers take the way back, and all happens in the caller's buffers.
-// What a padded chunk has beyond the vector's end is cut off: ranks of a channel have the same
+// The part of a padded chunk beyond the vector's end is cut off: ranks of a channel have the same
 // range, so they cut alike.
 //
-// Reduce-scatter, all-gather and all-to-all have a block for each rank, and a chunk has the same
-// columns of each: a strip of every block. So rank r has block r at the end, whatever the order of
-// its chunks' dimensions was. Strips lie apart in the caller's buffers, and in the order of a
+// Reduce-scatter, all-gather and all-to-all have a block for each rank, and a chunk has the
+// same columns of each: a strip of every block. So rank r has block r at the end, in any order
+// of its chunks' dimensions. Strips lie apart in the caller's buffers, and in the order of a
 // chunk's own dimensions in the scratch memory, where the parts that later stages need are
 // neighbours.
 #pragma once
@@ -27,14 +27,14 @@
 
 namespace ina::themis {
 
-/// What a collective's vector consists of.
+/// The elements of a collective's vector.
 struct Elements {
   DType dtype = DType::kInt32;
   Op op = Op::kSum;  ///< of sums
   bool operator==(const Elements&) const = default;
 };
 
-/// What an execution needs to know of its rank and its channels.
+/// The properties of its rank and channels that an execution depends on.
 struct Job {
   uint32_t rank = 0;  ///< among all participants
   /// Of each dimension's channel, and then of the channel of all ranks.
@@ -74,7 +74,7 @@ class Execution {
   size_t hash_offset() const { return job_.rank * sizeof(uint64_t); }
   /// The pair of buffers that keep(argument) is to be given.
   uint32_t pair_of(uint64_t argument) const { return kept_[argument].request; }
-  /// Of an all-to-all: what stays with this rank goes to its next place.
+  /// Of an all-to-all: moves the part that stays with this rank to its next place.
   void keep(uint64_t argument, const scheduler::BufferPair& pair, std::byte* scratch) const;
 
  private:
@@ -94,8 +94,8 @@ class Execution {
     std::vector<uint8_t> digits{};   ///< dimensions, in the order of strips in the scratch memory
     std::vector<uint64_t> begins{};  ///< in elements, of the part that is held after each stage
     std::vector<uint64_t> held{};    ///< its elements
-    std::vector<Stage> last{};       ///< whose end the next stage waits for
-    std::vector<Stage> received{};   ///< whose receipt the next stage waits for
+    std::vector<Stage> last{};       ///< the next stage waits for their end
+    std::vector<Stage> received{};   ///< the next stage waits for their receipt
     std::vector<Stage> sending{};    ///< reduce-scatters whose input all-gathers will overwrite
   };
   struct Kept {

@@ -24,15 +24,15 @@ constexpr std::string_view name(Collective collective) {
 /// A collective of all participants.
 struct Request {
   Collective collective = Collective::kAllReduce;
-  /// Of the whole vector: what each participant has before an all-reduce, a reduce-scatter and an
+  /// Of the whole vector that each participant has: before an all-reduce, a reduce-scatter and an
   /// all-to-all, and after an all-gather.
   uint64_t bytes = 0;
   Picos issue_ps = 0;          ///< when it may begin
-  uint32_t element_bytes = 0;  ///< what cannot be divided; 0: PlanOptions::element_bytes
+  uint32_t element_bytes = 0;  ///< indivisible; 0: PlanOptions::element_bytes
   bool operator==(const Request&) const = default;
 };
 
-/// What is done in a dimension.
+/// The work in a dimension.
 enum class Phase : uint8_t {
   kReduceScatter,
   kAllGather,
@@ -108,7 +108,7 @@ struct Timeline {
   bool operator==(const Timeline&) const = default;
 };
 
-/// What each participant does in one dimension over a whole plan.
+/// The load of each participant in one dimension over a whole plan.
 struct Load {
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
@@ -123,15 +123,15 @@ uint64_t tx_bytes_of(const Plan& plan);
 /// The least time in which links that never wait could send that: bytes / rate of all dimensions.
 Picos ideal_ps(const Plan& plan);
 
-/// A fingerprint of what all participants must agree on: topology (without names), requests, stages
-/// and order. FNV-1a, 64 bits, over these numbers as 8 bytes each, the lowest first:
+/// A fingerprint of all that the participants must agree on: topology (without names), requests,
+/// stages and order. FNV-1a, 64 bits, over these numbers as 8 bytes each, the lowest first:
 ///
 ///   1 (version of this list)
 ///   dimensions; of each: kind, size, bits_per_s, step_latency_ps, aggregation_bits_per_s,
-///   point_to_point requests; of each: collective, bytes, issue_ps chunks; of each: request, bytes,
-///   stages; of each: dimension, phase, in_network, held_bytes for each dimension: operations; of
-///   each: chunk, stage
-///
+///     point_to_point
+///   requests; of each: collective, bytes, issue_ps
+///   chunks; of each: request, bytes, stages; of each: dimension, phase, in_network, held_bytes
+///   for each dimension: operations; of each: chunk, stage
 /// Lists begin with their length, enumerators count from 0. It tells accidents, not attacks.
 uint64_t hash_of(const Plan& plan);
 

@@ -78,7 +78,7 @@ class Planner {
     return planned(search(topology_, requests_, starts, limits));
   }
 
-  /// Those in which no chunk is aggregated.
+  /// Candidates in which no chunk is aggregated.
   static std::vector<Candidate> without_network(const std::vector<Candidate>& candidates) {
     std::vector<Candidate> found;
     for (const Candidate& candidate : candidates)

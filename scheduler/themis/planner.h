@@ -32,7 +32,7 @@ struct PlanOptions {
   /// for the search.
   std::optional<Discipline> discipline{};
   uint32_t chunks = 64;        ///< of each collective, at most
-  uint32_t element_bytes = 4;  ///< what cannot be divided
+  uint32_t element_bytes = 4;  ///< indivisible
   /// Of several collectives, in the order of their start: each goes on from the loads of those
   /// before it. Without: both ways are tried, and the one that the simulation says is faster is
   /// taken.
@@ -56,7 +56,7 @@ inline constexpr uint32_t kMostElementBytes = 64;
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 inline constexpr Picos kMostIssuePs = Picos{86'400} * 1'000'000'000'000;
 
-/// A plan and what the simulation says of it.
+/// A plan and its simulation.
 struct Planned {
   Plan plan;
   Timeline timeline;

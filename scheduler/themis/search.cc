@@ -42,7 +42,7 @@ class Climber {
       if (topology.dimensions[d].aggregates()) aggregating_.push_back(static_cast<uint8_t>(d));
   }
 
-  /// Looks at `start` and at what `evaluations` changes make of it.
+  /// Evaluates `start` and `evaluations` changes of it.
   void climb_from(const Candidate& start, uint32_t evaluations) {
     set(start);
     current_ps_ = evaluate();
@@ -59,7 +59,7 @@ class Climber {
   const Candidate& best() const { return best_; }
 
  private:
-  /// What a change of two chunks changed.
+  /// The state that a change of two chunks replaced.
   struct Before {
     uint32_t a = 0, b = 0;
     Way way_a, way_b;
@@ -71,7 +71,7 @@ class Climber {
     std::vector<Picos> late(kPatience, current_ps_);
     for (uint32_t i = 0; i < evaluations; ++i) {
       const Picos limit_ps = std::max(current_ps_, late[i % kPatience]);
-      // Ways first: sizes make up for what whole chunks cannot.
+      // Ways first: sizes balance the rest, which whole chunks cannot.
       const bool may_resize = i >= evaluations / 2;
       const std::optional<Before> before = promising_change(limit_ps, may_resize);
       if (!before) continue;

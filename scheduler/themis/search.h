@@ -1,4 +1,4 @@
-// A search for plans that take less time than Themis's: from the best of the known plans it changes
+// A search for plans that take less time than Themis's. From the best of the known plans it changes
 // the ways and sizes of single chunks at random, and keeps a change if the simulated plan is not
 // worse.
 #pragma once

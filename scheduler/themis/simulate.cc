@@ -145,7 +145,7 @@ int64_t Simulator::key_of(const Event& event) const {
   return 0;
 }
 
-/// What an order to be kept has next; the number of those that wait if it is not among them.
+/// Index of the operation that is next in the order; the number of waiting ones if none is.
 size_t Simulator::next_of_order(const Link& link, uint8_t dimension) const {
   const std::vector<OperationId>& order = (*order_)[dimension];
   if (link.begun == order.size()) return link.waiting.size();

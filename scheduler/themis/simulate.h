@@ -30,10 +30,10 @@ constexpr std::string_view name(Discipline discipline) {
 /// Simulates plans of one topology and the same requests, many times.
 ///
 /// An operation begins once its dimension is free to send. It is received no sooner than it is
-/// sent, and after what was sent before it. Point to point both directions are busy alike. By an
-/// aggregating switch a reduce-scatter sends for longer than it receives, and an all-gather
-/// receives for longer: of the first ones of either kind the all-gather goes first if there were
-/// nothing left to receive before the other one is sent, and otherwise the reduce-scatter.
+/// sent, and after the operations sent before it. Point to point both directions are busy alike. By
+/// an aggregating switch a reduce-scatter sends for longer than it receives, and an all-gather
+/// receives for longer. Of the first ones of either kind the all-gather goes first if nothing would
+/// be left to receive before the other one is sent; otherwise the reduce-scatter does.
 class Simulator {
  public:
   /// Both must live as long.

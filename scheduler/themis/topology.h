@@ -1,9 +1,9 @@
-// A network of dimensions: each participant is at one coordinate of each, and talks within a
-// dimension to the participants that differ from it in that coordinate alone (Rashidi et al.,
-// "Themis", ISCA 2022, section 2).
+// A network of dimensions. Each participant is at one coordinate of each. Within a dimension it
+// talks to the participants that differ from it in that coordinate alone (Rashidi et al., "Themis",
+// ISCA 2022, section 2).
 //
 // All times are whole picoseconds and all rates whole bits a second. No float decides anything, so
-// every participant computes the same plan, whatever its compiler and processor.
+// every participant computes the same plan, with any compiler and processor.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ struct Dimension {
   bool aggregates() const { return kind == DimensionKind::kIna; }
   /// How chunks travel that are not aggregated on their way.
   DimensionKind algorithm() const { return aggregates() ? point_to_point : kind; }
-  /// What a participant gets of an aggregating switch: the port's rate, or its share of the
+  /// A participant's rate through an aggregating switch: the port's rate, or its share of the
   /// capacity.
   uint64_t in_network_bits_per_s() const;
   bool operator==(const Dimension&) const = default;
@@ -82,8 +82,8 @@ Result<void> validate(const Topology& topology);
 /// The same with its switches (halving-doubling) able to aggregate, each at the rate of its ports.
 Topology with_aggregating_switches(Topology topology);
 
-/// The same, each dimension a switch that aggregates: as the product carries all of them out,
-/// whatever their kinds are. What is only moved goes straight to its receivers.
+/// The same, with an aggregating switch in each dimension: the product carries all kinds out like
+/// this. Data that is only moved goes straight to its receivers.
 Topology carried_by_switches(Topology topology);
 
 }  // namespace ina::themis

@@ -1,5 +1,5 @@
-"""What the benchmarks of scripts/bench_*.py share. A benchmark imports from here and from its own report
-(bench_NAME_report.py), never from another benchmark.
+"""Modules that the benchmarks of scripts/bench_*.py share. A benchmark imports from here and from
+its own report (bench_NAME_report.py), never from another benchmark.
 
     command_line   options that all have, and main() as the process
     results        the JSON file of a result

@@ -1,4 +1,4 @@
-"""What a result says of its run ("meta"): commit, time, machine and command line."""
+"""The description of a run in its result ("meta"): commit, time, machine and command line."""
 
 import datetime
 import os

@@ -1,5 +1,5 @@
-"""Runs ina-sim many times, side by side: its simulator is one per process. What it finds depends on
-its options alone, not on the machine, so that runs may share it with other work."""
+"""Runs ina-sim many times, side by side: its simulator is one per process. Its results depend on
+its options alone, not on the machine, so runs may share the machine with other work."""
 
 import json
 import os

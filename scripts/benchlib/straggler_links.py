@@ -1,9 +1,9 @@
 """The part of bench_straggler.py with hosts: links that change while gradients are on them.
 
-Each worker is a process on a host of its own, a network namespace joined to the switch by a veth pair
-that tbf shapes both ways (benchlib/shaped.py). Gradients are ready to go, and as large as their staging
-memory: the links are what limits. One uplink at a time is slower for a turn, then the next one's
-(rotating), or always the first one's (permanent).
+Each worker is a process on a host of its own, a network namespace joined to the switch by a veth
+pair that tbf shapes both ways (benchlib/shaped.py). Gradients are ready to go, and as large as
+their staging memory: the links are the limit. One uplink at a time is slower for a turn, then the
+next one's (rotating), or always the first one's (permanent).
 
 Baselines park nothing: `off` has windows of 64 or 128 KiB, `run-ahead` may have in the switch what the
 ways of help may run ahead, with A2TP's window and without. All have the same slots. Each is judged at

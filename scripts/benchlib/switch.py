@@ -1,4 +1,4 @@
-"""A private ina-switchd on this machine, ina-memif beside it, and what they say of themselves."""
+"""A private ina-switchd on this machine, ina-memif beside it, and their own reports."""
 
 import contextlib
 import json

@@ -278,7 +278,7 @@ void HierarchyRank::step(Nanos now) {
     }
     check(**running);
     executor_->release((*running)->operation);
-    // The buffers are the user's again, who writes to them at once.
+    // The buffers are the user's again, and the user writes to them at once.
     for (auto* buffers : {&(*running)->send, &(*running)->recv})
       for (auto& buffer : *buffers) std::ranges::fill(buffer, kUsers);
     running = running_.erase(running);

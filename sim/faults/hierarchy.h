@@ -1,5 +1,5 @@
 // Collectives through the dimensions of a network, by plans of Themis and the search, as all ranks
-// of a job run them: each group of a dimension is a job of its own, and a rank has an engine in one
+// of a job run them. Each group of a dimension is a job of its own; a rank has an engine in one
 // group of each dimension and in the job of all ranks. A model knows the right result of each rank.
 #pragma once
 
@@ -23,7 +23,7 @@ struct PlannedGroup {
     size_t count = 0;  ///< elements: of the vector (all-reduce), or of each rank's block
     bool in_place = false;
     std::vector<std::vector<int32_t>> inputs;  ///< by rank
-    /// What the rank must have in its output.
+    /// The right contents of the rank's output.
     std::vector<int32_t> expected(uint32_t rank) const;
     size_t output_size() const;
   };
@@ -66,7 +66,7 @@ class HierarchyRank {
   bool done() const { return next_ == groups_.size() && running_.empty(); }
   Nanos starts_at() const { return starts_at_; }
   uint64_t completed() const { return completed_; }
-  /// What was wrong with results, once.
+  /// The errors in results, each reported once.
   std::vector<std::string> take_violations() { return std::exchange(violations_, {}); }
   /// Payload that the rank's engine of a channel must send and get in a life, in bytes.
   std::pair<uint64_t, uint64_t> payload(size_t channel) const;

@@ -35,7 +35,7 @@ void Judge::check_results(const Job& job) {
         violate(fmt::format("{}: job {} operation {} ({}) at rank {}: {}", what, job.index, p,
                             name(plan.collective), value(worker.rank), how));
       };
-      // What is moved is compared byte by byte, and other sums have one receiver.
+      // Moved data is compared byte by byte below, and other sums have one receiver.
       if (plan.collective == Collective::kAllReduce && job.workers[0].done() &&
           got != job.workers[0].got[p])
         say("I2", "differs from rank 0");
@@ -91,7 +91,7 @@ void Judge::count_up(const Job& job) {
     }
 }
 
-/// What a burst gave out: in which order does not matter.
+/// Checks the messages that a burst gave out, in any order.
 void Judge::check_given_out() {
   for (const bool bare : {false, true})
     for (const GivenOut& given : given_out_)
@@ -99,7 +99,7 @@ void Judge::check_given_out() {
   given_out_.clear();
 }
 
-/// A bare result stands for fragments of which somebody was given the bytes.
+/// A bare result stands for fragments of which some worker was given the bytes.
 void Judge::check_given_out(Job& job, Seq first, const wire::Message& message) {
   if (!message.bare()) {
     job.given_out.resize(std::max<size_t>(job.given_out.size(), first.value + 1));
@@ -118,8 +118,8 @@ void Judge::check_given_out(Job& job, Seq first, const wire::Message& message) {
   }
 }
 
-/// C2: a result is given out when all workers have sent its fragment, and so have the result of
-/// what lies a window behind it.
+/// C2: a result is given out when all workers have sent its fragment, and so have the result of the
+/// fragment a window behind it.
 void Judge::check_sent_by_all(const Job& job, Seq seq) {
   for (const Worker& worker : job.workers) {
     const client::Standing standing = worker.engine->standing();
@@ -131,8 +131,8 @@ void Judge::check_sent_by_all(const Job& job, Seq seq) {
   }
 }
 
-/// I3: nobody whose window is full waits for the switch to put results together: of what it has
-/// sent, something else is missing.
+/// I3: no worker with a full window waits for the switch to join bare results: another of its
+/// fragments is missing.
 void Judge::check_joining() {
   for (const auto& job : jobs_) {
     if (job->config.join_patience == 0) continue;
@@ -156,8 +156,8 @@ void Judge::check_joining() {
   }
 }
 
-/// I4: whoever holds less than its floor finds as many slots empty as it lacks, whatever the others
-/// did, and nobody holds more than its ceiling.
+/// I4: a job that holds less than its floor finds as many slots empty as it lacks, even if others
+/// take all they can. No job holds more than its ceiling.
 void Judge::check_quotas(const aggregator::Aggregator& aggregator) {
   uint64_t short_of_floors = 0;
   for (const auto& job : jobs_) {

@@ -27,7 +27,7 @@ class Judge {
   }
   /// The switch has served a burst.
   void after_burst(const aggregator::Aggregator& aggregator);
-  /// All have done what they can do now.
+  /// All have done all that they can do now.
   void check_joining();
   /// A life of the switch is over.
   void check_ledgers();

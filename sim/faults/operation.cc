@@ -19,7 +19,7 @@ using scheduler::BlockTable;
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
 
-// What nobody has written to.
+// The value of bytes that nobody has written to.
 constexpr std::byte kUntouched{0xa7};
 constexpr size_t kWidestGap = 5;  // elements between blocks
 
@@ -332,7 +332,7 @@ std::optional<std::string> PlannedOperation::wrong(uint32_t rank, const Bytes& g
       if (!(std::abs(value - sum) <= slack_of(*this, sum)))
         return fmt::format("element {}: {} instead of {}", block.receive_offset + e, value, sum);
     }
-    // Right, or the bytes of somebody's contribution.
+    // Right, or the bytes of another contribution.
     if (block.elements != 0) std::memcpy(to, at, block.elements * width);
   }
   const auto [at, _] = std::ranges::mismatch(got, expected);

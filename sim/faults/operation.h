@@ -21,12 +21,12 @@ struct PlannedOperation {
   Op op = Op::kSum;
   size_t elements = 0;
   bool in_place = false;
-  std::vector<std::vector<std::byte>> inputs;  ///< by worker: what is in `send`
+  std::vector<std::vector<std::byte>> inputs;  ///< by worker: the contents of `send`
   /// By worker: bytes of `recv`, and those that nothing may write. In place: of `send`.
   std::vector<size_t> received_bytes;
   /// By worker. None: all-reduce and barrier.
   std::vector<std::shared_ptr<const scheduler::BlockTable>> tables;
-  /// What a sum must be, by element of the operation.
+  /// The right sums, by element of the operation.
   std::vector<double> sums;
 
   // Of a redistribution (sim/faults/redistribution.h), which is in place.
@@ -40,7 +40,7 @@ struct PlannedOperation {
 
   /// `recv` before the operation, with a pattern that shows what was written. Empty: in place.
   std::vector<std::byte> fresh_recv(uint32_t rank) const;
-  /// What is wrong with the rank's `recv`; nothing if all is right and nothing else was written.
+  /// The error in the rank's `recv`; nothing if all is right and nothing else was written.
   std::optional<std::string> wrong(uint32_t rank, const std::vector<std::byte>& got) const;
   /// Payload that the rank must send and get, in bytes.
   uint64_t payload_up(uint32_t rank) const;

@@ -10,7 +10,7 @@
 namespace ina::sim {
 
 struct Outcome {
-  /// What was broken, by invariant; empty: nothing.
+  /// Violations, by invariant; empty: none.
   std::vector<std::string> violations;
   uint64_t fragments = 0;
   uint64_t fallback_fragments = 0;  ///< decided by the fallback

@@ -139,7 +139,7 @@ Bytes buffer_of(const Problem& problem, uint64_t buffer_bytes, const Layout& lay
   return bytes;
 }
 
-/// Payload of a rank's part: what it sends, what it gets.
+/// Payload of a rank's part: the bytes sent and received.
 std::pair<uint64_t, uint64_t> payload_of(const Schedule& schedule, uint32_t rank) {
   uint64_t up = 0, down = 0;
   for (Schedule::Stage stage = 0; stage < schedule.size(); ++stage) {
@@ -154,7 +154,7 @@ std::pair<uint64_t, uint64_t> payload_of(const Schedule& schedule, uint32_t rank
   return {up, down};
 }
 
-/// The end of what an operation has in a buffer, in bytes from where its blocks are counted.
+/// The end of an operation's blocks in a buffer, in bytes from the origin of the blocks.
 uint64_t end_of_blocks(const scheduler::Operate& operate, uint32_t rank, bool sent) {
   uint64_t end = 0;
   for (const scheduler::Block& block : operate.blocks->blocks()) {

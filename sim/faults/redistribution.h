@@ -17,7 +17,7 @@ PlannedOperation draw_redistribution(std::mt19937_64& random, const OperationLim
 /// Where the bytes of the plan begin in a rank's buffer.
 std::byte* redistributed(std::vector<std::byte>& buffer);
 
-/// What is wrong with a rank's buffer after it.
+/// The error in a rank's buffer after the redistribution.
 std::optional<std::string> wrong_redistribution(const PlannedOperation& plan, uint32_t rank,
                                                 const std::vector<std::byte>& got);
 

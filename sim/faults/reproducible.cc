@@ -102,7 +102,7 @@ Bytes add_in_fixed_point(const PlannedOperation& plan, uint32_t workers) {
   return result;
 }
 
-/// What a rank's buffer holds afterwards.
+/// The right contents of a rank's buffer afterwards.
 Bytes target_of(const PlannedOperation& plan, uint32_t rank, const Bytes& result) {
   const uint32_t width = wire_bytes(plan.dtype);
   Bytes target = plan.in_place ? plan.inputs[rank] : Bytes(plan.received_bytes[rank], kGuard);

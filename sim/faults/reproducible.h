@@ -12,7 +12,7 @@ namespace ina::sim {
 /// places in place, and some values that are not finite.
 PlannedOperation draw_reproducible(std::mt19937_64& random, const OperationLimits& limits);
 
-/// What is wrong with a rank's buffer after it.
+/// The error in a rank's buffer after the operation.
 std::optional<std::string> wrong_reproducible(const PlannedOperation& plan, uint32_t rank,
                                               const std::vector<std::byte>& got);
 

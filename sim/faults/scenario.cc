@@ -110,7 +110,7 @@ bool is_schedule_rule(const std::string& rule) {
 }
 
 /// Many short operations whose results go to some, or whose payloads come from one, at small
-/// windows: what one worker is done with others still need.
+/// windows: workers still need fragments that another one is done with.
 Scenario make_exchange(uint64_t seed, const std::string& rule) {
   Dice dice(seed * 0xd6e8feb86659fd93 + 11);
   Scenario s;
@@ -201,8 +201,8 @@ void choose_joining(Scenario& scenario) {
       job.join_patience = static_cast<Nanos>(dice.log_between(1, 4'000)) * 1000;
 }
 
-/// What jobs do besides all-reduces. From dice of its own, so that whatever else a seed means
-/// stays.
+/// Chooses operations besides all-reduces. From dice of its own, so that the rest of a seed's
+/// meaning stays.
 void choose_collectives(Scenario& scenario, const Restrictions& restrictions) {
   Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 3);
   const bool some = !restrictions.plain && restrictions.profile.empty() && !restrictions.small &&
@@ -362,7 +362,7 @@ std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restricti
   return race;
 }
 
-/// What a seed means apart from races and collectives.
+/// The meaning of a seed apart from races and collectives.
 Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
   Dice dice(seed * 0x9e3779b97f4a7c15 + 1);
   Scenario s;

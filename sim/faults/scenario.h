@@ -80,7 +80,7 @@ struct Scenario {
   Nanos faults_end_ns = 100'000'000;  ///< then the network is perfect and all must finish
   std::vector<Event> events;
   bool ecn = false;
-  bool floats_only = false;  ///< whose sums tell in which order they were made
+  bool floats_only = false;  ///< float sums alone tell the order in which they were made
   Nanos rto_min_ns = 200'000;
   /// One worker of job 0 calls something else in one of its operations: nobody may complete that,
   /// and somebody must say so.
@@ -99,10 +99,10 @@ struct Restrictions {
   std::optional<scheduler::PolicyKind> policy{};
   std::optional<Home> home{};
   double loss = -1;     ///< fixed, no other faults; < 0: by the seed
-  std::string profile;  ///< name of a rule (wire/rules.h): what makes its absence show
+  std::string profile;  ///< name of a rule (wire/rules.h): makes its absence show
   uint32_t slots = 0;   ///< 0: by the seed
   int residual = -1;    ///< 0, 1; -1: by the seed
-  /// All-reduces, and restarts as rare as elsewhere: what a seed meant before there was more.
+  /// All-reduces, and restarts as rare as elsewhere: a seed's meaning before there was more.
   bool plain = false;
   /// All jobs have operations of these alone.
   std::vector<Collective> collectives{};

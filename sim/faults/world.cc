@@ -184,7 +184,7 @@ const PlannedOperation& World::plan_of(const Worker& worker, size_t plan) const 
   return plan == job.deviating_plan && worker.rank == job.deviant ? job.deviation : job.plans[plan];
 }
 
-/// Whether somebody sees that job 0's workers disagree.
+/// Whether any party sees that job 0's workers disagree.
 bool World::knows_of_mismatch() const {
   const Job& job = *jobs_[0];
   const auto sees = [](const auto& fallback) { return fallback && fallback->mismatch(); };
@@ -494,8 +494,8 @@ void World::serve_fallbacks() {
   }
 }
 
-/// Of what is moved, those who agree may have their bytes before it turns out that not all do;
-/// never of a sum.
+/// Workers that agree may have bytes of moved data before a disagreement shows, but never of a
+/// sum.
 void World::check_deviation(const Worker& worker, size_t operation) {
   const Job& job = *worker.job;
   if (operation != job.deviating_plan) return;
@@ -529,7 +529,7 @@ void World::submit_more(Worker& worker) {
     if (!plan.in_place && running->send != plan.inputs[value(worker.rank)])
       judge_.violate(fmt::format("I1: job {} operation {}: the input of rank {} was written to",
                                  worker.job->index, running->plan, value(worker.rank)));
-    // The buffers are the user's again, who writes to them at once.
+    // The buffers are the user's again, and the user writes to them at once.
     std::fill(running->send.begin(), running->send.end(), std::byte{0xee});
     std::fill(running->recv.begin(), running->recv.end(), std::byte{0xee});
     running = worker.running.erase(running);
@@ -648,7 +648,7 @@ void World::step_workers() {
         step(worker);
     }
   }
-  // What ends on one channel lets something go on another.
+  // An operation that ends on one channel may start one on another.
   for (bool any = !hierarchies_.empty(); std::exchange(any, false);) {
     step_hierarchies();
     for (const auto& hierarchy : hierarchies_)
@@ -702,7 +702,7 @@ Outcome World::run() {
   uint64_t steps = 0;
   const Nanos limit = (scenario_.faults_end_ns == INT64_MAX ? 0 : scenario_.faults_end_ns) +
                       (scenario_.mismatch ? kMismatchLimit : kLivenessLimit);
-  // What is still under way at the end must not disturb anything.
+  // Frames still under way at the end must not disturb anything.
   while (!done() || !network_.quiet()) {
     if (scenario_.mismatch && knows_of_mismatch()) break;
     if (network_.now() > limit || ++steps > kStepLimit) {
@@ -740,7 +740,7 @@ Outcome World::run() {
     }
     while (next_event_ < scenario_.events.size() &&
            scenario_.events[next_event_].at <= network_.now()) {
-      // When faults are over, and when everybody is through, nothing breaks any more.
+      // When faults are over, and when all workers are through, nothing breaks any more.
       const Event& event = scenario_.events[next_event_++];
       if (faults && !done()) happen(event);
     }

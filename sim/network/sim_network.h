@@ -35,8 +35,8 @@ struct NetworkCounters {
   uint64_t corrupted = 0;
 };
 
-/// What carries frames between hosts, which are numbered from 0: the network below, or one that
-/// ns-3 simulates (sim/).
+/// A network that carries frames between hosts, which are numbered from 0: the one below, or one
+/// that ns-3 simulates (sim/).
 class Network {
  public:
   virtual ~Network() = default;

@@ -13,8 +13,8 @@ namespace ina::config {
 
 namespace {
 
-/// What holds for the jobs, connections and records from then on. Ports, lanes and their shape, and
-/// what running jobs' workers were told, change with the process.
+/// Keys that a reload applies to jobs, connections and records from then on. Ports, lanes and their
+/// shape, and the rules told to running jobs' workers, change with the process.
 constexpr std::array<std::string_view, 16> kInPlace = {
     "static.slots_per_job",
     "straggler.help",

@@ -16,7 +16,7 @@ struct Change {
   std::string key;     ///< "aggregator.policy", "ports.eth0.mtu", "tenants.vision"
   std::string before;  ///< as in the file; empty: it was not there
   std::string after;   ///< likewise; empty: it is not there any more
-  /// It holds from now on in a switch that runs. Otherwise one that starts again reads it.
+  /// The change holds from now on in a running switch. Otherwise a restarted switch reads it.
   bool in_place = false;
   bool operator==(const Change&) const = default;
 

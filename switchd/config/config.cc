@@ -424,7 +424,7 @@ class Loader {
                 {"straggler", "run_ahead", config_.straggler.run_ahead_bytes}, Show::kCount);
   }
 
-  /// Whoever reaches the port may join: that must be said.
+  /// Without tokens anybody who reaches the port may join: the file must say so.
   void check_control() {
     const ControlConfig& control = config_.control;
     const auto listen = source(given_["control"], "listen");

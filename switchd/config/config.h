@@ -25,7 +25,7 @@
 
 namespace ina::config {
 
-// What other layers have an enumeration or a struct for is set as theirs: there is no second one
+// Settings for which other layers have an enumeration or a struct use that: there is no second one
 // here. A section goes to its users as it is, so that a new key is a field, a line in the table and
 // the place that reads it. Times are in nanoseconds, as everywhere in the switch.
 enum class Help : uint8_t { kOff, kLeader, kFallback, kSpill };
@@ -96,7 +96,7 @@ struct CongestionConfig {
   bool operator==(const CongestionConfig&) const = default;
 };
 
-/// What becomes of fragments that wait for a slow worker.
+/// The treatment of fragments that wait for a slow worker.
 struct StragglerConfig {
   Help help = Help::kOff;
   uint64_t run_ahead_bytes = 16ull << 20;
@@ -105,7 +105,7 @@ struct StragglerConfig {
   bool operator==(const StragglerConfig&) const = default;
 };
 
-/// What each job gets.
+/// The resources of each job.
 struct JobsConfig {
   uint64_t window_bytes = 4ull << 20;
   uint32_t slots_floor = 0;
@@ -123,7 +123,7 @@ struct SwitchConfig {
   uint32_t max_groups = 1024;
   uint32_t max_groups_per_user = 0;  ///< or tenant; 0: half of max_groups
   uint32_t max_groups_per_job = 256;
-  /// What a lane must have room for.
+  /// Jobs and groups that a lane must have room for.
   uint32_t job_places() const { return max_jobs + max_groups; }
   bool operator==(const SwitchConfig&) const = default;
 };
@@ -202,7 +202,7 @@ struct PortConfig {
   bool operator==(const PortConfig&) const = default;
 };
 
-/// What is served over HTTP.
+/// The HTTP server: metrics and a page.
 struct MetricsConfig {
   std::string listen;              ///< "ADDRESS:PORT"; empty: none
   uint32_t jobs = 20;              ///< and tenants, with series of their own
@@ -280,10 +280,10 @@ struct Override {
   bool operator==(const Override&) const = default;
 };
 
-/// Reads a configuration. What the text does not mention keeps its default, so an empty text is
-/// valid. On failure all errors, in the order of their places; a YAML syntax error hides what
+/// Reads a configuration. Keys that the text does not mention keep their defaults, so an empty text
+/// is valid. On failure all errors, in the order of their places; a YAML syntax error hides what
 /// comes with it, because the structure is not known then. `file_name` is for the messages only.
-/// `overrides` take the place of what the text says; errors in one have line 0.
+/// `overrides` take the place of the text's values; errors in one have line 0.
 tl::expected<Config, std::vector<ConfigError>> load_config(
     std::string_view text, std::string_view file_name, const std::vector<Override>& overrides = {});
 

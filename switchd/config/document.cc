@@ -35,7 +35,7 @@ std::string comment(const Key& key) {
   return fmt::format("{} [{}]", key.help, unit_and_range(key));
 }
 
-/// A port of `type` with every key at its default, and values that stand for what has none.
+/// A port of `type` with every key at its default, and sample values for keys without one.
 std::string sample_port(PortType type, const char* port_name) {
   PortConfig port{.name = port_name, .type = type, .device = "0000:01:00.0", .ip = 10u << 24 | 1};
   Config config;

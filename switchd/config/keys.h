@@ -35,7 +35,7 @@ struct Key {
 
 /// "aggregator.policy"
 std::string full_name(const Key& key);
-/// What scheduler::PolicyOptions has: the policy, and what it may be told.
+/// Keys of scheduler::PolicyOptions: the policy and its parameters.
 bool is_of_policy(const Key& key);
 
 struct Section {

@@ -50,7 +50,7 @@ class TopologyReader {
     }
     for (size_t i = 0; i < list->items.size(); ++i) read_dimension(list->items[i], i);
     if (!errors_.empty()) return;
-    // What only the whole can be wrong in.
+    // Errors that only the whole topology can have.
     if (const auto valid = themis::validate(topology_); !valid)
       report(list->place, fmt::format("dimensions: {}", valid.error().text));
   }

@@ -32,7 +32,7 @@ std::string expected_scalar(const Node& node, std::string_view what);
 struct Integer {
   uint64_t value = 0;  ///< the largest number if it is larger still
   bool negative = false;
-  std::string_view rest;  ///< what follows the digits
+  std::string_view rest;  ///< the text behind the digits
 };
 
 /// A number at the front of `text`; nothing if there is none.
@@ -52,7 +52,7 @@ std::string format_ipv4(uint32_t ip);
 std::optional<HostConfig> parse_host(std::string_view text);
 std::string format_host(const HostConfig& host);
 
-// What is wrong with a text; empty: nothing.
+// The problem of a text; empty: none.
 std::string any_text(std::string_view value);
 std::string not_empty(std::string_view value);
 std::string socket_path(std::string_view value);

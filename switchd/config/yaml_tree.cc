@@ -141,7 +141,7 @@ class Builder : public YAML::EventHandler {
     Node& parent = open_.back();
     const bool is_key =
         parent.kind == Node::Kind::kMap && parent.keys.size() == parent.items.size();
-    // The parser places an absent value where it noticed: at whatever comes next.
+    // The parser places an absent value at the next token.
     if (!is_key && node.kind == Node::Kind::kNull && parent.kind == Node::Kind::kMap)
       node.place = parent.keys.back().place;
     (is_key ? parent.keys : parent.items).push_back(std::move(node));

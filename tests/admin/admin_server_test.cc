@@ -1,5 +1,5 @@
-// The gRPC server of administrators, before a switch without DPDK: who is let in, what comes back,
-// and that nobody who is slow, stuck or gone holds the switch up.
+// The gRPC server of administrators, before a switch without DPDK: access, answers, and that no
+// slow, stuck or vanished client holds the switch up.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -339,7 +339,7 @@ TEST_F(AdminServerTest, ConnectionsThatSayNothingOrNonsenseHoldNobodyUp) {
   }
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(status_of(*stub()).ok());
   EXPECT_TRUE(sw_.status().contains("jobs")) << "the switch goes on";
-  // Whoever is one too many is closed at once.
+  // One connection too many is closed at once.
   while (silent.size() < 2 * Listener::kMaxUnix) silent.push_back(connect_unix());
   char byte;
   EXPECT_EQ(::recv(silent.back().get(), &byte, 1, 0), 0);
@@ -400,7 +400,7 @@ TEST_F(AdminServerTest, StrangersOverTcpTakeNoPlaceOfAnybodyElse) {
   config.socket = folder_ / "admin";
   start(config);
   const auto own = authority_.issue("operator");
-  // Whoever is one too many is closed at once; those before are left to their handshakes.
+  // One connection too many is closed at once; earlier ones are left to their handshakes.
   std::vector<Fd> strangers;
   for (size_t i = 0; i < Listener::kMaxOneAddress; ++i) strangers.push_back(connect_tcp());
   const Fd one_too_many = connect_tcp();
@@ -562,7 +562,7 @@ TEST_F(AdminServerTest, OthersAreTurnedAwayByTheKernelsWord) {
         ::_exit(2);
       const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
       if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) ::_exit(3);
-      // The server of HTTP/2 speaks first, to whom it speaks at all.
+      // The server of HTTP/2 speaks first, if it accepts the client.
       char byte;
       ::_exit(::recv(fd, &byte, 1, 0) == 1 ? 1 : 0);
     }

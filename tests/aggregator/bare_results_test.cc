@@ -61,7 +61,7 @@ class BareResultsTest : public testing::Test {
     message.elements = elements;
     results_.passed(kJob, message);
   }
-  /// What has been sent since the last call, by the end of the burst.
+  /// The runs sent since the last call, by the end of the burst.
   Runs sent(Nanos now = 0) {
     results_.flush(now, sender());
     return std::exchange(sent_, {});

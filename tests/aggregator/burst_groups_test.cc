@@ -1,5 +1,5 @@
-// Contributions of a burst that are taken together: whatever is in a burst, all is as if its
-// packets had come one at a time, each group's one after the other.
+// Contributions of a burst that are taken together: the outcome of any burst is as if its packets
+// had come one at a time, each group's one after the other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -340,7 +340,7 @@ class RandomBursts : public testing::TestWithParam<RandomCase> {
       packet.payload = memory.data() + random() % (memory.size() - packet.payload_bytes);
     }
     if (random() % 4000 == 0) m.operation = 1;  // which ends the job
-    // Under `fcfs` slots wait for what the fallback says.
+    // Under `fcfs` slots wait for the fallback's messages.
     const bool waits = scheduler::traits(shard.shape().policy.kind).held_until_acknowledged;
     if (random() % (waits ? 3 : 30) == 0) say_something_else(packet, random);
     return packet;

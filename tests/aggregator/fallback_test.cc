@@ -1,4 +1,4 @@
-// The fallback aggregator: what each message does to a fragment, and what is said in return.
+// The fallback aggregator: the effect of each message on a fragment, and the answer.
 #include "aggregator/fallback.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ constexpr uint32_t kSlotBytes = 64;
 constexpr uint32_t kInstance = 7;
 constexpr uint32_t kEpoch = 3;
 
-/// What the fallback said, with a copy of its payload.
+/// A message of the fallback, with a copy of its payload.
 struct Said {
   Message message;
   std::vector<std::byte> payload;

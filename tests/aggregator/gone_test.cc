@@ -1,5 +1,5 @@
-// What the shard knows of contributions that have gone to the fallback: fragments of one slot,
-// under the `esa` policy.
+// The shard's record of contributions that have gone to the fallback: fragments of one slot, under
+// the `esa` policy.
 #include <gtest/gtest.h>
 
 #include <optional>

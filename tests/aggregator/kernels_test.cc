@@ -92,7 +92,7 @@ constexpr bool is_byte(DType dtype) {
   return dtype == DType::kInt8 || dtype == DType::kUInt8;
 }
 
-// On bool these are what the others stand for.
+// On bool the others stand for these.
 Op logical(Op op) {
   if (op == Op::kSum || op == Op::kMax) return Op::kBor;
   return op == Op::kMin || op == Op::kProduct ? Op::kBand : op;
@@ -879,7 +879,7 @@ TEST_P(TargetTest, SumsOfBFloat16OverflowInTheAccumulatorToo) {
     kernel.merge(row.bytes, part.bytes, 1);
     EXPECT_EQ(kernel.finish(to, row.bytes, 1, divisor), golden.overflow);
   }
-  // What is finite at last fits: of float16 all sums do until they are rounded.
+  // The accumulator tells: in it all sums of finite float16 numbers are finite.
   bool overflow = true;
   EXPECT_EQ(reduce<uint16_t>(DType::kFloat16, Op::kSum, 0x7c00, 0x3c00, 1, &overflow), 0x7c00);
   EXPECT_FALSE(overflow) << "an infinite contribution";
@@ -944,7 +944,7 @@ TEST_P(TargetTest, AvgDividesBeforeItRounds) {
   EXPECT_EQ(reduce<double>(DType::kFloat64, Op::kSum, 1.0, 1.0, 1), 2.0);
 }
 
-// The reference rounding itself, against the neighbours of what it chose.
+// The reference rounding itself, against the neighbours of its choice.
 TEST(ReferenceTest, EncodesTheNearestWithTiesToEven) {
   Random random(3);
   for (const DType dtype : kHalfTypes) {

@@ -1,4 +1,4 @@
-// What a shard does with numbers that are shared out over lanes.
+// A shard with fragment numbers that are shared out over lanes.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Which workers are late, by what fragments wait for.
+// The workers found late, by the contributions that fragments wait for.
 #include "aggregator/late_workers.h"
 
 #include <gtest/gtest.h>

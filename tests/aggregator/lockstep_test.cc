@@ -1,4 +1,4 @@
-// Whether straggler help pays: workers beside what they would do if nobody could run ahead.
+// Whether straggler help pays: workers' progress beside that of workers in lockstep.
 #include "aggregator/lockstep.h"
 
 #include <gtest/gtest.h>

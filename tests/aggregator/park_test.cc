@@ -1,5 +1,5 @@
-// Straggler help in the shard: what is left behind leaves its slot, and what comes later follows
-// it.
+// Straggler help in the shard: a fragment left behind leaves its slot, and late contributions
+// follow it.
 #include "tests/aggregator/policy_fixture.h"
 
 namespace ina::aggregator {
@@ -65,7 +65,7 @@ class ParkTest : public PolicyTest {
                 .origin = wire::Origin::kParker,
                 .bitmap = bits});
   }
-  /// What the switch says is one PART, with the contributions of `bits`, for rank 0 to keep.
+  /// The switch's only message is one PART, with the contributions of `bits`, for rank 0 to keep.
   static void expect_part_to_parker(const Verdict& verdict, Bitmap bits) {
     ASSERT_EQ(verdict.emissions, 1);
     EXPECT_EQ(verdict.emission[0].to, To::kWorker);
@@ -270,7 +270,7 @@ TEST_F(ParkTest, WhoseWindowIsFullIsHeldUpHoweverSmallItIs) {
   expect_held(leave_behind(job));
   expect_held(send_full(1, 2));  // since now
   now_ += 500;
-  expect_held(send_full(2, 3));                             // not who waits: the others wait for it
+  expect_held(send_full(2, 3));                             // not a waiting one: others wait for it
   expect_drop(grad(job, 1, 2, 1), DropReason::kDuplicate);  // nor is that one full any more
   now_ += 500;
   expect_drop(send_full(1, 2), DropReason::kDuplicate);

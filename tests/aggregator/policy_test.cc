@@ -1,5 +1,5 @@
-// The aggregator shard under the policies that share slots, `esa` and `fcfs`, and what it does with
-// the messages of the fallback: receive this, expect that.
+// The aggregator shard under the policies that share slots, `esa` and `fcfs`, and its handling of
+// the fallback's messages: receive this, expect that.
 #include "tests/aggregator/policy_fixture.h"
 
 namespace ina::aggregator {

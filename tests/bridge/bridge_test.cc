@@ -209,7 +209,7 @@ TEST_F(BridgeTest, AStormIsCutToItsLimit) {
     return count;
   };
   EXPECT_EQ(flooded(1000, 0, 0, 0, kBroadcast), 10u);
-  // What is dropped does not count: the limit is reached, no more and no less.
+  // Dropped frames do not count: the limit is reached, no more and no less.
   EXPECT_EQ(flooded(1000, kSecondNs, kSecondNs / 1000, 0, kMulticast), 10u + 99u);
   // Below the limit nothing is lost, and each port has its own.
   EXPECT_EQ(flooded(50, 3 * kSecondNs, kSecondNs / 100, 0, host(9)), 50u);

@@ -1,4 +1,4 @@
-// The lane's side of the bridge, over ports that only write down what they are told.
+// The lane's side of the bridge, over ports that only record their calls.
 #include "switchd/forwarding.h"
 
 #include <gtest/gtest.h>

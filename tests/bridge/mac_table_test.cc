@@ -77,7 +77,7 @@ TEST(MacTable, HostsMayMove) {
   EXPECT_EQ(table.find(mac(1), 0, 10), 3);
   EXPECT_EQ(table.counters().moved, 1u);
   EXPECT_EQ(table.size(), 1u);
-  // Whatever left a port does not count there: the port it came to is the one to forget.
+  // An entry that left a port does not count there: its new port is the one to forget.
   table.forget(0);
   EXPECT_EQ(table.size(), 1u);
   table.forget(3);

@@ -82,7 +82,7 @@ TEST(SourceGuard, AListTiesAddressesTogether) {
 TEST(SourceGuard, WhatHasNoIpAddressNeedsAKnownMac) {
   EXPECT_TRUE(kListed.allows(other(kA)));
   EXPECT_FALSE(kListed.allows(other(kC)));
-  // Who looks for an address (DHCP, duplicate detection) has none yet.
+  // A host that looks for an address (DHCP, duplicate detection) has none yet.
   EXPECT_TRUE(kListed.allows(ipv4(kB, 0)));
   EXPECT_TRUE(kListed.allows(arp(kB, 0)));
   EXPECT_FALSE(kListed.allows(arp(kC, 0)));

@@ -146,7 +146,7 @@ TEST(AllReduce, AverageMinimumMaximum) {
 }
 
 /// Operations on numbers of which `mask` is left, of counts about the borders of fragments.
-/// `reduce(op, a, b)` is what the result must be, saturated at T's largest number.
+/// `reduce(op, a, b)` is the right result, saturated at T's largest number.
 template <class T, class Reduce>
 void expect_operations(Context& context, int rank, int world, ina_dtype dtype, T mask,
                        std::initializer_list<ina_op> ops, Reduce reduce) {
@@ -214,7 +214,7 @@ TEST(AllReduce, BoolIsOrAndAnd) {
       if (op == INA_BXOR) return x != y;
       return op == INA_SUM || op == INA_MAX || op == INA_BOR ? x || y : x && y;
     };
-    // A quarter of each rank's is false; what is true is not 1.
+    // A quarter of each rank's is false; true ones are not 1.
     expect_operations<uint8_t>(context, rank, kWorld, INA_BOOL, 0x30,
                                {INA_SUM, INA_MIN, INA_MAX, INA_PROD, INA_BAND, INA_BOR, INA_BXOR},
                                logical);

@@ -1,4 +1,4 @@
-// Where the callers of a context sleep, and what they are told, without a job.
+// Where the callers of a context sleep, and which status they get, without a job.
 #include "client/callers.h"
 
 #include <gtest/gtest.h>

@@ -20,7 +20,7 @@ using test::TrafficCount;
 
 constexpr uint32_t kSlotBytes = 8192;
 
-/// Of each collective, what the rank with the most overhead moved.
+/// Of each collective, the traffic of the rank with the most overhead.
 using Overheads = std::map<std::string, Traffic>;
 
 /// Runs every collective; payload must be exact at each rank.
@@ -57,7 +57,7 @@ Overheads run_once(int world, uint64_t block_bytes) {
 
 /// Runs of bare results end when they have waited for a time, so that their length depends on how
 /// busy the machine is. `most` is ten times the largest overhead of an idle one
-/// (docs/collectives.md), and about a quarter of what a gather takes without joining.
+/// (docs/collectives.md), and about a quarter of a gather's without joining.
 void expect_joined(double most, const Overheads& overheads) {
   for (const auto& [collective, traffic] : overheads) {
     testing::Test::RecordProperty(collective,

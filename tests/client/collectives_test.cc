@@ -65,7 +65,7 @@ size_t total(const Counts& counts) {
   return std::accumulate(counts.begin(), counts.end(), size_t{0});
 }
 
-/// What a call left in its buffers must be what was expected.
+/// The contents of a call's buffers must be the expected ones.
 template <class T>
 void expect_equal(const std::vector<T>& got, const std::vector<T>& expected, const char* what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
@@ -502,7 +502,7 @@ TEST(CollectivesAsync, GroupsAndCoalescingGoOn) {
       [](Context& context, int rank) {
         std::vector<int32_t> small(10, rank + 1), gathered(20);
         Request first = context.allreduce_async<int32_t>(std::span(small));
-        // What was collected goes first.
+        // Collected operations go first.
         context.all_gather<int32_t>(std::vector<int32_t>(10, rank), gathered);
         first.wait();
         EXPECT_EQ(small[9], 3);
@@ -651,7 +651,7 @@ struct Outcome {
   std::string text;
 };
 
-/// What `call(context, rank)` returned at each of two ranks.
+/// The outcomes of `call(context, rank)` at each of two ranks.
 std::vector<Outcome> outcomes(const std::function<int(ina_context*, int)>& call, int world = 2) {
   TestSwitch sw;
   std::vector<Outcome> outcomes(static_cast<size_t>(world));

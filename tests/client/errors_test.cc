@@ -1,4 +1,4 @@
-// What a caller sees when something is wrong: which status, which text, on which workers, and how
+// Errors as a caller sees them: which status, which text, on which workers, and how
 // soon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST(Errors, NoSwitchNamesTheSocketWithinTheTimeout) {
   EXPECT_LT(now_ns() - before, 10'000'000'000);
 }
 
-/// Joins with what nobody set, but the URL; for how long it tried.
+/// Joins with all settings at their defaults, but the URL; returns how long it tried.
 std::pair<Outcome, Nanos> join_unasked(const std::string& url) {
   ::unsetenv("INA_TIMEOUT_US");
   Worker worker;
@@ -215,7 +215,7 @@ TEST(Errors, RankThatGaveUpWaitingCanJoinAgain) {
   for (const auto& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
-/// Rank 0 of a job of two joins and waits; then another worker joins. What each was told.
+/// Rank 0 of a job of two joins and waits; then another worker joins. Returns the errors of both.
 std::pair<Outcome, Outcome> join_while_rank_0_of_2_gathers(const TestSwitch& sw, int rank,
                                                            int world) {
   Outcome first;
@@ -392,7 +392,7 @@ TEST(Errors, WaitOfAnAsynchronousOperationMayTimeOutAndGoOn) {
 }
 
 TEST(Errors, FreeingARequestThatCannotCompleteEndsTheJobInTime) {
-  // More than windows hold: what was contributed before cannot make the sum complete.
+  // More than windows hold: earlier contributions cannot make the sum complete.
   constexpr size_t kElements = 100'000;
   TestSwitch sw;
   Worker first;

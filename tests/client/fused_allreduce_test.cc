@@ -82,7 +82,7 @@ int status_of(const std::function<void()>& call) {
   return INA_OK;
 }
 
-/// Tensors of one type, in place or not, with what they must become.
+/// Tensors of one type, in place or not, with their right results.
 template <class T>
 struct Tensors {
   Tensors(int rank, int world, size_t seed) : sends(kSizes.size()), recvs(kSizes.size()) {
@@ -113,7 +113,7 @@ struct Tensors {
         ASSERT_EQ((n % 2 == 0 ? sends : recvs)[n][i], sum) << "tensor " << n << " at " << i;
       }
   }
-  // The last but one is larger than what is fused.
+  // The last but one is too large to be fused.
   static inline const std::vector<size_t> kSizes{1, 0, 3, 257, 64, 1000, 1023, 5, 100'003, 17};
   std::vector<std::vector<T>> sends, recvs;
   int ranks = 0;
@@ -389,7 +389,7 @@ TEST(Group, MayBeEmpty) {
   on_ranks(sw, 2, {}, [](Context& context, int) {
     Group(context).end();
     EXPECT_EQ(context.stats().operations, 0u) << "nothing is sent for nothing";
-    // The group is closed: what a group does not let through goes through.
+    // The group is closed: calls that an open group refuses go through.
     context.barrier();
     EXPECT_EQ(context.stats().operations, 1u);
     std::vector<int32_t> data(10, 1);

@@ -1,4 +1,4 @@
-// Groups of ranks: ina_split and every call on what it gives.
+// Groups of ranks: ina_split and every call on the contexts that it gives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -313,7 +313,7 @@ TEST(Groups, OthersCallsWorkOnThem) {
   });
 }
 
-/// What the status says of all jobs and groups together: why the switch did not make all sums.
+/// Counters of all jobs and groups together, from the status: why the switch did not make all sums.
 struct WhyNotAll {
   uint64_t fallback_results = 0, bypassed = 0, preempted = 0;
   uint64_t memory_bytes = 0;  ///< of all together
@@ -375,7 +375,7 @@ TEST_P(ManyGroups, TwoHundredAtOnceOn128Slots) {
     return job.barrier();
   });
   EXPECT_GT(by_switch.load(), 0u);
-  // What the switch did not sum found no slot, or lost it to another group.
+  // Fragments that the switch did not sum found no slot, or lost it to another group.
   if (by_fallback != 0) {
     EXPECT_GT(why.bypassed + why.preempted, 0u);
     EXPECT_GT(why.fallback_results, 0u);

@@ -1,5 +1,5 @@
 // Hierarchical collectives through the public API, with a whole switch over the shm port: every
-// element on every rank, and what is said of what goes wrong.
+// element on every rank, and the texts of errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -248,7 +248,7 @@ TEST(Hierarchy, OtherTypesAndOperations) {
 
 using Call = Hierarchy::Call;
 
-/// What a group needs, of all collectives and of elements of several widths.
+/// The buffers of a group, of all collectives and of elements of several widths.
 struct GroupData {
   GroupData(int rank, int world, size_t count)
       : rank(rank),
@@ -444,7 +444,7 @@ TEST(HierarchyCalibration, ARankThatHasLeftEndsItForAll) {
       (void)hierarchy.calibrate();
       ADD_FAILURE() << "rank 3 has not measured";
     } catch (const Exception& error) {
-      // Who waits for it gives up, and with that ends the groups of the others.
+      // A rank that waits for it gives up, and with that ends the groups of the others.
       EXPECT_THAT(error.status(), AnyOf(INA_ERR_PEER_LOST, INA_ERR_ABORTED)) << error.what();
       EXPECT_THAT(error.what(), HasSubstr("has called ina_finalize"));
     }

@@ -1,5 +1,5 @@
-// What operations tell their Schedules by way of an inbox: all of it, in order, and only when
-// asked.
+// Events of operations that reach their Schedules through an inbox: all, in order, and only if
+// asked for.
 #include "client/inbox.h"
 
 #include <gtest/gtest.h>

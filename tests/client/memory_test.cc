@@ -367,8 +367,8 @@ TEST(Memory, FromCpp) {
   for (auto& thread : threads) thread.join();
 }
 
-// The switch goes and comes back: what result buffers hold stays, registered memory works on, and
-// everybody's results go to ordinary memory from then on.
+// The switch goes and comes back: the contents of result buffers stay, registered memory works on,
+// and all results go to ordinary memory from then on.
 TEST(Memory, OutlivesTheSwitch) {
   for (const char* policy : {"static", "esa"}) {
     const test::TempDir folder;

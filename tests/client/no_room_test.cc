@@ -1,4 +1,4 @@
-// A switch that has no room just now, and one that says what no switch says.
+// A switch that has no room just now, and one with answers that no switch gives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-// Who drives an engine and who sleeps, over a transport that answers when the test says so.
+// The thread that drives an engine and those that sleep, over a transport under the test's control.
 #include "client/progress.h"
 
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ class ProgressTest : public testing::Test {
   static Settings settings() {
     Settings settings;
     settings.timeout_ns = kLongNs;
-    settings.idle = IdleMode::kInterrupt;  // whoever has nothing to do sleeps at once
+    settings.idle = IdleMode::kInterrupt;  // an idle thread sleeps at once
     return settings;
   }
   static EngineConfig config() {

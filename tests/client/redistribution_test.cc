@@ -1,5 +1,5 @@
 // Redistributions through the public API, with a whole switch over the shm port: elements, memory,
-// and what is said of bad input.
+// and the errors of bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

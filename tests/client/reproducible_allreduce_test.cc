@@ -68,7 +68,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
-/// What all ranks get when rank `order[0]` comes first, then `order[1]`, then `order[2]`.
+/// The result of all ranks when rank `order[0]` comes first, then `order[1]`, then `order[2]`.
 std::vector<float> sum_in_order(const std::array<int, kWorld>& order, size_t count, ina_op op) {
   TestSwitch sw;
   std::vector<std::vector<float>> results(kWorld);
@@ -352,7 +352,7 @@ TEST(ReproducibleAllReduce, RanksThatDisagreeAreTold) {
   }
 }
 
-/// About what would move as many bytes.
+/// Also if the other operation would move about as many bytes.
 TEST(ReproducibleAllReduce, RanksThatDisagreeAboutProductsAreTold) {
   struct Ask {
     ina_dtype dtype;

@@ -43,7 +43,7 @@ TEST(Settings, OwnVariablesWinOverLaunchersAndFieldsOverBoth) {
   EXPECT_EQ(resolve_with(variables, &config)->rank, 0u);
 }
 
-/// What `torchrun` without --rdzv-id gives its workers.
+/// The variables that `torchrun` without --rdzv-id gives its workers.
 Variables torchrun(const std::string& rank, const std::string& port) {
   return {{"RANK", rank},
           {"WORLD_SIZE", "2"},
@@ -229,7 +229,7 @@ TEST(Settings, ShorterStructOfAnOlderCallerKeepsDefaults) {
   config.timeout_us = 1;
   config.struct_size = offsetof(ina_config, timeout_us);
   EXPECT_EQ(resolve_with({}, &config)->timeout_ns, 30'000'000'000);
-  // Built before rejoin_timeout_us: what lies behind its struct is not ours.
+  // Built before rejoin_timeout_us: memory behind its struct is not ours.
   config.rejoin_timeout_us = 1;
   config.struct_size = offsetof(ina_config, rejoin_timeout_us);
   EXPECT_EQ(resolve_with({}, &config)->timeout_ns, 1'000);

@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-enum class Colour : uint8_t { kRed, kGreen };  // one byte: what CLI11 prints as bytes
+enum class Colour : uint8_t { kRed, kGreen };  // one byte: CLI11 prints these as bytes
 
 /// A program with one option of each kind.
 struct Program {

@@ -17,7 +17,7 @@ Config load(std::string_view text) {
   return config.value_or(Config{});
 }
 
-/// "+ text" for what changes in place, "- text" for the rest.
+/// "+ text" for changes in place, "- text" for the rest.
 std::vector<std::string> between(std::string_view before, std::string_view after) {
   std::vector<std::string> texts;
   for (const Change& change : changes(load(before), load(after)))

@@ -1,4 +1,4 @@
-// Topologies from YAML: what they may say, and where an error is.
+// Topologies from YAML: valid texts, and the places of errors.
 #include "switchd/config/topology.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What the other end said before it closed the connection is heard, whatever became of what it was
-// asked.
+// The peer's last message before it closes the connection is heard, also if the question did not
+// reach the peer.
 #include <gtest/gtest.h>
 #include <poll.h>
 

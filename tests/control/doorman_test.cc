@@ -1,4 +1,4 @@
-// The doorman against descriptors whose closing takes long, or for ever: whoever asks it goes on.
+// The doorman against descriptors whose closing takes long, or for ever: its callers go on.
 #include "control/doorman.h"
 
 #include <fcntl.h>
@@ -37,10 +37,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr Nanos kTimeoutNs = 10'000'000'000;
-/// What nobody may be held up for: a test of an operation that would take for ever.
+/// No caller may be held up for longer: the operations of these tests would take for ever.
 constexpr Nanos kAtOnceNs = 4'000'000'000;
 
-/// A listening socket with a doorman, and who connects to it.
+/// A listening socket with a doorman, and its clients.
 class DoormanTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -69,7 +69,7 @@ class DoormanTest : public testing::Test {
     if (accepted && *accepted) pair.ours = std::move(**accepted);
     return pair;
   }
-  /// What the doorman makes of a message with these descriptors.
+  /// The doorman's answer to a message with these descriptors.
   Doorman::Answer ask(const std::vector<int>& fds, uid_t user = 1) {
     Pair ends = pair();
     EXPECT_TRUE(ends.theirs.send({{"type", "attach"}}, fds));
@@ -283,7 +283,7 @@ TEST_F(DoormanTest, AFileSystemThatNeverAnswersHoldsOneChildUpAndNoOtherUser) {
   EXPECT_THAT(same.text, HasSubstr("cannot be closed"));
 }
 
-// ---- the order in which they are buried: whoever closes the last descriptor of one may hang
+// ---- the order in which they are closed: closing the last descriptor of one may hang
 
 TEST_F(DoormanTest, AConnectionIsBuriedAfterItsSenderHasClosedItAndNotBefore) {
   const auto say = [&](Kind kind, uid_t user, int connection) {
@@ -297,7 +297,7 @@ TEST_F(DoormanTest, AConnectionIsBuriedAfterItsSenderHasClosedItAndNotBefore) {
   second.ours.reset();
   say(Kind::kClosed, 0, -1);
   EXPECT_TRUE(first.is_closed_within(10'000)) << "the oldest is meant";
-  // Whatever it would do with the second is done when it has answered this and has no child left.
+  // Its work on the second is done when it has answered this and has no child left.
   const Fd file = test::sealed_file(4096);
   EXPECT_EQ(ask({file.get()}, 3).status, INA_OK);
   for (int i = 0; i < 10'000 && children() != 0; ++i) ::usleep(1000);
@@ -307,7 +307,7 @@ TEST_F(DoormanTest, AConnectionIsBuriedAfterItsSenderHasClosedItAndNotBefore) {
   EXPECT_TRUE(second.is_closed_within(10'000));
 }
 
-/// Takes the place of a doorman's process. What its switch says stays in the queue until it is
+/// Takes the place of a doorman's process. Messages of its switch stay in the queue until they are
 /// taken, and the queue is short.
 class ShortQueue {
  public:

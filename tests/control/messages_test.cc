@@ -1,5 +1,5 @@
-// Control messages as text: what is written is what docs/protocol.md says, and what is read has all
-// its fields, of the right types.
+// Control messages as text: written ones follow docs/protocol.md, and read ones have all their
+// fields, of the right types.
 #include "control/messages.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The control connection over TCP: messages survive being cut into pieces, and no peer, however
-// slow, large or dead, holds up who talks to it.
+// The control connection over TCP: messages survive being cut into pieces, and no slow, large or
+// dead peer holds up the other end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -60,7 +60,7 @@ class TcpTest : public testing::Test {
     EXPECT_TRUE(received) << received.error().text;
     return received && *received ? (*received)->body : Json();
   }
-  /// The switch's messages fill the sockets and what may wait behind them; how many it took.
+  /// The switch's messages fill the sockets and the buffer behind them; returns their number.
   int fill(const Json& message) const {
     for (int i = 0; i < 100'000; ++i)
       if (auto sent = sw_.send(message); !sent) {
@@ -128,7 +128,7 @@ TEST_F(TcpTest, TheLargestMessagePassesAndALargerOneDoesNot) {
   ASSERT_TRUE(worker_.send(message(kMaxMessageBytes)));
   EXPECT_EQ(body(sw_.receive(kTimeoutNs)).dump().size(), kMaxMessageBytes);
   EXPECT_FALSE(worker_.send(message(kMaxMessageBytes + 1)));
-  // The length alone is enough: nothing is kept for what is not there.
+  // The length alone is enough: no memory is kept for bytes that have not come.
   write(frame(std::string(kMaxMessageBytes + 1, 'x')));
   const auto refused = sw_.receive(kTimeoutNs);
   ASSERT_FALSE(refused);
@@ -166,7 +166,7 @@ TEST_F(TcpTest, AStatusLargerThanAnySocketArrivesWhole) {
 TEST_F(TcpTest, APeerThatDoesNotReadIsGivenUpAndNeverWaitedFor) {
   const Json message = {{"type", "status"}, {"x", std::string(1000, 'x')}};
   EXPECT_GT(fill(message), 100);
-  // What was accepted still comes, in order and whole.
+  // Accepted messages still come, in order and whole.
   std::thread rest([&] {
     while (sw_.pending() && sw_.receive(1'000'000)) {
     }

@@ -1,5 +1,5 @@
-// TLS on the control connection: who is believed, what either side is told when it is not, and that
-// nobody who is slow, silent or talks nonsense holds up who is at the other end.
+// TLS on the control connection: trust, the text that either side gets when it is not trusted, and
+// that no slow, silent or nonsensical peer holds up the other end.
 #include "control/tls.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ class TlsTest : public testing::Test {
     }
   }
 
-  /// Both ends of a connection attempt: the worker's, and what the switch heard meanwhile.
+  /// Both ends of a connection attempt: the worker's, and the switch's.
   struct Ends {
     Result<Connection> worker = tl::unexpected(Error{INA_ERR_INTERNAL, "not tried"});
     Connection sw;
@@ -92,7 +92,7 @@ class TlsTest : public testing::Test {
     EXPECT_TRUE(received) << received.error().text;
     return received && *received ? (*received)->body : Json();
   }
-  /// What the switch says of a connection that is not to be.
+  /// The switch's error of a refused connection.
   static std::string refusal(Ends& ends) {
     for (const Nanos deadline = now_ns() + kTimeoutNs;
          ends.heard && !*ends.heard && now_ns() < deadline;)
@@ -102,7 +102,7 @@ class TlsTest : public testing::Test {
     EXPECT_EQ(ends.heard.error().status, INA_ERR_REFUSED);
     return ends.heard.error().text;
   }
-  /// What a worker is told whom the switch refuses after its own part of the handshake.
+  /// The error of a worker that the switch refuses after the worker's own part of the handshake.
   static std::string told(const Ends& ends) {
     if (!ends.worker) return ends.worker.error().text;
     if (const auto sent = ends.worker->send({{"type", "join"}}); !sent) return sent.error().text;
@@ -240,7 +240,7 @@ TEST_F(TlsTest, APlainWorkerIsToldInPlainWords) {
   EXPECT_THAT(heard.error().text, HasSubstr("TLS: nothing else is spoken here; use tls:HOST:PORT"));
   ASSERT_TRUE(ends.sw.send({{"type", "refused"}, {"text", heard.error().text}}));
   EXPECT_EQ(body(ends.worker->receive(kTimeoutNs))["type"], "refused");
-  // Whatever it says after that is not listened to.
+  // Later messages of the worker are not read.
   ASSERT_TRUE(ends.worker->send({{"type", "join"}}));
   EXPECT_FALSE(ends.sw.receive(kTimeoutNs));
 }
@@ -325,7 +325,7 @@ TEST_F(RawTlsTest, WhoIsSilentOrSlowIsWaitedForByNobody) {
   for (const char byte : hello.substr(0, hello.size() - 1)) {
     say(std::string(1, byte));
     EXPECT_TRUE(body(sw_.receive(0)).is_null());
-    // What has come was taken: an event loop does not spin.
+    // All bytes that came were taken: an event loop does not spin.
     pollfd waiter{sw_.fd(), POLLIN, 0};
     for (int i = 0; i < 100 && ::poll(&waiter, 1, 0) != 0; ++i) (void)sw_.receive(0);
     EXPECT_EQ(::poll(&waiter, 1, 0), 0);
@@ -345,7 +345,7 @@ TEST_F(RawTlsTest, NonsenseIsAnErrorAndNothingMore) {
     if (round % 2) {  // damaged
       for (int i = 0; i < 1 + round / 10; ++i)
         bytes[random() % bytes.size()] = static_cast<char>(random());
-    } else {  // anything, behind what TLS begins with
+    } else {  // anything, behind the first bytes of TLS
       for (size_t i = 3; i < bytes.size(); ++i) bytes[i] = static_cast<char>(random());
     }
     std::string why;

@@ -1,4 +1,4 @@
-// Token files: who is let in, and what is said about a file that is not as it must be.
+// Token files: access by them, and the errors of a wrong file.
 #include "control/tokens.h"
 
 #include <gmock/gmock.h>

@@ -3,9 +3,10 @@
 
     tools.py NAME REAL_PROGRAM ARGUMENT...
 
-`meson setup` makes an empty build folder. `ninja` puts into it what it is asked for, and what that needs,
-out of the folder $BUILD, in which everything is built; it installs below $SCRATCH/root, where
-`pkg-config` looks. `ldconfig` has the loader find what is installed. `apt-get` and `sudo` fail.
+`meson setup` makes an empty build folder. `ninja` puts into it the targets that it is asked for,
+and their dependencies, out of the folder $BUILD, in which everything is built; it installs below
+$SCRATCH/root, where `pkg-config` looks. `ldconfig` has the loader find the installed libraries.
+`apt-get` and `sudo` fail.
 """
 
 import os

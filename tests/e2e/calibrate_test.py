@@ -1,4 +1,4 @@
-"""ina-plan calibrate: what it measures is a topology that ina-plan plans for.
+"""ina-plan calibrate: its measurements are a topology that ina-plan plans for.
 
     calibrate_test.py INA_PLAN INA_SWITCHD
 """

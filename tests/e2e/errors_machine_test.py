@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Errors about what a machine lacks that docs/operations.md has recipes for, each made to happen: limits of resources,
-missing libraries, helpers that are gone (tests/support/error_cases.py).
+"""Errors about a machine's missing parts that docs/operations.md has recipes for, each made to
+happen: limits of resources, missing libraries, helpers that are gone
+(tests/support/error_cases.py).
 
     errors_machine_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Errors about peers that break the protocol that docs/operations.md has recipes for, each made to happen: something
-between a real switch and real workers changes what they say (tests/support/meddler.py).
+"""Errors about peers that break the protocol that docs/operations.md has recipes for, each made to
+happen: a process between a real switch and real workers changes their messages
+(tests/support/meddler.py).
 
     errors_protocol_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """

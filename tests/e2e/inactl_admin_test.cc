@@ -67,13 +67,13 @@ class InactlAdminTest : public testing::Test {
     outcome.status = process.wait();
     return outcome;
   }
-  /// What a succeeding command printed.
+  /// The output of a command that must succeed.
   std::string ran(const std::string& arguments) const {
     const Outcome outcome = inactl(arguments);
     EXPECT_EQ(outcome.status, 0) << arguments << ": " << outcome.output;
     return outcome.output;
   }
-  /// What a failing one did. 1: the switch refused it (docs/administration.md has the others).
+  /// The error of a failing one. 1: the switch refused it (docs/administration.md has the others).
   std::string complaint(const std::string& arguments, int status = 1) const {
     const Outcome outcome = inactl(arguments);
     EXPECT_EQ(outcome.status, status) << arguments << ": " << outcome.output;
@@ -277,7 +277,7 @@ std::vector<std::string> commands_of_help(const std::string& before = "") {
 TEST_F(InactlAdminTest, EveryCommandsObjectSaysItsSchemaWhichTheManualHas) {
   start();
   ran("create a --workers 2");
-  // What each needs to be done; 4: it does what it can within the time.
+  // The arguments that each needs, and its exit status; 4: it stops after the time.
   const std::map<std::string, std::pair<std::string, int>> needed = {
       {"status", {"", 0}},
       {"top", {"--once", 0}},
@@ -417,7 +417,7 @@ TEST_F(InactlAdminTest, WhatCreatePrintsIsSafeInAShellWhateverTheNameHolds) {
                      "eval \"$(" + std::string(INACTL) + " --socket " + socket() +
                          " create --workers 1 -- \"$HOSTILE\")\" && printf %s \"$INA_JOB\""});
     const std::string output = process.output();
-    // Refused, as names with control characters may be, or what was asked for.
+    // Refused, as names with control characters may be, or the requested name.
     if (process.wait() == 0 && !output.empty()) EXPECT_EQ(output, name);
     ::unsetenv("HOSTILE");
     EXPECT_NE(::access(mark.c_str(), F_OK), 0) << name;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Manual pages and shell completion: mandoc takes the pages, which have every option of the programs,
-and bash completes what the programs take.
+"""Manual pages and shell completion: mandoc takes the pages, which have every option of the
+programs, and bash completes the programs' arguments.
 
     manual_test.py INACTL PAGE...
 """

@@ -1,5 +1,5 @@
 // Workers on memif behind ina-memif, as their users and the operator meet them: real processes and
-// DPDK. Whatever dies, the switch goes on.
+// DPDK. The switch goes on when any of the processes dies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -137,7 +137,7 @@ class MemifBridge : public testing::Test {
     EXPECT_TRUE(await_running("bystander"));
     return two;
   }
-  /// What the shm worker of a job says whose other worker, on memif, is lost at once by `kill`.
+  /// Checks the error of a job's shm worker when `kill` ends the other worker, on memif.
   template <class Kill>
   void expect_loss(Process& told, int lost_rank, Kill kill) {
     const Nanos before = now_ns();

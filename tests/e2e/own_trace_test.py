@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`inactl trace` by users who are no administrators: of their own jobs, and of no others.
+"""`inactl trace` by users without an administrator's rights: of their own jobs, and of no others.
 
     own_trace_test.py INA_SWITCHD INACTL LOAD_WORKER
 

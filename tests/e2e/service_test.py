@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The unit of the switch under a real systemd, which is process 1 of namespaces of its own: start, what the process may,
-a reload, a restart after it was killed, the watchdog, an upgrade, a wrong configuration, and a stop, all beside a job.
+"""The unit of the switch under a real systemd, which is process 1 of namespaces of its own: start,
+the process's rights, a reload, a restart after it was killed, the watchdog, an upgrade, a wrong
+configuration, and a stop, all beside a job.
 
     service_test.py UNITS INA_SWITCHD INACTL LOAD_WORKER PREFIX
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The short version of ./dev soak, and that it notices what it is there to notice.
+"""The short version of ./dev soak, and that it notices injected faults.
 
     soak_test.py BUILD_FOLDER
 """

@@ -2,9 +2,9 @@
 // element, until SIGTERM to rank 0, or for a number of operations.
 //   soak_worker URL JOB RANK WORLD SEED [OPERATIONS [PAUSE_US [COUNT_FILE]]]
 // SEED: of the choice of operations, the same on all ranks. OPERATIONS: -1: until told. COUNT_FILE
-// gets the number of operations so far now and then, for those who wait for progress. Prints the
-// status' name and its text, and how many operations there were; exit code 0 whatever the status,
-// 1 for a wrong element.
+// gets the number of operations so far now and then, for scripts that wait for progress. Prints the
+// status' name and its text, and the number of operations; exit code 0 for any status, 1 for a
+// wrong element.
 #include <signal.h>
 #include <unistd.h>
 
@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
       if (pause_us != 0) ::usleep(static_cast<useconds_t>(pause_us));
     }
   } catch (const std::exception& error) {
-    // What libina says of an error, or that an element is wrong, of which libina knows nothing.
+    // Libina's text of an error, or that an element is wrong, of which libina knows nothing.
     const bool wrong = std::string_view(error.what()).find("wrong") != std::string_view::npos;
     std::printf("%s\n", error.what());
     ina_finalize(context, 0);

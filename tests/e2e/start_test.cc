@@ -1,5 +1,5 @@
-// Starting ina-switchd: what `--check` promises the start keeps, for every configuration that the
-// project ships or shows; and a switch that is killed at any moment comes back with what it had.
+// Starting ina-switchd: the start keeps the promise of `--check`, for every configuration that the
+// project ships or shows; and a switch killed at any moment comes back with its jobs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -219,7 +219,7 @@ TEST_F(StartTest, TheSelfTestIsATableOrJsonAndItsExitStatusTheVerdict) {
   EXPECT_EQ(object.status, table.status);
   EXPECT_EQ(json.at("verdict"), table.status == 0 ? "ready" : "improve") << table.output;
   EXPECT_TRUE(table.status == 0 || table.status == 3) << table.output;
-  // What keeps the switch from starting is the same as of --check.
+  // The start fails with the same text as --check.
   const std::string absent = write("absent.yaml",
                                    "ports: [{name: a, type: ethdev, ip: 10.0.0.1, "
                                    "device: \"net_af_packet0,iface=no-such-one\"}]\n");

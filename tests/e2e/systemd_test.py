@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The unit files, read by systemd; what the switch tells a service manager: that it serves, and that all
-its packet loops live; and the fields of its records in the journal.
+"""The unit files, read by systemd; the switch's messages to a service manager: that it serves, and
+that all its packet loops live; and the fields of its records in the journal.
 
     systemd_test.py UNITS INA_SWITCHD
 

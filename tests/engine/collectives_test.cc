@@ -1,5 +1,5 @@
 // Collectives in the engine of one worker: marks in runs, results for others, and the fragment that
-// closes an operation. What whole jobs make of it: tests/sim/scenarios_collectives_test.cc.
+// closes an operation. Whole jobs: tests/sim/scenarios_collectives_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -163,7 +163,7 @@ TEST_F(CollectivesTest, WhoGetsSomethingClosesWhenItHasAll) {
   EXPECT_EQ(recv_.back(), 11);
 }
 
-/// What a listener heard, in order.
+/// The events of a listener, in order.
 class Heard final : public OperationListener {
  public:
   void received(Operation&) override { all += 'r'; }
@@ -224,8 +224,8 @@ TEST_F(CollectivesTest, LaterOperationsNeedNotWaitForTheClosingFragment) {
   EXPECT_EQ(engine_->running(), 0u);
 }
 
-/// A transport that is full takes the first of what was prepared, and the closing fragment that is
-/// put off takes no packet.
+/// A full transport takes the first of the prepared packets, and a postponed closing fragment takes
+/// no packet.
 TEST_F(CollectivesTest, WhatWasNotTakenIsSentNext) {
   submit(Collective::kReduce, blocks_of({{0, kMe}, {0, kMe}, {0, kMe}}));
   std::vector<int32_t> data(2 * kPerFragment, 1);
@@ -415,7 +415,7 @@ TEST_F(CollectivesTest, AMarkIsDeferredWithoutBytes) {
   EXPECT_EQ(answers[0].payload_bytes, kPerFragment * 4u);
 }
 
-/// What is moved is not added: bytes fill a fragment, not accumulators.
+/// Moved elements are not added: bytes fill a fragment, not accumulators.
 TEST_F(CollectivesTest, MovedElementsFillAFragment) {
   EXPECT_EQ(elements_per_fragment(Collective::kAllGather, DType::kInt8, 64), 64u);
   EXPECT_EQ(elements_per_fragment(Collective::kReduceScatter, DType::kInt8, 64), 16u);

@@ -40,7 +40,7 @@ class EngineTest : public testing::Test {
         {bytes, bytes, elements, DType::kFloat32, Op::kSum, Collective::kAllReduce}, 0);
   }
 
-  /// What the engine sends at `now`; all of it is taken.
+  /// The packets that the engine sends at `now`; all are taken.
   std::vector<TxPacket> send(Nanos now) {
     TxPacket packets[Engine::kBurst];
     const size_t count = engine_.prepare(packets, now);
@@ -48,7 +48,7 @@ class EngineTest : public testing::Test {
     return {packets, packets + count};
   }
 
-  /// A result for what was sent, each element `value`.
+  /// A result for a sent packet, each element `value`.
   void result(const TxPacket& sent, float value, Nanos now,
               std::function<void(wire::Message&)> change = {}) {
     std::vector<float> payload(sent.message.elements, value);
@@ -292,8 +292,8 @@ TEST_F(EngineTest, OperationsShareTheWindowInOrder) {
   EXPECT_EQ(packets[1].message.seq, 1u);
 }
 
-/// Priority of what a worker sends that has trained for a while: five iterations of 10 ms, 4 ms of
-/// which is communication, with hints that count down to `hints`.
+/// Priority of a worker that has trained for a while: five iterations of 10 ms, 4 ms of which is
+/// communication, with hints that count down to `hints`.
 uint8_t priority_with(const scheduler::Hints& hints, uint8_t priority_max = 255) {
   EngineConfig config;
   config.window = 4;
@@ -695,7 +695,7 @@ TEST_F(SentAgainTest, NothingThatHasItsResultOrWasNotSent) {
     EXPECT_NE(packet.message.seq, packets[1].message.seq);
 }
 
-/// What the switch had of it went with the epoch: the fallback must collect it.
+/// The switch's part of it went with the epoch: the fallback must collect the contributions.
 TEST_F(SentAgainTest, NothingOfAnOlderEpoch) {
   const auto packets = lose_one();
   engine_.set_epoch(config().epoch + 1, now_ += 1'000'000);

@@ -16,7 +16,7 @@ using scheduler::Copy;
 using scheduler::Operate;
 using scheduler::Schedule;
 
-// Sums of one rank: what is sent is what is received. It takes operations in order of submission.
+// Sums of one rank: the result is the contribution. It takes operations in order of submission.
 class Queue final : public Channel {
  public:
   struct Entry {
@@ -214,7 +214,7 @@ TEST_F(ExecutorTest, AKernelSetsSizesAndSkips) {
   EXPECT_EQ(queues_[0].entries[1]->operation.spec.elements, 2u);
   EXPECT_TRUE(queues_[0].entries[2]->skipped);
   EXPECT_EQ(kernels_.ran, (std::vector<uint64_t>{0, 1})) << "what was skipped has ended";
-  // The engine may tell the end of what was skipped, too.
+  // The engine may tell the end of skipped operations, too.
   Operation& told = queues_[0].entries[2]->operation;
   told.spec.listener->completed(told);
   EXPECT_FALSE(whole->done.load());

@@ -338,7 +338,7 @@ TEST_P(FixedPoint, SumsAreAsExactAsPromised) {
     }
 }
 
-// What some programs set: another rounding, and on x86 denormals taken for zeros.
+// The settings of some programs: another rounding, and on x86 denormals taken for zeros.
 class EnvironmentOfOthers {
  public:
   EnvironmentOfOthers() {
@@ -410,7 +410,7 @@ TEST(Specials, AreToldApart) {
 }
 
 TEST(Specials, AreAddedByIeee754) {
-  // Classes of up to 64 workers: NaN, Inf, -Inf, and what they make.
+  // Classes of up to 64 workers: NaN, Inf, -Inf, and their sums.
   const std::vector<int32_t> classes = {0,       1,        64,      0x100, 0x4000,
                                         0x10000, 0x400000, 0x10100, 0x101, 0x10001};
   const double nan = std::numeric_limits<double>::quiet_NaN();

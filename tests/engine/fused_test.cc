@@ -1,4 +1,4 @@
-// What is fused with what, and when it goes: the layer above an engine, without transport or clock.
+// The fusion of operations, in the layer above an engine: without transport or clock.
 #include "engine/fused.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class FusedTest : public testing::Test {
     return {bytes, bytes, data.size(), DType::kFloat32, op, Collective::kAllReduce};
   }
 
-  /// What the engine sends.
+  /// The packets that the engine sends.
   std::vector<TxPacket> send() {
     TxPacket packets[Engine::kBurst];
     const size_t count = engine_.prepare(packets, 0);
@@ -195,7 +195,7 @@ TEST_F(FusedTest, ATensorAloneIsSentFromItsOwnBufferWithAPlainSignature) {
   EXPECT_EQ(packets[0].message.operation_elements, 10u);
 }
 
-/// Signature of what is made of tensors with these sizes, by a worker of its own.
+/// Signature of the fused operation of tensors with these sizes, by a worker of its own.
 wire::Signature signature_of(std::initializer_list<size_t> sizes) {
   EngineConfig config;
   config.workers = 2;

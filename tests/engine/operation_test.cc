@@ -1,4 +1,4 @@
-// How an operation is cut into fragments, and what each worker has to do with them.
+// The fragments of an operation, and each worker's part in them.
 #include "engine/operation.h"
 
 #include <gtest/gtest.h>

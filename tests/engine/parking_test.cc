@@ -1,5 +1,5 @@
-// Straggler help in the engine of one worker: what was parked takes no place in the window, and
-// what it keeps for the switch is completed, or given to the fallback.
+// Straggler help in the engine of one worker: parked fragments take no place in the window, and
+// sums that it keeps for the switch are completed, or given to the fallback.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -211,7 +211,7 @@ TEST_F(ParkingTest, MarksOnWhatTheSwitchKeptSlowOnlyWhoSentLast) {
   receive(Type::kResult, 1, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
   EXPECT_EQ(engine_->window_now(), 8u);
   EXPECT_EQ(counters().ecn_marks, 2u);
-  // What a worker kept met the links of both.
+  // A sum kept by a worker met the links of both.
   start({.in_switch = 16});
   send();
   receive(Type::kParked, 0, 0b011);

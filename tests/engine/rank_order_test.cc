@@ -1,4 +1,4 @@
-// Plans of reductions in the order of the ranks: what they move, in how much memory. The fault
+// Plans of reductions in the order of the ranks: the bytes they move, and their memory. The fault
 // simulator (tests/sim/faults_test.cc) runs them and compares the bits.
 #include "engine/rank_order.h"
 
@@ -128,7 +128,7 @@ TEST(RankOrder, OneFragmentTakesOneRoundTrip) {
       1);
 }
 
-/// Whatever the ranks' shares are: also all of it at one rank.
+/// With any shares of the ranks: also all at one rank.
 TEST(RankOrder, ScratchMemoryIsBounded) {
   for (const uint32_t n : {3u, 8u, 64u}) {
     std::vector<uint64_t> counts(n, 0);

@@ -1,4 +1,4 @@
-// The windows and the round trips by themselves. What the engine does with them: engine_test.cc.
+// The windows and the round trips by themselves. Their use by the engine: engine_test.cc.
 #include "engine/windows.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(RoundTrip, FollowsWhatIsMeasured) {
 
 TEST(RoundTrip, OthersLossesAreNoQueue) {
   RoundTrip rtt;
-  // Every fourth fragment waits for what somebody lost.
+  // Every fourth fragment waits for a lost packet.
   for (int i = 0; i < 200; ++i) rtt.sample(i % 4 == 0 ? 5'000 * kUs : 100 * kUs, i);
   EXPECT_GT(rtt.smoothed(), 500 * kUs);
   EXPECT_EQ(rtt.standing(), 100 * kUs);
@@ -157,7 +157,7 @@ TEST(Windows, ThatForAggregatorsGrowsAfterASplitOnlyIfItIsUsed) {
   EXPECT_EQ(windows.fragments(), 20u) << "and no more, because 16 are too few then";
 }
 
-/// Windows whose fragments have met others in the array. The cap is what limits them.
+/// Windows whose fragments have met others in the array. The cap limits them.
 Windows contended() {
   Windows windows({.most = 10'000, .aggregators = true, .capped = true});
   windows.split(Seq{1}, Seq{100});
@@ -243,7 +243,7 @@ TEST(Windows, SpreadAWindowOverTheRoundTrip) {
   }
   // Ten windows, twice as fast as one a round trip: it is still in slow start.
   EXPECT_NEAR(windows.paced_until(), 10 * 500 * kUs, 100 * kUs);
-  // Who comes late makes up for one part, not for all that could have left meanwhile.
+  // A late call makes up for one part, not for all that could have left meanwhile.
   now += 100'000 * kUs;
   windows.sent(4, now, rtt);
   EXPECT_LE(windows.paced_until(), now);

@@ -1,4 +1,4 @@
-// Packet buffers without a device, for tests of what holds and hands on buffers.
+// Packet buffers without a device, for tests of classes that hold and hand on buffers.
 #pragma once
 
 #include <gtest/gtest.h>

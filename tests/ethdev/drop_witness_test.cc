@@ -1,5 +1,5 @@
-// What a port remembers of dropped frames: only those of jobs that it knows, and never more than
-// it has room for.
+// A port's record of dropped frames: only those of jobs that it knows, and never more than it has
+// room for.
 #include "io/ethdev/drop_witness.h"
 
 #include <gtest/gtest.h>

@@ -85,7 +85,7 @@ TEST(EalArguments, MemoryAndDevices) {
   EXPECT_FALSE(has(huge, "--no-pci"));
 }
 
-// One test, because DPDK starts once in a process: what fails before it, then the start itself.
+// One test, because DPDK starts once in a process: the failures before it, then the start itself.
 TEST(Eal, StartsOnceAndLeavesNothing) {
   EalConfig config;
   config.huge = HugePages::kYes;

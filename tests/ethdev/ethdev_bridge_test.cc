@@ -1,5 +1,5 @@
-// Ethdev ports as ports of a learning switch, on the pcap driver: what comes in by one capture goes
-// out into others.
+// Ethdev ports as ports of a learning switch, on the pcap driver: frames that come in by one
+// capture go out into others.
 #include <gtest/gtest.h>
 
 #include "io/ethdev/ethdev_port.h"
@@ -97,7 +97,7 @@ class EthdevBridgeTest : public ::testing::Test {
   }
   const EthdevCounters& counters(size_t port) const { return ports_[port]->ethdev_counters(); }
 
-  /// What left by a port; closes all.
+  /// The frames that left by a port; closes all ports.
   std::vector<Bytes> out(size_t port) {
     for (auto& each : ports_) each.reset();
     return Capture::read(folder_ / ("out" + std::to_string(port)));

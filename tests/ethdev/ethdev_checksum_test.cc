@@ -58,8 +58,8 @@ class EthdevChecksumTest : public ::testing::Test {
               static_cast<ssize_t>(frame.size()));
   }
 
-  /// Until the port has received so many, whatever became of them; how many were messages. What
-  /// the kernel itself sends there is not counted.
+  /// Runs until the port has received so many, with any fate; returns how many were messages. The
+  /// kernel's own frames there are not counted.
   size_t receive(uint64_t packets) {
     size_t messages = 0;
     std::array<RxPacket, 8> burst;

@@ -129,7 +129,7 @@ class EthdevLanesTest : public ::testing::Test {
                                       dropped_on_receipt(total().drops));
   }
 
-  /// What left by a queue; closes the port.
+  /// The frames that left by a queue; closes the port.
   std::vector<Bytes> out(size_t queue) {
     lanes_.clear();
     return Capture::read(folder_ / ("out" + std::to_string(queue)));
@@ -146,7 +146,7 @@ class EthdevLanesTest : public ::testing::Test {
   std::vector<std::unique_ptr<EthdevPort>> lanes_;
   EndpointIndex worker_ = 0;
   uint64_t frames_ = 0;
-  /// What is sent for fragment s: rows_[s % 8].
+  /// The payload of fragment s: rows_[s % 8].
   const std::array<std::vector<int32_t>, 8> rows_ = {values(0), values(1), values(2), values(3),
                                                      values(4), values(5), values(6), values(7)};
 };
@@ -184,7 +184,7 @@ TEST_F(EthdevLanesTest, EveryLaneGetsItsOwnWhicheverQueueItComesTo) {
         sent[queue].push_back(frame->message.seq);
       }
     if (queues != 1) continue;
-    // What comes by one queue stays in order on its way to a lane and back.
+    // Frames of one queue stay in order on their way to a lane and back.
     std::ranges::stable_sort(sent[0], {}, [](uint32_t seq) { return seq % kLanes; });
     for (uint32_t i = 0; i < kFrames; ++i)
       EXPECT_EQ(sent[0][i], i % (kFrames / kLanes) * kLanes + i / (kFrames / kLanes));

@@ -535,7 +535,7 @@ TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
   const auto& port = opened->front();
   const auto endpoint = port->bind(kWorkers[0], kJob, kJobKey, kJobIndex, Rank{0});
   const std::vector<std::vector<int32_t>> rows(2, gradient(0, 0));
-  // What may change after tx() is not left lying in the queue.
+  // A payload that may change after tx() is not left in the queue.
   wire::Message part = message(wire::Type::kPart, 0, kElements);
   part.bitmap = 1;
   ASSERT_TRUE(port->tx(*endpoint, part, bytes_of(rows[0])));

@@ -1,5 +1,5 @@
 // The client's dpdk: transport on interfaces of the kernel, in a network namespace with a veth
-// pair: the worker has `near`, whoever plays the switch has `far`. Needs root.
+// pair: the worker has `near`, the test in the switch's place has `far`. Needs root.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <net/ethernet.h>
@@ -158,7 +158,7 @@ class OnInterface : public DpdkUrl, public ::testing::WithParamInterface<const c
     return seqs;
   }
 
-  /// Sequence numbers of what has come until there are `count`, or no more come.
+  /// Sequence numbers of arrived packets, until there are `count`, or no more come.
   std::vector<uint32_t> receive(FrameTransport& transport, size_t count) const {
     std::vector<uint32_t> seqs;
     for (int i = 0; i < 100 && seqs.size() < count; ++i) {
@@ -275,7 +275,7 @@ TEST_P(OnInterface, SleepsUntilAFrameComesOrItIsWoken) {
     });
     const auto before = sleeps();
     transport.wait(kLongNs);  // or the test is over in 20 s
-    // Whoever looked each millisecond would have slept 200 times.
+    // A thread that looked each millisecond would have slept 200 times.
     EXPECT_LT(sleeps() - before, 20);
     other.join();
     RxPacket packet;

@@ -1,14 +1,14 @@
 // The other process of the memif tests.
 //
-//   memif_peer server SOCKET MTU SLOT_BYTES   a switch for one worker: writes its address to
-//   stdout,
-//     then reads addresses of workers from stdin, one after the other, each bound in place of the
-//     last and answered with its endpoint; at the end of stdin it writes a MemifReport
-//   memif_peer client URL SLOT_BYTES          a worker that sends without end and reads nothing
-//   from
-//     stdin but the switch's address; writes its own address first
+//   memif_peer server SOCKET MTU SLOT_BYTES
+//     A switch for one worker: writes its address to stdout, then reads addresses of workers from
+//     stdin, one after the other. Each is bound in place of the last and answered with its
+//     endpoint. At the end of stdin it writes a MemifReport.
+//   memif_peer client URL SLOT_BYTES
+//     A worker that sends without end: writes its own address first, and reads nothing from stdin
+//     but the switch's address.
 //
-// Ends by itself after a minute, whatever happens.
+// Ends by itself after a minute in any case.
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// What the two processes of the memif tests agree on. The server is a switch for one worker: it
-// answers the GRAD of fragment s with a RESULT whose elements are twice as large.
+// The conventions of the two processes of the memif tests. The server is a switch for one worker:
+// it answers the GRAD of fragment s with a RESULT whose elements are twice as large.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ inline constexpr uint32_t kMemifRows = 256;
 
 inline constexpr wire::TagKeys kMemifTagKeys = {{1, 2}, {3, 4}};
 
-/// What the server is told: a worker to bind.
+/// The server's input: a worker to bind.
 struct MemifWorker {
   wire::Address address;
   bool tags = false;  ///< its frames carry tags, by kMemifTagKeys
 };
 
-/// What the server says at its end.
+/// The server's output at its end.
 struct MemifReport {
   uint64_t results = 0;
   PortCounters counters;

@@ -244,7 +244,7 @@ TEST(Memif, FramesCarryTagsBothWays) {
     transport->rx_release();
   }
   EXPECT_EQ(transport->counters().dropped, 1u);
-  // The switch drops what is sent with them, and goes on with what comes after.
+  // The switch drops messages sent with them, and goes on with later ones.
   ASSERT_EQ(transport->tx_burst({&packet, 1}), 1u);
   transport->bind(server.binding(transport->address()));
   EXPECT_EQ(exchange(*transport, 1024, 1), 1u);

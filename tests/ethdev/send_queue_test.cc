@@ -1,4 +1,4 @@
-// What becomes of queued frames: sent, passed to another lane, or lost; each is counted once.
+// The fate of queued frames: sent, passed to another lane, or lost; each is counted once.
 #include "io/ethdev/send_queue.h"
 
 #include <gtest/gtest.h>

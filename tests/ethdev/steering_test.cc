@@ -15,7 +15,7 @@ namespace {
 
 constexpr Steering kSteering = {.ip = kSwitch.ip, .udp_port = kSwitch.udp_port, .lanes = 4};
 
-/// What the driver was asked for.
+/// A rule that the driver was asked for.
 struct Rule {
   uint32_t ip = 0;
   uint16_t udp_port = 0;

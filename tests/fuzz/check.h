@@ -1,4 +1,4 @@
-// What the fuzz targets share.
+// Functions that the fuzz targets share.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Configuration files of any content: they load, or every error says where and what.
+// Configuration files of any content: they load, or every error has a place and a text.
 #include <string_view>
 
 #include "switchd/config/config.h"
@@ -17,7 +17,7 @@ void check_errors(const std::vector<ConfigError>& errors) {
   }
 }
 
-/// What the rest of the switch relies on.
+/// Checks the limits that the rest of the switch relies on.
 void check_config(const Config& config) {
   INA_FUZZ_CHECK(config.aggregator.slots > 0 && config.aggregator.slot_bytes > 0);
   INA_FUZZ_CHECK(config.switchd.lcores > 0 && config.switchd.burst > 0);

@@ -1,9 +1,9 @@
-// The control socket of a whole switch against workers that say anything: the switch goes on
+// The control socket of a whole switch against workers that send anything: the switch goes on
 // answering, and when they are gone it has no job left.
 //
-// Input: one line a message. Its first byte says from which of four connections (bits 0 and 1),
-// whether a memory file goes with it (bit 2), and whether the connection is closed afterwards
-// (bit 3); the rest of the line is sent as it stands.
+// Input: one line a message. Its first byte has the number of one of four connections (bits 0 and
+// 1). It says whether a memory file goes with it (bit 2), and whether the connection is closed
+// afterwards (bit 3). The rest of the line is sent as it stands.
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
-// The fallback against any sequence of messages. Contributions have the content that their bits
-// say, so every result must be the sum of all workers' contributions, and may be given only when
-// they have all been seen, or a result of the switch.
+// The fallback against any sequence of messages. The content of a contribution follows from its
+// bit, so every result must be the sum of all workers' contributions. It may be given only when all
+// of these, or a result of the switch, have been seen.
 //
 // Input: the configuration (3 bytes), then one message or call after the other.
 #include <map>
@@ -95,7 +95,7 @@ class Run {
     const auto payload = fuzz::sum_of(kJob, seq, bits);
     const uint64_t dropped = fallback_->counters().dropped;
     fallback_->on_message(message, bytes == 0 ? nullptr : payload.data());
-    // I3: whoever asks is answered, or the others are asked; at the latest when it asks again.
+    // I3: a question is answered, or the others are asked; at the latest when it comes again.
     if (type == Type::kQuery && !fallback_->has_output()) fallback_->on_message(message, nullptr);
     if (type == Type::kQuery && fallback_->counters().dropped == dropped)
       INA_FUZZ_CHECK(fallback_->has_output());

@@ -1,5 +1,5 @@
-// The frame codec against bytes from anywhere: nothing outside them is read (AddressSanitizer), and
-// what is accepted says the same after it is encoded and parsed again.
+// The frame codec against arbitrary bytes: nothing outside them is read (AddressSanitizer), and an
+// accepted frame is the same after it is encoded and parsed again.
 //
 // Input: one byte of options, then the frame. Option 1 makes the CRC right, 2 the IPv4 checksum, 4
 // insists on the port and its lanes.

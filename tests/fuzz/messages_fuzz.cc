@@ -1,5 +1,5 @@
-// Control messages as text: whatever it is, reading it either names what is wrong or gives a
-// message, and that message is read again from what it is written as.
+// Control messages as arbitrary text: reading it either names the error or gives a message, and the
+// message is the same after it is written and read again.
 #include <string_view>
 
 #include "control/messages.h"

@@ -1,11 +1,11 @@
-// The control connection over TCP, from strangers and from whoever has a token or a ticket: the
-// stream hands over the messages that are in the bytes and no others, however these are cut; the
-// switch goes on answering; and when they are gone, nothing is left but what an administrator made.
+// The control connection over TCP, from strangers and from peers with a token or a ticket. The
+// stream hands over the messages in the bytes and no others, with any cuts. The switch goes on
+// answering, and afterwards nothing is left but an administrator's jobs.
 //
-// Input: one line a message. Its first byte says from which of two connections (bit 0), whether the
-// message is framed as it should be (bit 1) or the line is sent as it stands, whether the
-// connection is closed afterwards (bit 2), and into pieces of how many bytes it is cut (bits 3 to
-// 7; 0: into none). "@K" stands for a token and "@T" for a ticket.
+// Input: one line a message. Its first byte has the number of one of two connections (bit 0). It
+// says whether the message is framed (bit 1) or the line is sent as it stands, and whether the
+// connection is closed afterwards (bit 2). Bits 3 to 7 are the size of the pieces that it is cut
+// into (0: none). "@K" stands for a token and "@T" for a ticket.
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -76,7 +76,7 @@ std::string framed(const std::string& text) {
   return bytes + text;
 }
 
-/// What a stream must make of `bytes`: the messages, and whether it then refuses the rest.
+/// The right outcome of a stream for `bytes`: the messages, and whether it then refuses the rest.
 struct Expected {
   std::vector<std::string> messages;
   bool refused = false;

@@ -1,11 +1,11 @@
 // One shard of the switch against any sequence of packets, bursts, epochs, and jobs that come and
 // go, under every policy and with every home of the fallback.
 //
-// Job 0's contributions have the content that their rank and fragment say, in whatever order and as
-// often as they come, so every partial sum must be what its bitmap says, no contribution may leave
-// twice, and a result of the switch must hold them all (I1). Job 1's packets are anything that a
-// transport lets through (I4). Each packet has one fate, contributions are where the counters say,
-// and when the jobs are gone nothing is held (I5).
+// The content of job 0's contributions follows from rank and fragment, in any order and number. So
+// every partial sum must match its bitmap, no contribution may leave twice, and a result of the
+// switch must hold them all (I1). Job 1's packets are anything that a transport lets through (I4).
+// Each packet has one fate, the counters account for all contributions, and when the jobs are gone
+// nothing is held (I5).
 //
 // Input: the configuration (8 bytes), then one packet or call after the other.
 #include <map>
@@ -186,7 +186,7 @@ class Run {
     enqueue(kHonest, rank, message, fuzz::sum_of(kHonest, seq, bit_of(rank)));
   }
 
-  /// What goes between the honest job's workers and its fallback.
+  /// Messages between the honest job's workers and its fallback.
   void enqueue_about_fallback() {
     static constexpr Type kTypes[] = {Type::kQuery, Type::kSent,   Type::kNotYet, Type::kHave,
                                       Type::kDefer, Type::kRemind, Type::kPoll,   Type::kResult};
@@ -345,7 +345,7 @@ class Run {
   void check_sent(JobIndex job, Rank rank, const Emission& emission) {
     INA_FUZZ_CHECK(job == emission.job);
     INA_FUZZ_CHECK(value(rank) < jobs_[job].spec.workers || rank == kFallbackRank);
-    // I2: whoever decided, the result is the sum of all.
+    // I2: the result is the sum of all, with any decider.
     if (job != kHonest || emission.message.type != Type::kResult) return;
     check_result(emission);
     limit_ = std::max(limit_, emission.message.seq + 1 + window_);

@@ -1,4 +1,4 @@
-// What memory of a peer the switch maps, and how it learns that nobody has its own any more.
+// The memory of a peer that the switch maps, and how it learns that nobody maps its own any more.
 #include "io/shm/region.h"
 
 #include <fcntl.h>
@@ -99,7 +99,7 @@ TEST(PeerRegion, CannotBePunchedOnceItIsMapped) {
   EXPECT_NE(::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage), 0);
   EXPECT_NE(::madvise(own, kPage, MADV_REMOVE), 0);
   EXPECT_NE(::ftruncate(file.get(), 0), 0);
-  // What existed stays writable.
+  // Existing mappings stay writable.
   std::memset(own, 'y', kBytes);
   EXPECT_EQ(std::to_integer<char>(mapped->data()[0]), 'y');
   ::munmap(own, kBytes);

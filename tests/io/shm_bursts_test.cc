@@ -173,7 +173,7 @@ TEST_F(ShmBursts, AJobOfWhichSomebodyIsMissingComesAfterTheOthers) {
   // When there is nothing else, there is nothing to wait for.
   post(1, 0, 1, 1);
   EXPECT_EQ(count_of(take(), 1, 0), 1u);
-  // Who is not there, but has been here before, is not missing.
+  // An absent worker that has been here before is not missing.
   post(1, 1, 0, 3);
   while (!take().empty()) {
   }

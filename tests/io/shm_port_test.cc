@@ -1,5 +1,5 @@
-// The shm port between its two real sides, within one process: what may be sent over it, what
-// happens when the worker does not read, and whom a worker harms that lies about its position.
+// The shm port between its two real sides, within one process: the packets that may be sent, a
+// worker that does not read, and the damage by a worker that lies about its position.
 #include "io/shm/shm_port.h"
 
 #include <fcntl.h>
@@ -155,7 +155,7 @@ TEST_F(ShmPortTest, NeverOverwritesASideRowThatIsNotRead) {
 
 TEST_F(ShmPortTest, OnlyTheRowsOfTheResultRingAreReferredTo) {
   open({1, 8, 8, kSlotBytes, 4, 8});
-  // The last row, and what lies right behind it in the same mapping.
+  // The last row, and the bytes right behind it in the same mapping.
   std::memset(results_.map.data() + 3 * kSlotBytes, 1, 2 * kSlotBytes);
   ASSERT_TRUE(send_result(3));
   ASSERT_TRUE(send_result(4));
@@ -311,7 +311,7 @@ class ShmPortRings : public ShmPortTest {
     ASSERT_EQ(::write(session_->wake_events[0].get(), &one, sizeof(one)),
               static_cast<ssize_t>(sizeof(one)));
   }
-  /// Whether a sleeper is woken, who then says so to the port.
+  /// Whether a sleeper is woken, which then tells the port.
   bool heard(Nanos now) {
     epoll_event events[8];
     const int count = ::epoll_wait(port_->epoll_fd(), events, 8, 0);

@@ -33,7 +33,7 @@ std::string escaped(std::string_view value) {
   return line;
 }
 
-/// What the process logs while it exists.
+/// The log of the process while this object exists.
 class Captured {
  public:
   explicit Captured(LogFormat format = LogFormat::kText, const std::string& pattern = "%l %v")
@@ -161,7 +161,7 @@ TEST(Record, InJsonKeepsAnyBytesAValueOfOneLine) {
     ASSERT_EQ(std::ranges::count(text, '\n'), 1);
     const auto record = nlohmann::json::parse(text);
     ASSERT_EQ(record.size(), 5u) << text;
-    // What another library takes for the value's characters.
+    // The value's characters as another library takes them.
     const std::string expected = nlohmann::json::parse(
         nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     const auto without_replacements = [](std::string value) {

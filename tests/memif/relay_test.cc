@@ -35,7 +35,7 @@ Packet packet(uint32_t seq, uint16_t elements = 8) {
   return packet;
 }
 
-/// What was received stays readable until rx_release(), not longer: then it is overwritten.
+/// Received packets stay readable until rx_release(), not longer: then they are overwritten.
 template <class Received>
 class Source {
  public:

@@ -1,5 +1,5 @@
-// What a memif worker says to the bridge and hears from it, beside a real switch and without DPDK:
-// the test plays the worker, and its frames are what lies in the transport.
+// Messages between a memif worker and the bridge, beside a real switch and without DPDK: the test
+// plays the worker, and its frames lie in the transport.
 #include "programs/memif/session.h"
 
 #include <gmock/gmock.h>

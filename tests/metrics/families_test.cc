@@ -1,4 +1,4 @@
-// The metrics of snapshots made by hand: values, labels, and what lasts from one to the next.
+// The metrics of snapshots made by hand: values, labels, and state that lasts from one to the next.
 #include "control/metrics/families.h"
 
 #include <gmock/gmock.h>

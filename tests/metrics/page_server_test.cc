@@ -1,4 +1,4 @@
-// Who may ask over HTTP, how often the conductor is asked, and what the program carries.
+// Access over HTTP, the rate of questions to the conductor, and the page in the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,7 +3,8 @@
 
     page_test.py INA_SWITCHD LOAD_WORKER INACTL [--shots FOLDER]
 
-Without Chromium it is skipped, after what needs none. --shots: leaves pictures of the page, too.
+Without Chromium it is skipped, after the checks that need none. --shots: leaves pictures of the
+page, too.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""Captures of a run that loses frames: Wireshark's dissector shows of each what the codec reads, and
-a port on capture files takes them again.
+"""Captures of a run that loses frames: Wireshark's dissector shows each frame as the codec reads
+it, and a port on capture files takes them again.
 
     capture_test.py INA_SWITCHD INACTL LOAD_WORKER DECODE_PCAP INA_LUA
 """

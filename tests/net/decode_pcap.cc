@@ -1,7 +1,7 @@
-// Shows the INA frames of a pcap file as the codec reads them, one a line, by the names and in the
-// form in which Wireshark shows them:
+// Shows the INA frames of a pcap file as the codec reads them, one a line, by Wireshark's names and
+// in its form:
 //   decode_pcap FILE
-// Frames that are not INA are left out; one that is INA and cannot be read ends it with 1.
+// Frames that are not INA are left out; an INA frame that cannot be read ends it with 1.
 #include <bit>
 #include <cinttypes>
 #include <cstdio>

@@ -2,8 +2,8 @@
 // element to many, one after another and many at once.
 //   grid_worker URL JOB RANK WORLD [BYTES | uneven]
 // With BYTES operations of that size of each collective instead, with even and uneven counts; with
-// "uneven" those whose ranks may have different counts, and none. Prints "ok" and how many
-// operations it were, or what was wrong, and then ends with 1.
+// "uneven" those whose ranks may have different counts, and none. Prints "ok" and the number of
+// operations, or the error, and then ends with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-"""A job beside attackers: what tests/net/hostile_test.py and scripts/bench_hostile.py share.
+"""A job beside attackers, for tests/net/hostile_test.py and scripts/bench_hostile.py.
 
 Victims are two workers (load_worker, which checks every element of every sum) on hosts of their
 own, over udp: and a control connection that passes the switch, too. The attacker is on a third

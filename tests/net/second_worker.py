@@ -4,7 +4,7 @@ enough. Sums of int32 and float32 under the policies `static` and `esa`, over pl
     second_worker.py CONTROL_SOCKET PORT_NAME JOB RANK WORLD OWN_IP OWN_MAC DTYPE ELEMENTS TIMES
 
 Contributes (element + rank) mod 64 + number of the sum, and checks each result. It prints "ok" and
-what it saw on the way.
+its counters.
 """
 
 import collections

@@ -1,7 +1,7 @@
 // A worker that runs every collective once and counts what each moved for it.
 //   traffic_worker URL JOB RANK WORLD BLOCK_BYTES SLOT_BYTES
-// Prints a line for each collective, then "ok" if its payload was what docs/collectives.md says and
-// no fragment had more messages without payload than one each way, and ends with 1 if not.
+// Prints a line for each collective, then "ok" if its payload agreed with docs/collectives.md and
+// no fragment had more messages without payload than one each way. Ends with 1 if not.
 #include <cstdio>
 #include <cstdlib>
 

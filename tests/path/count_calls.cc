@@ -32,7 +32,7 @@ struct Counters {
   std::atomic<uint64_t> allocations{0}, locks{0}, system_calls{0}, wake_ups{0};
   std::atomic<long> last_system_call{-1};
   std::atomic<bool> has_frames{false};
-  std::array<void*, kMaxFrames> frames{};  ///< of the first call; written by whoever set has_frames
+  std::array<void*, kMaxFrames> frames{};  ///< of the first call; has_frames' setter writes it
   int frame_count = 0;
 };
 
@@ -208,7 +208,7 @@ bool reads_clock(long number) {
   return number == SYS_clock_gettime || number == SYS_gettimeofday;
 }
 
-/// A futex's waking, or what an event descriptor takes.
+/// Waking a futex, or writing to an event descriptor.
 bool wakes(long number, const gregset_t& registers) {
   if (number == SYS_futex) return (registers[REG_RSI] & FUTEX_CMD_MASK) == FUTEX_WAKE;
   return number == SYS_write && registers[REG_RDX] == sizeof(uint64_t);

@@ -40,7 +40,7 @@ void PrintTo(const Case& test_case, std::ostream* out) {  // NOLINT(readability-
   *out << test_case.name;
 }
 
-/// One rank's buffers and what it does with them in a round.
+/// One rank's buffers, and its operations on them in a round.
 class Worker {
  public:
   Worker(const test::TestSwitch& sw, int rank, const Case& test_case) {
@@ -125,8 +125,8 @@ class Worker {
   uint64_t wrong_ = 0;
 };
 
-/// What was counted. How many operations a client has under way at once, and of which sizes, is a
-/// matter of the scheduler. Its pools grow until they have seen the most of it, so that it has some
+/// The counts. The number and sizes of operations that a client has under way at once depend on the
+/// kernel's scheduler. Its pools grow until they have seen the most of it, so that it has some
 /// phases to become steady; the lane has everything from the beginning.
 struct Measured {
   static constexpr int kMostPhases = 5;

@@ -59,7 +59,7 @@ class Mismatch : public testing::TestWithParam<Case> {
   static TestSwitch::Options options() {
     TestSwitch::Options options;
     options.slots = 1;
-    options.policy.decay = scheduler::Decay::kNone;  // the slot stays with who has it
+    options.policy.decay = scheduler::Decay::kNone;  // the slot stays with its holder
     options.conductor = [](switchd::ConductorConfig& config) {
       config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, GetParam().policy).value();
       config.fallback.home = GetParam().home;

@@ -413,8 +413,8 @@ TEST(Admission, LessMemoryThanIsTakenStopsNewJobsOnly) {
   EXPECT_EQ(admission.memory_left("red"), 500u);
 }
 
-/// Tenants come and go at random. Whatever they do, no limit is exceeded, what is promised exists,
-/// what is kept for a tenant is there when it comes, and in the end all is free again.
+/// Tenants come and go at random. Throughout, no limit is exceeded, promised slots exist, and slots
+/// kept for a tenant are there when it comes. In the end all is free again.
 class AdmissionAtRandom : public ::testing::TestWithParam<bool> {};
 
 TEST_P(AdmissionAtRandom, KeepsEveryPromise) {
@@ -454,7 +454,7 @@ TEST_P(AdmissionAtRandom, KeepsEveryPromise) {
           EXPECT_FALSE(grant.error().empty());
         }
       }
-      // The books agree with what was granted.
+      // The books agree with the grants.
       std::map<std::string, TenantUse> uses;
       std::vector<bool> taken(kSlots / kLanes);
       for (const Held& job : held) {
@@ -496,7 +496,7 @@ TEST_P(AdmissionAtRandom, KeepsEveryPromise) {
       ASSERT_LE(admission.slots_reserved(), kSlots);
       ASSERT_LE(memory, config.memory_bytes);
     }
-    // What is kept for a tenant is there when it comes, in one piece, whoever else is there.
+    // Slots kept for a tenant are there when it comes, in one piece, beside any other tenants.
     for (auto job = held.begin(); job != held.end();) {
       if (job->request.tenant == "red") {
         admission.release("red", job->request.workers, job->grant);

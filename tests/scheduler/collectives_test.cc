@@ -31,8 +31,8 @@ Numbers packed(const Numbers& counts) {
   return displacements;
 }
 
-/// From whom to whom (1 + rank, or 0): how often each element of a source's and a receiver's block
-/// occurs, by its number within the block.
+/// By sender and receiver (1 + rank, or 0): how often each element of a source's and a receiver's
+/// block occurs, by its number within the block.
 using Coverage = std::map<std::pair<int, int>, std::map<std::pair<uint64_t, uint64_t>, int>>;
 Coverage coverage_of(const BlockTable& table) {
   Coverage coverage;

@@ -1,4 +1,4 @@
-// Priorities of operations: what is more urgent, and over which range that can be told apart.
+// Priorities of operations: their order, and the range in which they can be told apart.
 #include "scheduler/priority.h"
 
 #include <gtest/gtest.h>

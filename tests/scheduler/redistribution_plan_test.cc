@@ -23,7 +23,7 @@ Problem pytorch_issue() {
   return problem_of("x=2,y=2", {16, 16}, "x,y", "y,x");
 }
 
-/// What the busiest rank sends when the plan is carried out, if that is right and as predicted.
+/// Bytes that the busiest rank sends when the plan runs, which must be as predicted.
 uint64_t sent(const Problem& problem, Method method) {
   const Plan plan = *plan_by(problem, method);
   const Observation seen = *verify(plan);

@@ -1,4 +1,4 @@
-// What an operation costs: the paper's formulas, and those of an aggregating switch.
+// The cost of an operation: the paper's formulas, and those of an aggregating switch.
 #include "scheduler/themis/cost.h"
 
 #include "scheduler/themis/chunks.h"

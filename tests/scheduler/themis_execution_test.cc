@@ -1,5 +1,5 @@
 // The schedules of all ranks of a plan, carried out in memory by an interpreter that knows of
-// channels, blocks and dependencies only, against what the collective is.
+// channels, blocks and dependencies only, against the collective's definition.
 #include "scheduler/themis/execution.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +64,7 @@ class Interpreter {
     all_[rank].pairs[pair].receive_first = recv;
   }
 
-  /// False: they wait for each other. What has closing fragments ends as late as it can.
+  /// False: they wait for each other. Operations with closing fragments end as late as they can.
   bool run() {
     for (bool any = true; std::exchange(any, false);) {
       for (Rank& rank : all_) any |= run_local(rank);
@@ -92,7 +92,7 @@ class Interpreter {
     std::map<uint32_t, std::vector<uint32_t>> queues;  ///< of operations, by channel
     std::map<uint32_t, uint32_t> awaits;
     std::set<uint32_t> ended;
-    /// Of an operation that has given its bytes: what others may still need of those that it sent.
+    /// Of an operation that has given its bytes: bytes that it sent and that others may still need.
     struct Sent {
       const std::byte* from;
       std::vector<std::byte> bytes;

@@ -1,5 +1,5 @@
 // The paper's scheduler: orders, threshold, several collectives, bytes that no order changes, and
-// what is refused.
+// refused input.
 #include "scheduler/themis/planner.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ TEST(ThemisPlanner, AChunkIsAggregatedWhereThatLoadsItsDimensionLess) {
 }
 
 TEST(ThemisPlanner, AnAllGatherGoesToTheMostLoadedFirst) {
-  // What comes first in an all-gather is small.
+  // The first stage of an all-gather is small.
   const PlanOptions options{.chunks = 4};
   const Request all_gather{.collective = Collective::kAllGather, .bytes = kFigure5Bytes};
   const Planned planned = plan(figure5(), {all_gather}, options);

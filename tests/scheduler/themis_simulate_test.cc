@@ -1,4 +1,4 @@
-// The simulation: what overlaps, what waits, and that an order that is kept gives the same times.
+// The simulation: operations that overlap or wait, and that a given order gives the same times.
 #include "scheduler/themis/simulate.h"
 
 #include "scheduler/themis/chunks.h"
@@ -48,8 +48,8 @@ TEST(ThemisSimulate, DisciplinesDiffer) {
   EXPECT_EQ(first(Discipline::kLongestRemaining), 0u);
 }
 
-/// What an all-gather by a switch receives, all ranks send at the same time. So it waits for the
-/// sending of what was before it, though there is nothing to receive.
+/// All ranks send at the same time the bytes that an all-gather by a switch receives. So it waits
+/// until earlier operations are sent, though there is nothing to receive.
 TEST(ThemisSimulate, NothingIsReceivedBeforeItIsSent) {
   const Topology topology{.dimensions = {dimension(DimensionKind::kIna, 4, 8)}};
   const std::vector<Request> requests = {

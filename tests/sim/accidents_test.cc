@@ -38,7 +38,7 @@ bool all_done(const Rack& rack, const Script& script) {
 // does one that lacks or repeats a contribution.
 const std::vector<float> kInputs{1e8f + 8, -1e8f, 5};
 
-/// Who sends and gets the fragment of a collective, where not all do. It is at home at rank 0.
+/// The sender and receiver of a collective's fragment, where not all are. It is at home at rank 0.
 ScriptFragment roles_in(Collective collective) {
   switch (collective) {
     case Collective::kReduce:
@@ -65,7 +65,7 @@ bool is_right(const Rack& rack, Collective collective) {
   }
 }
 
-/// One fragment of each job, and what closes it.
+/// One fragment of each job, and the fragment that closes it.
 Outcome run(const Script& script, Collective collective) {
   Rack rack(script);
   for (uint32_t rank = 0; rank < 3; ++rank) {

@@ -1,4 +1,4 @@
-// Whole simulated clusters, beside what arithmetic says of them.
+// Whole simulated clusters, beside arithmetic.
 #include "sim/cluster.h"
 
 #include <gtest/gtest.h>
@@ -226,7 +226,7 @@ TEST(Cluster, WhatIsStagedIsSentFasterThanItWasMade) {
 
 TEST(Cluster, WorkTakesTheTimeThatItIsChargedFor) {
   ClusterSpec spec = one_job(4'000'000);
-  spec.rto_min_ns = 100 * kMs;  // nobody asks for what is merely late
+  spec.rto_min_ns = 100 * kMs;  // no worker asks for late results
   const double free = seconds(spec);
   // Eight contributions in and eight results out of each of 489 fragments, one processor.
   spec.fabric.switch_charge = {.packet_ns = 500, .byte_ns = 0.0625};

@@ -64,8 +64,8 @@ TEST_P(Regressions, HoldNow) {
 // needed from the switch, because home and parker had it from each other, left its fragment parked.
 INSTANTIATE_TEST_SUITE_P(Seeds, Regressions, testing::Values<uint64_t>(247, 9'005'246, 20'001'590));
 
-/// One worker calls another collective, or the same with another root or other sizes: somebody
-/// finds out, whatever is lost, and nobody gets a wrong result before.
+/// One worker calls another collective, or the same with another root or other sizes: a worker, the
+/// switch or the fallback finds out, with any losses, and no rank gets a wrong result before.
 TEST(Mismatch, IsFound) {
   Restrictions restrictions;
   restrictions.mismatch = true;
@@ -98,8 +98,8 @@ TEST(RegressionsOfJoinedResults, HoldNow) {
 }
 
 /// Arrays that change their layout, by plans of every method, whole and in pieces, are Schedules of
-/// many operations: every byte of the final layout is compared, and the memory that they have is
-/// what their plan says.
+/// many operations. Every byte of the final layout is compared, and they have no more memory than
+/// their plan states.
 TEST(Redistributions, EndInTheirLayoutWithinTheirMemory) {
   Restrictions restrictions;
   restrictions.redistributions = true;
@@ -167,7 +167,7 @@ TEST(Redistributions, OfBrokenPlansAreNoticed) {
   }
 }
 
-/// In scenarios of all kinds, and what they do without is missed there, too.
+/// They occur in scenarios of all kinds, so a rule that is off shows there, too.
 TEST(Redistributions, AreInTheSwarm) {
   uint64_t redistributions = 0;
   for (uint64_t seed = 0; seed < 2 * kSeedsPerProfile; ++seed)
@@ -181,9 +181,9 @@ constexpr uint64_t kReproducibleCases = 500;
 constexpr uint64_t kReproducibleCases = 10'000;
 #endif
 
-/// Sums, averages and products of all floats, by slots, by the fallback in each of its homes and by
-/// restarted switches, over any number of lanes, in any order of arrival and by chunks of any size:
-/// the bits are those of a naive model that has neither.
+/// Sums, averages and products of all floats have the bits of a naive model. They are made by
+/// slots, by the fallback in each of its homes and by restarted switches, over any number of lanes,
+/// in any order of arrival and by chunks of any size.
 TEST(Reproducible, SameBitsOnAnyPath) {
   Restrictions restrictions;
   restrictions.reproducible = true;

@@ -1,4 +1,4 @@
-// Planned collectives carried out on simulated networks, beside what the planner's model says.
+// Planned collectives carried out on simulated networks, beside the planner's model.
 #include "sim/plan_run.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ const Scaled kTopologies[] = {
 };
 
 /// Rates are a tenth, so that frames take whole nanoseconds; there are no latencies. Planned for
-/// what carries it out.
+/// the switches that carry it out.
 themis::Topology scaled(const Scaled& own) {
   auto topology =
       config::load_topology_file(std::string(INA_CONF_DIR "/topologies/") + own.file + ".yaml");
@@ -150,7 +150,7 @@ TEST(PlanRun, ValuesThinnedOutOrNotTakeTheSameTime) {
 TEST(PlanRun, ByASwitchEachHalfOfASumMovesItsOwnBytes) {
   PlanSpec spec = spec_of(mesh({4}), 1 << 20, 1);
   const PlanOutcome outcome = run_plan(spec);
-  // Of the plan, point to point: what is left of a reduce-scatter and an all-gather.
+  // Of the plan, point to point: the rest of a reduce-scatter and an all-gather.
   EXPECT_EQ(outcome.plan.chunks[0].stages.size(), 2u);
   EXPECT_EQ(outcome.predictions.by_kind_ps, 2 * 3 * int64_t{1 << 20} / 4 * 100);
   // A switch takes all of it and gives a part, and then the other way round.

@@ -1,5 +1,5 @@
-// Traces about slots: who gets one, what becomes of those that leave, and what must never be added
-// twice. Each runs with the rule that protects it, and again without, to prove that it can fail.
+// Traces about slots: allocation, sums that leave, and contributions that must not count twice.
+// Each runs with the rule that protects it, and again without, to prove that it can fail.
 #include <gtest/gtest.h>
 
 #include "tests/sim/script.h"
@@ -14,7 +14,7 @@ constexpr Match kGrad{.type = Type::kGrad};
 constexpr Match kPart{.type = Type::kPart};
 constexpr Match kResult{.type = Type::kResult};
 
-// Float sums that tell the order of their making: of 1e8, -1e8 and 1, what is added last survives.
+// Float sums that tell the order of their making: of 1e8, -1e8 and 1, the last addend survives.
 constexpr float kBig = 1e8f;
 constexpr float kBigsFirst = 1;
 constexpr float kOneLost = 0;

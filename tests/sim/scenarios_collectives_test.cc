@@ -277,7 +277,7 @@ TEST(RootRunsAhead, NoFurtherThanAWindow) {
   }
 }
 
-/// What a late rank is missed in is parked, and kept by a worker or the fallback.
+/// Fragments that wait for a late rank are parked, and kept by a worker or the fallback.
 TEST(RootRunsAhead, AndSoWithParking) {
   for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill})
     for (const uint32_t room : {0u, 8u}) {

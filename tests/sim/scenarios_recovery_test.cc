@@ -1,5 +1,5 @@
-// Traces about recovery: a result is missed, and the fallback finds out from the workers what
-// became of it. Each runs with the rule that protects it, and again without, to prove that it can
+// Traces about recovery: a worker misses a result, and the fallback learns its fate from the
+// workers. Each runs with the rule that protects it, and again without, to prove that it can
 // fail.
 //
 // The traces about parked fragments (deferred_ignores_parker_result, spill_restart_parker_part,
@@ -107,7 +107,7 @@ TEST(Scenario, result_retained_W_then_dropped) {
   EXPECT_EQ(ask_for_the_oldest_result_kept(), Values{}) << "the question is never answered";
 }
 
-/// Result s + W is enough to drop result s, whatever else is still missing.
+/// Result s + W is enough to drop result s, even if results between are still missing.
 TEST(Scenario, result_dropped_though_newer_ones_are_missing) {
   Rack rack(one_job(2));
   rack.submit(0, {1, 2, 3, 4, 5});

@@ -1,6 +1,6 @@
-// Traces about restarts: of the switch, and of a fallback server. What one life has said or been
-// sent must not be taken for the next life's. Each runs with the rule that protects it, and again
-// without, to prove that it can fail.
+// Traces about restarts: of the switch, and of a fallback server. Messages of or for one life must
+// not be taken for the next life's. Each runs with the rule that protects it, and again without, to
+// prove that it can fail.
 #include <gtest/gtest.h>
 
 #include "tests/sim/script.h"

@@ -1,6 +1,6 @@
 // Scripted traces: the switch, engine and fallback objects of the daemon and of libina, and a
-// network that moves a message only when the script says so. Whatever a worker or a fallback has to
-// say it says at once; it is then in flight, to be delivered, dropped, doubled or held back. Each
+// network that moves a message only when the script says so. A worker or a fallback sends its
+// messages at once; they are then in flight, to be delivered, dropped, doubled or held back. Each
 // worker has a clock of its own that stands still until the script lets a time-out pass.
 #pragma once
 
@@ -36,18 +36,18 @@ struct ScriptJob {
   uint32_t window = 4;
   uint8_t priority = 10;
   scheduler::Quota quota{};
-  /// Straggler help: aggregator::JobSpec::park_after, and what workers keep. 0: none.
+  /// Straggler help: aggregator::JobSpec::park_after, and the fragments that workers keep. 0: none.
   uint32_t park_after = 0;
   uint32_t park_room = 0;
 };
 
-/// Who sends a fragment of an operation, and who gets it: 1 + rank; 0: all.
+/// The sender and the receiver of a fragment of an operation: 1 + rank; 0: all.
 struct ScriptFragment {
   uint8_t source = 0;
   uint8_t receiver = 0;
 };
 
-/// What happens to the nth message that anybody sends, counted from 0, or right after it.
+/// An accident to the nth message of all, counted from 0, or right after it.
 struct Accident {
   enum class Kind : uint8_t { kLost, kDoubled, kLate, kSwitchRestarts, kFallbackRestarts };
   size_t nth = 0;
@@ -62,7 +62,7 @@ struct Script {
   /// Besides what the script itself does; restarts happen in deliver_all(). Late ones and second
   /// copies are held until release().
   std::vector<Accident> accidents{};
-  /// What is complete is its user's again, who writes to it at once.
+  /// Complete buffers are their user's again, and are written to at once.
   bool scribbles = false;
 };
 
@@ -103,9 +103,9 @@ class Rack {
   /// Held back until release().
   void hold(const Match& match);
   void release(const Match& match);
-  /// release() of whatever is held, if anything.
+  /// release() of all held messages.
   void release_all() { in_flight_.splice(in_flight_.end(), held_); }
-  /// Whatever is in flight and not held, and what comes of it, until all is silent.
+  /// Delivers all that is in flight and not held, and the consequences, until all is silent.
   void deliver_all();
 
   /// Time passes at one worker, until its next deadline.
@@ -114,9 +114,9 @@ class Rack {
   void restart_fallback(uint32_t job = 0);
   /// The worker is told of the new epoch.
   void rejoin(uint32_t rank, uint32_t job = 0);
-  /// The worker is gone: what is sent to it is lost.
+  /// The worker is gone: messages to it are lost.
   void leave(uint32_t rank, uint32_t job = 0);
-  /// What the owner of a finished operation's buffers may do.
+  /// Overwrites a finished operation's buffers, as their owner may.
   void scribble(uint32_t rank, uint32_t job = 0);
 
   /// Of the worker's latest operation, or of an earlier one, counted from 0.

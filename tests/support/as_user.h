@@ -1,4 +1,4 @@
-// What another user of this host would do. Takes root.
+// Runs a test's code as another user of this host. Needs root.
 #pragma once
 
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-"""A headless Chromium, told what to do over a pipe (Chrome DevTools Protocol)."""
+"""A headless Chromium, driven over a pipe (Chrome DevTools Protocol)."""
 
 import base64
 import contextlib

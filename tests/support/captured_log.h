@@ -1,4 +1,4 @@
-// What this process logs.
+// Captures the log of this process.
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>

@@ -1,4 +1,4 @@
-// Certificates for tests, made when they are needed: authorities, and what they sign.
+// Certificates for tests, made when they are needed: authorities, and certificates that they sign.
 #pragma once
 
 #include <fcntl.h>

@@ -30,8 +30,8 @@ inline Context join(const TestSwitch& sw, int rank, int world, const ChangeConfi
   return Context(config);
 }
 
-/// Runs `body(rank)` for each rank in a thread of its own, and waits for all. What it throws fails
-/// the test.
+/// Runs `body(rank)` for each rank in a thread of its own, and waits for all. An exception from it
+/// fails the test.
 template <class F>
 void in_threads(int world, F&& body) {
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// Every collective by each data type and operation, of any size, beside a naive model: which
-// elements of whose input a rank gets (bench/perf/collective.h), and what these are
+// Every collective by each data type and operation, of any size, beside a naive model: the elements
+// of other ranks' input that a rank gets (bench/perf/collective.h), and their values
 // (bench/perf/pattern.h).
 #pragma once
 
@@ -60,7 +60,7 @@ class CollectiveGrid {
     }
     if (!in_place && perf::find_difference(send_, input_of(call, rank_)))
       fail(call, "the send buffer changed");
-    // What is no result stays as it was: all of it where this rank gets none.
+    // Bytes outside the result stay as they were: all of them where this rank gets none.
     const size_t results = shape.segments.empty() || in_place ? 0 : shape.recv * width;
     if (!std::ranges::all_of(std::span(recv_).subspan(results),
                              [](std::byte byte) { return byte == kGuard; }))

@@ -1,5 +1,5 @@
-// What each collective moves for one rank: counted by the library, beside what the table of
-// docs/collectives.md says. For tests that assert it over any transport.
+// The bytes that each collective moves for one rank: counted by the library, beside the table of
+// docs/collectives.md. For tests that assert it over any transport.
 #pragma once
 
 #include <ostream>
@@ -44,7 +44,7 @@ struct Traffic {
   }
   uint64_t payload_bytes() const { return up.bytes + down.bytes; }
   uint64_t payload_packets() const { return up.packets + down.packets; }
-  /// Marks, results for others, closing fragments and whatever else has no payload.
+  /// Marks, results for others, closing fragments and all other packets without payload.
   uint64_t bare_packets() const { return packets - payload_packets(); }
   /// At the very most, however little of them is joined: for each fragment, and for the one that
   /// closes the operation, a mark of this rank and a result for another.
@@ -109,7 +109,7 @@ class TrafficCount {
     context_.barrier();
     const ina_stats before = context_.stats();
     run();
-    context_.barrier();  // whatever others still owe to this rank has come by then
+    context_.barrier();  // all messages that others owe to this rank have come by then
     const ina_stats after = context_.stats();
     const uint64_t fragments = block_ * sizeof(int32_t) / slot_bytes_;
     const auto wanted = [&](uint64_t count) {

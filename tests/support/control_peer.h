@@ -1,4 +1,4 @@
-// Somebody at the other end of a switch's control connection who says what a test wants said.
+// A peer at the other end of a switch's control connection that sends a test's messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ina::test {
 
 /// The request of a worker behind the Ethernet port, on this host, of a job of two. `proof`: the
-/// name of what it shows, "token" or "ticket".
+/// name of its credential, "token" or "ticket".
 inline control::Json frame_join(const std::string& proof, const std::string& secret, int rank = 0,
                                 const std::string& job = "job") {
   constexpr uint32_t kLoopback = 0x7f000001;

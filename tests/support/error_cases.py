@@ -1,9 +1,10 @@
-"""Errors that docs/operations.md has recipes for, made to happen with the real programs: what their tests share.
+"""Errors that docs/operations.md has recipes for, made to happen: the shared part of their tests.
 
     THE_TEST INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF [--list] [TestClass.test ...]
 
-The text that a user gets must contain what the recipe quotes. The last line says how many texts were seen, and
-`--list` which. tests/recipes_test.py says for every recipe where it is made to happen.
+The text that a user gets must contain the recipe's quotation. The last line says how many texts
+were seen, and `--list` which. tests/recipes_test.py says for every recipe where it is made to
+happen.
 """
 
 import json

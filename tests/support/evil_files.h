@@ -66,8 +66,8 @@ class LingeringSocket {
     if (closing_.joinable()) closing_.join();
   }
   int fd() const { return ours_.get(); }
-  /// Closes it, here; whoever has got it has the last one. Should he be done already, this is the
-  /// last, and it is not this thread that waits.
+  /// Closes it here; the receiver then has the last descriptor. If the receiver is done already,
+  /// this one is the last, and not this thread waits.
   void let_go() {
     closing_ = std::thread([last = std::move(ours_)]() mutable { last.reset(); });
   }

@@ -18,7 +18,7 @@ namespace ina::test {
 
 class MemoryJob {
  public:
-  /// `seed`: of who sends when. One of so many messages gets lost, either way; 0: none.
+  /// `seed`: of the order of senders. One of so many messages gets lost, either way; 0: none.
   MemoryJob(uint32_t workers, uint32_t slot_bytes, uint32_t seed, uint32_t lost_of = 0)
       : random_(seed), lost_of_(lost_of), workers_(workers) {
     aggregator::Shape shape;
@@ -96,7 +96,7 @@ class MemoryJob {
       for (const auto& job : jobs) std::memcpy(job.to, job.from, job.bytes);
     }
   };
-  /// What one worker has sent.
+  /// The packets that one worker has sent.
   struct Port {
     MemoryJob& job;
     std::span<const client::TxPacket> packets;
@@ -116,7 +116,7 @@ class MemoryJob {
 
   bool is_lost() { return lost_of_ != 0 && random_() % lost_of_ == 0; }
 
-  /// To when somebody looks after what is missing.
+  /// To the time at which a worker looks after missing results.
   void pass_time() {
     Nanos next = client::Engine::kNever;
     for (const Worker& worker : workers_) next = std::min(next, worker.engine->next_deadline());

@@ -1,4 +1,4 @@
-// Builds frames for tests: right ones by the codec, then made wrong on purpose.
+// Builds frames for tests: valid ones by the codec, then damaged on purpose.
 //
 //   PacketBuilder().seq(5).elements(256).build()                  a valid GRAD
 //   PacketBuilder().set_byte(kIpTtlAt, 1).build()                 ... with a wrong IPv4 checksum
@@ -71,8 +71,8 @@ inline void put_be16(Bytes& bytes, size_t at, uint16_t value) {
   bytes.at(at + 1) = static_cast<std::byte>(value);
 }
 
-/// Makes the IPv4 checksum right again, for whatever header length the frame states (if it has
-/// that many bytes).
+/// Makes the IPv4 checksum right again, for any header length that the frame states (if it has that
+/// many bytes).
 inline void fix_ip_checksum(Bytes& frame) {
   if (frame.size() < kUdpAt) return;
   const size_t header_bytes = size_t{4} * (static_cast<unsigned>(frame[kIpAt]) & 0x0f);
@@ -114,7 +114,7 @@ class PacketBuilder {
     rank(Rank{1});
   }
 
-  // What the frame says.
+  // The contents of the frame.
   PacketBuilder& envelope(const wire::Envelope& envelope) { return set(envelope_, envelope); }
   PacketBuilder& message(const wire::Message& message) { return set(message_, message); }
   PacketBuilder& from(const wire::Address& source) { return set(envelope_.source, source); }
@@ -170,7 +170,7 @@ class PacketBuilder {
     return payload(bytes_of(std::span<const T>(values)));
   }
 
-  // What is done to the encoded frame.
+  // Edits of the encoded frame.
   PacketBuilder& edit(std::function<void(Bytes&)> edit) {
     edits_.push_back(std::move(edit));
     return *this;

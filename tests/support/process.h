@@ -68,7 +68,7 @@ class Process {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
-  /// What it wrote, up to its end.
+  /// Its output, up to its end.
   std::string output() const {
     std::string text;
     char buffer[4096];

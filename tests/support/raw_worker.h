@@ -1,5 +1,5 @@
 // A worker made by hand: the control connection and the shm transport, without engine or context,
-// so that a test decides itself what is said and when.
+// so that a test decides itself which messages are sent and when.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which sanitizer this is compiled with, whatever the compiler.
+// The sanitizer that this is compiled with, for every compiler.
 #pragma once
 
 // INA_UNDER_TSAN: ThreadSanitizer. INA_SLOW_BUILD: one that makes everything many times slower.

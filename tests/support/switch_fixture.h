@@ -30,7 +30,7 @@ struct SwitchOptions {
   IdleMode idle = IdleMode::kAuto;
   Nanos rejoin_timeout_ns = 10'000'000'000;
   scheduler::PolicyOptions policy = {};  ///< its kind follows from the conductor's
-  /// Whatever else is to differ from the defaults.
+  /// Sets all else that is to differ from the defaults.
   std::function<void(switchd::ConductorConfig&)> conductor = {};
   /// Called on each lane's thread before it polls.
   std::function<void()> on_lane_thread = {};

@@ -1,6 +1,6 @@
 // Every collective whose ranks may have different counts, with counts that differ, that are zero at
-// some ranks, at all but one, and at all, beside a naive model: which elements of whose input lie
-// where in a rank's result. All of the result buffer is compared, with the gaps between its blocks.
+// some ranks, at all but one, and at all, beside a naive model: the source of each element of a
+// rank's result. All of the result buffer is compared, with the gaps between its blocks.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class UnevenGrid {
   using Counts = std::vector<size_t>;
   using Bytes = std::vector<std::byte>;
 
-  /// What the ranks do, and where this rank's blocks lie: by rank, in elements.
+  /// The call of the ranks, and the places of this rank's blocks: by rank, in elements.
   struct Call {
     Kind kind{};
     ina_dtype dtype{};
@@ -200,7 +200,7 @@ class UnevenGrid {
     return std::clamp<size_t>(total(call.counts), 1, kPatternElements);
   }
 
-  // ---- the collectives: what this rank has, the call, and what it must have then
+  // ---- the collectives: this rank's input, the call, and its right result
 
   void reduce_scatter(const Call& call) {
     const size_t own = first_of(call.counts, rank_), whole = total(call.counts);

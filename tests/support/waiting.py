@@ -1,4 +1,4 @@
-"""Waiting for what other processes do."""
+"""Waiting for events in other processes."""
 
 import time
 

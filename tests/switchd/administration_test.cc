@@ -1,5 +1,5 @@
-// What administrators can do, and what their tickets are good for: the conductor's side, without
-// gRPC. The way from `inactl` to here is in tests/admin.
+// Requests of administrators, and the use of their tickets: the conductor's side, without gRPC. The
+// way from `inactl` to here is in tests/admin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -393,7 +393,7 @@ TEST_F(AdministrationTest, ADrainedSwitchTakesNoNewJobUntilItIsUndrained) {
               HasSubstr("the switch is drained and takes no new job, such as 'new'"));
   EXPECT_EQ(refusal(sw, two_workers("newer")).code, Code::kUnavailable);
   {
-    // What there is may still gather, run, and end.
+    // Existing jobs may still gather, run, and end.
     test::RawWorker first(sw.socket_path(), "job", 0, 2, {{"ticket", ticket}});
     test::RawWorker second(sw.socket_path(), "job", 1, 2, {{"ticket", ticket}});
     ASSERT_TRUE(first.hear_until("ready") && second.hear_until("ready"));
@@ -467,7 +467,7 @@ TEST_F(AdministrationTest, APolicyIsCheckedBeforeTheSwitchStartsAgainWithIt) {
   EXPECT_TRUE(same["changes"].empty());
   const Json checked = *ask(
       sw, admin::SetPolicy{.name = "esa", .settings = {{"aggregator.ways", "4"}}, .check = true});
-  EXPECT_EQ(checked["changes"].size(), 1);  // four are what it has
+  EXPECT_EQ(checked["changes"].size(), 1);  // it has four already
   EXPECT_EQ(checked["changes"][0]["text"], "aggregator.policy: static -> esa");
   EXPECT_EQ(checked["applied"], false);
   EXPECT_EQ(checked["keys"][0]["value"], "esa");

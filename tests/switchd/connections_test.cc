@@ -1,5 +1,5 @@
-// Connections, the conductor's time and its log: what one user or address may have of them, and
-// that the others have the rest.
+// Connections, the conductor's time and its log: the share of one user or address, and that the
+// others have the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -58,7 +58,7 @@ TEST(WorkBudget, TheTableIsBounded) {
 
 // ---- WorkTimer
 
-// This thread and three others share one core, which the timer knows only by what the system says.
+// This thread and three others share one core: the timer knows that from the system alone.
 TEST(WorkTimer, DoesNotCountTheWorkOfOthers) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -236,7 +236,7 @@ TEST_F(ConnectionsTest, TheReasonIsReadWhateverHappensToTheRequest) {
     ASSERT_TRUE(connection);
     pollfd end{connection->fd(), POLLRDHUP, 0};
     ASSERT_EQ(::poll(&end, 1, 10'000), 1);
-    // Twice: the first is what the other end answers by a reset.
+    // Twice: the other end answers the first by a reset.
     (void)connection->send({{"type", "status"}});
     const auto answer = connection->ask({{"type", "status"}}, kTimeoutNs);
     ASSERT_TRUE(answer && *answer) << (answer ? "nothing" : answer.error().text);

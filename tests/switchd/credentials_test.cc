@@ -1,4 +1,4 @@
-// Whose worker shows what: tokens, certificates' names, and nothing.
+// Workers' credentials: tokens, certificates' names, and none.
 #include "switchd/credentials.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What a worker on an Ethernet port is told of its frames that were dropped, by a conductor whose
-// lane says what a test has it say.
+// Messages to a worker on an Ethernet port about its dropped frames, by a conductor whose lane
+// reports a test's numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,7 +122,7 @@ class DroppedTest : public testing::Test {
     threads_[0].join();
     conductor_.reset();
   }
-  /// What the workers' timeouts would say.
+  /// The text that the workers' time-outs would have.
   std::string explained() {
     Json answer = workers_[1].ask({{"type", "explain"}});
     while (answer.value("type", "explain") != "explain") answer = workers_[1].hear();

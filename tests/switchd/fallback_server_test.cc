@@ -1,5 +1,5 @@
-// A fallback server behind an Ethernet port, by hand: what the switch answers it, whom it takes for
-// the server, and what it refuses. The server itself does that over a network in tests/net.
+// A fallback server behind an Ethernet port, by hand: the switch's answers, the peers that it takes
+// for the server, and refusals. The server itself does that over a network in tests/net.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ class Server {
     return more;
   }
   std::string refusal(const Json& more) const { return Peer(socket_).refusal(request(more)); }
-  /// Attaches; what the answer to the join was.
+  /// Attaches; returns the answer to the join.
   Json join(const Json& more) {
     member_.emplace(socket_);
     Json joined = member_->ask(request(more));

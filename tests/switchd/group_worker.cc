@@ -1,6 +1,6 @@
 // A worker whose job is split: groups, and groups of groups, all of which sum at the same time.
 //   group_worker URL JOB RANK WORLD SPLITS ROUNDS
-// Prints "ok" and how many sums it has checked, or what was wrong, and then ends with 1.
+// Prints "ok" and the number of checked sums, or the error, and then ends with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>

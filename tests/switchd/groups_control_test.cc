@@ -1,5 +1,5 @@
-// Groups at the control socket, spoken by hand: who may join which, what a worker that does not
-// keep to the protocol gets, and what is left of it.
+// Groups at the control socket, spoken by hand: access to groups, the answer to a worker that does
+// not keep to the protocol, and its remains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What of a job outlives the switch, and the job that comes of it.
+// The record of a job that outlives the switch, and the job that is made from it.
 #include "switchd/job_records.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ TEST(JobRecords, AJobComesBackAsItWas) {
   EXPECT_EQ(back->index, 3);
   EXPECT_EQ(back->state, Job::State::kJoining);
   EXPECT_EQ(back->members.size(), 2u);
-  // What Restore and Resources give it: where it lies and what it was granted.
+  // Restore and Resources give it these: its grant and its geometry.
   back->grant = job.grant;
   back->geometry = job.geometry;
   EXPECT_EQ(saved_of(*back, kNow), saved);

@@ -1,4 +1,4 @@
-// How jobs and groups are found, and what remains of the table when they go.
+// How jobs and groups are found, and the state of the table when they go.
 #include "switchd/job_table.h"
 
 #include <gmock/gmock.h>

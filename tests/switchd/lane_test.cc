@@ -245,7 +245,7 @@ TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
   EXPECT_TRUE(is_used(half[at / 2]));
 }
 
-/// What the lane writes down of job 0.
+/// The lane's trace of job 0.
 class LaneTraceTest : public LaneTest {
  protected:
   void SetUp() override {

@@ -3,7 +3,7 @@
 //   load_worker URL JOB RANK WORLD [ELEMENTS [TIMES [PAUSE_MS [LOG]]]]
 // TIMES: -1 for ever: SIGTERM to rank 0 ends all ranks after the same sum. PAUSE_MS: between two.
 // LOG: a file that gets the CLOCK_MONOTONIC time, in ns, of each sum's end, and of the last call's.
-// Prints the status' name and its text; exit code 0 whatever the status, 1 for a wrong sum.
+// Prints the status' name and its text; exit code 0 for any status, 1 for a wrong sum.
 #include <signal.h>
 #include <unistd.h>
 
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
     }
     if (pause_ms != 0) ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
   }
-  // After an error the context's text is what counts; a goodbye has its own.
+  // After an error the context's text counts; a goodbye has its own.
   std::string text = status == INA_OK ? "" : ina_last_error(context);
   if (context) {
     const int left = ina_finalize(context, 0);

@@ -13,7 +13,7 @@
 namespace ina::switchd {
 namespace {
 
-/// What a loop sees of its thread.
+/// The properties of a loop's thread.
 struct Seen {
   std::vector<uint32_t> cpus;
   std::string name;

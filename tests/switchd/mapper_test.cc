@@ -1,4 +1,4 @@
-// The thread that makes and maps workers' memory: what it takes of the machine.
+// The thread that makes and maps workers' memory: its use of the machine.
 #include "switchd/mapper.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What a worker can do to the switch with descriptors and memory, and what the switch does about
-// it.
+// A worker's attacks on the switch with descriptors and memory, and the switch's
+// defence.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using test::TestSwitch;
 using testing::HasSubstr;
 
 constexpr Nanos kTimeoutNs = 10'000'000'000;
-/// What is not to be held up by something that takes a minute.
+/// Limit for requests that must not wait for another one that takes a minute.
 constexpr Nanos kAtOnceNs = 8'000'000'000;
 
 control::Connection connect(const TestSwitch& sw) {
@@ -241,7 +241,7 @@ TEST(PeerMemory, MappingsAreABudgetAndRunningOutIsARefusal) {
   const control::Connection other = connect(sw);
   EXPECT_THAT(join(other, "other")["text"].get<std::string>(), HasSubstr("mappings"));
   EXPECT_EQ(sw.status()["aggregator"]["mappings_used"], 20);
-  // What is given back is there again.
+  // Mappings given back are free again.
   ASSERT_TRUE(workers[0]->control.send({{"type", "unregister"}, {"number", 1}}));
   EXPECT_EQ(register_memory(*workers[0], 1, file, 4096)["status"], INA_OK);
   workers.clear();
@@ -417,7 +417,7 @@ TEST(ResultBuffers, TheTimeToMakeThemIsTheirUsers) {
   EXPECT_EQ(hear(bob)["type"], "explain");
 }
 
-// What is made when the job has ended is given back.
+// A buffer made after the job's end is given back.
 TEST(ResultBuffers, TheJobMayEndWhileOneIsMade) {
   const TestSwitch sw;
   for (int i = 0; i < 4; ++i) {

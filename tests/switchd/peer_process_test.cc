@@ -1,4 +1,4 @@
-// What is said of a worker's process that is waited for.
+// The text about the process of a worker that a job waits for.
 #include "switchd/peer_process.h"
 
 #include <gtest/gtest.h>

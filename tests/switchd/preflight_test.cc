@@ -1,4 +1,4 @@
-// What `ina-switchd --check` finds on a machine: each check is broken once, and alone then.
+// The findings of `ina-switchd --check` on a machine: each check is made to fail once, alone.
 #include "switchd/preflight.h"
 
 #include <gmock/gmock.h>
@@ -297,8 +297,8 @@ TEST_F(PreflightTest, SaysWhatItDidNotLookAt) {
                           HasSubstr("eal.extra_args")));
 }
 
-/// The files in conf/ on the machines that they are written for: what of them depends on this one
-/// (addresses, credentials) is replaced.
+/// The files in conf/ on the machines that they are written for: values that depend on this machine
+/// (addresses, credentials) are replaced.
 class SampleConfigurations : public PreflightTest, public testing::WithParamInterface<const char*> {
  protected:
   SampleConfigurations() {

@@ -1,5 +1,5 @@
-// Who may join over TCP, and who may not: tokens, tenants and addresses, as a worker by hand and a
-// hostile stranger meet them. Whole jobs over TCP are in tests/e2e.
+// Access over TCP: tokens, tenants and addresses, as a worker by hand and a hostile stranger meet
+// them. Whole jobs over TCP are in tests/e2e.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
-// Workers of other hosts over TLS, before a whole switch: the certificate says whose they are, and
-// strangers, slow ones and those who talk nonsense hold up nobody. tests/control/tls_test.cc has
-// the connection alone.
+// Workers of other hosts over TLS, before a whole switch: the certificate names their tenant, and
+// strangers, slow and nonsensical peers hold up nobody. tests/control/tls_test.cc has the
+// connection alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -141,7 +141,7 @@ TEST_F(RemoteTlsTest, StrangersAreToldAndTheSwitchGoesOn) {
   EXPECT_THAT(told(sw, as(authority_.issue("vision", "", -60))), HasSubstr("certificate expired"));
   EXPECT_THAT(told(sw, {{"", "", stranger.file()}, ""}),
               HasSubstr("the switch's certificate is not accepted"));
-  // Who does not speak TLS.
+  // A peer that does not speak TLS.
   const Peer plain(sw.tcp_address());
   EXPECT_THAT(plain.refusal(join()), HasSubstr("use tls:HOST:PORT"));
   EXPECT_TRUE(plain.closed());

@@ -1,5 +1,5 @@
-// What a job gets of the switch under policies that share the slots, as a worker and an operator
-// see it on the control socket.
+// A job's resources under policies that share the slots, as a worker and an operator see them on
+// the control socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -113,7 +113,7 @@ TEST(Resources, JobsThatDoNotFitTheMemoryAreRefused) {
     const auto status = sw.status();
     const auto used = status["aggregator"]["memory_used_bytes"].get<uint64_t>();
     EXPECT_EQ(status["jobs"][0]["memory_bytes"], used);
-    // At least the results, and what each of the two workers receives.
+    // At least the results, and the receive rings of the two workers.
     EXPECT_GE(used, 512u * 1024 + 2 * (256u * 1024));
     std::vector<Joined> others;
     for (int i = 0; i < 8; ++i) others.push_back(join(sw, "job-" + std::to_string(i)));

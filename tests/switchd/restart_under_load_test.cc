@@ -1,5 +1,5 @@
 // A switch that is killed at any moment, in the middle of its traffic, and started again: every sum
-// stays right and no worker hears of it, whatever the policy and wherever the fallback lives.
+// stays right and no worker notices, under every policy and for every home of the fallback.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

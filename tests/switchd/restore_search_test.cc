@@ -1,6 +1,6 @@
-// A switch starts whatever its state file holds: seeded random files with reserved, overdue and
-// running jobs in every combination, of switches with other configurations, with twins and with
-// damage. It serves what was reserved, and a fresh job, or says clearly why not.
+// A switch starts with any state file: seeded random files with reserved, overdue and running jobs
+// in every combination, of switches with other configurations, with twins and with damage. It
+// serves reserved jobs and a fresh job, or says clearly why not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -207,7 +207,7 @@ Json random_file(Random& random, const Setup& setup) {
   return file;
 }
 
-/// One worker, all of `job`: joins, adds, leaves. The text of what failed, empty if nothing did.
+/// One worker, all of `job`: joins, adds, leaves. Returns the text of a failure, or "".
 std::string serve_one(const std::string& url, const std::string& job, const std::string& ticket) {
   if (ticket.empty())
     ::unsetenv("INA_TICKET");
@@ -234,7 +234,7 @@ std::string serve_one(const std::string& url, const std::string& job, const std:
   return failed;
 }
 
-/// What StateFile refuses may be refused, but as damaged and by name. True: it was.
+/// A file that StateFile refuses may be refused, but as damaged and by name. True: it was refused.
 bool refused(const std::string& path) {
   const auto state = switchd::StateFile::open(path);
   if (state) return false;

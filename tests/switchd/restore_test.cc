@@ -1,4 +1,4 @@
-// With which jobs of its state file a switch goes on, and what it says of the others. No lane runs.
+// The jobs that a switch restores, and the reasons against the others. No lane runs.
 #include "switchd/restore.h"
 
 #include <gmock/gmock.h>
@@ -128,7 +128,7 @@ TEST_F(RestoreTest, WhatASwitchWithOtherLanesOrSlotsGrantedIsDropped) {
   EXPECT_THAT(log_.text(), HasSubstr("its pool of 16 slots is none for its window of 32 "));
 }
 
-/// Its workers' window is what they know of it.
+/// The job keeps the window that its workers know.
 TEST_F(RestoreTest, JobsOfSharedSlotsGetPools) {
   SavedJob shared = sample(1);
   shared.first_slot = shared.slots_per_lane = 0;

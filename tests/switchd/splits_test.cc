@@ -1,4 +1,4 @@
-// Which groups come of what the workers of a job say when they split it.
+// The groups that follow from the requests of a job's workers when they split it.
 #include "switchd/splits.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The state file: what it remembers, and what it says when it cannot.
+// The state file: its content, and its errors.
 #include "switchd/state_file.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Straggler help in the whole switch, with real clients: who is slow keeps nobody waiting, sums
-// stay right, and nothing of it is left behind, whoever dies meanwhile.
+// Straggler help in the whole switch, with real clients: a slow worker keeps nobody waiting, sums
+// stay right, and nothing is left behind, also if processes die meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,7 +130,7 @@ uint64_t StragglerHelp::run_once() {
   EXPECT_GE(parked_now(waiting), 512 - kInSwitch) << job.dump();
   EXPECT_EQ(job.value("in_switch", 0u), kInSwitch);
   EXPECT_EQ(job.value("window", 0u), 1024u);
-  // Those two may be apart, and what comes late of one waits in a slot for the other.
+  // Those two may be apart, and late contributions of one wait in a slot for the other.
   const bool combines = GetParam().home == Home::kWorkers;
   EXPECT_LE(job.value("slots_held", 999u), kInSwitch + (combines ? aggregator::kNearFragments : 0));
   go = true;
@@ -250,7 +250,7 @@ TEST_P(StragglerDies, AndTheOthersAreToldAtOnce) {
   expect_nothing_left(sw);
 }
 
-// Rank 0 keeps parked sums, rank 2 is who they wait for.
+// Rank 0 keeps parked sums, they wait for rank 2.
 INSTANTIATE_TEST_SUITE_P(Of, StragglerDies, testing::Values(0, 2));
 
 class StragglerRestart : public testing::TestWithParam<std::tuple<const char*, const char*>> {};

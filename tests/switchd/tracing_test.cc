@@ -1,4 +1,4 @@
-// Who may trace what, and when a trace ends; tests/e2e/inactl_admin_test.cc has traces of real
+// Access to traces, and their end; tests/e2e/inactl_admin_test.cc has traces of real
 // jobs.
 #include "switchd/tracing.h"
 
@@ -98,7 +98,7 @@ class TracesInTurnTest : public testing::Test {
   const admin::BeginTrace request_{.job = "train", .packets = 10};
 };
 
-// Whoever asks may die, and others must not wait for that.
+// A client that asks may die, and others must not wait for it.
 TEST_F(TracesInTurnTest, ThatNobodyAsksForGivesWay) {
   ASSERT_TRUE(tracing_.begin(request_, "one", 0));
   EXPECT_FALSE(tracing_.begin(request_, "another", Tracing::kForgottenNs - 1));

@@ -1,4 +1,4 @@
-// How the switch agrees to reach a worker, and what it says when it does not. No lane runs.
+// The transports on which switch and worker agree, and the text of a refusal. No lane runs.
 #include "switchd/transports.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Workers that nobody drives: whatever comes for them must be announced, and none of it be lost.
+// Workers that no thread drives: each packet for them must be announced, and none be lost.
 #include <gtest/gtest.h>
 #include <poll.h>
 

@@ -17,11 +17,11 @@
 
 namespace {
 
-/// What the transport gave to the kernel, and how that answers.
+/// The transport's messages to the kernel, and the kernel's answers.
 struct Kernel {
   std::vector<size_t> datagrams;  ///< of each message that was taken
   int refuse_segmented = 0;       ///< error for messages of several datagrams
-  int refuse_port = 0;            ///< no room for what goes there
+  int refuse_port = 0;            ///< no room for messages to this port
 } kernel;
 
 size_t datagrams_of(const msghdr& message) {
@@ -171,7 +171,7 @@ class UdpTransportTest : public testing::Test {
     binding.tag_keys = tag_keys_;
     transport_->bind(binding);
   }
-  /// What the transport makes of all that was sent to it: `count` datagrams.
+  /// The packets that the transport makes of all datagrams sent to it: `count` datagrams.
   std::vector<RxPacket> receive(size_t count) {
     std::vector<RxPacket> packets(count);
     transport_->wait(5'000'000'000);

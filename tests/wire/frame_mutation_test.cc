@@ -87,7 +87,7 @@ class Mutator {
   std::vector<Bytes> seeds_ = seeds();
 };
 
-/// What holds of any frame that was accepted.
+/// The properties of every accepted frame.
 void check_accepted(const wire::Frame& frame, std::span<const std::byte> bytes) {
   const std::byte* end = bytes.data() + bytes.size();
   ASSERT_GE(frame.payload, bytes.data() + wire::kFrameHeaderBytes);
@@ -99,7 +99,7 @@ void check_accepted(const wire::Frame& frame, std::span<const std::byte> bytes) 
     ASSERT_LE(frame.payload_bytes, 1024u);
     ASSERT_LE(value(frame.message.rank), kMaxWorkers);
   }
-  // What was read is what was written: encoded again it gives the same INA header.
+  // Encoded again, the frame gives the same INA header.
   Bytes again(wire::kFrameHeaderBytes);
   ASSERT_EQ(wire::encode_headers(frame.envelope, frame.message, payload, again), again.size());
   ASSERT_TRUE(std::equal(again.begin() + testing::kInaAt, again.end(),

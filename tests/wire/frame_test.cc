@@ -244,7 +244,7 @@ TEST(Frame, LargestPayload) {
   EXPECT_EQ(parsed.frame->payload_bytes, wire::kMaxPayloadBytes);
 }
 
-// Accepted, though not what encode_headers() writes.
+// Accepted, though encode_headers() does not write such frames.
 TEST(Frame, AcceptsOptionsPaddingAndUdpChecksum) {
   const PacketBuilder golden = testing::golden_grad();
   for (size_t words = 1; words <= 10; ++words) {
@@ -423,8 +423,8 @@ TEST(Frame, FixturesAreAcceptedOrDroppedForTheirReason) {
     EXPECT_EQ(text(reason), text(fixture.expected)) << fixture.what;
     if (reason) seen.insert(*reason);
   }
-  // All reasons of the groups "frame" and "message". A frame holds no offset: kBadOffset is the
-  // shm port's. What is wrong with a UDP checksum only devices say.
+  // All reasons of the groups "frame" and "message". A frame holds no offset: kBadOffset is the shm
+  // port's. Only devices report a wrong UDP checksum.
   seen.insert(DropReason::kUdpChecksum);
   for (auto reason = DropReason::kTruncated; reason <= DropReason::kBadRank;
        reason = static_cast<DropReason>(static_cast<int>(reason) + 1))

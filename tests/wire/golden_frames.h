@@ -1,5 +1,5 @@
 // Frames in host form whose bytes are fixed elsewhere: in frame_test.cc, in docs/protocol.md and in
-// what Wireshark must show of them (wireshark_test.py).
+// Wireshark's expected output (wireshark_test.py).
 #pragma once
 
 #include "tests/support/packet_builder.h"

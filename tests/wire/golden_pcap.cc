@@ -1,5 +1,5 @@
-// Writes the golden frames, by the codec, as a pcap file: golden_pcap FILE. What Wireshark must
-// show of them is written in wireshark_test.py.
+// Writes the golden frames, by the codec, as a pcap file: golden_pcap FILE. wireshark_test.py has
+// Wireshark's expected output.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// validate() and payload_bytes(): what any receiver checks without knowing the job.
+// validate() and payload_bytes(): the checks that need no knowledge of the job.
 #include "wire/message.h"
 
 #include <gtest/gtest.h>
@@ -195,7 +195,7 @@ TEST(Validate, PartialSumsNeedContributors) {
   }
 }
 
-// Whatever came before: what is remembered of it decides nothing that the message does not.
+// With any message before: the memory of it decides nothing that the message itself does not.
 TEST(HeaderCheck, SaysWhatValidateSays) {
   std::mt19937 random(1);
   const auto below = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };

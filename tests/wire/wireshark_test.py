@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what Wireshark shows of the golden frames: wireshark_test.py GOLDEN_PCAP INA_LUA
+"""Checks Wireshark's view of the golden frames: wireshark_test.py GOLDEN_PCAP INA_LUA
 
 The expected values are written here, apart from the codec that wrote the frames and from the
 dissector that reads them. Exits with 77 (skipped) without tshark.

@@ -201,7 +201,7 @@ void DpdkTransport::rx_release() {
 
 void DpdkTransport::wait(Nanos timeout_ns) {
   // Sockets of the kernel wake; memif has an interrupt, but DPDK offers it to its own threads only.
-  // Nothing tells when there is room again for what was not sent.
+  // Nothing tells when there is room again for unsent frames.
   if (woken()) return;
   const Nanos deadline = now_ns() + timeout_ns;
   Nanos patience = kFirstSleepNs;

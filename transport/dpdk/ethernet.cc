@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kDefaultMtu = 1500;
 
-// What the kernel holds of results that nobody has fetched yet: a whole window.
+// The kernel's ring for results that the worker has not fetched yet: a whole window.
 constexpr uint32_t kRingBytes = 4 << 20;
 
 std::string system_error() {
@@ -177,7 +177,7 @@ Result<std::unique_ptr<io::Device>> Ethernet::open() {
 Result<void> Ethernet::take_port(io::Device& device) {
   if (driver_ == Driver::kOther) return {};
   // The kernel sees the frames, too, if by AF_PACKET: with a socket there it neither answers that
-  // the port is closed nor gives the port to somebody else. What the socket gets is not read.
+  // the port is closed nor gives the port to another process. Datagrams at the socket are not read.
   Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in own = socket_address(ip_, 0);
   socklen_t bytes = sizeof own;

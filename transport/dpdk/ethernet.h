@@ -15,7 +15,7 @@ namespace ina::client {
 
 class Ethernet {
  public:
-  /// Asks the kernel for what the URL leaves open. Nothing is opened yet.
+  /// Asks the kernel for parameters that the URL leaves open. Nothing is opened yet.
   static Result<Ethernet> resolve(const Url& url);
 
   Result<std::unique_ptr<io::Device>> open();

@@ -22,8 +22,8 @@ namespace ina::client {
 class SharedDevice {
  public:
   static constexpr uint16_t kMaxBurst = io::Device::kMaxBurst;
-  /// Frames that wait for a channel which does not look. What comes on top is lost, as in a queue
-  /// of the network.
+  /// Frames that wait for a channel which does not look. Further frames are lost, as in a queue of
+  /// the network.
   static constexpr uint16_t kInboxFrames = 128;
 
   /// Everything of a channel that the device's buffers are in.

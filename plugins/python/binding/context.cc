@@ -79,7 +79,7 @@ void ended(void* user, int status) {
     if (outcome.orphaned) Leftovers::all().take(std::exchange(outcome.arrays, {}));
   }
   outcome.changed.notify_all();
-  outcome.joined.wake();  // after `done`: who is woken looks once
+  outcome.joined.wake();  // after `done`: a woken thread looks once
 }
 
 }  // namespace

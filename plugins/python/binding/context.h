@@ -41,7 +41,7 @@ class Joined {
 
   /// An eventfd, which can be read after an operation has ended. Throws std::system_error.
   int completion_fd();
-  /// On the library's thread: one has, and whoever asks finds that.
+  /// On the library's thread: an operation has ended, and a thread that asks finds that.
   void wake();
   /// On the library's thread: of an operation that ended so. Empty for one without error.
   std::string text_of(int status) const;
@@ -86,7 +86,7 @@ class Request {
   /// Waits; when `timeout_s` (none: the context's) has passed, ends the job for all ranks, and
   /// throws.
   void finish(std::optional<double> timeout_s);
-  /// It has not ended within `limit_s`: ends the job for all ranks, and throws.
+  /// The operation has not ended within `limit_s`: ends the job for all ranks, and throws.
   void expire(double limit_s);
   /// The context's.
   double timeout_s() const { return joined_->timeout_s(); }
@@ -98,7 +98,7 @@ class Request {
   const std::shared_ptr<Outcome> outcome_;
 };
 
-/// The context of Python: what it starts it gives as Request.
+/// The context of Python: each operation that it starts is given as a Request.
 class Context {
  public:
   explicit Context(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
@@ -113,7 +113,7 @@ class Context {
     return joined_->call(function);
   }
   Joined& joined() const { return *joined_; }
-  /// For what is made of it.
+  /// For objects made from the context.
   const std::shared_ptr<Joined>& shared() const { return joined_; }
 
  private:

@@ -16,8 +16,8 @@
 
 namespace ina::python {
 
-/// An ina_hierarchy that calls of any thread use. What it starts it gives as Request of its
-/// context. Throws py::value_error for arrays that do not fit, and ina::Exception.
+/// An ina_hierarchy that calls of any thread use. Each operation that it starts is given as a
+/// Request of its context. Throws py::value_error for arrays that do not fit, and ina::Exception.
 class Hierarchy {
  public:
   /// One of `topology` (YAML) and `file`. `rails`: for each dimension a context of the same ranks;

@@ -11,9 +11,9 @@ namespace ina::redistribution {
 /// A plan with all that follows from it. docs/redistribution.md lists the fields.
 nlohmann::ordered_json to_json(const Plan& plan);
 
-/// The plan that to_json() wrote. What follows from the steps is computed again, and the steps are
-/// checked. Errors: a field that is missing or has another type, steps that cannot be done, a hash
-/// that is not that of the plan.
+/// The plan that to_json() wrote. The steps are checked, and everything that follows from them is
+/// computed again. Errors: a field that is missing or has another type, steps that cannot be done,
+/// a hash that is not that of the plan.
 Expected<Plan> plan_from_json(const std::string& text);
 
 }  // namespace ina::redistribution

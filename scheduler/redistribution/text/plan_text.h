@@ -13,10 +13,10 @@ inline constexpr double kBytesPerUsOfGbps = 125;
 /// "1536 B", "12.0 KiB", "10.5 MiB"
 std::string bytes_text(uint64_t bytes);
 
-/// The steps as a table, and what they take together.
+/// The steps as a table, and their total time.
 std::string plan_text(const Plan& plan);
 
-/// What each step does, and what the methods cost.
+/// The effect of each step, and the costs of the methods.
 std::string explanation_text(const Plan& plan);
 
 }  // namespace ina::redistribution

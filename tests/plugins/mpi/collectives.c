@@ -112,7 +112,7 @@ static void add_one(void* in, void* inout, int* count, MPI_Datatype* type) {
   for (i = 0; i < *count; ++i) ((int*)inout)[i] += ((int*)in)[i];
 }
 
-/* What falls through. */
+/* Calls that fall through to MPI. */
 static void others(void) {
   MPI_Op op;
   int one = 1, sum = 0;

@@ -1,4 +1,4 @@
-"""The package `ina` against what its calls must give, over a real switch.
+"""The package `ina` against the right results of its calls, over a real switch.
 
     context_test.py BUILD_FOLDER
 """

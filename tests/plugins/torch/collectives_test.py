@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed against what it must give, over a real switch.
+"""Every collective of torch.distributed against its right results, over a real switch.
 
     collectives_test.py BUILD_FOLDER
 """

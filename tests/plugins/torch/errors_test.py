@@ -1,4 +1,4 @@
-"""What users of the PyTorch backend see when something is wrong.
+"""Errors as users of the PyTorch backend see them.
 
     errors_test.py BUILD_FOLDER
 """

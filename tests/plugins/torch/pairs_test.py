@@ -1,4 +1,4 @@
-"""Messages between two ranks, and the barrier that names those who are missing.
+"""Messages between two ranks, and the barrier that names the missing ranks.
 
     pairs_test.py BUILD_FOLDER
 """

@@ -1,4 +1,4 @@
-// Precompiled for tests (tests/support/meson.build). Each test still includes what it uses.
+// Precompiled for tests (tests/support/meson.build). Each test still includes all that it uses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
