@@ -249,6 +249,7 @@ class Engine {
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
     bool again : 1 = false;       ///< overdue: the switch asks for it
+    bool waited : 1 = false;      ///< longer than its time-out, while earlier results came
     bool asked_once : 1 = false;  ///< once done: its result came after a single question
   };
   static_assert(sizeof(Fragment) == 64);
@@ -324,6 +325,7 @@ class Engine {
   void overtake(Seq seq, Fragment& fragment);
   bool is_missed(const Fragment& fragment, Seq seq) const;
   void expect_late(Seq begin, Seq end, Nanos now);
+  bool may_be_next(Seq seq, const Fragment& fragment) const;
   void find_overdue(Nanos now);
   void look_for_needless_question(Seq seq, Nanos now);
   void doubt_rtt(const Fragment& recovered, Nanos now);
@@ -356,6 +358,7 @@ class Engine {
   bool catches_up_ = false;  ///< the last result was of a fragment parked by others at a worker
   Seq losses_end_;           ///< the link counts as one that loses until then
   Seq overtaken_end_;        ///< below it, fragments were looked at for having been overtaken
+  Nanos progress_at_ = 0;    ///< when the last result was taken
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
   size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after

@@ -195,10 +195,11 @@ void Engine::accept_missing_bare_results(Operation& operation, const Message& me
 /// A result has been taken, with bytes or without.
 void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos now) {
   // Karn: never from a fragment that was sent or asked for again. A mark waits for its fragment's
-  // source, and a closing fragment's result waits for that.
+  // source, and the fragments of a closing one's bare results wait for that one. A result that came
+  // later than a time-out may have waited until other workers recovered a loss.
   const bool stood_for = fragment.bare && !message.bare();
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
-      !fragment.parked && !fragment.mark && !stood_for)
+      !fragment.parked && !fragment.mark && !fragment.waited && !stood_for)
     timeouts_.round_trip.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
@@ -214,6 +215,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
     --parked_;
   else if (!fragment.mark)
     --in_flight_;
+  progress_at_ = now;
   windows_.delivered(now, in_flight_ == 0, timeouts_.round_trip);
 
   fragment.asked_once = fragment.timeouts == 1 && fragment.queried && !fragment.parked &&

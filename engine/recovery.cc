@@ -187,12 +187,25 @@ void Engine::expect_late(Seq begin, Seq end, Nanos now) {
   }
 }
 
+/// Results come in the order of contributions, and nothing sent after this one has its result. So
+/// it is late only when no result has come for a time-out, as TCP's timer starts again with each
+/// acknowledgement (RFC 6298, section 5.3). Otherwise, where a link has become slower, all that is
+/// in its queue would be asked for. A link that loses is asked sooner.
+bool Engine::may_be_next(Seq seq, const Fragment& fragment) const {
+  return config_.lossy_link && fragment.timeouts == 0 && !fragment.overtaken && !fragment.parked &&
+         seq >= results_end_ && !loses_now(seq);
+}
+
 void Engine::find_overdue(Nanos now) {
   next_deadline_ = kNever;
   recoveries_until_look_ = 0;
   for (Seq seq = low_; seq < next_; ++seq) {
     Fragment& fragment = this->fragment(seq);
     if (fragment.state != State::kSent) continue;
+    if (fragment.deadline <= now && may_be_next(seq, fragment)) {
+      fragment.deadline = progress_at_ + timeouts_.after(0);
+      fragment.waited = true;
+    }
     if (fragment.deadline > now) {
       next_deadline_ = std::min(next_deadline_, fragment.deadline);
     } else if (overdue_.size() == kMaxOverdue) {

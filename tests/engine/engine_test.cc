@@ -525,6 +525,29 @@ TEST_F(LossRecoveryTest, NothingIsAskedForAgainBeforeTheLinkCanHaveBroughtTheAns
     EXPECT_GE(gap, answers * 9 / 10);
 }
 
+TEST_F(LossRecoveryTest, NothingIsLateWhileTheResultsBeforeItCome) {
+  submit(64 * 20);
+  Nanos now = 0;
+  const auto packets = send_all(now);
+  // Its time-out is 100 ms.
+  for (const TxPacket& packet : std::span(packets).first(packets.size() - 1)) {
+    result(packet, 1, now += 50'000'000);
+    EXPECT_EQ(questions_for(packets.back(), now), 0u);
+  }
+  EXPECT_LE(gaps_between_questions(packets.back(), now, 1).front(), 200'000'000);
+}
+
+TEST_F(LossRecoveryTest, ResultsThatCameAfterTheTimeOutDoNotMakeItLonger) {
+  submit(64 * 20);
+  Nanos now = 0;
+  for (const TxPacket& packet : send_all(now)) {
+    result(packet, 1, now += 50'000'000);
+    send_all(now);
+  }
+  submit(64 * 4);
+  EXPECT_LE(gaps_between_questions(send_all(now).front(), now, 1).front(), 300'000'000);
+}
+
 /// All results of an operation come late, and each has been asked for once. Until when the next
 /// operation's first fragment is asked for; `flags`: of the answers to these questions.
 Nanos LossRecoveryTest::wait_after_late_results(Nanos late, uint16_t flags) {
