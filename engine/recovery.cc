@@ -17,7 +17,7 @@ constexpr uint8_t kQueryEvery = 4;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
 // round trip (RACK, RFC 8985), for that to be taken for lost.
 constexpr Nanos kReorderNs = 100'000;
-// A link that has lost something is one that loses for so many windows.
+// A link that has lost something is one that loses for so many times what may be in the switch.
 constexpr uint64_t kLossyWindows = 4;
 
 }  // namespace
@@ -76,7 +76,7 @@ void Engine::send_again(Seq seq, Nanos now) {
 
 /// Something is known to have been lost.
 void Engine::link_loses(Seq seq) {
-  losses_end_ = std::max(losses_end_, seq + kLossyWindows * uint64_t{config_.window});
+  losses_end_ = std::max(losses_end_, seq + kLossyWindows * uint64_t{most_in_switch()});
 }
 
 size_t Engine::prepare_overdue(std::span<TxPacket> packets) {

@@ -464,8 +464,10 @@ TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
 
 class LossRecoveryTest : public LossyLinkTest {
  protected:
-  LossRecoveryTest() {
+  LossRecoveryTest() { start(0); }
+  void start(uint32_t in_switch) {
     EngineConfig shared = config();
+    shared.in_switch = in_switch;
     shared.window = 256;
     shared.lossy_link = true;
     shared.fixed_slots = false;
@@ -480,7 +482,7 @@ class LossRecoveryTest : public LossyLinkTest {
              packet.message.seq == fragment.message.seq;
     }));
   }
-  Nanos wait_for_the_last_one(wire::Origin origin);
+  Nanos wait_for_the_last_one(wire::Origin origin, int operations_between = 0);
   Nanos wait_after_late_results(Nanos late, uint16_t flags);
   /// How long each of the next questions has to wait, when nobody answers.
   std::vector<Nanos> gaps_between_questions(const TxPacket& fragment, Nanos now, size_t count) {
@@ -587,7 +589,8 @@ TEST_F(LossRecoveryTest, WhatMayGoRoundByTheFallbackIsAskedForWithPatience) {
 
 /// One fragment is overtaken, asked for and then given out by `origin`. Some time later the last
 /// one has no result, and nothing overtakes it: how long until it is asked for.
-Nanos LossRecoveryTest::wait_for_the_last_one(wire::Origin origin) {
+/// `operations_between`: without a loss, of 12 fragments each.
+Nanos LossRecoveryTest::wait_for_the_last_one(wire::Origin origin, int operations_between) {
   submit(64 * 12);
   Nanos now = 0;
   auto packets = send_all(now);
@@ -597,6 +600,10 @@ Nanos LossRecoveryTest::wait_for_the_last_one(wire::Origin origin) {
     if (packet.message.type == wire::Type::kGrad) result(packet, 1, now += 1'000'000);
   EXPECT_EQ(questions_for(packets.front(), now), 1u);
   result(packets.front(), 1, now, [&](wire::Message& message) { message.origin = origin; });
+  for (int i = 0; i < operations_between; ++i) {
+    submit(64 * 12);
+    for (const TxPacket& packet : send_all(now)) result(packet, 1, now += 10'000);
+  }
   submit(64 * 12);
   packets = send_all(now);
   for (const TxPacket& packet : std::span(packets).first(packets.size() - 1))
@@ -607,6 +614,12 @@ Nanos LossRecoveryTest::wait_for_the_last_one(wire::Origin origin) {
 TEST_F(LossRecoveryTest, TheLastOneIsAskedForWhereTheLinkLoses) {
   EXPECT_LE(wait_for_the_last_one(wire::Origin::kSwitch), 10'000'000)
       << "the switch gave a result again";
+}
+
+TEST_F(LossRecoveryTest, ALinkLosesForAFewTimesWhatIsInTheSwitch) {
+  EXPECT_LE(wait_for_the_last_one(wire::Origin::kSwitch, 4), 10'000'000);
+  start(12);  // of a window of 256
+  EXPECT_GE(wait_for_the_last_one(wire::Origin::kSwitch, 4), 90'000'000);
 }
 
 TEST_F(LossRecoveryTest, WhatGoesRoundByTheFallbackWasNotLost) {
