@@ -1,5 +1,5 @@
-// What the conductor has a lane do, and what it asks of it: a struct for each command, which has
-// its inputs and, after `out`, its outputs.
+// The commands and questions of the conductor to a lane: a struct for each command, which has its
+// inputs and, after `out`, its outputs.
 #pragma once
 
 #include <atomic>
@@ -152,7 +152,8 @@ struct Stop {};
 
 }  // namespace command
 
-/// A command on its way. Whoever posts it keeps it until it is done; meanwhile it is the lane's.
+/// A command on its way. The thread that posts it keeps it until it is done; until then the lane
+/// owns it.
 template <class Command>
 struct Posted : Command {
   Posted() = default;
@@ -165,7 +166,7 @@ struct Posted : Command {
 template <class... Commands>
 using PostedOneOf = std::variant<Posted<Commands>*...>;
 
-/// What goes through a lane's ring.
+/// The content of a lane's ring.
 using LaneCommand =
     PostedOneOf<command::AddJob, command::RemoveJob, command::AttachShm, command::AttachFrame,
                 command::Detach, command::SetRegistered, command::AddResultBuffer,

@@ -1,4 +1,4 @@
-// What a lane is told when it is made.
+// The settings of a lane, which it gets when it is made.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ namespace ina::switchd {
 template <class FramePort>
 class LaneExecutor {
  public:
-  /// What of the lane commands read and change. All of it must outlive the executor.
+  /// The parts of the lane that commands read and change. All of them must outlive the executor.
   struct Parts {
     const uint32_t number;
     const LaneCounters& counters;

@@ -1,4 +1,5 @@
-// What the lanes know of the jobs that they serve. Each call waits until all lanes have answered.
+// The jobs that the lanes serve, as the lanes know them. Each call waits until all lanes have
+// answered.
 #pragma once
 
 #include "common/result.h"

@@ -1,4 +1,4 @@
-// What lies between the conductor and a lane: a ring of commands, a ring of events, and an eventfd
+// The link between the conductor and a lane: a ring of commands, a ring of events, and an eventfd
 // that wakes each of them. Conductor and lane are one producer and one consumer each.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a lane counts, and its copy at one moment, which a lane makes for the conductor
+// The counters of a lane, and a copy of them at one moment, which the lane makes for the conductor
 // (command::TakeSnapshot).
 #pragma once
 
@@ -36,7 +36,7 @@ struct LaneCounters {
   }
 };
 
-/// What an Ethernet port counts beyond io::PortCounters.
+/// Counters of an Ethernet port beyond io::PortCounters.
 struct FramePortSnapshot {
   io::EthdevCounters counters;
   bool link_up = false;  ///< lane 0 alone knows
@@ -48,7 +48,7 @@ struct BridgeSnapshot {
   uint32_t mac_capacity = 0;
 };
 
-/// What a lane's counters were at one moment.
+/// A lane's counters at one moment.
 struct LaneSnapshot {
   LaneCounters lane;
   aggregator::Counters aggregator;

@@ -25,7 +25,7 @@ Steering steering_of(const EthdevPortConfig& config) {
   return {.ip = config.ip, .udp_port = config.udp_port, .lanes = config.lanes, .vlan = config.vlan};
 }
 
-/// What lane `lane` sends comes from there.
+/// The source address of frames that lane `lane` sends.
 wire::Address source_of(const wire::Address& own, uint16_t lane) {
   return {own.mac, own.ip, static_cast<uint16_t>(own.udp_port + lane)};
 }

@@ -66,11 +66,11 @@ class alignas(64) EthdevPort {
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
-  /// The same to the group of the worker's job (wire/group.h), whoever is in it.
+  /// The same to the group of the worker's job (wire/group.h), with any members.
   bool tx_to_group(EndpointIndex endpoint, const wire::Message& message,
                    std::span<const std::byte> payload);
   void tx_flush();
-  /// Of this lane; what is said of all frames received is true of the sum over the lanes.
+  /// Of this lane. Statements about all received frames hold for the sum over the lanes.
   const PortCounters& counters() const { return counters_.port; }
   const EthdevCounters& ethdev_counters() const { return counters_.ethdev; }
   /// Whether frames were passed on for other lanes since the last call.
@@ -91,7 +91,7 @@ class alignas(64) EthdevPort {
   void send_transit(const Transit& frame);
 
  private:
-  /// What the lanes of a port have in common.
+  /// The state that the lanes of a port share.
   struct Common {
     std::unique_ptr<Device> device;
     LaneRings::Rings rings;  ///< their frames go before the device does

@@ -1,4 +1,4 @@
-// What an Ethernet port is told of itself, and whether that can work. Without DPDK's headers.
+// The configuration of an Ethernet port, and the check of it. Without DPDK's headers.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct EthdevPortConfig {
   uint32_t slot_bytes = 1024;
   bool ecn = true;  ///< mark results while frames come in faster than they are handled
   uint16_t max_endpoints = 256;
-  bool bridged = false;  ///< what is not for the switch goes to transit() instead of being dropped
+  bool bridged = false;  ///< frames not for the switch go to transit() instead of being dropped
   /// bridged: addresses of the other ports, which are answered here too
   std::vector<SwitchAddress> switch_addresses{};
   uint32_t lent_buffers = 0;                 ///< bridged: what the other ports' queues may hold
-  std::vector<bridge::HostAddress> hosts{};  ///< who may send here; empty: anybody
+  std::vector<bridge::HostAddress> hosts{};  ///< the hosts that may send here; empty: any
 };
 
 /// Whether a port can be as `config` says, as far as can be told without its device. The error
