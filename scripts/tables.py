@@ -189,6 +189,24 @@ def live_help(points):
     return table(["", *ways.values()], rows)
 
 
+def live_links(patterns):
+    """Of real processes over links that change."""
+    ways, helped = ("off", "run-ahead", "switch home", "leader", "fallback", "spill"), ("leader", "fallback", "spill")
+
+    def idle(row):
+        return f"{min(row['cpu_idle'].values()):.0%} to {max(row['cpu_idle'].values()):.0%}"
+    return table(["What is slow", *ways, "saved: leader", *helped[1:], "Processors idle"],
+                 [[row["name"], *(f"{row['iteration_s'][way]:.2f}" for way in ways),
+                   *(f"{row['reduction'][way]:.1%}" for way in helped), idle(row)] for row in patterns])
+
+
+def live_second_job(rows):
+    return table(["", "A, with the straggler", "B beside it", "Processors idle"],
+                 [["B alone" if row["help"] == "alone" else row["help"],
+                   "" if row["straggling_s"] is None else f"{row['straggling_s']:.2f}", f"{row['other_s']:.2f}",
+                   f"{row['cpu_idle']:.0%}"] for row in rows])
+
+
 # Over a network.
 
 def wire(rows):
@@ -426,7 +444,10 @@ def evaluation():
 
 
 def reliability():
-    return {"help, live": live_help(load("straggler")["points"])}
+    links = load("straggler-links")
+    return {"help, live": live_help(load("straggler")["points"]),
+            "help, links": live_links(links["patterns"]),
+            "help, links, second job": live_second_job(links["second_job"])}
 
 
 def security():
