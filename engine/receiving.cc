@@ -198,8 +198,9 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   // source, and the fragments of a closing one's bare results wait for that one. A result that came
   // later than a time-out may have waited until other workers recovered a loss.
   const bool stood_for = fragment.bare && !message.bare();
+  const bool own_round_trip = !fragment.parked && !fragment.mark && !stood_for;
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
-      !fragment.parked && !fragment.mark && !fragment.waited && !stood_for)
+      own_round_trip && !fragment.waited)
     timeouts_.round_trip.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
@@ -218,8 +219,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   progress_at_ = now;
   windows_.delivered(now, in_flight_ == 0, timeouts_.round_trip);
 
-  fragment.asked_once = fragment.timeouts == 1 && fragment.queried && !fragment.parked &&
-                        !fragment.mark && !stood_for;
+  fragment.asked_once = fragment.timeouts == 1 && fragment.queried && own_round_trip;
   fragment.deadline = now;
   fragment.state = State::kDone;
   fragment.operation_elements = message.operation_elements;
