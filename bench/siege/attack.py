@@ -1,4 +1,4 @@
-"""The base of all attacks, and helpers that several use."""
+"""The base class of all attacks, and helpers that several attacks use."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ FAILURES = (OSError, Closed, Refused, ValueError, KeyError)
 
 
 class Attack:
-    """begin(), then step() again and again, then end(); several times. What is counted in `did`
-    is in the benchmark's JSON; a text in `broken` says what the attack has reached that it must
-    not."""
+    """An attack runs begin(), then step() repeatedly, then end(); the sequence may run several
+    times. The benchmark's JSON contains the counters in `did`. A text in `broken` says which
+    forbidden effect the attack has had."""
 
     needs_root_to_begin = False
 
@@ -37,7 +37,7 @@ class Attack:
         return f"{self.job}-{self.number}"
 
     def prepare(self):
-        """Once, before privileges are dropped if `needs_root_to_begin`."""
+        """Runs once, before privileges are dropped if `needs_root_to_begin`."""
 
     def begin(self):
         pass
@@ -50,7 +50,8 @@ class Attack:
 
     @contextlib.contextmanager
     def trying(self, what):
-        """Counts whether it worked; what the switch does not want is no error of ours."""
+        """Counts whether the block succeeded. A refusal by the switch is not an error of the
+        attacker."""
         try:
             yield
             self.count(what)
@@ -62,9 +63,9 @@ class Attack:
 
 
 class Holder(Attack):
-    """Holds connections, and lets them go at the end."""
+    """Holds connections, and closes them at the end."""
 
-    job_options = {}  # of run_jobs()
+    job_options = {}  # arguments of peer.run_job() in run_jobs()
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -76,7 +77,7 @@ class Holder(Attack):
         self.held = []
 
     def connect(self, timeout_s=peer.TIMEOUT_S):
-        """One more connection that is held; None: there is no room."""
+        """Opens and holds one more connection. None: there is no room."""
         try:
             self.held.append(Peer(self.path, timeout_s))
             self.most("connections", len(self.held))
@@ -86,7 +87,7 @@ class Holder(Attack):
             return None
 
     def run_job(self, **more):
-        """A job that runs and is held; None: refused."""
+        """Starts and holds a job. None: the switch refuses it."""
         with self.trying("jobs"):
             one, _ = peer.run_job(self.path, self.name(), **more)
             self.held.append(one)
@@ -94,7 +95,8 @@ class Holder(Attack):
         return None
 
     def run_jobs(self, most, seconds):
-        """So many jobs, or until one is refused for good; insists."""
+        """Starts up to `most` jobs, until the switch refuses one for good or `seconds` are over. A
+        refusal for lack of room is tried again."""
         until = time.monotonic() + seconds
         for _ in range(most):
             with self.trying("jobs"):

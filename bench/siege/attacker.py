@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A local user who attacks ina-switchd by its control socket.
+"""A local user who attacks ina-switchd over its control socket.
 
     attacker.py UID ATTACK SOCKET JOB OPTIONS
 
-ATTACK: a name of descriptors.py, memory.py or control.py; OPTIONS: its own, JSON. Started as root,
-becomes UID. Takes orders as ina-siege does (ina_siege.cc): "begin", "end", a line each, answered
-with the work done so far, as JSON.
+ATTACK is a name from descriptors.py, memory.py or control.py; OPTIONS are the attack's own, as
+JSON. The program starts as root and becomes UID. It takes the same orders as ina-siege
+(ina_siege.cc), "begin" and "end", one a line. The answer to each is the work done so far, as JSON.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ def become(uid):
 
 
 class Orders:
-    """Lines of standard input, without waiting for them."""
+    """Lines of standard input, read without blocking."""
 
     def __init__(self):
         self.rest = b""
 
     def next(self, wait):
-        """The next one; empty: none yet; None: there are no more."""
+        """Returns the next order. Empty: none yet; None: end of input."""
         while b"\n" not in self.rest:
             if not wait and not select.select([0], [], [], 0)[0]:
                 return ""

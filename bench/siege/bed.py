@@ -1,6 +1,6 @@
-"""ina-switchd under siege: the switch, in a memory cgroup and as a user of its own; a job of
-another user, whose sums are checked and timed; a newcomer who joins now and then; the attackers.
-scripts/bench_siege.py and tests/e2e/siege_test.py share it.
+"""ina-switchd under siege. The bed consists of the switch, in a memory cgroup and as a user of its
+own; a job of another user, whose sums are checked and timed; a newcomer, who joins now and then;
+and the attackers. scripts/bench_siege.py and tests/e2e/siege_test.py share it.
 
 Every party has a user of its own. `resources()` reports the memory and descriptors of the switch
 and its children.
@@ -39,19 +39,19 @@ control: {{socket: "{socket}", mode: 0666, rejoin_timeout: 20 s{control}}}
 TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 8, workers_max: 16, slots_ceiling: 2048, '
            'memory: {quota} MiB}}\n').format(uid=ATTACKER_UID, quota=QUOTA // MIB)
 
-# A record of the log: time, level, text. Values of foreign origin stand between quotes.
+# A record of the log: time, level, text. Values of foreign origin are in quotes.
 RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d [a-z]+ \S")
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
 class BedError(Exception):
-    """The bed itself does not work; says why."""
+    """The bed itself does not work; the text says why."""
 
 
 class Cgroup:
-    """One for the switch, with a limit to its memory; version 1 or 2, whichever has the controller.
-    `path` None: none can be made, `reason` says why."""
+    """A cgroup for the switch, with a memory limit: version 1 or 2, whichever has the memory
+    controller. If `path` is None, no cgroup can be made, and `reason` says why."""
 
     def __init__(self):
         self.path = None
@@ -72,7 +72,8 @@ class Cgroup:
                     path.rmdir()
 
     def usage(self):
-        """Without the cache of files, such as the log: the kernel takes that back."""
+        """Returns the memory in use without the page cache, such as the log's, which the kernel can
+        reclaim."""
         if not self.path:
             return None
         stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
@@ -105,7 +106,7 @@ def field_of(pid, name):
 
 
 def cpu_seconds(pid):
-    """Of a process and its children that live."""
+    """Returns the processor time of a process and its live children."""
     total = 0
     for one in children_of(pid):
         with contextlib.suppress(OSError, IndexError):
@@ -127,7 +128,8 @@ class Worker:
         self.waits = 0
 
     def order(self, text, wait_s=DEADLINE_S):
-        """False: it does not answer any more, which may be the switch's fault."""
+        """Sends an order and waits for the answer. False: there is no answer any more, which may be
+        the switch's fault."""
         if self.lost:
             return False
         try:
@@ -140,7 +142,7 @@ class Worker:
         return wait_s == 0 or self.answered(wait_s)
 
     def answered(self, wait_s=DEADLINE_S):
-        """Takes in all answers that are still to come."""
+        """Reads all outstanding answers."""
         deadline = time.monotonic() + wait_s
         while self.waits:
             left = deadline - time.monotonic()
@@ -162,7 +164,8 @@ class Worker:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(3)
-        # What it has started, too: a file system's server must go before those who wait for it.
+        # Also kill its children: a file system's server must end before the processes that wait for
+        # that file system.
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -171,7 +174,7 @@ class Worker:
 
 
 class Sums:
-    """What a victim's log shows (victim.cc)."""
+    """The log of a victim (victim.cc)."""
 
     def __init__(self, path):
         self.path = path
@@ -182,7 +185,7 @@ class Sums:
         return int.from_bytes(head, sys.byteorder) if len(head) == 8 else 0
 
     def since(self, first):
-        """(start, end) of each sum from that number on."""
+        """Returns (start, end) of each sum from number `first` on."""
         count = self.count()
         with open(self.path, "rb") as file:
             file.seek(8 + 16 * first)
@@ -193,8 +196,9 @@ class Sums:
 class Bed:
     def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
                  register_every=0):
-        """`nofile`: the switch's RLIMIT_NOFILE; `mapped`: so many mappings the switch has beside
-        its own; `register_every`: the victim registers memory after so many sums."""
+        """`nofile`: the switch's RLIMIT_NOFILE. `mapped`: memory mappings that the switch gets
+        besides its own. `register_every`: the victim registers memory each time after this number
+        of sums."""
         self.build = pathlib.Path(build)
         self.nofile = nofile
         self.mapped = mapped
@@ -216,7 +220,7 @@ class Bed:
                                              tenants=TENANTS if tenants else ""))
         self.cgroup = Cgroup()
 
-    # The switch.
+    # The switch
 
     def start_switch(self):
         load = ""
@@ -252,7 +256,7 @@ class Bed:
                 self.log_text(max(0, self.log_bytes() - 3000)))
 
     def kill_switch(self):
-        """SIGKILL; false: it does not go."""
+        """Sends SIGKILL. False: the switch does not end."""
         self.switch.kill()
         try:
             self.switch.wait(5)
@@ -261,7 +265,7 @@ class Bed:
         return True
 
     def restart_switch(self):
-        """Kills it and starts it again; false if that cannot be done."""
+        """Kills the switch and starts it again. False: one of the two failed."""
         if not self.kill_switch():
             return False
         try:
@@ -272,13 +276,14 @@ class Bed:
         return True
 
     def run_switch_tool(self, *arguments, timeout_s=DEADLINE_S):
-        """inactl, as root."""
+        """Runs inactl as root."""
         return subprocess.run([self.build / "programs/inactl/inactl", *map(str, arguments)], cwd="/",
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=timeout_s, check=False)
 
     def status(self):
-        """The switch's own; nothing: it gives none, and `trouble` says what inactl said."""
+        """Returns the switch's status. None: there is no answer, and `trouble` has the error of
+        inactl."""
         try:
             done = self.run_switch_tool("status", "--json", "--socket", self.socket, timeout_s=10)
         except subprocess.TimeoutExpired:
@@ -288,7 +293,7 @@ class Bed:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def alive(self):
-        """It runs, is not stuck in the kernel, and answers."""
+        """Returns whether the switch runs, is not stuck in the kernel, and answers."""
         until = time.monotonic() + STUCK_S
         while self.switch.poll() is None and field_of(self.switch.pid, "State") == "D":
             if time.monotonic() > until:
@@ -298,14 +303,14 @@ class Bed:
         return self.switch.poll() is None and self.status() is not None
 
     def resources(self):
-        """Of the switch and its children."""
+        """Returns the resources of the switch and its children."""
         rss = shared = fds = 0
         for pid in children_of(self.switch.pid):
             with contextlib.suppress(OSError):
-                # Children are copies of it: what they have of their own is seen in the cgroup.
+                # Children are copies of the switch; the cgroup accounts for their own memory.
                 if pid == self.switch.pid:
-                    # Shared pages may be peers' own, which it maps: those that it made are in its
-                    # cgroup, too, and where there is none all count.
+                    # Shared pages may belong to peers. The cgroup accounts for those that the
+                    # switch allocated; without a cgroup all count.
                     shared = int(field_of(pid, "RssShmem")) << 10
                     rss = (int(field_of(pid, "VmRSS")) << 10) - (shared if self.cgroup.path else 0)
                 fds += len(os.listdir(f"/proc/{pid}/fd"))
@@ -322,7 +327,7 @@ class Bed:
         except OSError:
             return 0
 
-    # Its log.
+    # The switch's log
 
     def log_bytes(self):
         return self.log_path.stat().st_size if self.log_path.exists() else 0
@@ -335,8 +340,8 @@ class Bed:
             return file.read().decode("utf-8", "replace")
 
     def log_problem(self, forged):
-        """What is wrong with the log; empty if nothing. `forged`: the key that attackers try to put
-        into it."""
+        """Returns the first defect of the log as text; empty: there is none. `forged`: the key that
+        attackers try to put into the log."""
         for line in self.log_text().split("\n")[:-1]:
             if not RECORD.match(line):
                 return f"no record: {line[:200]!r}"
@@ -346,7 +351,7 @@ class Bed:
                 return f"forged: {line[:200]!r}"
         return ""
 
-    # The others.
+    # The other parties
 
     def start_victims(self):
         self.sums = Sums(self.folder / "sums-0")
@@ -374,7 +379,7 @@ class Bed:
                    for kind, start, _, _ in self.newcomer_lines())
 
     def newcomer_lines(self):
-        """(kind, start, end, text) of each."""
+        """Returns (kind, start, end, text) of each line."""
         lines = []
         for line in self.newcomer_log.read_text("utf-8").split("\n")[:-1]:
             kind, start, end, *text = line.split(" ", 3)
@@ -382,7 +387,8 @@ class Bed:
         return lines
 
     def attacker(self, name, options, job="attack", uid=ATTACKER_UID):
-        """`name`: an attack of attacker.py, or "ring:" and one of ina-siege."""
+        """Starts an attacker. `name`: an attack of attacker.py, or "ring:" and an attack of
+        ina-siege."""
         if name.startswith("ring:"):
             ids = {"user": uid, "group": uid, "extra_groups": []}
             command = [self.build / "bench/ina-siege", name.removeprefix("ring:"), self.socket, job]
@@ -404,7 +410,7 @@ class Bed:
                        for path in sorted(self.folder.glob("*.err")) if "attacker" in path.name)
 
     def victims_end(self):
-        """What is wrong with the victim's job; empty if nothing."""
+        """Ends the victim's job. Returns its error as text; empty: there is none."""
         problem = ""
         self.victims[0].terminate()
         for victim in self.victims:
@@ -431,7 +437,7 @@ class Bed:
                 self.switch.wait(5)
             except subprocess.TimeoutExpired:
                 self.kill_switch()
-        # Children that a killed switch has left behind.
+        # Kill children that a killed switch has left behind.
         if self.switch:
             with contextlib.suppress(OSError):
                 os.killpg(self.switch.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ from attack import FAILURES, Attack, Holder
 from peer import Peer
 
 FORGED = "siege-forged"
-# Each would begin a line, or a key, of the log's own if it were written as it stands.
+# Written to the log unescaped, each would begin a line or a key of its own.
 FORGERIES = (
     f"x\n2026-01-01T00:00:00.000000+00:00 info {FORGED}=1",
     f"x\r\n2026-01-01T00:00:00.000000+00:00 critical {FORGED}=1\r",
@@ -29,7 +29,7 @@ FIELDS = ("version", "library", "job", "rank", "world_size", "window_bytes", "tr
 
 
 class HoldConnections(Holder):
-    """All connections that there are."""
+    """Takes all connections that the switch accepts."""
 
     def begin(self):
         for _ in range(4000):
@@ -42,7 +42,7 @@ class HoldConnections(Holder):
 
 
 class HoldAndSpeak(HoldConnections):
-    """All places: jobs of one worker that run, then whole connections."""
+    """Takes all places: jobs of one worker that run, then all remaining connections."""
 
     job_options = {"window_bytes": 0}
 
@@ -52,7 +52,7 @@ class HoldAndSpeak(HoldConnections):
 
 
 class ConnectClose(Attack):
-    """Connects and goes, with a word or without."""
+    """Connects and closes, with or without a message."""
 
     def step(self):
         for number in range(20):
@@ -64,7 +64,7 @@ class ConnectClose(Attack):
 
 
 class Nonsense(Holder):
-    """Thousands of connections that say what nobody understands."""
+    """Sends meaningless messages on thousands of connections."""
 
     def step(self):
         for _ in range(50):
@@ -82,7 +82,7 @@ class Nonsense(Holder):
 
 
 class LogFlood(Holder):
-    """Refused over and over on connections that stay."""
+    """Causes refusals over and over on connections that stay open."""
 
     def begin(self):
         for _ in range(8):
@@ -100,7 +100,7 @@ class LogFlood(Holder):
 
 
 class LogForgery(Attack):
-    """Names, reasons and types that would be lines of the log by themselves."""
+    """Sends names, reasons and types that would form lines of the log."""
 
     def step(self):
         for text in FORGERIES:
@@ -124,7 +124,7 @@ class LogForgery(Attack):
 
 
 class Garbage(Attack):
-    """Every type of message with fields of every kind, in every state of a connection."""
+    """Sends every type of message with fields of every kind, in every state of a connection."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -178,7 +178,7 @@ class Garbage(Attack):
 
 
 class JoinDie(Attack):
-    """Workers that join, attach and go without a word, at every stage."""
+    """Workers join, attach and disconnect without a message, at every stage."""
 
     def step(self):
         for stage in range(4):
@@ -190,7 +190,7 @@ class JoinDie(Attack):
 
 
 class AbortFlood(Attack):
-    """The attacker's own jobs end with long reasons."""
+    """Ends its own jobs with long reasons."""
 
     def step(self):
         kind = ("abort", "mismatch")[self.number % 2]
@@ -202,7 +202,7 @@ class AbortFlood(Attack):
 
 
 class Disagree(Attack):
-    """Two workers of the attacker's that never agree: world sizes, ranks, buffers."""
+    """Two workers of the attacker never agree on world sizes, ranks or buffers."""
 
     def step(self):
         with self.trying("rounds"):
@@ -240,7 +240,7 @@ class Tickets(Attack):
 
 
 class ForgedRejoin(Attack):
-    """Comes back to jobs of others: names, ids and keys guessed, and those of its own."""
+    """Tries to rejoin other users' jobs with guessed names, ids and keys, and with its own."""
 
     def step(self):
         with self.trying("connections"):
@@ -252,7 +252,7 @@ class ForgedRejoin(Attack):
                 self.count("guesses")
                 if said["type"] == "joined":
                     self.broken.append("a guess brought the attacker into another user's job")
-            # A job of its own by that name, if anything.
+            # At most this may make a job of the attacker's own by that name.
             one.ask(peer.join_request(self.options["victim"], 1, 2))
             one.close()
 
@@ -281,7 +281,7 @@ class UnreadStatus(Holder):
 
 
 class StatusFlood(Holder):
-    """Asks for the status, and for what a job waits, as fast as it goes."""
+    """Asks for the status and for the reasons why a job waits, as fast as possible."""
 
     def begin(self):
         for _ in range(8):
@@ -306,7 +306,7 @@ class StatusFlood(Holder):
 
 
 class Squat(Holder):
-    """Makes the job that everybody makes who names none, as rank 1 of 2, and waits."""
+    """Makes the job that users get by default when they name none, as one rank of 2, and waits."""
 
     def begin(self):
         with self.trying("jobs"):

@@ -1,4 +1,4 @@
-"""Attacks by passed descriptors that are slow, or take for ever, to close or to look at."""
+"""Attacks by passed descriptors that are slow, or take forever, to close or to inspect."""
 
 import contextlib
 import mmap
@@ -14,7 +14,8 @@ from attack import FAILURES, Attack, Holder, close_all
 
 MOST_FAR_ENDS = 400
 BEGIN_S = 8
-# In messages that have no use for descriptors, in those that have, and in what is no message.
+# WRONG: messages that take no descriptors, and invalid messages. RIGHT: messages that take
+# descriptors.
 WRONG = ({"type": "explain"}, {"type": "status"}, {"type": "leave"}, b"nonsense", b"[" * 2000,
          {"type": "join"}, {"type": "unregister", "number": 1})
 RIGHT = ({"type": "register", "number": 5, "bytes": 4096}, {"type": "attach"})
@@ -24,7 +25,7 @@ class Passing(Holder):
     """Passes descriptors that make() gives, in the ways that option `ways` names."""
 
     def make(self):
-        """A descriptor of the caller's."""
+        """Returns a new descriptor, which the caller owns."""
         raise NotImplementedError
 
     def begin(self):
@@ -46,7 +47,7 @@ class Passing(Holder):
             self.forget(fds, passed)
 
     def forget(self, fds, passed):
-        """Closes our own. `passed`: the switch has them, too."""
+        """Closes the attacker's own copies. `passed`: the switch has copies, too."""
         del passed
         close_all(fds)
 
@@ -74,14 +75,15 @@ class Passing(Holder):
             self.drop(self.worker)
             self.worker = None
             raise
-        # A place that is never attached with what is asked for.
+        # Joins a place, and passes the message of an attach without ever attaching.
         one, _ = peer.join(self.path, self.name())
         self.held.append(one)
         self.passed(one, RIGHT[1])
         self.drop(one)
 
     def unread(self):
-        """Left in the queue of a connection that closes: more than is read in a turn."""
+        """Leaves descriptors in the queue of a connection that closes, more than the switch reads
+        in a turn."""
         one = self.fresh()
         one.socket.settimeout(0.05)
         for _ in range(24):
@@ -96,7 +98,7 @@ class Passing(Holder):
 
 
 class Linger(Passing):
-    """TCP sockets that linger with what nobody reads."""
+    """TCP sockets that linger on close because nobody reads their data."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -105,7 +107,7 @@ class Linger(Passing):
     def make(self):
         near, far = peer.linger_socket()
         self.far_ends.append(far)
-        # The oldest may go now: it has been slow long enough.
+        # The oldest may close now: it has been slow long enough.
         if len(self.far_ends) > MOST_FAR_ENDS:
             self.far_ends.pop(0).close()
         return near.detach()
@@ -115,7 +117,7 @@ class Linger(Passing):
             for fd in fds:
                 peer.do_not_linger(fd)
             return super().forget(fds, passed)
-        # Who closes last waits, and that may be us.
+        # The last process to close the socket waits, and that may be this one.
         threading.Thread(target=close_all, args=(fds,), daemon=True).start()
 
     def end(self):
@@ -126,7 +128,7 @@ class Linger(Passing):
 
 
 class SlowToClose(Passing):
-    """What takes the kernel long to take apart: much memory, many watchers."""
+    """Objects that the kernel takes long to free: much memory, many watchers."""
 
     BYTES = 256 << 20
     WATCHED = 2000
@@ -153,8 +155,8 @@ class SlowToClose(Passing):
 
 
 class Cycles(Passing):
-    """Sockets in the queues of each other, and in their own: only the kernel's collector frees
-    them."""
+    """Sockets in each other's queues and in their own, which only the kernel's garbage collector
+    frees."""
 
     def make(self):
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -168,7 +170,7 @@ class Cycles(Passing):
 
 
 class OwnDescriptors(Holder):
-    """Gives the switch back what it has handed out, as if it were a worker's."""
+    """Passes the switch's own descriptors back to it, as if they were a worker's."""
 
     def step(self):
         with self.trying("rounds"):
@@ -187,7 +189,7 @@ class OwnDescriptors(Holder):
 
 
 class Silent(Passing):
-    """Files on a file system that does not answer: option `silent`, the kind of request."""
+    """Files on a file system that does not answer. Option `silent`: the kind of request."""
 
     needs_root_to_begin = True
 
@@ -199,7 +201,7 @@ class Silent(Passing):
         return self.file
 
     def forget(self, fds, passed):
-        """Closing it would hold us up, too."""
+        """Closes nothing: a close would block the attacker, too."""
 
     def step(self):
         super().step()
@@ -210,8 +212,8 @@ class Silent(Passing):
 
 
 class OutOfDescriptors(Holder):
-    """Has as many descriptors of the switch's as it gets: connections, jobs and their workers, and
-    what lies in queues."""
+    """Uses up as many of the switch's descriptors as possible: by connections, jobs and their
+    workers, and descriptors in queues."""
 
     job_options = {"window_bytes": 4096}
 
@@ -233,7 +235,7 @@ class OutOfDescriptors(Holder):
 
 
 class KeptDescriptors(Attack):
-    """Jobs that come and go, whose descriptors stay, to the end of the row."""
+    """Jobs that come and go while the attacker keeps their descriptors to the end of the row."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -252,7 +254,7 @@ class KeptDescriptors(Attack):
         self.one_job(0)
 
     def one_job(self, wait_s):
-        """False: refused."""
+        """Runs one job and keeps its descriptors. False: the switch refuses it."""
         with self.trying("jobs"):
             one, _ = peer.patiently(lambda: peer.run_job(self.path, self.name(), window_bytes=0),
                                     wait_s)
@@ -268,7 +270,7 @@ class KeptDescriptors(Attack):
 
 
 class KeptMappings(KeptDescriptors):
-    """The same, mapped and closed."""
+    """Like KeptDescriptors, but keeps mappings of the descriptors, and closes them."""
 
     def keep(self, fds):
         for fd in fds[:2]:

@@ -1,4 +1,4 @@
-"""A file system with a hostile server: a file on it holds up every process that touches it."""
+"""A file system with a hostile server: a file on it blocks every process that touches it."""
 
 import ctypes
 import errno
@@ -21,14 +21,14 @@ LONG_S = 1 << 20
 
 
 def attributes(node):
-    """struct fuse_attr"""
+    """Returns a struct fuse_attr."""
     mode = stat.S_IFDIR | 0o755 if node == ROOT_NODE else stat.S_IFREG | OWNERLESS
     return struct.pack("QQQQQQIIIIIIIIII", node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096,
                        0)
 
 
 class Silent:
-    """Answers requests but for those of kind `silent`."""
+    """Answers all requests but those of kind `silent`."""
 
     def __init__(self, device, silent):
         self.device = device
@@ -54,7 +54,7 @@ class Silent:
             return 0, struct.pack("IIIIHHIIHHIIIIIIII", 7, 31, 65536, 0, 16, 12, 65536, 1, 1, 0, 0,
                                   0, 0, 0, 0, 0, 0, 0)
         if kind == LOOKUP:
-            # Attributes that are good for ever, unless it is they that nobody is to get.
+            # Attributes stay valid forever, unless requests for attributes are to go unanswered.
             valid = 0 if self.silent == GETATTR else LONG_S
             head = struct.pack("QQQQII", NAME_NODE, 0, LONG_S, valid, 0, 0)
             return 0, head + attributes(NAME_NODE)
@@ -70,9 +70,9 @@ class Silent:
 
 
 class SilentFiles:
-    """Such a file system and its server, in a mount namespace of the calling process. open_file()
-    gives descriptors; stop() ends all waits. The mount goes with the process. Needs root to be
-    made. `folder`: where; it is made."""
+    """A file system with such a server, in a mount namespace of the calling process. open_file()
+    gives descriptors; stop() ends all waits. The mount ends with the process. Needs root to mount.
+    `folder`: the mount point, which is made."""
 
     def __init__(self, silent, folder):
         self.pid = 0
@@ -89,7 +89,8 @@ class SilentFiles:
             raise OSError(error, "mount fuse")
         self.pid = os.fork()
         if self.pid == 0:
-            # Its end closes the device, which ends the file system and all waits for it.
+            # The end of this process closes the device, which ends the file system and all waits
+            # for it.
             Silent(device, silent).serve()
             os._exit(0)
         os.close(device)

@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 
 class Registering(Holder):
-    """A job that registers memory as make() gives it, as much as is taken."""
+    """A job registers memory from make(), until the switch refuses more."""
 
     BYTES = 64 * MIB
 
@@ -37,14 +37,14 @@ class Registering(Holder):
 
 
 class Sparse(Registering):
-    """Memory files without pages: whoever maps them whole makes the pages."""
+    """Memory files without pages. A process that maps a whole file allocates the pages."""
 
     def make(self):
         return peer.memory_file(self.BYTES, populate=False)
 
 
 class BeyondEnd(Registering):
-    """As many pages as the file has bytes, all of them beyond its end."""
+    """Memory files with as many pages as the file has bytes, all of them beyond its end."""
 
     def make(self):
         fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -55,7 +55,7 @@ class BeyondEnd(Registering):
 
 
 class SparseRegions(Holder):
-    """The same with worker regions, of jobs with the largest windows."""
+    """Like Sparse, but with worker regions, of jobs with the largest windows."""
 
     def step(self):
         with self.trying("jobs"):
@@ -71,7 +71,7 @@ class SparseRegions(Holder):
 
 
 class Full(Registering):
-    """Honest memory, as much as is taken: more than the tenant may have."""
+    """Ordinary memory, until the switch refuses more: beyond the tenant's quota."""
 
     BYTES = 8 * MIB
 
@@ -80,8 +80,8 @@ class Full(Registering):
 
 
 class Mappings(Holder):
-    """Small memories of many workers, until something is full. What is taken stays: it is slow to
-    get."""
+    """Small memories of many workers, until some limit is reached. Registered memory is kept for
+    all slices, because registering it is slow."""
 
     WORKERS = 64
 
@@ -97,7 +97,7 @@ class Mappings(Holder):
             os.close(fd)
 
     def fill_job(self, name, fd, until):
-        """False: no more is taken."""
+        """Makes a job and registers memory in it. False: the switch takes no more."""
         for rank in range(self.WORKERS):
             if time.monotonic() > until or self.did.get("refused", 0) > 1000:
                 return False
@@ -106,7 +106,7 @@ class Mappings(Holder):
                     lambda rank=rank: peer.join(self.path, name, rank, self.WORKERS,
                                                 window_bytes=4096), until - time.monotonic())
                 self.held.append(one)
-                # Before it is attached no lane hears of them, which is faster.
+                # Before the worker attaches, lanes do not learn of its memory, which is faster.
                 for first in range(1, 64, 7):
                     for number in range(first, first + 7):
                         one.send({"type": "register", "number": number, "bytes": peer.PAGE}, [fd])
@@ -121,18 +121,18 @@ class Mappings(Holder):
         return True
 
     def step(self):
-        """What uses mappings now: a job that comes and goes."""
+        """Uses mappings while the attack goes on: by a job that comes and goes."""
         super().step()
         with self.trying("jobs"):
             one, _ = peer.run_job(self.path, self.name())
             one.close()
 
     def end(self):
-        """All stays."""
+        """Keeps everything."""
 
 
 class RegisterLoop(Holder):
-    """Registers and gives back, each of which all lanes hear of."""
+    """Registers and unregisters memory; all lanes have to learn of each change."""
 
     def begin(self):
         self.fd = peer.memory_file(peer.PAGE)
@@ -153,7 +153,8 @@ class RegisterLoop(Holder):
 
 
 class ShareResults(Holder):
-    """Result buffers as large as they may be, again and again: the switch has to make them."""
+    """Requests result buffers of the largest size, again and again: the switch has to allocate
+    them."""
 
     def begin(self):
         self.run_jobs(1, 2)
@@ -172,7 +173,7 @@ class ShareResults(Holder):
 
 
 class ShareResultsBounds(Holder):
-    """Sizes that no buffer has."""
+    """Requests sizes that no buffer can have."""
 
     SIZES = (0, 1, 255, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 256, 2**64 - 255, 2**64 - 1)
 

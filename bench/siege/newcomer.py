@@ -3,9 +3,10 @@
 
     newcomer.py UID SOCKET FILE
 
-Every ASK_S it asks for the state of its job, which the conductor answers; every JOIN_S it makes a
-job of one worker, waits until that runs, and leaves. FILE gets a line each: kind ("answer", "join",
-"failed"), beginning and end (CLOCK_MONOTONIC, ns), and for "failed" why. Ends with its input.
+Every ASK_S the program asks for the state of its job, and the conductor answers. Every JOIN_S it
+makes a job of one worker, waits until that job runs, and leaves. FILE gets one line for each: kind
+("answer", "join", "failed"), beginning and end (CLOCK_MONOTONIC, ns), and for "failed" the error.
+The program ends at the end of its input.
 """
 
 import os
@@ -23,7 +24,7 @@ DEADLINE_S = 10
 
 
 def connected(path):
-    """A connection that the switch has heard on; it is in no job."""
+    """Returns a connection on which the switch has answered once; it is in no job."""
     one = peer.Peer(path, DEADLINE_S)
     one.ask({"type": "explain"})
     return one
@@ -55,7 +56,7 @@ def main():
                     end = time.monotonic_ns()
                 print("join" if joining else "answer", start, end, file=log)
             except attack.FAILURES as error:
-                # One that is closed because it says nothing for long is no failure of the switch.
+                # The switch may close a connection that is silent for long; that is no failure.
                 if asker is None or joining:
                     print("failed", start, time.monotonic_ns(), repr(error)[:200], file=log)
                     join_at = time.monotonic() + JOIN_S

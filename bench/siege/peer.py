@@ -1,5 +1,5 @@
-"""The control connection of ina-switchd by hand, as docs/protocol.md has it: an attacker's
-messages, with any descriptors."""
+"""The control connection of ina-switchd, written by hand after docs/protocol.md: sends an
+attacker's messages, with any descriptors."""
 
 import ctypes
 import fcntl
@@ -28,7 +28,8 @@ class Closed(Exception):
 
 
 class Refused(Exception):
-    """The switch has said no; the text is its own. `for_now`: time may change that."""
+    """The switch has refused a request; the text is the switch's. `for_now`: a later try may
+    succeed."""
 
     def __init__(self, said):
         super().__init__(said.get("text", ""))
@@ -36,13 +37,14 @@ class Refused(Exception):
 
 
 def worth_another_try(error):
-    """As libina has it: a connection that is closed at once has found no room, either."""
+    """Returns whether to try again, by libina's rule: a connection that is closed at once has found
+    no room, either."""
     return (error.for_now if isinstance(error, Refused) else
             isinstance(error, (Closed, ConnectionError, BlockingIOError)))
 
 
 def patiently(what, wait_s):
-    """What `what` gives, which is tried again while it finds no room."""
+    """Returns the result of `what()`, which is tried again while the switch has no room."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -54,7 +56,7 @@ def patiently(what, wait_s):
 
 
 def fallocate(fd, offset, length, mode=FALLOC_FL_KEEP_SIZE):
-    """fallocate(2), with any mode."""
+    """Calls fallocate(2), with any mode."""
     if LIBC.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(length)) != 0:
         raise OSError(ctypes.get_errno(), "fallocate")
 
@@ -72,7 +74,7 @@ class Peer:
                 self.socket.connect(str(path))
                 return
             except OSError as error:
-                # A backlog that is full is worth waiting for, as libina does.
+                # A full backlog is worth waiting for, as in libina.
                 if not isinstance(error, BlockingIOError) or time.monotonic() > until:
                     self.socket.close()
                     raise
@@ -97,8 +99,8 @@ class Peer:
         return self.receive()
 
     def hear(self, kind):
-        """The next message of that type; Refused if there is a refusal before it, or the end of
-        the job."""
+        """Returns the next message of type `kind`. Raises Refused if a refusal, or the end of the
+        job, comes before it."""
         while True:
             said = self.receive()
             if said["type"] == kind:
@@ -123,7 +125,7 @@ def join_request(job, rank=0, world=1, **more):
 
 
 def join(path, job, rank=0, world=1, **more):
-    """A connection that has joined: peer, what the switch said."""
+    """Returns a connection that has joined, and the switch's answer."""
     peer = Peer(path)
     try:
         peer.send(join_request(job, rank, world, **more))
@@ -134,7 +136,7 @@ def join(path, job, rank=0, world=1, **more):
 
 
 def worker_region_bytes(joined):
-    """io/shm/layout.h, WorkerLayout."""
+    """Returns the size by WorkerLayout in io/shm/layout.h."""
     def pages(size):
         return (size + PAGE - 1) // PAGE * PAGE
     depth = joined["lanes"] * joined["shm"]["tx_depth"]
@@ -143,14 +145,14 @@ def worker_region_bytes(joined):
 
 
 def write_pages(fd, size):
-    """So that none is a hole: fallocate() alone leaves pages that nobody has written to, and
-    MAP_POPULATE says nothing when it leaves some."""
+    """Allocates all pages, so that the file has no holes. fallocate() alone leaves pages that were
+    never written, and MAP_POPULATE reports no failure when it leaves some."""
     with mmap.mmap(fd, size) as pages:
         pages.madvise(MADV_POPULATE_WRITE)
 
 
 def memory_file(size, populate=True, seals=SEALS):
-    """A memfd as the switch wants it from workers, or not."""
+    """Returns a memfd. The defaults give one that the switch accepts from workers."""
     fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, size)
@@ -164,7 +166,7 @@ def memory_file(size, populate=True, seals=SEALS):
 
 
 def attach(peer, joined, wait=True):
-    """Gives the switch a worker region; returns when the job runs, or at once."""
+    """Gives the switch a worker region. Returns when the job runs; without `wait` at once."""
     fd = memory_file(worker_region_bytes(joined))
     try:
         peer.send({"type": "attach"}, [fd])
@@ -175,7 +177,7 @@ def attach(peer, joined, wait=True):
 
 
 def run_job(path, job, **more):
-    """A job of one worker that runs."""
+    """Starts a job of one worker; returns its connection and the switch's answer once it runs."""
     peer, joined = join(path, job, **more)
     try:
         attach(peer, joined)
@@ -192,14 +194,14 @@ def leave(peer, keep_fds=False):
 
 
 def register(peer, number, fd, size):
-    """The switch's status for it."""
+    """Registers memory and returns the switch's status."""
     peer.send({"type": "register", "number": number, "bytes": size}, [fd])
     return peer.hear("registered")["status"]
 
 
 def linger_socket():
-    """A TCP connection whose close takes as long as SO_LINGER says, and the other end, whose close
-    ends that."""
+    """Returns a TCP connection whose close takes as long as SO_LINGER says, and the other end.
+    Closing the other end completes the first one's close."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         listener.bind(("127.0.0.1", 0))

@@ -1,5 +1,5 @@
-"""Plays one row: the switch and the victim start, the attack goes on in slices of time, and the
-state of all parties is checked."""
+"""Plays one row: starts the switch and the victim, runs the attack in slices of time, and checks
+the state of all parties."""
 
 import bisect
 import contextlib
@@ -13,11 +13,12 @@ from rows import max_map_count
 
 SAMPLE_S = 0.02
 DRAIN_S = 0.05
-# What may grow beside the quota: connections, buffers of the allocator, page tables.
+# Memory that may grow beside the quota: connections, buffers of the allocator, page tables.
 SLACK = 24 * MIB
 LOG_BYTES, LOG_BYTES_PER_S = 64 * 1024, 32 * 1024
 RATIO_LIMIT = 2
-# Until the conductor answers a newcomer; or a part of the time that the attack lasts.
+# The conductor must answer a newcomer within this time, or within RATIO_LIMIT times the slowest
+# answer beside the honest user if that is longer.
 ANSWER_LIMIT_MS = 250
 SERVED_S = 10
 KINDS = ("attack", "honest")
@@ -30,7 +31,7 @@ class Slice:
     end_ns: int
     log_bytes: int
     peak: dict
-    outage: tuple = None  # of the switch, by its restart
+    outage: tuple = None  # the time in which a restart made the switch unavailable
 
     @property
     def seconds(self):
@@ -38,8 +39,9 @@ class Slice:
 
 
 def quantile_by_time(spans, quantile=0.99):
-    """At this part of all moments of `spans` the one that goes on takes no longer than this, in ms:
-    a long pause counts for as long as it is, not as one of thousands."""
+    """Returns the time-weighted quantile of the lengths of `spans`, in ms: at this share of all
+    moments the current span is no longer than the result. A long pause counts by its length, not as
+    one span of thousands."""
     lengths = sorted((end - start for start, end in spans), reverse=True)
     beyond = sum(lengths) * (1 - quantile)
     for length in lengths:
@@ -50,7 +52,8 @@ def quantile_by_time(spans, quantile=0.99):
 
 
 def mean(values):
-    """Of what slices of attack showed; in the first the attacker also began to run."""
+    """Returns the mean over slices of attack, without the first, in which the attacker also
+    started."""
     values = values[1:] or values
     return sum(values) / len(values)
 
@@ -62,16 +65,16 @@ def quantile(values, part):
 
 class Play:
     def __init__(self, row, build, slice_s, pairs):
-        """`pairs`: so many slices of attack, each beside one of an honest user who computes as much
-        as the attacker did; 0: one slice of attack, and nothing is timed."""
+        """`pairs`: slices of attack, each next to a slice in which an honest user computes as much
+        as the attacker did. 0: one slice of attack, and nothing is timed."""
         self.row = row
         self.build = build
         self.slice_s = slice_s
         self.pairs = pairs
         self.slices = []
         self.problems = []
-        self.shares = []  # of cores that the attacker used
-        self.paces = []  # entries a second that it put into its ring
+        self.shares = []  # processor cores that the attacker used
+        self.paces = []  # entries a second that the attacker put into its ring
         self.of_switch = {kind: [] for kind in KINDS}  # cores that the switch used
         self.lost = False
         self.random = random.Random(1)
@@ -102,7 +105,8 @@ class Play:
             return self.result()
 
     def mappings_to_make(self, left):
-        """So many that `left` of vm.max_map_count are left for a switch that serves a job."""
+        """Returns the number of mappings that leaves `left` of vm.max_map_count to a switch that
+        serves a job."""
         with Bed(self.build) as bed:
             bed.start_switch()
             bed.start_victims()
@@ -113,7 +117,7 @@ class Play:
         pairs = self.pairs and (min(self.row.pairs, self.pairs) or self.pairs)
         for _ in range(pairs):
             for kind in self.random.sample(KINDS, len(KINDS)):
-                # A bed in ruins has nothing to be timed.
+                # A broken bed is not worth timing.
                 if self.lost or self.bed.switch.poll() is not None:
                     return
                 self.slice(kind)
@@ -148,7 +152,7 @@ class Play:
                          f"{self.bed.attacker_errors()[-300:]}")
         self.sample(peak)
         end = time.monotonic_ns()
-        # After the slice: with 65,000 of them this takes 30 ms of a core.
+        # Counted after the slice: for 65,000 mappings this takes 30 ms of a core.
         peak["mappings"] = self.bed.mappings() if kind == "attack" else 0
         seconds = (end - start) * 1e-9
         self.of_switch[kind].append((self.bed.switch_cpu_seconds() - switch_cpu) / seconds)
@@ -159,7 +163,7 @@ class Play:
         time.sleep(DRAIN_S)
 
     def see_others_served(self, start):
-        """While the attack goes on: a newcomer, and the victim."""
+        """Checks, while the attack goes on, that a newcomer and the victim are served."""
         until = time.monotonic() + SERVED_S
         first = self.bed.sums.count()
         while time.monotonic() < until and self.bed.switch.poll() is None:
@@ -174,7 +178,8 @@ class Play:
             self.problem(f"the victim's sums stopped for {SERVED_S} s")
 
     def meanwhile(self, kind, peak):
-        """What else happens in the slice; when the switch was away, if it was."""
+        """Runs the row's other events in the slice. Returns the time in which the switch was
+        unavailable, or None."""
         if self.row.restart and kind == "attack" and self.attacker:
             self.attacker.answered(self.row.begin_s)
         self.sample(peak)
@@ -183,7 +188,7 @@ class Play:
             for text in self.row.alongside(self.bed):
                 self.problem(text)
                 self.lost = self.lost or self.row.restart
-        except Exception as error:  # the row says so, and others go on
+        except Exception as error:  # the row reports it, and the others go on
             self.problem(f"{type(error).__name__}: {str(error)[:300]}")
         return (start, time.monotonic_ns()) if self.row.restart else None
 
@@ -224,13 +229,13 @@ class Play:
         return result
 
     def times(self):
-        """Of the victim's sums; beside an attack and beside an honest user."""
+        """Returns figures of the victim's sums, beside an attack and beside an honest user."""
         sums = self.bed.sums.since(self.first_sum)
         ends = [end for _, end in sums]
         found = {}
         for kind in KINDS:
             spans = []
-            # The first is the attacker's own start, and not compared.
+            # The first slice contains the attacker's own start, and is not compared.
             for one in self.slices[1:] if self.pairs else self.slices:
                 if one.kind != kind:
                     continue
@@ -238,7 +243,7 @@ class Play:
                 for start, end in inside:
                     if start > one.end_ns:
                         break
-                    # Without a switch nobody sums; that time is looked at by itself.
+                    # Without a switch there are no sums; that time is reported separately.
                     if one.outage and start < one.outage[1] and end > one.outage[0]:
                         continue
                     spans.append((start, end))
@@ -261,7 +266,7 @@ class Play:
         return result
 
     def switch_cores(self):
-        if self.row.restart:  # it begins anew in the midst of an attack
+        if self.row.restart:  # the switch starts again in the midst of an attack
             return {}
         key = {"attack": "", "honest": "_before"}
         return {f"switch_cores{key[kind]}": round(mean(cores), 3)
@@ -292,7 +297,7 @@ class Play:
         return result
 
     def newcomers(self, attacked):
-        """What the newcomer saw, in slices of attack and of honest work."""
+        """Returns the newcomer's figures, in slices of attack and of honest work."""
         result = {}
         lines = self.bed.newcomer_lines()
         for kind, key in (("attack", ""), ("honest", "_before")):

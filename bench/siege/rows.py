@@ -22,27 +22,30 @@ def max_map_count():
 @dataclasses.dataclass
 class Row:
     name: str
-    what: str  # for docs/security.md
-    attack: str = ""  # of attacker.py; "ring:..." of ina-siege; empty: `alongside` is all of it
+    what: str  # text for docs/security.md
+    # a name of attacker.py, or "ring:..." of ina-siege; empty: `alongside` is the attack
+    attack: str = ""
     options: dict = dataclasses.field(default_factory=dict)
     tenants: bool = True  # the attacker has a quota
     bed: dict = dataclasses.field(default_factory=dict)  # more arguments of Bed
-    # What it is compared with: "burn" or "work" of ina-siege; empty: nobody is beside the victim.
+    # The load to compare with: "burn" or "work" of ina-siege; empty: the victim runs alone.
     honest: str = "burn"
-    control: bool = False  # harms nobody; shows what others' part in the same machine costs
-    begin_s: float = 3  # how long the attacker may need to be ready
-    quick: bool = True  # played by --quick, too
-    crowded: bool = False  # a newcomer may find no room: what is full is no user's share
-    pairs: int = 0  # slices of attack, if others than the benchmark's
-    restart: bool = False  # the switch is killed and started again in the midst of it
-    # Runs once in each attack, from root's hands; gives what is wrong with what it saw.
+    control: bool = False  # harmless; shows the cost of sharing the machine with another process
+    begin_s: float = 3  # time in which the attacker must be ready
+    quick: bool = True  # --quick plays it, too
+    # a newcomer may find no room: the full resource is not divided among users
+    crowded: bool = False
+    pairs: int = 0  # slices of attack, if different from the benchmark's
+    restart: bool = False  # the switch is killed and started again in each attack
+    # Runs once in each attack, as root; returns the errors that it found.
     alongside: typing.Callable = lambda bed: []
 
 
-# ---- what root and others do meanwhile
+# ---- events beside the attack, by root and other users
 
 def administer(bed):
-    """Many calls at once, while the attacker knocks at the administrators' socket."""
+    """Makes many administrative calls at once, while the attacker connects to the administrators'
+    socket."""
     calls = [subprocess.Popen([bed.build / "programs/inactl/inactl", "tenants", "--json", "--admin",
                                f"unix:{bed.socket}.admin"], stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True, cwd="/") for _ in range(32)]
@@ -64,7 +67,7 @@ HOSTILE_NAMES = ("x\ntouch {mark}\n", "'; touch {mark}; '", "$(touch {mark})", "
 
 
 def create_jobs(bed):
-    """eval "$(inactl create NAME)", as administration.md has it, with names that users chose."""
+    """Runs eval "$(inactl create NAME)", as administration.md shows it, with hostile names."""
     problems = []
     for number, text in enumerate(HOSTILE_NAMES):
         mark = bed.folder / f"mark-{number}"
@@ -72,7 +75,7 @@ def create_jobs(bed):
         done = bed.run_switch_tool("create", "--admin", f"unix:{bed.socket}.admin", "--workers", 1,
                                    "--window", "64KiB", "--ttl", "1s", "--", name)
         if done.returncode != 0:
-            continue  # refused: nothing to be evaluated, and nothing may be printed
+            continue  # refused: there is no output to evaluate
         told = subprocess.run(["sh", "-c", 'eval "$1"; printf %s "$INA_JOB"', "sh", done.stdout],
                               capture_output=True, text=True, cwd="/", check=False).stdout
         if mark.exists():
@@ -83,7 +86,7 @@ def create_jobs(bed):
 
 
 def come_later(bed):
-    """Root, and another user, make the job that the attacker has made first."""
+    """Root, and another user, make a job of the name that the attacker has used first."""
     problems = []
     for uid in (0, NEWCOMER_UID):
         other = bed.attacker("squat", {"name": "default", "rank": 0}, uid=uid)
@@ -99,19 +102,19 @@ def come_later(bed):
 
 
 def reserve(bed):
-    """A job with a ticket, for those who guess."""
+    """Makes a job with a ticket, for attackers to guess."""
     bed.run_switch_tool("create", "--admin", f"unix:{bed.socket}.admin", "--workers", 2, RESERVED)
     return []
 
 
 def kill_and_start(bed):
-    """With the victims' job in the state file; they must come back."""
+    """Restarts the switch with the victims' job in its state file; the victims must come back."""
     first = bed.sums.count()
     if not bed.kill_switch():
         return ["the switch does not go by SIGKILL"]
     try:
         bed.start_switch()
-    except Exception as error:  # whatever it is, the row says so
+    except Exception as error:  # any failure is an error of the row
         return [f"the switch does not start again: {str(error)[:500]}"]
     with contextlib.suppress(Exception):
         bed.wait("the victim to come back", lambda: bed.sums.count() > first + 20, COME_BACK_S)
@@ -124,12 +127,12 @@ def linger(ways, name, what, **more):
 
 
 ROWS = (
-    # What anybody may do, and what no switch can prevent.
+    # Actions that are open to anybody, and that no switch can prevent.
     Row(BUSY_LOOP, "nothing: a process that computes, beside the victim alone",
         "ring:burn", honest="", control=True),
     Row("control_full_rate", "nothing: a worker that sends right entries as fast as they are "
         "taken; before, a process that computes as much", "ring:work", control=True),
-    # Descriptors.
+    # Descriptors
     linger(["wrong"], "linger_wrong_message", "TCP sockets that linger 30 s with unsent data when "
            "they are closed, in messages that carry no descriptors"),
     linger(["right"], "linger_right_message",
@@ -158,7 +161,7 @@ ROWS = (
         "kept_descriptors", {"jobs": 300}, pairs=2, begin_s=9),
     Row("kept_mappings", "the same with mappings", "kept_mappings", {"jobs": 300}, pairs=2,
         begin_s=9),
-    # Memory.
+    # Memory
     Row("sparse", "63 registered memories of 64 MiB without pages", "sparse"),
     Row("beyond_end", "the same, with as many pages beyond their ends", "beyond_end"),
     Row("sparse_regions", "worker regions without pages", "sparse_regions"),
@@ -178,7 +181,7 @@ ROWS = (
         {"bytes": 128 * MIB}, tenants=False, bed={"more": "jobs: {memory: 256 MiB}\n"}),
     Row("share_results_bounds", "result buffers of 0, 1, 2^32 and 2^64 - 1 bytes",
         "share_results_bounds"),
-    # Connections.
+    # Connections
     Row("hold_connections", "all connections that there are", "hold_connections", tenants=False),
     Row("hold_places", "all jobs and workers that there may be, then all connections",
         "hold_places"),
@@ -194,7 +197,7 @@ ROWS = (
     Row("join_die", "workers that die at every stage of joining", "join_die"),
     Row("disagree", "own workers that disagree about world size and rank", "disagree"),
     Row("abort_flood", "own jobs that end with long reasons", "abort_flood"),
-    # Names, logs, tickets.
+    # Names, logs, tickets
     Row("log_flood", "30 KiB refused over and over", "log_flood"),
     Row("log_forgery", "names, reasons and types with newlines, quotes and escapes", "log_forgery"),
     Row("squat", "job `default`, made before root and another user make it", "squat",
@@ -205,7 +208,7 @@ ROWS = (
     Row("inactl_create", "job names with shell commands, for administrators who write `eval "
         "\"$(inactl create NAME)\"`", alongside=create_jobs),
     Row("admin_calls", "32 calls of an administrator at once", alongside=administer),
-    # Rings.
+    # Rings
     Row("ring_garbage", "entries of random bytes, and right ones with wrong fields, in the own "
         "ring", "ring:garbage", honest="work"),
     Row("ring_wake", "a sleep flag that has the switch call all the time, calls unread, and the "

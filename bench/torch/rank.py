@@ -1,4 +1,4 @@
-"""A rank of bench torch: the same work on the backends ina and gloo in turns.
+"""A rank of bench torch: performs the same work on the backends ina and gloo in turns.
 
 Prints {"collectives": {"OP BYTES": {"ina": [s, ...], "gloo": [s, ...]}}, "ddp": {"ina": [s, ...],
 "gloo": [s, ...]}, "weights": {"ina": digest, "gloo": digest}}, with times of this rank.
@@ -20,7 +20,8 @@ BACKENDS = ("ina", "gloo")
 
 
 def operations(size, count):
-    """By name: what a call on `group` does. All of them move `count` float32 in the larger buffer."""
+    """Returns, by name and backend, functions that take a group. All operations move `count`
+    float32 in the larger buffer."""
     share = count // size
     full, part = torch.ones(share * size), torch.ones(share)
     blocks, parts = list(torch.ones(share * size).chunk(size)), [torch.ones(share) for _ in range(size)]
@@ -35,7 +36,7 @@ def operations(size, count):
         dist.reduce_scatter(part, parts, group=group)
 
     def reduce_and_scatter(group):
-        """1.13's gloo has no reduce_scatter: what its users write instead."""
+        """Replaces reduce_scatter, which gloo of PyTorch 1.13 lacks, as its users do."""
         whole = torch.cat(parts)
         dist.all_reduce(whole, group=group)
         part.copy_(whole.chunk(size)[dist.get_rank(group)])
@@ -60,7 +61,7 @@ def measure_collectives(groups, size, sizes, rounds):
             for step in range(rounds + 1):
                 for backend in BACKENDS:
                     taken = timed(calls[backend], groups[backend])
-                    if step != 0:  # the first warms up
+                    if step != 0:  # the first iteration warms up
                         times[backend].append(taken)
             found[f"{name} {nbytes}"] = times
     return found
