@@ -1,4 +1,5 @@
-"""Names the extensions that can be built: "python", "torch", one a line; else the missing parts."""
+"""Prints the extensions that can be built, "python" and "torch", one a line, and otherwise the
+missing parts."""
 
 import importlib.util
 import os

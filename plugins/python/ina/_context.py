@@ -10,7 +10,8 @@ from ina._types import NOBODY, DType, Op
 
 
 def _plain(array):
-    """(memory, dtype) of an array. NumPy arrays of bfloat16 (ml_dtypes) have no buffer: their bits do."""
+    """Returns (memory, dtype) of an array. NumPy arrays of bfloat16 (ml_dtypes) have no buffer, so
+    their bits are taken as uint16."""
     if getattr(getattr(array, "dtype", None), "name", None) == "bfloat16":
         return array.view("uint16"), DType.BFLOAT16
     return array, None
@@ -21,7 +22,8 @@ def _bits(array):
 
 
 def _like(array, shape=None):
-    """New memory for a result: of the array's type and, unless `shape` says another one, shape."""
+    """Returns new memory for a result, with the array's type, and with its shape unless `shape`
+    gives another one."""
     import numpy
     array = array if isinstance(array, numpy.ndarray) else numpy.asarray(array)
     return numpy.empty(array.shape if shape is None else shape, array.dtype)
@@ -34,19 +36,22 @@ def _elements(array):
 class Handle:
     """An operation that was started. Its arrays must not be touched until it has ended.
 
-    `await handle` gives its result, as wait() without `timeout` does. A handle may be dropped: the operation goes on.
+    `await handle` gives its result, as wait() without `timeout` does. A handle may be dropped; the
+    operation continues.
     """
 
     def __init__(self, context, request, result):
         self._context, self._request, self._result = context, request, result
 
     def done(self):
-        """True once it has ended; raises its error."""
+        """Returns True once the operation has ended. Raises the operation's error."""
         return self._request.test()
 
     def wait(self, timeout=None):
-        """Its result. Raises its error, or TimeoutError when `timeout` (seconds) has passed: it goes on then, and can be
-        waited for again. Without `timeout` the context's applies, after which the job ends for all ranks (Timeout)."""
+        """Returns the operation's result, or raises its error. Raises TimeoutError when `timeout`
+        (seconds) has passed; the operation continues then, and wait() may be called again. Without
+        `timeout` the context's timeout applies, after which the job ends for all ranks
+        (Timeout)."""
         if timeout is None:
             self._request.finish(None)
         elif not self._request.wait(timeout):
@@ -66,7 +71,8 @@ class Handle:
 
 
 class _Completions:
-    """Futures of event loops that wait for operations of a context. Its eventfd wakes the loops."""
+    """Futures of event loops that wait for operations of a context. The context's eventfd wakes the
+    loops."""
 
     def __init__(self, raw):
         self._raw = raw
@@ -79,7 +85,7 @@ class _Completions:
         with self._lock:
             self._waiting.append((request, future))
         loop.add_reader(fd, self._ready, fd)
-        self._ready(fd)  # it may have ended meanwhile
+        self._ready(fd)  # the operation may have ended meanwhile
 
     def _ready(self, fd):
         try:
@@ -89,7 +95,7 @@ class _Completions:
         self.settle()
 
     def settle(self):
-        """Any thread; futures are told on their own loops."""
+        """Any thread may call it. Each future is completed on its own loop."""
         with self._lock:
             ended = [(r, f) for r, f in self._waiting if f.cancelled() or self._has_ended(r)]
             self._waiting = [entry for entry in self._waiting if entry not in ended]
@@ -118,11 +124,11 @@ _COSTS = ("alpha_us", "message_us", "gbps", "copy_gbps")
 
 
 class Plan:
-    """How an array that is spread over ranks gets another layout (docs/redistribution.md).
+    """The steps that give an array, spread over ranks, another layout (docs/redistribution.md).
 
-    `mesh`: "x=4,y=2"; `source`, `target`: the layouts, as "y,-,x"; `dtype`: a DType. `costs`: those that
-    Context.measure_costs() gives, the same on all ranks ("copy_gbps" may be left out: copies take no time); None:
-    20 us, 1 us, 10 Gb/s.
+    `mesh`: "x=4,y=2"; `source`, `target`: the layouts, as "y,-,x"; `dtype`: a DType. `costs`: the
+    result of Context.measure_costs(), the same on all ranks. Without "copy_gbps" copies take no
+    time. None: 20 us, 1 us, 10 Gb/s.
     """
 
     def __init__(self, mesh, shape, source, target, dtype, limit_bytes=0, method=None, costs=None):
@@ -131,7 +137,7 @@ class Plan:
 
     @classmethod
     def parse(cls, json):
-        """From json(), or the output of `ina-plan redistribute --json`."""
+        """Returns the plan from the output of json(), or of `ina-plan redistribute --json`."""
         plan = cls.__new__(cls)
         plan._raw = _ina.Plan.parse(json)
         return plan
@@ -152,12 +158,14 @@ class Plan:
 class Context:
     """Membership in a job of the switch, or in a group of its ranks.
 
-    Arguments that are left out come from the environment, as include/ina/ina.h says at ina_config. Waits until all ranks
-    have joined. A `with` block leaves at its end. Any thread may use it; a call that waits lets other threads run.
+    Omitted arguments come from the environment, as include/ina/ina.h describes at ina_config. The
+    constructor waits until all ranks have joined. A `with` block leaves the job at its end. Any
+    thread may use a context; a call that waits lets other threads run.
 
-    Each collective has a form that waits and one that starts it (..._async), which gives a Handle. Arrays are anything that
-    has Python's buffer protocol and is contiguous; results that are not given are made with NumPy.
-    `timeout`: seconds; when it passes, the job ends for all ranks.
+    Each collective has a form that waits, and a form that starts the operation (..._async) and
+    returns a Handle. Arrays are any contiguous objects with Python's buffer protocol; a result
+    array that is not given is made with NumPy. `timeout`: seconds; when it passes, the job ends for
+    all ranks.
     """
 
     def __init__(self, url=None, job=None, rank=None, world_size=None, *, timeout=None,
@@ -172,8 +180,8 @@ class Context:
         self.rank, self.world_size = raw.rank(), raw.world_size()
 
     def split(self, colour, key=0):
-        """A Context of the ranks that give the same `colour`, ordered by `key` (ina_split); None if it is negative. All
-        ranks call it."""
+        """Returns a Context of the ranks that give the same `colour`, ordered by `key` (ina_split).
+        With a negative `colour` it returns None. All ranks call it."""
         raw = self._raw.split(colour, key)
         if raw is None:
             return None
@@ -182,7 +190,8 @@ class Context:
         return group
 
     def close(self, timeout=None):
-        """Leaves, and waits until all ranks do, at most `timeout` seconds. Operations that run are given up."""
+        """Leaves the job, and waits at most `timeout` seconds until all ranks leave. Running
+        operations are abandoned."""
         self._raw.close(timeout or 0)
         self._completions.settle()
 
@@ -216,7 +225,8 @@ class Context:
         return self._started(self._raw.allreduce(plain, _bits(recv), int(op), dtype or own), recv)
 
     def allreduce(self, send, recv=None, op=Op.SUM, *, dtype=None, timeout=None):
-        """`op` over all ranks, elementwise. `recv` may be `send`. `dtype`: for uint16 that are BFLOAT16."""
+        """Reduces elementwise by `op` over all ranks. `recv` may be `send`. `dtype`: DType.BFLOAT16
+        where arrays of uint16 contain bfloat16."""
         return self._finished(self.allreduce_async(send, recv, op, dtype=dtype), timeout)
 
     def reduce_async(self, send, recv=None, root=0, op=Op.SUM, *, dtype=None):
@@ -228,7 +238,7 @@ class Context:
         return self._started(self._raw.reduce(plain, _bits(recv), root, int(op), dtype or own), recv)
 
     def reduce(self, send, recv=None, root=0, op=Op.SUM, *, dtype=None, timeout=None):
-        """The same at `root`; None elsewhere."""
+        """Like allreduce, with the result at `root` only. Returns None on the other ranks."""
         return self._finished(self.reduce_async(send, recv, root, op, dtype=dtype), timeout)
 
     def reduce_scatter_async(self, send, recv=None, counts=None, op=Op.SUM, *, dtype=None):
@@ -240,7 +250,8 @@ class Context:
                                                       dtype or own), recv)
 
     def reduce_scatter(self, send, recv=None, counts=None, op=Op.SUM, *, dtype=None, timeout=None):
-        """This rank's share of the sums: of equal ones, or those of `counts` elements by rank."""
+        """Reduces over all ranks, and returns this rank's share: shares are equal, or have `counts`
+        elements by rank."""
         return self._finished(self.reduce_scatter_async(send, recv, counts, op, dtype=dtype), timeout)
 
     # ---- moves
@@ -249,7 +260,7 @@ class Context:
         return self._started(self._raw.broadcast(_bits(buffer), root), buffer)
 
     def broadcast(self, buffer, root=0, *, timeout=None):
-        """`buffer` gets what it has at `root`."""
+        """Copies `buffer` of rank `root` to all ranks."""
         return self._finished(self.broadcast_async(buffer, root), timeout)
 
     def all_gather_async(self, send, recv=None, counts=None, displacements=None):
@@ -259,7 +270,7 @@ class Context:
                              recv)
 
     def all_gather(self, send, recv=None, counts=None, displacements=None, *, timeout=None):
-        """What all ranks send, by rank."""
+        """Returns the arrays of all ranks, in the order of ranks."""
         return self._finished(self.all_gather_async(send, recv, counts, displacements), timeout)
 
     def gather_async(self, send, recv=None, root=0, counts=None, displacements=None):
@@ -271,7 +282,7 @@ class Context:
                              recv)
 
     def gather(self, send, recv=None, root=0, counts=None, displacements=None, *, timeout=None):
-        """The same at `root`; None elsewhere."""
+        """Like all_gather, with the result at `root` only. Returns None on the other ranks."""
         return self._finished(self.gather_async(send, recv, root, counts, displacements), timeout)
 
     def scatter_async(self, send, recv, root=0, counts=None, displacements=None):
@@ -279,7 +290,7 @@ class Context:
         return self._started(self._raw.scatter(send, _bits(recv), root, counts, displacements), recv)
 
     def scatter(self, send, recv, root=0, counts=None, displacements=None, *, timeout=None):
-        """This rank's share of `send` of `root`."""
+        """Returns this rank's share of `send` at `root`."""
         return self._finished(self.scatter_async(send, recv, root, counts, displacements), timeout)
 
     def all_to_all_async(self, send, recv=None, send_counts=None, recv_counts=None,
@@ -291,7 +302,8 @@ class Context:
 
     def all_to_all(self, send, recv=None, send_counts=None, recv_counts=None,
                    send_displacements=None, recv_displacements=None, *, timeout=None):
-        """The blocks that all ranks have for this one."""
+        """Exchanges blocks: each rank sends one block to every rank. Returns the blocks for this
+        rank."""
         return self._finished(self.all_to_all_async(send, recv, send_counts, recv_counts,
                                                     send_displacements, recv_displacements), timeout)
 
@@ -299,48 +311,52 @@ class Context:
         return self._started(self._raw.permute(_bits(send), _bits(recv), list(destinations)), recv)
 
     def permute(self, send, recv, destinations, *, timeout=None):
-        """Rank r sends to destinations[r], or to NOBODY."""
+        """Sends from each rank r to rank destinations[r], or to no rank if that is NOBODY."""
         return self._finished(self.permute_async(send, recv, destinations), timeout)
 
     def send_receive_async(self, send, destination, recv, source):
         return self._started(self._raw.send_receive(_bits(send), destination, _bits(recv), source), recv)
 
     def send_receive(self, send, destination, recv, source, *, timeout=None):
-        """To one rank and from one rank, or NOBODY, each known to the partners alone. All ranks call it."""
+        """Sends to one rank and receives from one rank. Either may be NOBODY. Only the two partners
+        need to know of a transfer, but all ranks call it."""
         return self._finished(self.send_receive_async(send, destination, recv, source), timeout)
 
     def barrier_async(self):
         return self._started(self._raw.barrier())
 
     def barrier(self, *, timeout=None):
-        """Ends when all ranks have called it."""
+        """Returns when all ranks have called it."""
         self._finished(self.barrier_async(), timeout)
 
     def measure_costs(self):
-        """What the operations of redistributions take among these ranks, the same numbers on all: {"alpha_us":,
-        "message_us":, "gbps":, "copy_gbps":} for Plan. All ranks call it; some hundred milliseconds."""
+        """Measures the costs of a redistribution's operations among these ranks, for Plan:
+        {"alpha_us":, "message_us":, "gbps":, "copy_gbps":}, with the same numbers on all ranks. All
+        ranks call it. It takes some hundred milliseconds."""
         return dict(zip(_COSTS, self._raw.measure_costs()))
 
     def redistribute_async(self, plan, buffer):
         return self._started(self._raw.redistribute(plan._raw, buffer), buffer)
 
     def redistribute(self, plan, buffer, *, timeout=None):
-        """`buffer` has plan.facts["buffer_bytes"] bytes, and begins with this rank's tile, before and after."""
+        """Executes `plan`. `buffer` has plan.facts["buffer_bytes"] bytes, and begins with this
+        rank's tile, before and after."""
         return self._finished(self.redistribute_async(plan, buffer), timeout)
 
-    # ---- what it says of itself
+    # ---- reports
 
     @property
     def stats(self):
-        """ina_stats as a dict."""
+        """The counters of ina_stats, as a dict."""
         return self._raw.stats()
 
     def overflowed(self, clear=False):
-        """Whether a result saturated or became infinite (ina_overflowed)."""
+        """Returns whether a result saturated or became infinite (ina_overflowed)."""
         return self._raw.overflowed(clear)
 
     def set_hints(self, layer=0, layers=0, remaining_iterations=0):
-        """What the policy esa makes priorities of (ina_set_hints); 0: unknown."""
+        """Passes the values from which the policy `esa` derives priorities (ina_set_hints); 0:
+        unknown."""
         self._raw.set_hints(layer, layers, remaining_iterations)
 
     def reset_hints(self):

@@ -1,4 +1,4 @@
-"""What calls raise."""
+"""The exceptions that calls raise."""
 
 import enum
 
@@ -23,7 +23,7 @@ class Status(enum.IntEnum):
 
 
 class Error(RuntimeError):
-    """A call of the library failed. `status`: a Status; `text`: the library's whole sentence."""
+    """A call of the library failed. `status`: a Status; `text`: the library's error text."""
 
     status: Status
     text: str
@@ -53,5 +53,5 @@ _KINDS = {Status.TIMEOUT: Timeout, Status.PEER_LOST: PeerLost, Status.MISMATCH: 
 
 
 def make(status: int, _name: str, text: str) -> Error:
-    """The exception for a status."""
+    """Returns the exception for a status."""
     return _KINDS.get(Status(status), Error)(status, text)

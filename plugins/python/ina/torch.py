@@ -3,9 +3,9 @@
     import ina.torch
     torch.distributed.init_process_group("ina")
 
-Rank 0's settings are those of all ranks: it puts the switch's URL, the job's name and, if it has
-one, the ticket into the store that PyTorch uses for the rendezvous. INA_URL of a rank goes before
-rank 0's, because ranks on different hosts may have different ways to the switch.
+All ranks use the settings of rank 0: rank 0 puts the switch's URL, the job's name and, if there is
+one, the ticket into the store that PyTorch uses for the rendezvous. A rank's own INA_URL takes
+precedence over rank 0's, because ranks on different hosts may reach the switch in different ways.
 """
 
 import atexit
@@ -22,7 +22,8 @@ from torch.distributed import distributed_c10d as c10d
 
 
 def _load():
-    """ina._torch. It fits one version of PyTorch alone, and only a build beside PyTorch has it."""
+    """Imports ina._torch. The module fits a single version of PyTorch, and only a build with
+    PyTorch has it."""
     how = "Build the package where this PyTorch is installed (docs/pytorch.md)"
     here = ".".join(torch.__version__.split("+")[0].split(".")[:2])
     try:
@@ -41,10 +42,10 @@ DEFAULT_URL = "shm:/run/ina/switch.sock"
 KEY = "ina/job"
 ARRIVED_KEY, ALL_ARRIVED_KEY = "ina/arrived", "ina/all_arrived"
 
-# Whether ranks that are not in a new group are asked, too: they must take part in ina_split.
+# Whether ranks outside of a new group can be asked, too; these must take part in ina_split.
 _ASKS_BYSTANDERS = int(torch.__version__.split(".")[0]) < 2
 
-# At the end of a process the other ranks may still need it for their last results.
+# At the end of a process the other ranks may still need this rank for their last results.
 LEAVE_TIMEOUT_S = 5.0
 
 HOW_TO_START = (
@@ -53,7 +54,8 @@ HOW_TO_START = (
 
 
 def _settings(store, rank):
-    """What rank 0 of the group has put into the store: {"job":, "url":, "ticket":}."""
+    """Returns the settings that rank 0 of the group has put into the store: {"job":, "url":,
+    "ticket":}."""
     if rank == 0:
         settings = {"job": f"torch-{uuid.uuid4().hex}", "url": os.environ.get("INA_URL", DEFAULT_URL),
                     "ticket": os.environ.get("INA_TICKET", "")}
@@ -67,7 +69,8 @@ def _url_of(settings):
 
 
 def _await_all(store, size, timeout):
-    """Returns when all ranks have called it: from then on joining takes no longer than the switch.
+    """Returns when all ranks have called it. From then on joining takes no longer than the switch
+    needs.
     """
     if store.add(ARRIVED_KEY, 1) == size:
         store.set(ALL_ARRIVED_KEY, "")
@@ -75,10 +78,11 @@ def _await_all(store, size, timeout):
 
 
 class _World:
-    """The group of all ranks, of which the others are made."""
+    """The group of all ranks, from which the other groups are split."""
 
     def __init__(self, group, store, size):
-        # Its last reference is PyTorch's: then it leaves the job.
+        # PyTorch holds the last reference to the group; when it drops that, the group leaves the
+        # job.
         self._group, self.store, self.size = weakref.ref(group), store, size
         self.made = 0
 
@@ -87,7 +91,8 @@ class _World:
         return self._group()
 
     def await_split(self, timeout):
-        """The library waits for the slowest rank as long as for a switch, which is too short."""
+        """Waits until all ranks have called it. The library's own wait for the slowest rank is as
+        short as its wait for a switch, which is not enough here."""
         self.made += 1
         _await_all(dist.PrefixStore(f"ina/split/{self.made}", self.store), self.size, timeout)
 
@@ -96,7 +101,8 @@ _world = None
 
 
 def _splitting_world():
-    """That of the default group, if it is one of ours; the same on all ranks."""
+    """Returns the _World of the default group, if that group is of backend "ina", else None. All
+    ranks get the same result."""
     if _world is None or not dist.is_initialized() or not _ASKS_BYSTANDERS:
         return None
     return _world if c10d._get_default_group() is _world.group else None
@@ -121,11 +127,11 @@ def _make_subgroup(store, rank, size, url, settings, timeout):
 
 
 def _create(options, _backend_options=None):
-    """A process group, as torch.distributed asks for it.
+    """Makes a process group, when torch.distributed asks for one.
 
-    The group of all ranks joins its job at once, so that a switch that is missing is noticed here.
-    Others are groups of its job (ina_split). Where the default group is another backend's, each is a
-    job of its own, which its ranks join before its first operation.
+    The group of all ranks joins its job at once, so that a missing switch is noticed here. Other
+    groups are groups of its job (ina_split). Where the default group has another backend, each
+    group is a job of its own, which its ranks join before their first operation.
     """
     store, rank, size = options.store, options.group_rank, options.group_size
     settings = _settings(store, rank)
@@ -141,7 +147,8 @@ def _create(options, _backend_options=None):
 
 
 def _with_bystanders(make_group):
-    """PyTorch asks the backend for a group on its members alone; ina_split is a call of all ranks."""
+    """Has all ranks take part in a new group. PyTorch asks only the group's members for it, but
+    ina_split is a call of all ranks."""
     @functools.wraps(make_group)
     def make(group_size, group_rank, global_ranks, backend, store, *arguments, **options):
         world = _splitting_world() if global_ranks and str(backend).lower() == "ina" else None
@@ -153,7 +160,7 @@ def _with_bystanders(make_group):
 
 
 def _with_ina(monitored_barrier):
-    """PyTorch refuses it for all backends but Gloo."""
+    """Enables monitored_barrier, which PyTorch allows for Gloo only."""
     @functools.wraps(monitored_barrier)
     def monitor(group=dist.GroupMember.WORLD, timeout=None, wait_all_ranks=False):
         if c10d._rank_not_in_group(group) or dist.get_backend(group) != "ina":
@@ -165,7 +172,8 @@ def _with_ina(monitored_barrier):
 
 
 def _backend_of(group):
-    """The process group of backend "ina" in what torch.distributed shows as `group`; None: default."""
+    """Returns the process group of backend "ina" inside `group`, as torch.distributed shows it.
+    None: the default group."""
     group = group or c10d._get_default_group()
     if not _ASKS_BYSTANDERS:
         return group._get_backend(torch.device("cpu"))
@@ -173,29 +181,30 @@ def _backend_of(group):
 
 
 def stats(group=None):
-    """What this rank has done in the collectives of a group of backend "ina", as a dict.
+    """Returns this rank's counters for the collectives of a group of backend "ina", as a dict.
 
-    The names are those of ina_stats (include/ina/ina.h), e.g. bytes_copied, bytes_by_switch, priority.
+    The names are those of ina_stats (include/ina/ina.h), e.g. bytes_copied, bytes_by_switch,
+    priority.
     """
     return _torch.stats(_backend_of(group))
 
 
 class DDPState:
-    """What the hook of ddp_hook() knows of the training, and what it has done."""
+    """State of the hook of ddp_hook(): facts about the training, and the hook's counters."""
 
     def __init__(self, group=None, iterations=0, result_buffers=True):
         self.group = group
-        self.iterations = iterations   # of the whole training; 0: unknown
-        self.iteration = 0             # of these, how many are over
-        self.layers = 0                # buckets of an iteration; 0 until the first is over
+        self.iterations = iterations   # in the whole training; 0: unknown
+        self.iteration = 0             # completed iterations
+        self.layers = 0                # buckets in an iteration; 0 until the first is over
         self.registered = 0            # buckets that were moved to registered memory
-        self.refused = None            # why no more are
+        self.refused = None            # the error that ended registration
         self.result_buffers = result_buffers
-        self.results_refused = None    # why there are none any more
+        self.results_refused = None    # the error that ended the use of result buffers
         self._results = {}             # by bucket: memory that the switch writes
 
     def hints(self, index):
-        """(layer, layers, remaining iterations) of the bucket `index`. Zeros are unknown.
+        """Returns (layer, layers, remaining iterations) of the bucket `index`. Zeros are unknown.
 
         Buckets come in the order in which gradients are ready: the last layers have index 0.
         """
@@ -205,7 +214,7 @@ class DDPState:
         return self.layers - index, self.layers, remaining
 
     def register(self, backend, buffer):
-        """Once a bucket: it keeps its memory from iteration to iteration."""
+        """Registers a bucket once. A bucket keeps its memory from iteration to iteration."""
         if self.refused is not None:
             return
         try:
@@ -214,11 +223,12 @@ class DDPState:
             self.refused = str(error)
 
     def sum_up(self, backend, index, buffer, operation):
-        """Starts the sum of a bucket over the ranks. The Work's result is the tensor that gets it."""
+        """Starts the sum of a bucket over the ranks. The Work's result is the tensor that gets the
+        sum."""
         options = dist.AllreduceOptions()
         options.reduceOp = operation
         if self.result_buffers:
-            # All ranks have the same buckets in the same order, and are refused alike.
+            # All ranks have the same buckets in the same order, and get the same refusals.
             try:
                 return _torch.allreduce_into(backend, buffer, self._result(backend, index, buffer), options)
             except RuntimeError as error:
@@ -227,15 +237,16 @@ class DDPState:
         return backend.allreduce([buffer], options)
 
     def _result(self, backend, index, buffer):
-        """The same from iteration to iteration: a rank has used its sums before it contributes to the next ones."""
+        """Returns a result buffer, the same in each iteration. A rank has used its sums before it
+        contributes to the next ones."""
         kept = self._results.get(index)
         if kept is None or kept.dtype != buffer.dtype or kept.numel() != buffer.numel():
-            self._results.pop(index, None)  # DDP has made its buckets anew
+            self._results.pop(index, None)  # DDP has made its buckets again
             kept = self._results[index] = _torch.make_result(backend, buffer)
         return kept
 
     def bucket_done(self, bucket):
-        """Counts the iterations, and their buckets."""
+        """Counts iterations, and the buckets in an iteration."""
         if bucket.is_last():
             self.iteration += 1
             self.layers = bucket.index() + 1
@@ -260,23 +271,24 @@ def _average_bucket(state, bucket):
 
 
 def ddp_hook(group=None, iterations=0, result_buffers=True):
-    """State and hook for DistributedDataParallel.register_comm_hook:
+    """Returns state and hook for DistributedDataParallel.register_comm_hook:
 
         model.register_comm_hook(*ina.torch.ddp_hook(iterations=1000))
 
-    Gradients are averaged as without a hook. The switch reads the buckets where they lie, writes the
-    sums once for all ranks of the host, and policy `esa` learns which layers they are of and how many
-    iterations are to come (ina_set_hints). `group`: DDP's process_group, of backend "ina"; None: the
-    default group. `iterations`: how many backward passes with synchronisation the training has; 0:
-    unknown. `result_buffers`: False where DDP has gradient_as_bucket_view=True, because sums must come
-    to the buckets then. The state is a DDPState.
+    Gradients are averaged as without a hook. The switch reads the buckets in place, and writes the
+    sums once for all ranks of the host. Policy `esa` learns the buckets' layers and the number of
+    iterations to come (ina_set_hints). `group`: DDP's process_group, of backend "ina"; None: the
+    default group. `iterations`: the number of backward passes with synchronisation in the training;
+    0: unknown. `result_buffers`: must be False where DDP has gradient_as_bucket_view=True, because
+    sums must then come to the buckets. The state is a DDPState.
     """
     return DDPState(group, iterations, result_buffers), _average_bucket
 
 
 @atexit.register
 def _leave():
-    """A rank that failed leaves at once, so that the others learn of it."""
+    """Leaves all jobs at the end of the process. A rank that failed leaves at once, so that the
+    others learn of it."""
     failed = getattr(sys, "last_value", None) is not None
     _torch.leave_all(0.0 if failed else LEAVE_TIMEOUT_S)
 
