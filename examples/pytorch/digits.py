@@ -4,7 +4,7 @@
     ina-run -n 4 python3 digits.py --backend ina [--epochs N] [--losses FILE]
 
 Prints the loss and the share of test images that are recognised. --losses: rank 0 writes the loss
-of each step, a line each.
+of each step, one a line.
 """
 
 import argparse
@@ -38,8 +38,9 @@ def network():
 
 
 def train(model, images, labels, epochs):
-    """The mean loss of all ranks, of each step. They are tensors, which live on: Gloo's threads wait for
-    Python's lock to free one, for ever if the group ends at that moment (PyTorch 1.13)."""
+    """Returns the loss of each step, averaged over all ranks. The losses are tensors, and all are
+    kept: Gloo's threads wait for Python's lock to free a tensor, forever if the process group ends
+    at that moment (PyTorch 1.13)."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     order = torch.Generator().manual_seed(2)  # the same on all ranks

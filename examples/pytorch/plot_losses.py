@@ -14,7 +14,7 @@ def main():
     figure, axes = plt.subplots(figsize=(7, 4))
     for number, file in enumerate(files):
         losses = [float(line) for line in file.read_text().split()]
-        # Wide below narrow, so that curves that coincide are all seen.
+        # Earlier curves are wider, so that curves that coincide are all visible.
         axes.plot(losses, label=file.stem, linewidth=4 - 2.5 * number / max(1, len(files) - 1))
     axes.set(xlabel="step", ylabel="cross-entropy (mean of all ranks)", ylim=(0, None))
     axes.legend()

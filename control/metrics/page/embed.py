@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the C++ source of page_files(): files as they are, for the program to serve.
+"""Writes the C++ source of page_files(), which contains the given files for the program to serve.
 
     embed.py OUTPUT FILE...
 """
@@ -9,7 +9,7 @@ import sys
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 DELIMITER = "ina_page"
-MOST_BYTES = 65536  # of a literal, by the standard
+MOST_BYTES = 65536  # of a literal, the C++ standard's minimum
 
 
 def entry(path):
