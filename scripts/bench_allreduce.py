@@ -4,15 +4,15 @@
     bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--ports shm,memif,bridge] [--quick]
                        [--json FILE]
 
-Starts ina-switchd with a socket of its own in a temporary folder, runs ina-perf with each number of
-ranks over each kind of port, and checks by the switch's own counters that it absorbed exactly ranks
-x bytes of all operations: a benchmark that does not go through the switch, or not completely,
-fails. So does one whose results are not correct. On the shm port, registered buffers are measured
-beside plain ones where libina has them; on memif each rank has a port of its own, and on "bridge"
-an interface of ina-memif, beside a switch with the shm port alone. Without --ports: shm and memif.
-Prints a table; --json writes {"meta": {commit, machine, command, ...}, "rows": [one object a measurement, as
-ina-perf gives it, and "port"]}. Where memif cannot be used a row has null for figures and "missing"
-says why.
+Starts ina-switchd with a socket of its own in a temporary folder, and runs ina-perf with each
+number of ranks over each kind of port. The switch's own counters must show that the switch absorbed
+exactly ranks x bytes of all operations: a benchmark whose operations bypass the switch, even in
+part, fails. The benchmark also fails where a result is not correct. On the shm port, registered
+buffers are measured beside plain ones where libina has them. On memif each rank has a port of its
+own, and on "bridge" an interface of ina-memif, beside a switch with the shm port alone. Without
+--ports: shm and memif. Prints a table; --json writes {"meta": {commit, machine, command, ...},
+"rows": [one object a measurement, as ina-perf gives it, and "port"]}. Where memif cannot be used, a
+row's figures are null, and "missing" has the reason.
 """
 
 import json
@@ -52,12 +52,14 @@ MEMIF_MAX_BYTES = 64 << 20
 WARMUP_OPERATIONS = 2
 RUN_DEADLINE_S = 600
 
-# How ina-perf says that a port cannot be used here, which is no defect of ours.
+# The statuses by which ina-perf reports that a port cannot be used on this machine; that is no
+# defect of the project.
 UNAVAILABLE = ("INA_ERR_NO_SWITCH", "INA_ERR_UNSUPPORTED", "INA_ERR_NO_MEMORY", "INA_ERR_REFUSED")
 
 
 def start_switch(build, folder, port, ranks):
-    """memif ports are polled whether they are used or not: there are as many as ranks."""
+    """Starts a switch. It polls memif ports whether they are used or not, so there are only as many
+    as ranks."""
     if port != "memif":
         return plain_switch(build, folder)
     ports = "".join(MEMIF_PORT.format(number=n, folder=folder) for n in range(ranks))
@@ -65,7 +67,8 @@ def start_switch(build, folder, port, ranks):
 
 
 def run_perf(build, switch, port, buffers, ranks, sizes, quick, control=None):
-    """Rows of one ina-perf run, and the command. `control`: where its ranks join, on memif."""
+    """Returns the rows of one ina-perf run, and the command. `control`: the control socket where
+    ranks on memif join."""
     report = switch.folder / f"perf-{port}-{buffers}-{ranks}.json"
     url = f"shm:{switch.socket}"
     if port != "shm":
@@ -114,7 +117,7 @@ def print_row(row):
 
 
 def missing_rows(ranks, port, buffers, sizes, reason):
-    """What stands for rows that cannot be measured here."""
+    """Returns rows without figures, for measurements that are impossible on this machine."""
     print(f"bench_allreduce: {ranks} ranks over {port}: {reason}", file=sys.stderr)
     figures = ("algbw_GBps", "p50_us", "p99_us", "cpu_us_per_op", "switch_cpu_us_per_op",
                "core_round_trip_ns", "correct")
@@ -123,7 +126,7 @@ def missing_rows(ranks, port, buffers, sizes, reason):
 
 
 def measure(build, port, buffers, ranks, sizes, quick):
-    """Rows with a switch of their own, and the command."""
+    """Returns the rows of one run with a switch of its own, and the command."""
     with processes.temporary_folder() as folder, \
             start_switch(build, folder, port, ranks) as switch:
         bridge = Bridge(build, switch, ranks) if port == "bridge" else None

@@ -3,13 +3,13 @@
 
     bench_collectives.py --build FOLDER [--ranks 2,4,8] [--quick] [--json FILE]
 
-Starts ina-switchd with a socket of its own in a temporary folder, and runs ina-perf with each number
-of ranks. Every element of the results is checked; a wrong one ends the run. So does payload that is
-not what docs/collectives.md says, unless something was sent again. Prints a table; --json writes
-{"meta": ..., "rows": [{"collective", "ranks", "bytes", "p50_us", "payload_bytes_up",
-"payload_bytes_down", "overhead_bytes", "correct", ...}]}. `bytes`: of the whole vector, the blocks of
-all ranks together. Payload and overhead are those of one operation at the rank with most of it;
-overhead is messages without payload, both ways, by 114 bytes each.
+Starts ina-switchd with a socket of its own in a temporary folder, and runs ina-perf with each
+number of ranks. Every element of the results is checked; a wrong one ends the run. An amount of
+payload that differs from docs/collectives.md ends the run, too, unless something was sent again.
+Prints a table; --json writes {"meta": ..., "rows": [{"collective", "ranks", "bytes", "p50_us",
+"payload_bytes_up", "payload_bytes_down", "overhead_bytes", "correct", ...}]}. `bytes`: of the whole
+vector, the blocks of all ranks together. Payload and overhead are those of one operation at the
+rank with the largest payload; overhead is messages without payload, both ways, by 114 bytes each.
 """
 
 import json
@@ -30,7 +30,8 @@ HEADER = (f"{'collective':>14} {'ranks':>5} {'bytes':>10} {'p50 us':>10} {'up':>
 
 
 def payload_wanted(collective, whole, ranks):
-    """Bytes up and down at the rank with most, by docs/collectives.md."""
+    """Returns the bytes up and down at the rank with the largest payload, by
+    docs/collectives.md."""
     block = whole // ranks
     others = whole - block
     # A rank's block for itself stays where it is.
@@ -50,7 +51,7 @@ def payload_wanted(collective, whole, ranks):
 
 
 def check(row):
-    """Raises BenchError where a row is wrong."""
+    """Raises BenchError if a row is wrong."""
     if row["correct"] is not True:
         raise BenchError(f"wrong result: {row}")
     wanted = payload_wanted(row["collective"], row["bytes"], row["ranks"])
@@ -75,7 +76,7 @@ def table_line(row):
 
 
 def measure(build, ranks, sizes, quick):
-    """Rows with a switch of their own, and the command."""
+    """Returns the rows of one run with a switch of its own, and the command."""
     with processes.temporary_folder() as folder, plain_switch(build, folder) as switch:
         report = folder / "perf.json"
         command = [str(build / "bench/ina-perf"), "--url", f"shm:{switch.socket}", "--job",

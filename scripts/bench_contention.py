@@ -6,20 +6,20 @@ completion times, on real processes.
                         [--rounds N] [--quick] [--json FILE]
 
 Each worker is a process on a host of its own: a network namespace, joined to the switch by a veth
-pair that tbf shapes both ways (tests/net/namespaces.py). The links, not the processor, are what
-limits: the share of the time in which the processor was idle stands beside each figure. The
-fallback is at the workers (fallback.home: workers), or in a server for all jobs, ina-psd, on one
-more host with a link of the same rate (fallback.home: dedicated). A job computes (sleeps), then sums its layers'
-gradients, and waits for all; at a job's rate alone on its links communication takes the stated
-share of computation. Workers check every element of every sum.
+pair that tbf shapes both ways (tests/net/namespaces.py). The links are the bottleneck, not the
+processor: beside each figure is the share of the time in which the processor was idle. The fallback
+is at the workers (fallback.home: workers), or in a server for all jobs, ina-psd, on one more host
+with a link of the same rate (fallback.home: dedicated). A job computes (sleeps), then sums its
+layers' gradients, and waits for all sums. While a job is alone on its links, communication takes
+the stated share of computation. Workers check every element of every sum.
 
-The numbers of slots are multiples of the bandwidth-delay product of one link: of its rate and the
-time that one fragment's sum takes on an idle network. In each round all settings take turns: esa as
-shipped, and fcfs with four ways and one, with A2TP's window and without, each with a window of 512
-fragments and one as large as the bandwidth-delay product (or the least that a configuration may
-have, 64 KiB), and static. A speedup is the ratio of
-average completion times in the same round, median over the rounds, of fcfs at the setting that is
-best for it at that number of slots and home, to esa; above 1 esa is faster.
+The numbers of slots are multiples of the bandwidth-delay product of one link, from its rate and the
+time of one fragment's sum on an idle network. In each round all settings take turns. The settings
+are esa as shipped; fcfs with four ways and with one, with A2TP's window and without, each with a
+window of 512 fragments and with one as large as the bandwidth-delay product (or 64 KiB, the least
+that a configuration may have); and static. A speedup compares esa with fcfs, at the best setting of
+fcfs for that number of slots and home: the ratio of fcfs's average completion time to esa's in the
+same round, as the median over the rounds. Above 1 esa is faster.
 
 --json writes {"meta", "workload", "points": [{"home", "slots", "policy", "setting", "avg_jct_s",
 "cpu_idle", ...}], "speedups": [...], "best_speedup", "worst_speedup"}.
@@ -42,20 +42,21 @@ from benchlib.testbed import require_root
 
 RATE_MBIT = 100
 SLOT_BYTES = 1344
-FRAME_BYTES = 1344 + 40 + 42 + 24  # with the protocol's and the network's headers, and the gap
+# with the headers of the protocol and the network, and the gap between frames
+FRAME_BYTES = 1344 + 40 + 42 + 24
 WINDOW = 512  # fragments
-LEAST_WINDOW = -(-(64 << 10) // SLOT_BYTES)  # of what jobs.window_bytes may be
+LEAST_WINDOW = -(-(64 << 10) // SLOT_BYTES)  # the least jobs.window_bytes, in fragments
 RANKS = 2
 LAYERS = 4
 LAYER_BYTES = 128 << 10
-# Of each job: communication / computation, and iterations, so that all take about as long.
+# For each job: communication / computation, and iterations; all jobs take about as long.
 JOBS = [(1.0, 16), (0.5, 12), (1.0, 16), (0.2, 5)]
 MULTIPLES = (0.5, 1, 2, 4, 8)  # of the bandwidth-delay product
 ROUNDS = 10
-QUEUE_MS = 20  # of a link, before it drops
+QUEUE_MS = 20  # the length of a link's queue; further frames are dropped
 
-# Name, aggregator.policy, aggregator.ways, congestion.aggregator_window, window: as large as may
-# be, or as the bandwidth-delay product, if that many may be.
+# Name, aggregator.policy, aggregator.ways, congestion.aggregator_window, window: the largest, or
+# the bandwidth-delay product if a configuration may have that.
 SETTINGS = [
     ("esa", "esa", 4, True, "large"),
     ("fcfs, as esa", "fcfs", 4, True, "large"),
@@ -71,7 +72,7 @@ HOMES = {"workers": ("workers",), "dedicated": ("dedicated",), "both": ("workers
 
 START_DEADLINE_S = 30
 RUN_DEADLINE_S = 120
-# Between the word to start and the start: long enough for all workers to have heard it.
+# Time between the start order and the start, in which the order reaches all workers.
 LEAD_NS = 50_000_000
 
 
@@ -96,7 +97,7 @@ class Worker:
         self.process = host.start(*command, stdin=-1, stdout=-1, stderr=-1, text=True)
 
     def line(self, deadline):
-        """The next line it says."""
+        """Returns the worker's next line."""
         left = max(0.0, deadline - time.monotonic())
         if not select.select([self.process.stdout], [], [], left)[0]:
             raise BenchError(f"nothing heard from: {shlex.join(self.command)}")
@@ -117,7 +118,8 @@ class Worker:
 
 
 class Network:
-    """Hosts, links, and a switch for each turn. `server`: the last host is a fallback server's."""
+    """Hosts, links, and a switch for each turn. `server`: the last host belongs to a fallback
+    server."""
 
     def __init__(self, build, jobs, rate_mbit, folder, server):
         self.build = build
@@ -137,7 +139,7 @@ class Network:
             "--iterations", str(iterations)]
 
     def run(self, commands):
-        """The workers' reports, in the order of the commands."""
+        """Returns the workers' reports, in the order of the commands."""
         workers = []
         try:
             for host, command in commands:
@@ -156,7 +158,7 @@ class Network:
 
     @contextlib.contextmanager
     def serving(self, config, home):
-        """A switch with this configuration, and the fallback server if there is to be one."""
+        """Runs a switch with this configuration and, for home "dedicated", a fallback server."""
         self.bed.start_switch(self.build / "switchd/ina-switchd", self.folder, config)
         server = None
         try:
@@ -176,17 +178,17 @@ class Network:
                               self.bed.url("udp", host.number), stderr=log)
 
     def round_trip_s(self):
-        """Of one fragment's sum, on an idle network."""
+        """Returns the time of one fragment's sum on an idle network."""
         with self.serving(config_of(SETTINGS[1], 1024, 1, 64, "workers"), "workers"):
             iterations = 400
             reports = self.run([self.command(0, rank, 0, iterations, 1024)
                                 for rank in range(RANKS)])
-            # Four layers of one fragment each are one after another on a link.
+            # The link carries the four layers, of one fragment each, one after another.
             wire_s = (LAYERS - 1) * 1100 * 8 / (self.rate_mbit * 1e6)
             return max(r["seconds"] for r in reports) / iterations - wire_s
 
     def measure(self, home, setting, slots, bdp, divisor):
-        """One turn: a flat dictionary of numbers."""
+        """Runs one turn. Returns a flat dictionary of numbers."""
         jobs = [(ratio, max(2, iterations // divisor)) for ratio, iterations in JOBS[:self.jobs]]
         dropped = self.bed.dropped()
         with self.serving(config_of(setting, slots, self.jobs, bdp, home), home):
@@ -212,7 +214,7 @@ class Network:
 
 
 def combine(home, name, policy, slots, multiple, turns):
-    """A point: medians over the rounds."""
+    """Returns a point: medians over the rounds."""
     point = {"home": home, "slots": slots, "bdp_multiple": multiple, "policy": policy,
              "setting": name}
     point |= stats.medians(turns, leave_out=("jct_s",))
@@ -220,7 +222,7 @@ def combine(home, name, policy, slots, multiple, turns):
 
 
 def speedup(points):
-    """Of the points of one home and number of slots."""
+    """Returns the speedups among points of one home and number of slots."""
     esa = next(p for p in points if p["policy"] == "esa")["avg_jct_s_by_round"]
 
     def to_esa(policy):
@@ -247,7 +249,7 @@ def print_point(p):
 
 
 def sweep(network, options):
-    """The points, and the bandwidth-delay product in fragments."""
+    """Returns the points, the round trip, and the bandwidth-delay product in fragments."""
     settings = [s for s in SETTINGS if not options.quick or s[0] in QUICK["settings"]]
     multiples = QUICK["multiples"] if options.quick else MULTIPLES
     rounds = options.rounds or (QUICK["rounds"] if options.quick else ROUNDS)
@@ -256,10 +258,10 @@ def sweep(network, options):
     print(f"one fragment's sum takes {round_trip_s * 1e6:.0f} us, so that {bdp:.1f} fragments are "
           f"under way\n\n{HEADER}")
     points = []
-    # A set of four is the least that four ways make sense with.
+    # Four ways need at least a set of four.
     sizes = {max(4, round(multiple * bdp / 4) * 4): multiple for multiple in multiples}
     for slots, multiple in sizes.items():
-        # Each job has a piece of the array with static, if there is one for each.
+        # Under static each job has a piece of the array; there must be enough slots for that.
         turns = {(home, setting): [] for home in HOMES[options.home] for setting in settings
                  if setting[1] != "static" or slots >= 2 * options.jobs}
         for _ in range(rounds):

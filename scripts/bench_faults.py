@@ -4,11 +4,12 @@
     bench_faults.py --build FOLDER [--seeds N] [--from SEED] [--only-rules] [--quick] [--json FILE]
 
 Four parts: random scenarios (every policy, every home of the fallback, all faults); each protocol
-rule switched off, which must turn up a violation, both in scenarios that are hard on this rule (10,000 seeds at
-most) and in those of all kinds, the swarm (100,000); how much longer work takes at a loss rate than
-without loss, per policy; and how much of it the fallback decides, in the setting of the model that
-the protocol was derived from. All of it is virtual time and decided by seeds: the same commit gives
-the same figures on every machine. Exit status 1 if an invariant was violated or a rule not missed.
+rule switched off, which must turn up a violation, both in scenarios that are hard on this rule (at
+most 10,000 seeds) and in scenarios of all kinds, the swarm (100,000); the slowdown of work by each
+loss rate, per policy; and the share of the work that the fallback decides, in the setting of the
+model from which the protocol was derived. All time is virtual, and seeds decide everything: the
+same commit gives the same figures on every machine. Exit status 1 if an invariant was violated, or
+if a missing rule caused no violation.
 """
 
 import json

@@ -3,12 +3,12 @@
 
     bench_fused.py --build FOLDER [--ranks N] [--quick] [--json FILE]
 
-Starts an ina-switchd in a temporary folder and the ranks of ina-fused, real processes over the
-shm port, once for each mix of sizes. In each round a rank takes the ways in turn, so that other
-load of the machine meets all alike, each once untimed to warm the caches, and checks every
-element of every sum. A round's time is that of its slowest rank; the result is the median over
-the rounds, with the quartiles, and the median ratio of the blocking calls' time to each way's,
-round by round.
+Starts an ina-switchd in a temporary folder and the ranks of ina-fused, real processes over the shm
+port, once for each mix of sizes. In each round a rank runs all ways in turn, so that other load of
+the machine affects all alike. Each way runs once untimed to warm the caches. The rank checks every
+element of every sum. A round's time is that of its slowest rank. The result is the median over the
+rounds, with the quartiles, and the median ratio of the blocking calls' time to each way's, round by
+round.
 
 --json writes {"meta", "rows": [a row for each mix and way]}.
 """
@@ -43,7 +43,7 @@ def measure(build, ranks, mix, rounds):
         with Ranks(rank_commands(build, switch, ranks, mix, rounds)) as running:
             reports = running.reports(RUN_DEADLINE_S)
         absorbed = switch.absorbed_bytes() - before
-    # No way leaves work out: the switch has added all of it, for each way in each round.
+    # The switch must have added all data, for each way in each round: no way may omit work.
     least = len(WAYS) * ranks * reports[0]["bytes"] * reports[0]["checked_rounds"]
     if absorbed < least:
         raise BenchError(f"the switch absorbed {absorbed} bytes, not {least}")

@@ -6,14 +6,14 @@
 Two workers (load_worker, which checks every element of every sum) on hosts of their own sum all the
 time, over udp: and ina-switchd with AF_PACKET ports (network namespaces joined by veth). An
 attacker on a third host sends N frames, the same number of each attack of bench/hostile/attacks.cc,
-in slices of some tenths of a second. Beside each slice lie one of as many honest frames and one of
-silence, in changing order. Honest frames have the same lengths and the same pace and come from the
-same host, but belong to a protocol that is none of the switch's business: it forwards them to a
-fourth host. A pair compares the time of a sum in two slices that lie beside each other; the
-slowdown is the median of all pairs less 1, its interval a bootstrap's (95 %). Fails if a sum is
-wrong, if the job ends, if the frames come slower than MIN_RATE_PPS, if a drop reason that frames
-can bring about was not met, or if forged frames count. Needs root. --json writes {"meta",
-"packets", "rate_pps", ..., "attacks": [a row for each]}.
+in slices of some tenths of a second. Each slice of attack has two neighbours, in changing order: a
+slice of as many honest frames, and a slice of silence. Honest frames have the same lengths and the
+same pace and come from the same host, but belong to a protocol that the switch does not process: it
+forwards them to a fourth host. A pair compares the time of a sum in two neighbouring slices. The
+slowdown is the median of all pairs less 1, with a bootstrap interval (95 %). Fails if a sum is
+wrong, if the job ends, if the frames are slower than MIN_RATE_PPS, if a drop reason that frames can
+cause did not occur, or if forged frames count. Needs root. --json writes {"meta", "packets",
+"rate_pps", ..., "attacks": [a row for each]}.
 """
 
 import bisect
@@ -28,7 +28,7 @@ from benchlib.processes import temporary_folder
 from benchlib.stats import median_interval
 from benchlib.testbed import require_root, wait_until
 
-# After benchlib.testbed, which makes tests/net importable.
+# Importable after benchlib.testbed, which adds tests/net to the path.
 import hostile
 from hostile import Attacker, HostileBed, drops, job, more
 
@@ -42,13 +42,13 @@ SUM_ELEMENTS = 16_384
 CONTROL_ATTACK_S = 5
 QUICK_CONTROL_ATTACK_S = 2
 DRAIN_S = 0.02
-LONGEST_SUM_NS = 500_000_000  # a pause beyond this is no running job
+LONGEST_SUM_NS = 500_000_000  # a running job has no longer pause
 STOP_DEADLINE_S = 60
 KINDS = ("quiet", "honest", "hostile")
 
 
 class Slice:
-    """A stretch of time, by the clock of the workers' logs."""
+    """A stretch of time, on the clock of the workers' logs."""
 
     def __init__(self, attack, start_ns, end_ns, sent=0):
         self.attack = attack
@@ -61,13 +61,14 @@ class Slice:
         return (self.end_ns - self.start_ns) * 1e-9
 
     def sum_ns(self, ends):
-        """Time of a sum, by those that ended here; nothing if fewer than two did."""
+        """Returns the time of a sum, from the sums that ended in the slice. None: fewer than two
+        did."""
         first = bisect.bisect_left(ends, self.start_ns)
         inside = ends[first:bisect.bisect_right(ends, self.end_ns)]
         return (inside[-1] - inside[0]) / (len(inside) - 1) if len(inside) > 1 else None
 
     def overlap_ns(self, ends):
-        """How long sums of a running job went on meanwhile."""
+        """Returns the time in the slice during which a running job made sums."""
         first = max(0, bisect.bisect_left(ends, self.start_ns) - 1)
         last = bisect.bisect_right(ends, self.end_ns) + 1
         return sum(max(0, min(b, self.end_ns) - max(a, self.start_ns))
@@ -120,7 +121,8 @@ class Run:
 
 
 def ratios(triples, ends, kind, reference):
-    """Time of a sum in slices of one kind by that in those of the other beside them."""
+    """Returns the time of a sum in slices of kind `kind`, divided by the time in the neighbouring
+    slices of kind `reference`."""
     pairs = [(triple[kind].sum_ns(ends), triple[reference].sum_ns(ends)) for triple in triples]
     return [a / b for a, b in pairs if a and b]
 
@@ -141,7 +143,8 @@ def rows_of(run, ends):
 
 
 def attack_control(bed, seconds):
-    """The slice in which control.listen is beleaguered, a quiet one, and what the attacker did."""
+    """Returns a slice in which the attacker floods control.listen, a quiet slice, and the
+    attacker's report."""
     quiet_start = time.monotonic_ns()
     time.sleep(seconds)
     start = time.monotonic_ns()

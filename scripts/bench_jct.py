@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Jobs that share one simulated switch: how long they take under each allocation policy.
+"""The completion times of jobs that share one simulated switch, under each allocation policy.
 
     bench_jct.py --build FOLDER [--quick] [--json FILE]
 
-ina-sim trains jobs that arrive at random (docs/evaluation.md says how). A point is a cluster and its
-load. At each point esa as it is shipped meets the others at their own best: `static` over three ways
-to cut the array and all windows, `fcfs` over one and four ways, with and without A2TP's window and
-the cap that comes with it, over windows of 4 to 512 fragments. The first seed picks each one's best
-settings, all seeds judge them. An array that is never full is the bound.
+ina-sim trains jobs that arrive at random (docs/evaluation.md describes the model). A point is a
+cluster and its load. At each point esa as shipped is compared with the other policies at their best
+settings: `static` over three partitions of the array and all windows, `fcfs` over one and four
+ways, with and without A2TP's window and its cap, over windows of 4 to 512 fragments. The first seed
+picks each policy's best settings; all seeds judge them. An array that is never full is the bound.
 
 --json writes {"meta", "workload", "points", "speedups", "headlines", "ablations",
 "best_speedup_vs_fcfs_best", "median_speedup_vs_fcfs_best", "worst_vs_best_other",
-"points_worse_than_1_02", ...}. A speedup is another's average completion time to esa's, above 1
-where esa is faster, with a 95 % confidence interval over seeds; "vs_best_other" is esa's to the best
-of the others, above 1 where esa is slower.
+"points_worse_than_1_02", ...}. A speedup is another policy's average completion time divided by
+esa's, above 1 where esa is faster, with a 95 % confidence interval over seeds; "vs_best_other" is
+esa's divided by the best other policy's, above 1 where esa is slower.
 """
 
 import statistics
@@ -28,7 +28,7 @@ MIXED = "vgg16,resnet50,bert,dlrm,gnmt,resnet50,vgg16,resnet50"
 GPT2 = "conf/sim/gpt2-small.yaml"
 MIXES = {HEAVY: "communication-heavy", LIGHT: "compute-heavy", MIXED: "mixed", GPT2: "GPT-2"}
 
-# What all runs have in common unless a point varies it.
+# The options of all runs, unless a point varies them.
 BASE = {"models": MIXED, "jobs": 8, "workers": 8, "scale": 64, "iterations": 2,
         "most-iterations": 8, "arrival-ms": 1, "rate-gbps": 100, "delay-us": 1, "window": 512,
         "rto-ms": 1, "jitter": 0.02, "home": "workers", "slots": 64, "sample-us": 200}
@@ -37,11 +37,11 @@ QUICK_BASE = BASE | {"scale": 256, "most-iterations": 4, "arrival-ms": 0.25}
 SLOTS = (16, 32, 64, 128, 256, 1024, 4096)
 AMPLE_SLOTS = 65536
 WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512)
-ADAPTIVE_WINDOWS = (32, 512)  # A2TP's finds its own
+ADAPTIVE_WINDOWS = (32, 512)  # A2TP's window adapts itself
 SEEDS = range(1, 6)
 P99_SEEDS = range(1, 26)  # of eight jobs each
 
-# Without A2TP's window and its cap, as all policies were before.
+# Without A2TP's window and its cap.
 PLAIN = {"no-aggregator-window": True}
 ABLATIONS = {
     "esa": {},
@@ -60,13 +60,13 @@ ABLATIONS = {
     "fcfs, 1 way, window": {"policy": "fcfs", "ways": 1},
     "fcfs, 1 way, no window": PLAIN | {"policy": "fcfs", "ways": 1},
 }
-# Where ESA has most to do: few slots, with either home, and slower links.
+# The points with the most contention: few slots, with either home, and slower links.
 HEADLINES = (("slots", {"slots": 16, "home": "dedicated"}), ("slots", {"slots": 16}),
              ("slots, 25", {"slots": 16, "rate-gbps": 25, "arrival-ms": 4}))
 
 
 def experiments(quick):
-    """(name, what it varies)"""
+    """Returns (name, varied options) of each point."""
     homes = ("workers", "dedicated")
     if quick:
         return [("slots", {"slots": slots, "home": home}) for home in homes for slots in (16, 64)]
@@ -89,7 +89,8 @@ def experiments(quick):
 
 
 def static_settings(options):
-    """Fewer pools than jobs make some wait. A window is half a pool at most."""
+    """Returns static's settings. With fewer pools than jobs some jobs wait. A window is at most
+    half a pool."""
     jobs = options["jobs"]
     found = []
     for pools in sorted({jobs, max(1, jobs // 2), max(1, jobs // 4)}):
@@ -107,7 +108,8 @@ def fcfs_settings(quick):
 
 
 def kind(setting):
-    """The name of a setting among the points: which policy, and whether with A2TP's window."""
+    """Returns the name of a setting among the points: the policy, and "+window" with A2TP's
+    window."""
     adaptive = setting["policy"] == "fcfs" and "no-aggregator-window" not in setting
     return setting["policy"] + ("+window" if adaptive else "")
 
@@ -148,7 +150,8 @@ def point(experiment, policy, options, runs):
 
 
 def add_timelines(runs, judged, most=300):
-    """(time, slots used, jobs) of the first seed, thinned out, where plots show them."""
+    """Adds (time, slots used, jobs) of the first seed to the points that plots show. `most`: limits
+    the number of samples."""
     shown = [(points[name], options | {"seed": 1, "sample-us": 50})
              for chosen, points in judged for name, options in chosen.items()
              if points[name]["experiment"] == "slots" and points[name]["slots"] in (64, 256)
@@ -160,7 +163,7 @@ def add_timelines(runs, judged, most=300):
 
 
 class Comparison:
-    """One point: the settings of each policy that may be its best, and the judgement."""
+    """One point: for each policy the candidate settings, and the final comparison."""
 
     def __init__(self, experiment, varied, base, quick):
         self.experiment = experiment
@@ -174,7 +177,8 @@ class Comparison:
         return [options | {"seed": seed} for options in (self.esa, self.bound, *self.others)]
 
     def finalists(self, runs, seed):
-        """The best of each kind by one seed; of fcfs with one and with four ways."""
+        """Returns the best setting of each kind by one seed; for fcfs, of one way and of four
+        ways."""
         kinds = {}
         for options in self.others:
             kinds.setdefault((kind(options), options.get("ways")), []).append(options)
@@ -182,7 +186,8 @@ class Comparison:
                 for of_kind in kinds.values()]
 
     def judged(self, runs, seeds):
-        """Points of esa, of the bound and of the best of each kind, and their ratios."""
+        """Returns the chosen settings and the points of esa, of the bound and of the best of each
+        kind."""
         best = {}
         for options in self.finalists(runs, seeds[0]):
             name = kind(options)
@@ -196,7 +201,7 @@ class Comparison:
 
 
 def ratios(points):
-    """Of one point: each other's completion time to esa's, seed by seed."""
+    """Returns the ratios of one point: each other policy's completion time to esa's."""
     esa = points["esa"]["avg_jct_s_by_seed"]
 
     def to_esa(names):
@@ -223,7 +228,7 @@ def ratios(points):
 
 
 def headline_settings(comparison, chosen):
-    """(how, options, seeds) of runs that look at one point more closely."""
+    """Yields (how, name, options, seeds) of runs that examine one point more closely."""
     for name, options in chosen.items():
         if name == "bound":
             continue
@@ -233,7 +238,7 @@ def headline_settings(comparison, chosen):
 
 
 def headline(rows):
-    """The table of one headline point: how -> policy -> figures."""
+    """Returns the table of one headline point: how -> policy -> figures."""
     found = {}
     for how, name, own in rows:
         found.setdefault(how, {})[name] = {
@@ -272,7 +277,8 @@ def summary(speedups):
 
 
 def ablations(runs, base, seeds):
-    """esa with one thing taken away or changed at the headline points, and fcfs with all but esa."""
+    """Returns points of esa with one feature removed or changed at the headline points, and of fcfs
+    with all features but esa."""
     cells = [(name, base | varied | {"policy": "esa"} | own)
              for _, varied in HEADLINES for name, own in ABLATIONS.items()]
     runs.run([options | {"seed": seed} for _, options in cells for seed in seeds])

@@ -3,11 +3,12 @@
 
     bench_lane.py --build FOLDER [--quick] [--json FILE]
 
-lane_bench takes whole turns of a lane over packets of 1 KiB of a job of two workers (esa). Valgrind counts the
-instructions of the process, so that other load does not matter; runs of two lengths are compared, and the
-difference is that of the turns between. Rows: nobody watches; `inactl trace` of another job; of this one; and a look
-of `inactl why` (a status with what the job waits for), by the look. A share is of `looks_per_s` looks beside
-`packets_per_s`, in a switch of 1,088 places for jobs.
+lane_bench takes whole turns of a lane over packets of 1 KiB of a job of two workers (esa). Valgrind
+counts the instructions of the process, so that other load does not matter. Runs of two lengths are
+compared, and their difference is the cost of the additional turns. There is one row for each of
+these cases: nobody watches; `inactl trace` of another job; `inactl trace` of this job; and one look
+of `inactl why` (a status with the reasons why the job waits). A share is that of `looks_per_s`
+looks beside `packets_per_s`, in a switch of 1,088 places for jobs.
 
 Prints a table; --json writes {"meta", "instructions_per_packet", "instructions_per_packet_other_traced",
 "instructions_per_packet_traced", "instructions_per_look", "why_share"}.

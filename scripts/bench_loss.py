@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduces over links that lose frames: how long they take, and whether sums are right.
+"""The time and the correctness of all-reduces over links that lose frames.
 
     bench_loss.py --build FOLDER [--ranks N] [--quick] [--json FILE]
 
@@ -23,22 +23,22 @@ OPERATIONS = 50
 QUICK_OPERATIONS = 10  # also for 10 %, where each takes seconds
 RUN_DEADLINE_S = 300
 INCAST_HOSTS = [1, 2, 4, 8]
-INCAST_MBIT = 200  # slow enough that the link is the limit, not this machine
+INCAST_MBIT = 200  # slow enough that the link is the bottleneck, not this machine
 INCAST_QUEUES = [32 << 10, 256 << 10]
 INCAST_OPERATIONS = 10
 INCAST_QUICK_OPERATIONS = 3
-FRAME_BYTES = 14 + 20 + 8 + 72 + 1024  # as the link counts them
+FRAME_BYTES = 14 + 20 + 8 + 72 + 1024  # the size that the link counts
 CONFIG = "aggregator: {policy: esa, slots: 65536, slot_bytes: 1024}\n"
 RESOLUTION = 1_000_000
 
 
 def lose(host, rate):
-    """From now on the host loses this share of what it sends to the switch and gets from it."""
+    """Has the host lose this share of its frames to and from the switch, from now on."""
     host.run("nft", "flush", "ruleset")
     if rate == 0:
         return
     drop = f"numgen random mod {RESOLUTION} < {round(rate * RESOLUTION)} drop"
-    # The sender must not be told, as it would be by a rule in the output hook: it would try again.
+    # A rule in the output hook would report the loss to the sender, which would send again.
     out = f"type filter hook egress device {host.interface} priority 0;"
     for family, hook, chain, port in (("netdev", "out", out, "dport"),
                                       ("ip", "in", "type filter hook input priority 0;", "sport")):
@@ -48,9 +48,9 @@ def lose(host, rate):
 
 
 def run_ranks(build, bed, folder, operations):
-    """Rank 0's row of ina-perf."""
+    """Returns rank 0's row of ina-perf."""
     report = folder / "perf.json"
-    # Each frame is lost on its own, not with those that went to the kernel in one piece.
+    # Without segmentation offload each frame is lost independently.
     ranks = perf.start(build, bed, "loss", BYTES, "--warmup", 2, "--iterations", operations,
                        report=report, url_options="&gso=off")
     return perf.row_of(ranks, report, RUN_DEADLINE_S)
@@ -63,7 +63,7 @@ def measure(build, ranks, rate, operations):
             lose(host, rate)
         row = run_ranks(build, bed, folder, operations)
         counters = status(build, bed.socket)["aggregator"]
-    # With the fallback in the workers, what it got went through the switch too.
+    # With the fallback in the workers, its contributions pass the switch, too.
     least = ranks * BYTES * operations
     seen = counters["absorbed_bytes"] + counters["bypassed_bytes"]
     if rate == 0 and seen < least:

@@ -4,11 +4,11 @@
     bench_mpi.py --build FOLDER [--quick] [--json FILE]
 
 Starts an ina-switchd in a temporary folder and, for each MPI that is installed and each number of
-ranks, the program bench/mpi/mpi_bench.c under its mpirun: in each round once as it is and once with
-the interposer preloaded, so that other load of the machine meets both alike. The time of a call is
-that of its slowest rank; the result is the median over all rounds, and the ratio of the medians
-(plain by taken over). A job whose sums do not pass the switch, or pass it where they should not, is
-an error.
+ranks, the program bench/mpi/mpi_bench.c under its mpirun. Each round runs the program once plain
+and once with the interposer preloaded, so that other load of the machine affects both alike. The
+time of a call is that of its slowest rank; the result is the median over all rounds, and the ratio
+of the medians (plain to interposed). A job fails if its sums bypass the switch, or pass it where
+they must not.
 
 --json writes {"meta", "versions": {MPI: text}, "rows": [{"mpi", "op", "ranks", "bytes", "plain_us",
 "ina_us", "ratio"}]}; bytes: of the larger buffer of a rank.
@@ -29,7 +29,7 @@ RANKS = [2, 4]
 SIZES = [16, 4096, 64 << 10, 1 << 20, 16 << 20]
 QUICK_SIZES = [4096, 1 << 20]
 ROUNDS, QUICK_ROUNDS = 9, 2
-REPETITIONS = 10  # of a call in a round
+REPETITIONS = 10  # of a call, in a round
 DEADLINE_S = 900
 WAYS = ("plain", "ina")
 COLUMNS = [("MPI", "mpi", "s"), ("call", "op", "s"), ("ranks", "ranks", "d"), ("bytes", "bytes", "d"),
@@ -37,14 +37,14 @@ COLUMNS = [("MPI", "mpi", "s"), ("call", "op", "s"), ("ranks", "ranks", "d"), ("
 
 
 def installed(build):
-    """Those that can be measured."""
+    """Returns the MPIs that can be measured."""
     return [mpi for mpi, command in MPIRUN.items()
             if shutil.which(command[0]) and (build / f"bench/mpi/mpi_bench_{mpi}").exists()
             and (build / f"plugins/mpi/libina_mpi_{mpi}.so").exists()]
 
 
 def run_job(build, mpi, way, switch, ranks, sizes):
-    """What the program printed."""
+    """Returns the program's output."""
     before = switch.absorbed_bytes()
     preload = [f"LD_PRELOAD={build / f'plugins/mpi/libina_mpi_{mpi}.so'}"] if way == "ina" else []
     report = json.loads(processes.run(
@@ -57,7 +57,7 @@ def run_job(build, mpi, way, switch, ranks, sizes):
 
 
 def measure(build, mpi, ranks, sizes, rounds):
-    """(rows, the MPI's version)"""
+    """Returns (rows, the MPI's version)."""
     times = {way: collections.defaultdict(list) for way in WAYS}
     with temporary_folder() as folder, plain_switch(build, folder) as switch:
         os.environ["INA_URL"] = f"shm:{switch.socket}"

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Other people's MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
+"""Third-party MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
 
     bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpi openmpi|mpich] [--only MODULES]
                         [--ranks N] [--quick] [--json FILE]
 
-SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4), HPCC 1.5.0. Each
-is built against each MPI in BUILD/foreign, once. Every module of mpi4py's suite runs on two ranks (--ranks), once
-plain and once with the interposer, and so does HPCC on four (two where the MPI spins). Fails where a test fails, or a
-program does not end in time, with the interposer alone. --only: those of mpi4py's modules whose names contain one
-of these words (commas between them); --quick is --only cco, its collectives.
+SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4),
+HPCC 1.5.0. Each is built once against each MPI in BUILD/foreign. Every module of mpi4py's suite
+runs on two ranks (--ranks), once plain and once with the interposer. HPCC runs in the same way on
+four ranks (two where the MPI spins). The benchmark fails if a test fails with the interposer alone,
+or a program does not end in time with it alone. --only: the modules of mpi4py whose names contain
+one of these words (commas between them); --quick is --only cco, the collectives.
 
---json writes {"meta", "rows": [{"suite", "mpi", "ranks", "tests", "skipped", "failed", "failed_plain", "new",
-"unfinished", "unfinished_plain", "calls", "taken", "left": {reason: calls}}]}; calls: collective ones of rank 0;
-failed: with the interposer; new: those that fail with it alone, which are what counts.
+--json writes {"meta", "rows": [{"suite", "mpi", "ranks", "tests", "skipped", "failed",
+"failed_plain", "new", "unfinished", "unfinished_plain", "calls", "taken", "left": {reason:
+calls}}]}. calls: collective calls of rank 0; failed: tests that fail with the interposer; new:
+tests that fail with the interposer alone, which decide the result.
 """
 
 import collections
@@ -30,13 +32,13 @@ from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
 from benchlib.switch import Switch
 
-PYTHON = "/usr/bin/python3"  # that of Debian, whose MPI it is
+PYTHON = "/usr/bin/python3"  # Debian's Python, which matches Debian's MPI
 BUILD_DEADLINE_S = 1800
 MODULE_DEADLINE_S, HPCC_DEADLINE_S = 180, 600
 MPI4PY_RANKS = 2
 QUICK_WORDS = ["cco"]
 WAYS = ("plain", "ina")
-# A switch for many communicators: each is a job of its own.
+# A configuration for many communicators: each is a job of its own.
 CONFIG = """\
 aggregator: {{slots: 4096, slot_bytes: 4 KiB, policy: esa}}
 control: {{socket: "{socket}"}}
@@ -45,7 +47,7 @@ log: {{level: error}}
 """
 COLUMNS = [("suite", "suite", "s"), ("MPI", "mpi", "s"), ("ranks", "ranks", "d"), ("tests", "tests", "d"), ("failed", "failures", "d"),
            ("plain", "failures_plain", "d"), ("new", "news", "d"), ("calls", "calls", "d"), ("taken over", "share", ".1%")]
-# Of HPL's shape: two columns of ranks.
+# HPL's grid of ranks has two columns.
 HPCC_INPUT = {3: "1", 5: "1", 6: "400", 7: "1", 8: "80", 10: "1"}
 MAKE_HPCC = """\
 SHELL=/bin/sh
@@ -87,7 +89,7 @@ REPORT = re.compile(r"^ina: (MPI_\w+) +(\d+) +(?:\d+ )? *(the switch|MPI: .*)$",
 
 
 class Outcome:
-    """What one run of a program gave."""
+    """The results of one run of a program."""
 
     def __init__(self):
         self.tests = self.skipped = 0
@@ -102,12 +104,12 @@ class Outcome:
         self.through += other.through
 
     def add_report(self, text):
-        """The interposer's, of rank 0."""
+        """Adds the interposer's report of rank 0."""
         for _, calls, through in REPORT.findall(text):
             self.through[through] += int(calls)
 
     def add_unittest(self, module, text):
-        """What one rank printed in a run of a module."""
+        """Adds one rank's output from a run of a module."""
         ran = re.search(r"^Ran (\d+) tests?", text, re.MULTILINE)
         if not ran:
             self.unfinished.add(module)
@@ -119,13 +121,13 @@ class Outcome:
 
 
 def new_failures(outcomes):
-    """Those with the interposer alone."""
+    """Returns the failures that only occur with the interposer."""
     plain, ina = (outcomes[way] for way in WAYS)
     return sorted((ina.failed - plain.failed) | (ina.unfinished - plain.unfinished))
 
 
 def built(source, target, command):
-    """`target`, a copy of the source that `command` has been run in."""
+    """Returns `target`, a copy of the source in which `command` was run."""
     stamp = target / ".built"
     if not stamp.exists():
         shutil.rmtree(target, ignore_errors=True)
@@ -140,7 +142,8 @@ def built(source, target, command):
 
 
 def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
-    """Runs a program on ranks. What each printed on stderr, by rank; None: it did not end in time."""
+    """Runs a program on ranks. Returns each rank's standard error, by rank. None: the program did
+    not end in time."""
     for old in folder.glob("err.*"):
         old.unlink()
     preload = [f"LD_PRELOAD={build / f'plugins/mpi/libina_mpi_{mpi}.so'}", "INA_MPI_REPORT=1"] if way == "ina" else []
@@ -163,7 +166,8 @@ def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
 
 
 def run_module(build, target, mpi, module, ranks, folder):
-    """Outcomes of one of mpi4py's modules by way. `target`: where mpi4py has been built."""
+    """Returns the outcomes of one of mpi4py's modules, by way. `target`: the folder of the built
+    mpi4py."""
     outcomes = {way: Outcome() for way in WAYS}
     library = next(target.glob("build/lib*"))  # setuptools and runtests.py disagree about its name
     command = [PYTHON, target / "test/runtests.py", "-q", "--path", library, "-i", f"^{module}$"]
@@ -174,14 +178,14 @@ def run_module(build, target, mpi, module, ranks, folder):
             continue
         for text in texts:
             outcome.add_unittest(module, text)
-        outcome.tests //= ranks  # all of them run the same
+        outcome.tests //= ranks  # all ranks run the same tests
         outcome.skipped //= ranks
         outcome.add_report(texts[0])
     return outcomes
 
 
 def run_mpi4py(build, source, mpi, words, ranks):
-    """Outcomes by way."""
+    """Returns the outcomes by way."""
     target = built(source, build / f"foreign/mpi4py-{mpi}",
                    [PYTHON, "setup.py", "-q", "build", f"--mpicc={shutil.which('mpicc.' + mpi)}"])
     modules = [path.stem for path in sorted((target / "test").glob("test_*.py"))
@@ -198,7 +202,7 @@ def run_mpi4py(build, source, mpi, words, ranks):
 
 
 def hpcc_input(text, ranks):
-    """Debian's example for a small matrix."""
+    """Returns Debian's example input, changed for a small matrix."""
     lines = text.splitlines()
     for number, value in {**HPCC_INPUT, 11: str(ranks // 2), 12: "2"}.items():
         lines[number - 1] = f"{value}    " + lines[number - 1].split(maxsplit=1)[1]
@@ -206,7 +210,7 @@ def hpcc_input(text, ranks):
 
 
 def run_hpcc(build, source, mpi, ranks):
-    """Outcomes by way; tests: residuals that HPCC has checked, and its own verdict."""
+    """Returns the outcomes by way; tests: residuals that HPCC has checked, and its own verdict."""
     target = build / f"foreign/hpcc-{mpi}"
     names = target / "mpi1_names.h"
     make = MAKE_HPCC.replace("{mpi}", mpi).replace("{names}", str(names))

@@ -5,29 +5,32 @@
 
 A job of two workers on this host (shm) sums 64 Ki numbers all the time and checks every element.
 
-- Start: from the start of ina-switchd, with its workers started beside it, to the end of the first
-  sum; the median of several.
-- Restarts: SIGTERM to ina-switchd and a new one at once, 100 times, while the job goes on. The
-  pause is the longest sum from the signal on. A failed operation ends the job, and is counted.
+- Start: from the start of ina-switchd, with its workers started at the same time, to the end of the
+  first sum; the median of several.
+- Restarts: SIGTERM to ina-switchd and the start of a new one at once, 100 times, while the job goes
+  on. The pause is the longest sum from the signal on. A failed operation ends the job, and is
+  counted.
 - Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
-  The slow-down is the drop in the number of sums: the median over rounds of slices. The client
-  shares the processors with the job here; the times that the switch's own threads and this program
-  take for it stand beside.
-- Page: the same with the switch's page open, too: its requests, as often as it makes them. - Faults
-that `inactl why` names: bench_why.py, some of them with --quick. - Soak: soak.py, for
---soak-minutes (10; 1 with --quick; 0: not). The growth is of anonymous memory, fitted as soak.py
-does. - Installation: the last measurement of `./dev deb --test`, if there is one: from the start of
-`apt-get install` to the end of the first
-  sum of two ranks of the installed packages. null otherwise.
+  The slow-down is the drop in the number of sums, as the median over rounds of slices. Here the
+  client shares the processors with the job; the processor times that the requests cost the switch's
+  own threads and this program are reported, too.
+- Page: the same with the switch's page open, too: the page's requests, at the page's own rate.
+- Faults that `inactl why` names: bench_why.py, some of them with --quick.
+- Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: no soak). The growth is that of
+  anonymous memory, fitted as in soak.py.
+- Installation: the last measurement of `./dev deb --test`, if there is one, else null. It is the
+  time from the start of `apt-get install` to the end of the first sum of two ranks of the installed
+  packages.
 
-Prints a table; fails if an operation failed. --restarts-only leaves out starts, scrapes and the page.
---json writes {"meta", "startup_to_first_allreduce_s",
-"restarts", "restart_pause_p50_ms", "restart_pause_p99_ms", "restart_pause_max_ms", "reloads",
-"reload_pause_p50_ms", "reload_pause_p99_ms", "reload_pause_max_ms", "failed_operations", "scrapes", "scrape_p50_ms", "scrape_p99_ms", "slowdown_with_scrapes",
-"slowdown_interval", "scrapes_cpu_ms_per_s", "scraper_cpu_ms_per_s", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
-"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval", "page_and_scrapes_cpu_ms_per_s",
-"page_and_scraper_cpu_ms_per_s", "why_named", "why_injected",
+Prints a table; fails if an operation failed. --restarts-only omits starts, scrapes and the page.
+--json writes {"meta", "startup_to_first_allreduce_s", "restarts", "restart_pause_p50_ms",
+"restart_pause_p99_ms", "restart_pause_max_ms", "reloads", "reload_pause_p50_ms",
+"reload_pause_p99_ms", "reload_pause_max_ms", "failed_operations", "scrapes", "scrape_p50_ms",
+"scrape_p99_ms", "slowdown_with_scrapes", "slowdown_interval", "scrapes_cpu_ms_per_s",
+"scraper_cpu_ms_per_s", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
+"slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval",
+"page_and_scrapes_cpu_ms_per_s", "page_and_scraper_cpu_ms_per_s", "why_named", "why_injected",
 "why_innocent_blamed", "soak_minutes", "rss_growth_bytes", "install_to_first_allreduce_s"}.
 """
 
@@ -98,7 +101,7 @@ class Job:
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
 
     def wait_for(self, count):
-        """Until so many sums were made."""
+        """Waits until the job has made this number of sums."""
         deadline = time.monotonic() + DEADLINE_S
         while self.sums.count() < count:
             if any(worker.poll() is not None for worker in self.workers):
@@ -109,7 +112,7 @@ class Job:
             time.sleep(0.002)
 
     def end(self):
-        """How many workers failed, and what they said."""
+        """Returns the number of failed workers, and their output."""
         self.workers[0].terminate()
         failed = []
         for worker in self.workers:
@@ -160,7 +163,8 @@ class Restarts:
         return Switch(self.build, self.folder, CONFIG, policy="esa", metrics_port=self.port)
 
     def restart(self):
-        """As a service manager does, which hears of the end at once. Popen.wait() looks every 50 ms if it has a deadline."""
+        """Restarts the switch as a service manager does, which learns of the end at once. With a
+        deadline Popen.wait() polls every 50 ms."""
         ended = os.pidfd_open(self.switch.process.pid)
         self.switch.process.send_signal(signal.SIGTERM)
         select.select([ended], [], [], DEADLINE_S)
@@ -169,7 +173,7 @@ class Restarts:
         self.switch = self.start()
 
     def reload(self):
-        """With the other of two policies."""
+        """Reloads the switch with the other one of two policies."""
         config = self.folder / "switch.yaml"
         text = config.read_text()
         others = {"policy: esa": "policy: fcfs", "policy: fcfs": "policy: esa"}
@@ -181,14 +185,15 @@ class Restarts:
             raise BenchError(f"no reload: {done.stdout}{done.stderr}")
 
     def pause_ms(self, job, replace):
-        """The longest sum while the switch is replaced."""
+        """Returns the time of the longest sum while `replace` replaces the switch."""
         first = job.sums.count()
         replace()
         job.wait_for(first + SUMS_BETWEEN)
         return max(end - start for start, end in job.sums.since(first)) * 1e-6
 
     def run(self, count):
-        """The pauses by restarts and by reloads, and what failed."""
+        """Returns the pauses by restarts and by reloads, and the number of failed workers with
+        their output."""
         with self.switch, Job(self.build, self.folder, self.switch.socket, "restarted") as job:
             try:
                 job.wait_for(SUMS_BETWEEN)
@@ -205,11 +210,11 @@ class Restarts:
 
 
 class Visits:
-    """What is asked of the switch in a slice of time, how long the answers took, and the processor's time
-    for it, of the switch's threads other than its lanes and of this program."""
+    """The requests to the switch in a slice of time, the times of the answers, and the processor
+    time that the requests cost the switch's threads, without its lanes, and this program."""
 
     def __init__(self, port, scrapes, looks):
-        # As Prometheus and browsers do, on a connection that stays.
+        # The connection stays open, as with Prometheus and browsers.
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         self.scrapes = scrapes
         self.looks = looks
@@ -220,7 +225,8 @@ class Visits:
         try:
             self.connection.request("GET", path)
             answer = self.connection.getresponse()
-        except (http.client.RemoteDisconnected, BrokenPipeError):  # after so many requests
+        # the server closes a connection after a number of requests
+        except (http.client.RemoteDisconnected, BrokenPipeError):
             self.connection.close()
             self.connection.request("GET", path)
             answer = self.connection.getresponse()
@@ -242,7 +248,7 @@ class Visits:
 
 
 def control_cpu_ms(pid):
-    """What a switch's threads have had of the processors so far, its lanes left out."""
+    """Returns the processor time of a switch's threads so far, without its lanes."""
     total_ns = 0
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
         if not (thread / "comm").read_text().startswith("ina-lane"):
@@ -251,7 +257,7 @@ def control_cpu_ms(pid):
 
 
 def slice_of(job, switch, visits):
-    """Sums in a slice of time."""
+    """Returns the number of sums in a slice of time."""
     first = job.sums.count()
     switch_cpu_ms, own_cpu_ms = control_cpu_ms(switch.process.pid), time.process_time() * 1000
     end = time.monotonic() + SLICE_S
@@ -269,7 +275,8 @@ def slice_of(job, switch, visits):
 
 
 def visited(build, folder, rounds):
-    """The visits of Prometheus, of it and a page, and the slow-downs of each round by either."""
+    """Returns the visits of Prometheus, the visits of Prometheus and a page together, and each
+    round's slow-downs by either."""
     port = free_port()
     alone, scraped, looked_at = (Visits(port, False, False), Visits(port, True, False),
                                  Visits(port, True, True))
@@ -295,7 +302,7 @@ def visited(build, folder, rounds):
 
 
 def replaced(build, folder, quick):
-    """What restarts and reloads cost."""
+    """Returns the cost of restarts and reloads."""
     restarts, reloads, failed = Restarts(build, folder).run(QUICK_RESTARTS if quick else RESTARTS)
     figures = {}
     for what, pauses in (("restart", restarts), ("reload", reloads)):
@@ -307,7 +314,7 @@ def replaced(build, folder, quick):
 
 
 def watched(build, folder, quick):
-    """What it costs to be looked at."""
+    """Returns the cost of scrapes and of the page."""
     (scraped, slowdowns), (looked_at, page_slowdowns) = visited(
         build, folder, QUICK_SLICES if quick else SLICES)
     return {"scrapes": len(scraped.scrape_ms),
@@ -343,7 +350,7 @@ def measure(build, quick, restarts_only):
 
 
 def figures_of(script, build, *options):
-    """What another program of this folder writes to --json."""
+    """Returns the JSON result of another program of this folder."""
     with processes.temporary_folder() as folder:
         file = folder / "figures.json"
         processes.run([sys.executable, SCRIPTS / script, "--build", build, "--json", file, *options],
@@ -354,7 +361,7 @@ def figures_of(script, build, *options):
 
 
 def others(build, quick, soak_minutes):
-    """What other programs measure, as figures of this benchmark."""
+    """Returns the results of other programs, as figures of this benchmark."""
     why = figures_of("bench_why.py", build, *(["--quick"] if quick else []))
     figures = {key: why[key] for key in ("why_named", "why_injected", "why_innocent_blamed")}
     figures |= {"soak_minutes": 0, "rss_growth_bytes": None}

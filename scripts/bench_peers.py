@@ -5,30 +5,32 @@
                    [--rounds N] [--sizes 4096,...] [--json FILE]
 
 For each number of ranks all competitors are started at once: n processes each, of one harness
-(bench/peers) linked with one library, which sleep in read() while it is not their turn. For each
-collective and size, each competitor shows that its results are right in every element; then, in each
-round, all take their turn, in an order that is rotated from round to round: k operations, each from a
-start line that is the same for all competitors, timed until the slowest rank has its result. A sample is
-the median of the k. Before and after each turn the round trip between two cores is measured, which on
-virtual machines changes within seconds and shared memory's speed with it.
+(bench/peers) linked with one library. A competitor sleeps in read() while it is not its turn. For
+each collective and size, each competitor must first show that its results are right in every
+element. Then, in each round, all take their turns, in an order that rotates from round to round. A
+turn is k operations. Each operation begins at a start line that is the same for all competitors,
+and ends when the slowest rank has its result. A sample is the median of the k times. Before and
+after each turn the round trip between two cores is measured. On virtual machines the round trip
+changes within seconds, and the speed of shared memory with it.
 
---json writes {"meta": ..., "rows": [one object for each collective, number of ranks, size, and kind of
-our buffers]}. `bytes` is the whole vector: all ranks' blocks together, and of a send-receive (to the next
-rank; MPI_Sendrecv) what each sends. Ratios are the peer's time by ours in the same round, medians over
-the rounds: above 1 where ours is faster. A peer that is not installed, or fails, is null, and `missing`
-says why.
+--json writes {"meta": ..., "rows": [one object for each collective, number of ranks, size, and kind
+of our buffers]}. `bytes` is the whole vector: all ranks' blocks together; for a send-receive (to
+the next rank; MPI_Sendrecv) it is the data that each rank sends. Ratios are the peer's time divided
+by ours in the same round, as medians over the rounds: above 1 ours is faster. A peer that is not
+installed, or fails, is null, and `missing` has the reason.
 
-Processes are bound to cores if there is one for each rank and one for the switch; otherwise nobody
-is, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by the only means that it
-documents, MPIR_CVAR_POLLS_BEFORE_YIELD (it waits for whole time slices nevertheless). Gloo sleeps
-by itself.
+Processes are bound to cores if there is a core for each rank and one for the switch. Otherwise no
+process is bound, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by
+MPIR_CVAR_POLLS_BEFORE_YIELD, its only documented means (it waits for whole time slices
+nevertheless). Gloo sleeps by itself.
 
-Peers are at their best. OpenMPI: all algorithms of its component "tuned" are tried for each collective
-and size, and the fastest, or what it chooses by itself, plays (`algorithms` says which). Over shared
-memory it copies by CMA, which is seen to work between two processes here before (`meta.cma_works`).
-malloc keeps the memory that libraries free, so that no operation pays for pages again. MPI and the
-ring of Gloo work out of place, as ours; Gloo's halving-doubling and its reduce-scatter in place, and the
-copy that makes up for it is not timed.
+Peers run at their best settings. OpenMPI: all algorithms of its component "tuned" are tried for
+each collective and size, and the fastest is measured, which may be OpenMPI's own choice
+(`algorithms` has the result). Over shared memory OpenMPI copies by CMA; a check between two
+processes shows beforehand that CMA works here (`meta.cma_works`). malloc keeps the memory that
+libraries free, so that no operation pays for pages again. MPI and Gloo's ring work out of place, as
+ours do. Gloo's halving-doubling and its reduce-scatter work in place, and the copy that makes up
+for this is not timed.
 """
 
 import os
@@ -46,25 +48,25 @@ SIZES_BYTES = [4 << 10 << 2 * i for i in range(8)]  # 4 KiB .. 64 MiB
 ALLREDUCE_SIZES_BYTES = [*SIZES_BYTES, 256 << 20]
 QUICK_SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20]
 QUICK_ALLREDUCE_SIZES_BYTES = [*QUICK_SIZES_BYTES, 64 << 20]
-# Those that at least one peer has. A permute of ours is a send and receive of theirs.
+# The collectives that at least one peer has. Our permute corresponds to a peer's send and receive.
 COLLECTIVES = ("allreduce", "reduce", "reduce-scatter", "broadcast", "all-gather", "gather", "scatter",
                "all-to-all", "send-receive", "barrier")
 ROUNDS, QUICK_ROUNDS = 9, 3
 TURN_S, QUICK_TURN_S = 0.2, 0.1
-# Buffers of this size go back to the system after a turn: all competitors' together would not fit.
-# A turn takes seconds, so there are fewer rounds.
+# Buffers from this size on are returned to the system after a turn: the buffers of all competitors
+# together would not fit. A turn takes seconds, so there are fewer rounds.
 RELEASE_FROM_BYTES = 64 << 20
 LARGE_ROUNDS = 5
-# Send and receive buffers, and what libraries allocate for themselves.
+# Send and receive buffers, and the libraries' own allocations.
 MEMORY_FACTOR = 5
 
-# Nothing that was freed goes back to the system, and nothing is mapped for itself.
+# malloc returns no freed memory to the system, and never uses mmap.
 ALLOCATOR_ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
                          "MALLOC_TOP_PAD_": str(64 << 20)}
-# plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
+# plm isolated: a single machine. Without it mpirun does not start if there is no ssh.
 OPENMPI = [*MPIRUN["openmpi"], "--mca", "pml", "ob1", "--mca", "coll_tuned_use_dynamic_rules", "1"]
-# By contestant's team: the program, how it is launched, and what goes into the environment, always
-# and when there are more ranks than cores. No launcher: the ranks are started here.
+# By team: the program, how it is launched, and the environment, both always and with more ranks
+# than cores. Without a launcher the benchmark starts the ranks itself.
 TEAMS = {
     "ina": {"program": "peer_ina"},
     "openmpi_shm": {
@@ -82,7 +84,7 @@ TEAMS = {
     "mpich": {
         "program": "peer_mpich",
         "launcher": ["mpiexec.mpich", "-bind-to", "none", "-n", "{ranks}"],
-        # MPICH spins in all its waits. By itself it yields once in 1000 polls.
+        # MPICH spins in all its waits. By default it yields once in 1000 polls.
         "oversubscribed_environment": {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"},
     },
     "gloo": {"program": "peer_gloo"},
@@ -99,7 +101,7 @@ class Comparison(Tournament):
         self.ranks = ranks
         self.build = options.build.resolve()
         self.folder = folder
-        # One core for each rank and for the switch, or nobody is bound.
+        # There is one core for each rank and one for the switch, or no process is bound.
         self.bound = machine.cpus() > ranks
         self.switch = plain_switch(self.build, self.folder)
 
@@ -118,7 +120,8 @@ class Comparison(Tournament):
         self.choose(collective, self.contestants_of)
 
     def contestants_of(self, team, modes):
-        """OpenMPI plays with the fastest of its algorithms. Other modes are contestants of their own."""
+        """Returns the contestants of a team. OpenMPI has one, with the fastest of its algorithms.
+        Other teams have one for each mode."""
         if team.name.startswith("openmpi"):
             return [Contestant(team.name, team, modes[0], modes, self.collective)]
         return [Contestant(team.name if mode == "plain" and not team.ours else f"{team.name}_{mode}",
@@ -146,7 +149,7 @@ class Comparison(Tournament):
                     environment, ours=name == "ina")
 
     def measure(self, size):
-        """Rows of one size."""
+        """Returns the rows of one size."""
         if size * self.ranks * MEMORY_FACTOR > machine.memory_bytes():
             return self.rows(size, [], f"{self.ranks} x {size} bytes do not fit into the memory")
         rounds = self.options.rounds
@@ -182,7 +185,7 @@ class Comparison(Tournament):
                 for kind in own]
 
     def check_absorbed(self):
-        """Ours went through the switch, all of it."""
+        """Checks that all of our contributions went through the switch."""
         expected = sum(team.contributed_bytes() for team in self.teams if team.ours)
         check_absorbed(f"{self.ranks} ranks", self.switch.absorbed_bytes(), expected)
 
@@ -192,7 +195,7 @@ class Comparison(Tournament):
 
 
 def sizes_of(collective, options):
-    """Bytes; a barrier has none."""
+    """Returns the sizes in bytes; a barrier has none."""
     if collective == "barrier":
         return [0]
     if options.sizes:

@@ -1,6 +1,6 @@
 """The statistics of bench_peers.py: medians, spread, near and far modes, paired ratios.
 
-Rounds are as benchlib/rounds.py has them. Nothing here measures or prints.
+Rounds are those of benchlib/rounds.py. This module neither measures nor prints.
 """
 
 from benchlib.rounds import fastest, paired_ratios, times_us
@@ -21,7 +21,7 @@ def contestant_of(rounds, peer, mode=None):
 
 
 def figures(rounds, ours, mode=None):
-    """Times, spread and ratios of all rounds, or of one mode."""
+    """Returns times, spread and ratios of all rounds, or of the rounds in one mode."""
     used = {peer: contestant_of(rounds, peer, mode) for peer in PEERS}
     network = fastest(rounds, [used[p] for p in NETWORK_PEERS if used[p]], mode)
     ratios = {peer: paired_ratios(rounds, ours, used[peer], mode) if used[peer] else []
@@ -47,8 +47,8 @@ def figures(rounds, ours, mode=None):
 
 
 def make_row(ranks, size, buffers, rounds, missing, collective="allreduce", algorithms=None):
-    """`missing`: by contestant, why it has no figures; `algorithms`: those that the peers which have
-    several were measured with."""
+    """`missing`: by contestant, why it has no figures; `algorithms`: the measured algorithms of the
+    peers that have several."""
     ours = OURS[buffers]
     trips = [trip for r in rounds for sample in r.values()
              for trip in sample["core_round_trip_ns"] if trip]

@@ -6,15 +6,16 @@
 Runs pipeline_bench (Google Benchmark), which checks what it computes and fails if it is wrong, and
 takes medians over its repetitions. Prints a table; --json writes {"meta", "rows", "scaling"}.
 
-A row: `ns_per_packet` is the whole path, messages to the workers included; `ns_per_result` is what
-it costs to write these for one result (or, in the worst case, for one partial sum) and is not part
-of `ns_per_packet_without_results`. `floor_ns` is the faster of the floor with and without
-prefetching; `ratio_to_floor` = floor_ns / ns_per_packet, 1 if the path costs nothing on top. `group` is how many packets
-to the same fragment come one after the other in a burst of 32, as a NIC delivers what workers send at the same time;
-`nway_floor_ns` is the floor whose kernels sum such a group in one pass, and `ratio_to_nway_floor` the ratio to that.
-`gbit_per_s` is of gradient payload, on one core. Cycles and instructions are null where the machine
-does not count them. `samples_ns` has ns_per_packet of each repetition and `floor_samples_ns` the
-floor's, `spread` is (largest - smallest) / median of the former.
+A row: `ns_per_packet` is the whole path, messages to the workers included. `ns_per_result` is the
+cost of writing these messages for one result (or, in the worst case, for one partial sum), and is
+not part of `ns_per_packet_without_results`. `floor_ns` is the faster one of the floors with and
+without prefetching; `ratio_to_floor` = floor_ns / ns_per_packet, which is 1 if the path costs
+nothing in addition. `group` is the number of packets to the same fragment that come one after the
+other in a burst of 32, as a NIC delivers the packets that workers send at the same time.
+`nway_floor_ns` is the floor whose kernels sum such a group in one pass, and `ratio_to_nway_floor`
+the ratio to that floor. `gbit_per_s` is gradient payload on one core. Cycles and instructions are
+null where the machine does not count them. `samples_ns` has ns_per_packet of each repetition and
+`floor_samples_ns` that of the floor; `spread` is (largest - smallest) / median of `samples_ns`.
 """
 
 import json
@@ -48,7 +49,7 @@ SCALING_COLUMNS = [
 
 
 def run_bench(build, quick, only):
-    """Google Benchmark's report and the command."""
+    """Returns Google Benchmark's report and the command."""
     with processes.temporary_folder() as folder:
         report = folder / "report.json"
         command = [str(build / "bench/pipeline_bench"), f"--benchmark_out={report}",
@@ -67,15 +68,15 @@ def value_of(text):
 
 
 def description(name):
-    """{"payload_bytes": 1024, ...} of "row/payload_bytes:1024/..."; what Google Benchmark adds to
-    a name has no meaning here."""
+    """Returns {"payload_bytes": 1024, ...} for "row/payload_bytes:1024/...". Google Benchmark's
+    additions to a name are ignored."""
     pairs = (part.partition(":") for part in name.split("/")[1:])
     return {key: value_of(value) for key, colon, value in pairs
             if colon and key not in ("iterations", "repeats")}
 
 
 def medians(repetitions):
-    """Figures of one benchmark from its repetitions."""
+    """Returns the figures of one benchmark from its repetitions."""
     def of(key):
         values = [repetition[key] for repetition in repetitions if key in repetition]
         return statistics.median(values) if values else None
@@ -103,14 +104,15 @@ def medians(repetitions):
         figures[f"{floor}_ns"] = of(kind)
         figures[f"{floor}_prefetches"] = kind == f"{floor}_prefetching_ns"
         figures[f"{floor}_samples_ns"] = [repetition[kind] for repetition in repetitions]
-        # Both of a repetition met the same neighbours: compared with each other first.
+        # The two times of a repetition were measured under the same load, so they are compared
+        # first.
         figures[f"ratio_to_{floor}"] = statistics.median(
             repetition[kind] / repetition["ns_per_packet"] for repetition in repetitions)
     return figures
 
 
 def rows_of(report):
-    """(rows, scaling) in the order measured."""
+    """Returns (rows, scaling) in the order measured."""
     repetitions = {}
     for entry in report["benchmarks"]:
         if entry.get("error_occurred"):

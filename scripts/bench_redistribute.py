@@ -3,25 +3,26 @@
 
     bench_redistribute.py --build FOLDER [--quick] [--modelled] [--json FILE]
 
-First redistribute_bench: 600 seeded problems (60 with --quick) and the users' cases. Each plan is carried
-out in memory, every element is checked on every rank, and the buffers are watched. Times are those of a
-cost model there, which `costs` states (us an operation, us a message, bytes a us). Then, without
---modelled, ina-redistribute: 4 and 8 processes over the shm port of an ina-switchd of their own measure
-what operations cost, and take 20 small and 20 large problems (4 with --quick) and the users' cases by each
-method in turn, in paired rounds. Methods that come to the same plan share its rounds. --json writes
-{"meta", "seed", "costs", "modelled", "executed", "users_cases", "by_costs", "planning"}:
+First redistribute_bench runs 600 seeded problems (60 with --quick) and the users' cases. Each plan
+is carried out in memory, every element is checked on every rank, and the buffers are watched. Times
+are those of a cost model, which `costs` states (us an operation, us a message, bytes a us). Then,
+without --modelled, ina-redistribute runs 4 and 8 processes over the shm port of an ina-switchd of
+their own. It measures the cost of operations, and runs 20 small and 20 large problems (4 with
+--quick) and the users' cases by each method in turn, in paired rounds. Methods that give the same
+plan share its rounds. --json writes {"meta", "seed", "costs", "modelled", "executed",
+"users_cases", "by_costs", "planning"}:
 
-`modelled`: `geomean_vs_X` and `max_vs_X` are the baseline's modelled time / the chosen plan's, over all
-cases in which the plan sends anything (`free_cases` do not); the chosen plan is the cheaper of the
-synthesised and the direct one. `geomean_vs_best_baseline`: against the best of the three in each case.
-`synthesised_..`: of plans in the normal form alone. `limited_cases` were planned again with a limit of
-1.25 times the larger of source and target. Planning times are processor time of
-the planner's one thread on this machine.
+`modelled`: `geomean_vs_X` and `max_vs_X` are the baseline's modelled time divided by the chosen
+plan's, over all cases in which the plan sends anything (`free_cases` are the others). The chosen
+plan is the cheaper one of the synthesised and the direct plan. `geomean_vs_best_baseline`: against
+the best of the three baselines in each case. `synthesised_..`: plans in the normal form alone.
+`limited_cases` were planned again with a limit of 1.25 times the larger of source and target.
+Planning times are processor time of the planner's single thread on this machine.
 `executed`: for each number of ranks and size (`least_bytes`, `most_bytes` of the tiles of all ranks
-together) the same ratios of measured times: the median over the rounds of a case of baseline / chosen
-plan, each the time of the slowest rank; `costs` are those that the plans were made for, as measured.
-`failures` counts wrong elements, `memory_violations` bytes written beyond peak_bytes; `cases` has the
-medians of each.
+together) the same ratios of measured times: the median over the rounds of a case of baseline /
+chosen plan, each the time of the slowest rank; `costs` are the measured costs, with which the plans
+were made. `failures` counts wrong elements, `memory_violations` bytes written beyond peak_bytes;
+`cases` has the medians of each case.
 `by_costs`: the same cases under other costs. `planning`: the planner's time on large meshes.
 """
 
@@ -37,14 +38,14 @@ CASES, QUICK_CASES = 600, 60
 EXECUTED_RANKS = (4, 8)
 EXECUTED_CASES, QUICK_EXECUTED_CASES = 20, 4
 ROUNDS, QUICK_ROUNDS = 31, 5
-# Elements of all ranks' tiles together, at least and at most.
+# The least and the most elements of all ranks' tiles together.
 SIZES = {"small": (0, 1 << 20), "large": (1 << 22, 1 << 24)}
 ELEMENT_BYTES = 4
 BASELINES = (("XLA's order", "xla"), ("gather, then slice", "naive"), ("direct", "direct"))
 
 
 def run_bench(build, quick):
-    """What redistribute_bench found, and the command."""
+    """Returns the report of redistribute_bench, and the command."""
     command = [str(build / "bench/redistribute_bench"), "--cases",
                str(QUICK_CASES if quick else CASES), "--json", "-"]
     return json.loads(processes.run(command, RUN_DEADLINE_S)), shlex.join(command)
@@ -60,7 +61,7 @@ def rank_commands(build, switch, ranks, size, quick):
 
 
 def execute(build, ranks, size, quick):
-    """Plans of a job of so many ranks, executed over a switch of its own."""
+    """Executes the plans of a job of `ranks` ranks over a switch of its own."""
     progress.show(f"{ranks} ranks, {size} arrays")
     with processes.temporary_folder() as folder, plain_switch(build, folder) as switch:
         with processes.Ranks(rank_commands(build, switch, ranks, size, quick)) as running:
@@ -72,7 +73,7 @@ def execute(build, ranks, size, quick):
 
 
 def executed_of(by_rank):
-    """What the reports of all ranks say together, each a list of cases."""
+    """Combines the reports of all ranks, each a list of cases."""
     cases = [case_of([report[i] for report in by_rank]) for i in range(len(by_rank[0]))]
     result = {"failures": sum(case["wrong_elements"] for case in cases),
               "memory_violations": sum(case["memory_violations"] for case in cases)}
@@ -86,7 +87,7 @@ def executed_of(by_rank):
 
 
 def case_of(by_rank):
-    """One case as all ranks saw it: by_rank has each rank's report of it."""
+    """Returns one case from the reports of all ranks."""
     plan_of = by_rank[0]["plan_of"]
     plans = [[report["plans"][i] for report in by_rank] for i in range(len(by_rank[0]["plans"]))]
     times = [stats.slowest([seen["samples_us"] for seen in plan]) for plan in plans]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""All-reduce, TCP and ping through the same two ports of the switch: each alone, and all together.
+"""All-reduce, TCP and ping through the same two ports of the switch: each alone, and all at once.
 
     bench_share.py --build FOLDER [--quick] [--json FILE]
 
 Two hosts (network namespaces joined by veth to ina-switchd's AF_PACKET ports) run an all-reduce
 over udp: (ina-perf, which checks every element), an iperf3 stream from the first to the second,
-ping, and a copy over TCP whose contents are compared by hash. Each is measured with nothing else on
-the ports, and while all the others run from before its start until after its end; in several
-rounds, alone and together in turn. Prints medians; fails if a sum or the copy is wrong. Needs root.
+ping, and a copy over TCP whose contents are compared by hash. Each of these loads is measured alone
+on the ports, and while all the others run from before its start until after its end. Several rounds
+measure alone and together in turn. Prints medians; fails if a sum or the copy is wrong. Needs root.
 --json writes {"meta", "rows": [one object for each of the four, with "alone" and "together"]}.
 """
 
@@ -33,7 +33,7 @@ SECONDS, QUICK_SECONDS = 4, 1.5
 PING_INTERVAL_S = 0.005
 COPY_BYTES = 256 << 20
 QUICK_COPY_BYTES = 32 << 20
-LONG_S = 600  # of what runs beside something else; it is ended
+LONG_S = 600  # duration of a load beside another one, which the benchmark ends earlier
 DEADLINE_S = 120
 IPERF_PORT, COPY_PORT = 5201, 5000
 
@@ -61,7 +61,7 @@ print(hashlib.sha256(data).hexdigest())
 
 
 class Load:
-    """The four things that can be done between the hosts."""
+    """The four loads between the hosts."""
 
     def __init__(self, build, bed, folder, seconds, copy_bytes):
         self.build = build
@@ -128,7 +128,7 @@ class Load:
 
     @contextlib.contextmanager
     def beside(self, kind):
-        """All but `kind` run meanwhile; a copy only where there is no other TCP stream."""
+        """Runs all loads but `kind` meanwhile; the copy only where there is no other TCP stream."""
         processes = []
         if kind != "allreduce":
             before = self.status()["aggregator"]["results"]

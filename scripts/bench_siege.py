@@ -3,26 +3,27 @@
 
     bench_siege.py --build FOLDER [--quick] [--only NAME,...] [--pairs N] [--json FILE]
 
-Each row is an attack (bench/siege/rows.py): ina-switchd starts, as a user of its own and in a
-cgroup that gives it 768 MiB; a job of two workers of another user sums all the time and checks
-every element; a third user asks the switch for a job every now and then; the attacker, with a quota
-of 32 MiB, carries out the row, in slices of some tenths of a second. Beside each slice lies one in
-which a process of the attacker's computes and does nothing else, as much of the cores as the attack
-took (beside floods of a ring it sends as many right entries, and computes the rest): anybody may do
-that; it is `before` in the names of the figures.
+Each row is an attack (bench/siege/rows.py). ina-switchd starts as a user of its own, in a cgroup
+that gives it 768 MiB. A job of two workers of another user sums all the time and checks every
+element. A third user asks the switch for a job every now and then. The attacker, with a quota of 32
+MiB, carries out the row in slices of some tenths of a second. Each slice of attack is next to a
+slice in which a process of the attacker only computes, with the same share of the cores as the
+attack (beside floods of a ring it sends as many valid entries, and computes the rest). Anybody may
+do that. The figures of such slices have `before` in their names.
 
 Two rows are controls, whose p99 is shown and not judged: a process that computes beside a victim
-that is alone before, and a worker that sends right entries as fast as they are taken.
-`victim_p99_to_busy_loop` is a row's p99 in parts of the first control's, and `switch_cores` the
-switch's own use.
+that is alone before, and a worker that sends valid entries as fast as they are taken.
+`victim_p99_to_busy_loop` is a row's p99 divided by the first control's; `switch_cores` is the
+number of cores that the switch uses.
 
-A row is held if all sums were right and the job went on; the switch lives, is not stuck in the
-kernel, and answers; its memory grew by no more than the quota and 24 MiB; the p99 of the victim's
-sums, by time, is at most twice that before; nobody else was refused, or had to wait for a quarter
-of a second, or twice what honest work costs; the log has one record a line, none forged, and grew
-by no more than 64 KiB and 32 KiB a second; and the attack itself did not reach its goal. With
---quick there is one short slice, and times are shown, but not judged. Needs root. Fails if a row is
-not held. --json writes {"meta", "attacks": [a row for each], "all_held"}.
+A row is held if all of these are true. All sums were right and the job went on. The switch lives,
+is not stuck in the kernel, and answers. Its memory grew by no more than the quota and 24 MiB. The
+p99 of the victim's sums, by time, is at most twice that before. No other user was refused, or
+waited for more than a quarter of a second and more than twice the wait beside honest work. The log
+has one record a line, none forged, and grew by no more than 64 KiB and 32 KiB a second. The attack
+itself did not reach its goal. With --quick there is one short slice, and times are shown, but not
+judged. Needs root. Fails if a row is not held. --json writes {"meta", "attacks": [a row for each],
+"all_held"}.
 """
 
 import time
@@ -65,7 +66,8 @@ def chosen(names, quick):
 
 
 def compare_with_busy_loop(done):
-    """What of the last row's p99 is more than any process on the same cores costs the victim."""
+    """Adds to the last row the ratio of its p99 to that of the busy loop, a process that only
+    computes on the same cores."""
     loop = next((row for row in done if row["name"] == rows.BUSY_LOOP), None)
     if loop and loop["victim_p99_ms"] and done[-1]["victim_p99_ms"]:
         done[-1]["victim_p99_to_busy_loop"] = done[-1]["victim_p99_ms"] / loop["victim_p99_ms"]
@@ -93,7 +95,7 @@ def main():
         done.append(Play(row, options.build.resolve(), slice_s, pairs).run())
         compare_with_busy_loop(done)
         show(done[-1], time.monotonic() - start)
-        # After each: what was found is not lost with what comes.
+        # Written after each row, so that an abort does not lose earlier results.
         held = all(one["held"] for one in done)
         results.write(options.json, {"meta": meta, "attacks": done, "all_held": held})
     broken = [one["name"] for one in done if not one["held"]]

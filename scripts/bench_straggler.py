@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
-"""Straggler help off and on: how long an iteration takes when one worker is slow.
+"""The time of an iteration while one worker is slow, with straggler help off and on.
 
     bench_straggler.py --build FOLDER [--part shm|links|both] [--ranks N] [--rounds N] [--quick] [--json FILE]
 
-Starts an ina-switchd for each way of help, and against each the ranks of ina-straggle, real
-processes over the shm port that make gradients at a stated rate, and stop while the network does
-not take their gradients (bench/ina_straggle.cc). In each round the ways take turns for each
-pattern of slowness, which a seed makes the same for all. All ways have the same slots, and the
+Starts an ina-switchd for each way of help, and against each the ranks of ina-straggle. The ranks
+are real processes over the shm port that make gradients at a stated rate, and stop while the
+network does not take their gradients (bench/ina_straggle.cc). In each round the ways take turns for
+each pattern of slowness, which a seed makes the same for all. All ways have the same slots, and the
 same bytes of a worker in the switch; only `wide`, without help, may have as much in the switch as
-the others may run ahead. `again` is `off` once more, without stragglers: how far apart two of the
-same are.
+the others may run ahead. `again` repeats `off` without stragglers, and shows the difference between
+two equal runs.
 
 A point is a way, a pattern and a severity. Its iteration time is the mean over all iterations of
-all rounds, of the slowest rank each; throughput is the inverse. `slots_held` is the mean of what
-the job held whenever it was asked. Every element of every sum is checked.
+all rounds, with the slowest rank's time of each; throughput is the inverse. `slots_held` is the
+mean of the samples of the slots that the job held. Every element of every sum is checked.
 
 The other part has hosts whose links change while gradients are on them (benchlib/straggler_links.py); it
 needs root.
 
 --json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
-"no_straggler_overhead", "no_straggler_noise", "links", "patterns": [...], "second_job": [...]}, without
-those of a part that was left out: the best of the ways with help against `off`; the overhead is the
-median over turns of the worst way's, without a straggler and with workers that do nothing but send; the
-noise is the same of `again`.
+"no_straggler_overhead", "no_straggler_noise", "links", "patterns": [...], "second_job": [...]};
+keys of a part that was left out are missing. Reduction and gain are those of the best of the ways
+with help against `off`. The overhead is the median over turns of the worst way's, without a
+straggler and with workers that only send; the noise is the same of `again`.
 """
 
 import statistics
@@ -54,13 +54,13 @@ WAYS = [("off", "off", "workers", WINDOW),
         ("again", "off", "workers", WINDOW)]
 QUICK_WAYS = ["off", "leader", "spill"]
 
-# MiB/s and bytes of a worker's gradients. A gradient takes 4 s, 1 s in --quick, of a worker that
-# nothing slows, and the rotation goes round once in that time.
+# MiB/s and bytes of a worker's gradients. A gradient takes 4 s, or 1 s with --quick, of a worker
+# that nothing slows. One rotation takes the same time.
 RATE = 16
 GRADIENT = 64 << 20
 QUICK_GRADIENT = 16 << 20
 ITERATIONS = 2
-# Without pauses: as fast as the machine can.
+# A rate without pauses: as fast as the machine can.
 FULL_RATE = 1e5
 FULL_ITERATIONS = 20
 FULL_GRADIENT = 16 << 20
@@ -71,7 +71,7 @@ STATUS_PAUSE_S = 0.1
 
 
 def patterns(period_ms, quick):
-    """Pattern and severity of the points."""
+    """Returns (pattern, severity) of the points."""
     if quick:
         return [("none", 1), (f"rotating:4:{period_ms}ms", 4)]
     points = [("none", 1)]
@@ -91,7 +91,7 @@ class Way:
         self.build = build
 
     def run(self, ranks, pattern, seed, gradient, rate, iterations):
-        """Iteration times of the slowest rank, and slots held at the times of asking."""
+        """Returns iteration times of the slowest rank, and samples of the slots held."""
         commands = [[str(self.build / "bench/ina-straggle"), "--url", f"shm:{self.switch.socket}",
                      "--rank", str(rank), "--ranks", str(ranks), "--bytes", str(gradient),
                      "--rate", str(rate), "--iterations", str(iterations),
@@ -104,7 +104,7 @@ class Way:
         return stats.slowest([report["iterations_s"] for report in reports]), held
 
     def watch(self, ranks):
-        """Slots that the job holds, now and then, while it runs."""
+        """Samples, now and then, the slots that the job holds while it runs."""
         held = []
         deadline = time.monotonic() + RUN_DEADLINE_S
         while ranks.all_run():
@@ -135,7 +135,7 @@ def measure(ways, options, meta):
                 times, held = way.run(options.ranks, pattern, 1 + round_, gradient, RATE,
                                       ITERATIONS)
                 add(samples, (way.name, pattern, severity), times, held, way.parked() - before)
-        # Nobody is slow, and cores are what is scarce: help must cost nothing here.
+        # No worker is slow, and cores are scarce: help must cost nothing here.
         for way in ways * FULL_TURNS:
             before = way.parked()
             times, held = way.run(options.ranks, "none", 1, FULL_GRADIENT, FULL_RATE,
@@ -164,7 +164,7 @@ def point_of(way, pattern, severity, times, held, parked, rounds):
 
 
 def summary(points):
-    """The figures of the targets."""
+    """Returns the figures of the targets."""
     def of(way, pattern):
         return next(p for p in points if (p["way"], p["pattern"]) == (way, pattern))
     helped = [p for p in points if p["way"] not in ("off", "wide", "again")]
@@ -194,7 +194,7 @@ def print_points(points):
 
 
 def measure_shm(options, meta):
-    """The keys of the part over the shm port."""
+    """Returns the keys of the part over the shm port."""
     build = options.build.resolve()
     with temporary_folder() as folder:
         ways = []

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""Slow workers in a simulated rack: how long an iteration takes without straggler help and with it.
+"""The time of an iteration with slow workers in a simulated rack, with and without straggler help.
 
     bench_straggler_sim.py --build FOLDER [--quick] [--json FILE]
 
 Eight workers at 100 Gb/s, one job, policy esa. Workloads: `plain`, all-reduces of 256 MB and
 nothing else; `vgg16`, training with computation, a quarter of the model's size. The slow part is
-  - an uplink: one worker's link to the switch, the gradients being ready to go;
-  - a producer: a worker makes its contributions slowly, and goes on making them while nothing can be sent
-    (staging as large as the gradient);
+  - an uplink: one worker's link to the switch, with gradients ready to go;
+  - a producer: a worker makes its contributions slowly, and goes on while none can be sent (staging
+    as large as the gradient);
   - a coupled producer: the same, but it stops as soon as four fragments wait to be sent.
-One after the other is slow for a period (rotating: the headline is that of uplinks, a quarter of the
-rate for 1 ms each), each in its own share of the work (shares), always the same one (permanent), or
-all stop now and then (random); `link` is a link that is slow in both directions.
+The slow part is one worker after the other, for a period each (rotating; the headline is that of
+uplinks, a quarter of the rate for 1 ms each); one after the other, each in its own share of the
+work (shares); always the same one (permanent); or all stop now and then (random). `link` is a link
+that is slow in both directions.
 
 Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8 or 32 MiB, in an
-array of as many slots as the ways of help have. One seed picks the best window of each for each
-pattern; other seeds judge them. A seed decides when the rotation begins, the stops, and computing
-times. Reductions and gains are against the better of the two baselines. `switch home` is an
-ablation: run-ahead with the fallback's home in the switch, nothing parked. With help the window is
-32 MiB, and fragments that wait for a straggler are parked: `leader`, `fallback` (at the workers),
-`spill` (in the switch).
+array of as many slots as the ways of help have. One seed picks the best window of each baseline for
+each pattern; other seeds judge the windows. A seed decides the beginning of the rotation, the
+stops, and computing times. Reductions and gains are against the better of the two baselines.
+`switch home` is an ablation: run-ahead with the fallback's home in the switch, nothing parked. With
+help the window is 32 MiB, and fragments that wait for a straggler are parked: `leader`, `fallback`
+(at the workers), `spill` (in the switch).
 
 `second_job`: job A with the headline's straggler beside job B, which has none, in one array.
 
@@ -36,14 +37,15 @@ from benchlib.stats import mean_interval
 
 BASE = {"policy": "esa", "slots": 256, "ways": 4, "workers": 8, "rate-gbps": 100, "delay-us": 1, "rto-ms": 5,
         "sample-us": 20, "home": "workers", "no-aggregator-window": False}
-# No host has time slices that a worker could wait for: a few round trips are patience enough.
+# No simulated host has time slices for which a worker might wait: a few round trips of patience are
+# enough.
 PARKING = {"window": 4096, "in-switch": 256, "patience-us": 20}
 BASELINES = {
     "off": [{"window": 512}, {"window": 256}, {"window": 512, "no-aggregator-window": True}],
     "run-ahead": [{"window": 4096}, {"window": 1024, "no-aggregator-window": True}],
 }
 ABLATIONS = {
-    # A2TP's window would hold it back: it shrinks with all that is put together outside the array.
+    # A2TP's window would limit it: that window shrinks with every sum made outside of the array.
     "switch home": {"window": 4096, "home": "spill", "no-aggregator-window": True},
 }
 HELP = {
@@ -64,8 +66,9 @@ SLOW = {
     "producer": {"slow": "producer", "staging": 0},
     "coupled-producer": {"slow": "producer", "staging": 4},
 }
-# What `bench pipeline` measured of one lane (docs/figures/pipeline.json: esa, fan-in 8, 42.3 ns a packet of
-# 1 KiB and 176.9 ns of 8 KiB): 23 ns and .0188 ns a byte. A host has one such core, the switch eight.
+# Measured by `bench pipeline` for one lane (docs/figures/pipeline.json: esa, fan-in 8, 42.3 ns a
+# packet of 1 KiB and 176.9 ns of 8 KiB): 23 ns and .0188 ns a byte. A host has one such core, the
+# switch eight.
 CHARGED = {"host-packet-ns": 23, "host-byte-ns": 0.0188, "switch-packet-ns": 2.9,
            "switch-byte-ns": 0.00235}
 SECOND_JOB_SLOTS = (128, 256, 512)
@@ -101,20 +104,20 @@ def patterns(quick):
 
 
 def seeds_of(case, quick):
-    """One where no chance is in it."""
+    """Returns the seeds: a single one for a case without randomness."""
     chance = case["pattern"] in ("rotating", "random") or case["workload"] != "plain"
     return SEEDS if chance and not quick else SEEDS[:1]
 
 
 def straggler(case):
-    """What ina-sim is told of it."""
+    """Returns the options that describe the straggler to ina-sim."""
     return SLOW[case["slow"]] | {"straggler": case["pattern"], "factor": case["factor"],
                                  "period-us": case["period_us"], "slots": case["slots"],
                                  "policy": case["policy"]}
 
 
 def with_phase(options, seed):
-    """The rotation begins somewhere else with each seed."""
+    """Adds the seed, and a start of the rotation that depends on it."""
     round_us = options["period-us"] * options["workers"]
     phase_us = round(seed * 0.618034 % 1 * round_us) if options["straggler"] == "rotating" else 0
     return options | {"seed": seed, "phase-us": phase_us}
@@ -137,7 +140,7 @@ class Runs(simulations.Runs):
         return [self.results[self.key(with_phase(options, seed))] for seed in seeds]
 
     def run_seeds(self, some):
-        """(options, seeds) of each."""
+        """Runs each of `some`, pairs of (options, seeds)."""
         self.run([with_phase(options, seed) for options, seeds in some for seed in seeds])
 
     def iteration_s(self, options, seeds):
@@ -145,7 +148,7 @@ class Runs(simulations.Runs):
 
 
 class Case:
-    """One pattern, and the ways to meet it."""
+    """One pattern, and the ways of help for it."""
 
     def __init__(self, case, workload, seeds):
         self.case = case
@@ -159,11 +162,11 @@ class Case:
         return [(options, (SEARCH_SEED,)) for name in BASELINES for options in self.settings(name)]
 
     def pick(self, runs):
-        """What the seed of the search found best of each baseline, and the rest."""
+        """Chooses the ways: of each baseline the best one by the search's seed, and all others."""
         best = {name: min(self.settings(name),
                           key=lambda options: runs.iteration_s(options, (SEARCH_SEED,)))
                 for name in BASELINES}
-        # The ablation is for the headline, with what varies of slots and policy.
+        # The ablation is for the headline, and for its variants of slots and policy.
         headline = all(self.case[key] == value for key, value in HEADLINE.items()
                        if key not in ("slots", "policy"))
         others = {name: self.common | self.fitting(own)
@@ -171,7 +174,7 @@ class Case:
         self.ways = best | others
 
     def fitting(self, own):
-        """No more may be in the switch than there are slots, as in the daemon."""
+        """Limits the fragments in the switch to the number of slots, as the daemon does."""
         if "in-switch" not in own:
             return own
         return own | {"in-switch": min(own["in-switch"], self.case["slots"])}
@@ -204,14 +207,15 @@ def point(case, help_, options, runs):
 
 
 def against(points, name, other):
-    """Iteration time of one way to another's, by seed: mean, half of the interval."""
+    """Returns the ratio of one way's iteration time to another's, by seed: mean, half of the
+    interval."""
     return mean_interval(
         [a / b for a, b in zip(points[name]["iteration_s_by_seed"],
                                points[other]["iteration_s_by_seed"])])
 
 
 def compare(case, points):
-    """The ways of help beside the better of the baselines, each at its best window."""
+    """Compares the ways of help with the better of the baselines, each at its best window."""
     better = min(BASELINES, key=lambda name: points[name]["iteration_s"])
     to_better = {name: against(points, name, better) for name in points}
     to_off = {name: against(points, name, "off") for name in HELP}
@@ -231,7 +235,7 @@ def compare(case, points):
 
 
 def second_job_runs(headline, workloads, quick):
-    """(what it is, options); `help` "alone": B with nobody beside it."""
+    """Returns (description, options) of each run. `help` "alone": job B runs without job A."""
     found = []
     for slots in (256,) if quick else SECOND_JOB_SLOTS:
         for policy in ("esa",) if quick or slots != 256 else ("esa", "fcfs"):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Themis's schedules beside the baseline's, a search's, and those with aggregating switches: predictions.
+"""Predictions for the schedules of Themis, the baseline, a search, and aggregating switches.
 
     bench_themis.py --build FOLDER [--quick] [--json FILE]
 
-ina-themis plans and simulates one all-reduce of 18 sizes on the six topologies of the Themis paper, the
-paper's example, and iterations of training; docs/themis.md has the model. Nothing is sent. The result is
-compared with the golden figures below, and a row that is off by more than 3 % is a failure.
+ina-themis plans and simulates one all-reduce of 18 sizes on the six topologies of the Themis paper,
+the paper's example, and iterations of training; docs/themis.md has the model. Nothing is sent. The
+result is compared with the golden figures below. A row that is off by more than 3 % is a failure.
 
 --json writes {"meta", "topologies": [{"name", "base_us", "fifo_us", "scf_us", "search_us", "speedup",
 "utilisation", ...}], "fig5", "mean_speedup", "max_speedup", "mean_speedup_ina", "max_speedup_ina",
@@ -25,8 +25,8 @@ PLANNING = ("hetero-128-3d", "hetero-128-5d")
 QUICK_EVALUATIONS = 200
 DEADLINE_S = 1200
 
-# By topology: utilisation of baseline, FIFO and SCF in %, speed-up of SCF, and the times of baseline and
-# SCF for 1e9 bytes in us.
+# By topology: utilisation of baseline, FIFO and SCF in %, speed-up of SCF, and the times of
+# baseline and SCF for 1e9 bytes in us.
 GOLDEN = {
     "2D-SW_SW": (64, 94, 99, 1.55, 12503, 8081),
     "3D-SW_SW_SW homo": (36, 87, 98, 2.77, 18753, 6769),
@@ -39,10 +39,10 @@ GOLDEN_KEYS = ("utilisation_base", "utilisation_fifo", "utilisation", "speedup",
 GOLDEN_SCALE = (0.01, 0.01, 0.01, 1, 1, 1)
 GOLDEN_FIG5 = {"base": 8, "fifo": 8, "scf": 7}
 TOLERANCE = 0.03
-# At least.
+# Lower limits.
 GOALS = {"mean_speedup": 1.72, "max_speedup": 2.70, "mean_speedup_ina": 1.88, "max_speedup_ina": 2.92,
          "min_speedup": 1.00}
-# Of the planner, for 128 participants.
+# Upper limit of the planner's time, for 128 participants.
 MOST_PLANNING_MS = 1000
 
 
@@ -59,7 +59,7 @@ def measure(build, quick):
 
 
 def failures_of(report):
-    """What is not as it should be, as sentences."""
+    """Returns the report's deviations from the goals, as sentences."""
     found = []
     for row in report["topologies"]:
         for key, scale, wanted in zip(GOLDEN_KEYS, GOLDEN_SCALE, GOLDEN[row["name"]]):

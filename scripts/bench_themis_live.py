@@ -3,16 +3,18 @@
 
     bench_themis_live.py --build FOLDER [--quick] [--rounds N] [--json FILE]
 
-ina-hierarchical, all ranks of a job in one process, sums one vector over an ina-switchd of its own, by
-each scheduler in turn. The network is EMULATED: a token bucket for each rank, dimension and direction
-lets so many MB/s of payload through, so that ranks wait for it and not for the processor. A round has
-each scheduler once, and each has each place in it. Every element is checked in every round.
+ina-hierarchical, with all ranks of a job in one process, sums one vector over an ina-switchd of its
+own, by each scheduler in turn. The network is EMULATED: a token bucket for each rank, dimension and
+direction limits the payload to a number of MB/s, so that ranks wait for the bucket and not for the
+processor. A round runs each scheduler once; over the rounds each scheduler has each place in the
+order. Every element is checked in every round.
 
 --json writes {"meta", "rows": [{"mesh", "bytes", "baseline_ms", "themis_ms", "search_ms",
-"predicted_speedup", "measured_speedup", ...}]}. Times are medians over the rounds, of the slowest rank.
-Speed-ups are of Themis over the baseline: predicted by the planner's simulation, and measured as the
-median over the rounds of baseline / Themis in the same round, with its 95 % interval. `search_..` is
-the same of the search. `rates_mb_s`: the emulated rates of the dimensions; `wrong_elements` must be 0.
+"predicted_speedup", "measured_speedup", ...}]}. Times are medians over the rounds, of the slowest
+rank. Speed-ups are of Themis over the baseline: predicted by the planner's simulation, and measured
+as the median over the rounds of baseline / Themis in the same round, with its 95 % interval.
+`search_..` is the same for the search. `rates_mb_s`: the emulated rates of the dimensions;
+`wrong_elements` must be 0.
 """
 
 import json
@@ -29,7 +31,7 @@ ROWS = (((4, 4), (4, 4), 1 << 20), ((4, 4), (4, 2), 1 << 20), ((4, 4), (4, 4), 1
         ((2, 2, 4), (4, 4, 4), 1 << 22))
 QUICK_ROWS = (ROWS[0], ROWS[3])
 CHUNKS = 16
-# Of a trip to the switch and back, with 16 ranks on this machine; the planner reckons with it.
+# The time of a round trip to the switch with 16 ranks on this machine, which the planner uses.
 STEP_LATENCY_US = 500
 # Groups share the slots of a job.
 CONFIG = """\
@@ -47,7 +49,7 @@ SLOTS = 2048
 
 
 def run(build, sizes, rates, size_bytes, rounds):
-    """What all ranks found together."""
+    """Returns the combined report of all ranks."""
     def listed(values):
         return ",".join(map(str, values))
 

@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Plans of collectives carried out by the product's own engines on ns-3's links, beside the planner's model.
+"""Plans of collectives, carried out by the engines on ns-3's links, beside the planner's model.
 
     bench_themis_sim.py --build FOLDER [--quick] [--json FILE]
 
-One all-reduce on each of the six topologies of the Themis paper, with 16 ranks in place of 1024, by the
-baseline's plan, Themis's and the search's: `ina-sim plan`. Each group of a dimension has an aggregating
-switch, as the product carries all stages out. Rates are a tenth of the file's, so that a frame takes whole
-nanoseconds. The network is one of these:
-  - plain: links have no latency. Here the planner's prediction must be within 5 %, or the benchmark fails;
+One all-reduce on each of the six topologies of the Themis paper, with 16 ranks in place of 1024, by
+the plans of the baseline, Themis and the search: `ina-sim plan`. Each group of a dimension has an
+aggregating switch, which carries out all stages. Rates are a tenth of the file's, so that a frame
+takes whole nanoseconds. The network is one of these:
+  - plain: links have no latency. Here the planner's prediction must be within 5 %, or the benchmark
+    fails;
   - marks: the same, and ports mark frames that find more than 200 kB queued;
   - latency: links of the file's latencies (ten times as long, as the rates are a tenth), no marks.
-Plans are for `switches`: the planner reckons with what carries them out. Or for `kinds`: it reckons with those
-of the file, and switches carry its plans out all the same.
+Plans for `switches` assume the switches that carry them out. Plans for `kinds` assume the kinds of
+the file, but switches carry them out all the same.
 
---json writes {"meta", "rows": [{"name", "sizes", "plans", "scheduler", "network", "bytes", "chunks",
-"predicted_by_kind_us", "predicted_us", "framed_us", "measured_us", "difference", "difference_framed",
-"speedup", "predicted_speedup", "dimensions", ...}], "worst_difference", "failures"}. "predicted_us" is the
-planner's for switches, "framed_us" the same with the overhead of frames. "difference" is that of measured_us to
-predicted_us, "difference_framed" to framed_us. "worst_difference" is that of plans for switches on the network
-`plain`. "speedup" is against the baseline's plan of the same row.
+--json writes {"meta", "rows": [{"name", "sizes", "plans", "scheduler", "network", "bytes",
+"chunks", "predicted_by_kind_us", "predicted_us", "framed_us", "measured_us", "difference",
+"difference_framed", "speedup", "predicted_speedup", "dimensions", ...}], "worst_difference",
+"failures"}. "predicted_us" is the planner's time for switches, "framed_us" the same with the
+overhead of frames. "difference" is that of measured_us to predicted_us, "difference_framed" that to
+framed_us. "worst_difference" is that of plans for switches on the network `plain`. "speedup" is
+against the baseline's plan of the same row.
 """
 
 import time
@@ -26,7 +28,7 @@ import time
 from benchlib import command_line, results, simulations
 
 FOLDER = "conf/topologies"
-# With 16 ranks, of which a run takes seconds.
+# With 16 ranks, whose run takes seconds.
 TOPOLOGIES = {
     "2d-sw-sw": (4, 4),
     "3d-sw-sw-sw-homo": (4, 2, 2),
@@ -53,7 +55,7 @@ KEYS = ("ranks", "bytes", "chunks", "predicted_by_kind_us", "predicted_us", "fra
 
 
 def cases(quick):
-    """What is the same for all schedulers of a row."""
+    """Returns the settings that all schedulers of a row share."""
     for name, sizes in TOPOLOGIES.items():
         for network in ("plain",) if quick else NETWORKS:
             yield {"file": name, "sizes": sizes, "network": network, "plans": "switches"}
@@ -62,7 +64,7 @@ def cases(quick):
 
 
 def schedulers_of(case, quick):
-    """The search takes part where its plans are compared with the model."""
+    """Returns the schedulers. The search takes part where plans are compared with the model."""
     is_compared = case["network"] == "plain" and case["plans"] == "switches"
     return SCHEDULERS if is_compared and not quick else FEW_SCHEDULERS
 

@@ -5,10 +5,10 @@
 
 Starts an ina-switchd in a temporary folder and, for each number of processes, the ranks of
 bench/torch/rank.py, which have a group of either backend. In each round an operation runs on one
-backend and then on the other, after a barrier, so that other load of the machine meets both alike.
-The time of an operation is that of its slowest rank; the result is the median over the rounds, and
-the ratio of the medians (gloo's by ina's). 1.13's gloo has no reduce_scatter: there it is an
-all-reduce, of which each rank takes its part.
+backend and then on the other, after a barrier, so that other load of the machine affects both
+alike. The time of an operation is that of its slowest rank; the result is the median over the
+rounds, and the ratio of the medians (gloo's to ina's). Gloo of PyTorch 1.13 has no reduce_scatter:
+its substitute is an all-reduce, of which each rank takes its part.
 
 --json writes {"meta", "ddp": [{"procs", "ina_step_ms", "gloo_step_ms", "ratio"}],
 "collectives": [{"op", "procs", "bytes", "ina_ms", "gloo_ms", "ratio"}], "weights_equal"}; weights are
@@ -25,7 +25,7 @@ from benchlib.processes import Ranks, temporary_folder
 from benchlib.switch import plain_switch
 
 RANK = pathlib.Path(__file__).resolve().parent.parent / "bench/torch/rank.py"
-PYTHON = "/usr/bin/python3"  # that Debian's python3-torch is for
+PYTHON = "/usr/bin/python3"  # the interpreter of Debian's python3-torch
 PROCESSES = [2, 4]
 SIZES = [1 << 20, 4 << 20, 16 << 20, 64 << 20]
 QUICK_SIZES = [1 << 20, 4 << 20]
@@ -52,7 +52,7 @@ def median_ms(times_by_rank):
 
 
 def row_of(reports, choose, names, **more):
-    """`choose(report)`: times by backend; `names`: of the two medians."""
+    """`choose(report)`: times by backend; `names`: those of the two medians."""
     ours, theirs = (median_ms([choose(r)[backend] for r in reports]) for backend in ("ina", "gloo"))
     return {**more, names[0]: round(ours, 3), names[1]: round(theirs, 3),
             "ratio": round(theirs / ours, 3)}

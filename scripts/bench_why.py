@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""How many injected faults `inactl why` and the workers' errors name.
+"""The number of injected faults that `inactl why` and the workers' errors name.
 
     bench_why.py --build FOLDER [--quick] [--only NAME,...] [--json FILE]
 
-Each fault is a job of three ranks (some have two) into which something is injected: calls that do not
-agree, processes that stop or end, hosts in network namespaces whose frames get lost, a switch without
-room. A fault is named if `inactl why JOB` has a reason with the expected cause and exactly the expected
-ranks, or, where the job ends at once, if the error of a rank has the expected words. An innocent rank is
-blamed if it stands in the `ranks` of any reason. Where ranks wait until their timeout, their error has to
-say the same: `in_errors` counts these, of `in_errors_of`.
+Each fault is a job of three ranks (some have two) with an injected problem: calls that do not
+agree, processes that stop or end, hosts in network namespaces whose frames get lost, a switch
+without room. A fault is named if `inactl why JOB` has a reason with the expected cause and exactly
+the expected ranks, or, where the job ends at once, if the error of a rank has the expected words.
+An innocent rank is blamed if it is in the `ranks` of any reason. Where ranks wait until their
+timeout, their error must name the same ranks: `in_errors` counts these faults, out of
+`in_errors_of`.
 
---quick: the faults that need no namespaces and end soon. Faults in namespaces need root, and are counted
-as not injected without.
+--quick: the faults that need no namespaces and end soon. Faults in namespaces need root; without
+root they count as not injected.
 
 Prints a table; exit status 1 if fewer than 96 % were named, or an innocent was blamed. --json writes
 {"meta", "why_named", "why_injected", "why_innocent_blamed", "in_errors", "in_errors_of", "why_s_max",
@@ -46,8 +47,9 @@ WHY_S = 1.0
 
 @dataclasses.dataclass
 class Fault:
-    """`steps`: of each rank. `cause`, `ranks`: of the reason that `why` is to give. `words`: of the
-    error of one rank at least, if there is no cause; with one, of the ranks' that wait."""
+    """`steps`: by rank. `cause`, `ranks`: those of the reason that `why` must give. `words`: words
+    in the error of at least one rank if there is no cause; with a cause, in the errors of ranks
+    that wait."""
     name: str
     steps: list
     cause: str = ""
@@ -55,9 +57,9 @@ class Fault:
     words: tuple = ()
     bed: str = "shared"
     inject: object = None  # called with the running case once all have joined and settled
-    before: object = None  # called with the bed before the ranks start; its end is called with close()
-    group: bool = False  # the reason is that of a group of the job
-    guilty: tuple = ()  # ranks of the job that the fault may be blamed on, besides `ranks`
+    before: object = None  # a context manager, entered with the bed before the ranks start
+    group: bool = False  # the reason is about a group of the job
+    guilty: tuple = ()  # ranks of the job, besides `ranks`, that may be blamed
     world: int = 3
     quick: bool = False
     environment: dict = dataclasses.field(default_factory=dict)
@@ -113,7 +115,7 @@ class Case:
 
 
 class SharedBed:
-    """A switch that workers of this host reach by shared memory."""
+    """A switch that workers of this host reach over shared memory."""
 
     def __init__(self, build, folder, policy="esa", slots=4096, more=""):
         self.build, self.folder = build, folder
@@ -168,7 +170,7 @@ class NetBed:
         self.net.close()
 
 
-# ---- what is injected
+# ---- the injected faults
 
 def stop(*ranks):
     def inject(case):
@@ -186,7 +188,7 @@ def on_host(rank, *command):
 
 
 def nft(rank, rule):
-    """A rule for frames that leave a host (output) or come in (input)."""
+    """Returns a rule for frames that leave a host (output) or arrive at it (input)."""
     chain, *words = rule.split()
     script = (f"add table inet f; add chain inet f c {{ type filter hook {chain} priority 0; }}; "
               f"add rule inet f c {' '.join(words)}")
@@ -204,14 +206,14 @@ LATE = ["allreduce", "sleep:60000"]
 
 
 def late(call, rank=1, warm="allreduce", **more):
-    """A rank that does not come to its second call."""
+    """Returns a fault in which a rank does not come to its second call."""
     steps = [[warm, call] for _ in range(3)]
     steps[rank] = [warm, "sleep:60000"]
     return Fault(f"late-{call.split(':')[0]}-{rank}", steps, "rank_waited_for", (rank,), **more)
 
 
 def disagreement(name, call, other, words, warm="allreduce", **more):
-    """Rank 1 calls something else."""
+    """Returns a fault in which rank 1 makes a different call."""
     return Fault(f"mismatch-{name}", [[warm, call], [warm, other], [warm, call]],
                  words=("disagree", *words), **more)
 
@@ -272,7 +274,7 @@ def shared_faults():
 
 
 def rank_stays_away(case):
-    """The switch is started again, and rank 1 cannot come back."""
+    """Restarts the switch while rank 1 cannot come back."""
     case.signal(1, signal.SIGSTOP)
     case.bed.switch.process.send_signal(signal.SIGTERM)
     case.bed.switch.process.wait(DEADLINE_S)
@@ -281,7 +283,7 @@ def rank_stays_away(case):
 
 @contextlib.contextmanager
 def crowd(bed):
-    """Another job that fills the slots with what does not complete."""
+    """Runs another job, which fills the slots with an operation that does not complete."""
     other = Fault("crowd", [["allreduce", "allreduce:4000000"], LATE], world=2, timeout_s=60)
     case = Case(other, bed)
     try:
@@ -300,10 +302,10 @@ def drained(bed):
 
 def own_bed_faults():
     looping = [["loop:200000:0"]] * 3
-    # One is slow, so that what the others send stays in the slots.
+    # One rank is slow, so that the other ranks' contributions stay in the slots.
     uneven = {"steps": [["loop:200000:0"], ["loop:200000:30"], ["loop:200000:0"]], "guilty": (1,),
               "timeout_s": 20}
-    # What ranks 0 and 2 have under way meets few slots while rank 1 computes.
+    # The small operations of ranks 0 and 2 find few slots while rank 1 computes.
     small = uneven | {"steps": [["loop:8000:0"], ["loop:8000:5"], ["loop:8000:0"]]}
     return [
         Fault("rank-does-not-come-back", [LOOP] * 3, "ranks_missing", (1,), bed="own",
@@ -363,7 +365,7 @@ def fallback_server(bed):
 BEDS = {
     "own": {},
     "small": {"policy": "fcfs", "slots": 256},
-    # Fewer than a worker always has under way, which are 16.
+    # Fewer than the 16 that a worker always has under way.
     "quota": {"slots": 4096, "more": 'tenants: [{name: "*", slots_ceiling: 4}]'},
     "ceiling": {"slots": 4096, "more": "jobs: {slots_ceiling: 4}"},
     "workers": {"more": 'tenants: [{name: "*", workers_max: 2}]'},
@@ -371,10 +373,11 @@ BEDS = {
 }
 
 
-# ---- what was found
+# ---- results
 
 def ask_why(case):
-    """The verdict on the job, and how long it took; None: there is no such job."""
+    """Returns the verdict on the job, and the time it took. None instead of a verdict: there is no
+    such job."""
     began = time.monotonic()
     done = subprocess.run([str(case.bed.build / "programs/inactl/inactl"), "why", case.job, "--json",
                            "--socket", str(case.bed.socket)],
@@ -384,7 +387,8 @@ def ask_why(case):
 
 
 def judge(fault, verdict):
-    """Whether the fault was named, which innocents were blamed, and what was found."""
+    """Returns whether the fault was named, which innocent ranks were blamed, and the reasons
+    found."""
     jobs = verdict["jobs"] if verdict else []
     found, blamed = [], set()
     for job in jobs:
@@ -407,7 +411,7 @@ def has_words(texts, words):
 
 
 def watch(fault, case):
-    """Injects the fault into the running case, and says what was found: a row of "faults"."""
+    """Injects the fault into the running case, and returns the result: a row of "faults"."""
     joins = fault.cause in ("ranks_missing", "fallback_missing") and not fault.inject
     if not joins and not fault.words:
         case.await_(lambda: all("joined" in text for text in case.all_said()))

@@ -7,31 +7,31 @@ own, interleaved in one run.
 
 Each rank is a process on a host of its own: a network namespace with an address, joined to the
 switch by a veth pair (tests/net/namespaces.py). For each MTU and number of ranks there are several
-such networks at once, alike but for what forwards:
+such networks at once, which differ only in the forwarding part:
 
     switch            ina-switchd, which aggregates for our workers and forwards for the peers
     kernel            the kernel's bridge
     kernel_offloads   the kernel's bridge, with checksum and segmentation offloads on
 
 In the first two all offloads are off: checksums are computed and no frame is longer than the MTU,
-as on a wire. With offloads veth passes what TCP sends in pieces of 64 KiB from kernel to kernel,
-where NICs would cut it up, without checksums: the most that the peers can get out of this machine.
-Ours have no offloads in any of them: ina-switchd forwards frames and nothing larger.
+as on a wire. With offloads veth passes TCP's pieces of 64 KiB from kernel to kernel, without
+checksums, where NICs would cut them up: this is the highest speed of the peers on this machine.
+Ours have no offloads in any network: ina-switchd forwards frames and nothing larger.
 
-As in bench_peers.py all competitors are started at once and sleep while it is not their turn. Ours,
-and a switch that nobody uses, poll, and are stopped (SIGSTOP) meanwhile. For each size each shows
-that its sums are right in every element; then all are measured in turn, in rounds. An operation
-takes from the last rank's arrival at a common start line to the slowest rank's result; a sample is
-the median of a turn's operations. That the switch absorbed ranks x bytes of all operations is
-checked at the end; if links lost frames, all but 1 %.
+As in bench_peers.py all competitors are started at once and sleep while it is not their turn. Our
+workers, and a switch without users, poll, and are stopped (SIGSTOP) meanwhile. For each size each
+competitor must show that its sums are right in every element; then all are measured in turn, in
+rounds. An operation takes from the last rank's arrival at a common start line to the slowest rank's
+result; a sample is the median of a turn's operations. The end of the run checks that the switch
+absorbed ranks x bytes of all operations, or, if links lost frames, all but 1 %.
 
 --json writes {"meta": ..., "rows": [one object for each MTU, number of ranks, transport, size, and
 with and without the peers' offloads]}. Bandwidths are bytes of the vector / median time. `ratio`:
-the best peer's time by ours in the same round, median over the rounds; above 1 ours is faster. A
-peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the peers' frames
-go through the same program as ours. `forwarding_limit_GBps`: as many frames of the same size from
-and to each host by the same transport, but forwarded by the switch to another host instead of being
-aggregated.
+the best peer's time divided by ours in the same round, as the median over the rounds; above 1 ours
+is faster. A peer's figure is that of its better path; `ratio_by_path` has all: over `switch` the
+peers' frames go through the same program as ours. `forwarding_limit_GBps`: as many frames of the
+same size from and to each host by the same transport, but forwarded by the switch to another host
+instead of being aggregated.
 """
 
 import contextlib
@@ -56,9 +56,9 @@ TURN_S, QUICK_TURN_S = 0.2, 0.1
 LARGE_BYTES = 16 << 20
 LARGE_ROUNDS = 5
 
-# By MTU: the largest slots whose fragments fit a frame; as many of them, and windows as large, as
-# leave what is under way in the caches of two cores; and rings of the switch's ports with room for
-# two windows.
+# By MTU: the largest slots whose fragments fit a frame; a number of slots, and a window, that keep
+# the data under way in the caches of two cores; and rings of the switch's ports with room for two
+# windows.
 SETTINGS = {
     1500: {"slot_bytes": 1344, "slots": 512, "window": 128, "ring_frames": 256},
     9000: {"slot_bytes": 8192, "slots": 128, "window": 32, "ring_frames": 128},
@@ -66,7 +66,7 @@ SETTINGS = {
 
 
 def config(mtu):
-    """Of the switch, but for its ports."""
+    """Returns the switch's configuration without its ports."""
     settings = SETTINGS[mtu]
     return (f"aggregator: {{policy: esa, slot_bytes: {settings['slot_bytes']}, "
             f"slots: {settings['slots']}}}\n"
@@ -81,9 +81,9 @@ def af_xdp(bed, number):
     return f"net_af_xdp{number},iface={bed.port(number)}"
 
 
-# How our workers reach the switch: their URL, and the arguments for DPDK of the device that the
-# switch has at its end of a host's link. Each transport has a network and a switch of its own; the
-# peers' frames go through that of the first.
+# How our workers reach the switch: their URL, and DPDK's arguments for the device that the switch
+# has at its end of a host's link. Each transport has a network and a switch of its own; the peers'
+# frames go through the first transport's.
 TRANSPORTS = {
     "udp": {"url": "udp:{switch_ip}?control={socket}&port={port}", "device": af_packet,
             "mtus": [1500, 9000]},
@@ -92,17 +92,17 @@ TRANSPORTS = {
     "af_xdp": {"url": "dpdk:{switch_ip}?driver=af_xdp&control={socket}&port={port}",
                "device": af_xdp, "mtus": [1500]},  # takes no frames longer than a page
 }
-# Contributions that links may have lost, so that the fallback put them together.
+# The share of contributions that links may lose, and the fallback sums instead.
 MOST_LOST = 0.01
 
-# Hosts reach each other over eth0 alone. There are more processes than cores, which OpenMPI cannot
-# know, as each seems to be alone on its host: it is told to yield.
+# Hosts reach each other over eth0 alone. There are more processes than cores, but each seems to be
+# alone on its host, so OpenMPI must be told to yield.
 OPENMPI = ["mpirun.openmpi", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
            "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0",
            "--mca", "mpi_yield_when_idle", "1", "--mca", "plm", "rsh"]
-# Run in a namespace: a host name of its own makes it another host for OpenMPI.
+# Run in a namespace: with a host name of its own OpenMPI takes the namespace for another host.
 AS_HOST = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
-# Stands in for ssh: AGENT ADDRESS COMMAND, the command as one text for a shell.
+# Replaces ssh: AGENT ADDRESS COMMAND, the command as one text for a shell.
 AGENT = """\
 #!/bin/sh
 address=$1
@@ -115,17 +115,17 @@ exec ip netns exec "$namespace" {as_host} "$name" sh -c "$*"
 """
 
 
-# What forwards for the peers, without and with their offloads.
+# The forwarding part for the peers, without and with their offloads.
 PATHS = {False: ["switch", "kernel"], True: ["kernel_offloads"]}
 
 
 def forwarding(transport):
-    """The contestant that shows a transport's limit."""
+    """Returns the name of the contestant that shows a transport's limit."""
     return f"forward_{transport}"
 
 
 class Bed(NetworkTestBed):
-    """With the device at the switch's ports that a transport wants."""
+    """A test bed whose switch ports have the device that a transport needs."""
 
     def __init__(self, transport, *args, **options):
         self._transport = transport
@@ -136,7 +136,7 @@ class Bed(NetworkTestBed):
 
 
 class Network:
-    """Hosts, and what forwards between them: ina-switchd for a transport, or the kernel."""
+    """Hosts, and the forwarding part between them: ina-switchd for a transport, or the kernel."""
 
     def __init__(self, build, folder, ranks, mtu, transport=None, offloads=False):
         self.build = build
@@ -160,7 +160,7 @@ class Network:
         return switch.status(self.build, self.bed.socket)
 
     def openmpi(self, command):
-        """mpirun on the first host, and how it reaches the others."""
+        """Returns the command of mpirun on the first host, with its way to reach the others."""
         agent = self.folder / "agent"
         cases = "\n".join(f"{host.ip}) namespace={host.name} name={self.host_name(host)} ;;"
                           for host in self.bed.hosts)
@@ -181,7 +181,7 @@ class Network:
 
 
 class Forwarding(Team):
-    """Sends frames to and fro: there are no sums to be checked."""
+    """Sends frames to and fro, without sums to check."""
 
     def check(self, mode, size):
         pass
@@ -204,7 +204,7 @@ class Session(Tournament):
     def start(self):
         for name in self.transports:
             self.add_network(f"switch_{name}", transport=name)
-            # A process that takes over an interface has it for itself.
+            # A process that takes over an interface must have it exclusively.
             self.add_network(f"switch_forward_{name}", transport=name)
         self.add_network("kernel")
         self.add_network("kernel_offloads", offloads=True)
@@ -279,7 +279,7 @@ class Session(Tournament):
             return super().turn(contestant, size)
 
     def measure(self, size):
-        """Rows of one size."""
+        """Returns the rows of one size."""
         rounds = self.options.rounds
         if size >= LARGE_BYTES:
             rounds = min(rounds, LARGE_ROUNDS)
@@ -290,7 +290,8 @@ class Session(Tournament):
                 for transport in self.transports for offloads in (False, True)]
 
     def check_absorbed(self):
-        """Ours went through the switch, all of it. Returns the switches' counters."""
+        """Checks that all of our contributions went through the switch. Returns the switches'
+        counters."""
         counters = {}
         for team in self.teams:
             if not team.ours or isinstance(team, Forwarding):

@@ -1,8 +1,8 @@
 """The statistics of bench_wire.py: bandwidths, spread, the better path for the peers, paired
 ratios.
 
-Rounds are as benchlib/rounds.py has them. A peer's contestants are NAME@PATH, one for each of its
-algorithms and for each path: the bridge that forwards. Nothing here measures or prints.
+Rounds are those of benchlib/rounds.py. A peer's contestants are NAME@PATH, one for each of its
+algorithms and for each path: the bridge that forwards. This module neither measures nor prints.
 """
 
 from benchlib.rounds import fastest, paired_ratios, times_us
@@ -14,12 +14,12 @@ PEERS = {"openmpi_tcp": ["openmpi_tcp"], "gloo_tcp": ["gloo_ring", "gloo_halving
 
 
 def gbps(size, time_us):
-    """10^9 bytes a second, or None of no time."""
+    """Returns 10^9 bytes a second. None: there is no time."""
     return None if time_us is None else size / time_us / 1e3
 
 
 def figures(size, rounds, contestant):
-    """Of one contestant; None where it was not measured."""
+    """Returns the figures of one contestant; None: it was not measured."""
     times = times_us(rounds, contestant) if contestant else []
     if not times:
         return None
@@ -30,8 +30,8 @@ def figures(size, rounds, contestant):
 
 
 def make_row(what, ours, limit, paths, rounds, missing):
-    """`what`: begins the row, and has "bytes"; `ours`, `limit`: contestants; `missing`: by team,
-    why it has no figures."""
+    """`what`: the first keys of the row, "bytes" among them; `ours`, `limit`: contestants;
+    `missing`: by team, why it has no figures."""
     size = what["bytes"]
 
     def best(names, of_paths):
