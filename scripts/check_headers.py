@@ -2,12 +2,13 @@
 """Compiles each header alone: a file that includes it must need no other include before it.
 
     check_headers.py             exit status 1 if a header needs another before it
-    check_headers.py --list      prints what would be compiled, a line each
-    check_headers.py --self-test proves on made-up trees that it notices
+    check_headers.py --list      prints the compilations, one a line
+    check_headers.py --self-test proves on made-up trees that the check finds errors
 
-The build itself shows that for x.h where x.cc, compiled alone, includes it before anything else. The others are compiled
-here, several in one go where that shows as much: a header after those that it includes itself sees nothing that it would
-not see alone. So a chain, each of whose headers includes the one before, takes one compilation instead of several.
+The build itself shows that x.h compiles alone where x.cc, compiled alone, includes x.h before
+anything else. The other headers are compiled here. One compilation may show several headers: after
+the headers that it includes itself, a header sees nothing that it would not see alone. So a chain,
+in which each header includes the one before, takes one compilation.
 """
 
 import os
@@ -23,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARIES = ("libdpdk", "libhwy", "fmt", "spdlog", "yaml-cpp", "nlohmann_json", "eigen3", "python3")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 CONDITION = re.compile(r"\s*#\s*(if|endif)")
-# Compiled several files at a time, so that only a file's own text comes after its header for sure.
+# With unity builds several files are compiled at a time, so only a file's own text is sure to
+# follow its header.
 MANY_AT_A_TIME = re.compile(r"unity=on")
 
 
@@ -33,11 +35,11 @@ def flags_of(library):
 
 
 class Headers:
-    """The headers below `root`, and which of them includes which."""
+    """The headers below `root`, and their includes."""
 
     def __init__(self, root):
         self.root = root
-        self.elsewhere = ["plugins/mpi"]  # compiled with each MPI that there is, by the build
+        self.elsewhere = ["plugins/mpi"]  # the build compiles these with each installed MPI
         if subprocess.run(["pkg-config", "--exists", "python3"]).returncode != 0:
             self.elsewhere.append("plugins")
         self.names = sorted(self.find())
@@ -47,7 +49,7 @@ class Headers:
     def find(self):
         for folder, folders, files in os.walk(self.root):
             at = pathlib.Path(folder).relative_to(self.root)
-            # A precompiled header (pch) is compiled alone by the build.
+            # The build compiles a precompiled header (pch) alone.
             folders[:] = [f for f in folders if f not in (".git", "pch") and not f.startswith("build")
                           and str(at / f) not in self.elsewhere]
             for file in files:
@@ -56,7 +58,8 @@ class Headers:
                     yield str(at / file)
 
     def includes(self, name):
-        """Headers of the project that this one includes, whatever is defined."""
+        """Returns headers of the project that this header includes in any case, outside of
+        conditions."""
         found, depth = [], 0
         for line in (self.root / name).read_text().splitlines():
             if condition := CONDITION.match(line):
@@ -70,15 +73,15 @@ class Headers:
         return found
 
     def all_included(self, name):
-        """Also by a detour."""
+        """Returns the headers that this header includes, also indirectly."""
         if name not in self.known:
-            self.known[name] = set()  # ends a circle
+            self.known[name] = set()  # ends a circle of includes
             self.known[name] = set(self.direct.get(name, ())).union(
                 *(self.all_included(other) for other in self.direct.get(name, ())))
         return self.known[name]
 
     def shown_by_build(self, name):
-        """Whether the build compiles it before anything else."""
+        """Returns whether the build compiles this header before anything else."""
         source = (self.root / name).with_suffix(".cc")
         if name.startswith("tests/") or not source.is_file():
             return False
@@ -89,9 +92,10 @@ class Headers:
         return first == f'#include "{name}"'
 
     def chains(self):
-        """Lists of headers, each of which includes the one before; as few as can be (by matching)."""
+        """Returns the smallest number of lists of headers (by matching), in each of which a header
+        includes the one before."""
         to_show = [name for name in self.names if not self.shown_by_build(name)]
-        # Those that include most come last, and take the longest one that is free.
+        # Headers with the most includes come last, and take the longest free chain.
         before, after = {}, {}
 
         def attach(name, tried):
@@ -118,7 +122,7 @@ class Headers:
         return sorted(result, key=lambda chain: -len(self.all_included(chain[-1])))
 
     def failures(self, compiler, flags):
-        """(chain, what the compiler says) of each that fails."""
+        """Returns (chain, error of the compiler) of each chain that fails."""
 
         def compile_chain(chain):
             text = "".join(f'#include "{name}"\n' for name in chain)
@@ -147,7 +151,7 @@ def check():
 
 def self_test():
     cases = {
-        # The texts, and the headers of which one is named.
+        # The texts of headers, and the headers that must fail.
         "alone": ({"a.h": "int a();", "b.h": '#include "a.h"\nint b = a();'}, ()),
         "needs another": ({"a.h": "struct A {};", "b.h": "A b();"}, ("b.h",)),
         "needs what a neighbour has": (

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the failed tests of the last `meson test` that are worth another run by themselves, one a line.
+"""Prints the failed tests of the last `meson test` that are worth another run alone, one a line.
 
     doubtful_tests.py FOLDER
 
-A test that says that it failed may have met a machine that was busy with the next build. A crash, a
-time-out and a sanitizer's report are defects in any case, and so are failures of more than a few
-tests: then nothing is printed.
+A test that reports a failure may have run while the machine was busy with the next build. A crash,
+a time-out and a sanitizer's report are defects in any case, and so are failures of more than a few
+tests; nothing is printed then.
 """
 
 import json
@@ -14,7 +14,7 @@ import re
 import sys
 
 MOST = 3
-# What only a defect makes a program print.
+# Output that only a defect causes.
 DEFECT = re.compile(r"Sanitizer|runtime error:|Assertion .* failed|terminate called")
 
 

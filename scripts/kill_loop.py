@@ -4,9 +4,9 @@
     kill_loop.py --build FOLDER [--repetitions N] [--quick] [--seed S] [--part PART] [--json FILE]
 
 Each repetition starts ina-switchd, a job of two to four workers that check every element of every
-sum, and all else that its policy and its fallback's home need; all of it, and the moment of the
-SIGKILL, are drawn from the repetition's seed. A failure prints that seed, how to repeat it, and the
-output of the processes; the exit status is 1 then. Parts:
+sum, and all further programs for its policy and its fallback's home. The repetition's seed
+determines all of these, and the moment of the SIGKILL. A failure prints the seed, the command that
+repeats it, and the output of the processes; the exit status is then 1. Parts:
 
     worker  one worker is killed: the others must be told INA_ERR_PEER_LOST, naming it, within
             NOTICE_LIMIT_MS; another job's sums stay right; no slot and no memory stays taken
@@ -16,8 +16,9 @@ output of the processes; the exit status is 1 then. Parts:
             port must be told in time, as above; another job's sums stay right; the switch goes on,
             and ina-memif, started again if it is gone, serves the next job
 
-Prints a table of the times: until the survivors were told, and the longest that a worker waited for
-one sum with the kill in it. --json writes {"meta": {commit, command, ...}, "worker": {...}, ...}.
+Prints a table of the times: until the survivors were told, and the longest time that a worker
+waited for one sum during the kill. --json writes {"meta": {commit, command, ...}, "worker": {...},
+...}.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ import traceback
 from benchlib import command_line, machine, metadata, processes, results, switch
 from benchlib.errors import BenchError
 
-# 1 KiB slots; so few of them, unless each job has its own, that the fallback has work to do.
+# Slots of 1 KiB. There are so few, unless each job has its own, that the fallback has work to do.
 CONFIG = """\
 aggregator:
   slots: {slots}
@@ -56,15 +57,15 @@ ports:
 """
 
 PARTS = ("worker", "switch", "psd", "memif")
-# No time-out takes part in it: the kernel closes the dead worker's connection. The limit is twice the
-# longest that the protocol waits for anything (recovery.rto_max, 200 ms).
+# No time-out is involved: the kernel closes the dead worker's connection. The limit is twice the
+# longest wait in the protocol (recovery.rto_max, 200 ms).
 NOTICE_LIMIT_MS = 2 * 200
 DEADLINE_S = 30
 LONGEST_MOMENT_S = 0.05
 
 
 class Failure(Exception):
-    """Says in whole what was not as it must be."""
+    """The text describes the whole failure."""
 
 
 class Process:
@@ -76,7 +77,7 @@ class Process:
         self.child = processes.start_logged(command, self.log)
 
     def kill(self):
-        """Time of the SIGKILL, in ns of the clock that workers use, too."""
+        """Sends SIGKILL. Returns its time, in ns of the clock that workers use, too."""
         before = time.monotonic_ns()
         self.child.kill()
         self.child.wait()
@@ -143,7 +144,7 @@ class World:
                           self.folder / "memif-control.sock")
 
     def start_job(self, job, world, elements, on_memif=0):
-        """The first `on_memif` ranks are on memif, the others on the shm port."""
+        """Starts a job. The first `on_memif` ranks are on memif, the others on the shm port."""
         def url(rank):
             if rank >= on_memif:
                 return f"shm:{self.socket}"
@@ -157,7 +158,7 @@ class World:
         return self.folder / f"{job}-{rank}.times"
 
     def status(self, socket=None):
-        """None: there is no answer."""
+        """Returns the switch's status. None: there is no answer."""
         with contextlib.suppress(BenchError):
             return switch.status(self.build, socket or self.socket)
         return None
@@ -180,7 +181,7 @@ class World:
                                           and not job.get("fallback_missing", False)})
 
     def await_progress(self, status):
-        """Until the job has moved on for some fragments."""
+        """Waits until the job has completed some more fragments."""
         def results(status):
             return status["aggregator"]["results"] + status["aggregator"]["fallback_results"]
         self.await_status("sums go on", lambda now: results(now) > results(status) + 100)
@@ -193,7 +194,7 @@ class World:
 
 
 def finish(workers):
-    """Ends a job from within; all of its sums must have been right."""
+    """Ends a job from within. All of its sums must have been right."""
     workers[0].child.send_signal(signal.SIGTERM)
     for worker in workers:
         code = worker.wait()
@@ -210,7 +211,8 @@ def check_nothing_held(world):
 
 
 def check_no_files(world):
-    """Of the switches that were killed; the folder that goes with a repetition has the others."""
+    """Checks that killed switches have left no files. Other files are in the repetition's folder,
+    which is removed."""
     left = [folder for process in world.processes if process.name in ("switch", "bridge")
             for folder in [pathlib.Path(f"/run/dpdk/ina-{process.child.pid}")] if folder.exists()]
     if left:
@@ -218,7 +220,8 @@ def check_no_files(world):
 
 
 def longest_wait_ms(world, job, ranks, killed_ns):
-    """Longest time between the ends of two sums of one worker, the kill before the second."""
+    """Returns the longest time between the ends of two sums of one worker, with the second after
+    the kill."""
     longest = 0
     for rank in range(ranks):
         ends = [int(line) for line in world.times_of(job, rank).read_text().split()]
@@ -228,7 +231,8 @@ def longest_wait_ms(world, job, ranks, killed_ns):
 
 
 def notice_ms(world, worker, rank, lost, killed_ns):
-    """How long after the kill this worker was told that rank `lost` (a pattern) is gone."""
+    """Returns the time from the kill until this worker was told of the loss of rank `lost` (a
+    pattern)."""
     code = worker.wait()
     said = worker.output()
     if code != 0 or not re.match(rf"INA_ERR_PEER_LOST rank {lost} ", said):
@@ -268,7 +272,7 @@ def kill_memif(world, chance):
     world.await_running("job", "bystander")
     time.sleep(chance.uniform(0, LONGEST_MOMENT_S))
     killed_ns = victim.kill()
-    # With ina-memif all of its workers are lost, and the switch names the first of them.
+    # With ina-memif all of its workers are lost, and the switch names one of them.
     notices = [notice_ms(world, worker, rank, rf"[0-{on_memif - 1}]", killed_ns)
                for rank, worker in enumerate(workers) if rank >= on_memif]
     if world.switch.child.poll() is not None:
@@ -318,7 +322,7 @@ TIME_OF = {"worker": "notice_ms", "switch": "recovery_ms", "psd": "recovery_ms",
 
 
 def repeat(build, part, seed):
-    """Times in ms of one repetition, or None if it failed."""
+    """Returns the times in ms of one repetition, or None if it failed."""
     chance = random.Random(f"{part} {seed}")
     with processes.temporary_folder("ina-kill-") as folder:
         world = World(build, folder, chance, home="dedicated" if part == "psd" else None)

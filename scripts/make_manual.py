@@ -3,8 +3,9 @@
 
     make_manual.py NAME SECTION VERSION SEE_ALSO PROGRAM [ARGUMENT...]
 
-SEE_ALSO: pages, with commas between them, e.g. "inactl(1),ina-switchd.yaml(5)". PROGRAM and its
-arguments are run with --help; where that lists subcommands, with each of them and --help, too, and so on below these.
+SEE_ALSO: pages, separated by commas, e.g. "inactl(1),ina-switchd.yaml(5)". The program and its
+arguments are run with --help. If the output lists subcommands, each is run with --help, too,
+recursively.
 """
 
 import dataclasses
@@ -37,9 +38,10 @@ class Help:
 
 
 def parse(text):
-    """What a help text has: usage, paragraphs, and entries in two columns below headings."""
+    """Returns the parts of a help text: usage, paragraphs, and entries in two columns below
+    headings."""
     found = Help()
-    entries = None  # of the section that goes on
+    entries = None  # of the current section
     paragraph = []
 
     def end_paragraph():
@@ -69,7 +71,8 @@ def parse(text):
 
 
 def escape(text):
-    """As roff takes it: nothing is a request or an escape, and hyphens can be copied."""
+    """Escapes a text for roff: it contains no requests and no escapes, and its hyphens can be
+    copied."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + text if text[:1] in (".", "'") else text
 
@@ -94,20 +97,21 @@ def help_of(command):
 
 
 def summary_of(help_text):
-    """The first sentence, for apropos."""
+    """Returns the first sentence, for apropos."""
     text = " ".join(line.strip() for line in help_text.paragraphs[0])
     sentence = re.split(r"(?<=[.:]) ", text)[0].rstrip(".")
     return sentence[:1].lower() + sentence[1:]
 
 
 def usage_roff(name, usage):
-    """Without the path by which it was called."""
+    """Returns the usage without the program's path."""
     words = usage.split()
     return [f".B {escape(name)}", escape(" ".join(words[len(name.split()):]))]
 
 
 def commands_roff(name, command, entries):
-    """Each subcommand of `entries`; of one that only has others below it those."""
+    """Returns a section for each subcommand of `entries`. A subcommand that only groups others is
+    replaced by them."""
     lines = []
     for entry in entries:
         own = help_of([*command, entry.term])
@@ -115,7 +119,7 @@ def commands_roff(name, command, entries):
         if below := own.sections.get("subcommands"):
             lines += commands_roff(full, [*command, entry.term], below)
             continue
-        # The words behind the first are the usage's.
+        # The usage contributes the words after the command.
         lines += [f".SS {escape(' '.join(full.split()[1:]))}", *usage_roff(full, own.usage)]
         for paragraph in own.paragraphs:
             lines += paragraph_roff(paragraph)

@@ -3,8 +3,8 @@
 
     make_reference.py [--check] [FOLDER]
 
-Writes c.md, cpp.md and python.md into FOLDER (docs/reference). --check: compares them instead, and
-fails where one of them differs from its own output.
+Writes c.md, cpp.md and python.md into FOLDER (docs/reference). --check: compares these files
+instead, and fails where one of them differs from the output.
 """
 
 import argparse
@@ -21,11 +21,12 @@ INDENTED = re.compile(r"^ {2,}\S")
 
 
 class Undocumented(Exception):
-    """Says what has no comment, and where."""
+    """A declaration has no comment; the text says which, and where."""
 
 
 def paragraphs(text):
-    """Comment text as Markdown. Indented lines are a list, whose items end with punctuation."""
+    """Returns comment text as Markdown. Indented lines are a list, whose items end with
+    punctuation."""
     lines, ended = [], True
     for line in text.splitlines():
         item = INDENTED.match(line)
@@ -39,13 +40,13 @@ def paragraphs(text):
 
 
 def escaped(text):
-    """Without what Markdown would take for markup, outside of `code`."""
+    """Escapes Markdown's markup outside of `code`."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part) for part in parts)
 
 
 def section(level, names, text, code, language):
-    """One entry of a page."""
+    """Returns one entry of a page."""
     title = ", ".join(f"`{name}`" for name in names)
     parts = [f"{'#' * level} {title}"] if names else []
     if text:
@@ -61,7 +62,7 @@ C_NAME = re.compile(r"^(?:typedef (?:enum|struct) (\w+)|#define (\w+)|INA_API [^
 
 
 def c_names(code):
-    """What a piece of the header declares."""
+    """Returns the names that a piece of the header declares."""
     names = []
     for line in code.splitlines():
         found = C_NAME.match(line)
@@ -72,7 +73,7 @@ def c_names(code):
 
 
 def c_pieces(text):
-    """(comment, code) of a C header, in its order; a comment stands before the declarations that it is about."""
+    """Yields (comment, code) of a C header, in order. A comment precedes its declarations."""
     comment, code, inside, depth = [], [], False, 0
 
     def flush():
@@ -97,7 +98,7 @@ def c_pieces(text):
     yield from flush()
 
 
-# What is for the compiler alone.
+# Lines that only the compiler needs.
 C_NOISE = re.compile(r"^#(ifdef __cplusplus|if defined\(__GNUC__\))\n.*?^#endif\n|^#(ifndef|endif|include|define INA_INA_H_)[^\n]*\n",
                      re.DOTALL | re.MULTILINE)
 
@@ -116,7 +117,7 @@ INITIALISERS = re.compile(r"(\)(?: noexcept)?)\s+: \w.*?;$", re.DOTALL | re.MULT
 
 
 def without_bodies(code):
-    """Declarations of what is defined where it stands."""
+    """Returns declarations in place of inline definitions."""
     out, at = "", 0
     while at < len(code):
         if code[at] != "{" or not re.search(r"(\)|const|noexcept|override|\})$", out[-20:].rstrip()):
@@ -134,12 +135,12 @@ def without_bodies(code):
 
 
 def public_part(code):
-    """Without private members."""
+    """Returns the code without private members."""
     return re.sub(r"\n+ private:\n.*?(?=\n};)", "", code, flags=re.DOTALL)
 
 
 def cpp_pieces(text):
-    """(comment, code) of what stands in the namespace with a comment before it."""
+    """Yields (comment, code) for each declaration of the namespace with a comment before it."""
     body = text[text.index("namespace ina {"):]
     body = re.sub(r"\nnamespace detail \{.*?\n}  // namespace detail\n", "\n", body, flags=re.DOTALL)
     pattern = re.compile(r"^((?:///.*\n)+)((?:.*\n)*?)(?=^///|^}  // namespace|\n\n(?=///|[a-z}]))", re.MULTILINE)
@@ -204,7 +205,7 @@ def python_page(folder):
 
 
 def pages():
-    """Text by file name."""
+    """Returns the texts by file name."""
     note = f"<!-- By {COMMAND}: change the comments that it is made of. -->\n\n"
     found = {"c.md": c_page(C_HEADER.read_text("utf-8")), "cpp.md": cpp_page(CPP_HEADER.read_text("utf-8")),
              "python.md": python_page(ROOT / "plugins/python/ina")}

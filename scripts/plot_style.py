@@ -1,10 +1,10 @@
-"""The meaning of colours, lines and markers, in all figures alike. Needs no matplotlib.
+"""The meaning of colours, lines and markers, the same in all figures. Needs no matplotlib.
 
-A colour is one thing: a policy, a library, a kind of help. A variant of that thing has its colour, a hollow
-marker and a broken line. Markers differ from colour to colour, for print without colours.
+A colour is one thing: a policy, a library, a kind of help. A variant of that thing has its colour,
+a hollow marker and a broken line. Markers differ from colour to colour, for print without colours.
 """
 
-# Ours; the policy that we are for is drawn as we are.
+# Our own colour; the policy esa has it, too.
 INA = "#1f4e9c"
 STATIC = "#111111"
 FCFS = "#b3400e"
@@ -17,12 +17,12 @@ HELP_OFF = "#7b5b3a"
 HELP_LEADER = "#b0307a"
 HELP_FALLBACK = "#7f8a12"
 HELP_SPILL = "#3aa6d0"
-# More ranks are darker, and ours.
+# Ours; more ranks are darker.
 RANKS = ("#9db7de", "#5b86c4", INA)
 
 SOLID, BROKEN, DOTTED = "-", "--", ":"
 
-# Meaning: colour, line, marker, whether that is hollow.
+# Meaning: colour, line, marker, whether the marker is hollow.
 STYLES = {
     "static": (STATIC, SOLID, "s", False),
     "fcfs": (FCFS, SOLID, "^", False),

@@ -3,10 +3,11 @@
 
     plots.py [--output docs/figures] [FILE.json ...]
 
-A file's "meta" tells which benchmark it is of; of two files of one benchmark the later one counts.
-Without files: docs/figures/{pipeline,allreduce,peers,jct,straggler-sim}.json, those that are there. The same data
-give the same bytes. plot_style.py says what a colour means, in all figures alike; markers and lines differ
-as well, for print. Panels that are compared have the same scale, and none is empty.
+A file's "meta" names its benchmark; of two files of one benchmark the later one counts. Without
+files: those of docs/figures/{pipeline,allreduce,peers,jct,straggler-sim}.json that exist. The same
+data give the same bytes. plot_style.py defines the meaning of a colour, the same in all figures;
+markers and lines differ as well, for print. Panels that are compared have the same scale, and none
+is empty.
 """
 
 import argparse
@@ -54,11 +55,11 @@ DIMENSIONS = {
 
 
 class PlotError(Exception):
-    """Says what is wrong with the data."""
+    """The data are wrong; the text has the reason."""
 
 
 def bytes_text(value, _position=None):
-    """1024 -> "1 KiB"."""
+    """Returns "1 KiB" for 1024."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":
             return f"{value:g} {unit}"
@@ -67,7 +68,7 @@ def bytes_text(value, _position=None):
 
 
 def count_text(value, _position=None):
-    """2048 -> "2 Ki"."""
+    """Returns "2 Ki" for 2048."""
     for power, suffix in ((20, " Mi"), (10, " Ki")):
         if value >= 1 << power:
             return f"{value / (1 << power):g}{suffix}"
@@ -75,7 +76,7 @@ def count_text(value, _position=None):
 
 
 def thinned(values, most=7):
-    """At most as many, evenly spread."""
+    """Returns at most `most` of the values, evenly spread."""
     return values[::-(-len(values) // most)]
 
 
@@ -102,7 +103,7 @@ def load(paths):
 
 
 def by(rows, *keys):
-    """Rows in groups of equal values of `keys`, in order of appearance."""
+    """Returns rows in groups of equal values of `keys`, in order of appearance."""
     groups = {}
     for row in rows:
         groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
@@ -110,14 +111,15 @@ def by(rows, *keys):
 
 
 def panels(count, share=True):
-    """Side by side; `share`: with the same axes."""
+    """Returns a figure with panels side by side; `share`: with the same axes."""
     figure, axes = plt.subplots(1, count, squeeze=False, sharey=share, sharex=share,
                                 figsize=(PANEL_WIDTH * count, PANEL_HEIGHT))
     return figure, list(axes[0])
 
 
 def from_zero(axes):
-    """When all is drawn: a limit that is set before keeps a shared scale from growing."""
+    """Begins the axes at 0. Must be called after all drawing: an earlier limit keeps a shared scale
+    from growing."""
     for axis in axes:
         axis.set_ylim(bottom=0)
 
@@ -155,7 +157,7 @@ def save(figure, path):
 
 
 def add_legend(figure, axes):
-    """As a row of its own: matplotlib 3.6 knows no place outside of the panels."""
+    """Adds the legend as a row of its own: matplotlib 3.6 has no place outside of the panels."""
     labelled = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels()):
@@ -172,8 +174,8 @@ def add_legend(figure, axes):
 
 
 def peer_points(rows):
-    """By series: [(bytes, median us, (first, third quartile us) or None)]. Peers come from the rows
-    with plain buffers; those with registered ones repeat them."""
+    """Returns, by series, [(bytes, median us, (first, third quartile us) or None)]. Peers come from
+    the rows with plain buffers; the rows with registered buffers repeat them."""
     series = {}
     for row in rows:
         size, spread = row["bytes"], row["spread"]
@@ -188,7 +190,7 @@ def peer_points(rows):
 
 
 def allreduces(content):
-    """Files from before there were other collectives do not say it."""
+    """Returns the rows of all-reduces. Older files, without other collectives, have no such key."""
     return [row for row in content["rows"] if row.get("collective", "allreduce") == "allreduce"]
 
 
@@ -254,11 +256,12 @@ def plot_allreduce(content, folder):
 
 
 def plot_payload(rows, folder):
-    """Gradient per core by payload: the usual case, fan-in 8 and float32, beside the floor."""
+    """Plots gradient per core by payload: the usual case, fan-in 8 and float32, beside the
+    floor."""
     usual = [row for row in rows if row["dtype"] == "float32" and row["fan_in"] == 8
              and (row["jobs"] == 1 or row["worst_case"])
              and row.get("packets_in") in (None, "L3") and row.get("group", 1) == 1]
-    # A panel of one payload would say nothing.
+    # A panel of a single payload is not informative.
     groups = {key: own for key, own in by(usual, "slots_in").items()
               if len({row["payload_bytes"] for row in own}) > 1}
     if not groups:
@@ -290,7 +293,7 @@ def plot_scaling(scaling, folder):
     figure, axes = panels(len(groups), share=False)
     first_cost = None
     for axis, ((dimension,), rows) in zip(axes, groups.items()):
-        # Loops on several cores add up; everything else is the cost of a packet, on one scale.
+        # Loops on several cores add up. All other panels show the cost of a packet, on one scale.
         key = "gbit_per_s" if dimension in ("lanes", "lcores") else "ns_per_packet"
         for (estimated,), own in by(rows, "estimated").items():
             draw(axis, [(row["value"], row[key]) for row in own],

@@ -4,12 +4,13 @@
     repeat_tests.py FOLDER [--rounds N] [--seed N] [--load] [--jitter] [--jobs N]
                     [--timeout-multiplier N] [--suite SUITE]... [--no-suite SUITE]... [--test NAME]...
 
-Each round runs every test once, in another order; GoogleTest programs shuffle their cases, too. Each
-round prints its seed; `--rounds 1 --seed N` runs it again. With --load busy processes, two a core,
-run beside the tests. With --jitter their threads sleep now and then around calls to the system
-(tests/support/jitter.c), so that ranks join, end and print in orders that chance alone seldom shows;
-not in a sanitizer's build. What a failed test said stays in FOLDER/repeat/ROUND-TEST.log. At the end, by an
-interrupt also, it says which failed how often; the exit status is 1 if any did, or none ran.
+Each round runs every test once, in another order; GoogleTest programs shuffle their cases, too.
+Each round prints its seed; `--rounds 1 --seed N` repeats the round. With --load busy processes, two
+a core, run beside the tests. With --jitter the tests' threads sleep now and then around calls to
+the system (tests/support/jitter.c), so that ranks join, end and print in orders that are rare
+otherwise; sanitizer builds do not support it. The output of a failed test stays in
+FOLDER/repeat/ROUND-TEST.log. At the end, also after an interrupt, the program prints which tests
+failed, and how often. The exit status is 1 if any test failed, or none ran.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import threading
 import time
 import xml.etree.ElementTree as ElementTree
 
-SKIPPED = 77  # exit status of a test that cannot run here
+SKIPPED = 77  # exit status of a test that cannot run on this machine
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 JITTER = "tests/support/libina-jitter.so"
 BUSY = "while True: sum(range(10000))"
@@ -35,7 +36,8 @@ Outcome = collections.namedtuple("Outcome", "result cases what")
 
 
 def failed_cases(report):
-    """Names of the cases that the report of a GoogleTest program calls failed, and how many ran."""
+    """Returns the names of failed cases in the report of a GoogleTest program, and the number of
+    cases that ran."""
     try:
         suites = ElementTree.parse(report).getroot().iter("testsuite")
     except (OSError, ElementTree.ParseError):
@@ -52,7 +54,7 @@ def failed_cases(report):
 
 
 class Runner:
-    """Runs tests, several at a time, and ends those that run when it is told to stop."""
+    """Runs several tests at a time, and ends the running tests on a request to stop."""
 
     def __init__(self, folder, timeout_multiplier, jitter=None):
         self.folder = folder
@@ -64,7 +66,7 @@ class Runner:
         self._lock = threading.Lock()
 
     def run(self, test, number, seed):
-        """One test; its outcome."""
+        """Runs one test. Returns its outcome."""
         command = list(test["cmd"])
         environment = {**os.environ, **test["env"]}
         if self.jitter:
@@ -103,7 +105,7 @@ class Runner:
 
     @staticmethod
     def _end(process):
-        """The test and whatever it has left behind in its session."""
+        """Ends the test, and all other processes in its session."""
         for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, None)):
             try:
                 os.killpg(process.pid, number)
@@ -120,7 +122,8 @@ class Runner:
 
 
 def run_round(runner, tests, number, seed, jobs):
-    """(test, outcome) of each test, in a shuffled order; those that want to be alone come last."""
+    """Returns (test, outcome) of each test, in a shuffled order. Tests that must run alone come
+    last."""
     order = list(tests)
     random.Random(seed).shuffle(order)
     together = [test for test in order if test["is_parallel"]]
@@ -144,7 +147,8 @@ def select(tests, suites, no_suites, names):
 
 
 def repeat(runner, tests, options):
-    """Prints a line a round. Returns what failed: a list of (round, what) by test, and the rounds."""
+    """Prints a line for each round. Returns the failures, a list of (round, failure) by test, and
+    the number of rounds."""
     failures = collections.OrderedDict()
     rounds = []
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 90_000)

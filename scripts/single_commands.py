@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a compile_commands.json in which each source has a command of its own, for clang-tidy and editors.
+"""Writes a compile_commands.json with a command for each source, for clang-tidy and editors.
 
     single_commands.py FOLDER TO   from FOLDER/compile_commands.json to TO/compile_commands.json
     single_commands.py --self-test
 
-Some targets are compiled several sources at a time: Meson writes files that include them, and names only those.
+Some targets are compiled several sources at a time: Meson writes files that include the sources,
+and names only those files.
 """
 
 import json
@@ -19,7 +20,8 @@ INCLUDED = re.compile(r'^#include\s*[<"](.+)[>"]', re.MULTILINE)
 
 
 def single(entries):
-    """`entries` with those of several sources replaced by one for each; files by their whole paths."""
+    """Returns `entries`, with an entry of several sources replaced by one for each source. Files
+    have absolute paths."""
     for entry in entries:
         folder = pathlib.Path(entry["directory"])
         file = os.path.normpath(folder / entry["file"])

@@ -5,17 +5,17 @@
             [--json FILE]
 
 Some jobs of two to four workers on shm run collectives of all kinds, types and sizes all the time
-(tests/e2e/soak_worker.cc). Every second or so something happens, each kind in turn: a worker is killed, and
-the others must be told which; one is stopped for a while; a job leaves and another joins; a short job
-comes and goes; a job splits into groups. In the first half the switch is killed or stopped, too, and
-started again, and no job may notice. In the second half it stays, and its memory, descriptors and
-threads are looked at every so many seconds.
+(tests/e2e/soak_worker.cc). Every second or so an event happens; each kind of event has its turn. A
+worker is killed, and the others must be told which one; a worker is stopped for a while; a job
+leaves and another joins; a short job comes and goes; a job splits into groups. In the first half
+the switch is also killed or stopped, and started again, which no job may notice. In the second half
+the switch stays, and its memory, descriptors and threads are sampled at regular intervals.
 
-Fails if an element is wrong; if an operation fails that should not, or the wrong error is told; if, once
-all jobs have left, descriptors or threads are more than before they came, or slots or memory of jobs are
-held; and, where the second half takes five minutes, if a line through its samples grows by more than
-LIMITS. Prints a table; --json writes {"meta", "seconds", "events", "jobs", "operations", "samples",
-"empty_before", "empty_after", "growth", "failures"}.
+Fails if an element is wrong; if an operation fails without a cause, or reports the wrong error; if,
+after all jobs have left, there are more descriptors or threads than before the jobs, or slots or
+memory of jobs are held; and, where the second half takes five minutes, if a line through its
+samples grows by more than LIMITS. Prints a table; --json writes {"meta", "seconds", "events",
+"jobs", "operations", "samples", "empty_before", "empty_after", "growth", "failures"}.
 """
 
 import argparse
@@ -58,14 +58,15 @@ EVENTS = ("leave", "kill", "stop", "short", "groups", "restart")
 
 
 class Failure(Exception):
-    """Says in whole what was not as it must be."""
+    """The text describes the whole failure."""
 
 
-# ---- what is judged, without a process
+# ---- checks, without processes
 
 
 def growth(samples, key):
-    """By how much the line through (seconds, samples[key]) grows from the first to the last."""
+    """Returns the growth of the line through (seconds, samples[key]) from the first to the last
+    sample."""
     if len(samples) < 2:
         return 0.0
     times = [sample["seconds"] for sample in samples]
@@ -76,7 +77,7 @@ def growth(samples, key):
 
 
 def leaks(samples):
-    """Sentences; none for samples over less than LEAST_FITTED_S."""
+    """Returns the leaks as sentences; none for samples over less than LEAST_FITTED_S."""
     if len(samples) < 2 or samples[-1]["seconds"] - samples[0]["seconds"] < LEAST_FITTED_S:
         return []
     return [f"{key} grew by {growth(samples, key):.0f} in {len(samples)} samples; "
@@ -85,7 +86,8 @@ def leaks(samples):
 
 
 def held(before, after):
-    """Sentences about what an empty switch has that it had not when it was empty before."""
+    """Returns sentences about resources that the empty switch holds in addition to those before the
+    jobs."""
     more = [f"{key}: {after[key]}, and {before[key]} before there were jobs"
             for key in ("descriptors", "threads") if after[key] > before[key]]
     return more + [f"{key}: {after[key]} although there is no job"
@@ -93,7 +95,7 @@ def held(before, after):
 
 
 def wrong_end(said, code, lost=None):
-    """Why a worker's end is not right, or None. `lost`: the rank that was killed."""
+    """Returns the reason why a worker's end is wrong, or None. `lost`: the rank that was killed."""
     if code != 0:
         return f"ended with status {code}: {said}"
     if lost is None:
@@ -112,7 +114,7 @@ def field(pid, name, file="status"):
 
 
 def family(pid):
-    """A process and its children, such as the switch's doorman."""
+    """Returns a process and its descendants, such as the switch's doorman."""
     found = [pid]
     for one in found:
         for task in pathlib.Path(f"/proc/{one}/task").iterdir():
@@ -135,7 +137,7 @@ class Job:
             env=environment) for rank in range(size)]
 
     def count(self):
-        """Operations so far; None: it has not joined yet."""
+        """Returns the number of operations so far. None: the job has not joined yet."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             return int(self.count_file.read_text())
         return None
@@ -147,7 +149,7 @@ class Job:
         return self.logs[rank].read_text(errors="replace").strip()
 
     def check_end(self, lost=None):
-        """Waits for all workers. Returns how many operations there were."""
+        """Waits for all workers. Returns the number of operations."""
         deadline = time.monotonic() + DEADLINE_S
         for rank, worker in enumerate(self.workers):
             try:
@@ -172,7 +174,7 @@ class Job:
 
 
 class World:
-    """The switch, its jobs, and what happens to them."""
+    """The switch, its jobs, and their events."""
 
     def __init__(self, build, folder, chance):
         self.build = build
@@ -206,7 +208,7 @@ class World:
                               PAUSE_US)
 
     def finish(self, job, lost=None):
-        """Checks how a job ends, and forgets it."""
+        """Checks the end of a job, and removes the job."""
         try:
             self.operations += job.check_end(lost)
             job.remove_files()
@@ -219,7 +221,8 @@ class World:
         self.steady[self.steady.index(job)] = self.start_soaking(-1)
 
     def await_progress(self, jobs):
-        """Until each has run more than it has now, or failed, which its end will show."""
+        """Waits until each job has completed further operations, or failed, which its end will
+        show."""
         before = {job: job.count() for job in jobs}
         deadline = time.monotonic() + DEADLINE_S
         for job, count in before.items():
@@ -231,7 +234,7 @@ class World:
                 time.sleep(0.01)
 
     def keep_up(self):
-        """Ends what has ended, and starts steady jobs anew that should not have."""
+        """Removes jobs that have ended, and replaces steady jobs that ended unexpectedly."""
         for job in [job for job in self.short if job.ended()]:
             self.short.remove(job)
             self.finish(job)
@@ -286,7 +289,7 @@ class World:
         return True
 
     def restart(self):
-        # A group that is being made when the switch goes is lost, as documented.
+        # A group that is being made while the switch is restarted is lost, as documented.
         groups = any(not job.count_file.exists() for job in self.short)
         if not self.may_restart or groups or len(self.joined()) < len(self.steady):
             return False
@@ -323,7 +326,8 @@ class World:
                    ("slots_used", "slots_reserved", "memory_used_bytes")}}
 
     def empty_sample(self, is_enough):
-        """Once no job is there. What goes a little after the last one may take until `is_enough`."""
+        """Returns a sample after all jobs have left. Resources that are freed a little later may
+        take until `is_enough`."""
         deadline = time.monotonic() + DEADLINE_S
         while self.switch.status()["jobs"]:
             if time.monotonic() > deadline:
@@ -334,7 +338,7 @@ class World:
         return sample
 
     def warm_up(self):
-        """What an empty switch has that has had jobs of each kind."""
+        """Returns a sample of an empty switch that has had jobs of each kind."""
         for start in (lambda: self.start_soaking(SHORT_OPERATIONS),
                       lambda: self.start_job("tests/switchd/group_worker", 3, 20)):
             self.finish(start())
@@ -348,7 +352,7 @@ class World:
                       f"{sample['threads']} threads; {len(self.failures)} failures")
 
     def run(self, duration_s, sample_every_s):
-        """The samples."""
+        """Runs the soak. Returns the samples."""
         self.steady = [self.start_soaking(-1) for _ in range(STEADY_JOBS)]
         samples, turn = [], []
         next_sample = next_event = next_line = begin = self.seconds()
@@ -357,7 +361,7 @@ class World:
             self.keep_up()
             if now >= next_event:
                 turn = turn or self.chance.sample(EVENTS, len(EVENTS))
-                # What cannot take place now is left for later.
+                # An event that is impossible now is postponed.
                 if not self.happen(turn[-1]) and (turn[-1] != "restart" or self.may_restart):
                     turn.insert(0, turn.pop())
                 else:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tables of docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,themis}.md from the benchmarks' JSON files.
+"""Writes tables of docs/*.md from the benchmarks' JSON files.
 
     tables.py [--check]
 
-A table is the text between a line `<!-- table: NAME -->` and the next empty line. The files are
-docs/figures/{collectives,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,siege,straggler-links,straggler-sim,
-straggler,themis,themis-live,themis_sim,torch,wire}.json. --check writes nothing and fails where a table is
-not what its file says.
+The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
+themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
+files are docs/figures/{collectives,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,
+siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json.
+--check writes nothing and fails where a table differs from its file.
 """
 
 import argparse
@@ -39,15 +40,16 @@ def load(name):
     return json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
 
 
-# Completion times.
+# Completion times
 
 def speedups_at(jct, **wanted):
-    """Ratios of the points that are so, each with the completion times of its settings."""
+    """Yields the ratios of the points with the wanted values, each with the points of its
+    policies."""
     same = ("experiment", "home", "slots", "jobs", "workers", "rate_gbps", "delay_us", "mix", "racks")
     for row in select(jct["speedups"], **wanted):
         like = {key: row[key] for key in same}
         own = {p["policy"]: p for p in select(jct["points"], **like)}
-        # The bound's array has slots of its own number.
+        # The bound's array has a number of slots of its own.
         own["bound"] = select(jct["points"], **{key: value for key, value in like.items()
                                                 if key != "slots"}, policy="bound")[0]
         yield row, own
@@ -82,7 +84,7 @@ def jct_others(jct):
 
 
 def jct_headlines(jct):
-    """The points where ESA has most to do, looked at more closely."""
+    """Returns the points with the most contention, in more detail."""
     rows = []
     for point in jct["headlines"]:
         name = f"{point['slots']} slots, {HOMES[point.get('home', 'workers')]}, " \
@@ -121,7 +123,7 @@ def jct_use(jct):
                   "Decided by it", "Frames dropped", "Preemptions"], rows)
 
 
-# Stragglers.
+# Stragglers
 
 def saved_cells(row):
     return [f"{row['reduction'][way]:.1%} ± {row['reduction_half_interval'][way]:.1%}"
@@ -165,7 +167,7 @@ def help_takes(points):
 
 
 def help_second_job(rows):
-    """Times of the job with the straggler, and of the one beside it."""
+    """Returns times of the job with the straggler, and of the job beside it."""
     lines = []
     for policy, slots in dict.fromkeys((row["policy"], row["slots"]) for row in rows):
         own = {row["help"]: row for row in select(rows, policy=policy, slots=slots)}
@@ -176,7 +178,7 @@ def help_second_job(rows):
 
 
 def live_help(points):
-    """Of real processes."""
+    """Returns the table of real processes."""
     ways = {"off": "off", "leader": "leader", "fallback": "fallback", "spill": "spill",
             "wide": "off, 16 MiB in the switch", "again": "off again"}
     names = {"none": "nobody is slow", "full rate": "nobody is slow, and workers only send"}
@@ -190,7 +192,7 @@ def live_help(points):
 
 
 def live_links(patterns):
-    """Of real processes over links that change."""
+    """Returns the table of real processes over links that change."""
     ways, helped = ("off", "run-ahead", "switch home", "leader", "fallback", "spill"), ("leader", "fallback", "spill")
 
     def idle(row):
@@ -207,10 +209,10 @@ def live_second_job(rows):
                    f"{row['cpu_idle']:.0%}"] for row in rows])
 
 
-# Over a network.
+# Over a network
 
 def wire(rows):
-    """Four ranks without offloads, in GB/s."""
+    """Returns the table of four ranks without offloads, in GB/s."""
     def number(value):
         return f"{value:.3f}".lstrip("0")
 
@@ -220,7 +222,7 @@ def wire(rows):
     found = select(rows, ranks=4, offloads=False)
     for mtu, size in sorted({(row["mtu"], row["bytes"]) for row in found}):
         own = {row["transport"]: row for row in select(found, mtu=mtu, bytes=size)}
-        any_ = own["udp"]  # peers are the same in all
+        any_ = own["udp"]  # peers are the same in all rows
         lines.append([mtu, f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB",
                       *(cell(own[name]) if name in own else ""
                         for name in ("udp", "af_packet", "af_xdp")),
@@ -233,10 +235,10 @@ def wire(rows):
                   "Where their frames cross our switch, too"], lines)
 
 
-# Planned collectives.
+# Planned collectives
 
 def themis_times(rows):
-    """Microseconds of one all-reduce of 1e9 bytes."""
+    """Returns the times of one all-reduce of 1e9 bytes, in microseconds."""
     keys = ("base_us", "fifo_us", "scf_us", "search_us", "ina_scf_us", "ina_search_us", "ideal_us")
     return table(["Topology", "Baseline", "Themis, FIFO", "Themis, SCF", "Search", "Themis, INA",
                   "Search, INA", "Ideal without INA"],
@@ -244,7 +246,7 @@ def themis_times(rows):
 
 
 def themis_sweep(report):
-    """Means over the sizes."""
+    """Returns means over the sizes."""
     def line(name, row, suffix=""):
         return [name, *(f"{row[key + suffix]:.2f}" for key in (
             "speedup", "speedup_search", "speedup_ina", "speedup_ina_search"))]
@@ -282,7 +284,7 @@ def themis_planning(rows):
 
 
 def themis_sim_rows(rows, **wanted):
-    """By topology, and of each by scheduler."""
+    """Returns rows by topology and scheduler."""
     found = {}
     for row in select(rows, **wanted):
         found.setdefault(row["name"], {})[row["scheduler"]] = row
@@ -290,7 +292,7 @@ def themis_sim_rows(rows, **wanted):
 
 
 def themis_sim(rows):
-    """Predictions and what is simulated, without latencies."""
+    """Returns predictions and simulated times, without latencies."""
     lines = []
     for name, own in themis_sim_rows(rows, network="plain", plans="switches").items():
         cells = [f"{row['predicted_us']:,.0f} / {row['measured_us']:,.0f} ({row['difference']:+.1%})"
@@ -303,7 +305,7 @@ def themis_sim(rows):
 
 
 def themis_sim_causes(rows):
-    """By how much each takes longer than the planner's model says."""
+    """Returns the excess of each time over the planner's prediction."""
     def beyond(row, key="measured_us"):
         return f"{row[key] / row['predicted_us'] - 1:+.1%}"
     networks = {network: themis_sim_rows(rows, network=network, plans="switches")
@@ -359,7 +361,7 @@ def themis():
             "themis, planning": themis_planning(report["planning"])}
 
 
-# Redistributions.
+# Redistributions
 
 BASELINES = {"xla": "XLA's order", "naive": "gather, then slice", "direct": "direct",
              "best_baseline": "the best of the three"}
@@ -406,7 +408,7 @@ def redistribution():
             "redistribution, executed": redistribution_executed(report["executed"])}
 
 
-# Attacks of a local user.
+# Attacks of a local user
 
 def siege(attacks):
     def number(value, form="{:.1f}"):
@@ -454,7 +456,7 @@ def security():
     return {"siege": siege(load("siege")["attacks"])}
 
 
-# The packet path alone.
+# The packet path alone
 
 def pipeline(rows):
     return table(["Payload B", "Fan-in", "Type", "Policy", "Slots in", "Packets in", "Jobs", "Ways", "Group", "ns a packet",
@@ -476,7 +478,8 @@ def size_name(size):
 
 
 def spread_by_size(rows, names, cell):
-    """A row for what differs in `names`, a column for each size but none."""
+    """Returns the size names, and a line for each combination of `names`. A line has a cell for
+    each size but none for operations without bytes."""
     rows = [row for row in rows if row["bytes"]]
     sizes = sorted({row["bytes"] for row in rows})
     lines = []
@@ -492,7 +495,8 @@ def collectives(rows):
 
 
 def peers(rows):
-    """A row for each collective and number of ranks; plain and registered buffers in one cell."""
+    """Returns a row for each collective and number of ranks, with plain and registered buffers in
+    one cell."""
     def cell(row):
         kinds = [row, *(other for other in rows if other["buffers"] == "registered" and all(
             other[key] == row[key] for key in ("collective", "ranks", "bytes")))]
@@ -509,7 +513,7 @@ def performance():
             "peers": peers(load("peers_collectives")["rows"])}
 
 
-# Beside what users have.
+# Third-party software
 
 def torch_collectives(rows):
     sizes, lines = spread_by_size(rows, ("op", "procs"), lambda row:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Installs the packages of a folder in a small Debian of its own, has two ranks sum something over the
-switch that is installed, and purges all: nothing may be left.
+"""Installs the packages of a folder in a small Debian system of its own, has two ranks sum an array
+over the installed switch, and purges all packages: no files may remain.
 
     test_debs.py FOLDER
 
-Needs root, mmdebstrap and the package sources of this machine. Parts that a chroot lacks are not
-tested: systemd starts nothing there. tests/e2e/systemd_test.py has the units.
+Needs root, mmdebstrap and the package sources of this machine. A chroot lacks some parts, which are
+not tested: systemd starts nothing there. tests/e2e/systemd_test.py tests the units.
 """
 
 import json
@@ -23,7 +23,7 @@ CHANGING = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "tmp", "root"
 
 
 def files_of(root):
-    """Paths below `root`, without those that every installation changes."""
+    """Returns paths below `root`, without those that every installation changes."""
     return {path.relative_to(root) for path in root.rglob("*")
             if not str(path.relative_to(root)).startswith(CHANGING)}
 
@@ -37,7 +37,7 @@ def run(*command, **options):
                           timeout=DEADLINE_S, **options)
 
 
-# A process tree of its own, whose mounts end with it.
+# Runs a shell in a process tree of its own, whose mounts end with it.
 ENTER = """
 mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"
 """
@@ -49,7 +49,8 @@ def inside(root, *command, **options):
 
 
 def check_use(root):
-    """The installed switch as its unit starts it, and two ranks of the package's own test."""
+    """Starts the installed switch as its unit does, and runs the package's own test with two
+    ranks."""
     config = "/etc/ina/switchd.yaml"
     inside(root, "ina-switchd", "--version")
     inside(root, "install", "-d", "-o", "ina", "-g", "ina", "-m", "750", "/run/ina")
@@ -67,11 +68,11 @@ def check(folder, root):
     assert len(packages) == 6, packages
     for path in (*packages, source):
         run("cp", path, root / "packages")
-    # As in every chroot: no service is started.
+    # As in every chroot no service is started.
     (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
     (root / "usr/sbin/policy-rc.d").chmod(0o755)
     inside(root, "apt-get", "update", "-q", stdout=subprocess.DEVNULL)
-    # What they depend on is there before, so that what they leave themselves shows.
+    # The dependencies are installed beforehand, so that files left by the packages themselves show.
     names = [path.name.split("_")[0] for path in packages]
     needed = inside(root, "sh", "-c", "apt-get install -qsy --no-install-recommends /packages/*.deb",
                     stdout=subprocess.PIPE).stdout

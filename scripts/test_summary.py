@@ -6,7 +6,7 @@
 NAME is the build's name in the table, FOLDER its build folder after `meson test`, STATUS the exit
 status of `meson test`. Each case of a GoogleTest program counts as one; any other test counts as
 one by its exit status. A failed test that passed when `dev` ran it again counts as passed, and is
-named with what it said. The last line reads `N passed, N failed[, N skipped]`.
+listed with its output. The last line reads `N passed, N failed[, N skipped]`.
 
 Exit status: 1 on a failure, when nothing ran (with --all: in any of the builds), and with --ci on a
 skip that FILE does not list.
@@ -21,10 +21,10 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-# What meson calls its results; anything else (FAIL, TIMEOUT, ERROR, INTERRUPT, ...) is a failure.
+# Meson's names for results; anything else (FAIL, TIMEOUT, ERROR, INTERRUPT, ...) is a failure.
 MESON_RESULTS = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED}
 
-# Of what a failed test said, the lines that are repeated at the end of a long log.
+# The number of lines of a failed test's output that are repeated at the end of a long log.
 MOST_LINES = 15
 
 Case = collections.namedtuple("Case", "build suite name result said", defaults=[""])
@@ -44,8 +44,7 @@ def failure_text(element):
 
 
 def gtest_cases(junit, pretty_name):
-    """(name, result, what it said if it failed) of each case that the report has for one
-    program."""
+    """Returns (name, result, output if it failed) of each case in the report of one program."""
     # meson names a suite <project>.<pretty name>.<suite>.
     marker = f".{pretty_name}."
     for suite in junit.iter("testsuite"):
@@ -57,7 +56,7 @@ def gtest_cases(junit, pretty_name):
 
 
 class Log:
-    """What `meson test --logbase NAME` wrote."""
+    """The files that `meson test --logbase NAME` wrote."""
 
     def __init__(self, folder, name):
         log = folder / f"meson-logs/{name}.json"
@@ -68,7 +67,7 @@ class Log:
 
 
 def read_run(build, run, tests, junit):
-    """Cases of one test. Whatever contradicts itself becomes a failure."""
+    """Returns the cases of one test. Contradictory reports become a failure."""
     name = run["name"].rpartition(" / ")[2]
     test = tests.get(name, {"suite": [], "protocol": "exitcode"})
     suite = "+".join(s.partition(":")[2] or s for s in test["suite"]) or "-"
@@ -79,7 +78,7 @@ def read_run(build, run, tests, junit):
     found = list(gtest_cases(junit, run["name"])) if junit is not None else []
     cases = [Case(build, suite, f"{name}.{case}", r, text) for case, r, text in found]
     if result == FAILED and not any(r == FAILED for _, r, _ in found):
-        # Crashed, timed out, or a sanitizer spoke after the last case.
+        # The test crashed or timed out, or a sanitizer reported after the last case.
         cases.append(Case(build, suite, f"{name} ({run['result']})", FAILED, said))
     elif not found:
         cases.append(Case(build, suite, f"{name} (no case reported)", FAILED))
@@ -87,13 +86,14 @@ def read_run(build, run, tests, junit):
 
 
 def read_build(build, folder, status):
-    """All cases of one build. Whatever contradicts itself becomes a failure."""
+    """Returns all cases of one build. Contradictory reports become a failure."""
     folder = pathlib.Path(folder)
     cases = []
     tests = {}
     for test in json.loads((folder / "meson-info/intro-tests.json").read_text()):
         if test["name"] in tests:
-            # Both write <name>.xml into the build folder: one of them would go uncounted.
+            # Both tests write <name>.xml into the build folder, so one of them would not be
+            # counted.
             cases.append(Case(build, "-", f"{test['name']} (two tests have this name)", FAILED))
         tests[test["name"]] = test
 
@@ -115,7 +115,7 @@ def read_build(build, folder, status):
 
 
 def unsteady(case):
-    """Whether its test passed only when it ran again (doubtful_tests.py)."""
+    """Returns whether the test passed only when it ran again (doubtful_tests.py)."""
     return case.result != FAILED and bool(case.said)
 
 
@@ -164,7 +164,7 @@ def main(arguments):
         folder, _, status = rest.rpartition(":")
         found = read_build(name, folder, int(status))
         if options.all and not found:
-            # A suite that was renamed must not leave a build untested in silence.
+            # A renamed suite must not leave a build untested without a message.
             found = [Case(name, "-", "no test ran", FAILED)]
         cases += found
 

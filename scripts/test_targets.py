@@ -3,7 +3,7 @@
 
     test_targets.py FOLDER [--suite SUITE]... [--no-suite SUITE]...
 
-FOLDER is a configured build folder. The options select as those of `meson test` do.
+FOLDER is a configured build folder. The options select tests as those of `meson test` do.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Modules that the benchmarks of scripts/bench_*.py share. A benchmark imports from here and from
 its own report (bench_NAME_report.py), never from another benchmark.
 
-    command_line   options that all have, and main() as the process
+    command_line   options of all benchmarks, and main() as the process
     results        the JSON file of a result
-    metadata       what a result says of its run: commit, machine, command
+    metadata       a result's description of its run: commit, machine, command
     machine        the machine: processor, memory, kernel, idle time
-    errors         why a benchmark fails
+    errors         exceptions with which a benchmark fails
     processes      programs that a benchmark runs, and ranks of a job
     switch         a private ina-switchd, ina-memif beside it, and their status
     testbed        hosts in network namespaces (tests/net)
@@ -21,5 +21,5 @@ its own report (bench_NAME_report.py), never from another benchmark.
     rounds         times and ratios from the rounds of a tournament
     stats          medians, quartiles, intervals
     table          cells of printed tables
-    progress       a line that says how far a benchmark has come
+    progress       a line with the progress of a benchmark
 """

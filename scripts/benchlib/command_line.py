@@ -1,4 +1,5 @@
-"""The command line of a benchmark: options that all have, and its main() as the process."""
+"""The command line of a benchmark: options of all benchmarks, and the benchmark's main() as the
+process."""
 
 import argparse
 import pathlib
@@ -9,8 +10,8 @@ from benchlib.results import result_file
 
 
 def parser_of(document, build=None):
-    """A parser with --build. `document`: the benchmark's, whose first line describes it; `build`: the
-    default, without which the option is required."""
+    """Returns a parser with --build. `document`: the benchmark's docstring, whose first line
+    describes it; `build`: the default, without which the option is required."""
     parser = argparse.ArgumentParser(description=document.splitlines()[0])
     needed = {"required": True} if build is None else {"default": pathlib.Path(build)}
     parser.add_argument("--build", type=pathlib.Path, **needed)
@@ -18,14 +19,14 @@ def parser_of(document, build=None):
 
 
 def parse(parser):
-    """The options, --json among them, whose file is known to be writable."""
+    """Returns the options. --json is among them, and its file is known to be writable."""
     parser.add_argument("--json", type=result_file)
     return parser.parse_args()
 
 
 def run(main, name, *errors):
-    """Runs main() as the process: its result is the exit status. BenchError, and what else `errors`
-    lists, is one line on standard error and exit status 1."""
+    """Runs main() as the process: the result of main() is the exit status. BenchError, and the
+    further exceptions in `errors`, give one line on standard error and exit status 1."""
     try:
         sys.exit(main())
     except (BenchError, *errors) as error:

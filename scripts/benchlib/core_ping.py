@@ -1,5 +1,5 @@
-"""The round trip between two cores, which on virtual machines changes within seconds, and shared
-memory's speed with it."""
+"""Measures the round trip between two cores. On virtual machines it changes within seconds, and the
+speed of shared memory with it."""
 
 import select
 import subprocess
@@ -10,7 +10,7 @@ DEADLINE_S = 180
 
 
 class CorePing:
-    """A running peer_core_ping (bench/peers), which measures whenever it is asked."""
+    """A running peer_core_ping (bench/peers), which measures on request."""
 
     def __init__(self, build):
         self.process = subprocess.Popen([build / "bench/peers/peer_core_ping"], text=True,

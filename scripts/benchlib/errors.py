@@ -1,9 +1,9 @@
-"""Why a benchmark fails."""
+"""The exceptions with which a benchmark fails."""
 
 
 class BenchError(Exception):
-    """Says in whole what went wrong."""
+    """The text describes the whole failure."""
 
 
 class Unavailable(BenchError):
-    """What is to be measured cannot be had on this machine."""
+    """The object of the measurement is not available on this machine."""

@@ -26,28 +26,28 @@ def memory_bytes():
 
 
 def cpu_times():
-    """Idle time and all time of all cores, in ticks since the start of the machine."""
+    """Returns idle time and all time of all cores, in ticks since the start of the machine."""
     line = pathlib.Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0]
     fields = list(map(int, line.split()[1:9]))
     return fields[3] + fields[4], sum(fields)
 
 
 def description():
-    """What does not change while the machine runs."""
+    """Returns properties that do not change while the machine runs."""
     return {"cpu": cpu_model(), "cpus": cpus(), "memory_bytes": memory_bytes(),
             "kernel": platform.release()}
 
 
 def state():
-    """What else decides how fast processes are."""
+    """Returns other properties that affect the speed of processes."""
     return {
         "load_before": os.getloadavg()[0],
-        # Whether processes yield only within their session.
+        # Whether processes yield only to others of their session.
         "autogroups": _read_or_none("/proc/sys/kernel/sched_autogroup_enabled"),
     }
 
 
-# Waits with a text at an address that it prints; and reads such a text from another process.
+# Prints the address of a text and waits; the caller reads that text from another process.
 _OWNER = """
 import ctypes, sys
 text = ctypes.create_string_buffer(b"seen")
@@ -61,7 +61,7 @@ class _Piece(ctypes.Structure):
 
 
 def read_process(pid, address, length):
-    """Memory of another process, by process_vm_readv(); None where that is not allowed."""
+    """Returns memory of another process, by process_vm_readv(). None: that is not allowed."""
     text = ctypes.create_string_buffer(length)
     here, there = _Piece(ctypes.addressof(text), length), _Piece(address, length)
     call = ctypes.CDLL(None, use_errno=True).process_vm_readv
@@ -70,8 +70,8 @@ def read_process(pid, address, length):
 
 
 def cma_works():
-    """Whether a process may read another one's memory that is no child of its own, as MPI libraries copy
-    in one go (cross-memory attach)."""
+    """Returns whether a process may read the memory of a process that is not its child: MPI
+    libraries copy in this way, without an intermediate buffer (cross-memory attach)."""
     reader_code = ("import sys\nfrom benchlib import machine\n"
                    "print(machine.read_process(int(sys.argv[1]), int(sys.argv[2]), 4) == b'seen')\n")
     with subprocess.Popen([sys.executable, "-c", _OWNER], stdin=subprocess.PIPE,

@@ -12,8 +12,9 @@ from benchlib import machine
 
 
 def commit(*options):
-    """The commit of the checkout, "-dirty" after it where files differ; "unknown" outside of one. What
-    another benchmark has just written to docs/figures does not count. `options`: of `git describe`."""
+    """Returns the commit of the checkout, with "-dirty" if files differ; "unknown" outside of a
+    checkout. Results that other benchmarks have written to docs/figures do not count as
+    differences. `options`: of `git describe`."""
     try:
         name, changes = (
             subprocess.run(["git", *command], capture_output=True, text=True, check=True).stdout.strip()
@@ -30,15 +31,16 @@ def now():
 
 
 def arguments():
-    """Of this run's command line. Where on this machine a file lies is nobody else's concern: of an
-    absolute path the name is left."""
+    """Returns the arguments of this run. Of an absolute path only the name is kept: the location on
+    this machine is irrelevant."""
     return [os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv[1:]]
 
 
 def measured(benchmark, script=None, of_machine=None, **more):
-    """Of figures that depend on the machine. To be asked for before the work, as the machine's load is
-    in it. `script`: the file's name, bench_NAME.py if not given; `of_machine`: what is said of the
-    machine, all if not given; `more`: keys of the benchmark's own."""
+    """Describes a run whose figures depend on the machine. Must be called before the work, because
+    the result includes the machine's load. `script`: the file's name, bench_NAME.py if not given;
+    `of_machine`: the description of the machine, complete if not given; `more`: the benchmark's own
+    keys."""
     return {
         "benchmark": benchmark,
         "commit": commit("--abbrev=40"),
@@ -50,8 +52,8 @@ def measured(benchmark, script=None, of_machine=None, **more):
 
 
 def predicted(started, **more):
-    """Of figures in virtual time, which are the same on every machine. `started`: time.monotonic() at
-    the start; `more`: keys of the benchmark's own."""
+    """Describes a run whose figures are in virtual time, and so the same on every machine.
+    `started`: time.monotonic() at the start; `more`: the benchmark's own keys."""
     return {
         "commit": commit(),
         "date": now(),

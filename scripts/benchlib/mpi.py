@@ -1,8 +1,8 @@
-"""The MPIs that are measured, and how their jobs start."""
+"""The measured MPIs, and the commands that start their jobs."""
 
-# plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
+# plm isolated: a single machine. Without it mpirun does not start if there is no ssh.
 MPIRUN = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated"],
           "mpich": ["mpirun.mpich"]}
 # mpirun refuses to run as root without these.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-SPINS = "mpich"  # with more ranks than processors it waits for time slices
+SPINS = "mpich"  # with more ranks than processors it spins for whole time slices

@@ -1,4 +1,4 @@
-"""Independent jobs side by side, most of which wait for a program of their own."""
+"""Runs independent jobs in parallel, most of which wait for a program of their own."""
 
 import concurrent.futures
 import os
@@ -9,7 +9,7 @@ def cores():
 
 
 def side_by_side(functions, most=None):
-    """The functions' results, in order. `most`: so many run at once; as many as there are cores if not
-    given."""
+    """Returns the functions' results, in order. `most`: the number of functions that run at once;
+    the number of cores if not given."""
     with concurrent.futures.ThreadPoolExecutor(most or cores()) as pool:
         return list(pool.map(lambda function: function(), functions))

@@ -8,8 +8,9 @@ from benchlib.errors import BenchError
 
 
 def start(build, bed, job, size, *options, report=None, url_options=""):
-    """The processes, by rank. `size`: bytes of an operation; `options`: further ones of ina-perf;
-    `report`: where rank 0 writes its figures; `url_options`: further ones of the switch's URL."""
+    """Starts the ranks and returns their processes, by rank. `size`: bytes of an operation;
+    `options`: further options of ina-perf; `report`: the file for rank 0's figures; `url_options`:
+    further options of the switch's URL."""
     ranks = []
     for rank, host in enumerate(bed.hosts):
         environment = os.environ | {"INA_RANK": str(rank), "INA_WORLD_SIZE": str(len(bed.hosts))}
@@ -22,7 +23,7 @@ def start(build, bed, job, size, *options, report=None, url_options=""):
 
 
 def row_of(ranks, report, deadline_s):
-    """Rank 0's figures, once all have ended."""
+    """Waits until all ranks have ended, and returns rank 0's figures."""
     for process in ranks:
         output = process.communicate(timeout=deadline_s)[0]
         if process.returncode != 0:

@@ -17,13 +17,13 @@ STOP_DEADLINE_S = 10
 
 @contextlib.contextmanager
 def temporary_folder(prefix="ina-bench-"):
-    """The path of a new folder, which goes with all that is in it."""
+    """Returns the path of a new folder, which is removed with its contents."""
     with tempfile.TemporaryDirectory(prefix=prefix) as name:
         yield pathlib.Path(name)
 
 
 def run(command, deadline_s=None, accepted=(0,), stdout=subprocess.PIPE):
-    """Runs a program to its end and returns what it printed, if `stdout` is not somewhere else.
+    """Runs a program to its end and returns its output, unless `stdout` directs it elsewhere.
     `accepted`: exit statuses that are no error. Raises BenchError."""
     command = list(map(str, command))
     try:
@@ -40,14 +40,14 @@ def run(command, deadline_s=None, accepted=(0,), stdout=subprocess.PIPE):
 
 
 def start_logged(command, log, **options):
-    """Starts a program whose output is added to a file. `options`: those of subprocess.Popen."""
+    """Starts a program whose output is appended to a file. `options`: those of subprocess.Popen."""
     with open(log, "ab") as file:
         return subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=file,
                                 stderr=subprocess.STDOUT, **options)
 
 
 def stop(process):
-    """Ends a process: by SIGTERM, and by SIGKILL where that does not help."""
+    """Ends a process by SIGTERM, and by SIGKILL if SIGTERM has no effect."""
     process.terminate()
     try:
         process.wait(STOP_DEADLINE_S)
@@ -57,18 +57,18 @@ def stop(process):
 
 
 def exit_on_sigterm():
-    """From now on SIGTERM raises SystemExit, so that daemons are stopped and folders removed. A handler
-    that is there already stays."""
+    """From now on SIGTERM raises SystemExit, so that daemons are stopped and folders removed. An
+    existing handler stays."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda caught, frame: sys.exit(128 + caught))
 
 
 class Ranks:
-    """The processes of one job. Each prints its report as JSON and ends. They are killed at the end of
-    a `with` block, where they have not ended."""
+    """The processes of one job. Each prints its report as JSON and ends. The end of a `with` block
+    kills processes that still run."""
 
     def __init__(self, commands, name=""):
-        """`name`: begins the text of errors."""
+        """`name`: the beginning of error texts."""
         self.name = f"{name}: " if name else ""
         self.processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                            text=True) for command in commands]
@@ -77,7 +77,8 @@ class Ranks:
         return all(process.poll() is None for process in self.processes)
 
     def reports(self, deadline_s):
-        """By rank, once all have ended, within `deadline_s` from now."""
+        """Returns the reports by rank, once all processes have ended, within `deadline_s` from
+        now."""
         deadline = time.monotonic() + deadline_s
         try:
             return [self._report(process, deadline) for process in self.processes]

@@ -1,10 +1,10 @@
-"""A line on standard error that says how far a benchmark has come."""
+"""A line on standard error with the progress of a benchmark."""
 
 import sys
 
 
 def show(text):
-    """Written over by the next where that is a terminal."""
+    """Shows a text; on a terminal the next text overwrites it."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
     else:
@@ -12,13 +12,13 @@ def show(text):
 
 
 def clear():
-    """Leaves the line empty, where that is a terminal."""
+    """Clears the line on a terminal."""
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def bar(done, of, what):
-    """A bar with "DONE of OF WHAT", only where that is a terminal; ends its line when all is done."""
+    """Shows a bar with "DONE of OF WHAT", only on a terminal. The line ends when all is done."""
     if sys.stderr.isatty():
         print(f"\r[{'=' * (40 * done // of):40}] {done} of {of} {what}", end="" if done < of else "\n",
               file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Where a benchmark's result goes: known to be writable before the work, not after it."""
+"""The file for a benchmark's result, which is known to be writable before the work."""
 
 import argparse
 import json
@@ -6,7 +6,8 @@ import pathlib
 
 
 def result_file(text):
-    """The path, for argparse (`type=`). What the file holds stays until there is a result."""
+    """Returns the path, for argparse (`type=`). The file keeps its contents until there is a
+    result."""
     path = pathlib.Path(text)
     is_new = not path.exists()
     try:
@@ -20,6 +21,6 @@ def result_file(text):
 
 
 def write(path, result):
-    """Writes a result as JSON; without a path nothing."""
+    """Writes a result as JSON. Without a path it does nothing."""
     if path:
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Hosts whose links tbf shapes, at rates that may change while frames are on them."""
+"""Hosts whose links tbf shapes, at rates that may change while frames are in transit."""
 
 import json
 import threading
@@ -11,11 +11,13 @@ BURST_BYTES = 8 * 1514
 
 
 class ShapedBed(NetworkTestBed):
-    """Links of one rate both ways. The switch's frames pass the kernel's queue, too."""
+    """Links with the same rate in both directions. The switch's frames pass the kernel's queue,
+    too."""
 
     def __init__(self, hosts, rate_mbit, queue_ms, uplink_queue_ms=None):
-        """`queue_ms`: what a link's queue holds before it drops, at the full rate; that of a host's
-        own end holds `uplink_queue_ms`, the same if it is not given."""
+        """`queue_ms`: the length of a link's queue at the full rate, beyond which frames are
+        dropped. `uplink_queue_ms`: the same for the queue at the host's end; `queue_ms` if it is
+        not given."""
         super().__init__(hosts=hosts)
         self.rate_mbit = rate_mbit
         self._queue_bytes = rate_mbit * 125 * queue_ms
@@ -27,7 +29,7 @@ class ShapedBed(NetworkTestBed):
                             self._queue_bytes)
 
     def uplink_command(self, host, verb, rate_mbit):
-        """What tc is told of a host's link towards the switch; `verb`: add or change."""
+        """Returns tc's arguments for a host's link towards the switch; `verb`: add or change."""
         return ["qdisc", verb, "dev", host.interface, "root", "tbf", "rate",
                 f"{round(rate_mbit * 1000)}kbit", "burst", str(BURST_BYTES), "limit",
                 str(self._uplink_queue_bytes)]
@@ -36,7 +38,7 @@ class ShapedBed(NetworkTestBed):
         return super().device(number, frames) + ",qdisc_bypass=0"
 
     def dropped(self):
-        """Frames that found a link's queue full, since the bed was made."""
+        """Returns the number of frames that found a link's queue full, since the bed was made."""
         found = 0
         for namespace, links in [(self.switch, [self.port(h.number) for h in self.hosts])] + \
                 [(host, [host.interface]) for host in self.hosts]:
@@ -46,13 +48,13 @@ class ShapedBed(NetworkTestBed):
         return found
 
     def uplinks(self, hosts):
-        """The links of these hosts towards the switch, whose rates may be changed."""
+        """Returns these hosts' links towards the switch, whose rates may be changed."""
         return Uplinks(self, hosts)
 
 
 class Uplinks:
-    """A `with` block in which rates change. Each host has one tc that waits for what is to change: to
-    start one takes longer than a short turn."""
+    """A `with` block in which rates change. Each host has one tc that waits for changes, because
+    starting a tc takes longer than a short turn."""
 
     def __init__(self, bed, hosts):
         self.bed = bed
@@ -66,15 +68,15 @@ class Uplinks:
         return self
 
     def set_rate(self, index, part):
-        """`part` of the full rate, from now on."""
+        """Sets `part` of the full rate, from now on."""
         tc = self._tc[index]
         words = self.bed.uplink_command(self.hosts[index], "change", self.bed.rate_mbit * part)
         tc.stdin.write(" ".join(words) + "\n")
         tc.stdin.flush()
 
     def rotate(self, factor, period_s, phase):
-        """One host after the other is slower by `factor` for a period, until the block ends. `phase`: of
-        the round, 0 to 1, at which it begins."""
+        """Slows one host after the other by `factor` for a period, until the block ends. `phase`:
+        the part of the round, 0 to 1, at which the rotation begins."""
         def turns():
             begun = time.monotonic() - phase * period_s * len(self.hosts)
             slow = None

@@ -1,5 +1,5 @@
-"""Runs ina-sim many times, side by side: its simulator is one per process. Its results depend on
-its options alone, not on the machine, so runs may share the machine with other work."""
+"""Runs ina-sim many times in parallel; a process has one simulator. The results depend on the
+options alone, not on the machine, so runs may share the machine with other work."""
 
 import json
 import os
@@ -13,8 +13,8 @@ RUN_DEADLINE_S = 300
 
 
 def run(program, options, subcommand=()):
-    """One run's result; `options`: names without dashes, True for a flag. Raises BenchError, also if
-    its sums were wrong."""
+    """Returns one run's result. `options`: names without dashes, True for a flag. Raises
+    BenchError, also if sums were wrong."""
     command = [str(program), *subcommand, "--quiet", "--json", "-"]
     for name, value in options.items():
         if value is True:
@@ -28,7 +28,8 @@ def run(program, options, subcommand=()):
 
 
 def run_all(program, runs, subcommand=()):
-    """The results of all, in their order; as many processes as cores, or as INA_JOBS says."""
+    """Returns the results of all runs, in order. Uses as many processes as cores, or as INA_JOBS
+    says."""
     done = 0
 
     def one(options):
@@ -43,7 +44,7 @@ def run_all(program, runs, subcommand=()):
 
 
 class Runs:
-    """Results by options; what has run is not run again."""
+    """Results by options. No run is repeated."""
 
     def __init__(self, program):
         self.program = program
@@ -54,18 +55,18 @@ class Runs:
         return tuple(sorted(options.items()))
 
     def run(self, wanted):
-        """Runs those of the wanted options that have no result yet."""
+        """Runs the wanted options that have no result yet."""
         new = {self.key(options): options for options in wanted}
         new = {key: options for key, options in new.items() if key not in self.results}
         self.results |= zip(new, run_all(self.program, list(new.values())))
 
     def of(self, options, seeds):
-        """The results of these options with each seed."""
+        """Returns the results of these options with each seed."""
         return [self.results[self.key(options | {"seed": seed})] for seed in seeds]
 
 
 def speed(results):
-    """What the simulator itself did; wall times depend on what else the machine does."""
+    """Returns figures of the simulator itself; wall times depend on the machine's other load."""
     wall_s = sum(result["simulator"]["wall_s"] for result in results)
     return {
         "runs": len(results),
@@ -78,13 +79,13 @@ def speed(results):
 
 
 def parse_arguments(document):
-    """The command line of a benchmark by simulation."""
+    """Returns the command line of a benchmark by simulation."""
     parser = parser_of(document, build="build")
     parser.add_argument("--quick", action="store_true")
     return parse(parser)
 
 
 def meta(benchmark, started, results):
-    """What a benchmark's JSON says of its run."""
+    """Returns the description of the run for a benchmark's JSON."""
     return {"benchmark": benchmark,
             **metadata.predicted(started, simulator=speed(results))}

@@ -2,13 +2,14 @@
 
 Each worker is a process on a host of its own, a network namespace joined to the switch by a veth
 pair that tbf shapes both ways (benchlib/shaped.py). Gradients are ready to go, and as large as
-their staging memory: the links are the limit. One uplink at a time is slower for a turn, then the
-next one's (rotating), or always the first one's (permanent).
+their staging memory: the links are the bottleneck. One uplink at a time is slower for a turn, then
+the next one's (rotating), or always the first one's (permanent).
 
-Baselines park nothing: `off` has windows of 64 or 128 KiB, `run-ahead` may have in the switch what the
-ways of help may run ahead, with A2TP's window and without. All have the same slots. Each is judged at
-the setting that is best for it, and reductions are against the better of the two, in the same round.
-`switch home` is an ablation: run-ahead with the fallback in the switch, nothing parked.
+Baselines park nothing. `off` has windows of 64 or 128 KiB. `run-ahead` may have in the switch as
+much as the ways of help may run ahead, with A2TP's window and without. All have the same slots.
+Each is judged at its best setting, and reductions are against the better of the two baselines, in
+the same round. `switch home` is an ablation: run-ahead with the fallback in the switch, nothing
+parked.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from benchlib.switch import status
 
 RATE_MBIT = 50
 QUEUE_MS = 20
-# A host's own queue is no smaller than what a socket may have in it: the socket waits, and loses nothing.
+# A host's own queue is no smaller than a socket's buffer: the socket waits, and loses nothing.
 UPLINK_QUEUE_MS = 100
 SLOT_BYTES = 1344
 SLOTS = 128
@@ -55,7 +56,7 @@ switch: {{idle: backoff}}
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """What a switch is told: a way of help, or a setting of a baseline."""
+    """The switch's settings: a way of help, or a variant of a baseline."""
     name: str
     help: str = "off"
     home: str = "workers"
@@ -109,7 +110,7 @@ class Job:
         return all(process.poll() is None for _, process in self.processes)
 
     def iterations_s(self, deadline):
-        """Of the slowest rank each."""
+        """Returns iteration times, of the slowest rank each."""
         reports = []
         for command, process in self.processes:
             try:
@@ -139,7 +140,8 @@ class Bench:
         self.bed = ShapedBed(RANKS + OTHER_RANKS, RATE_MBIT, QUEUE_MS, UPLINK_QUEUE_MS)
 
     def measure(self, way, pattern, phase, jobs=("a",)):
-        """One turn: a dictionary of figures. `jobs`: "a" has the straggler, "b" has none."""
+        """Runs one turn. Returns a dictionary of figures. `jobs`: "a" has the straggler, "b" has
+        none."""
         hosts = {"a": self.bed.hosts[:RANKS], "b": self.bed.hosts[RANKS:]}
         dropped = self.bed.dropped()
         self.bed.start_switch(self.build / "switchd/ina-switchd", self.folder, way.config())
@@ -169,7 +171,7 @@ class Bench:
                 "link_drops": self.bed.dropped() - dropped}
 
     def watch(self, jobs):
-        """Slots held, now and then, while all jobs run."""
+        """Samples the slots held, now and then, while all jobs run."""
         held = []
         deadline = time.monotonic() + RUN_DEADLINE_S
         while all(job.run() for job in jobs):
@@ -186,7 +188,7 @@ def settings(quick):
 
 
 def compare(pattern, turns):
-    """One pattern's row. `turns`: by setting, of each round."""
+    """Returns one pattern's row. `turns`: the turns of all rounds, by setting."""
     def times(way):
         return [statistics.mean(turn["times"]["a"]) for turn in turns[way]]
 
@@ -227,7 +229,7 @@ def show(row):
 
 
 def second_job(bench, chosen, rounds):
-    """Both jobs' times, and B's alone. `chosen`: the setting of each way that its best time had."""
+    """Returns both jobs' times, and job B's alone. `chosen`: the best setting of each way."""
     rows = []
     runs = [("alone", chosen["off"], Pattern("none"), ("b",))]
     runs += [(name, way, HEADLINE, ("a", "b")) for name, way in chosen.items()]
@@ -252,7 +254,7 @@ def phase_of(round_):
 
 
 def measure(build, folder, quick, rounds):
-    """The keys that this adds to the result of the benchmark."""
+    """Returns the keys of this part for the benchmark's result."""
     bench = Bench(build, folder, quick)
     rounds = rounds or (1 if quick else ROUNDS)
     with bench.bed:

@@ -1,4 +1,4 @@
-"""A private ina-switchd on this machine, ina-memif beside it, and their own reports."""
+"""A private ina-switchd on this machine, an optional ina-memif, and their reports."""
 
 import contextlib
 import json
@@ -32,25 +32,27 @@ ports:
 
 
 def status(build, socket):
-    """What `inactl status` says of the program that owns the control socket. Raises BenchError."""
+    """Returns the report of `inactl status` about the program that owns the control socket. Raises
+    BenchError."""
     return json.loads(processes.run([build / "programs/inactl/inactl", "status", "-j", "--socket",
                                      socket], STATUS_DEADLINE_S))
 
 
 def check_absorbed(where, absorbed, expected, most_lost=0):
-    """Raises BenchError unless the switch added up what all ranks contributed: a benchmark that goes
-    past the switch fails. `where`: begins the error; `most_lost`: the part that may be missing."""
+    """Raises BenchError unless the switch added up the contributions of all ranks: a benchmark that
+    bypasses the switch fails. `where`: the beginning of the error; `most_lost`: the share that may
+    be missing."""
     if not expected * (1 - most_lost) <= absorbed <= expected:
         raise BenchError(f"{where}: the switch absorbed {absorbed} bytes, but ranks x bytes of all "
                          f"operations is {expected}")
 
 
 class Switch:
-    """A running ina-switchd. A `with` block begins when it answers, and ends with its end."""
+    """A running ina-switchd. A `with` block begins when the switch answers, and ends the switch."""
 
     def __init__(self, build, folder, config, **values):
-        """`config`: a template of its configuration with {socket}; `values`: for what else the
-        template names."""
+        """`config`: a template of the configuration with {socket}; `values`: values for the
+        template's other names."""
         processes.exit_on_sigterm()
         self.build = build
         self.folder = folder
@@ -62,7 +64,7 @@ class Switch:
                                               self.log)
 
     def wait_until_ready(self):
-        """Raises Unavailable if it ends at once, as it does where a port cannot be made."""
+        """Raises Unavailable if the switch ends at once, as it does if a port cannot be made."""
         deadline = time.monotonic() + START_DEADLINE_S
         while True:
             with contextlib.suppress(BenchError):
@@ -79,7 +81,7 @@ class Switch:
         return status(self.build, self.socket)
 
     def absorbed_bytes(self):
-        """Of all contributions that it has added up so far."""
+        """Returns the bytes of all contributions that the switch has added up so far."""
         return self.status()["aggregator"]["absorbed_bytes"]
 
     def stop(self):
@@ -98,14 +100,14 @@ class Switch:
 
 
 def plain_switch(build, folder, jobs=1, ports=SHM_PORT, more=""):
-    """A switch of the static policy with 8 KiB slots for so many jobs. `ports`: entries of that list;
-    `more`: sections of the configuration."""
+    """Returns a switch of the static policy with 8 KiB slots for `jobs` jobs. `ports`: entries of
+    that list; `more`: sections of the configuration."""
     return Switch(build, folder, CONFIG + more, slot_bytes=SLOT_BYTES, slots=SLOTS_PER_JOB * jobs,
                   slots_per_job=SLOTS_PER_JOB, ports=ports)
 
 
 class Bridge:
-    """A running ina-memif beside a switch that answers."""
+    """A running ina-memif for a switch that answers."""
 
     def __init__(self, build, switch, workers):
         self.socket = switch.folder / "memif-control.sock"

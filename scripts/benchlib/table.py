@@ -2,22 +2,23 @@
 
 
 def cell(value, form):
-    """Formatted, or "-" of the same width where there is none. `form`: width and kind, as "10.3f"."""
+    """Returns the formatted value, or "-" of the same width for None. `form`: width and kind, as
+    "10.3f"."""
     if value is None:
         return "-".rjust(int(form.partition(".")[0] or 0))
     return format(value, form)
 
 
 def text(value, form):
-    """As a cell, with "yes" and "no" for booleans."""
+    """Formats as cell() does, with "yes" and "no" for booleans."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return cell(value, form)
 
 
 def print_table(columns, rows):
-    """Prints rows, dictionaries, once all are there: columns are as wide as they need to be.
-    `columns`: (title, key, form) of each; `form` without a width."""
+    """Prints rows, which are dictionaries, when all are there: the width of a column is that of its
+    longest cell. `columns`: (title, key, form) of each; `form` without a width."""
     lines = [[title for title, _, _ in columns]]
     lines += [[text(row.get(key), form) for _, key, form in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines)]

@@ -1,6 +1,6 @@
 """Competitors: the ranks of one library each, started once, and asleep while it is not their turn.
 
-They run bench/peers/harness.cc, linked with that library. The harness says how it is talked to.
+The ranks run bench/peers/harness.cc, linked with that library. The harness documents the requests.
 """
 
 import contextlib
@@ -15,10 +15,10 @@ from benchlib import processes, stats
 from benchlib.mpi import AS_ROOT
 
 AREA_BYTES = 4096
-LAST_WORDS = 300  # characters of what a failed competitor printed
+LAST_WORDS = 300  # characters of a failed competitor's output
 
 START_DEADLINE_S = 60
-# Of one request; an operation on 256 MiB takes a second or two at most.
+# The deadline of one request. An operation on 256 MiB takes a second or two at most.
 REQUEST_DEADLINE_S = 180
 STOP_DEADLINE_S = 10
 
@@ -26,38 +26,39 @@ LIBRARY_OF_PROGRAM = {"peer_openmpi": "OpenMPI", "peer_mpich": "MPICH", "peer_gl
 
 
 def payload_up(collective, size, ranks):
-    """Bytes of all ranks' contributions to one operation of ours (docs/collectives.md)."""
+    """Returns the bytes of all ranks' contributions to one operation of ours
+    (docs/collectives.md)."""
     block = size // ranks
     return {
         "broadcast": size, "all-gather": block * ranks, "gather": block * (ranks - 1),
         "scatter": block * (ranks - 1), "all-to-all": block * (ranks - 1) * ranks,
         "reduce-scatter": block * ranks * ranks,
-        # The ranks first tell each other their counts, 32 bytes each.
+        # The ranks first exchange their counts, 32 bytes each.
         "send-receive": (size + 32) * ranks, "barrier": 0,
     }.get(collective, size * ranks)
 
 
 class TeamLost(Exception):
-    """A competitor cannot be measured any more; the text says why."""
+    """A competitor can no longer be measured; the text has the reason."""
 
 
 class Team:
     """The running ranks of one competitor."""
 
     def __init__(self, name, program, ranks, folder, launch, environment=None, ours=False):
-        """`launch(command)`: the commands that start all ranks, from the one that starts a rank of
-        the harness. `ours`: that it fails is our fault."""
+        """`launch(command)`: returns the commands that start all ranks, from the command of one
+        rank of the harness. `ours`: a failure of the team is an error of the project."""
         self.name = name
         self.program = program
         self.ranks = ranks
         self.ours = ours
         self.environment = environment or {}
         self.processes = []
-        self.lines = []  # of connected ranks, by rank
+        self.lines = []  # connections of the ranks, by rank
         self.pids = []
         self.modes = []
         self.version = None
-        self.operations = {}  # by collective and bytes, all that were made
+        self.operations = {}  # by collective and bytes, the number of all operations
         folder.mkdir()
         self.log = folder / "log"
         self.socket_path = folder / "socket"
@@ -117,7 +118,7 @@ class Team:
         return f"it said: {text[:LAST_WORDS]}" if text else "it said nothing"
 
     def ask(self, request):
-        """All ranks' answers, by rank."""
+        """Sends a request. Returns all ranks' answers, by rank."""
         deadline = time.monotonic() + REQUEST_DEADLINE_S
         try:
             for line in self.lines:
@@ -131,7 +132,7 @@ class Team:
         return answers
 
     def modes_of(self, collective):
-        """Algorithms or kinds of buffers for a collective; none if the library lacks it."""
+        """Returns algorithms or kinds of buffers for a collective; none if the library lacks it."""
         return self.ask(f"modes {collective}")[0].split()[1:]
 
     def check(self, mode, size, collective="allreduce"):
@@ -142,7 +143,7 @@ class Team:
                 raise TeamLost(f"WRONG RESULT with {mode} at {size} bytes, rank {rank}: {answer}")
 
     def run(self, mode, size, operations, collective="allreduce"):
-        """Time of each operation on its slowest rank, in us."""
+        """Returns the time of each operation on its slowest rank, in us."""
         by_rank = []
         for answer in self.ask(f"run {mode} {size} {operations} {collective}"):
             verb, warm_ups, *times = answer.split()
@@ -157,19 +158,19 @@ class Team:
         self.operations[key] = self.operations.get(key, 0) + operations
 
     def contributed_bytes(self):
-        """Payload that all ranks sent for all operations."""
+        """Returns the payload that all ranks sent for all operations."""
         return sum(payload_up(collective, size, self.ranks) * operations
                    for (collective, size), operations in self.operations.items())
 
     def stop(self):
-        """Ends everything it started: by the end of the connections, then by signals."""
+        """Ends all processes of the team, first by closing the connections, then by signals."""
         for line in self.lines:
             line.close()
         deadline = time.monotonic() + (STOP_DEADLINE_S if self.lines else 0)
         for process in self.processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
-        # MPI launchers end their ranks when they are told to end.
+        # MPI launchers end their ranks on such a signal.
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             for process in self.processes:
                 if process.poll() is None:
@@ -178,7 +179,8 @@ class Team:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(STOP_DEADLINE_S)
         for pid in self.pids:
-            # Ranks have a launcher between them and us. Still ours, unless the number was reused.
+            # A launcher may be the ranks' parent. The check of the program shows that no other
+            # process has got the pid.
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/{pid}/exe") == str(self.program):
                     os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Hosts in network namespaces, which tests and benchmarks share: tests/net/namespaces.py.
 
-After an import of this module the others of tests/net can be imported, too.
+After an import of this module the other modules of tests/net can be imported, too.
 """
 
 import pathlib
@@ -21,5 +21,5 @@ from namespaces import NetworkTestBed, require_root, wait_until  # noqa: E402
 
 __all__ = ["ERRORS", "NetworkTestBed", "ROOT", "require_root", "use_folder", "wait_until"]
 
-# What a bed raises that does not work, or a program on its hosts that does not end.
+# Exceptions of a bed that does not work, or of a program on its hosts that does not end.
 ERRORS = (RuntimeError, subprocess.TimeoutExpired)

@@ -1,7 +1,7 @@
-"""Teams that are measured in turn: rounds in which each contestant has one turn, of many operations.
+"""Teams that are measured in turn: rounds with one turn of many operations for each contestant.
 
 A round gives each contestant one sample, {"us", "q1_us", "q3_us", "min_us", "operations",
-"core_round_trip_ns": [before, after]}; rounds.py reads them.
+"core_round_trip_ns": [before, after]}; rounds.py reads these samples.
 """
 
 import shlex
@@ -16,8 +16,8 @@ MIN_OPERATIONS, MAX_OPERATIONS = 3, 10_000
 
 
 class Contestant:
-    """A team in one of its modes; `name` is what the rows call it. `modes`: where it has several, the
-    fastest of them is found for each size."""
+    """A team in one of its modes; `name` is the contestant's name in the rows. `modes`: if the
+    contestant has several modes, the fastest one is found for each size."""
 
     def __init__(self, name, team, mode, modes=None, collective="allreduce"):
         self.name = name
@@ -29,7 +29,7 @@ class Contestant:
 
 
 class Tournament:
-    """Teams that are measured in turn. `where` begins what is said of it, e.g. "4 ranks"."""
+    """Teams that are measured in turn. `where` begins all messages, e.g. "4 ranks"."""
 
     def __init__(self, where, turn_s, ping):
         self.where = where
@@ -37,10 +37,10 @@ class Tournament:
         self.ping = ping
         self.teams = []
         self.contestants = []
-        self.lost = {}  # by team's name: why
+        self.lost = {}  # by team's name: the reason
 
     def enter(self, team, name_of_mode):
-        """Starts it. `name_of_mode(mode)`: what that contestant is called."""
+        """Starts a team. `name_of_mode(mode)`: the name of that contestant."""
         progress.show(f"{self.where}: starting {team.name}")
         self.teams.append(team)
         try:
@@ -52,7 +52,7 @@ class Tournament:
             progress.clear()
 
     def lose(self, team, error):
-        """Our own failures end the run."""
+        """Excludes a team. A failure of our own team ends the run."""
         if team.ours:
             raise BenchError(f"{self.where}: {team.name} failed: {error}")
         progress.clear()
@@ -62,8 +62,8 @@ class Tournament:
         team.stop()
 
     def choose(self, collective, contestants_of):
-        """Goes on with another collective. `contestants_of(team, modes)`: the contestants of a team that
-        has these modes."""
+        """Changes to another collective. `contestants_of(team, modes)`: the contestants of a team
+        that has these modes."""
         chosen = []
         for team in self.teams:
             if team.name in self.lost:
@@ -87,7 +87,8 @@ class Tournament:
             progress.clear()
 
     def play(self, size, rounds):
-        """Checks all at this size, then measures them: by round, each contestant's sample."""
+        """Checks all contestants at this size, then measures them. Returns for each round each
+        contestant's sample."""
         for contestant in list(self.contestants):
             progress.show(f"{self.where}, {size} bytes: checking {contestant.name}")
             self.attempt(contestant, lambda c=contestant: self.prepare(c, size))
@@ -105,22 +106,22 @@ class Tournament:
         return played
 
     def prepare(self, contestant, size):
-        """Checks it, and finds how many operations make a turn."""
+        """Checks the contestant, and finds the number of operations in a turn."""
         if len(contestant.modes) > 1:
             contestant.mode = self.fastest_mode(contestant, size)
         contestant.team.check(contestant.mode, size, contestant.collective)
         contestant.operations = MIN_OPERATIONS
-        for share in (0.1, 1):  # a few operations are a poor estimate
+        for share in (0.1, 1):  # few operations give a poor estimate
             times = contestant.team.run(contestant.mode, size, contestant.operations,
                                         contestant.collective)
             fit = self.turn_s / (statistics.median(times) * 1e-6)
             contestant.operations = int(min(max(fit * share, MIN_OPERATIONS), MAX_OPERATIONS))
             if fit <= MIN_OPERATIONS:
-                break  # nothing to estimate better
+                break  # the estimate cannot get better
 
     def fastest_mode(self, contestant, size):
-        """By a few operations of each; a second look at the best three, of which one may have been
-        lucky."""
+        """Returns the fastest mode by a few operations of each mode. The best three run again,
+        because one of them may have been fast by chance."""
         def times_of(modes, operations):
             return {mode: statistics.median(contestant.team.run(mode, size, operations,
                                                                 contestant.collective))
@@ -139,8 +140,8 @@ class Tournament:
                 "operations": len(times), "core_round_trip_ns": [before_ns, after_ns]}
 
     def describe(self, paths, **more):
-        """What ran, by team. `paths`: what stands for each path of this machine; `more`: further keys of
-        each team."""
+        """Returns a description of the run, by team. `paths`: replacements for paths of this
+        machine; `more`: further keys of each team."""
         def anywhere(text):
             for path, stand_in in paths.items():
                 text = text.replace(str(path), str(stand_in))
