@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Finds what writes to the log past common/logging/record.h, which quotes and escapes every value: text of
-# others could forge lines there. `--self-test` proves that it notices.
+# Finds code that bypasses common/logging/record.h and writes to the log directly. record.h quotes
+# and escapes every value; otherwise text of foreign origin could forge lines of the log.
+# `--self-test` proves that the check finds such code.
 set -euo pipefail
 
 find_raw() {

@@ -33,7 +33,7 @@ fail() {
   exit 1
 }
 
-# only FILE_NAME: the one file of this name below the installation.
+# only FILE_NAME: prints the path of the only installed file of this name.
 only() {
   found=$(find "$work/root" -name "$1" ! -type d ! -path "*/bash-completion/*")
   [ "$(printf '%s\n' "$found" | grep -c .)" -eq 1 ] || fail "not installed exactly once: $1: $found"
@@ -43,8 +43,8 @@ only() {
 meson install -C "$build" --no-rebuild --quiet --destdir "$work/root" >"$work/install.log" 2>&1 ||
   { cat "$work/install.log"; fail "meson install"; }
 
-# The .pc file names the final prefix; the sysroot moves it here. System paths are kept because
-# they are not the system's below a sysroot.
+# The .pc file names the final prefix, and the sysroot moves the prefix into the temporary folder.
+# pkg-config must keep system paths: below a sysroot they are not the system's own.
 pc_file=$(only ina.pc)
 export PKG_CONFIG_PATH="${pc_file%/*}"
 export PKG_CONFIG_SYSROOT_DIR="$work/root"
@@ -65,7 +65,7 @@ cp "$source/examples/allreduce.c" "$source/examples/allreduce.cpp" "$source/exam
   g++ -std=c++20 -Wall -Wextra -Werror "$work/collectives.cpp" $flags -o "$work/collectives"
 }
 
-# The same by CMake's find_package.
+# Compile the examples again, with CMake's find_package.
 {
   cmake -S "$source/examples" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$(dirname "$(only ina.h)")/../.." &&
     cmake --build "$work/cmake"
@@ -74,7 +74,7 @@ for name in allreduce allreduce_c group collectives; do
   cp "$work/cmake/$name" "$work/cmake_$name"
 done
 
-# Programs of the installation need nothing of the loader's configuration.
+# Installed programs run without changes to the loader's configuration.
 if [ -x "$build/bench/ina-perf" ]; then
   "$(only ina-perf)" --help >"$work/out" 2>&1 || fail "installed ina-perf: $(cat "$work/out")"
 fi
@@ -93,7 +93,7 @@ while [ ! -S "$socket" ]; do
   sleep 0.1
 done
 
-# run PROGRAM EXPECTED: two ranks; EXPECTED is what each prints behind "rank R of 2: ".
+# run PROGRAM EXPECTED: runs two ranks; each must print EXPECTED after "rank R of 2: ".
 run() {
   export INA_URL="shm:$socket" INA_JOB="$1" INA_WORLD_SIZE=2 INA_TIMEOUT_US=20000000
   INA_RANK=1 "$work/$1" >"$work/$1.1" 2>&1 &
@@ -115,7 +115,7 @@ run collectives "50000 parameters, each 97"
 run cmake_allreduce_c "100000 elements, each 3"
 run cmake_collectives "50000 parameters, each 97"
 
-# And without a switch: an error, not a hang or a crash.
+# Without a switch the programs report an error, and do not hang or crash.
 kill "$switch_pid"
 wait "$switch_pid" || fail "the switch ended with status $?"
 switch_pid=
