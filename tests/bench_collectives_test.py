@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The results that the benchmark of all collectives accepts, and its choice of a library's fastest
-algorithm."""
+"""Tests which results the benchmark of all collectives accepts, and its choice of a library's
+fastest algorithm."""
 
 import pathlib
 import sys
@@ -43,7 +43,7 @@ class Check(unittest.TestCase):
 
 
 class FakeTeam:
-    """Algorithms with a first time and a later one."""
+    """Algorithms, each with a first time and a later time."""
     times = {"plain": (9, 9), "a": (2, 8), "b": (3, 4), "c": (5, 5), "d": (30, 1)}
 
     def __init__(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What bench_mpi_suites.py makes of what programs print.
+"""Tests how bench_mpi_suites.py interprets the output of programs.
 
     bench_mpi_suites_test.py
 """
@@ -34,7 +34,8 @@ class SuitesTest(unittest.TestCase):
         suites.built = lambda source, target, command: source
 
     def run_suite(self, **texts):
-        """Outcomes of a suite of one module on 2 ranks that prints so by way; None: it does not end."""
+        """Returns the outcomes of a suite of one module on 2 ranks. `texts`: the output by way;
+        None: the program does not end."""
         suites.mpirun = lambda build, mpi, way, ranks, *rest: texts[way] and [texts[way]] * ranks
         return suites.run_mpi4py(self.source, self.source, "openmpi", [], 2)
 

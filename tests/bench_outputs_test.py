@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every benchmark that writes its result at the end says before its work if it cannot.
+"""Every benchmark that writes its result at the end reports before its work if it cannot write.
 
     bench_outputs_test.py
 """
@@ -19,7 +19,8 @@ def run(script, *arguments):
 
 
 def writers():
-    """Scripts that take --json: those with benchlib's command line, or that of its simulations."""
+    """Returns the scripts that take --json: those with benchlib's command line, or that of its
+    simulations."""
     return [path for path in sorted(SCRIPTS.glob("*.py"))
             if any(text in path.read_text(encoding="utf-8")
                    for text in ("command_line.parse(", "simulations.parse_arguments("))]
@@ -38,7 +39,7 @@ class Outputs(unittest.TestCase):
                 self.assertEqual(done.stdout, "")
 
     def test_without_a_result_nothing_is_left_and_nothing_is_lost(self):
-        for script in writers()[:1]:  # all have the same type of path
+        for script in writers()[:1]:  # all have the same type of path, so one script is enough
             with self.subTest(script.name), tempfile.TemporaryDirectory() as folder:
                 old = pathlib.Path(folder) / "old.json"
                 old.write_text("before", encoding="utf-8")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The statistics of the comparison with other libraries: a ratio the wrong way round, or one of
-samples that were not taken together, would be believed."""
+"""Tests the statistics of the comparison with other libraries. An inverted ratio, or a ratio of
+samples from different rounds, would go unnoticed otherwise."""
 
 import pathlib
 import sys
@@ -19,7 +19,7 @@ def sample(us, trips=NEAR):
 
 
 def rounds_of(**series):
-    """One round for each place in the lists; None: not measured in that round."""
+    """Returns one round for each place in the lists; None: not measured in that round."""
     count = len(next(iter(series.values())))
     return [{name: sample(*values[i]) if isinstance(values[i], tuple) else sample(values[i])
              for name, values in series.items() if values[i] is not None} for i in range(count)]
@@ -45,7 +45,7 @@ class RatioTest(unittest.TestCase):
         self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm"), [2])
 
     def test_pairs_are_of_one_round(self):
-        # Medians of 4 and 8 would give 2; no round says so.
+        # The medians 4 and 8 would give a ratio of 2, which occurs in no round.
         rounds = rounds_of(ina_plain=[1, 4, 16], openmpi_shm=[8, 2, 8])
         self.assertEqual(paired_ratios(rounds, "ina_plain", "openmpi_shm"), [8, 0.5, 0.5])
         row = report.figures(rounds, "ina_plain")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The statistics of the comparison over the wire: a peer's worse path in the place of its better
-one, or a ratio of another path, would be believed."""
+"""Tests the statistics of the comparison over the wire. A peer's worse path in place of its better
+path, or a ratio of another path, would go unnoticed otherwise."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ WHAT = {"transport": "udp", "ranks": 4, "bytes": 1000, "mtu": 1500, "offloads": 
 
 
 def rounds_of(**series):
-    """One round for each place in the lists of times in us; `_at_` stands for @."""
+    """Returns one round for each place in the lists of times in us; `_at_` stands for @."""
     count = len(next(iter(series.values())))
     return [{name.replace("_at_", "@"): {"us": times[i], "core_round_trip_ns": [100, 100]}
              for name, times in series.items()} for i in range(count)]
@@ -45,7 +45,7 @@ class RowTest(unittest.TestCase):
         self.assertEqual(row["ratio_by_path"], {"switch": 2.5, "kernel": 2})
 
     def test_ratios_are_of_pairs_in_one_round_and_above_one_where_ours_is_faster(self):
-        # Medians of 4 and 8 would give 2; no round says so.
+        # The medians 4 and 8 would give a ratio of 2, which occurs in no round.
         row = row_of(udp=[1, 4, 16], openmpi_tcp_at_kernel=[8, 2, 8])
         self.assertEqual(row["ratio"], 0.5)
         self.assertEqual(row["spread"]["ratio"], [0.5, 4.25])

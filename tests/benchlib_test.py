@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The benchmarks' shared modules: figures and errors that all of them would get wrong together.
+"""Tests the benchmarks' shared modules, whose errors would affect all benchmarks.
 
     benchlib_test.py
 """
@@ -29,7 +29,7 @@ SH = ["/bin/sh", "-c"]
 
 
 def imports_of(path):
-    """Names of the modules that a file imports."""
+    """Returns the names of the modules that a file imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that the layers are as docs/architecture.md has them.
+"""Checks that the layers agree with docs/architecture.md.
 
-Its table is the one statement: all folders, the layers that each uses, and the pure ones.
+The document's table is the single source: all folders, the layers that each uses, and the pure
+ones.
 
-Direction: a file includes its own layer's headers, and those of the layers that its layer uses. A
-layer uses layers above it in the table only, so that there are no circles, and no more than it needs.
-Tests may use everything, and nothing but tests may use them. Files that the text names are there.
+Direction: a file includes headers of its own layer, and of the layers that this layer uses. A layer
+uses only layers above it in the table, so that there are no cycles, and lists no layer without
+need. Tests may use everything, and only tests may use tests. Files that the text names must exist.
 
 Purity: the protocol's objects run unchanged under DPDK, in unit tests and in simulations. That works
 only while they include nothing that does I/O, reads a clock or a random source, logs, parses YAML, or
@@ -13,10 +14,10 @@ starts or locks threads: those come in as parameters. This holds for files of th
 any other whose first comment calls it pure. Includes are followed through the project's own headers,
 so that nothing forbidden comes in by a detour either.
 
-Threads: what ThreadSanitizer does not run has none.
+Threads: tests without ThreadSanitizer, and the code that they test, have no threads.
 
     check_layers.py ROOT         exit status 1 if a rule is broken
-    check_layers.py --self-test  proves on made-up trees that it notices
+    check_layers.py --self-test  proves on made-up trees that the check finds errors
 """
 
 import os
@@ -30,10 +31,10 @@ HEAD = "| Folder | Contents | Uses | Pure |"
 SOURCES = (".h", ".hpp", ".cc", ".c")
 TESTS = "tests"
 
-# Below these a project header is looked up, as the compiler does.
+# A project header is looked up below these folders, as the compiler does.
 INCLUDE_ROOTS = (".", "include")
 
-# What a pure layer must not include, and why.
+# Includes that a pure layer must not have, and the reasons.
 FORBIDDEN = (
     (r"rte_.*|.*/rte_.*", "DPDK"),
     (r"chrono|ctime|time\.h|sys/time\.h|common/clock\.h", "clock"),
@@ -46,12 +47,12 @@ FORBIDDEN = (
      r"|signal\.h|csignal", "system calls"),
 )
 
-# What is tested without ThreadSanitizer because nothing in it starts a thread: tests, and what they test of layers that
-# are not pure.
+# Folders that are tested without ThreadSanitizer because nothing in them starts a thread: tests,
+# and the tested layers that are not pure.
 ONE_THREAD = (*(f"{TESTS}/{suite}" for suite in ("wire", "aggregator", "scheduler", "engine", "bridge", "config", "io")),
               "io", "io/shm", "switchd/config")
 
-# Forbidden even without an include of its own.
+# Calls that are forbidden even without an include of their own.
 FORBIDDEN_CALLS = re.compile(
     r"\b(std::rand|rand|srand|random|getrandom|clock_gettime|gettimeofday|__rdtsc|getenv|printf|"
     r"fprintf)\s*\(")
@@ -87,7 +88,7 @@ class Tree:
         for line in lines:
             if line.strip() == HEAD:
                 break
-        next(lines, None)  # the rule below the heads
+        next(lines, None)  # the separator below the table's heading
         for line in lines:
             if not line.startswith("|"):
                 break
@@ -107,14 +108,15 @@ class Tree:
         return str(file.relative_to(self.root))
 
     def layer_of(self, file):
-        """The layer whose folder is nearest; None: there is none."""
+        """Returns the layer whose folder is nearest; None: the file is in no layer."""
         for parent in file.relative_to(self.root).parents:
             if str(parent) in self.layers:
                 return self.layers[str(parent)]
         return None
 
     def find(self, includer, header):
-        """The project's file that an include names; None: it is none of the project's."""
+        """Returns the project's file that an include names; None: the file is not in the
+        project."""
         for base in (*INCLUDE_ROOTS, includer.parent.relative_to(self.root)):
             candidate = pathlib.Path(os.path.normpath(self.root / base / header))
             if candidate.is_file():
@@ -126,7 +128,7 @@ class Tree:
 
 
 def wrong_order(tree):
-    """What the table itself has wrong."""
+    """Yields the errors of the table itself."""
     above = set()
     for layer in tree.layers.values():
         for name in layer.uses:
@@ -166,7 +168,7 @@ def wrong_directions(tree):
 
 
 def missing_files(tree):
-    """Files that the document names, and that are not there."""
+    """Yields files that the document names but that do not exist."""
     for number, line in enumerate((tree.root / DOCUMENT).read_text().splitlines(), 1):
         for path in NAMED_FILE.findall(line):
             if not (tree.root / path).is_file():
@@ -224,7 +226,7 @@ def via(chain):
 
 
 def threads_of_one(tree):
-    """Where threads come into what has one, so that ThreadSanitizer has nothing to find in it."""
+    """Yields includes of threads in folders without ThreadSanitizer."""
     threads = next(re.compile(pattern) for pattern, reason in FORBIDDEN if reason == "threads")
     visited = set()
 
@@ -266,7 +268,7 @@ The way of a packet begins in `wire/a.h`.
 
 
 def self_test():
-    """Each bad tree must be found out, the good one must pass."""
+    """Each bad tree must give an error, and the good one must pass."""
     good = {
         DOCUMENT: SELF_TEST_TABLE,
         "include/ina/ina.h": "",

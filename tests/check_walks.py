@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Files that the documents name, and the symbols of the walks, are in this tree.
+"""Checks that files named in the documents, and symbols named in the walks, exist in this tree.
 
     check_walks.py [ROOT]
     check_walks.py --self-test
 
 A code span with a folder and the ending of a source file is a file's path. In the walks of
-docs/architecture.md a code span right after a path, or with `::`, is a symbol: its last name is a
-word of that file, or of one that the step has named.
+docs/architecture.md a code span right after a path, or with `::`, is a symbol: its last name must
+be a word of that file, or of a file that the step has named.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ import sys
 SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:cc|h|hpp|c|py|sh|proto|lua|yaml|build|map|txt)")
 SYMBOL = re.compile(r"(?:\w+::)*\w+")
-# Those of a recipe, which the reader writes.
+# Names of a recipe, whose files the reader writes.
 EXAMPLES = re.compile(r"NAME|lifo")
 WALKS = ("## A tensor, from the call to packets and back", "## A packet, from the NIC to a result")
 
@@ -29,14 +29,14 @@ def problems_of_paths(root, name, text):
 
 
 def walk(text, heading):
-    """Its text; empty: there is none."""
+    """Returns the text of the section; empty: there is no such section."""
     if heading not in text:
         return ""
     return re.split(r"^## ", text.split(heading, 1)[1], maxsplit=1, flags=re.M)[0]
 
 
 def problems_of_step(root, step):
-    """Also how many symbols were looked for."""
+    """Returns the number of symbols in the step, and the problems."""
     files, end, symbols, problems = [], -1, 0, []
     for span in SPAN.finditer(step):
         said = span[1]
@@ -48,7 +48,8 @@ def problems_of_step(root, step):
         if not SYMBOL.fullmatch(said) or not (follows or "::" in said):
             continue
         symbols += 1
-        # One right after a file is there; another is in one of those that the step has named.
+        # A symbol right after a path must be in that file; others must be in any file that the step
+        # has named.
         there = [root / file for file in (files[-1:] if follows else files)]
         word = re.compile(rf"\b{said.split('::')[-1]}\b")
         if not any(file.is_file() and word.search(file.read_text()) for file in there):

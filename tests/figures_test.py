@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The figures of the documents as they are: no empty panel, and colours with the meaning of
-scripts/plot_style.py, in all of them alike.
+"""Tests the figures of the documents: no panel is empty, and colours have the meaning of
+scripts/plot_style.py in all figures.
 
     figures_test.py
 """
@@ -19,11 +19,11 @@ from plot_style import COLOURS, STYLES  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 REFERENCE_LINE = "#666666"
-TIMELINE = 'data-drawn-by="ina-plan"'  # timelines; all others are matplotlib's plots
+TIMELINE = 'data-drawn-by="ina-plan"'  # timelines of ina-plan; matplotlib draws all other figures
 
 
 def groups(element, name):
-    """The groups directly below that are called so by matplotlib."""
+    """Returns the groups directly below `element` with this name from matplotlib."""
     return [child for child in element.iter(f"{SVG}g")
             if re.fullmatch(rf"{name}_\d+", child.get("id", ""))]
 
@@ -33,7 +33,7 @@ def children(element, name):
 
 
 def stroke_of(line):
-    """Colour of a line, or of its marker where it has one point."""
+    """Returns the colour of a line, or of its marker if it has one point."""
     for element in line.iter():
         found = re.search(r"stroke: (#\w{6})", element.get("style", ""))
         if found:
@@ -46,7 +46,7 @@ def points_of(line):
 
 
 def legend_entries(legend):
-    """(label, colour) of each."""
+    """Returns (label, colour) of each entry."""
     lines, labels = [], []
     for element in legend.iter(f"{SVG}g"):
         name = element.get("id", "")

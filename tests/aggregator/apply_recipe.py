@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Follows the recipe for a new policy in docs/policies.md, from its text.
 
-    apply_recipe.py DOCUMENT ROOT OUT    what the steps make of the tree at ROOT, below OUT/recipe;
-                                         the recipe's test is copied to OUT, beside a stamp
+    apply_recipe.py DOCUMENT ROOT OUT    applies the steps to the tree at ROOT, with results below
+                                         OUT/recipe; copies the recipe's test to OUT, and writes a
+                                         stamp there
 
-A step names its file in backticks before its blocks. A `cpp` block is the whole file. A `diff` block
-shows lines of the file as they are, one after another, and the lines that are to be added. A step
-that does not fit the tree is an error: then the document is wrong.
+A step names its file in backticks before its blocks. A `cpp` block is the whole file. A `diff`
+block shows consecutive existing lines of the file, and the lines to add. A step that does not fit
+the tree is an error in the document.
 """
 
 import pathlib
@@ -22,21 +23,22 @@ NAME = re.compile(r"`([\w/]+\.(?:h|cc|build))`")
 
 
 def edits(document):
-    """(file, language, text) of each block of the recipe's steps."""
+    """Yields (file, language, text) of each block of the recipe's steps."""
     text = document.read_text()
     section = text.split(HEADING + "\n", 1)[1].split("\n## ", 1)[0]
     for step in STEP.finditer(section):
         file, end = None, 0
         for block in BLOCK.finditer(step.group(0)):
             names = NAME.findall(step.group(0)[end:block.start()])
-            # "Write `scheduler/lifo.h`. The traits (... `scheduler/policy.h`)": the first one.
+            # The first name counts in "Write `scheduler/lifo.h`. The traits (...
+            # `scheduler/policy.h`)".
             file, end = names[0] if names else file, block.end()
             if block.group(1) in ("cpp", "diff"):
                 yield file, block.group(1), block.group(2)
 
 
 def patched(text, diff):
-    """`text` with the lines added that `diff` has a plus before."""
+    """Returns `text` with the lines added that have a plus in `diff`."""
     lines = diff.splitlines()
     before = "\n".join(line[1:] for line in lines if not line.startswith("+")) + "\n"
     after = "\n".join(line[1:] for line in lines) + "\n"
@@ -46,7 +48,7 @@ def patched(text, diff):
 
 
 def apply(document, root, recipe):
-    """The files that the recipe makes or changes, below `recipe`."""
+    """Returns the files that the recipe makes or changes, below `recipe`."""
     changed = []
     for file, language, text in edits(document):
         target = recipe / file

@@ -4,18 +4,20 @@
     commands_test.py --build BUILD [DOCUMENT ...]
     commands_test.py --self-test
 
-A command is a line of an indented block, or of a fenced one without a language or with "sh". Blocks of
-another language ("text", "yaml") are none. Where lines begin with "$ ", these are the commands, and the
-rest is what they print: it must come again, numbers aside; if it begins with "inactl: " the command fails.
-A block that cannot run here (another machine, a device) has a comment before it,
+A command is a line of an indented block, or of a fenced block without a language or with "sh".
+Blocks of another language ("text", "yaml") contain no commands. If lines of a block begin with
+"$ ", these lines are the commands, and the other lines are the expected output, in which numbers
+may differ. If the expected output begins with "inactl: ", the command must fail. A block that
+cannot run here (another machine, a device) has a comment before it,
 
     <!-- not run: why -->
 
-which is listed. Anything else must end with status 0. A command in the background (&) is ended with its
-document. What lies below /tmp, /run/ina and /etc/ina in the text is in a temporary folder here.
+and the test lists the block. Any other command must end with status 0. A command in the background
+(&) is ended with its document. Paths below /tmp, /run/ina and /etc/ina in the text are replaced by
+paths in a temporary folder.
 
-The README is followed in a clone of its own, whose build folder is empty: `ninja` gives it what it asks for
-out of BUILD, and nothing else.
+The commands of the README run in a clone of their own, whose build folder is empty: `ninja` takes
+the requested targets out of BUILD, and nothing else.
 """
 
 import argparse
@@ -38,7 +40,7 @@ COMMAND_LANGUAGES = ("", "sh")
 DOCUMENT_DEADLINE_S = 300
 SKIPPED = 77
 
-# What a document takes for granted. $BUILD, $SCRATCH and $SOURCE are set.
+# The preconditions of each document. $BUILD, $SCRATCH and $SOURCE are set.
 SWITCH_FOR_ADMINISTRATORS = """\
 cat >$SCRATCH/etc/ina/switchd.yaml <<END
 aggregator: {slots: 4096, slot_bytes: 1024}
@@ -63,11 +65,11 @@ PROLOGUES = {"docs/administration.md": SWITCH_FOR_ADMINISTRATORS,
 
 
 class TestError(Exception):
-    """Says what is wrong with which document."""
+    """The text names the document and the error."""
 
 
 class Block:
-    """Lines of a document that belong together. `language`: None where it is indented."""
+    """Consecutive lines of a document. `language`: None for an indented block."""
 
     def __init__(self, line, language, reason):
         self.line, self.language, self.reason, self.lines = line, language, reason, []
@@ -77,7 +79,7 @@ class Block:
 
 
 def blocks_of(text):
-    """All blocks of a Markdown text."""
+    """Returns all blocks of a Markdown text."""
     blocks, current, before = [], None, ""
     for number, line in enumerate(text.splitlines(), 1):
         marker = NOT_RUN.match(before)
@@ -98,7 +100,8 @@ def blocks_of(text):
             if current is not None:
                 current.lines.append(line[4:])
         elif not line.strip():
-            # A blank line ends a paragraph, and an indented block only if that does not go on.
+            # A blank line ends a paragraph. It ends an indented block only if no further indented
+            # line follows.
             if before == "paragraph":
                 before = "blank"
         else:
@@ -108,7 +111,7 @@ def blocks_of(text):
 
 
 class Command:
-    """One logical line, and what it must print (None: anything) and end with."""
+    """One logical line, its expected output (None: any output) and its expected status."""
 
     def __init__(self, place, text):
         self.place, self.text, self.expected = place, text, None
@@ -121,7 +124,7 @@ class Command:
 
 
 def commands_of(name, block):
-    """A block's commands; lines that end with a backslash go on."""
+    """Returns a block's commands. A line that ends with a backslash continues on the next line."""
     with_output = any(line.startswith("$ ") for line in block.lines)
     commands, going_on = [], False
     for offset, line in enumerate(block.lines):
@@ -139,14 +142,14 @@ def commands_of(name, block):
 
 
 def without_numbers(text):
-    """Two outputs of one command on different days are the same then."""
+    """Replaces numbers, so that outputs of one command on different days compare equal."""
     text = re.sub(r"\b[0-9a-f]{32}\b|[0-9][0-9,.]*", "N", text)
     text = re.sub(r"N (B|KiB|MiB|GiB)\b", "N B", text)
     return " ".join(text.split())
 
 
 class Scratch:
-    """Where the commands run."""
+    """The folder in which the commands run."""
 
     def __init__(self, folder, build):
         self.folder, self.build = folder, build
@@ -157,7 +160,7 @@ class Scratch:
         (folder / "sum.cc").write_text("\n".join(samples[0].lines) + "\n")
 
     def literal(self, text):
-        """The text with this machine's places in it."""
+        """Returns the text with the paths of the temporary folder."""
         for place in ("/tmp/", "/run/ina/", "/etc/ina/"):
             text = text.replace(place, f"{self.folder}{place}")
         return text.replace("<this repository>", f"{self.folder}/repository")
@@ -175,7 +178,8 @@ class Scratch:
                        "LD_LIBRARY_PATH": str(self.folder / "ld"), "CCACHE_DISABLE": "1"}
 
     def make_repository(self):
-        """What a stranger clones: the tree as it is, with one commit."""
+        """Makes the repository that the README's reader clones: the current tree, with one
+        commit."""
         repository = self.folder / "repository"
         listed = subprocess.run(
             ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -190,7 +194,7 @@ class Scratch:
             subprocess.run(git + arguments, check=True)
 
     def make_tools(self):
-        """Programs that stand for those that would build for long, or change this machine."""
+        """Writes replacements for programs that would build for long, or change this machine."""
         for name in ("meson", "ninja", "pkg-config", "ldconfig", "apt-get", "sudo"):
             real = shutil.which(name) or ""
             path = self.folder / "bin" / name
@@ -201,7 +205,7 @@ class Scratch:
 
 
 def script_of(commands, scratch, prologue):
-    """A shell's script; the output of command N goes to the file N."""
+    """Returns a shell script, which writes the output of command N to the file N."""
     lines = [f"cd {scratch.folder}/work", "set -e", prologue, "set +e",
              "fail() { echo \"FAILED: $1\"; exit 1; }",
              "wait_for() { for i in $(seq 400); do [ -S \"$1\" ] && return; sleep 0.05; done; "
@@ -226,7 +230,7 @@ def script_of(commands, scratch, prologue):
 
 
 def end_group(leader):
-    """All that the document's shell has started."""
+    """Ends all processes that the document's shell has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(leader.pid, number)
@@ -243,11 +247,11 @@ def end_group(leader):
 
 
 def run(commands, scratch, prologue, with_programs):
-    """Runs them in one shell; raises TestError where one does not do what it should."""
+    """Runs the commands in one shell. Raises TestError if one of them gives a wrong result."""
     script = scratch.folder / "script"
     script.write_text(script_of(commands, scratch, prologue))
     shell = ["bash", "--norc", str(script)]
-    if os.geteuid() == 0:  # interfaces that commands make are nobody else's
+    if os.geteuid() == 0:  # commands get a network namespace, and so interfaces of their own
         shell = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh", *shell]
     log = scratch.folder / "log"
     with log.open("w") as file:
@@ -274,7 +278,8 @@ def run(commands, scratch, prologue, with_programs):
 
 
 def check(name, text, build):
-    """Runs a document's commands. How many ran, and the blocks that did not, with the reason."""
+    """Runs a document's commands. Returns the number of commands that ran, and the blocks that did
+    not, with the reason."""
     commands, not_run = [], []
     for block in blocks_of(text):
         if not block.is_command():
@@ -295,7 +300,7 @@ def check(name, text, build):
 
 
 def self_test():
-    """What must be found, is."""
+    """Each made-up error must be found."""
     build = pathlib.Path("/nowhere")
     good = "Text:\n\n    x=1\n    test $x = 1\n\n    echo a \\\n        b >f && test -s f\n\n```text\nfalse\n```\n"
     assert check("good", good, build) == (3, []), check("good", good, build)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Stands for programs that a document's commands call (commands_test.py).
+"""Replaces programs that a document's commands call (commands_test.py).
 
     tools.py NAME REAL_PROGRAM ARGUMENT...
 
-`meson setup` makes an empty build folder. `ninja` puts into it the targets that it is asked for,
-and their dependencies, out of the folder $BUILD, in which everything is built; it installs below
-$SCRATCH/root, where `pkg-config` looks. `ldconfig` has the loader find the installed libraries.
-`apt-get` and `sudo` fail.
+`meson setup` makes an empty build folder. `ninja` puts the requested targets, and their
+dependencies, into it, out of the folder $BUILD, in which everything is built; it installs below
+$SCRATCH/root, where `pkg-config` looks. `ldconfig` makes the installed libraries known to the
+loader. `apt-get` and `sudo` fail.
 """
 
 import os
@@ -27,7 +27,7 @@ def meson(_real, arguments):
 
 
 def bring(folder, name):
-    """A file of BUILD, and the links to it beside it."""
+    """Makes a file of BUILD, and the links to it beside it, available in the build folder."""
     made = BUILD / name
     if not made.is_file():
         return

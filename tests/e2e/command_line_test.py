@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Every option of every program: its help is text for people, and a wrong value of it is told in one
-sentence, with status 2, before the program does anything.
+"""Tests every option of every program. The help must be readable text. A wrong value must give an
+error of one sentence and status 2, before the program does anything.
 
     command_line_test.py PROGRAM [ARGUMENT ...] [-- PROGRAM [ARGUMENT ...]]...
 
-ARGUMENTs are needed always: a subcommand of inactl, say.
+ARGUMENTs are arguments that the program always needs, such as a subcommand of inactl.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ import tempfile
 USAGE = 2
 LONGEST_LINE = 140
 LONGEST_NUMBER = 12
-# What cannot be wrong on its own: names and paths are looked at later, if at all.
+# Values that cannot be wrong by themselves: names and paths are checked later, if at all.
 FREE_TEXT = ("TEXT",)
 OPTION = re.compile(r"^  (?:-\w,)?(--[\w-]+)(?: ([A-Z]{3}[A-Z]*(?::.*?)?)(?: REQUIRED|=|\s\s|$| \(Env))?")
 BOUNDS = re.compile(r":(-?\d[\d.e+]*?)\.\.(\d[\d.e+]*)")
@@ -32,13 +32,15 @@ class Test:
             self.problems.append(what)
 
     def run(self, command):
-        """Exit status, stdout, stderr, as bytes where they are no UTF-8."""
+        """Returns exit status, stdout, stderr. The latter two are bytes, because they may not be
+        UTF-8."""
         done = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
                               check=False)
         return done.returncode, done.stdout, done.stderr
 
     def text_of(self, output, command):
-        """The output, which must be fit for a terminal. It may repeat what it was given."""
+        """Returns the output as text, which must be fit for a terminal. It may repeat its own
+        argument."""
         try:
             text = output.decode()
         except UnicodeDecodeError as error:
@@ -89,7 +91,7 @@ class Test:
                         self.run([*command, name, f"{folder}/x", "--no-such-option"])
                         left = list(pathlib.Path(folder).iterdir())
                         self.expect(not left, f"{command}: leaves {left}")
-        # What is missing is told first.
+        # A missing argument is reported before a wrong value.
         missing = "REQUIRED" in text or "SUBCOMMAND" in text
         self.expect_usage_error([*command, "--no-such-option"], "" if missing else "--no-such-option")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Errors of libina's calls that docs/operations.md has recipes for, each made to happen by ranks of a real switch
-(tests/support/error_cases.py).
+"""Errors of libina's calls that have recipes in docs/operations.md, each caused by ranks of a real
+switch (tests/support/error_cases.py).
 
     errors_library_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """

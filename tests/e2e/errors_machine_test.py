@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Errors about a machine's missing parts that docs/operations.md has recipes for, each made to
-happen: limits of resources, missing libraries, helpers that are gone
+"""Errors about missing parts of a machine that have recipes in docs/operations.md, each caused on
+purpose: limits of resources, missing libraries, missing helper processes
 (tests/support/error_cases.py).
 
     errors_machine_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
@@ -28,7 +28,7 @@ from error_cases import INACTL, LIBINA, SWITCHD, as_user  # noqa: E402
 from libina import errors_of  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
-# Nobody else's, so that limits of a user's processes are those of one test.
+# A user id for one test, so that limits on a user's processes affect this test alone.
 OWN_USER = 60000 + os.getpid() % 5000
 
 
@@ -46,7 +46,8 @@ class MachineErrorsTest(error_cases.LibraryCases):
         shutil.copy(LIBINA, self.folder / "libina.so")
 
         def joins():
-            """In another process, in which LD_LIBRARY_PATH does not lead to the libraries of the build."""
+            """Joins in another process, whose LD_LIBRARY_PATH does not lead to the libraries of the
+            build."""
             code = "import sys, libina; libina.Library(sys.argv[1]).join(sys.argv[2], 'job', 0, 1, timeout_s=0.1)"
             environment = os.environ | {"LD_LIBRARY_PATH": "", "PYTHONPATH": str(error_cases.TESTS / "support")}
             done = subprocess.run([sys.executable, "-B", "-c", code, self.folder / "libina.so",
@@ -65,7 +66,7 @@ class MachineErrorsTest(error_cases.LibraryCases):
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.addCleanup(line.close)
         line.connect(str(self.socket))
-        self.say(line, {"type": "trace"})  # it has been accepted
+        self.say(line, {"type": "trace"})  # an answer shows that the connection is accepted
         self.limit(resource.RLIMIT_NOFILE, 4)
         self.expect("cannot make", json.loads(self.say(line, {"type": "status"}))["text"])
         self.background([INACTL, "status", "--socket", str(self.socket)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -77,7 +78,7 @@ class MachineErrorsTest(error_cases.LibraryCases):
         return line.recv(1 << 16)
 
     def few(self, recipe, call, status=None):
-        """What a call says in this process, to which no descriptor is left meanwhile."""
+        """Checks the error of a call in this process while it has no descriptor left."""
         most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
@@ -104,7 +105,8 @@ class MachineErrorsTest(error_cases.LibraryCases):
     # ---- starts
 
     def ends(self, recipe, *command, uid=0, **sections):
-        """A switch says why it does not start. `command`: what starts it."""
+        """Checks the error with which a switch does not start. `command`: the prefix of its command
+        line."""
         self.write(**sections)
         fresh = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         os.chown(fresh, uid, uid)
@@ -115,12 +117,14 @@ class MachineErrorsTest(error_cases.LibraryCases):
         return done.stderr
 
     def test_starts(self):
-        # The first process that it starts, and the one that this one starts.
+        # The limits stop the first process that the switch starts, and the process that this one
+        # starts.
         for most in (1, 2):
             said = self.ends("takes descriptors from workers", "prlimit", f"--nproc={most}", uid=OWN_USER)
             self.assertIn(os.strerror(errno.EAGAIN), said)
         self.expect("cannot start", said)
-        # Then threads, for the memory of workers and for packet loops. (gRPC's, for administrators, end the process.)
+        # Further limits stop threads, for the memory of workers and for packet loops. (gRPC's
+        # threads, for administrators, end the process.)
         said = self.ends("cannot start", "prlimit", "--nproc=3", uid=OWN_USER)
         self.assertIn("a thread for the memory of workers: " + os.strerror(errno.EAGAIN), said)
         self.ends("no thread for a packet loop", "prlimit", "--nproc=6", uid=OWN_USER, admin="{enabled: false}", switch="{lcores: 8}")
@@ -157,7 +161,8 @@ class MachineErrorsTest(error_cases.LibraryCases):
         self.addCleanup(os.close, file)
 
         def connects():
-            """Leaves descriptors behind that nobody closes. In the end no connection is accepted."""
+            """Leaves descriptors behind that nobody closes. Finally the switch accepts no
+            connection."""
             for _ in range(100):
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
                     line.settimeout(0.01)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Errors about peers that break the protocol that docs/operations.md has recipes for, each made to
-happen: a process between a real switch and real workers changes their messages
+"""Errors about peers that break the protocol and that have recipes in docs/operations.md, each
+caused on purpose: a process between a real switch and real workers changes their messages
 (tests/support/meddler.py).
 
     errors_protocol_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
@@ -30,16 +30,18 @@ F_SEAL_FUTURE_WRITE = 0x10  # fcntl has no name for it
 
 class ProtocolErrorsTest(error_cases.LibraryCases):
     def meddle(self, change):
-        """From now on ranks of `job_of` reach the switch through a meddler."""
+        """Starts a meddler, and returns the URL by which ranks of `job_of` reach the switch through
+        it."""
         self.meddler = Meddler(pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / "switch.sock", self.socket, change)
         self.addCleanup(self.meddler.close)
         return f"shm:{self.meddler.path}"
 
     def changing(self, kind, **changed):
-        """A meddler that gives fields of all messages of this type other values."""
+        """Starts a meddler that changes fields of all messages of type `kind`, and returns its
+        URL."""
         return self.meddle(lambda message, _: message | changed if message["type"] == kind else message)
 
-    # ---- what a switch of another version says
+    # ---- messages of a switch of another version
 
     def test_joining(self):
         self.start()
@@ -98,7 +100,8 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
     # ---- groups
 
     def split(self, name, change, apart=True):
-        """What the ranks of a job hear that split it, each for itself or all together, behind a meddler."""
+        """Returns the errors of two ranks behind a meddler that split their job: `apart`, each into
+        a group of its own, or else all into one group."""
         ranks = self.job_of(2, name, url=self.meddle(change), timeout_s=5)
         return errors_of(2, lambda rank: self.addCleanup(ranks[rank].split(colour=rank * apart).leave))
 
@@ -121,7 +124,8 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         self.expect("this switch offers no '…' transport", texts[1], "INA_ERR_UNSUPPORTED")
 
     def test_a_group_of_other_ranks(self):
-        """Each asks for a place in the other's group. What it hears is passed on as of its own group."""
+        """Each rank asks for a place in the other's group. The meddler makes the answer look like
+        one for the rank's own group."""
         self.start(aggregator="{slots: 4096}")
         own = {}
 
@@ -171,7 +175,8 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
     # ---- after a restart
 
     def comes_back(self, name, change, groups=False):
-        """The errors of a job, or of a group of it, whose switch is restarted; `change` gets what both sides say from then on."""
+        """Returns the errors of a job, or of a group of it, whose switch is restarted. From then on
+        `change` gets the messages of both sides."""
         kept = []
         url = self.meddle(lambda message, _: change(message) if kept else message)
         ranks = self.job_of(2, name, url=url, timeout_s=10)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Errors of switch, inactl and workers that docs/operations.md has recipes for, each made to happen with the
-real programs (tests/support/error_cases.py).
+"""Errors of switch, inactl and workers that have recipes in docs/operations.md, each caused with
+the real programs (tests/support/error_cases.py).
 
     errors_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """
@@ -23,7 +23,7 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 
 class ErrorsTest(error_cases.LibraryCases):
-    # ---- who cannot reach a switch
+    # ---- a switch that cannot be reached
 
     def test_no_switch(self):
         def unreachable(url, recipe):
@@ -44,7 +44,7 @@ class ErrorsTest(error_cases.LibraryCases):
         self.expect("the switch at … did not answer the request to join", self.said(waits), "INA_ERR_TIMEOUT")
         self.switch.send_signal(signal.SIGCONT)
 
-    # ---- who is not let in
+    # ---- joins that are refused
 
     def test_joins_that_are_refused(self):
         self.start()
@@ -209,7 +209,7 @@ for _ in range(5000):
         self.expect("the switch runs … jobs already", self.said(self.rank("two", 0, 1)), "INA_ERR_REFUSED")
 
     def test_all_places_of_the_shm_port(self):
-        """Groups' ranks take them: there are (max_jobs + max_groups / 8) * 65."""
+        """Ranks of groups take all places: there are (max_jobs + max_groups / 8) * 65."""
         self.start(switch="{max_jobs: 1, max_groups: 8, max_groups_per_user: 8}", aggregator="{slots: 4096, policy: esa}")
         ranks = self.job_of(17, "crowd")
         texts = []
@@ -238,7 +238,7 @@ for _ in range(5000):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
                 line.connect(str(self.socket))
                 line.sendall(json.dumps(self.join(job="left")).encode())
-                # Memory stays as long as somebody has a descriptor of it.
+                # Memory stays as long as any process has a descriptor of it.
                 answer, descriptors, _, _ = socket.recv_fds(line, 1 << 16, 16)
             for descriptor in descriptors:
                 self.addCleanup(os.close, descriptor)
@@ -261,7 +261,7 @@ for _ in range(5000):
             self.assertNotEqual(self.ask(*attach(number))[1]["type"], "refused")
         self.told("it has no room for more than … workers", *attach(places))
 
-    # ---- what ends a job
+    # ---- ends of jobs
 
     def test_ends_of_jobs(self):
         self.start()
@@ -278,7 +278,7 @@ for _ in range(5000):
         made = self.inactl("create", "late", "--workers", "2", "--ttl", "1s", "--json")
         waits = self.rank("late", 0, INA_TICKET=json.loads(made.stdout)["ticket"])
         self.expect("was made for a time that has passed", self.said(waits), "INA_ERR_TIMEOUT")
-        # One that gives up says so to all.
+        # A rank that gives up tells all others.
         ranks = [self.rank("slow", 0, INA_TIMEOUT_US="1000000"), self.rank("slow", 1)]
         wait_until("sums", lambda: self.job("slow").get("results"))
         ranks[1].send_signal(signal.SIGSTOP)
@@ -304,7 +304,7 @@ for _ in range(5000):
         self.expect("job '…' …; join under another name, or once it has ended", self.said(self.rank("back", 0)), "INA_ERR_REFUSED")
         self.expect("did not come back within … s after the switch was restarted", self.said(ranks[0]), "INA_ERR_PEER_LOST")
 
-    # ---- what administrators are told
+    # ---- errors for administrators
 
     def test_inactl(self):
         self.start(control="{mode: 0666}", switch="{max_jobs: 8}", aggregator="{slots: 1024, policy: esa}")
@@ -364,7 +364,8 @@ for _ in range(5000):
         slots = 256
 
         def late():
-            """Whether the switch could be stopped between its end and its new start."""
+            """Returns the text of a reload whose switch was stopped between its end and its new
+            start."""
             nonlocal slots
             slots *= 2
             self.write(aggregator=f"{{slots: {slots}}}")
@@ -396,14 +397,14 @@ for _ in range(5000):
         self.refused("is --cert signed by the switch's admin.client_ca?", *asks("one", "other"), exit_status=3)
 
     def certificate(self, name):
-        """One that has signed itself: NAME.crt and NAME.key."""
+        """Makes a self-signed certificate: NAME.crt and NAME.key."""
         key = self.folder / f"{name}.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc",
                         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key,
                         "-out", self.folder / f"{name}.crt"], check=True, capture_output=True, timeout=DEADLINE_S)
         key.chmod(0o600)
 
-    # ---- what keeps a switch from starting
+    # ---- reasons why a switch does not start
 
     def test_starts_that_fail(self):
         def fails(recipe, uid=0, socket_path=None, statuses=(1, 2), **sections):

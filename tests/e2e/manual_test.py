@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Manual pages and shell completion: mandoc takes the pages, which have every option of the
-programs, and bash completes the programs' arguments.
+"""Tests manual pages and shell completion: mandoc accepts the pages, the pages have every option of
+the programs, and bash completes the programs' arguments.
 
     manual_test.py INACTL PAGE...
 """
@@ -36,7 +36,7 @@ def check_options(inactl, page):
 
 
 def completed(folder, *words):
-    """What bash offers for the last of the words."""
+    """Returns bash's completions of the last word."""
     script = f"""
 source {ROOT / 'conf' / 'completion' / 'ina.bash'}
 COMP_WORDS=({' '.join(repr(word) for word in words)})

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`inactl trace` by users without an administrator's rights: of their own jobs, and of no others.
+"""`inactl trace` by users without an administrator's rights: they may trace only their own jobs.
 
     own_trace_test.py INA_SWITCHD INACTL LOAD_WORKER
 
-Needs root, to be other users.
+Needs root, to act as other users.
 """
 
 import json
@@ -86,11 +86,12 @@ class OwnTraceTest(unittest.TestCase):
         for arguments in (("train",), (f"uid:{OWNER}/train",), ("train", "--owner", f"uid:{OWNER}")):
             self.assertIn(owned, self.refused(OTHER, *arguments))
         self.assertIn("there is no job 'tune'", self.refused(OWNER, "tune"))
-        # One's own job of that name comes first; the other's stays the other's.
+        # A user's own job of that name comes first; another user's job of that name stays
+        # inaccessible.
         self.start_job(OTHER, "train")
         self.assertEqual(self.traced(OTHER, "train")["job"], f"uid:{OTHER}/train")
         self.assertIn("you are", self.refused(OTHER, "train", "--owner", f"uid:{OWNER}"))
-        # Administrators may trace any, and so may root where it asks as workers do.
+        # Administrators may trace any job, and so may root through the workers' socket.
         self.assertEqual(self.traced(0, "train", "--owner", f"uid:{OWNER}")["job"], f"uid:{OWNER}/train")
         log = (self.folder / "log").read_text()
         self.assertRegex(log, rf'packets traced by="uid:{OWNER}, pid \d+" job="uid:{OWNER}/train" packets="50"')
@@ -127,19 +128,19 @@ class OwnTraceTest(unittest.TestCase):
             wait_until("the trace", lambda: traces() > before)
             return waiting
 
-        # Another owner waits, an administrator does not.
+        # Another owner must wait, an administrator need not.
         waiting = begin("10s")
         self.assertIn(f"the switch traces job uid:{OTHER}/idle for uid:{OTHER}, pid", self.refused(OWNER, "train"))
         self.assertEqual(self.traced(0, "train")["job"], f"uid:{OWNER}/train")
         said = waiting.communicate(timeout=DEADLINE_S)[1]
         self.assertEqual(waiting.returncode, 1)
         self.assertIn("an administrator has begun a trace, which ended this one", said)
-        # One whose user goes away ends.
+        # A trace ends when its user disconnects.
         waiting = begin("10s")
         waiting.kill()
         waiting.wait(DEADLINE_S)
         wait_until("the end of the trace", lambda: self.inactl(OWNER, "trace", "train").returncode == 0)
-        # Ten seconds at once, and a quarter of the time from then on.
+        # A user may trace for ten seconds at once, and then for a quarter of the time.
         while (done := self.inactl(OTHER, "trace", "idle", "--timeout", "8s")).returncode == 4:
             pass
         self.assertEqual(done.returncode, 1, done)

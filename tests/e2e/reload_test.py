@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Another configuration for a switch while its jobs run: `inactl reload` and SIGHUP.
+"""Tests a change of the switch's configuration while jobs run: `inactl reload` and SIGHUP.
 
     reload_test.py INA_SWITCHD INACTL LOAD_WORKER INA_PSD [--seed N] [unittest's arguments]
 
-The jobs check every element of every sum, and must end with INA_OK: none of their operations may fail.
+The jobs check every element of every sum, and must end with INA_OK: none of their operations may
+fail.
 """
 
 import itertools
@@ -44,7 +45,8 @@ def free_port():
 
 
 def settings(**changed):
-    """Of a switch on which two jobs fit under every policy, and nothing is too large."""
+    """Returns the configuration of a switch on which two jobs fit under every policy, and nothing
+    is too large."""
     values = {"policy": "esa", "slots": 1024, "home": "workers", "help": "off", "window": "128KiB",
               "level": "info", "memory": "1GiB", "tenants": "[]", "metrics": '""', "lcores": 1,
               "memif": None, "listen": '""', "rto": "20ms", "slot_bytes": 1024, "log": '""'} | changed
@@ -68,7 +70,7 @@ def settings(**changed):
 
 
 class Job:
-    """Workers that sum until they are told to stop, and check what they get."""
+    """Workers that sum until they are told to stop, and check their results."""
 
     def __init__(self, socket_path, name, workers=2, start=True, timeout_s=DEADLINE_S):
         self.socket, self.name, self.size, self.timeout_s = socket_path, name, workers, timeout_s
@@ -85,7 +87,7 @@ class Job:
             env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
 
     def end(self):
-        """What each worker said at its end."""
+        """Returns each worker's last output."""
         self.workers[0].terminate()
         return self.said()
 
@@ -142,12 +144,12 @@ class ReloadTest(unittest.TestCase):
         return json.loads(asked.stdout) if asked.returncode == 0 else {}
 
     def results(self, job):
-        # Under fcfs all that is summed is decided by the fallback.
+        # Under fcfs the fallback decides all sums.
         return sum(entry.get(kind, 0) for entry in self.status().get("jobs", []) if entry["name"] == job.name
                    for kind in ("results", "fallback_results", "parker_results"))
 
     def runs(self, job):
-        """It makes sums."""
+        """Waits until the job has made more sums."""
         before = self.results(job)
         wait_until(f"sums of {job.name}: {self.said()}", lambda: self.results(job) > before + SUMS_BETWEEN)
 
@@ -159,7 +161,7 @@ class ReloadTest(unittest.TestCase):
         return self.inactl("reload", *arguments)
 
     def reloaded(self, *arguments, **changed):
-        """A reload that succeeds. Its answer."""
+        """Reloads with success, and returns the answer."""
         done = self.reload("--json", *arguments, **changed)
         self.assertEqual(done.returncode, 0, f"{done} {self.said()}")
         return json.loads(done.stdout)
@@ -190,7 +192,7 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual(status["tenants"][0]["quota"]["jobs_max"], 1)
         refused = self.job("too-many").said()
         self.assertIn("has 1 of 1 jobs", refused[0])
-        # The other way round: no limit any more.
+        # Back to no limit.
         self.reloaded(level="warning", memory="512MiB", help="leader")
         other = self.job("fits")
         self.runs(other)
@@ -269,7 +271,7 @@ class ReloadTest(unittest.TestCase):
 
     def test_another_home_ends_jobs_only_by_force(self):
         self.start(home=HOMES[0])
-        # A switch with another home refuses a fallback server, which ends then.
+        # A switch with another home refuses a fallback server, which then ends.
         def serve_as_fallback():
             psd = subprocess.Popen([PSD, "--socket", str(self.socket)], stderr=subprocess.DEVNULL)
             self.addCleanup(psd.wait)
@@ -340,7 +342,7 @@ class ReloadTest(unittest.TestCase):
                          {"aggregator.policy": "esa", "aggregator.ways": "2", "esa.decay": "time"})
         for job in jobs:
             self.runs(job)
-        # What the switch began with is not read again for it, and what was set before stays.
+        # A change of the policy does not read the file again, and keeps earlier changes.
         self.config.write_text(settings(policy="static", memory="512MiB"))
         answer = json.loads(self.inactl("policy", "set", "fcfs", "--json").stdout)
         self.assertEqual([change["text"] for change in answer["changes"]], ["aggregator.policy: esa -> fcfs"])
@@ -353,7 +355,7 @@ class ReloadTest(unittest.TestCase):
         shown = self.inactl("policy", "show")
         self.assertRegex(shown.stdout, r"^policy fcfs\n(?s:.*)  aggregator.ways: 2\n(?s:.*)there are\n"
                                        r"  static: .*\n  fcfs: .*\n  esa: .*\n\n.* still says aggregator.policy: static")
-        # The next that reads the file has what it says.
+        # The next reload reads the file and takes its settings.
         done = self.inactl("reload")
         self.assertIn("aggregator.policy: fcfs -> static (by a restart)\naggregator.ways: 2 -> 4", done.stdout)
         self.assertIn("jobs.memory: 1 GiB -> 512 MiB", done.stdout)
@@ -381,10 +383,10 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual(self.status()["boots"], 1)
 
     def test_a_policy_that_costs_jobs_takes_force(self):
-        # Three pools fit under esa, two under static.
+        # Three pools fit under esa, but only two under static.
         self.start(policy="esa", slots=512)
         jobs = []
-        for name in ("one", "two", "three"):  # the last one to come has no room
+        for name in ("one", "two", "three"):  # the last job has no room
             jobs.append(self.job(name))
             self.runs(jobs[-1])
         self.assert_refused(self.inactl("policy", "set", "static"),
@@ -412,7 +414,7 @@ class ReloadTest(unittest.TestCase):
         self.runs(job)
         self.assert_all_good(job)
 
-    # ---- what is wrong
+    # ---- wrong configurations
 
     def test_a_wrong_file_changes_nothing(self):
         self.start()
@@ -442,7 +444,7 @@ class ReloadTest(unittest.TestCase):
         self.start()
         job = self.job("stays")
         self.runs(job)
-        # Nobody can know before that the device does not take this.
+        # The switch cannot know beforehand that the device does not take this argument.
         done = self.reload(memif=f"{self.folder / 'memif.sock'},nonsense=1")
         self.assertEqual(done.returncode, 1, done)
         self.assertRegex(done.stderr, "did not start with it, and goes on with the configuration before: .*memif0")
@@ -495,7 +497,7 @@ class ReloadTest(unittest.TestCase):
         self.switch.send_signal(signal.SIGHUP)
         wait_until("the new policy", lambda: self.status().get("aggregator", {}).get("policy") == "fcfs")
         self.runs(job)
-        # However many come while it starts again, none ends it.
+        # The switch survives any number of signals while it starts again.
         for number in range(10):
             self.config.write_text(settings(policy=POLICIES[1 + number % 2]))
             self.switch.send_signal(signal.SIGHUP)
@@ -531,7 +533,8 @@ class ReloadTest(unittest.TestCase):
             self.assertEqual(self.switch.wait(DEADLINE_S), 0, self.said())
 
     def descriptors(self):
-        """After a moment, in which connections of those who have asked may be closed."""
+        """Returns the number of descriptors after a moment, in which the switch can close the
+        connections of earlier calls."""
         time.sleep(0.03)
         return len(list(pathlib.Path(f"/proc/{self.switch.pid}/fd").iterdir()))
 

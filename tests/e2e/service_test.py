@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The unit of the switch under a real systemd, which is process 1 of namespaces of its own: start,
-the process's rights, a reload, a restart after it was killed, the watchdog, an upgrade, a wrong
-configuration, and a stop, all beside a job.
+"""Tests the unit of the switch under a real systemd, which is process 1 of its own namespaces. The
+test covers start, the process's rights, a reload, a restart after a kill, the watchdog, an upgrade,
+a wrong configuration, and a stop, all while a job runs.
 
     service_test.py UNITS INA_SWITCHD INACTL LOAD_WORKER PREFIX
 
-UNITS is the folder of the unit files as they are installed below PREFIX. The root folder of the namespaces is this machine's
-with a memory file system over it, so that nothing of the test stays. Needs root, a cgroup2 mount and overlayfs: 77 without.
+UNITS is the folder of the unit files as they are installed below PREFIX. The root folder of the
+namespaces is this machine's with a memory file system over it, so that no files of the test remain.
+Needs root, a cgroup2 mount and overlayfs; ends with 77 without them.
 """
 
 import contextlib
@@ -23,10 +24,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEADLINE_S = 120
 SKIPPED = 77
 SOCKET = "/run/ina/switch.sock"
-# Shorter than in the unit, which waits for busy machines.
+# Shorter than in the unit, whose timeout allows for busy machines.
 DROP_IN = "[Service]\nWatchdogSec=4\n"
 
-# Becomes process 1. $1: a folder for the memory file system, $2: what is laid over the root, $3: log of systemd.
+# Becomes process 1. $1: folder for the memory file system, $2: files to lay over the root, $3: log
+# of systemd.
 INIT = r"""
 set -e
 mount --make-rprivate /
@@ -65,10 +67,11 @@ def cgroup2_mount():
 
 
 def lay_out(over, units, switchd, inactl, load_worker, prefix):
-    """The files that are laid over this machine's: as installed, and as little of systemd's own as will do."""
+    """Writes the files that are laid over this machine's: the installation, and the necessary part
+    of systemd's own files."""
     system = over / "etc/systemd/system"
     system.mkdir(parents=True)
-    # Opaque: none of the units that this machine has enabled.
+    # Opaque: hides all units that this machine has enabled.
     os.setxattr(system, "trusted.overlay.opaque", b"y")
     (system / "ina-test.target").write_text("[Unit]\nDescription=INA test\n")
     for unit in units.glob("*.service"):
@@ -89,7 +92,7 @@ def lay_out(over, units, switchd, inactl, load_worker, prefix):
 
 
 class System:
-    """A systemd of its own, and commands within."""
+    """A systemd of its own, and commands inside of its namespaces."""
 
     def __init__(self, process):
         self.process = process
@@ -143,7 +146,7 @@ def booted(folder, over, log):
     finally:
         process.kill()
         process.wait()
-        # Below it is what systemd made; its processes end with process 1.
+        # Below this cgroup are those that systemd made; their processes end with process 1.
         for _ in range(100):
             with contextlib.suppress(OSError):
                 for below in sorted(cgroup.rglob("*"), key=lambda path: -len(path.parts)):
@@ -155,7 +158,8 @@ def booted(folder, over, log):
 
 
 def sums(system):
-    """Results of the job so far, as the switch that runs now counts them; -1: there is no such job."""
+    """Returns the number of the job's results so far, as counted by the running switch. -1: there
+    is no such job."""
     found = system.run("inactl", "job", "show", "train", "--json", "--timeout", "20s", check=False).stdout
     marker = '"results": '
     return int(found.split(marker)[1].split(",")[0].split("\n")[0]) if marker in found else -1
@@ -175,7 +179,7 @@ def check_confinement(system):
     assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", status
     uid = int(status["Uid"].split()[0])
     assert uid == int(system.run("id", "-u", "ina").stdout), status
-    # ProtectSystem, seen from within.
+    # ProtectSystem must be in effect inside of the service.
     touched = system.run("nsenter", "-t", pid, "-m", "touch", "/usr/ina-was-here", check=False)
     assert touched.returncode != 0 and "Read-only" in touched.stderr, touched
 
@@ -211,7 +215,7 @@ def check(system, config):
         assert system.show("MainPID") != third and system.show("ActiveState") == "active"
         check_job_goes_on(system, workers)
 
-        # A wrong configuration keeps the next switch from starting, and says so at once.
+        # A wrong configuration keeps the next switch from starting, with an immediate error.
         system.run("cp", config, "/tmp/kept")
         system.run("sh", "-c", f"echo 'no_such_key: 1' >>{config}")
         systemctl("stop", "ina-switchd")

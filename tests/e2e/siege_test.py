@@ -1,9 +1,9 @@
-"""Everything that a local user is known to try against ina-switchd, once each: a job of another
-user goes on with right sums, others are served, the switch lives, and its memory is bounded.
+"""Runs every known attack of a local user against ina-switchd once. Meanwhile a job of another user
+goes on with right sums, others are served, the switch lives, and its memory is bounded.
 
     siege_test.py BUILD_FOLDER
 
-The short version of ./dev bench siege: nothing is timed. Needs root.
+This is the short version of ./dev bench siege: nothing is timed. Needs root.
 """
 
 import os
@@ -33,13 +33,14 @@ class SiegeTest(unittest.TestCase):
             with self.subTest(attack=row.name):
                 played = Play(row, BUILD, SLICE_S, 0).run()
                 self.assertEqual(played["problems"], [], played["attacker"])
-                # One that has done nothing has shown nothing.
+                # An attack that has done nothing proves nothing.
                 if row.attack and not row.attack.startswith("ring:"):
                     self.assertTrue(played["attacker"])
 
 
 def require_that_others_may_read():
-    """Every party has a user of its own, and runs programs of this tree."""
+    """Every party has a user of its own, and runs programs of this tree, which it must be able to
+    read."""
     for path in (BUILD / "switchd/ina-switchd", ROOT / "bench/siege/attacker.py"):
         done = subprocess.run(["test", "-r", path], user=NEWCOMER_UID, group=NEWCOMER_UID,
                               extra_groups=[], check=False)

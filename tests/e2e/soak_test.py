@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The short version of ./dev soak, and that it notices injected faults.
+"""The short version of ./dev soak, and a test that the soak finds injected faults.
 
     soak_test.py BUILD_FOLDER
 """
@@ -24,7 +24,8 @@ EMPTY = {"descriptors": 20, "threads": 12, "slots_used": 0, "slots_reserved": 0,
 
 
 def samples_of(values, every_s=5.0):
-    """As soak.py takes them. `values`: of each key that is judged, by the number of the sample."""
+    """Returns samples in the form of soak.py. `values`: for each sample, the value of all judged
+    keys."""
     return [{"seconds": number * every_s, **dict.fromkeys(soak.LIMITS, value)}
             for number, value in enumerate(values)]
 
@@ -65,7 +66,7 @@ class SoakTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             found = json.loads(report.read_text())
         self.assertEqual(found["failures"], [])
-        # One that has done nothing has shown nothing.
+        # A soak that has done nothing proves nothing.
         self.assertGreater(found["operations"], 0)
         self.assertGreater(len(found["samples"]), 1)
         self.assertGreaterEqual(sum(found["events"].values()), 3, found["events"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The unit files, read by systemd; the switch's messages to a service manager: that it serves, and
-that all its packet loops live; and the fields of its records in the journal.
+"""Tests the unit files as systemd reads them; the switch's messages to a service manager, that it
+serves and that all its packet loops live; and the fields of its records in the journal.
 
     systemd_test.py UNITS INA_SWITCHD
 
@@ -22,7 +22,7 @@ import tempfile
 import time
 
 DEADLINE_S = 60
-# Worst exposure that `systemd-analyze security` may find; docs/operations.md has the scores.
+# The highest allowed exposure by `systemd-analyze security`; docs/operations.md has the scores.
 MOST_EXPOSED = {"ina-switchd": 2.4, "ina-psd": 1.5, "ina-memif": 1.2}
 WATCHDOG_S = 1
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
@@ -35,13 +35,13 @@ def analyze(*arguments, **options):
 
 
 def check_units(units, folder):
-    """systemd knows every setting, and finds little exposed."""
+    """systemd must know every setting, and find low exposure."""
     found = sorted(unit.stem for unit in units.glob("*.service"))
     assert found == sorted(MOST_EXPOSED), found
     for name, most in MOST_EXPOSED.items():
         text = (units / f"{name}.service").read_text()
         assert "@" not in re.sub(r"@(system-service|keyring|privileged)\b", "", text), text
-        # Programs and manual pages lie elsewhere before the installation.
+        # Before the installation, programs and manual pages are elsewhere.
         text = re.sub(r"^(ExecStart(?:Pre)?=)\S+", r"\1/bin/true", text, flags=re.MULTILINE)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.MULTILINE)
         unit = folder / f"{name}.service"
@@ -56,7 +56,7 @@ def check_units(units, folder):
 
 
 class Manager:
-    """The socket by which a service tells its manager something."""
+    """The socket through which a service notifies its manager."""
 
     def __init__(self, folder):
         self.path = folder / "notify"
@@ -64,7 +64,7 @@ class Manager:
         self.socket.bind(str(self.path))
 
     def hear(self, seconds):
-        """The next message, as a set of its lines; nothing came: empty."""
+        """Returns the next message, as a set of its lines. Empty: there was none."""
         if not select.select([self.socket], [], [], seconds)[0]:
             return set()
         return set(self.socket.recv(4096).decode().split("\n"))
@@ -83,7 +83,7 @@ class Manager:
 
 @contextlib.contextmanager
 def frozen(thread):
-    """Stops one thread of a process, and it alone."""
+    """Stops a single thread of a process."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def ptrace(request):
@@ -112,7 +112,7 @@ def check_watchdog(program, folder):
     environment = os.environ | {"NOTIFY_SOCKET": str(manager.path),
                                 "WATCHDOG_USEC": str(WATCHDOG_S * 1_000_000)}
     command = [program, "--config", config, "--socket", folder / "switch.sock"]
-    # What ExecStartPre does feeds nothing.
+    # ExecStartPre must not notify the watchdog.
     subprocess.run([*command, "--check"], env=environment, check=True, stdout=subprocess.DEVNULL)
     assert not manager.hear(0)
     process = subprocess.Popen([str(word) for word in command], env=environment)
@@ -131,7 +131,7 @@ def check_watchdog(program, folder):
         process.send_signal(signal.SIGTERM)
         manager.hear_until("STOPPING=1")
         assert process.wait(DEADLINE_S) == 0
-        # Without a manager nothing is different.
+        # Without a manager the switch behaves the same.
         environment.pop("NOTIFY_SOCKET")
         process = subprocess.Popen([str(word) for word in command], env=environment)
         deadline = time.monotonic() + DEADLINE_S
@@ -146,7 +146,7 @@ def check_watchdog(program, folder):
 
 
 def check_journal(program, folder):
-    """In a mount namespace, where a socket of this test is journald's."""
+    """Runs in a mount namespace, in which a socket of this test replaces journald's."""
     if os.getuid() != 0:
         print("the journal was not looked at: that needs root")
         return

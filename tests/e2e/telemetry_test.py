@@ -24,7 +24,7 @@ log: {{level: warning}}
 
 
 def ask(prefix, *questions):
-    """The answers, by dpdk-telemetry.py; nothing while there is no switch."""
+    """Returns the answers of dpdk-telemetry.py; nothing while there is no switch."""
     done = subprocess.run(["dpdk-telemetry.py", "-f", prefix], input="".join(f"{q}\n" for q in questions),
                           text=True, capture_output=True, timeout=DEADLINE_S, check=False)
     answers = []

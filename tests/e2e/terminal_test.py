@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`inactl top` and the map of `inactl aggregator --heat` in a real terminal, tmux's: the tables fit it and are drawn anew,
-and the map has colours there.
+"""Tests `inactl top` and the map of `inactl aggregator --heat` in a real terminal, that of tmux.
+The tables fit the terminal and are redrawn, and the map has colours.
 
     terminal_test.py INA_SWITCHD INACTL LOAD_WORKER
 """
@@ -20,7 +20,7 @@ COLUMNS, LINES = 100, 40
 
 class Terminal:
     def __init__(self, folder, command):
-        # A server of its own: the one before may still be about to end.
+        # A server of its own: an earlier server may not have ended yet.
         self.tmux = ["tmux", "-S", tempfile.mktemp(prefix="tmux-", dir=folder), "-f", "/dev/null"]
         environment = {key: value for key, value in os.environ.items() if key not in ("TMUX", "NO_COLOR")}
         subprocess.run([*self.tmux, "new-session", "-d", "-x", str(COLUMNS), "-y", str(LINES), command], check=True,
@@ -48,7 +48,7 @@ def check_top(folder, inactl, socket):
         assert shown.startswith("policy "), shown
         assert shown.count("PORT") == 1, "the table before is still there"
         rate = re.search(r"/train.*", shown).group(0)
-        terminal.wait_for(f"/train(?!{re.escape(rate.split('/train', 1)[1])})")  # drawn anew
+        terminal.wait_for(f"/train(?!{re.escape(rate.split('/train', 1)[1])})")  # redrawn
         assert all(len(line) <= COLUMNS for line in shown.splitlines()), shown
     finally:
         terminal.end()

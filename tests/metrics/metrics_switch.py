@@ -1,4 +1,4 @@
-"""A real switch that serves its figures over HTTP, and its jobs."""
+"""A real switch with metrics over HTTP, and its jobs."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ def running(*command, **options):
 
 
 def get(url):
-    """Its text; nothing while nobody listens."""
+    """Returns the text at a URL; nothing while nobody listens."""
     try:
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             return answer.read().decode()
@@ -56,7 +56,7 @@ class Switch:
         wait_until("the switch's metrics", lambda: get(self.url))
 
     def job(self, stack, name, times, ranks=2, elements=(4096,)):
-        """A job of processes that sum `times` times; -1: until they are stopped."""
+        """Starts a job of processes that sum `times` times; -1: until they are stopped."""
         environment = os.environ | {"INA_TIMEOUT_US": "60000000"}
         return [stack.enter_context(running(
             self.load_worker, f"shm:{self.socket}", name, rank, ranks, elements[rank % len(elements)],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The metrics of a running switch: read by promtool and by a real Prometheus, with the alert rules and
-the dashboard that the project ships; and scrapers that are slow, many or gone.
+"""Tests the metrics of a running switch. promtool and a real Prometheus read them, with the alert
+rules and the dashboard that the project ships. Scrapers may be slow, many, or disconnected.
 
     metrics_test.py INA_SWITCHD LOAD_WORKER
 """
@@ -33,7 +33,7 @@ log: {{level: warning}}
 
 
 def value(page, series):
-    """Of a series as it stands in the page, with its labels."""
+    """Returns the value of a series, written with its labels as in the page."""
     found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
     if not found:
         raise RuntimeError(f"no {series} in\n{page}")
@@ -41,7 +41,7 @@ def value(page, series):
 
 
 def check_page(switch):
-    """What promtool says, and whether the figures are the switch's."""
+    """Checks promtool's verdict, and the figures."""
     with contextlib.ExitStack() as stack:
         for worker in switch.job(stack, "sums", 20):
             assert worker.wait(DEADLINE_S) == 0
@@ -64,7 +64,7 @@ def check_page(switch):
 
 
 def check_waiting(switch):
-    """A stopped worker shows, and once it goes on, it does not."""
+    """The metrics show a stopped worker, and no longer show it after it continues."""
     owner = f"uid:{os.getuid()}"
     with contextlib.ExitStack() as stack:
         workers = switch.job(stack, "train", -1)
@@ -81,7 +81,7 @@ def check_waiting(switch):
 
 
 def check_labels(switch):
-    """Two jobs have series of their own, and all others one."""
+    """Two jobs have series of their own, and all others share one."""
     with contextlib.ExitStack() as stack:
         for number in range(5):
             switch.job(stack, f"job{number}", -1)
@@ -100,7 +100,8 @@ def resident_bytes(process):
 
 
 def check_scrapers(switch):
-    """Neither those that say nothing nor a crowd hold anything up for long, and nothing is left."""
+    """Neither silent scrapers nor a crowd of them delay others for long, and no resources remain in
+    use."""
     descriptors = f"/proc/{switch.process.pid}/fd"
     before = len(os.listdir(descriptors))
     silent = [socket.create_connection(("127.0.0.1", switch.port)) for _ in range(40)]
@@ -111,7 +112,7 @@ def check_scrapers(switch):
             assert worker.wait(DEADLINE_S) == 0
     for connection in silent:
         connection.close()
-    # Nor does a request without end.
+    # An endless request does no harm either.
     memory = resident_bytes(switch.process)
     with socket.create_connection(("127.0.0.1", switch.port)) as endless, \
             contextlib.suppress(ConnectionError):
@@ -125,7 +126,7 @@ def check_scrapers(switch):
 
 
 def check_prometheus(switch, folder):
-    """A real Prometheus takes the page and the rules, and answers the dashboard's questions."""
+    """A real Prometheus accepts the page and the rules, and answers the dashboard's queries."""
     shutil.copy(ROOT / "conf" / "prometheus" / "alerts.yml", folder)
     shutil.copy(pathlib.Path(__file__).parent / "alerts_test.yml", folder)
     for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
@@ -166,11 +167,11 @@ scrape_configs:
         rules = json.loads(get(f"{api}/rules"))["data"]["groups"][0]["rules"]
         unwell = [rule["name"] for rule in rules if rule["health"] == "err"]
         assert len(rules) >= 8 and not unwell, rules
-        # Every metric that a rule or a panel names is one that the switch has, or may have.
+        # The switch has, or may have, every metric that a rule or a panel names.
         page = get(switch.url)
         named = set(re.findall(r"\bina_\w+", "".join(rule["query"] for rule in rules)))
         unknown = {name for name in named if f"# TYPE {name} " not in page}
-        assert unknown <= {"ina_port_up"}, unknown  # of Ethernet ports, which this switch has none of
+        assert unknown <= {"ina_port_up"}, unknown  # this switch has no Ethernet ports
 
 
 def main(program, load_worker):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The page of a running switch: as HTTP has it, and as a headless Chromium shows it.
+"""Tests the page of a running switch, both by HTTP and in a headless Chromium.
 
     page_test.py INA_SWITCHD LOAD_WORKER INACTL [--shots FOLDER]
 
-Without Chromium it is skipped, after the checks that need none. --shots: leaves pictures of the
-page, too.
+Without Chromium the test is skipped, after the checks that need no browser. --shots: also saves
+screenshots of the page.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 SKIPPED = 77
 SLOTS = 512
-# Pools, whose slots show what they were last used for.
+# The policy static has pools, whose slots show their last use.
 CONFIG = f"""\
 aggregator: {{{{slots: {SLOTS}, slot_bytes: 1024, policy: static}}}}
 static: {{{{slots_per_job: 128}}}}
@@ -34,7 +34,7 @@ eal: {{{{huge: no}}}}
 metrics: {{{{listen: "127.0.0.1:{{port}}", hosts: [switch1], page: PAGE}}}}
 log: {{{{level: critical}}}}
 """
-# As a worker may call its job.
+# A job name that a worker may choose.
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">&amp;"
 PAGE = {"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8",
         "/page.js": "text/javascript; charset=utf-8", "/status.json": "application/json",
@@ -43,7 +43,7 @@ METRICS = {"/metrics": "text/plain; version=0.0.4; charset=utf-8"}
 
 
 def ask(switch, path, method="GET", **headers):
-    """Status, headers, and text."""
+    """Returns status, headers, and text."""
     connection = http.client.HTTPConnection("127.0.0.1", switch.port, timeout=DEADLINE_S)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -90,11 +90,11 @@ def check_refusals(switch):
             status, headers, text = ask(switch, path, method, Origin="http://evil.example")
             assert status == 405 and headers["Allow"] == "GET", (method, path, status)
             assert not headers["Access-Control-Allow-Origin"], (method, path)
-        assert ask(switch, path, "TRACE")[0] == 400, path  # unknown to the server
+        assert ask(switch, path, "TRACE")[0] == 400, path  # the server does not know this method
 
 
 def check_json(switch, inactl):
-    """As inactl has it, and not asked for more often the more look on."""
+    """The page has inactl's figures, and more readers cause no more requests to the conductor."""
     with contextlib.ExitStack() as stack:
         switch.job(stack, "train", -1)
         job = wait_until("a job", lambda: read_json(switch, "/status.json")["jobs"])[0]
@@ -136,7 +136,7 @@ def job_rows(browser, name):
 
 
 def check_figures(browser, switch):
-    """Names are text, and numbers those of /status.json."""
+    """Names are shown as text, and numbers are those of /status.json."""
     wait_until("the job's row", lambda: job_rows(browser, HOSTILE))
     assert browser.ask("document.title") == "INA switch"
     assert browser.ask("document.images.length") == 0
@@ -146,7 +146,7 @@ def check_figures(browser, switch):
     wait_until("a trend", lambda: browser.ask("document.querySelector('#jobs polyline').points.length") > 1)
     assert browser.ask("document.querySelectorAll('#map i').length") == SLOTS
     wait_until("used slots", lambda: browser.ask("document.querySelectorAll('#map [class^=age]').length") > 0)
-    # Others, such as of packets that were sent twice, go on.
+    # Other counters, such as that of packets sent twice, may change.
     mismatches = read_json(switch, "/status.json")["aggregator"]["drops"]["mismatch"]
     wait_until("drops", lambda: ["aggregator", "mismatch", f"{mismatches:,}"] in
                [row[:3] for row in rows(browser, "drops")])
@@ -186,7 +186,7 @@ def check_straggler(browser, worker):
 
 
 def check_looks(browser, shots):
-    """Light and dark, and nothing wider than a phone."""
+    """The page works light and dark, and nothing is wider than a phone."""
     papers = set()
     for name, width, dark in (("light", 1200, False), ("dark", 1200, True), ("phone", 390, False)):
         browser.screen(width, dark=dark)
@@ -198,7 +198,7 @@ def check_looks(browser, shots):
 
 
 def check_gone(browser, switch, workers):
-    """First the job, then the switch."""
+    """First the job ends, then the switch."""
     workers[0].terminate()
     assert [worker.wait(DEADLINE_S) for worker in workers] == [0, 0]
     wait_until("no job", lambda: not rows(browser, "jobs"))
@@ -209,7 +209,7 @@ def check_gone(browser, switch, workers):
 
 def check_browser(switch, folder, shots):
     with contextlib.ExitStack() as stack:
-        # Ranks that disagree: drops.
+        # Ranks disagree, so that packets are dropped.
         for worker in switch.job(stack, "disagree", 1, elements=(4096, 2048)):
             worker.wait(DEADLINE_S)
         workers = switch.job(stack, HOSTILE, -1)
