@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""docs/operations.md has every metric, every alert and every reason for a drop, and no others. A test expects each reason."""
+"""docs/operations.md has every metric, every alert and every drop reason, and no others. A test
+expects each reason."""
 
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Each queue has as many buffers as it can hold.
+# Each queue has as many buffers as it can hold, so this reason does not occur.
 NOT_MADE = {"no_buffer"}
 
 
@@ -21,14 +22,14 @@ def difference(what, source, documented):
 
 
 def cells(text, heading):
-    """Words in backquotes of the first column of a section's table."""
+    """Returns words in backquotes of the first column of a section's table."""
     section = text.split(f"\n### {heading}\n")[1].split("\n#")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
     return set(re.findall(r"`(\w+)`", "".join(rows)))
 
 
 def expected_drops():
-    """Reasons that the tests' programs name."""
+    """Returns the drop reasons that test programs name."""
     return {reason for test in (ROOT / "tests").rglob("*.cc") for reason in re.findall(r"\bDrop(?:Reason)?::(k\w+)", test.read_text())}
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Every file that meson installs is in one Debian package, every pattern of a package finds some, and
-the options that debian/rules gives are there. `./dev deb --test` builds and installs the packages.
+"""Every file that meson installs is in one Debian package; every pattern of a package matches some
+file; and the options that debian/rules passes exist. `./dev deb --test` builds and installs the
+packages.
 
     packages_test.py BUILD_DIR
 """
@@ -12,14 +13,14 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Of plugins and benchmarks, which debian/rules leaves out.
+# Files of plugins and benchmarks, which debian/rules leaves out.
 LEFT_OUT = ("usr/bin/ina-perf", "*/libina_mpi_*.so", "*/ina/_torch*")
-# What other steps of debian/rules make.
+# Files that other steps of debian/rules make.
 MADE = {"etc/ina/switchd.yaml"}
 
 
 def installed(build):
-    """Paths as below / in a package, of files and folders that meson installs."""
+    """Returns the paths, as below / in a package, of files and folders that meson installs."""
     options = {option["name"]: option["value"]
                for option in json.loads((build / "meson-info" / "intro-buildoptions.json").read_text())}
     plan = json.loads((build / "meson-info" / "intro-installed.json").read_text())
@@ -28,14 +29,15 @@ def installed(build):
                       "usr/" + str(pathlib.PurePosixPath(path).relative_to(options["prefix"])))
         if "/bash-completion/" not in path:
             yield path
-    # One file for all programs, of which meson names one.
+    # Meson names the completion file of one program; the file serves all programs.
     completion = (ROOT / "conf" / "completion" / "ina.bash").read_text()
     for program in completion.rsplit("-F _ina ", 1)[1].split():
         yield f"usr/share/bash-completion/completions/{program}"
 
 
 def patterns():
-    """Of each package: those of its .install file that are not files of the source."""
+    """Returns, for each package, the patterns of its .install file that are not files of the
+    source."""
     for file in sorted((ROOT / "debian").glob("*.install")):
         for line in file.read_text().splitlines():
             pattern = line.split()[0]

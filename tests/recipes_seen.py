@@ -1,7 +1,7 @@
-"""Where texts that docs/operations.md has recipes for are made to happen, but for those of tests/e2e/errors*_test.py.
-tests/recipes_test.py holds this to the tree."""
+"""The tests that cause the error texts with recipes in docs/operations.md, except those in
+tests/e2e/errors*_test.py. tests/recipes_test.py checks this list."""
 
-# By a test's file: the text, and a literal of the file that is a part of it.
+# By a test's file: the text, and a literal of the file that is a part of the text.
 ELSEWHERE = {
     "client/errors_test.cc": {
         "nobody serves the memif socket …": "nobody serves the memif socket",
@@ -63,7 +63,7 @@ ELSEWHERE = {
     },
 }
 
-# Texts that no test makes happen, and why.
+# Texts that no test causes, and the reasons.
 NOT_MADE = {
     "the switch is starting again": "only in the milliseconds between the answer to a reload and the end of the switch",
     "the trace has ended: nobody asked for it in time": "only if a thread of the switch that asks by itself stands still for 5 s",

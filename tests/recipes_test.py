@@ -4,9 +4,9 @@ and for every text with which switch and library refuse something or give up; an
 texts.
 
 Texts are read from the sources: the literals of each call that makes an error, with `…` for the
-inserted parts. A recipe quotes a part of the text. Each text is made to happen by
-tests/e2e/errors*_test.py or by another test (tests/recipes_seen.py), or that file says why it is
-not. Errors about arguments (INA_ERR_INVALID) and defects (INA_ERR_INTERNAL) need none: the first
+inserted parts. A recipe quotes a part of the text. tests/e2e/errors*_test.py or another test
+(tests/recipes_seen.py) causes each text, or tests/recipes_seen.py has the reason why none does.
+Errors about arguments (INA_ERR_INVALID) and defects (INA_ERR_INTERNAL) need no recipe: the former
 name the argument, and no defect is known.
 """
 
@@ -16,7 +16,7 @@ import re
 import recipes_seen
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Where texts are made that users see.
+# The layers that make texts for users.
 LAYERS = ("client", "common", "control", "engine", "io", "programs/inactl", "programs/memif", "programs/psd",
           "scheduler", "switchd", "transport")
 # Calls that make an error. The first argument of some is the status.
@@ -25,9 +25,10 @@ ERROR = re.compile(r"\b(?<!result_buffers_\.)(?:fail|refuse|refuse_for_now|refus
 STATUS = re.compile(r"INA_ERR_(\w+)|Code::k(\w+)")
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-# Errors about plans and the configuration's file, which name what is wrong; they have a status elsewhere.
+# Errors about plans and the configuration file name the wrong key or argument; other code gives
+# them a status.
 ABOUT_ARGUMENTS = ("scheduler/redistribution", "switchd/config")
-FEWEST_LETTERS = 12  # a text of fewer is what another one begins or ends with
+FEWEST_LETTERS = 12  # a shorter text may be the beginning or end of another text
 NEED_NONE = ("INVALID", "INTERNAL")
 
 
@@ -39,7 +40,7 @@ def sources():
 
 
 def arguments(text, start):
-    """The text from a bracket to the one that closes it."""
+    """Returns the text from a bracket to its closing bracket."""
     depth, at = 0, start
     while at < len(text):
         if text[at] == '"':
@@ -59,7 +60,8 @@ def arguments(text, start):
 
 
 def said(body):
-    """The literals, in their order: what is between two of them is `…`, and so are fmt's fields."""
+    """Returns the literals in order, with `…` for the code between two literals and for fmt's
+    fields."""
     text, end = "", None
     for literal in LITERAL.finditer(body):
         if end is not None and body[end:literal.start()].strip():
@@ -70,7 +72,7 @@ def said(body):
 
 
 def errors():
-    """File and text of each."""
+    """Returns file and text of each error."""
     for path, text in sources():
         for call in ERROR.finditer(text):
             body = arguments(text, call.end() - 1)
@@ -94,7 +96,8 @@ def is_part_of(recipe, text):
 
 
 def tables(text):
-    """Of the section of errors: the first cell of each row, by the heading of its column."""
+    """Returns, from the section of errors, the first cell of each row, by the heading of its
+    column."""
     found = {}
     heading = ""
     for line in text.split("\n### Errors\n")[1].split("\n## ")[0].split("\n### ")[0].splitlines():
@@ -113,7 +116,8 @@ def expect_same(what, source, documented):
 
 
 def made_to_happen(recipes):
-    """Those of tests/e2e/errors*_test.py, which compare them with what the programs say."""
+    """Returns the recipes of tests/e2e/errors*_test.py, which compare them with the programs'
+    output."""
     tests = sorted((ROOT / "tests/e2e").glob("errors*_test.py"))
     assert tests
     literals = {literal for test in tests for literal in LITERAL.findall(test.read_text())}
@@ -121,7 +125,8 @@ def made_to_happen(recipes):
 
 
 def elsewhere(found):
-    """The texts that other tests expect. Each of these has a literal that is a part of such a text."""
+    """Returns the recipes that other tests expect. Each has a literal that is a part of its
+    text."""
     texts = {}
     for test, expected in recipes_seen.ELSEWHERE.items():
         body = (ROOT / "tests" / test).read_text()

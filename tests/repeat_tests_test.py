@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The search for failures by chance must see them, and say how to see them again."""
+"""The search for tests that fail by chance must find failures, and report how to repeat them."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts
 import repeat_tests  # noqa: E402
 import test_targets  # noqa: E402
 
-# Appends its name to a file, and fails each time that the file then has so many lines.
+# Appends its name to a file, and fails each time that the file then has this number of lines.
 PROGRAM = """
 import pathlib, sys
 runs, name, fails_at = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -83,7 +83,7 @@ class RepeatTest(unittest.TestCase):
         self.assertIn("sanitizers' builds have none", said.getvalue())
         library = self.root / repeat_tests.JITTER
         library.parent.mkdir(parents=True)
-        library.touch()  # the loader says that it is none, and goes on
+        library.touch()  # the loader reports that it is no library, and continues
         status, output = self.repeat("--rounds", 1, "--jitter", "--seed", 7)
         self.assertEqual(status, 0, output)
 

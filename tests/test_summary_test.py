@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Continuous integration believes the summary, so it must not miss a failure."""
+"""Continuous integration relies on the summary, so the summary must not miss a failure."""
 
 import contextlib
 import io

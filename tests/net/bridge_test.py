@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hosts talk through ina-switchd as they would through any switch.
+"""Hosts talk through ina-switchd as through any switch.
 
     bridge_test.py INA_SWITCHD INACTL
 """
@@ -34,7 +34,7 @@ with socket.create_connection((sys.argv[1], 5000), timeout=50) as connection:
     connection.sendall(random.Random(int(sys.argv[2])).randbytes(int(sys.argv[3])))
 """
 
-# Sends one frame of a protocol nobody knows, with the VLAN tag 7 at priority 3.
+# Sends one frame of an unknown protocol, with the VLAN tag 7 at priority 3.
 SEND_TAGGED = """
 import socket, sys
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
@@ -43,7 +43,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
     packets.send(to + sender + bytes.fromhex("8100600788b5") + bytes(range(100)))
 """
 
-# The kernel takes the tag off before it shows the frame, but says what it was.
+# The kernel removes the tag before it delivers the frame, but reports the tag.
 RECEIVE_TAGGED = """
 import socket, struct
 SOL_PACKET, PACKET_AUXDATA = 263, 8
@@ -61,14 +61,14 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packet
 
 
 class Test:
-    """The steps share one bed, in order."""
+    """The steps share one bed, and run in order."""
 
     def __init__(self, bed, inactl):
         self.bed = bed
         self.inactl = inactl
 
     def status(self):
-        """Ports by name, and the bridge."""
+        """Returns ports by name, and the bridge."""
         status = self.bed.status(self.inactl)
         ports = {port["name"]: port for port in status["ports"] if port["type"] == "ethdev"}
         return ports, status["bridge"]
@@ -84,7 +84,7 @@ class Test:
                     a.ping(b.ip)
 
     def check_ports_receive_frames_for_others(self):
-        """A veth pair hands over everything, a NIC does not unless it is told to."""
+        """A veth pair delivers all frames; a NIC does so only in promiscuous mode."""
         for host in self.bed.hosts:
             link = self.bed.switch.run("ip", "-details", "link", "show", self.bed.port(host.number))
             assert "promiscuity 1" in link, link
@@ -96,7 +96,7 @@ class Test:
         assert all(port["answered"] >= 2 for port in ports.values()), ports
 
     def check_switch_is_not_known_to_others(self):
-        """An ARP request for the switch stops there."""
+        """An ARP request for the switch ends at the switch."""
         before, _ = self.status()
         self.bed.hosts[0].run("ip", "neighbour", "flush", "dev", "eth0")
         self.bed.hosts[0].ping(NetworkTestBed.switch_ip)
@@ -137,7 +137,8 @@ class Test:
         wait_until("the link to be down", lambda: self.status()[0]["port1"]["link"] == "down")
         wait_until("its address to be forgotten", lambda: self.status()[1]["mac_entries"] == 3)
         before, _ = self.status()
-        # ARP is not needed for this frame, and b is unknown: it is flooded, but not to b.
+        # This frame needs no ARP, and b is unknown: the switch floods the frame, but not to b,
+        # whose link is down.
         a.run(sys.executable, "-c", SEND_TAGGED, b.mac, a.mac)
         wait_until("the frame to be flooded", lambda: self.status()[0]["port0"]["flooded"] >
                    before["port0"]["flooded"])
@@ -153,7 +154,7 @@ class Test:
         status = self.bed.status(self.inactl)
         namespaces.check_books(status)
         bridge = status["bridge"]
-        # The first one is known in the VLAN of its tagged frames, too.
+        # Host a is known in the VLAN of its tagged frames, too.
         assert bridge["mac_entries"] == 4 and bridge["moved"] == 0, bridge
 
     def check_status_is_readable(self):

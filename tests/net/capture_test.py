@@ -23,8 +23,8 @@ from namespaces import NetworkTestBed, wait_until
 INA_SWITCHD, INACTL, LOAD_WORKER, DECODE_PCAP, INA_LUA = sys.argv[1:6]
 DEADLINE_S = 60
 TYPES = ("GRAD PART RESULT QUERY POLL SENT NOTYET HAVE DEFER REMIND PARK PARKED STALE").split()
-# What few slots and lost frames make the workers, which are home to the fallback, say. (A HAVE comes by
-# chance only, since the switch gives lost results again; tests/wire has one.)
+# Messages of the workers, where the fallback is, while slots are few and frames are lost. (HAVE
+# occurs only by chance, since the switch repeats lost results; tests/wire has one.)
 EXPECTED_TYPES = {"GRAD", "PART", "RESULT", "QUERY", "POLL", "SENT"}
 PCAP_HEADER, RECORD_HEADER = struct.Struct("<IHHIIII"), struct.Struct("<IIII")
 
@@ -45,7 +45,7 @@ def frames_of(path):
 
 
 class Capture:
-    """What a host sends and receives, in a pcap file."""
+    """The frames that a host sends and receives, in a pcap file."""
 
     def __init__(self, host, path):
         self.path = path
@@ -62,7 +62,8 @@ class Capture:
 
 
 def lose_frames(host):
-    """3 in 100 on the way to the host; what it sends itself must be in the capture, too."""
+    """Drops 3 in 100 frames on the way to the host. Frames that the host sends are not dropped,
+    because the capture must have them."""
     host.run("nft", "add", "table", "ip", "loss")
     host.run("nft", "add chain ip loss input { type filter hook input priority 0; }")
     host.run("nft", "add rule ip loss input udp sport 7584-7599 numgen random mod 100 < 3 drop")
@@ -142,7 +143,7 @@ class CaptureTest(unittest.TestCase):
             finally:
                 daemon.terminate()
         self.assertEqual(daemon.returncode, 0, log.read_text(encoding="utf-8"))
-        # Workers' messages are nobody's now. What asks for another host is passed on.
+        # The switch does not know the workers now. It forwards frames that ask for other hosts.
         self.assertEqual(first["drops"]["unknown_source"], len(to_switch))
         self.assertGreater(len(to_switch), 100)
         passed_on = frames_of(sent[1])
@@ -150,7 +151,7 @@ class CaptureTest(unittest.TestCase):
         self.assertEqual(len(passed_on), second["bridged_sent"])
         self.assertGreater(len(passed_on), 0)
         self.assertEqual(set(passed_on) - set(replayed), set(), "frames leave as they came")
-        # Only the answers to ARP went back.
+        # Only answers to ARP were sent back.
         self.assertEqual(len(frames_of(sent[0])), first["answered"])
 
 

@@ -1,10 +1,10 @@
 """A job beside attackers, for tests/net/hostile_test.py and scripts/bench_hostile.py.
 
 Victims are two workers (load_worker, which checks every element of every sum) on hosts of their
-own, over udp: and a control connection that passes the switch, too. The attacker is on a third
-host, with jobs of its own, and knows everything that the victims' link shows. A fourth host, the
-sink, takes honest traffic. `Attacker` runs ina-hostile (bench/ina_hostile.cc), which makes the
-frames.
+own, over udp: and with a control connection that passes the switch, too. The attacker is on a third
+host, has jobs of its own, and knows the contents of all frames on the victims' links. A fourth
+host, the sink, takes honest traffic. `Attacker` runs ina-hostile (bench/ina_hostile.cc), which
+makes the frames.
 """
 
 import json
@@ -32,11 +32,11 @@ aggregator: {{policy: esa, slots: 8192, slot_bytes: {SLOT_BYTES}}}
 jobs: {{window_bytes: 256KiB, slots_floor: 512}}
 bridge: {{storm_limit_frames_per_s: 1000}}
 """
-TENANT_WINDOW_BYTES = 16 << 10  # little, so that it does not take many frames to get around it
+TENANT_WINDOW_BYTES = 16 << 10  # small, so that few frames wrap around it
 # Ranks of the jobs that the attacker has as a tenant (bench/hostile/attacks.cc).
 TENANTS = {"plain": 2, "lone": 2, "wide": 16, "doomed": 2}
 
-# What no frame of this bed can bring about, and why.
+# Drop reasons that no frame of this bed can cause, and why.
 UNREACHABLE = {
     "bad_tag": "frames carry no tags here, unless a test wants them to",
     "bad_offset": "payloads lie in frames; only the shm port has offsets",
@@ -65,7 +65,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packet
 """
 
 
-# Says everything but what a worker says, slowly and in pieces, on as many connections as it gets.
+# Sends invalid data, slowly and in pieces, on as many connections as possible.
 CONTROL_ATTACK = """
 import json, random, select, socket, sys, time
 address, seconds, seed = (sys.argv[1], int(sys.argv[2])), float(sys.argv[3]), int(sys.argv[4])
@@ -109,7 +109,7 @@ print(json.dumps(counts), flush=True)
 
 
 def header_of(frame):
-    """The INA header of a frame."""
+    """Returns the INA header of a frame."""
     return Message(*HEADER.unpack_from(frame, ETHERNET_BYTES + IP_BYTES + UDP_BYTES))
 
 
@@ -118,7 +118,7 @@ def mac_of(namespace, interface):
 
 
 class HostileBed(NetworkTestBed):
-    """Four hosts, and the kernel of the switch as a fifth."""
+    """Four hosts, and the kernel of the switch's machine as a fifth."""
 
     def __init__(self, guarded=True):
         """`guarded`: the switch knows which host is behind which port."""
@@ -128,7 +128,8 @@ class HostileBed(NetworkTestBed):
         attacker = self.hosts[ATTACKER]
         for namespace, interface in ((attacker, "eth0"), (self.switch, self.port(ATTACKER))):
             namespace.run("ip", "link", "set", interface, "mtu", str(STRANGER_MTU))
-        # Nobody listens where results for the tenant's made-up workers go: without a word.
+        # No process receives the results for the tenant's made-up workers; the rule avoids ICMP
+        # errors.
         for host in (attacker, self.hosts[SINK]):
             host.run("nft", "add table ip quiet; add chain ip quiet input "
                      "{ type filter hook input priority 0; }; add rule ip quiet input udp sport "
@@ -156,7 +157,7 @@ class HostileBed(NetworkTestBed):
             env=os.environ | {"INA_TOKEN": TOKEN}, stdout=subprocess.PIPE, text=True)
 
     def status(self):
-        """Asked for over a connection of one's own, which is quicker than inactl."""
+        """Returns the status, over a connection of its own, which is faster than inactl."""
         control = second_worker.Control(str(self.socket))
         control.send(type="status")
         _, fds, _, _ = socket.recv_fds(control.socket, 65536, 1)
@@ -166,19 +167,19 @@ class HostileBed(NetworkTestBed):
             return json.loads(file.read())
 
     def attack_control(self, seconds, seed=1):
-        """Starts a process on the attacker's host that beleaguers control.listen; it prints what it
-        did."""
+        """Starts a process on the attacker's host that floods control.listen, and prints a
+        report."""
         return self.hosts[ATTACKER].python(CONTROL_ATTACK, self.kernel_ip, LISTEN_PORT, seconds,
                                            seed)
 
     def captured(self, host, frames):
-        """So many INA frames as its link shows them, some of them its own."""
+        """Returns `frames` INA frames from the host's link, some of them sent by the host."""
         text = host.run(sys.executable, "-c", CAPTURE, frames, host.mac)
         return [bytes.fromhex(line) for line in text.split()]
 
 
 class Tenant:
-    """A job whose workers are nothing but their control connections: their frames are forged."""
+    """A job whose workers are only control connections: their frames are forged."""
 
     def __init__(self, bed, name, first_udp_port, ranks, port=None):
         self.name = name
@@ -220,8 +221,8 @@ class Attacker:
     """ina-hostile on the attacker's host."""
 
     def __init__(self, bed, ina_hostile, folder, seed=1, captures=64, at=None):
-        """`at`: another namespace and interface to send from, on the link of the first victim; as a
-        stranger only."""
+        """`at`: another namespace and interface, on the link of the first victim, from which the
+        attacker sends as a stranger only."""
         self.bed = bed
         self.namespace, self.interface = at or (bed.hosts[ATTACKER], Host.interface)
         self.port = bed.port(FIRST_VICTIM if at else ATTACKER)
@@ -259,7 +260,7 @@ class Attacker:
                 "captured": [frame.hex() for frame in captured]}
 
     def renew(self, name):
-        """The tenant's job, new: the old one has ended, or ends now."""
+        """Makes the tenant's job again: the old one has ended, or ends now."""
         if name in self.tenants:
             self.tenants[name].close()
             wait_until("the job to end", lambda: self._gone(name))
@@ -280,13 +281,14 @@ class Attacker:
         return json.loads(answer)
 
     def send(self, attack, packets, rate_pps, honest=False):
-        """Sends frames, and waits until they are out. Each goes on where its last call ended."""
+        """Sends frames, and waits until they are sent. Each attack continues after its last
+        frame."""
         first = 0 if honest else self._first.get(attack, 0)
         done = self._order(attack=attack, packets=packets, rate_pps=rate_pps, honest=honest,
                            first=first)
         if not honest:
             self._first[attack] = first + packets
-            # Its job does not outlive it.
+            # The attack ends its own job.
             if self.attacks[attack] == "doomed":
                 self._first[attack] = 0
                 self.renew("doomed")
@@ -294,7 +296,7 @@ class Attacker:
 
 
     def close(self):
-        """May be called again."""
+        """Ends the attacker. May be called again."""
         if self.process.poll() is None:
             self.process.stdin.close()
             self.process.wait()
@@ -303,7 +305,7 @@ class Attacker:
 
 
 def drops(status):
-    """By reason, of all ports and the aggregator together."""
+    """Returns drops by reason, of all ports and the aggregator together."""
     total = {}
     for source in [*status["ports"], status["aggregator"]]:
         for reason, count in source["drops"].items():
@@ -312,13 +314,13 @@ def drops(status):
 
 
 def more(before, after):
-    """What was counted between two of drops()."""
+    """Returns the difference between two results of drops()."""
     return {reason: count - before.get(reason, 0) for reason, count in sorted(after.items())
             if count != before.get(reason, 0)}
 
 
 def job(status, name):
-    """A job in a status; it is an error if there is none."""
+    """Returns a job of a status. Raises RuntimeError if there is none."""
     found = [job for job in status["jobs"] if job["name"] == name]
     if not found:
         raise RuntimeError(f"the job {name} has ended")
@@ -326,6 +328,6 @@ def job(status, name):
 
 
 def reasons():
-    """All that there are."""
+    """Returns all drop reasons."""
     text = pathlib.Path(__file__).parents[2].joinpath("wire/drop_reason.h").read_text("utf-8")
     return re.findall(r'X\(k\w+, "(\w+)"', text)

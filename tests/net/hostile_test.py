@@ -70,7 +70,7 @@ class HostileTest(unittest.TestCase):
                 after = drops(bed.status())
                 seen[attack] = more(before, after)
                 before = after
-        # Its frames may be taken in by two bursts, with the end of its job in between.
+        # The attack's frames may arrive in two bursts, with the end of its job in between.
         for _ in range(20):
             if "job_aborted" in drops(bed.status()):
                 break
@@ -78,7 +78,7 @@ class HostileTest(unittest.TestCase):
         status = bed.status()
         missing = set(hostile.reasons()) - set(drops(status)) - set(hostile.UNREACHABLE)
         self.assertEqual(missing, set(), json.dumps(seen, indent=1))
-        # One worker said that it was all of them.
+        # In that job one worker claimed to be all workers.
         self.assertEqual(job(status, "tenant-lone")["results"], 0)
         self.check_reasons(seen)
         self.check_books(status)
@@ -86,7 +86,8 @@ class HostileTest(unittest.TestCase):
         self.assertEqual(bed.stop_switch(), 0, bed.log())
 
     def check_reasons(self, seen):
-        """Each attack meets what is meant for it, and nothing else if it is of one kind."""
+        """Each attack must cause its own drop reasons. An attack of one kind must cause no other
+        reasons."""
         only = {"truncated": {"truncated"}, "version": {"version"}, "ip_checksum": {"ip_checksum"},
                 "unknown": {"unknown_source"}, "stolen_key": {"unknown_source"},
                 "spoofed": {"unknown_source"}, "replay": {"unknown_source", "foreign_source"},
@@ -95,12 +96,12 @@ class HostileTest(unittest.TestCase):
                 "epochs": {"stale_epoch", "future_epoch"}, "not_home": {"not_home"}}
         for attack, reasons in only.items():
             with self.subTest(attack=attack):
-                # Hosts may say a word of their own: ICMP to the switch. Too many of ARP's requests
-                # are refused by the second, which may be that of the attack before.
+                # Hosts may send ICMP to the switch. Too many of ARP's requests are refused within a
+                # second, which may include the attack before.
                 self.assertEqual(set(seen[attack]) - {"not_ina", "asked"}, reasons)
 
     def check_books(self, status):
-        """Every frame had one fate."""
+        """Each frame must be in exactly one counter."""
         on_output = {"too_long", "tx_full", "no_buffer"}
         for port in status["ports"]:
             if port["type"] != "ethdev":
@@ -116,7 +117,7 @@ class HostileTest(unittest.TestCase):
         attack = bed.attack_control(5)
         wait_until("connections to be refused", lambda: "have not joined yet" in bed.log())
         self.expect_progress(bed)
-        # Another job comes and goes meanwhile.
+        # Another job comes and goes during the attack.
         others = self.victims(bed, 20, "other")
         for other in others:
             self.assertTrue(other.communicate(timeout=DEADLINE_S)[0].startswith("INA_OK"))
@@ -138,7 +139,8 @@ class HostileTest(unittest.TestCase):
         self.expect_ok(victims)
 
     def test_without_lists_of_hosts_sums_stay_right(self):
-        """Addresses move to the attacker then. Results do not: they go where workers are bound."""
+        """The bridge sends frames for the victims' addresses to the attacker. Results still go
+        where workers are bound."""
         bed = self.bed(guarded=False)
         victims = self.victims(bed)
         wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 100)
@@ -147,7 +149,8 @@ class HostileTest(unittest.TestCase):
             attacker.send(attack, FRAMES, RATE_PPS)
         self.assertGreater(bed.status()["bridge"]["moved"], 0)
         self.expect_progress(bed)
-        # What they say brings their addresses back; until then their control connections are dead.
+        # The hosts' own frames bring their addresses back. Until then their control connections are
+        # dead.
         for host in (bed.switch, *bed.hosts):
             host.run("ip", "neighbour", "flush", "all")
         for number in hostile.VICTIMS:
@@ -155,7 +158,7 @@ class HostileTest(unittest.TestCase):
         self.expect_ok(victims)
 
     def test_with_tags_the_victims_own_link_is_no_better(self):
-        """Right frames, keys and all, from a victim's host and from the other end of its link."""
+        """Valid frames with keys, from a victim's host and from the other end of its link."""
         bed = self.bed(tags=True)
         victims = self.victims(bed)
         wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 100)
@@ -168,7 +171,7 @@ class HostileTest(unittest.TestCase):
                 before = drops(bed.status())
                 attacker.send(attack, FRAMES, RATE_PPS)
                 self.expect_progress(bed)
-                if attack == "spoofed":  # a quarter of them with none of the addresses changed
+                if attack == "spoofed":  # a quarter of the frames has all addresses unchanged
                     self.assertGreater(more(before, drops(bed.status())).get("bad_tag", 0), 0)
             attacker.close()
         self.expect_ok(victims)

@@ -1,5 +1,6 @@
-"""Ethernet ports with several packet loops: every loop has a queue of its own, or one receives for
-the others. A device that hashes frames to queues knows nothing of lanes, so loops hand frames over.
+"""Ethernet ports with several packet loops: every loop has a queue of its own, or one loop receives
+for the others. A device that hashes frames to queues does not know lanes, so loops hand over
+frames.
 
     lanes_test.py INA_SWITCHD INACTL LOAD_WORKER
 """
@@ -18,7 +19,7 @@ SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
 DEADLINE_S = 60
 HOSTS = 3
 FLOWS = 64
-UDP_PORT = 7584  # of lane 0
+UDP_PORT = 7584  # the port of lane 0
 
 RECEIVE = f"""
 import socket
@@ -32,7 +33,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
 print("all", flush=True)
 """
 
-# All sockets are open at once, so that no two have the same port.
+# All sockets are open at once, so that their ports differ.
 SEND = f"""
 import socket, sys
 sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range({FLOWS})]
@@ -40,7 +41,7 @@ for udp in sockets:
     udp.sendto(b"hello", (sys.argv[1], 5000))
 """
 
-# From one source port to a lane's; more frames than anybody else sends meanwhile.
+# Frames from one source port to a lane's port; no other sender sends as many meanwhile.
 PROBES = 16
 PROBE = f"""
 import socket, sys
@@ -63,13 +64,14 @@ class LanesTest(unittest.TestCase):
         return bed
 
     def counters(self, bed, number):
-        """Of the port of a host: frames received, and those received by another lane than theirs."""
+        """Returns, for a host's port, the number of frames received, and of those received by
+        another lane."""
         port = next(p for p in bed.status(INACTL)["ports"] if p["name"] == bed.port(number))
         return port["rx_packets"], port["handed_over"]
 
     def find_crossing_port(self, bed, host):
-        """A source port whose frames for lane 1 come to another lane's queue. The kernel's hash of
-        addresses and ports decides that, with a seed of its own."""
+        """Returns a source port whose frames for lane 1 arrive in another lane's queue. The
+        kernel's hash of addresses and ports decides that, with a random seed."""
         for source_port in range(20_000, 20_100):
             received, handed_over = self.counters(bed, host.number)
             host.run(sys.executable, "-c", PROBE, source_port, bed.switch_ip, UDP_PORT + 1)
@@ -80,7 +82,7 @@ class LanesTest(unittest.TestCase):
         self.fail("the kernel's hash sends whatever is for lane 1 to its queue")
 
     def cross(self, bed):
-        """Makes the hosts' next UDP sockets send frames that come to the wrong queue."""
+        """Makes the hosts' next UDP sockets send frames that arrive in the wrong queue."""
         for host in bed.hosts:
             host.ping(bed.switch_ip)
             port = self.find_crossing_port(bed, host)
@@ -106,7 +108,7 @@ class LanesTest(unittest.TestCase):
             port["link"] == "up" for port in bed.status(INACTL)["ports"] if port["type"] == "ethdev"))
 
     def check(self, bed, lcores, queues):
-        """After all workers have left."""
+        """Checks the counters after all workers have left."""
         status = bed.status(INACTL)
         self.assertEqual(status["aggregator"]["slots_used"], 0)
         self.assertTrue(all(lane["packets"] > 0 for lane in status["lcores"]), status["lcores"])
@@ -117,13 +119,14 @@ class LanesTest(unittest.TestCase):
 
     def test_every_policy_sums(self):
         for lcores, queues in ((2, 1), (2, 2), (4, 1), (4, 2)):
-            # Few slots: fragments go to the workers, who are home to the fallback.
+            # With few slots, fragments go to the workers, where the fallback is.
             for policy, slots in (("static", 4096), ("fcfs", 64), ("esa", 64)):
                 with self.subTest(lcores=lcores, queues=queues, policy=policy):
                     bed = self.bed(lcores, queues,
                                    f"aggregator: {{policy: {policy}, slots: {slots}}}\n")
                     if lcores == queues:
-                        # Otherwise lanes without a queue get all of theirs from others.
+                        # With fewer queues, lanes without a queue get all of their frames from
+                        # other lanes.
                         self.cross(bed)
                     workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
                     for worker in workers:
@@ -152,7 +155,7 @@ class LanesTest(unittest.TestCase):
                 if host is not other:
                     host.ping(other.ip)
             host.ping(bed.switch_ip)
-        # Many flows, so that some come to each queue.
+        # There are many flows, so that some arrive in each queue.
         receiver = bed.hosts[1].python(RECEIVE)
         self.assertEqual(receiver.stdout.readline(), "ready\n")
         bed.hosts[0].run(sys.executable, "-c", SEND, bed.hosts[1].ip)

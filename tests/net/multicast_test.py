@@ -1,4 +1,4 @@
-"""Results by multicast: one frame for all workers of a job behind a port, whichever hosts they are on.
+"""Results by multicast: one frame for all workers of a job behind a port, on any number of hosts.
 
     multicast_test.py INA_SWITCHD INACTL LOAD_WORKER
 """
@@ -16,13 +16,13 @@ INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
 DEADLINE_S = 60
 ELEMENTS, TIMES = 20_000, 5
-# On a busy machine a worker may not run for long; asking for its results is not counted on here.
+# On a busy machine a worker may pause for long; requests for its results would disturb the counts.
 PATIENT = "recovery: {rto_min: 5 s, rto_max: 10 s}\n"
 
 
 class MulticastTest(unittest.TestCase):
     def bed(self, hosts, results, more=""):
-        """`results`: of each port."""
+        """`results`: the keyword of each port."""
         self.folder = tempfile.TemporaryDirectory(prefix="ina-multicast-")
         self.addCleanup(self.folder.cleanup)
         bed = NetworkTestBed(hosts)
@@ -33,7 +33,7 @@ class MulticastTest(unittest.TestCase):
         return bed
 
     def start(self, bed, places, times=TIMES):
-        """Workers of one job at `places` (host, number of the port)."""
+        """Starts workers of one job at `places` (host, number of the port)."""
         return [host.start(LOAD_WORKER,
                            f"udp:{bed.switch_ip}?control={bed.socket}&port={bed.port(port)}",
                            "multicast", rank, len(places), ELEMENTS, times, stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ class MulticastTest(unittest.TestCase):
                 for rank, (host, port) in enumerate(places)]
 
     def finish(self, bed, workers, **frames):
-        """`frames`: of each result, by port. Returns how many results there were."""
+        """`frames`: the frames of each result, by port. Returns the number of results."""
         for worker in workers:
             text = worker.communicate(timeout=DEADLINE_S)[0]
             self.assertTrue(text.startswith(("INA_OK", "ok")), text)
@@ -49,7 +49,7 @@ class MulticastTest(unittest.TestCase):
         self.assertEqual(status["aggregator"]["slots_used"], 0)
         ports = namespaces.check_books(status)
         results, again = (status["aggregator"][key] for key in ("results", "results_again"))
-        # With a frame for each worker there would be at least twice as many.
+        # A frame for each worker would give at least twice as many frames.
         self.assertGreater(results, again, "this machine loses too much to tell")
         for name, each in frames.items():
             lost = ports[name]["drops"].get("tx_full", 0)
@@ -58,7 +58,7 @@ class MulticastTest(unittest.TestCase):
         return results
 
     def segment(self, bed, hosts):
-        """Makes host 0 of the bed a switch of the kernel with `hosts` hosts of its own."""
+        """Makes host 0 of the bed a kernel bridge with `hosts` hosts of its own."""
         middle = bed.hosts[0]
         middle.run("ip", "address", "flush", "dev", "eth0")
         middle.run("ip", "link", "add", "br0", "type", "bridge")
@@ -106,7 +106,8 @@ class MulticastTest(unittest.TestCase):
         self.finish(bed, workers, port0=2)
 
     def test_fallbacks_results_and_restarts(self):
-        """Few slots, so that the workers decide fragments, too; then another switch."""
+        """Few slots, so that the workers decide some fragments, too; then a restart of the
+        switch."""
         bed = self.bed(1, ("multicast",), "aggregator: {policy: esa, slots: 64}\n")
         host = bed.hosts[0]
         workers = self.start(bed, [(host, 0)] * 3, -1)

@@ -6,8 +6,8 @@ veth pairs.
         bed.hosts[0].run("ping", "-c", "1", bed.hosts[1].ip)
 
 Every host has one interface, eth0, whose other end, port0, port1, ..., is in the namespace of the
-switch. Nothing else is connected to any of them. Needs root. What was made is removed by close(),
-at the end of the process at the latest, and by SIGTERM and SIGINT.
+switch. Nothing else is connected to any of them. Needs root. close() removes everything that was
+made; the end of the process, SIGTERM and SIGINT call it if necessary.
 """
 
 import atexit
@@ -23,19 +23,19 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
-SKIPPED = 77  # what meson takes for "skipped"
+SKIPPED = 77  # meson's status for a skipped test
 OFFLOADS_OFF = ("tx", "off", "gso", "off", "tso", "off", "gro", "off")
 
 
 def require_root():
-    """Ends the program as skipped where namespaces cannot be made."""
+    """Ends the program as skipped if namespaces cannot be made."""
     if os.geteuid() != 0:
         print("skipped: network namespaces need root")
         sys.exit(SKIPPED)
 
 
 def run(*command, **options):
-    """Runs a command to its end; an error has its output in it."""
+    """Runs a command to its end, and returns its output. An error contains the output."""
     done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=options.pop("timeout", DEADLINE_S),
                           check=False, **options)
@@ -45,7 +45,7 @@ def run(*command, **options):
     return done.stdout
 
 
-# An interface whose frames leave by another one with a tag, as the kernel's VLANs do; a tap.
+# A TAP interface whose frames leave by another interface with a tag, as with the kernel's VLANs.
 TAGGER = """
 import fcntl, os, select, socket, struct, sys
 TUNSETIFF, IFF_TAP_NO_PI = 0x400454CA, 0x1002
@@ -81,7 +81,7 @@ class Namespace:
         self.name = name
         self.processes = []
         run("ip", "netns", "add", name)
-        # Routers and neighbours that nobody asked for would be in the counters.
+        # Unrequested messages to routers and neighbours would change the counters.
         self.run("sh", "-c", "for i in all default; do"
                  " [ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/$i/disable_ipv6;"
                  " done")
@@ -94,7 +94,8 @@ class Namespace:
         return run(*self.command(*command), **options)
 
     def start(self, *command, **options):
-        """A process that close() ends if it still runs then; `ip netns exec` becomes the command."""
+        """Starts a process, which close() ends if it still runs then. `ip netns exec` becomes the
+        command."""
         process = subprocess.Popen(self.command(*command), **options)
         self.processes.append(process)
         return process
@@ -112,7 +113,7 @@ class Namespace:
             if process.stdout:
                 process.stdout.close()
         self.processes.clear()
-        # What these started, and left behind.
+        # Also end processes that these have started and left behind.
         strays = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True,
                                 check=False).stdout
         for pid in map(int, strays.split()):
@@ -135,7 +136,7 @@ class Host(Namespace):
 
     def join_vlan(self, vlan, ip):
         """Gives the host an interface eth0.<vlan>, at `ip`, for frames with that tag: the kernel's,
-        or one of our own where the kernel has none."""
+        or, if the kernel has none, a replacement."""
         name = f"{self.interface}.{vlan}"
         try:
             self.run("ip", "link", "add", "link", self.interface, "name", name, "type", "vlan", "id",
@@ -148,13 +149,14 @@ class Host(Namespace):
         self.run("ip", "link", "set", name, "up")
 
     def ping(self, address, *options):
-        """Five times at most until one answer comes."""
+        """Pings at most five times, until one answer arrives."""
         return self.run("ping", "-n", "-c", "1", "-w", "5", *options, address)
 
 
 def check_books(status):
-    """Every frame received had one fate; what ports handed each other was sent or lost. `status` is
-    that of a switch whose network is quiet. Returns its Ethernet ports by name."""
+    """Checks that every received frame is in one counter, and that frames which ports handed over
+    were sent or lost. `status` is that of a switch with a quiet network. Returns the Ethernet ports
+    by name."""
     ports = {port["name"]: port for port in status["ports"] if port["type"] == "ethdev"}
     on_output = {"too_long", "tx_full", "no_buffer"}
     for name, port in ports.items():
@@ -176,7 +178,7 @@ class NetworkTestBed:
     kernel_interface = "ina0"
 
     def __init__(self, hosts, mtu=1500, offloads=False, driver="af_packet", queues=1):
-        """`driver`: of the switch's ports, af_packet or af_xdp."""
+        """`driver`: the driver of the switch's ports, af_packet or af_xdp."""
         self._prefix = f"ina-{os.getpid()}-{NetworkTestBed._made}"
         NetworkTestBed._made += 1
         self.mtu = mtu
@@ -198,8 +200,9 @@ class NetworkTestBed:
                 signal.signal(number, lambda caught, frame: sys.exit(128 + caught))
         try:
             self.switch = Namespace(f"{self._prefix}-sw")
-            # The kernel answers for its address behind that address's own interface only. By itself
-            # it would behind each of the switch's ports, and hear hosts past the switch.
+            # The kernel answers for its address only behind that address's own interface. By
+            # default it would answer behind each of the switch's ports, and hear hosts past the
+            # switch.
             self.switch.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore")
             for number in range(hosts):
                 self.hosts.append(Host(f"{self._prefix}-h{number}", number, mtu))
@@ -223,12 +226,12 @@ class NetworkTestBed:
 
     @staticmethod
     def port(number):
-        """The switch's interface to a host."""
+        """Returns the switch's interface to a host."""
         return f"port{number}"
 
     def device(self, number, frames=512):
-        """DPDK's arguments for a device at the switch's interface to a host; AF_PACKET: with room
-        for so many frames each way."""
+        """Returns DPDK's arguments for a device at the switch's interface to a host. `frames`:
+        AF_PACKET's room in each direction."""
         if self._tap and number == len(self.hosts):
             return f"net_tap0,iface={self.kernel_interface},mac=02:77:00:00:00:fd"
         if self.driver == "af_xdp":
@@ -240,11 +243,11 @@ class NetworkTestBed:
                 f"blocksz={block_bytes},framesz={frame_bytes},framecnt={frames}")
 
     def port_options(self, number):
-        """More keys of a port, each after a comma."""
+        """Returns more keys of a port, each after a comma."""
         return ""
 
     def ports_yaml(self):
-        """The section of ina-switchd's configuration with the shm port and a port for each host."""
+        """Returns the configuration's section with the shm port and a port for each host."""
         lines = ["ports:", "  - {name: shm0, type: shm}"]
         for number in range(self._ports):
             keys = self.port_keys.get(number, f"ip: {self.switch_ip}")
@@ -273,14 +276,15 @@ class NetworkTestBed:
         self._ports = len(self.hosts) + 1
 
     def url(self, transport, number, control=None, name_port=True):
-        """How a worker on a host reaches the switch: by udp, af_packet or af_xdp. `control`: the
-        control connection, the switch's socket if it is not given."""
+        """Returns the URL by which a worker on a host reaches the switch, by udp, af_packet or
+        af_xdp. `control`: the control connection; if not given, the switch's socket."""
         scheme, more = ("udp", "") if transport == "udp" else ("dpdk", f"driver={transport}&")
         port = f"&port={self.switch_port(number)}" if name_port else ""
         return f"{scheme}:{self.switch_ip}?{more}control={control or self.socket}{port}"
 
     def start_kernel_bridge(self):
-        """Has the kernel of the switch's machine forward between the hosts, instead of a switch."""
+        """Lets the kernel of the switch's machine forward between the hosts, instead of a
+        switch."""
         self.switch.run("ip", "link", "add", "bridge0", "type", "bridge")
         for host in self.hosts:
             self.switch.run("ip", "link", "set", self.port(host.number), "master", "bridge0")
@@ -288,7 +292,7 @@ class NetworkTestBed:
 
     def share_link(self, rate_mbit, queue_bytes):
         """Puts all hosts behind one of the switch's ports, port0: a plain Ethernet switch collects
-        their frames, and sends them on at this rate, with a queue of this size before it."""
+        their frames, and forwards them at this rate, after a queue of this size."""
         rack = Namespace(f"{self._prefix}-rack")
         self._others.append(rack)
         rack.run("ip", "link", "add", "rack", "type", "bridge")
@@ -309,11 +313,11 @@ class NetworkTestBed:
         self._ports = 1
 
     def switch_port(self, number):
-        """The switch's port behind which this host is."""
+        """Returns the switch's port to this host."""
         return self.port(0 if self._rack else number)
 
     def lost_on_shared_link(self):
-        """Frames that found its queue full."""
+        """Returns the number of frames that found the shared link's queue full."""
         rows = json.loads(self._rack.run("tc", "-s", "-j", "qdisc", "show", "dev", "uplink"))
         return rows[0]["drops"]
 
@@ -345,16 +349,16 @@ class NetworkTestBed:
         return " serving " in self.log()
 
     def status(self, inactl):
-        """What `inactl status --json` says."""
+        """Returns the output of `inactl status --json`."""
         return json.loads(run(inactl, "status", "--json", "--socket", self.socket))
 
     def stop_switch(self):
-        """Its exit status."""
+        """Stops the switch, and returns its exit status."""
         self.daemon.send_signal(signal.SIGTERM)
         return self.daemon.wait(DEADLINE_S)
 
     def close(self):
-        """Ends all processes in the namespaces and removes them; may be called again."""
+        """Ends all processes in the namespaces, and removes the namespaces. May be called again."""
         for namespace in [*self.hosts, *self._others, *([self.switch] if self.switch else [])]:
             namespace.close()
         self.hosts = []

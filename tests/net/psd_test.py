@@ -17,7 +17,7 @@ from namespaces import NetworkTestBed, wait_until
 
 INA_SWITCHD, INACTL, LOAD_WORKER, INA_PSD = sys.argv[1:5]
 DEADLINE_S = 60
-SERVER = 2  # its host
+SERVER = 2  # the server's host
 FALLBACK_RANK = 64
 SEND = """
 import socket, sys
@@ -28,7 +28,7 @@ sender.sendto(bytes.fromhex(sys.argv[3]), (sys.argv[1], int(sys.argv[2])))
 
 class PsdTest(unittest.TestCase):
     def bed(self, more="aggregator: {policy: esa, slots: 16}\n"):
-        """Two hosts for workers, one for the server."""
+        """Returns a bed with two hosts for workers, and one for the server."""
         folder = tempfile.TemporaryDirectory(prefix="ina-psd-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -55,12 +55,12 @@ class PsdTest(unittest.TestCase):
         return bed.status(INACTL)["aggregator"]["fallback_results"]
 
     def await_sums(self, bed):
-        """Some that the server put together."""
+        """Waits for sums that the server has completed."""
         before = self.fallback_results(bed)
         wait_until("sums of the server", lambda: self.fallback_results(bed) > before + 20)
 
     def epoch(self, bed):
-        """Of the job, once it has a server."""
+        """Returns the job's epoch, once the job has a server."""
         def with_server():
             jobs = bed.status(INACTL)["jobs"]
             return jobs and not jobs[0]["fallback_missing"] and jobs[0]["epoch"]
@@ -73,7 +73,7 @@ class PsdTest(unittest.TestCase):
             with self.subTest(more=more):
                 bed = self.bed(more)
                 server = self.start_server(bed)
-                # Two jobs, for each of which the server has a port of its own.
+                # The server has a port of its own for each of the two jobs.
                 self.finish(self.start_workers(bed, 5) + self.start_workers(bed, 5, "other"))
                 self.assertGreater(self.fallback_results(bed), 0)
                 wait_until("the jobs to end", lambda: not bed.status(INACTL)["jobs"])
@@ -136,7 +136,7 @@ class PsdTest(unittest.TestCase):
         def drops(number):
             ports = {port["name"]: port for port in bed.status(INACTL)["ports"]}
             return ports[bed.port(number)]["drops"].get("unknown_source", 0)
-        # Not even on the server's host.
+        # The server's own host is no exception.
         for number in (0, SERVER):
             bed.hosts[number].run(sys.executable, "-c", SEND, bed.switch_ip,
                                   joined["address"]["udp_port"], forged.hex())

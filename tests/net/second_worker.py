@@ -1,10 +1,11 @@
-"""A worker that shares no code with libina: written from docs/protocol.md, to show that this is
-enough. Sums of int32 and float32 under the policies `static` and `esa`, over plain UDP sockets.
+"""A worker that shares no code with libina. It is written from docs/protocol.md, and shows that the
+document is complete. Sums int32 and float32 under the policies `static` and `esa`, over plain UDP
+sockets.
 
     second_worker.py CONTROL_SOCKET PORT_NAME JOB RANK WORLD OWN_IP OWN_MAC DTYPE ELEMENTS TIMES
 
-Contributes (element + rank) mod 64 + number of the sum, and checks each result. It prints "ok" and
-its counters.
+Contributes (element + rank) mod 64 + number of the sum, and checks each result. Prints "ok" and the
+worker's counters.
 """
 
 import collections
@@ -57,7 +58,7 @@ assert crc32c(b"123456789") == 0xE3069283
 
 
 def siphash(key, data):
-    """SipHash-2-4; the key is two numbers."""
+    """Returns SipHash-2-4; the key is two numbers."""
     mask = (1 << 64) - 1
     v0, v1, v2, v3 = (number ^ word for number, word in zip(
         (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573), key * 2))
@@ -90,7 +91,8 @@ assert siphash((0x0706050403020100, 0x0F0E0D0C0B0A0908), bytes(range(15))) == 0x
 
 
 def tag_of(keys, source, destination, header, payload):
-    """Addresses are (dotted, port); `header` has neither checksum nor tag."""
+    """Returns the tag of a message. Addresses are (dotted, port); `header` has neither checksum nor
+    tag."""
     key, payload_key = keys
     around = (socket.inet_aton(source[0]) + socket.inet_aton(destination[0]) +
               struct.pack(">HH", source[1], destination[1]) + struct.pack("<I", len(payload)))
@@ -98,7 +100,7 @@ def tag_of(keys, source, destination, header, payload):
 
 
 def encode(payload=b"", tag=None, **fields):
-    """`tag` makes one of a header without."""
+    """Returns a message. `tag(header)` returns the tag for a header without one."""
     values = dict.fromkeys(Message._fields, 0) | {"magic": MAGIC, "version": VERSION} | fields
     header = bytearray(HEADER.pack(*(values[name] for name in Message._fields)))
     if tag:
@@ -108,7 +110,7 @@ def encode(payload=b"", tag=None, **fields):
 
 
 def decode(datagram):
-    """(message, payload), or nothing if it is not a whole message of this version."""
+    """Returns (message, payload), or None if the datagram is no whole message of this version."""
     if len(datagram) < HEADER.size:
         return None
     message = Message(*HEADER.unpack_from(datagram))
@@ -120,7 +122,7 @@ def decode(datagram):
 
 
 class Control:
-    """The control socket: one JSON object a message."""
+    """The control socket, with one JSON object a message."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -155,7 +157,8 @@ class Fragment:
 
 
 class Worker:
-    """One worker of a job whose fallback's home is not `workers`, or that never needs one."""
+    """One worker of a job whose fallback's home is not `workers`, or that never needs a
+    fallback."""
 
     def __init__(self, control, port, job, rank, world, ip, mac):
         self.rank = rank
@@ -200,7 +203,7 @@ class Worker:
         try:
             self.udp.sendto(datagram, destination)
         except BlockingIOError:
-            pass  # as lost as on the wire
+            pass  # lost, as a frame on the wire can be
 
     def signature(self, fragment):
         number, elements, dtype = fragment.operation
@@ -307,7 +310,7 @@ class Worker:
             self.low += 1
 
     def on_poll(self, seq, message):
-        """docs/reliability.md: how a worker answers the fallback."""
+        """Answers the fallback, as docs/reliability.md describes."""
         self.counts["poll"] += 1
         if seq >= self.next:
             self.send(type=NOTYET, seq=seq, bitmap=1 << self.rank)
@@ -333,7 +336,7 @@ class Worker:
         self.control.socket.settimeout(0.02)
         give_up = time.monotonic() + DEADLINE_S
         while time.monotonic() < give_up:
-            self.receive()  # others may still ask
+            self.receive()  # other workers may still ask
             try:
                 return self.control.receive("left")
             except TimeoutError:

@@ -1,4 +1,4 @@
-"""Hosts and the switch in VLANs: they reach their own and nobody else's, and sum there.
+"""Hosts and the switch in VLANs: they reach only hosts of their own VLAN, and sum there.
 
     vlan_test.py INA_SWITCHD INACTL LOAD_WORKER
 """
@@ -31,8 +31,8 @@ class VlanTest(unittest.TestCase):
         return bed
 
     def rack(self, members=("", "", ""), more=""):
-        """Hosts 0 and 1 in VLAN 10, 1 and 2 in VLAN 20, each at 10.78.0.<1 + number> in the former
-        and 10.79.0.<1 + number> in the latter."""
+        """Starts a bed with hosts 0 and 1 in VLAN 10, and hosts 1 and 2 in VLAN 20, each at
+        10.78.0.<1 + number> in VLAN 10 and at 10.79.0.<1 + number> in VLAN 20."""
         vlans = (10, 10, 20)
         bed = self.bed(3, {number: f"ip: {SWITCH_IP[vlan]}, vlan: {vlan}{members[number]}"
                            for number, vlan in enumerate(vlans)}, more)
@@ -47,7 +47,7 @@ class VlanTest(unittest.TestCase):
             host.run("ping", "-n", "-c", "1", "-w", "1", address)
 
     def work(self, bed, places, elements=20_000, times=5):
-        """Workers at `places` (host, port) add up."""
+        """Workers at `places` (host, port) sum arrays."""
         workers = [host.start(LOAD_WORKER,
                               f"udp:{SWITCH_IP[10]}?control={bed.socket}&port={bed.port(port)}",
                               "vlan", rank, len(places), elements, times, stdout=subprocess.PIPE,
@@ -66,8 +66,8 @@ class VlanTest(unittest.TestCase):
         a, b, c = bed.hosts
         a.ping("10.78.0.2")
         b.ping("10.79.0.3")
-        a.ping(b.ip)  # and without tags, as ever
-        # Addresses of the same network in another VLAN, or in none, are nobody's neighbours.
+        a.ping(b.ip)  # without tags, too
+        # Addresses of the same network in another VLAN, or without a VLAN, are not reachable.
         c.run("ip", "address", "add", "10.78.0.3/24", "dev", "eth0.20")
         self.expect_no_answer(a, "10.78.0.3")
         self.expect_no_answer(c, "10.78.0.1")
@@ -92,7 +92,7 @@ class VlanTest(unittest.TestCase):
         a.ping("10.78.0.2")
         b.ping("10.79.0.3")
         before = bed.status(INACTL)["ports"]
-        # Host 0 says that it is in VLAN 20, where nobody hears it, nor does the switch itself.
+        # Host 0 sends with the tag of VLAN 20, and neither hosts nor the switch receive its frames.
         a.join_vlan(20, "10.79.0.1")
         self.expect_no_answer(a, "10.79.0.3")
         self.expect_no_answer(a, SWITCH_IP[20])
@@ -111,7 +111,7 @@ class VlanTest(unittest.TestCase):
                 bed.close()
 
     def test_a_port_without_neighbours_leaves_tags_to_the_device(self):
-        """Nothing is in transit, so the device may take tags off, too."""
+        """Nothing is forwarded, so the device may remove tags, too."""
         bed = self.bed(1, {0: f"ip: {SWITCH_IP[10]}, vlan: 10"})
         host = bed.hosts[0]
         host.join_vlan(10, "10.78.0.1")

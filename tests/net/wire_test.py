@@ -27,7 +27,8 @@ class BedTest(unittest.TestCase):
     driver = "af_packet"  # of the switch's ports
 
     def bed(self, hosts, more="", prepare=None, control="", **options):
-        """A running switch between hosts. `prepare`: called with the bed before it starts."""
+        """Returns a running switch between hosts. `prepare`: called with the bed before the switch
+        starts."""
         folder = tempfile.TemporaryDirectory(prefix="ina-wire-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -40,7 +41,7 @@ class BedTest(unittest.TestCase):
 
     def start(self, bed, program, number, job, rank, world, *arguments, control=None, transport=None,
               name_port=True, url=None, **environment):
-        """A worker on host `number`."""
+        """Starts a worker on host `number`."""
         url = url or bed.url(transport or self.transport, number, control, name_port)
         return bed.hosts[number].start(program, url, job, rank, world, *arguments,
                                        stdout=subprocess.PIPE, text=True,
@@ -55,7 +56,7 @@ class BedTest(unittest.TestCase):
         return text
 
     def results(self, bed):
-        """Fragments completed in this life of the switch."""
+        """Returns the number of fragments completed since the switch started."""
         aggregator = bed.status(INACTL)["aggregator"]
         return aggregator["results"] + aggregator["fallback_results"]
 
@@ -64,7 +65,7 @@ class BedTest(unittest.TestCase):
         wait_until("sums", lambda: self.results(bed) >= before + more)
 
     def check_idle(self, bed):
-        """Nothing is left of the jobs that were."""
+        """Checks that no resources of the earlier jobs remain."""
         wait_until("the jobs to end", lambda: not bed.status(INACTL)["jobs"])
         aggregator = bed.status(INACTL)["aggregator"]
         self.assertEqual(aggregator["slots_used"], 0)
@@ -74,7 +75,7 @@ class BedTest(unittest.TestCase):
 
 
 class EveryTransport:
-    """What holds over each of them; the classes below say over which."""
+    """Tests for every transport; the classes below define the transport."""
 
     def test_every_policy_sums(self):
         for policy, slots in (("static", 4096), ("fcfs", 4096), ("fcfs", 16), ("esa", 4096),
@@ -152,7 +153,7 @@ class EveryTransport:
             tokens.chmod(0o600)
             bed = self.bed(2, prepare=NetworkTestBed.join_own_kernel,
                            control=f"listen: 0.0.0.0:7583, token_file: {tokens}")
-            # Having heard from them, it knows behind which of its ports they are.
+            # The switch has heard from the hosts, so it knows their ports.
             workers = [self.worker(bed, rank, 2, 20_000, 5, control=f"tcp:{bed.kernel_ip}:7583",
                                    name_port=False, INA_TOKEN="open-sesame-open-sesame")
                        for rank in range(2)]
@@ -176,8 +177,9 @@ class EveryTransport:
                 bed.close()
 
     def stop_until_parked(self, bed, worker):
-        """How much was parked meanwhile. It may stop at the very end of a sum, or while the windows
-        are smaller than what makes it late."""
+        """Stops the worker, and returns the number of fragments parked meanwhile. The stop may come
+        at the very end of a sum, or while the windows are too small for the worker to be late, so
+        it is repeated."""
         parked = 0
         for _ in range(20):
             worker.send_signal(signal.SIGSTOP)
@@ -204,7 +206,7 @@ class EveryTransport:
             self.expect(worker, "INA_OK")
 
     def test_offloads_of_the_workers_links_left_on(self):
-        # What the kernel leaves to a NIC to cut up, a veth passes on whole.
+        # With offloads the kernel leaves segmentation to a NIC, but a veth passes whole segments.
         bed = self.bed(2, offloads=True)
         for worker in [self.worker(bed, rank, 2, 100_000, 5) for rank in range(2)]:
             self.expect(worker, "INA_OK")
@@ -269,7 +271,7 @@ class EveryTransport:
         bed.hosts[1].run("ip", "link", "delete", "eth0")
         for worker in workers:
             self.assertIn("gave up: waited 5 s", self.expect(worker, "INA_ERR_"))
-        # The others go on.
+        # The other hosts continue, with another job.
         for worker in [self.start(bed, LOAD_WORKER, number, "rest", rank, 2, 5_000, 10)
                        for rank, number in enumerate((0, 2))]:
             self.expect(worker, "INA_OK")
@@ -293,8 +295,8 @@ class OverUdp(EveryTransport, BedTest):
         self.check_idle(bed)
 
     def test_every_collective_moves_what_its_result_needs(self):
-        """Nothing is sent again because the machine is busy; a frame may be lost nevertheless, and
-        bursts are short then, so one run of a few must be right."""
+        """The timeouts are so long that a busy machine causes no retransmission. A frame may be
+        lost nevertheless, so one of a few short runs must be right."""
         bed = self.bed(4, "aggregator: {slot_bytes: 8192, slots: 1024}\n"
                           "jobs: {window_bytes: 256 KiB}\n"
                           "recovery: {rto_min: 5 s, rto_max: 5 s}\n", mtu=9000)
@@ -338,7 +340,7 @@ class OverUdp(EveryTransport, BedTest):
 
 
     def drop(self, bed, cause, *reasons, **options):
-        """Rank 0's frames are dropped: both ranks are told the `cause`, and only for these reasons."""
+        """Rank 0's frames are dropped. Both ranks are told the `cause`, and only these reasons."""
         workers = [self.start(bed, LOAD_WORKER, rank, "dropped", rank, 2, 5_000, 1,
                               INA_TIMEOUT_US="4000000", **(options if rank == 0 else {}))
                    for rank in range(2)]
@@ -443,7 +445,7 @@ class OverAfXdp(EveryTransport, BedTest):
         self.await_results(bed, 100)
         text = self.expect(self.start(bed, LOAD_WORKER, 0, "second", 0, 1), "INA_ERR_REFUSED")
         self.assertRegex(text, "Interface eth0: it has an XDP program already")
-        self.await_results(bed, 100)  # the first goes on
+        self.await_results(bed, 100)  # the first job continues
         workers[0].send_signal(signal.SIGTERM)
         for worker in workers:
             self.expect(worker, "INA_OK")
@@ -459,7 +461,8 @@ class OverAfXdp(EveryTransport, BedTest):
         bed = self.bed(1, mtu=9000, driver="af_packet")
         text = self.expect(self.worker(bed, 0, 1, 10, 1), "INA_ERR_INVALID")
         self.assertIn("takes no mtu above 3498", text)
-        # Its own frames would fit, but the kernel has the interface take longer ones, too.
+        # The worker's own frames would fit, but the kernel lets the interface take longer frames,
+        # too.
         url = bed.url("af_xdp", 0) + "&mtu=1500"
         text = self.expect(self.start(bed, LOAD_WORKER, 0, "wire", 0, 1, 10, 1, url=url),
                            "INA_ERR_INVALID")
@@ -478,7 +481,7 @@ class OverSeveral(BedTest):
 
 
 class TapPort(BedTest):
-    """The switch's own kernel behind a port that is a TAP device."""
+    """The switch's own kernel is behind a port that is a TAP device."""
 
     def test_control_and_other_traffic_pass_it_and_it_outlives_the_switch(self):
         control = f"listen: {NetworkTestBed.kernel_ip}:7583, allow_anonymous: true"
@@ -487,7 +490,7 @@ class TapPort(BedTest):
                    for rank in range(2)]
         for _ in range(2):
             self.await_results(bed, 100)
-            # As large as the link takes, cut up nowhere.
+            # The largest frames of the link, without fragmentation.
             bed.hosts[0].ping(bed.kernel_ip, "-M", "do", "-s", str(bed.mtu - 28))
             bed.daemon.kill()
             bed.daemon.wait(DEADLINE_S)

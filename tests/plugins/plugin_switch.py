@@ -8,7 +8,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from benchlib.switch import Switch  # noqa: E402
 
-# esa: as many jobs as there are share the slots.
+# esa: all jobs share the slots.
 CONFIG = """\
 aggregator:
   slot_bytes: 4 KiB
@@ -25,7 +25,7 @@ log:
 
 
 def start(build, folder, config=CONFIG):
-    """It runs and answers. The caller stops it."""
+    """Returns a switch that runs and answers. The caller stops it."""
     switch = Switch(build, folder, config)
     try:
         switch.wait_until_ready()

@@ -1,4 +1,4 @@
-"""Every command of docs/tutorial.md, in its order; and its programs' text is that of the examples.
+"""Runs every command of docs/tutorial.md in order, and compares its programs with the examples.
 
     tutorial_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -27,7 +27,7 @@ class TutorialTest(unittest.TestCase):
             for name in ("examples", "programs"):
                 (work / name).symlink_to(SOURCE / name)
             (work / "build").symlink_to(BUILD)
-            # python3 of the plugins' build, whatever the PATH of whoever runs this says.
+            # Use python3 of the plugins' build, independently of PATH.
             (work / "bin").mkdir()
             (work / "bin/python3").symlink_to(sys.executable)
             script = 'export PATH="$PWD/bin:$PATH"\n' + "".join(blocks("sh"))
@@ -44,7 +44,7 @@ class TutorialTest(unittest.TestCase):
             self.assertEqual([backend for backend, _ in recognised], ["ina", "gloo"], done.stdout)
             for _, share in recognised:
                 self.assertGreater(float(share), 90)
-            # Two ranks: the order of a sum is no matter.
+            # For two ranks the order of a sum does not matter.
             self.assertEqual((work / "ina.txt").read_text(), (work / "gloo.txt").read_text())
             self.assertIn("<svg", (work / "losses.svg").read_text("utf-8"))
 

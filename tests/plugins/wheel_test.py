@@ -1,4 +1,4 @@
-"""The wheel, installed into a folder, and nothing else of the package: `./dev wheel` runs this.
+"""Tests the wheel, installed into a folder, without other parts of the package: for `./dev wheel`.
 
     wheel_test.py INSTALLED_FOLDER SWITCHD [unittest's arguments]
 """
@@ -43,7 +43,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 class WheelTest(unittest.TestCase):
     def run_ranks(self, ranks, *command, **environment):
-        """What they printed, sorted; fails if a rank does."""
+        """Returns the ranks' output, sorted. Fails if a rank fails."""
         with tempfile.TemporaryDirectory(prefix="ina-wheel-") as elsewhere:
             done = subprocess.run(
                 [SOURCE / "programs/run/ina-run", "-n", str(ranks), "--switchd", SWITCHD, sys.executable, *command],
@@ -64,7 +64,8 @@ class WheelTest(unittest.TestCase):
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch, so that the wheel was built without ina.torch")
     def test_training(self):
-        """Two ranks: the order of a sum is no matter, so losses are the same numbers with either backend."""
+        """Either backend gives the same losses: for two ranks the order of a sum does not
+        matter."""
         losses = []
         with tempfile.TemporaryDirectory(prefix="ina-wheel-") as folder:
             for backend in ("ina", "gloo"):

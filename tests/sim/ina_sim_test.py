@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ina-sim as a program: its answers and its complaints.
+"""Tests ina-sim as a program: its output and its errors.
 
     ina_sim_test.py PROGRAM
 """
@@ -101,7 +101,7 @@ class InaSim(unittest.TestCase):
         self.assertAlmostEqual(seconds("racks: [{}, {rate_gbps: 25, uplink_gbps: 400}]") / even, 4,
                                delta=0.4)
         self.assertAlmostEqual(seconds("racks: [{}, {uplink_gbps: 50}]") / even, 4, delta=0.4)
-        # Nobody is in the slow rack.
+        # No worker is in the slow rack.
         self.assertAlmostEqual(seconds("racks: [{}, {rate_gbps: 1, share: 0}]") / even, 1,
                                delta=0.1)
 
@@ -145,7 +145,7 @@ class InaSim(unittest.TestCase):
         self.assertTrue(result["correct"])
         self.assertEqual(result["ranks"], 8)
         self.assertEqual(len(result["rounds"]), 3)
-        # Of 16 values one is there.
+        # One of 16 values is simulated.
         self.assertEqual(result["elements_checked"], 3 * 8 * (1 << 20) // 4 // 16)
         self.assertEqual([dimension["gbps"] for dimension in result["dimensions"]], [120, 80])
         self.assertEqual([dimension["step_latency_ns"] for dimension in result["dimensions"]],

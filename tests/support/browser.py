@@ -18,7 +18,7 @@ PROGRAM = "chromium"
 
 
 def high_pipe():
-    """Descriptors that are not in the way of 3 and 4."""
+    """Returns a pipe whose descriptors do not collide with 3 and 4."""
     ends = []
     for end in os.pipe():
         ends.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10))
@@ -36,7 +36,8 @@ class Browser:
     def __init__(self, folder):
         commands, self.to_browser = high_pipe()
         self.from_browser, answers = high_pipe()
-        # It reads from descriptor 3 and writes to 4. The page is our own, and root has no sandbox.
+        # Chromium reads from descriptor 3 and writes to 4. It has no sandbox as root; the page is
+        # trusted.
         self.log = pathlib.Path(folder) / "browser.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -66,7 +67,8 @@ class Browser:
             self.process.kill()
             self.process.wait()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # what is left of it writes no more
+            # processes that remain must not write any more
+            os.killpg(self.process.pid, signal.SIGKILL)
         os.close(self.to_browser)
         os.close(self.from_browser)
 
@@ -85,7 +87,7 @@ class Browser:
         return self.number
 
     def receive(self, deadline, what):
-        """The next message."""
+        """Returns the next message."""
         while b"\0" not in self.unread:
             ready, _, _ = select.select([self.from_browser], [], [], max(0, deadline - time.monotonic()))
             more = os.read(self.from_browser, 1 << 16) if ready else b""
@@ -118,7 +120,7 @@ class Browser:
                    and self.ask("location.href") == url)
 
     def ask(self, expression):
-        """The value of an expression of JavaScript."""
+        """Returns the value of an expression of JavaScript."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
@@ -129,6 +131,6 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key)
 
     def shoot(self, path):
-        """A picture of the whole page, PNG."""
+        """Saves a picture of the whole page, as PNG."""
         taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         pathlib.Path(path).write_bytes(base64.b64decode(taken["data"]))

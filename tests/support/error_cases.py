@@ -1,10 +1,10 @@
-"""Errors that docs/operations.md has recipes for, made to happen: the shared part of their tests.
+"""The shared part of the tests that cause the errors with recipes in docs/operations.md.
 
     THE_TEST INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF [--list] [TestClass.test ...]
 
-The text that a user gets must contain the recipe's quotation. The last line says how many texts
-were seen, and `--list` which. tests/recipes_test.py says for every recipe where it is made to
-happen.
+The text that a user gets must contain the recipe's quotation. The last line has the number of texts
+that were seen, and `--list` prints them. tests/recipes_test.py reports for every recipe which test
+causes the error.
 """
 
 import json
@@ -47,7 +47,8 @@ def port():
 
 
 def as_user(uid):
-    """The start of a command that runs as this user; none for root, which runs the tests."""
+    """Returns the start of a command that runs as this user; empty for root, which runs the
+    tests."""
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
 
 
@@ -68,7 +69,7 @@ class Cases(unittest.TestCase):
 
     def start(self, **sections):
         self.write(**sections)
-        # Of a group of its own, by which its helper is known.
+        # The switch has a process group of its own, by which its helper is found.
         self.switch = self.logged([SWITCHD, "--config", str(self.config), "--socket", str(self.socket)], process_group=0)
         self.await_switch()
 
@@ -80,7 +81,7 @@ class Cases(unittest.TestCase):
         wait_until("the switch", serves)
 
     def logged(self, command, **options):
-        """In the background; what it says is in `self.log()`."""
+        """Starts a command in the background; `self.log()` returns its output."""
         with open(self.folder / "log", "a") as log:
             return self.background(command, stdout=log, stderr=log, **options)
 
@@ -143,7 +144,7 @@ class Cases(unittest.TestCase):
         self.expect(recipe, done.stderr)
 
     def ask(self, *messages, remote=None):
-        """The answers to messages of one control connection."""
+        """Returns the answers to messages of one control connection."""
         if remote:
             line = socket.create_connection(("127.0.0.1", remote), DEADLINE_S)
         else:
@@ -171,7 +172,7 @@ class Cases(unittest.TestCase):
 
 
 class LibraryCases(Cases):
-    """With ranks that are threads of the test's own process."""
+    """Cases with ranks that are threads of the test's own process."""
 
     def join_job(self, job, rank, world_size, url=None, **more):
         context = libina.Library(LIBINA).join(url or f"shm:{self.socket}", job, rank, world_size, **more)

@@ -23,7 +23,7 @@ class HierarchyConfig(ctypes.Structure):
 
 
 class InaError(Exception):
-    """`str` is the status' name and the text, as tests' programs print them."""
+    """`str` gives the name of the status and the text, as tests' programs print them."""
 
 
 def size(number):
@@ -56,7 +56,7 @@ class Library:
 
 
 class Context:
-    """A context or group. `finalize` must have been called at the end, also after an error."""
+    """A context or group. `finalize` must be called at the end, also after an error."""
 
     def __init__(self, library, handle):
         self.library, self.handle = library, handle
@@ -70,7 +70,7 @@ class Context:
             self.library.check(self.library.calls.ina_finalize(handle, microseconds(timeout_s)))
 
     def leave(self):
-        """At a test's end, whatever its state."""
+        """Leaves at a test's end, in any state."""
         try:
             self.finalize(0.001)
         except InaError:
@@ -81,7 +81,8 @@ class Context:
         self.call("allreduce", send, into or send, size(elements), dtype, SUM, microseconds(0))
 
     def allreduce_async(self, elements=64):
-        """The memory and the request must outlive the operation: keep what is returned."""
+        """Starts an all-reduce. The memory and the request must outlive the operation, so the
+        caller must keep the returned values."""
         memory, request = (ctypes.c_int32 * elements)(), ctypes.c_void_p()
         self.call("allreduce_async", memory, memory, size(elements), INT32, SUM, ctypes.byref(request))
         return memory, request
@@ -118,7 +119,8 @@ class Hierarchy:
 
 
 def on_ranks(world_size, work):
-    """What `work(rank)` gave, of each rank, each of which has a thread. The first error is raised."""
+    """Returns the results of `work(rank)` by rank, each of which has a thread. Raises the first
+    error."""
     results = outcomes(world_size, work)
     for result in results:
         if isinstance(result, BaseException):
@@ -127,7 +129,7 @@ def on_ranks(world_size, work):
 
 
 def errors_of(world_size, work):
-    """The text of each rank's error; empty: it had none."""
+    """Returns the text of each rank's error; empty: there was none."""
     results = outcomes(world_size, work)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, InaError):

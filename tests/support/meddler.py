@@ -1,4 +1,4 @@
-"""A process between workers and their switch that changes their messages and so breaks rules."""
+"""A process between workers and their switch that changes their messages, and so breaks rules."""
 
 import array
 import json

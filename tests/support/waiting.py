@@ -6,7 +6,7 @@ DEADLINE_S = 60  # for things that take a second at most
 
 
 def wait_until(what, condition):
-    """Returns what `condition` gives once it is true; `what` is for the error."""
+    """Returns the result of `condition` once it is true; `what` is for the error."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         if value := condition():

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Holds docs/protocol.md to the code: protocol_doc_test.py GOLDEN_PCAP PROTOCOL_MD SOURCE_FOLDER
+"""Compares docs/protocol.md with the code: protocol_doc_test.py GOLDEN_PCAP PROTOCOL_MD
+SOURCE_FOLDER
 
-The worked example must be the first frame that the codec writes; every drop reason, message type,
-data type, operation and header offset must be the one of the code; so must the number of lanes, the
-ports and the names of the Wireshark dissector, and the control messages and their fields.
+The worked example must be the first frame that the codec writes. Every drop reason, message type,
+data type, operation and header offset must be that of the code, and so must the number of lanes,
+the ports and the names of the Wireshark dissector, and the control messages and their fields.
 """
 
 import pathlib
@@ -30,7 +31,7 @@ def documented_frame(text):
 
 
 def table_rows(section):
-    """Cells of the rows of the tables in a section, without markup."""
+    """Returns the cells of the rows of the tables in a section, without markup."""
     return [[cell.strip().strip('`*') for cell in line.strip('|').split('|')]
             for line in section.splitlines() if line.startswith('|')]
 
@@ -47,7 +48,7 @@ def check_frames(text, read, generator):
                   for row in table_rows(section(text, 'INA header')) if row[0].isdigit()}
     if not offsets or documented != offsets:
         yield f'header offsets are {documented}, in the codec {offsets}'
-    # Where the codec is held to it.
+    # Another test compares the codec with this tag.
     tag = re.search(r'the tag of the\nexample below is (0x[0-9a-f]{16})', text)
     if not tag or tag.group(1) not in read('tests/wire/frame_test.cc'):
         yield 'the tag of the worked example is not the one in tests/wire/frame_test.cc'

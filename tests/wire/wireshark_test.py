@@ -76,7 +76,7 @@ EXPECTED = [GRAD, EVERY_FIELD, RESULT, STALE, WRONG_CRC, NOT_INA, UNKNOWN_VERSIO
 
 
 def dissect(pcap, lua, fields):
-    """Rows of {field: text} as tshark shows them, one a frame."""
+    """Returns rows of {field: text} as tshark shows them, one for each frame."""
     command = ['tshark', '-X', f'lua_script:{lua}', '-r', str(pcap), '-T', 'fields',
                '-E', 'header=y', '-E', 'separator=/t', '-E', 'occurrence=a',
                '-E', 'aggregator=,', '-o', 'ip.check_checksum:TRUE']

@@ -1,4 +1,4 @@
-"""MPI programs with the library of the switch preloaded, under the mpirun of each MPI.
+"""MPI programs with the interposer preloaded, under the mpirun of each MPI.
 
     interposer_test.py BUILD_FOLDER MPI LIBRARY OTHER_LIBRARY PROGRAM...
 """
@@ -13,14 +13,14 @@ import tempfile
 import unittest
 
 BUILD, MPI, LIBRARY, OTHER = sys.argv[1:5]
-# By what they do: mpi_NAME_openmpi.
+# By purpose, from the name mpi_NAME_openmpi.
 PROGRAMS = {pathlib.Path(path).name.split("_")[1]: path for path in sys.argv[5:]}
 del sys.argv[1:]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import plugin_switch  # noqa: E402
 
-# plm isolated: one machine; without it mpirun refuses to start where there is no ssh.
+# plm isolated: a single machine. Without it mpirun does not start if there is no ssh.
 MPIRUN = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated"],
           "mpich": ["mpirun.mpich"]}[MPI]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -33,11 +33,11 @@ NONBLOCKING = ["MPI_Barrier", "MPI_Iallgather", "MPI_Iallgatherv", "MPI_Iallredu
                "MPI_Ibarrier", "MPI_Ibcast", "MPI_Igather", "MPI_Igatherv", "MPI_Ireduce", "MPI_Ireduce_scatter",
                "MPI_Ireduce_scatter_block", "MPI_Iscatter", "MPI_Iscatterv"]
 FORTRAN = sorted(TAKEN + SHARES + ["MPI_Iallgather", "MPI_Iallreduce", "MPI_Ibarrier"])
-DEADLINE_S = 240  # a machine of two processors that has other work, too
+DEADLINE_S = 240  # for a machine of two processors with other load
 
 
 def table(errors):
-    """Lines of the report: function, calls, bytes, through."""
+    """Returns the lines of the report: function, calls, bytes, through."""
     return re.findall(r"^ina: (MPI_\w+) +(\d+) +(?:(\d+) )? *(the switch|MPI: .*)$", errors, re.MULTILINE)
 
 
@@ -59,9 +59,9 @@ class InterposerTest(unittest.TestCase):
         cls.addClassCleanup(cls.switch.stop)
 
     def run_program(self, ranks, library=None, options=(), program="collectives", arguments=(), **environment):
-        """(status, stdout, stderr)"""
+        """Returns (status, stdout, stderr)."""
         variables = {**os.environ, **AS_ROOT, "INA_URL": self.switch.url, **environment}
-        # Of the program alone: mpirun and what it starts itself need no library.
+        # Only the program preloads the library, not mpirun and its helpers.
         command = ["env", *([f"LD_PRELOAD={library}"] if library else []), PROGRAMS[program], *arguments]
         done = subprocess.run([*MPIRUN, *options, "-n", str(ranks), *command], env=variables, timeout=DEADLINE_S,
                               capture_output=True, text=True, check=False)
@@ -117,8 +117,8 @@ class InterposerTest(unittest.TestCase):
 
     @unittest.skipUnless((pathlib.Path(BUILD) / "plugins/python/ina").exists(), "no package of Python")
     def test_environment(self):
-        """A program without MPI gets rank and number of ranks from what its mpirun sets."""
-        # One write a line: mpirun mixes the ranks' writes.
+        """A program without MPI gets rank and number of ranks from mpirun's environment."""
+        # One write for each line, because mpirun mixes the ranks' writes.
         text = ("import ina, os\n"
                 "with ina.Context() as job: os.write(1, f'rank {job.rank} of {job.world_size}\\n'.encode())")
         name = {} if MPI == "openmpi" else {"INA_JOB": "environment"}  # MPICH gives a run no name
@@ -134,7 +134,8 @@ class InterposerTest(unittest.TestCase):
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
 
     def test_messages_go_on(self):
-        """Over TCP the sender of a message must see to it until all is sent: while it waits in a collective call, too."""
+        """Over TCP the sender of a message must make progress until all is sent, also while it
+        waits in a collective call."""
         options = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"] if MPI == "openmpi" else []
         status, said, errors = self.run_program(2, LIBRARY, options, MPIR_CVAR_NOLOCAL="1")
         self.assertEqual((status, said.strip()), (0, "all right"), errors)
@@ -159,7 +160,7 @@ class InterposerTest(unittest.TestCase):
         self.assertNotIn("the switch\n", errors.replace("without the switch", ""))
 
     def test_preloaded_into_mpirun(self):
-        """mpirun and what it starts itself use no MPI, and take no notice."""
+        """mpirun and its helpers do not use MPI, and are not affected."""
         done = subprocess.run([*MPIRUN, "-n", "2", PROGRAMS["collectives"]], timeout=DEADLINE_S, capture_output=True, text=True,
                               env={**os.environ, **AS_ROOT, "INA_URL": self.switch.url,
                                    "INA_MPI_REPORT": "1", "LD_PRELOAD": LIBRARY}, check=False)
@@ -167,14 +168,15 @@ class InterposerTest(unittest.TestCase):
         self.assertIn("the switch", done.stderr)
 
     def test_reproducible_reductions(self):
-        """The switch has all that it has without them."""
+        """The switch carries the same operations as without reproducible reductions."""
         for ranks in (2, 4):
             status, said, errors = self.run_program(ranks, LIBRARY, INA_MPI_REPORT="1", INA_NUMERIC="reproducible")
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
             self.assertEqual(taken(errors), TAKEN, errors)
 
     def test_switch_is_lost(self):
-        """An error of MPI's, of a nonblocking call from MPI_Wait; a program that handles it goes on."""
+        """The loss is an MPI error, of a nonblocking call in MPI_Wait. A program that handles the
+        error continues."""
         for fatal in ([], ["fatal"]):
             with tempfile.TemporaryDirectory(prefix="ina-mpi-") as folder:
                 switch = plugin_switch.start(pathlib.Path(BUILD), pathlib.Path(folder))
@@ -190,7 +192,7 @@ class InterposerTest(unittest.TestCase):
                         said, errors = running.communicate(timeout=DEADLINE_S)
                 finally:
                     switch.stop()
-            if fatal:  # mpirun may lose what was said on stderr
+            if fatal:  # mpirun may lose the output on stderr
                 self.assertNotEqual(running.returncode, 0)
                 self.assertEqual(said, "")
             else:

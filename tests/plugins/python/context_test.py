@@ -1,4 +1,4 @@
-"""The package `ina` against the right results of its calls, over a real switch.
+"""Compares results of the package `ina` with the right ones, over a real switch.
 
     context_test.py BUILD_FOLDER
 """
@@ -49,7 +49,7 @@ def raised(call, *arguments, **options):
     return None
 
 
-# ---- what ranks do
+# ---- functions for ranks
 
 def sums(job):
     ranks = range(job.world_size)
@@ -113,7 +113,7 @@ def moves(job):
     job.send_receive(numpy.arange(4.), 1 if rank == 0 else ina.NOBODY, found,
                      0 if rank == 1 else ina.NOBODY)
     expect(found, numpy.arange(4.) if rank == 1 else numpy.zeros(4))
-    # Anything with a buffer.
+    # Any object with a buffer.
     ints = array.array("i", [rank, 1])
     job.allreduce(ints, ints)
     assert list(ints) == [sum(range(size)), size]
@@ -128,7 +128,7 @@ def handles(job):
     for i, handle in reversed(list(enumerate(started))):
         expect(handle.wait(), sum(values(r + i, 1000 * i) for r in range(job.world_size)))
         assert handle.done()
-    for _ in range(50):  # that nobody keeps
+    for _ in range(50):  # without keeping the handles
         job.allreduce_async(numpy.ones(10_000))
         gc.collect()
     job.barrier()
@@ -152,7 +152,7 @@ def awaiting(job):
             await asyncio.sleep(0.2)
         handle = job.barrier_async()
         await handle
-        # In the order in which they are made, which is that of all ranks.
+        # The operations start in the order in which they are made, the same on all ranks.
         found = await asyncio.gather(*[one(i) for i in range(30)])
         ticking.cancel()
         return found, ticks
@@ -160,12 +160,12 @@ def awaiting(job):
     found, ticks = asyncio.run(main())
     assert found == [i * job.world_size for i in range(30)], found
     assert ticks > 10, "the loop runs on while an operation waits"
-    found, _ = asyncio.run(main())  # on another loop
+    found, _ = asyncio.run(main())  # on another event loop
     assert found[1] == job.world_size
 
 
 def threads(job):
-    """While one thread waits, others run."""
+    """Other threads run while one thread waits."""
     counted = 0
     waiting = threading.Thread(target=lambda: job.barrier())
     if job.rank == 0:
@@ -174,7 +174,7 @@ def threads(job):
         while time.monotonic() < end:
             counted += 1
         assert waiting.is_alive()
-        job.send_receive  # the context is usable, too
+        job.send_receive  # other threads can use the context, too
         waiting.join()
         assert counted > 1000
     else:
@@ -257,7 +257,7 @@ def hierarchy(job, folder):
     assert isinstance(raised(ina.Hierarchy, job), ValueError), "no topology"
     wrong = raised(ina.Hierarchy, job, NETWORK.replace("size: 2", "size: 4"))
     assert wrong.status == ina.Status.INVALID and "4 x 4" in wrong.text, wrong
-    job.barrier()  # nothing of that has ended the job
+    job.barrier()  # none of these errors has ended the job
 
 
 def redistribution(job):
@@ -308,7 +308,7 @@ def wrong_arguments(job):
     refused = raised(job.allreduce, numpy.ones(3, numpy.int32), op=ina.Op.AVG)
     assert isinstance(refused, ina.Error) and refused.status == ina.Status.INVALID
     assert "INA_ERR_INVALID" in str(refused), refused
-    job.barrier()  # nothing of that has ended the job
+    job.barrier()  # none of these errors has ended the job
 
 
 def disagree(job):
@@ -318,7 +318,7 @@ def disagree(job):
 
 def lose_rank(job):
     def calls():
-        job.barrier()  # the others may hear of the end before they have its result
+        job.barrier()  # the other ranks may learn of the end before they have its result
         if job.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         job.allreduce(numpy.ones(5))
@@ -373,7 +373,7 @@ def interrupt(job):
 
 
 def leave_at_the_end(job):
-    """A `with` block, whose own error goes first."""
+    """A `with` block, whose own error takes precedence."""
     with job:
         job.barrier()
     assert job.closed
@@ -386,14 +386,14 @@ GIVEN_UP = (ina.Status.ABORTED, ina.Status.PEER_LOST)
 def close_early(job):
     handle = job.allreduce_async(numpy.ones(5)) if job.rank == 0 else None
     left = raised(job.close, 0.5)
-    # It gives its operation up, unless it has heard before that rank 1 never calls it.
+    # Rank 0 abandons its operation, unless it has learned before that rank 1 never calls it.
     assert job.rank != 0 or left.status in GIVEN_UP, left
     closed = raised(job.barrier)
     assert closed.status == ina.Status.INVALID and "closed" in closed.text, closed
     return raised(handle.wait).status if handle else None
 
 
-# After which leaving reports how the job has ended.
+# After these functions leaving reports how the job has ended.
 ENDING_THE_JOB = {disagree, lose_rank, lose_rank_awaiting, time_out, time_out_awaiting, interrupt, close_early}
 
 
@@ -421,7 +421,7 @@ class ContextTest(unittest.TestCase):
         cls.addClassCleanup(cls.switch.stop)
 
     def run_ranks(self, size, function, *arguments, timeout=20):
-        """Results by rank; None of one that was killed."""
+        """Returns results by rank; None for a killed rank."""
         started = []
         for rank in range(size):
             ours, theirs = _fork.Pipe(duplex=False)

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/python.md, as one program on two ranks.
+"""Runs the Python blocks of docs/python.md, as one program on two ranks.
 
     docs_test.py BUILD_FOLDER
 """

@@ -69,7 +69,7 @@ class RunTest(unittest.TestCase):
         self.assertIn("rank 1 was killed by signal 9", done.stderr)
 
     def test_nothing_is_left(self):
-        """Also where ina-run itself is killed."""
+        """Nothing remains, also if ina-run itself is killed."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with tempfile.TemporaryDirectory() as folder:
                 running = subprocess.Popen(
@@ -77,7 +77,8 @@ class RunTest(unittest.TestCase):
                      f"echo $$ > {folder}/$RANK; echo started; exec sleep 1000"],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                     env={**os.environ, "TMPDIR": folder},
-                    # Ignored in what a shell has started in the background, and so in this test.
+                    # A shell ignores SIGINT in background processes, and so this test may inherit
+                    # that.
                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
                 for _ in range(2):
                     self.assertIn("started", running.stdout.readline())

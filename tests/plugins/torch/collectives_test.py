@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed against its right results, over a real switch.
+"""Compares every collective of torch.distributed with its right results, over a real switch.
 
     collectives_test.py BUILD_FOLDER
 """
@@ -13,13 +13,13 @@ import torch.distributed as dist
 
 INTEGERS = [torch.uint8, torch.int8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-# What only moves may have any type.
+# Types for collectives that only move data.
 MOVED = INTEGERS + FLOATS + [torch.bool, torch.int16, torch.complex64, torch.complex128]
 SIZES = [0, 1, 7, 5000]
 
 
 def values(rank, dtype, shape):
-    """Small numbers, so that sums and products of few are exact in all types."""
+    """Returns small numbers, so that sums and products of a few of them are exact in all types."""
     count = int(torch.tensor(shape).prod()) if not isinstance(shape, int) else shape
     numbers = (torch.arange(count) * 7 + rank * 3) % 5
     return (numbers % 2 if dtype == torch.bool else numbers).to(dtype).reshape(shape)
@@ -68,7 +68,8 @@ def all_reduce_grid(rank, size):
 
 
 def scattered_in_flight(rank, size, whole, own):
-    """Lists whose tensors lie anywhere, several at once; and an output that is one of them."""
+    """Lists whose tensors have arbitrary addresses, several at once; and an output that is a tensor
+    of a list."""
     lists = [[part.clone() for part in whole.chunk(size)] for _ in range(3)]
     outputs = [torch.full_like(own, 9) for _ in lists]
     works = [dist.reduce_scatter(output, parts, async_op=True) for output, parts in zip(outputs, lists)]
@@ -217,7 +218,7 @@ def many_at_once(rank, size):
         assert work.is_completed() and work.is_success()
         expect(tensors[i], reduced([values(r + i, torch.float32, 100 * i) for r in range(size)],
                                    dist.ReduceOp.SUM), f"all_reduce {i}")
-    # Handles that nobody keeps.
+    # Handles that are not kept.
     tensors = [torch.ones(1000) for _ in range(20)]
     for tensor in tensors:
         dist.all_reduce(tensor, async_op=True)
@@ -239,7 +240,7 @@ def futures(rank, size):
     work.wait()
     for r, tensor in enumerate(work.get_future().wait()):
         expect(tensor, torch.full((3,), float(r)), "value")
-    # A continuation that waits for another collective, as PowerSGD's hook has them.
+    # A continuation that waits for another collective, as in PowerSGD's hook.
     def again(_):
         second = torch.ones(4)
         dist.all_reduce(second, async_op=True).get_future().wait()
@@ -270,7 +271,7 @@ def groups(rank, size):
 
 
 def many_groups(rank, size, count):
-    """Groups of one job: each rank is in some, and they work in any order."""
+    """Groups of one job: each rank is in some groups, and the groups work in any order."""
     members = [sorted({i % size, (i // size + i) % size}) for i in range(count)]
     made = [dist.new_group(m) for m in members]
     for m, group in reversed(list(zip(members, made))):
@@ -307,7 +308,7 @@ def objects(rank, size):
 
 
 class CollectivesTest(SwitchTest):
-    # For 200 groups.
+    # Memory for 200 groups.
     config = plugin_switch.CONFIG + "jobs:\n  memory: 4 GiB\n"
 
     def test_all_reduce(self):

@@ -1,4 +1,4 @@
-"""The communication hook: same weights, registered buckets, priorities.
+"""Tests the communication hook: equal weights, registered buckets, priorities.
 
     ddp_hook_test.py BUILD_FOLDER
 """
@@ -17,7 +17,7 @@ import ina.torch
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 6
-WIDTH = 512  # of weights, a layer's are DDP's first bucket, which has 1 MiB
+WIDTH = 512  # a layer has WIDTH x WIDTH weights, which fill DDP's first bucket of 1 MiB
 LAYERS = 4
 
 
@@ -28,7 +28,7 @@ def model():
 
 
 def distributed(dtype, gradient_as_bucket_view=False):
-    # A bucket for each layer.
+    # One bucket for each layer.
     return DistributedDataParallel(model().to(dtype), bucket_cap_mb=0.2,
                                    gradient_as_bucket_view=gradient_as_bucket_view)
 
@@ -63,8 +63,8 @@ def with_and_without(rank, size, dtype, gradient_as_bucket_view):
 
 
 def measure(rank, size, hooked, **options):
-    """Bytes that a step copies on either way, beside those of the gradients: the least of some steps,
-    because a machine that stalls has some sent again."""
+    """Returns the bytes that a step copies in each direction in addition to the gradients: the
+    minimum of some steps, because pauses of the machine cause retransmissions."""
     trained = distributed(torch.float32)
     if hooked:
         trained.register_comm_hook(*ina.torch.ddp_hook(**options))
@@ -96,8 +96,8 @@ def priorities(rank, size):
 
 
 def accumulate(rank, size):
-    """Gradients of several backward passes, a model whose parameters are not all used, and one that is made
-    again: the sums are those without the hook."""
+    """Gradients of several backward passes, a model with unused parameters, and a model that is
+    made again: the sums equal those without the hook."""
     found = []
     for hooked in (False, True):
         torch.manual_seed(5)
@@ -123,7 +123,8 @@ def accumulate(rank, size):
 
 
 def read_only(rank, size):
-    """The tensor that the switch writes: right, the same memory in each iteration, and given back."""
+    """The tensor that the switch writes is right, has the same memory in each iteration, and is
+    given back."""
     backend = ina.torch._backend_of(None)
     state, _ = ina.torch.ddp_hook()
     places = set()
@@ -137,7 +138,7 @@ def read_only(rank, size):
         places.add(result.data_ptr())
     assert len(places) == 1
     del result, work
-    for index in range(100):  # more than there may be at a time
+    for index in range(100):  # more than the limit at a time
         state.sum_up(backend, 0, torch.ones(1000 + index), dist.ReduceOp.SUM).wait()
     assert state.results_refused is None, state.results_refused
     many = [torch.full((1000,), float(rank)) for _ in range(40)]
@@ -147,7 +148,7 @@ def read_only(rank, size):
 
 
 def outlive(rank, size):
-    """Gradients stay readable when their model, and the process group, have gone."""
+    """Gradients stay readable after the end of their model and of the process group."""
     trained = distributed(torch.float32, gradient_as_bucket_view=True)
     trained.register_comm_hook(*ina.torch.ddp_hook())
     train(trained, rank, torch.float32)
@@ -165,7 +166,8 @@ def outlive(rank, size):
 
 
 def too_many(rank, size):
-    """More tensors than can be registered: the others are copied, and the sums are right."""
+    """There are more tensors than can be registered. The others are copied, and the sums are
+    right."""
     backend = ina.torch._backend_of(None)
     state, _ = ina.torch.ddp_hook()
     tensors = [torch.full((3000,), float(rank + i)) for i in range(80)]
@@ -194,7 +196,7 @@ class HookTest(SwitchTest):
                 self.assertIsNone(results_refused)
             self.assertEqual(layers, LAYERS)
             self.assertEqual(iterations, STEPS)
-            # DDP makes its buckets anew after the first iteration; each is registered once.
+            # DDP makes its buckets again after the first iteration; each bucket is registered once.
             self.assertGreaterEqual(registered, layers)
             self.assertLessEqual(registered, 2 * layers)
 
@@ -206,7 +208,7 @@ class HookTest(SwitchTest):
         self.compare(2, torch.float32, gradient_as_bucket_view=True)
 
     def test_three_ranks(self):
-        # Sums of three depend on the order of arrival otherwise.
+        # Otherwise sums of three values depend on the order of arrival.
         os.environ["INA_NUMERIC"] = "reproducible"
         self.addCleanup(os.environ.pop, "INA_NUMERIC")
         self.compare(3, torch.float32)
@@ -234,7 +236,7 @@ class HookTest(SwitchTest):
 
     def test_priorities(self):
         for seen, given in self.run_ranks(2, priorities):
-            # A millionth of the time is left: six steps of priority to a factor of two.
+            # A millionth of the time is left; a factor of two is six steps of priority.
             self.assertGreater(seen[-1], seen[-2] + 60, seen)
             layers = [[layer for layer, _, _ in step] for step in given]
             self.assertEqual(layers[-1], list(range(LAYERS, 0, -1)), "the front layer comes last")

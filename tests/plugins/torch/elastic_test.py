@@ -1,4 +1,4 @@
-"""torchrun: its restarts, and ends of all kinds, after which nothing is left.
+"""Tests torchrun: restarts, and ends of all kinds, after which nothing may remain.
 
     elastic_test.py BUILD_FOLDER
 """
@@ -17,10 +17,11 @@ import ranks
 from ranks import SwitchTest
 
 RANKS = 2
-DEADLINE_S = 180  # PyTorch is imported by each process in turn where processors are few
+DEADLINE_S = 180  # with few processors the processes import PyTorch one after the other
 GONE_DEADLINE_S = 30
 
-# Sums; the first life of rank 1 ends as the argument says, the last life of all prints.
+# Computes sums. The first life of rank 1 ends as the argument says; in the last life all ranks
+# print.
 PROGRAM = textwrap.dedent("""\
     import os, pathlib, signal, sys, time
     import torch
@@ -79,7 +80,8 @@ class ElasticTest(SwitchTest):
         self.memory_before = shared_memory()
 
     def launch(self, how, restarts):
-        # --redirects, --tee: the defaults of PyTorch 1.13 fail under Python 3.11, whose IntFlag does not list zero.
+        # --redirects, --tee: the defaults of PyTorch 1.13 fail under Python 3.11, whose IntFlag
+        # does not list zero.
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}",
                    f"--max_restarts={restarts}", "--redirects=1", "--tee=2", "--log_dir", str(self.work / "logs"),
                    str(self.work / "program.py"), how, str(self.work)]
@@ -87,7 +89,7 @@ class ElasticTest(SwitchTest):
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "INA_URL": self.url, "OMP_NUM_THREADS": "1",
                  "PYTHONPATH": str(ranks.BUILD / "plugins/python")},
-            # Ignored in what a shell has started in the background, and so in this test.
+            # A shell ignores SIGINT in background processes, and so this test may inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(running.stdout.close)
         self.addCleanup(running.wait)
@@ -95,7 +97,8 @@ class ElasticTest(SwitchTest):
         return running
 
     def pids(self, running, life):
-        """Of the ranks, once all have made their first sum; `running`: torchrun, whose end ends the waiting."""
+        """Returns the ranks' process ids, once all have made their first sum. `running`: torchrun,
+        whose end ends the wait."""
         paths = [self.work / f"started.{life}.{rank}" for rank in range(RANKS)]
 
         def started():
@@ -117,7 +120,8 @@ class ElasticTest(SwitchTest):
         self.assertLessEqual(shared_memory(), self.memory_before)
 
     def test_restarts(self):
-        """The ranks of the second life form a job of their own, which the end of the first does not disturb."""
+        """The ranks of the second life form a job of their own, which is independent of the end of
+        the first job."""
         for how in ("kill", "raise"):
             with self.subTest(how):
                 self.setUp()
@@ -149,7 +153,7 @@ class ElasticTest(SwitchTest):
                 self.expect_nothing_left(pids)
 
     def test_killed(self):
-        """torchrun and all ranks at once."""
+        """Kills torchrun and all ranks at once."""
         running = self.launch("wait", restarts=3)
         pids = self.pids(running, 0)
         for pid in [running.pid, *pids]:

@@ -15,7 +15,7 @@ from ranks import Failed, SwitchTest
 import torch
 import torch.distributed as dist
 
-# From the death of a rank to the exception on the others.
+# Time from the death of a rank to the exception on the others.
 LOSS_DEADLINE_S = 20
 
 
@@ -54,7 +54,7 @@ def different_sizes(rank, size):
 
 
 def wait_for_nobody(rank, size):
-    """Rank 0 waits for one second, then goes on waiting with success."""
+    """Rank 0's first wait times out; its second wait succeeds."""
     if rank == 1:
         time.sleep(2)
     tensor = torch.ones(4)
@@ -99,7 +99,7 @@ def wrong_arguments(rank, size):
         "recv": raised(dist.recv, torch.ones(3), size),
     }
     tensor = torch.ones(3)
-    dist.all_reduce(tensor)  # nothing of that has ended the job
+    dist.all_reduce(tensor)  # none of these errors has ended the job
     assert tensor[0] == size
     return found
 

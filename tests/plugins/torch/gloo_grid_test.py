@@ -1,10 +1,10 @@
-"""Every collective of torch.distributed on `gloo` and on `ina`: the same results, and the same errors.
+"""Every collective of torch.distributed on `gloo` and on `ina`: equal results, and equal errors.
 
     gloo_grid_test.py BUILD_FOLDER
 
-Each case runs on a group of either backend with the same inputs. Where they differ, DIFFERENCES has
-the reason, which docs/pytorch.md has, too. A difference without a reason fails the test, and so does
-a reason without a difference.
+Each case runs on a group of either backend with the same inputs. If the backends differ,
+DIFFERENCES has the reason, which docs/pytorch.md has, too. A difference without a reason fails the
+test, and so does a reason without a difference.
 """
 
 import collections
@@ -31,8 +31,8 @@ Case = collections.namedtuple("Case", "call op dtype shape layout values")
 
 
 def values_of(case, salt):
-    """Contiguous numbers that differ between salts: small ones, of which few make exact sums and
-    products, or those at the ends of the type."""
+    """Returns contiguous numbers that differ between salts: small ones, of which few make exact
+    sums and products, or those at the ends of the type."""
     count = 1
     for extent in case.shape:
         count *= extent
@@ -53,7 +53,7 @@ def values_of(case, salt):
         info = torch.iinfo(case.dtype)
         ends = [info.max, info.min, 0, 1, info.max // 2 + 1, info.max - 1, 3]
     ends = torch.tensor(ends, dtype=case.dtype)
-    # All pairs of two ranks' values.
+    # All pairs of two ranks' values occur.
     step = index if salt % 2 == 0 else index // len(ends)
     return ends[(step + salt // 2) % len(ends)].reshape(case.shape)
 
@@ -81,7 +81,7 @@ def layouts_of(shape):
 
 
 class Grid:
-    """The calls. Each gives what it has received on this rank, a list of tensors."""
+    """The calls. Each returns a list of the tensors that this rank has received."""
 
     def __init__(self, rank, size):
         self.rank, self.size = rank, size
@@ -96,7 +96,7 @@ class Grid:
         return [self.empty(case) for _ in range(self.size)]
 
     def stacked(self, case):
-        """Of a shape whose first dimension is that of all ranks together."""
+        """Returns a tensor whose first dimension is that of all ranks together."""
         tensors = [values_of(case, self.rank + d) for d in range(self.size)]
         return laid_out(torch.cat([t.reshape(1, *t.shape) for t in tensors]).flatten(0, 1)
                         if case.shape else torch.stack(tensors), case.layout)
@@ -139,7 +139,7 @@ class Grid:
         dist.reduce_scatter_tensor(output, self.stacked(case), OPS[case.op], group=group)
         return [output]
 
-    # ---- what moves
+    # ---- moves
 
     def broadcast(self, case, group):
         tensor = self.own(case)
@@ -184,7 +184,7 @@ class Grid:
         return [output]
 
     def all_to_all_single_uneven(self, case, group):
-        """Nothing to this rank's own, and the rest to the next one."""
+        """Each rank sends nothing to itself, and everything to the next rank."""
         data = self.stacked(case)
         splits = [0] * self.size
         splits[(self.rank + 1) % self.size] = data.size(0)
@@ -242,7 +242,7 @@ def grid_cases(values, size):
             continue
         if call == "all_reduce_sparse" and (not shape or op != "SUM" or layout != "contiguous"):
             continue
-        # The whole product would take too long: of other reductions, some shapes.
+        # The whole product would take too long: other reductions use only some shapes.
         if op != "SUM" and values == "small" and (shape, layout) not in FEW_SHAPES:
             continue
         if op not in ("SUM", "MAX", "AVG") and call not in ("all_reduce", "reduce"):
@@ -266,7 +266,7 @@ def ones(*shape, dtype=torch.float32):
 
 
 def lists(count, *shape, dtype=torch.float32):
-    """`count`: more than there are ranks."""
+    """`count`: more than the number of ranks."""
     return lambda rank, size: [torch.ones(*shape, dtype=dtype) for _ in range(size + count)]
 
 
@@ -284,7 +284,7 @@ def object_calls(rank, size, group):
 
 
 def futures(rank, size, group):
-    """What handles give."""
+    """Returns the results of handles."""
     def shape_of(value):
         if isinstance(value, torch.Tensor):
             return tuple(value.shape)
@@ -362,10 +362,10 @@ OTHERS = {
 }
 
 
-# ---- comparing
+# ---- comparison
 
 def outcome(call, *arguments):
-    """(results, None), or (None, the exception's text)."""
+    """Returns (results, None), or (None, the exception's text)."""
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001
@@ -373,7 +373,7 @@ def outcome(call, *arguments):
 
 
 def equal(a, b):
-    """Bit for bit, but that a NaN is a NaN."""
+    """Compares bit for bit, except that all NaNs are equal."""
     if isinstance(a, str):
         return a == b
     if a.dtype != b.dtype or a.shape != b.shape:
@@ -400,8 +400,9 @@ def verdict(gloo, ina):
 
 
 def gloo_breaks(case):
-    """Nothing that is gathered ends the process (SIGFPE); a message of nothing is refused when the
-    other rank has heard of it already, and later messages with its tag hang."""
+    """Returns whether the case breaks gloo. An empty gather ends the process (SIGFPE). An empty
+    message is refused after the other rank has learned of it, and later messages with its tag
+    hang."""
     return 0 in case.shape and case.call in ("all_gather", "all_gather_coalesced", "isend_irecv",
                                              "send_recv", "recv_any")
 
@@ -411,7 +412,7 @@ def named(case):
 
 
 def compare(rank, size, values):
-    """The cases that differ, with what differs, and how many there were."""
+    """Returns the cases that differ, with the difference, and the number of cases."""
     warnings.simplefilter("ignore")
     ina, gloo = [dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=30))
                  for backend in ("ina", "gloo")]
@@ -423,7 +424,7 @@ def compare(rank, size, values):
             differ.append((named(case), "gloo breaks", outcome(call, case, ina)[1] or ""))
             continue
         on_gloo, on_ina = outcome(call, case, gloo), outcome(call, case, ina)
-        # On all ranks, whether there is a difference on this one or not.
+        # All ranks make this call, whether there is a difference on this rank or not.
         plain = on_gloo
         if case.layout != "contiguous":
             plain = outcome(call, case._replace(layout="contiguous"), gloo)
@@ -451,7 +452,7 @@ def refused(text):
     return lambda case, found, judged: found.startswith("gloo refuses") and text in found
 
 
-# (Reason, whether it holds of a case that differs.)
+# (Reason, whether the reason applies to a case that differs.)
 DIFFERENCES = [
     ("gloo lacks the collective",
      lambda case, found, judged: case.call in NOT_IN_GLOO and found.startswith("gloo refuses")

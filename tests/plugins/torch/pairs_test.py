@@ -1,4 +1,4 @@
-"""Messages between two ranks, and the barrier that names the missing ranks.
+"""Tests messages between two ranks, and the barrier that names the missing ranks.
 
     pairs_test.py BUILD_FOLDER
 """
@@ -31,7 +31,7 @@ def message(source, size, dtype=torch.float32):
 
 
 def ring(rank, size):
-    """Every rank sends to the next one and receives from the one before, all at once."""
+    """Every rank sends to the next rank and receives from the previous one, all at once."""
     after, before = (rank + 1) % size, (rank - 1) % size
     for dtype in (torch.float32, torch.int16, torch.bool, torch.complex64):
         for count in SIZES:
@@ -49,7 +49,7 @@ def ring(rank, size):
 
 
 def tags(rank, size):
-    """Messages of one tag come in order; those of others may be received before."""
+    """Messages with one tag arrive in order; messages with other tags may be received before."""
     if rank == 0:
         works = [dist.isend(torch.full((10,), float(10 * tag + i)), 1, tag=tag)
                  for i in range(3) for tag in range(3)]
@@ -81,7 +81,7 @@ def any_source(rank, size):
 
 
 def in_groups(rank, size):
-    """Ranks of groups are other ones, and messages of two groups do not mix."""
+    """In a group ranks have other numbers, and messages of two groups do not mix."""
     group = dist.new_group([1, 2])
     if rank == 0:
         return
@@ -109,7 +109,7 @@ def wrong_sizes(rank, size):
 
 
 def nobody_there(rank, size):
-    """The group's timeout ends a receive, and a send, alone."""
+    """The group's timeout ends only the receive, and only the send."""
     found = None
     if rank == 0:
         found = (raised(dist.recv, torch.zeros(3), 1), raised(dist.recv, torch.zeros(3)),
@@ -122,7 +122,8 @@ def nobody_there(rank, size):
 
 
 def both_send_first(rank, size, count, before):
-    """Neither receives: an error, and what it says. `before`: they have talked before."""
+    """Neither rank receives. Returns the error. `before`: the ranks have exchanged messages
+    before."""
     if before:
         both_isend_first(rank, size, 3)
     begin = time.monotonic()
@@ -139,7 +140,7 @@ def both_isend_first(rank, size, count):
 
 
 def late_receiver(rank, size, count):
-    """Whether a send returns before its message is received."""
+    """Returns whether a send returns before its message is received."""
     if rank == 1:
         time.sleep(2)
         dist.recv(torch.zeros(count), 0)
@@ -190,7 +191,7 @@ class PairsTest(SwitchTest):
             self.assertIn("INA_ERR_TIMEOUT", text)
 
     def test_both_send_first(self):
-        """With Gloo, too, a send waits for its receiver, and the group's timeout ends it."""
+        """As with Gloo, a send waits for its receiver, and the group's timeout ends the wait."""
         for backend in ("gloo", "ina"):
             for count in (1, 1_000_000):
                 with self.subTest(backend=backend, count=count):
@@ -201,7 +202,7 @@ class PairsTest(SwitchTest):
                     for text, took_s in found:
                         self.assertIsNotNone(text)
                         self.assertLess(took_s, 20)
-                    # The slower one may learn only that the other has ended.
+                    # The slower rank may learn only that the other rank has ended.
                     if backend == "ina":
                         self.assertTrue(any("use isend" in text for text, _ in found), found)
 

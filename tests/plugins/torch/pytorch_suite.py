@@ -2,9 +2,9 @@
 
     pytorch_suite.py BUILD_FOLDER [--backend gloo] [--full] [--ranks 3] [CASE...]
 
-Without names: the cases of pytorch_suite.txt, which must pass; with --full: all that there are. Prints
-a line for each: how it ended, how long it took, its name, the last line of its text. Ends with 1 if a case
-of the list did not pass.
+Without names it runs the cases of pytorch_suite.txt, which must pass; with --full, all cases.
+Prints a line for each case: result, duration, name, and the last line of the case's text. Ends with
+1 if a case of the list did not pass.
 """
 
 import argparse
@@ -26,7 +26,7 @@ CASE_TIMEOUT_S = 100
 
 # Skipped unless BACKEND is "mpi" when the module is imported, because Gloo lacks the operation.
 MPI_ONLY = ("Only MPI supports all_to_all", "Only MPI supports CPU all_to_all_single")
-# Their model is made where BACKEND is one of three names; which backend is in use they do not ask.
+# The model of these cases is made if BACKEND is one of three names, whatever backend is in use.
 NAMES_OF_BACKENDS = "test_accumulate_gradients_no_sync"
 
 
@@ -42,9 +42,9 @@ def parse():
 
 
 def import_suite(backend, ranks):
-    """PyTorch's module. At import it decides what is skipped, and does so as for Gloo; later it asks
-    for `backend`."""
-    # Not in Debian; of it the module needs a base class alone.
+    """Returns PyTorch's module. At import it decides which cases to skip, and does so as for Gloo.
+    Later it asks for `backend`."""
+    # Debian has no such package; the module needs only a base class of it.
     sys.modules.setdefault("expecttest",
                            types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False))
     os.environ.update(BACKEND="gloo", WORLD_SIZE=str(ranks), INIT_METHOD="file:///tmp/unused",
@@ -55,18 +55,19 @@ def import_suite(backend, ranks):
     warnings.simplefilter("ignore")
     suite.BACKEND = backend
     if backend != "gloo":
-        # Where it expects events in the profiler.
+        # The module expects profiler events of the backends in these lists.
         for supported in (suite.PROFILING_SUPPORTED_BACKENDS,
                           suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
             supported.append(backend)
-    # With it, DDP imports a module that Python 3.11 refuses (a mutable default of a dataclass).
+    # With this module, DDP imports another one that Python 3.11 refuses (a mutable default of a
+    # dataclass).
     import torch.nn.parallel._replicated_tensor_ddp_utils as replicated
     replicated._set_ddp_with_replicated_tensor = lambda _: None
     return suite
 
 
 def make_case_class(suite):
-    """As PyTorch's test/distributed/test_distributed_fork.py."""
+    """Returns the class, as in PyTorch's test/distributed/test_distributed_fork.py."""
     base = suite.DistributedTest._DistTestBase
     if suite.BACKEND != "gloo":
         for function in vars(base).values():
@@ -95,7 +96,7 @@ def make_case_class(suite):
 
 
 def run_case(case_class, name):
-    """How it ended, and its text."""
+    """Runs a case. Returns its result, and its text."""
     result = unittest.TestResult()
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -108,7 +109,7 @@ def run_case(case_class, name):
 
 
 def run_cases(case_class, names):
-    """How each ended, by name."""
+    """Returns the result of each case, by name."""
     ends = {}
     for name in names:
         begin = time.monotonic()

@@ -1,6 +1,6 @@
-"""A switch of its own, and ranks that are forked from the test: PyTorch is imported once.
+"""A private switch, and ranks that are forked from the test: PyTorch is imported once.
 
-The test must not have done anything before that starts PyTorch's threads.
+Before the fork, the test must not do anything that starts PyTorch's threads.
 """
 
 import datetime
@@ -29,7 +29,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Failed:
-    """What a rank raised."""
+    """The exception of a rank."""
 
     def __init__(self, error):
         self.kind = type(error).__name__
@@ -51,7 +51,7 @@ def _run_rank(pipe, rank, size, url, store, backend, timeout, function, argument
                                 timeout=timeout)
         result = function(rank, size, *arguments)
         dist.destroy_process_group()
-    except BaseException as error:  # Ctrl-C, too, is a result
+    except BaseException as error:  # Ctrl-C is a result, too
         result = Failed(error)
     pipe.send(result)
     pipe.close()
@@ -79,7 +79,7 @@ class Ranks:
         os.kill(self.processes[rank].pid, number)
 
     def results(self, deadline_s=DEADLINE_S):
-        """By rank; None for one that was killed."""
+        """Returns results by rank; None for a killed rank."""
         end = time.monotonic() + deadline_s
         found = []
         try:
@@ -100,7 +100,7 @@ class Ranks:
 
 
 class SwitchTest(unittest.TestCase):
-    """Tests beside a switch of their own."""
+    """Tests with a private switch."""
 
     config = plugin_switch.CONFIG
 
@@ -117,7 +117,7 @@ class SwitchTest(unittest.TestCase):
         return Ranks(self.folder, size, options.pop("url", self.url), function, arguments, **options)
 
     def run_ranks(self, size, function, *arguments, **options):
-        """Results by rank; fails if a rank raised."""
+        """Returns results by rank. Fails if a rank raised."""
         deadline_s = options.pop("deadline_s", DEADLINE_S)
         results = self.start(size, function, *arguments, **options).results(deadline_s)
         for rank, result in enumerate(results):

@@ -16,7 +16,7 @@ from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimiz
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 8
-BATCH = 24  # of all ranks together; any number of ranks that is used here divides it
+BATCH = 24  # of all ranks together; all numbers of ranks in this test divide it
 
 
 def model():
@@ -43,7 +43,7 @@ def train(trained, rank, size, optimizer=None):
 
 
 def weights(trained):
-    # As a list: a tensor would travel in memory that its process must keep.
+    # A list, because a tensor would travel in memory that its process must keep.
     return torch.cat([p.detach().flatten() for p in trained.parameters()]).tolist()
 
 
@@ -54,7 +54,7 @@ def train_alone(rank, size):
 
 
 def train_together(rank, size, hook):
-    # Small buckets, so that there are several at once.
+    # Small buckets, so that several are in flight at once.
     trained = DistributedDataParallel(model(), bucket_cap_mb=0.004)
     if hook == "fp16":
         trained.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -81,7 +81,7 @@ def train_with_spread_optimizer(rank, size):
 
 
 def train_locally(rank, size):
-    """All steps on all ranks, then every fourth step's parameters are averaged."""
+    """All ranks make all steps, and average the parameters after every fourth step."""
     trained = DistributedDataParallel(model())
     trained.register_comm_hook(post_localSGD_hook.PostLocalSGDState(None, None, start_localSGD_iter=2,
                                                                    post_local_gradient_allreduce=False),
@@ -100,7 +100,7 @@ class TrainingTest(SwitchTest):
                         tolerance)
 
     def setUp(self):
-        # In a process of its own: the parent must stay without PyTorch's threads.
+        # Runs in a process of its own: the parent must not start PyTorch's threads.
         self.wanted = self.run_ranks(1, train_alone)[0]
 
     def test_two_ranks(self):
@@ -122,7 +122,8 @@ class TrainingTest(SwitchTest):
         self.assertLess(max(abs(a - b) for a, b in zip(found[0][0], self.wanted, strict=True)), 1e-5)
 
     def test_local_sgd(self):
-        """Gloo of the same ranks gives the same bits: with two, the order of a sum is no matter."""
+        """Gloo with the same ranks gives the same bits: for two ranks the order of a sum does not
+        matter."""
         self.assertEqual(self.run_ranks(2, train_locally), self.run_ranks(2, train_locally, backend="gloo"))
 
 
