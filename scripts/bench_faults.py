@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the fault simulator and puts its figures together.
+"""Runs the fault simulator and collects its figures.
 
     bench_faults.py --build FOLDER [--seeds N] [--from SEED] [--only-rules] [--quick] [--json FILE]
 

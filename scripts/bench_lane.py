@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions that a packet costs the switch, while nobody watches it and while somebody does.
+"""Instructions that a packet costs the switch, with and without somebody who watches.
 
     bench_lane.py --build FOLDER [--quick] [--json FILE]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""MPI's collectives, taken over by the switch and plain, of Open MPI and MPICH.
+"""Collectives of Open MPI and MPICH, plain and taken over by the switch.
 
     bench_mpi.py --build FOLDER [--quick] [--json FILE]
 

@@ -3,7 +3,7 @@
 
     bench_pipeline.py --build FOLDER [--quick] [--filter REGEX] [--json FILE]
 
-Runs pipeline_bench (Google Benchmark), which checks what it computes and fails if it is wrong, and
+Runs pipeline_bench (Google Benchmark), which checks its results and fails if one is wrong, and
 takes medians over its repetitions. Prints a table; --json writes {"meta", "rows", "scaling"}.
 
 A row: `ns_per_packet` is the whole path, messages to the workers included. `ns_per_result` is the

@@ -8,11 +8,11 @@ Direction: a file includes headers of its own layer, and of the layers that this
 uses only layers above it in the table, so that there are no cycles, and lists no layer without
 need. Tests may use everything, and only tests may use tests. Files that the text names must exist.
 
-Purity: the protocol's objects run unchanged under DPDK, in unit tests and in simulations. That works
-only while they include nothing that does I/O, reads a clock or a random source, logs, parses YAML, or
-starts or locks threads: those come in as parameters. This holds for files of the pure layers and for
-any other whose first comment calls it pure. Includes are followed through the project's own headers,
-so that nothing forbidden comes in by a detour either.
+Purity: the protocol's objects run unchanged under DPDK, in unit tests and in simulations. So they
+must include nothing that does I/O, reads a clock or a random source, logs, parses YAML, or starts
+or locks threads; time and I/O reach them as parameters. This holds for files of the pure layers,
+and for any other file whose first comment calls it pure. Includes are followed through the
+project's own headers, so that nothing forbidden is included indirectly either.
 
 Threads: tests without ThreadSanitizer, and the code that they test, have no threads.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/reference agrees with the headers and the package of Python, and has all declarations."""
+"""docs/reference agrees with the headers and the Python package, and has all declarations."""
 
 import ast
 import pathlib

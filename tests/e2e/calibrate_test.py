@@ -1,4 +1,4 @@
-"""ina-plan calibrate: its measurements are a topology that ina-plan plans for.
+"""Tests ina-plan calibrate: ina-plan can plan for the measured topology.
 
     calibrate_test.py INA_PLAN INA_SWITCHD
 """

@@ -1,4 +1,5 @@
-"""Strangers and hostile tenants send any frames; a job beside them goes on, with right sums.
+"""Strangers and hostile tenants send frames of all kinds; a job beside them goes on, with right
+sums.
 
     hostile_test.py INA_SWITCHD LOAD_WORKER INA_HOSTILE
 

@@ -236,7 +236,7 @@ class NetworkTestBed:
             return f"net_tap0,iface={self.kernel_interface},mac=02:77:00:00:00:fd"
         if self.driver == "af_xdp":
             return f"net_af_xdp{number},iface={self.port(number)}"
-        # A frame with its headers in the ring; blocks are whole frames and whole pages.
+        # framesz: a frame and its headers fit; blocks are whole frames and whole pages.
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
         return (f"net_af_packet{number},iface={self.port(number)},qpairs={self.queues},"

@@ -1,4 +1,4 @@
-"""libina's C interface for tests that look at its errors: ranks are threads of the test's process."""
+"""libina's C interface for tests of its errors: ranks are threads of the test's process."""
 
 import ctypes
 import threading

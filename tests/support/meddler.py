@@ -13,10 +13,10 @@ MOST_DESCRIPTORS = 64
 
 
 class Meddler:
-    """Serves the socket `path` for the switch at `switch`. `change(message, descriptors)` gets every message, of both
-    directions, and returns the message to pass on, None for nothing, or CLOSE, after which both sides find the connection
-    closed. A message with a key `then_close` is passed on, and what its receiver says next fails. Descriptors may be
-    replaced in their list."""
+    """Serves the socket `path` for the switch at `switch`. `change(message, descriptors)` gets
+    every message, of both directions, and returns the message to pass on. None drops the message;
+    after CLOSE both sides find the connection closed. A message with a key `then_close` is passed
+    on, and the next message of its receiver fails. Descriptors may be replaced in their list."""
 
     def __init__(self, path, switch, change):
         self.path, self.switch, self.change = str(path), str(switch), change

@@ -1,4 +1,4 @@
-"""ina-run: ranks beside a switch of their own.
+"""Tests ina-run: ranks with a switch of their own.
 
     run_test.py BUILD_FOLDER
 """
