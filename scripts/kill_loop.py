@@ -12,9 +12,9 @@ repeats it, and the output of the processes; the exit status is then 1. Parts:
             NOTICE_LIMIT_MS; another job's sums stay right; no slot and no memory stays taken
     switch  the switch is killed and started again: the job goes on, with the right sums
     psd     the fallback server is killed and started again: likewise
-    memif a worker on memif behind ina-memif is killed, or ina-memif itself: the workers on the shm
-            port must be told in time, as above; another job's sums stay right; the switch goes on,
-            and ina-memif, started again if it was killed, serves the next job
+    memif   a worker on memif behind ina-memif is killed, or ina-memif itself: the workers on the
+            shm port must be told in time, as above; another job's sums stay right; the switch goes
+            on, and ina-memif, started again if it was killed, serves the next job
 
 Prints a table of the times: until the survivors were told, and the longest time that a worker
 waited for one sum during the kill. --json writes {"meta": {commit, command, ...}, "worker": {...},
