@@ -70,84 +70,103 @@ void Fallback::forget_targets() {
 }
 
 void Fallback::on_message(const Message& message, const std::byte* payload) {
-  const auto drop = [this] { ++counters_.dropped; };
   const Seq seq = extend(message.seq, top_end_);
   if (seq.value % config_.shards != config_.shard) return drop();
   const bool proves =
       message.type == Type::kPart || message.type == Type::kQuery || message.type == Type::kDefer;
   if (proves) top_end_ = std::max(top_end_, seq + 1);  // C3
   if (seq + memory_of(config_.window) < top_end_) return drop();
-  const Bitmap bit = value(message.rank) < config_.workers ? bit_of(message.rank) : 0;
-  const bool ours = !rule(Rule::kInstance) || message.instance == config_.instance;
   switch (message.type) {
-    case Type::kPart: {
-      if (message.epoch < config_.min_epoch) return drop();
-      if ((message.bitmap & ~full_) != 0) return drop();
-      Entry* entry = find_or_create(seq);
-      if (!entry || entry->decided) return drop();
-      if (is_foreign(*entry, message, message.bitmap)) return drop();
-      // Marks and the payload of one source may come any number of times.
-      if (rule(Rule::kDisjointMerge) && (entry->bits & message.bitmap) != 0 && !moves(message))
-        return drop();
-      if (!merge(*entry, message, payload, message.bitmap)) return drop();
-      ++counters_.parts;
-      if (!message.bare()) ++entry->parts;
-      if (is_complete(*entry)) decide(*entry, index_of(seq));
-      return;
-    }
-    case Type::kQuery: {
-      ++counters_.queries;
-      Entry* entry = find_or_create(seq);
-      if (!entry) return drop();
-      if (entry->decided) return enqueue(*entry, kResult);
-      if (entry->sent != full_) {
-        note_sent(*entry, bit);  // or it would not ask
-        if (entry->sent == full_) return;
-        // Workers that wait for the same fragment all ask: one POLL serves all of them, until a
-        // worker asks again.
-        const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
-        entry->asked = anew ? bit : entry->asked | bit;
-        if (anew) enqueue(*entry, kPollStatus);
-        return;
-      }
-      if (!config_.bind_at_once) enqueue(*entry, kRemind);
-      return enqueue(*entry, kPollBind);
-    }
-    case Type::kSent: {
-      Entry* entry = find(seq);
-      if (!ours || bit == 0 || !entry || entry->decided) return drop();
-      return note_sent(*entry, bit);
-    }
+    case Type::kPart:
+      return on_part(seq, message, payload);
+    case Type::kQuery:
+      return on_query(seq, worker_bit(message));
+    case Type::kSent:
+      if (Entry* entry = find_answered(seq, message)) return note_sent(*entry, worker_bit(message));
+      return drop();
     case Type::kNotYet:
       return;  // a straggler is not a loss
-    case Type::kDefer: {
-      Entry* entry = find(seq);
-      if (!ours || bit == 0 || !entry || entry->decided) return drop();
-      entry->deferred |= bit;
-      if ((message.flags & wire::kFlagRaw) == 0) return;
-      if (is_foreign(*entry, message, bit)) return drop();
-      if ((entry->bits & bit) != 0 && !moves(message)) return;
-      if (!merge(*entry, message, payload, bit)) return drop();
-      ++counters_.raws;
-      if (is_complete(*entry)) decide(*entry, index_of(seq));
-      return;
-    }
-    case Type::kHave: {
-      Entry* entry = find(seq);
-      if (!entry || entry->decided) return drop();
-      entry->signature = message.signature();
-      entry->elements = message.elements;
-      entry->flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
-      if (const uint32_t bytes = wire::payload_bytes(message); bytes != 0)
-        std::memcpy(row(index_of(seq)), payload, bytes);
-      entry->decided = true;
-      ++counters_.decided;
-      ++counters_.decided_by_have;
-      return enqueue(*entry, kResult);
-    }
+    case Type::kDefer:
+      if (Entry* entry = find_answered(seq, message)) return on_defer(*entry, message, payload);
+      return drop();
+    case Type::kHave:
+      return on_have(seq, message, payload);
     default:
       return drop();
   }
+}
+
+/// 0: the message is of no worker.
+Bitmap Fallback::worker_bit(const Message& message) const {
+  return value(message.rank) < config_.workers ? bit_of(message.rank) : 0;
+}
+
+/// The undecided fragment of a worker's answer to this life of the fallback; nullptr: none.
+Fallback::Entry* Fallback::find_answered(Seq seq, const Message& message) {
+  if (rule(Rule::kInstance) && message.instance != config_.instance) return nullptr;
+  if (worker_bit(message) == 0) return nullptr;
+  Entry* entry = find(seq);
+  return entry && !entry->decided ? entry : nullptr;
+}
+
+void Fallback::on_part(Seq seq, const Message& message, const std::byte* payload) {
+  if (message.epoch < config_.min_epoch) return drop();
+  if ((message.bitmap & ~full_) != 0) return drop();
+  Entry* entry = find_or_create(seq);
+  if (!entry || entry->decided) return drop();
+  if (is_foreign(*entry, message, message.bitmap)) return drop();
+  // Marks and the payload of one source may come any number of times.
+  if (rule(Rule::kDisjointMerge) && (entry->bits & message.bitmap) != 0 && !moves(message))
+    return drop();
+  if (!merge(*entry, message, payload, message.bitmap)) return drop();
+  ++counters_.parts;
+  if (!message.bare()) ++entry->parts;
+  if (is_complete(*entry)) decide(*entry, index_of(seq));
+}
+
+void Fallback::on_query(Seq seq, Bitmap bit) {
+  ++counters_.queries;
+  Entry* entry = find_or_create(seq);
+  if (!entry) return drop();
+  if (entry->decided) return enqueue(*entry, kResult);
+  if (entry->sent != full_) {
+    note_sent(*entry, bit);  // or it would not ask
+    if (entry->sent == full_) return;
+    // Workers that wait for the same fragment all ask: one POLL serves all of them, until a
+    // worker asks again.
+    const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
+    entry->asked = anew ? bit : entry->asked | bit;
+    if (anew) enqueue(*entry, kPollStatus);
+    return;
+  }
+  if (!config_.bind_at_once) enqueue(*entry, kRemind);
+  enqueue(*entry, kPollBind);
+}
+
+void Fallback::on_defer(Entry& entry, const Message& message, const std::byte* payload) {
+  const Bitmap bit = worker_bit(message);
+  entry.deferred |= bit;
+  if ((message.flags & wire::kFlagRaw) == 0) return;
+  if (is_foreign(entry, message, bit)) return drop();
+  if ((entry.bits & bit) != 0 && !moves(message)) return;
+  if (!merge(entry, message, payload, bit)) return drop();
+  ++counters_.raws;
+  if (is_complete(entry)) decide(entry, index_of(entry.seq));
+}
+
+/// A worker has the result already, so it is the decision.
+void Fallback::on_have(Seq seq, const Message& message, const std::byte* payload) {
+  Entry* entry = find(seq);
+  if (!entry || entry->decided) return drop();
+  entry->signature = message.signature();
+  entry->elements = message.elements;
+  entry->flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+  if (const uint32_t bytes = wire::payload_bytes(message); bytes != 0)
+    std::memcpy(row(index_of(seq)), payload, bytes);
+  entry->decided = true;
+  ++counters_.decided;
+  ++counters_.decided_by_have;
+  enqueue(*entry, kResult);
 }
 
 /// When a fragment's contributions are all under way or lost, the switch is to hand over the parts

@@ -125,6 +125,13 @@ class Fallback {
   std::byte* row(uint32_t index) { return rows_.get() + size_t{index} * config_.slot_bytes; }
   Entry* find(Seq seq);
   Entry* find_or_create(Seq seq);
+  Entry* find_answered(Seq seq, const wire::Message& message);
+  Bitmap worker_bit(const wire::Message& message) const;
+  void on_part(Seq seq, const wire::Message& message, const std::byte* payload);
+  void on_query(Seq seq, Bitmap bit);
+  void on_defer(Entry& entry, const wire::Message& message, const std::byte* payload);
+  void on_have(Seq seq, const wire::Message& message, const std::byte* payload);
+  void drop() { ++counters_.dropped; }
   void note_sent(Entry& entry, Bitmap bit);
   bool merge(Entry& entry, const wire::Message& message, const std::byte* payload, Bitmap bits);
   void merge_move(Entry& entry, const wire::Message& message, const std::byte* payload);

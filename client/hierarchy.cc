@@ -1,7 +1,6 @@
 #include "client/hierarchy.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -13,8 +12,6 @@
 
 namespace ina::client {
 
-using themis::Execution;
-
 namespace {
 
 // Between looks at several channels of which none has anything.
@@ -23,35 +20,6 @@ constexpr Nanos kMostPauseNs = 200'000;
 constexpr size_t kScratchBytes = size_t{64} << 20;
 
 }  // namespace
-
-/// A plan, and the kernels of its schedule.
-class Hierarchy::Known final : public Executor::Kernels {
- public:
-  Known(Hierarchy& all, const Key& its_key, std::unique_ptr<const Execution> its_execution)
-      : key(its_key), execution(std::move(its_execution)), all_(all) {}
-
-  void run(const scheduler::Compute& compute, const Executor::Frame& frame) override {
-    switch (compute.kernel) {
-      case Execution::kTell: {
-        const uint64_t hash = execution->hash();
-        std::memcpy(frame.scratch() + execution->hash_offset(), &hash, sizeof(hash));
-        break;
-      }
-      case Execution::kAgree:
-        all_.agree(frame.scratch());
-        break;
-      default:
-        execution->keep(compute.argument, frame.buffers(execution->pair_of(compute.argument)),
-                        frame.scratch());
-    }
-  }
-
-  const Key key;
-  const std::unique_ptr<const Execution> execution;
-
- private:
-  Hierarchy& all_;
-};
 
 /// While it lives, this thread drives the contexts, and not the background threads.
 class Hierarchy::Driving {
@@ -75,7 +43,8 @@ Hierarchy::Hierarchy(const std::shared_ptr<Context>& context, themis::Topology t
     : topology_(themis::carried_by_switches(std::move(topology))),
       contexts_(std::move(contexts)),
       rank_(context->settings().rank),
-      ranks_(context->settings().world_size) {
+      ranks_(context->settings().world_size),
+      plans_(topology_, contexts_, rank_, [this](const std::byte* hashes) { agree(hashes); }) {
   std::vector<Channel*> channels;
   for (const auto& one : contexts_) {
     channels_.push_back(std::make_unique<ContextChannel>(*one, inbox_));
@@ -107,7 +76,7 @@ Result<Operation*> Hierarchy::start(std::string_view function,
   if (calls.empty() || calls.size() > themis::kMostRequests)
     return invalid(std::to_string(calls.size()) + " collectives, not 1 to " +
                    std::to_string(themis::kMostRequests));
-  Key key{{}, {}, options.scheduler, options.chunks};
+  PlanKey key{{}, {}, options.scheduler, options.chunks};
   std::vector<scheduler::BufferPair> pairs;
   for (const HierarchicalCall& call : calls) {
     if (auto fine = add_to(key, call); !fine) return tl::unexpected(fine.error());
@@ -127,7 +96,7 @@ Result<Operation*> Hierarchy::start(std::string_view function,
   return started;
 }
 
-Result<void> Hierarchy::add_to(Key& key, const HierarchicalCall& call) const {
+Result<void> Hierarchy::add_to(PlanKey& key, const HierarchicalCall& call) const {
   const auto types = check(call, ranks_, rank_, all().settings().reproducible);
   if (!types) return tl::unexpected(types.error());
   const uint64_t width = wire_bytes(types->dtype);
@@ -139,11 +108,12 @@ Result<void> Hierarchy::add_to(Key& key, const HierarchicalCall& call) const {
   return {};
 }
 
-Result<Operation*> Hierarchy::start(const Key& key, std::span<const scheduler::BufferPair> pairs) {
+Result<Operation*> Hierarchy::start(const PlanKey& key,
+                                    std::span<const scheduler::BufferPair> pairs) {
   const std::lock_guard lock(mutex_);
-  const auto found = known(key);
-  if (!found) return tl::unexpected(found.error());
-  const auto& schedule = (*found)->execution->schedule();
+  const auto plan = plans_.get(key);
+  if (!plan) return tl::unexpected(plan.error());
+  const auto& schedule = (*plan)->execution->schedule();
   running_.reserve(running_.size() + 1);
   inbox_.reserve(operations_ + schedule->size());
   OperationSpec spec;
@@ -152,37 +122,11 @@ Result<Operation*> Hierarchy::start(const Key& key, std::span<const scheduler::B
   spec.op = key.elements.front().op;
   spec.collective = flat(key.requests.front().collective);
   Operation* const operation =
-      executor_->start(schedule, spec, found->get(), Executor::Handle::kKept, now_ns(), pairs);
-  running_.push_back({operation, *found});
+      executor_->start(schedule, spec, plan->get(), Executor::Handle::kKept, now_ns(), pairs);
+  running_.push_back({operation, *plan});
   operations_ += schedule->size();
   under_way_.fetch_add(1);
   return operation;
-}
-
-/// Under mutex_. A plan that was made before, or a new one.
-Result<std::shared_ptr<Hierarchy::Known>> Hierarchy::known(const Key& key) {
-  const auto found = std::ranges::find(known_, key, [](const auto& one) { return one->key; });
-  if (found != known_.end()) {
-    known_.splice(known_.begin(), known_, found);
-    return known_.front();
-  }
-  themis::Plan plan{.topology = topology_, .requests = key.requests, .chunks = {}, .order = {}};
-  plan.order.resize(topology_.dimensions.size());
-  if (key.requests.front().bytes != 0) {
-    auto planned = themis::make_plan(topology_, plan.requests,
-                                     {.scheduler = key.scheduler,
-                                      .chunks = key.chunks,
-                                      .in_network = themis::InNetwork::kAlways});
-    if (!planned) return tl::unexpected(planned.error());
-    plan = std::move(planned->plan);
-  }
-  themis::Job job{.rank = rank_, .slot_bytes = {}, .elements = key.elements};
-  for (const auto& context : contexts_) job.slot_bytes.push_back(context->slot_bytes());
-  auto execution = Execution::make(std::make_shared<const themis::Plan>(std::move(plan)), job);
-  if (!execution) return tl::unexpected(execution.error());
-  known_.push_front(std::make_shared<Known>(*this, key, std::move(*execution)));
-  if (known_.size() > kMostKept) known_.pop_back();  // what runs has its own
-  return known_.front();
 }
 
 /// Under mutex_.
@@ -215,7 +159,7 @@ bool Hierarchy::take_in() {
 /// Under mutex_.
 void Hierarchy::release(Operation* operation) {
   const auto found = std::ranges::find(running_, operation, &Running::operation);
-  operations_ -= found->known->execution->schedule()->size();
+  operations_ -= found->plan->execution->schedule()->size();
   executor_->release(operation);
   running_.erase(found);
   under_way_.fetch_sub(1);
@@ -266,7 +210,7 @@ Context::Waited Hierarchy::timed_out(Operation* operation, Nanos waited_ns, bool
     const std::lock_guard lock(mutex_);
     const OperationSpec& spec = operation->spec;
     const auto running = std::ranges::find(running_, operation, &Running::operation);
-    if (const size_t all = running->known->key.requests.size(); all > 1)
+    if (const size_t all = running->plan->key.requests.size(); all > 1)
       text += "group of " + std::to_string(all) + ", the first a ";
     text += std::string(name(spec.collective)) + " of " + std::to_string(spec.elements) + " " +
             std::string(name(spec.dtype)) + ": " + std::to_string(operation->complete) + " of " +

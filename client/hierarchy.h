@@ -13,7 +13,6 @@
 #pragma once
 
 #include <atomic>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -23,11 +22,11 @@
 
 #include "client/context.h"
 #include "client/hierarchical_call.h"
+#include "client/hierarchy_plans.h"
 #include "client/inbox.h"
 #include "client/session.h"
 #include "common/result.h"
 #include "engine/executor.h"
-#include "scheduler/themis/execution.h"
 #include "scheduler/themis/planner.h"
 
 namespace ina::client {
@@ -42,9 +41,6 @@ struct HierarchicalOptions {
 
 class Hierarchy final : public Follower, public std::enable_shared_from_this<Hierarchy> {
  public:
-  /// Plans that are kept for calls that come again.
-  static constexpr size_t kMostKept = 16;
-
   /// Collective: all ranks of `context` call it. `topology`: or why this rank has none, which all
   /// ranks hear of. `rails`: for each dimension a context of the same ranks, of which its groups
   /// are split; empty: all are split from `context`. In hierarchy_create.cc.
@@ -81,7 +77,6 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   void follow() override;
 
  private:
-  class Known;  ///< a plan that was used
   class Driving;
   struct Callback {
     Operation* operation = nullptr;
@@ -90,22 +85,14 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   };
   struct Running {
     Operation* operation;
-    std::shared_ptr<Known> known;
-  };
-  struct Key {
-    std::vector<themis::Request> requests;
-    std::vector<themis::Elements> elements;  ///< of each
-    themis::Scheduler scheduler{};
-    uint32_t chunks = 0;
-    bool operator==(const Key&) const = default;
+    std::shared_ptr<KnownPlan> plan;
   };
 
   Hierarchy(const std::shared_ptr<Context>& context, themis::Topology topology,
             std::vector<std::shared_ptr<Context>> contexts);
   Context& all() const { return *contexts_.back(); }
-  Result<void> add_to(Key& key, const HierarchicalCall& call) const;
-  Result<std::shared_ptr<Known>> known(const Key& key);
-  Result<Operation*> start(const Key& key, std::span<const scheduler::BufferPair> pairs);
+  Result<void> add_to(PlanKey& key, const HierarchicalCall& call) const;
+  Result<Operation*> start(const PlanKey& key, std::span<const scheduler::BufferPair> pairs);
   void agree(const std::byte* hashes);
   bool drive();
   bool take_in();
@@ -125,12 +112,12 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   std::mutex mutex_;  ///< taken before a context's
   Inbox inbox_;       ///< reserved and delivered under mutex_
   std::vector<std::unique_ptr<ContextChannel>> channels_;
-  std::unique_ptr<Executor> executor_;       ///< under mutex_
-  std::list<std::shared_ptr<Known>> known_;  ///< under mutex_; the last used first
-  std::vector<Running> running_;             ///< under mutex_
-  size_t operations_ = 0;                    ///< under mutex_: of all that is running
-  std::vector<Callback> callbacks_;          ///< under mutex_
-  std::string disagreement_;                 ///< under mutex_
+  std::unique_ptr<Executor> executor_;  ///< under mutex_
+  HierarchyPlans plans_;                ///< under mutex_
+  std::vector<Running> running_;        ///< under mutex_
+  size_t operations_ = 0;               ///< under mutex_: of all that is running
+  std::vector<Callback> callbacks_;     ///< under mutex_
+  std::string disagreement_;            ///< under mutex_
   std::atomic<bool> disagree_{false};
   std::atomic<bool> has_callbacks_{false};
 

@@ -119,31 +119,30 @@ std::string job_name(const Environment& environment) {
   return kubernetes_job(environment).value_or("default");
 }
 
-}  // namespace
+/// The caller's config, with defaults for fields that it does not have.
+Result<ina_config> with_defaults(const ina_config* config) {
+  ina_config completed;
+  ina_config_init(&completed);
+  if (!config) return completed;
+  // A caller built against an older header hands over a shorter struct; it keeps its defaults.
+  if (config->struct_size < offsetof(ina_config, world_size) + sizeof(config->world_size) ||
+      config->struct_size > sizeof(ina_config))
+    return fail(INA_ERR_INVALID, "ina_config.struct_size " + std::to_string(config->struct_size) +
+                                     " fits no version of ina_config up to this library's (" +
+                                     std::to_string(sizeof(ina_config)) +
+                                     "): call ina_config_init");
+  std::memcpy(&completed, config, config->struct_size);
+  return completed;
+}
 
-Result<Settings> resolve(const ina_config* config, const Environment& environment) {
-  ina_config defaults;
-  ina_config_init(&defaults);
-  if (config) {
-    // A caller built against an older header hands over a shorter struct; it keeps its defaults.
-    if (config->struct_size < offsetof(ina_config, world_size) + sizeof(config->world_size) ||
-        config->struct_size > sizeof(ina_config))
-      return fail(INA_ERR_INVALID, "ina_config.struct_size " + std::to_string(config->struct_size) +
-                                       " fits no version of ina_config up to this library's (" +
-                                       std::to_string(sizeof(ina_config)) +
-                                       "): call ina_config_init");
-    std::memcpy(&defaults, config, config->struct_size);
-  }
-  const ina_config& c = defaults;
-  Settings settings;
-
+/// The switch, the job, and this worker's place in it.
+Result<void> resolve_place(const ina_config& c, const Environment& environment,
+                           Settings& settings) {
   const auto url = first_of(environment, {"INA_URL"});
   settings.url = c.url ? c.url : url ? url->value : "shm:/run/ina/switch.sock";
   settings.job = c.job ? c.job : job_name(environment);
-
   const auto owner = first_of(environment, {"INA_JOB_OWNER"});
   settings.job_owner = owner ? owner->value : "";
-
   const auto world =
       field("world_size", c.world_size, c.world_size != -1, 1, kMaxWorkers, environment,
             {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"},
@@ -154,6 +153,13 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
                            "JOB_COMPLETION_INDEX"},
                           std::nullopt);
   if (!rank) return tl::unexpected(rank.error());
+  settings.rank = static_cast<uint32_t>(*rank);
+  settings.world_size = static_cast<uint32_t>(*world);
+  return {};
+}
+
+Result<void> resolve_timeouts(const ina_config& c, const Environment& environment,
+                              Settings& settings) {
   const auto timeout_us = field("timeout_us", c.timeout_us, c.timeout_us != 0, 1, int64_t{1} << 50,
                                 environment, {"INA_TIMEOUT_US"}, 30'000'000);
   if (!timeout_us) return tl::unexpected(timeout_us.error());
@@ -161,6 +167,14 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
       field("rejoin_timeout_us", c.rejoin_timeout_us, c.rejoin_timeout_us != 0, 1, int64_t{1} << 50,
             environment, {"INA_REJOIN_TIMEOUT_US"}, 30'000'000);
   if (!rejoin_us) return tl::unexpected(rejoin_us.error());
+  settings.timeout_ns = *timeout_us * 1000;
+  settings.waits_for_switch = c.timeout_us != 0 || first_of(environment, {"INA_TIMEOUT_US"});
+  settings.rejoin_timeout_ns = *rejoin_us * 1000;
+  return {};
+}
+
+Result<void> resolve_sizes(const ina_config& c, const Environment& environment,
+                           Settings& settings) {
   const auto window =
       field("window_bytes", static_cast<int64_t>(c.window_bytes), c.window_bytes != 0, 1,
             int64_t{1} << 40, environment, {"INA_WINDOW_BYTES"}, 0);
@@ -172,6 +186,15 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
       field("coalesce_bytes", static_cast<int64_t>(c.coalesce_bytes), c.coalesce_bytes != 0, 0,
             int64_t{64} << 20, environment, {"INA_COALESCE_BYTES"}, 0);
   if (!coalesce) return tl::unexpected(coalesce.error());
+  settings.window_bytes = static_cast<uint64_t>(*window);
+  settings.coalesce_bytes = static_cast<size_t>(*coalesce);
+  settings.copy_threads = static_cast<int>(*threads);
+  return {};
+}
+
+/// Settings that are one of a few words.
+Result<void> resolve_modes(const ina_config& c, const Environment& environment,
+                           Settings& settings) {
   const auto idle_wanted = idle_of(c.idle);
   if (!idle_wanted)
     return fail(INA_ERR_INVALID, "ina_config.idle: " + std::to_string(c.idle) + " is no ina_idle");
@@ -191,6 +214,10 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
     if (!reproducible) return tl::unexpected(reproducible.error());
     settings.reproducible = *reproducible;
   }
+  return {};
+}
+
+Result<void> resolve_credentials(const Environment& environment, Settings& settings) {
   auto token = control::own_token(environment);
   if (!token) return tl::unexpected(token.error());
   settings.token = std::move(*token);
@@ -198,14 +225,20 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   if (!ticket) return tl::unexpected(ticket.error());
   settings.ticket = std::move(*ticket);
   settings.tls = control::own_tls_files(environment);
-  settings.rank = static_cast<uint32_t>(*rank);
-  settings.world_size = static_cast<uint32_t>(*world);
-  settings.timeout_ns = *timeout_us * 1000;
-  settings.waits_for_switch = c.timeout_us != 0 || first_of(environment, {"INA_TIMEOUT_US"});
-  settings.rejoin_timeout_ns = *rejoin_us * 1000;
-  settings.window_bytes = static_cast<uint64_t>(*window);
-  settings.coalesce_bytes = static_cast<size_t>(*coalesce);
-  settings.copy_threads = static_cast<int>(*threads);
+  return {};
+}
+
+}  // namespace
+
+Result<Settings> resolve(const ina_config* config, const Environment& environment) {
+  const auto c = with_defaults(config);
+  if (!c) return tl::unexpected(c.error());
+  Settings settings;
+  for (const auto resolve_some : {resolve_place, resolve_timeouts, resolve_sizes, resolve_modes})
+    if (auto done = resolve_some(*c, environment, settings); !done)
+      return tl::unexpected(done.error());
+  if (auto done = resolve_credentials(environment, settings); !done)
+    return tl::unexpected(done.error());
   return settings;
 }
 

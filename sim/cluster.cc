@@ -106,6 +106,9 @@ class Cluster final : public Endpoint, public WorkerListener {
   }
   static aggregator::Shape shape_of(const ClusterSpec& spec);
   void make_job(uint32_t index);
+  client::EngineConfig engine_of(const Job& job) const;
+  void make_workers(uint32_t index);
+  void make_fallback(Job& job);
   void admit(uint32_t index);
   void sample();
   void check_ledgers();
@@ -215,9 +218,16 @@ void Cluster::make_job(uint32_t index) {
   if (fixed()) job.window = std::min(job.window, spec_.slots / spec_.static_pools / 2);
   job.working = job.plan.workers;
   jobs_.push_back(std::move(owned));
+  make_workers(index);
+  std::vector<uint32_t> hosts;
+  for (const auto& each : job.workers) hosts.push_back(each->host());
+  make_fallback(job);
+  if (job.server) hosts.push_back(job.server->host());
+  switch_.bind(static_cast<io::JobIndex>(index), job.id, job.key, hosts, job.plan.workers);
+}
 
-  WorkerSpec worker;
-  client::EngineConfig& engine = worker.engine;
+client::EngineConfig Cluster::engine_of(const Job& job) const {
+  client::EngineConfig engine;
   engine.workers = job.plan.workers;
   engine.epoch = 1;
   engine.window = job.window;
@@ -232,6 +242,13 @@ void Cluster::make_job(uint32_t index) {
   engine.rto_min_ns = spec_.rto_min_ns;
   engine.rto_max_ns = spec_.rto_max_ns;
   if (workers_park()) engine.park_room = job.window;
+  return engine;
+}
+
+void Cluster::make_workers(uint32_t index) {
+  Job& job = *jobs_[index];
+  WorkerSpec worker;
+  worker.engine = engine_of(job);
   worker.job = job.id;
   worker.job_key = job.key;
   worker.model = &job.plan.model;
@@ -242,30 +259,27 @@ void Cluster::make_job(uint32_t index) {
     worker.straggler.pattern = Pattern::kNone;
   worker.seed = spec_.seed * 1'000'003 + index;
   for (uint32_t rank = 0; rank < job.plan.workers; ++rank) {
-    engine.rank = Rank{static_cast<uint8_t>(rank)};
+    worker.engine.rank = Rank{static_cast<uint8_t>(rank)};
     worker.rack = job.plan.rack.value_or(rack_of(spec_.fabric, rank, job.plan.workers));
     worker.link_slower =
         worker.straggler.pattern == Pattern::kLink && rank == 0 ? 1 / spec_.straggler.factor : 1;
     job.workers.push_back(std::make_unique<Worker>(fabric_, worker, index, *this));
   }
+}
 
-  std::vector<uint32_t> hosts;
-  for (const auto& each : job.workers) hosts.push_back(each->host());
-  if (spec_.home != Home::kWorkers) {
-    aggregator::FallbackConfig config;
-    config.workers = job.plan.workers;
-    config.window = job.window;
-    config.slot_bytes = spec_.value_bytes;
-    config.epoch = 1;
-    config.bind_at_once = fixed();
-    if (spec_.home == Home::kSpill) {
-      job.spill = std::make_unique<aggregator::Fallback>(config);
-    } else {
-      job.server = std::make_unique<FallbackServer>(fabric_, config, job.id, job.key);
-      hosts.push_back(job.server->host());
-    }
-  }
-  switch_.bind(static_cast<io::JobIndex>(index), job.id, job.key, hosts, job.plan.workers);
+/// Unless the workers are the fallback.
+void Cluster::make_fallback(Job& job) {
+  if (spec_.home == Home::kWorkers) return;
+  aggregator::FallbackConfig config;
+  config.workers = job.plan.workers;
+  config.window = job.window;
+  config.slot_bytes = spec_.value_bytes;
+  config.epoch = 1;
+  config.bind_at_once = fixed();
+  if (spec_.home == Home::kSpill)
+    job.spill = std::make_unique<aggregator::Fallback>(config);
+  else
+    job.server = std::make_unique<FallbackServer>(fabric_, config, job.id, job.key);
 }
 
 void Cluster::admit(uint32_t index) {

@@ -191,7 +191,7 @@ std::string to_csv(const nlohmann::json& json) {
   return text;
 }
 
-/// Options before the command would be without effect.
+/// TrainingOptions before the command would be without effect.
 void refuse_options_before(const CLI::App& app, const std::string& command) {
   for (const CLI::Option* option : app.get_options())
     if (option->count() != 0)
@@ -201,20 +201,26 @@ void refuse_options_before(const CLI::App& app, const std::string& command) {
                       option->get_name(), command, command));
 }
 
-int run(int argc, char** argv) {
-  CLI::App app{"Trains on a simulated cluster (ns-3) with the product's own switch and client."};
+struct TrainingOptions {
+  TrainingOptions() {
+    spec.policy.kind = scheduler::PolicyKind::kEsa;
+    rack.link.ecn_bytes = 200'000;
+    rack.link.queue_bytes = 1'000'000;
+  }
+
   ClusterSpec spec;
   Trace trace;
-  spec.policy.kind = scheduler::PolicyKind::kEsa;
   RackSpec rack;
-  rack.link.ecn_bytes = 200'000;
-  rack.link.queue_bytes = 1'000'000;
   size_t racks = 1;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000,
          phase_us = 0;
   double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file, topology_file;
+};
+
+void add_policy_options(CLI::App& app, TrainingOptions& options) {
+  ClusterSpec& spec = options.spec;
   app.add_option("--seed", spec.seed, "decides arrivals, jitter and losses");
   command_line::add_choice(app, "--policy", spec.policy.kind, scheduler::kPolicyNames,
                            "who gets the slots");
@@ -223,19 +229,23 @@ int run(int argc, char** argv) {
   app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
   app.add_option("--ways", spec.policy.ways, "fcfs, esa: slots that a fragment may choose from")
       ->check(CLI::IsMember({1, 2, 4, 8}));
-  app.add_flag("--no-residual", no_residual, "esa: late contributions wait for a time-out");
-  app.add_flag("--no-priorities", no_priorities, "esa: all fragments are as urgent");
+  app.add_flag("--no-residual", options.no_residual, "esa: late contributions wait for a time-out");
+  app.add_flag("--no-priorities", options.no_priorities, "esa: all fragments are as urgent");
   app.add_flag("--aggregator-window,!--no-aggregator-window", spec.aggregator_window,
                "A2TP's second window, and the cap by the rate of delivery");
   app.add_flag("--window-cap,!--no-window-cap", spec.window_cap, "the cap");
   app.add_option("--slots", spec.slots, "of the array");
   app.add_option("--static-pools", spec.static_pools, "static: jobs that fit (0: all)");
   command_line::add_choice(app, "--home", spec.home, kHomeNames, "of the fallback");
+}
+
+void add_worker_options(CLI::App& app, TrainingOptions& options) {
+  ClusterSpec& spec = options.spec;
   command_line::add_choice(
       app, "--help-straggler", spec.help,
       {{"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}},
       "what is done about slow workers");
-  app.add_option("--patience-us", patience_us,
+  app.add_option("--patience-us", options.patience_us,
                  "help: who has held others up for so long is late (the daemon's default)")
       ->check(command_line::at_least(0.0));
   app.add_option("--park-after", spec.park_after,
@@ -248,8 +258,15 @@ int run(int argc, char** argv) {
   app.add_option("--in-switch", spec.in_switch, "fragments in the switch at once (0: W)");
   app.add_option("--fragment-bytes", spec.fragment_bytes, "payload of a frame");
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
-  app.add_option("--rate-gbps", rate_gbps, "of a worker's link")->check(command_line::positive());
-  app.add_option("--delay-us", delay_us, "of a link, one way")->check(command_line::at_least(0.0));
+}
+
+void add_network_options(CLI::App& app, TrainingOptions& options) {
+  ClusterSpec& spec = options.spec;
+  RackSpec& rack = options.rack;
+  app.add_option("--rate-gbps", options.rate_gbps, "of a worker's link")
+      ->check(command_line::positive());
+  app.add_option("--delay-us", options.delay_us, "of a link, one way")
+      ->check(command_line::at_least(0.0));
   const auto add_charge = [&](const std::string& who, Charge& charge) {
     app.add_option("--" + who + "-packet-ns", charge.packet_ns, "processor time of a frame")
         ->check(command_line::at_least(0.0));
@@ -258,16 +275,21 @@ int run(int argc, char** argv) {
   };
   add_charge("switch", spec.fabric.switch_charge);
   add_charge("host", spec.fabric.host_charge);
-  app.add_option("--racks", racks, "how many; each job's workers are shared out evenly")
+  app.add_option("--racks", options.racks, "how many; each job's workers are shared out evenly")
       ->check(command_line::between(1, 64));
-  app.add_option("--uplink-gbps", uplink_gbps, "of each rack but the first")
+  app.add_option("--uplink-gbps", options.uplink_gbps, "of each rack but the first")
       ->check(command_line::positive());
-  app.add_option("--topology", topology_file, "racks from this file (sim/README.md)");
+  app.add_option("--topology", options.topology_file, "racks from this file (sim/README.md)");
   app.add_option("--queue-bytes", rack.link.queue_bytes, "of a port");
   app.add_option("--ecn-bytes", rack.link.ecn_bytes, "marks from here on; 0: never");
   app.add_option("--loss", rack.link.loss, "probability per frame and link")
       ->check(command_line::between(0.0, 0.99));
-  app.add_option("--rto-ms", rto_ms, "smallest time-out")->check(command_line::positive());
+  app.add_option("--rto-ms", options.rto_ms, "smallest time-out")->check(command_line::positive());
+}
+
+void add_job_options(CLI::App& app, TrainingOptions& options) {
+  ClusterSpec& spec = options.spec;
+  Trace& trace = options.trace;
   app.add_option("--jobs", trace.jobs, "how many arrive")->check(command_line::positive());
   app.add_option("--workers", trace.workers, "of each job");
   app.add_option("--iterations", trace.iterations, "of each job");
@@ -287,6 +309,10 @@ int run(int argc, char** argv) {
   app.add_option("--plain-mb", trace.plain_mb, "instead: all-reduces of so many MB, nothing else");
   app.add_option("--jitter", spec.jitter, "of computing times, standard deviation as a part")
       ->check(command_line::between(0.0, 1.0));
+}
+
+void add_straggler_options(CLI::App& app, TrainingOptions& options) {
+  ClusterSpec& spec = options.spec;
   command_line::add_choice(app, "--straggler", spec.straggler.pattern,
                            {{"none", Pattern::kNone},
                             {"permanent", Pattern::kPermanent},
@@ -304,58 +330,67 @@ int run(int argc, char** argv) {
   app.add_option("--straggler-jobs", spec.straggler_jobs,
                  "the first so many jobs have stragglers (0: all)");
   app.add_option("--factor", spec.straggler.factor, "how many times slower a straggler is");
-  app.add_option("--period-us", period_us, "rotating: of one rank; random: the mean stop");
-  app.add_option("--phase-us", phase_us, "rotating: so long has it gone on when the time begins")
+  app.add_option("--period-us", options.period_us, "rotating: of one rank; random: the mean stop");
+  app.add_option("--phase-us", options.phase_us,
+                 "rotating: so long has it gone on when the time begins")
       ->check(command_line::at_least(0.0));
   app.add_option("--stopped", spec.straggler.stopped, "random: part of the time")
       ->check(command_line::between(0.001, 0.9));
   app.add_option("--share-fragments", spec.straggler.share_fragments, "shares: of one rank")
       ->check(command_line::positive());
-  app.add_option("--sample-us", sample_us, "look at the slots so often; 0: never")
-      ->check(command_line::at_least(0.0));
-  app.add_flag("--devices", devices, "links are ns-3's own devices: slower, and no different");
-  app.add_option("--limit-s", limit_s, "of virtual time")->check(command_line::positive());
-  app.add_option("--json", json_file, "write the result here ('-': standard output)");
-  app.add_option("--csv", csv_file, "write the jobs here ('-': standard output)");
-  app.add_flag("--quiet", quiet, "print nothing but violations");
-  std::function<int()> chosen;
-  add_plan(app, chosen);
-  if (const auto status = command_line::parse(app, argc, argv)) return *status;
-  if (chosen) {
-    refuse_options_before(app, "plan");
-    return chosen();
-  }
+}
 
+void add_run_options(CLI::App& app, TrainingOptions& options) {
+  app.add_option("--sample-us", options.sample_us, "look at the slots so often; 0: never")
+      ->check(command_line::at_least(0.0));
+  app.add_flag("--devices", options.devices,
+               "links are ns-3's own devices: slower, and no different");
+  app.add_option("--limit-s", options.limit_s, "of virtual time")->check(command_line::positive());
+  app.add_option("--json", options.json_file, "write the result here ('-': standard output)");
+  app.add_option("--csv", options.csv_file, "write the jobs here ('-': standard output)");
+  app.add_flag("--quiet", options.quiet, "print nothing but violations");
+}
+
+/// Brings the options into the specification. Reads the files that they name.
+void complete(TrainingOptions& options) {
+  ClusterSpec& spec = options.spec;
+  RackSpec& rack = options.rack;
+  const Trace& trace = options.trace;
   const auto nanos = [](double value, double unit) { return std::llround(value * unit); };
-  spec.policy.residual = !no_residual;
-  if (devices) spec.fabric.links = ns3net::Links::kDevices;
-  spec.priorities = !no_priorities;
-  rack.link.rate_bps = static_cast<uint64_t>(rate_gbps * 1e9);
-  rack.link.delay_ns = nanos(delay_us, 1e3);
+  spec.policy.residual = !options.no_residual;
+  if (options.devices) spec.fabric.links = ns3net::Links::kDevices;
+  spec.priorities = !options.no_priorities;
+  rack.link.rate_bps = static_cast<uint64_t>(options.rate_gbps * 1e9);
+  rack.link.delay_ns = nanos(options.delay_us, 1e3);
   rack.uplink = rack.link;
-  rack.uplink.rate_bps = static_cast<uint64_t>(uplink_gbps * 1e9);
-  spec.fabric.racks = topology_file.empty() ? std::vector<RackSpec>(racks, rack)
-                                            : read_topology(topology_file, rack);
-  spec.rto_min_ns = nanos(rto_ms, 1e6);
-  spec.straggler.period_ns = nanos(period_us, 1e3);
-  spec.straggler.phase_ns = nanos(phase_us, 1e3);
-  spec.park_patience_ns = nanos(patience_us, 1e3);
-  spec.sample_ns = nanos(sample_us, 1e3);
-  spec.limit_ns = nanos(limit_s, 1e9);
+  rack.uplink.rate_bps = static_cast<uint64_t>(options.uplink_gbps * 1e9);
+  spec.fabric.racks = options.topology_file.empty() ? std::vector<RackSpec>(options.racks, rack)
+                                                    : read_topology(options.topology_file, rack);
+  spec.rto_min_ns = nanos(options.rto_ms, 1e6);
+  spec.straggler.period_ns = nanos(options.period_us, 1e3);
+  spec.straggler.phase_ns = nanos(options.phase_us, 1e3);
+  spec.park_patience_ns = nanos(options.patience_us, 1e3);
+  spec.sample_ns = nanos(options.sample_us, 1e3);
+  spec.limit_ns = nanos(options.limit_s, 1e9);
   spec.jobs =
       trace.file.empty() ? make_trace(trace, spec.seed) : read_trace(trace.file, trace.scale);
+}
+
+/// Trains, and reports.
+int simulate(const TrainingOptions& options) {
   // Now, and not when hours of work have no place to go.
-  auto json_output = OutputFile::open(json_file);
+  auto json_output = OutputFile::open(options.json_file);
   if (!json_output) return fail_to_write(json_output.error());
-  auto csv_output = OutputFile::open(csv_file);
+  auto csv_output = OutputFile::open(options.csv_file);
   if (!csv_output) return fail_to_write(csv_output.error());
 
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = run_cluster(spec, !quiet && isatty(2) ? show_progress : nullptr);
+  const Outcome outcome =
+      run_cluster(options.spec, !options.quiet && isatty(2) ? show_progress : nullptr);
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const nlohmann::json json = report(spec, outcome, wall_s);
-  if (!quiet && json_file != "-" && csv_file != "-") print(json);
+  const nlohmann::json json = report(options.spec, outcome, wall_s);
+  if (!options.quiet && options.json_file != "-" && options.csv_file != "-") print(json);
   for (const std::string& violation : outcome.violations)
     fmt::print(stderr, "ina-sim: {}\n", violation);
   std::fflush(stdout);
@@ -363,6 +398,27 @@ int run(int argc, char** argv) {
     return fail_to_write(done.error());
   if (auto done = csv_output->write(to_csv(json) + "\n"); !done) return fail_to_write(done.error());
   return outcome.violations.empty() ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Trains on a simulated cluster (ns-3) with the product's own switch and client."};
+  TrainingOptions options;
+  // In the order in which --help shows them.
+  add_policy_options(app, options);
+  add_worker_options(app, options);
+  add_network_options(app, options);
+  add_job_options(app, options);
+  add_straggler_options(app, options);
+  add_run_options(app, options);
+  std::function<int()> chosen;
+  add_plan(app, chosen);
+  if (const auto status = command_line::parse(app, argc, argv)) return *status;
+  if (chosen) {
+    refuse_options_before(app, "plan");
+    return chosen();
+  }
+  complete(options);
+  return simulate(options);
 }
 
 }  // namespace

@@ -48,6 +48,174 @@ Json counters_json(const Job& job, const StatusReport::Snapshots& snapshots) {
   return json;
 }
 
+void add(DropCounters& sum, const DropCounters& more) {
+  for (size_t i = 0; i < kDropReasons; ++i) sum.count[i] += more.count[i];
+}
+
+void add(io::PortCounters& sum, const io::PortCounters& more) {
+  sum.rx_packets += more.rx_packets;
+  sum.rx_bytes += more.rx_bytes;
+  sum.tx_packets += more.tx_packets;
+  sum.tx_bytes += more.tx_bytes;
+  add(sum.drops, more.drops);
+}
+
+void add(aggregator::Counters& sum, const aggregator::Counters& more) {
+  sum.packets += more.packets;
+  sum.absorbed += more.absorbed;
+  sum.absorbed_bytes += more.absorbed_bytes;
+  sum.groups += more.groups;
+  sum.grouped += more.grouped;
+  sum.results += more.results;
+  sum.results_again += more.results_again;
+  sum.forwarded += more.forwarded;
+  sum.bypassed += more.bypassed;
+  sum.bypassed_bytes += more.bypassed_bytes;
+  sum.fallback_results += more.fallback_results;
+  sum.parked += more.parked;
+  sum.parker_results += more.parker_results;
+  sum.preemptions += more.preemptions;
+  sum.parts += more.parts;
+  sum.part_bytes += more.part_bytes;
+  sum.reminders += more.reminders;
+  sum.contributions_moved += more.contributions_moved;
+  sum.contributions_in_results += more.contributions_in_results;
+  sum.contributions_discarded += more.contributions_discarded;
+  sum.slots_used += more.slots_used;
+  sum.slots_used_peak += more.slots_used_peak;
+  add(sum.drops, more.drops);
+}
+
+/// The counters of all lanes together.
+struct LaneTotals {
+  explicit LaneTotals(size_t frame_port_count)
+      : ports(1 + frame_port_count), frame_ports(frame_port_count) {}
+
+  uint64_t unsent = 0;
+  aggregator::Counters aggregator;
+  std::vector<io::PortCounters> ports;  ///< the shm port's, and then those of the Ethernet ports
+  std::vector<FramePortSnapshot> frame_ports;
+  std::optional<BridgeSnapshot> bridge;  ///< lane 0 has it
+};
+
+void add(LaneTotals& sum, const LaneSnapshot& more) {
+  sum.unsent += more.lane.unsent;
+  add(sum.aggregator, more.aggregator);
+  for (size_t p = 0; p < sum.ports.size() && p < more.ports.size(); ++p)
+    add(sum.ports[p], more.ports[p]);
+  for (size_t p = 0; p < sum.frame_ports.size() && p < more.frame_ports.size(); ++p) {
+    add(sum.frame_ports[p].counters, more.frame_ports[p].counters);
+    sum.frame_ports[p].link_up |= more.frame_ports[p].link_up;
+  }
+  if (more.bridge) sum.bridge = more.bridge;
+}
+
+/// Reasons for which nothing was dropped are left out.
+Json drops_json(const DropCounters& drops) {
+  Json json = Json::object();
+  for (size_t i = 0; i < kDropReasons; ++i)
+    if (drops.count[i] != 0) json[std::string(name(static_cast<DropReason>(i)))] = drops.count[i];
+  return json;
+}
+
+Json lane_json(size_t lcore, const LaneCounters& lane) {
+  return {
+      {"lcore", lcore},
+      {"polls", lane.polls},
+      {"packets", lane.packets},
+      {"sleeps", lane.sleeps},
+      {"busy_s", static_cast<double>(lane.busy_ns) * 1e-9},
+      {"idle_s", static_cast<double>(lane.idle_ns) * 1e-9},
+      {"bursts", lane.bursts},
+      {"burst_packets", lane.burst_packets},
+      {"busy_ratio",
+       lane.polls ? static_cast<double>(lane.busy_polls) / static_cast<double>(lane.polls) : 0.0}};
+}
+
+/// The counters that an Ethernet port alone has.
+Json frame_port_json(const FramePortSnapshot& frame_port) {
+  const io::EthdevCounters& counters = frame_port.counters;
+  return {{"link", frame_port.link_up ? "up" : "down"},
+          {"delivered", counters.delivered},
+          {"answered", counters.answered},
+          {"forwarded", counters.forwarded},
+          {"flooded", counters.flooded},
+          {"flood_copies", counters.flood_copies},
+          {"bridged_sent", counters.bridged_sent},
+          {"bridged_sent_bytes", counters.bridged_sent_bytes},
+          {"bridged_lost", counters.bridged_lost},
+          {"handed_over", counters.handed_over},
+          {"tx_handed_over", counters.tx_handed_over}};
+}
+
+Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
+  Json ports = Json::array();
+  for (size_t p = 0; p < totals.ports.size(); ++p) {
+    if (p == 0 && !config.has_shm) continue;
+    const io::PortCounters& port = totals.ports[p];
+    ports.push_back({{"name", p == 0 ? config.shm_name : config.frame_ports[p - 1].name},
+                     {"type", p == 0 ? "shm" : "ethdev"},
+                     {"rx_packets", port.rx_packets},
+                     {"rx_bytes", port.rx_bytes},
+                     {"tx_packets", port.tx_packets},
+                     {"tx_bytes", port.tx_bytes},
+                     {"drops", drops_json(port.drops)}});
+    if (p != 0) ports.back().update(frame_port_json(totals.frame_ports[p - 1]));
+  }
+  return ports;
+}
+
+/// Null: there is no bridge.
+Json bridge_json(const std::optional<BridgeSnapshot>& bridge) {
+  if (!bridge) return nullptr;
+  return {{"mac_entries", bridge->mac_entries},  {"mac_capacity", bridge->mac_capacity},
+          {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
+          {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
+}
+
+Json aggregator_json(const ConductorConfig& config, const Resources& resources,
+                     const LaneTotals& totals) {
+  const scheduler::Admission& admission = resources.admission();
+  const Handles& handles = resources.handles();
+  const aggregator::Counters& total = totals.aggregator;
+  return {{"policy", std::string(name(config.aggregator.policy.kind))},
+          {"home", std::string(name(config.fallback.home))},
+          {"slots", admission.slots_total()},
+          {"slot_bytes", config.aggregator.slot_bytes},
+          {"slots_reserved", admission.slots_reserved()},
+          {"memory_bytes", admission.memory().total()},
+          {"memory_used_bytes", admission.memory().used()},
+          {"memory_held_bytes", resources.held().bytes()},
+          {"mappings", handles.total().mappings},
+          {"mappings_used", handles.used().mappings},
+          {"descriptors", handles.total().descriptors},
+          {"descriptors_used", handles.used().descriptors},
+          {"slots_used", total.slots_used},
+          {"slots_used_peak", total.slots_used_peak},
+          {"packets", total.packets},
+          {"absorbed", total.absorbed},
+          {"absorbed_bytes", total.absorbed_bytes},
+          {"groups", total.groups},
+          {"grouped", total.grouped},
+          {"results", total.results},
+          {"results_again", total.results_again},
+          {"results_unsent", totals.unsent},
+          {"forwarded", total.forwarded},
+          {"bypassed", total.bypassed},
+          {"bypassed_bytes", total.bypassed_bytes},
+          {"fallback_results", total.fallback_results},
+          {"parked", total.parked},
+          {"parker_results", total.parker_results},
+          {"preemptions", total.preemptions},
+          {"parts", total.parts},
+          {"part_bytes", total.part_bytes},
+          {"reminders", total.reminders},
+          {"contributions_moved", total.contributions_moved},
+          {"contributions_in_results", total.contributions_in_results},
+          {"contributions_discarded", total.contributions_discarded},
+          {"drops", drops_json(total.drops)}};
+}
+
 }  // namespace
 
 StatusReport::Snapshots StatusReport::snapshots() const {
@@ -71,106 +239,14 @@ StatusReport::Links StatusReport::links_of(const Snapshots& snapshots) const {
 
 Json StatusReport::make(bool explain, bool draining) {
   resources_.credit_held();
-  const scheduler::Admission& admission = resources_.admission();
-  const Handles& handles = resources_.handles();
   const auto snapshots = this->snapshots();
-  const auto drops_json = [](const DropCounters& drops) {
-    Json json = Json::object();
-    for (size_t i = 0; i < kDropReasons; ++i)
-      if (drops.count[i] != 0) json[std::string(name(static_cast<DropReason>(i)))] = drops.count[i];
-    return json;
-  };
-  const auto add_drops = [](DropCounters& sum, const DropCounters& more) {
-    for (size_t i = 0; i < kDropReasons; ++i) sum.count[i] += more.count[i];
-  };
-
   Json lanes = Json::array();
-  aggregator::Counters total;
-  std::vector<io::PortCounters> ports(1 + config_.frame_ports.size());
-  std::vector<FramePortSnapshot> frame_ports(config_.frame_ports.size());
-  std::optional<BridgeSnapshot> bridge;
-  uint64_t unsent = 0;
+  LaneTotals totals(config_.frame_ports.size());
   for (size_t i = 0; i < snapshots.size(); ++i) {
-    const LaneSnapshot& s = snapshots[i].snapshot;
-    lanes.push_back({{"lcore", i},
-                     {"polls", s.lane.polls},
-                     {"packets", s.lane.packets},
-                     {"sleeps", s.lane.sleeps},
-                     {"busy_s", static_cast<double>(s.lane.busy_ns) * 1e-9},
-                     {"idle_s", static_cast<double>(s.lane.idle_ns) * 1e-9},
-                     {"bursts", s.lane.bursts},
-                     {"burst_packets", s.lane.burst_packets},
-                     {"busy_ratio", s.lane.polls ? static_cast<double>(s.lane.busy_polls) /
-                                                       static_cast<double>(s.lane.polls)
-                                                 : 0.0}});
-    unsent += s.lane.unsent;
-    const aggregator::Counters& a = s.aggregator;
-    total.packets += a.packets;
-    total.absorbed += a.absorbed;
-    total.absorbed_bytes += a.absorbed_bytes;
-    total.groups += a.groups;
-    total.grouped += a.grouped;
-    total.results += a.results;
-    total.results_again += a.results_again;
-    total.forwarded += a.forwarded;
-    total.bypassed += a.bypassed;
-    total.bypassed_bytes += a.bypassed_bytes;
-    total.fallback_results += a.fallback_results;
-    total.parked += a.parked;
-    total.parker_results += a.parker_results;
-    total.preemptions += a.preemptions;
-    total.parts += a.parts;
-    total.part_bytes += a.part_bytes;
-    total.reminders += a.reminders;
-    total.contributions_moved += a.contributions_moved;
-    total.contributions_in_results += a.contributions_in_results;
-    total.contributions_discarded += a.contributions_discarded;
-    total.slots_used += a.slots_used;
-    total.slots_used_peak += a.slots_used_peak;
-    add_drops(total.drops, a.drops);
-    for (size_t p = 0; p < ports.size() && p < s.ports.size(); ++p) {
-      ports[p].rx_packets += s.ports[p].rx_packets;
-      ports[p].rx_bytes += s.ports[p].rx_bytes;
-      ports[p].tx_packets += s.ports[p].tx_packets;
-      ports[p].tx_bytes += s.ports[p].tx_bytes;
-      add_drops(ports[p].drops, s.ports[p].drops);
-    }
-    for (size_t p = 0; p < frame_ports.size() && p < s.frame_ports.size(); ++p) {
-      add(frame_ports[p].counters, s.frame_ports[p].counters);
-      frame_ports[p].link_up |= s.frame_ports[p].link_up;
-    }
-    if (s.bridge) bridge = s.bridge;
+    const LaneSnapshot& snapshot = snapshots[i].snapshot;
+    lanes.push_back(lane_json(i, snapshot.lane));
+    add(totals, snapshot);
   }
-  Json port_list = Json::array();
-  for (size_t p = 0; p < ports.size(); ++p) {
-    if (p == 0 && !config_.has_shm) continue;
-    port_list.push_back({{"name", p == 0 ? config_.shm_name : config_.frame_ports[p - 1].name},
-                         {"type", p == 0 ? "shm" : "ethdev"},
-                         {"rx_packets", ports[p].rx_packets},
-                         {"rx_bytes", ports[p].rx_bytes},
-                         {"tx_packets", ports[p].tx_packets},
-                         {"tx_bytes", ports[p].tx_bytes},
-                         {"drops", drops_json(ports[p].drops)}});
-    if (p == 0) continue;
-    const FramePortSnapshot& frame_port = frame_ports[p - 1];
-    const io::EthdevCounters& counters = frame_port.counters;
-    port_list.back().update({{"link", frame_port.link_up ? "up" : "down"},
-                             {"delivered", counters.delivered},
-                             {"answered", counters.answered},
-                             {"forwarded", counters.forwarded},
-                             {"flooded", counters.flooded},
-                             {"flood_copies", counters.flood_copies},
-                             {"bridged_sent", counters.bridged_sent},
-                             {"bridged_sent_bytes", counters.bridged_sent_bytes},
-                             {"bridged_lost", counters.bridged_lost},
-                             {"handed_over", counters.handed_over},
-                             {"tx_handed_over", counters.tx_handed_over}});
-  }
-  Json bridge_json = nullptr;
-  if (bridge)
-    bridge_json = {{"mac_entries", bridge->mac_entries},  {"mac_capacity", bridge->mac_capacity},
-                   {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
-                   {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
   Json jobs = Json::array();
   const Links links = links_of(snapshots);
   for (Job& job : jobs_) {
@@ -183,46 +259,10 @@ Json StatusReport::make(bool explain, bool draining) {
           {"configuration", configuration_json()},
           {"draining", draining},
           {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
-          {"ports", port_list},
-          {"bridge", bridge_json},
+          {"ports", ports_json(config_, totals)},
+          {"bridge", bridge_json(totals.bridge)},
           {"lcores", lanes},
-          {"aggregator",
-           {{"policy", std::string(name(config_.aggregator.policy.kind))},
-            {"home", std::string(name(config_.fallback.home))},
-            {"slots", admission.slots_total()},
-            {"slot_bytes", config_.aggregator.slot_bytes},
-            {"slots_reserved", admission.slots_reserved()},
-            {"memory_bytes", admission.memory().total()},
-            {"memory_used_bytes", admission.memory().used()},
-            {"memory_held_bytes", resources_.held().bytes()},
-            {"mappings", handles.total().mappings},
-            {"mappings_used", handles.used().mappings},
-            {"descriptors", handles.total().descriptors},
-            {"descriptors_used", handles.used().descriptors},
-            {"slots_used", total.slots_used},
-            {"slots_used_peak", total.slots_used_peak},
-            {"packets", total.packets},
-            {"absorbed", total.absorbed},
-            {"absorbed_bytes", total.absorbed_bytes},
-            {"groups", total.groups},
-            {"grouped", total.grouped},
-            {"results", total.results},
-            {"results_again", total.results_again},
-            {"results_unsent", unsent},
-            {"forwarded", total.forwarded},
-            {"bypassed", total.bypassed},
-            {"bypassed_bytes", total.bypassed_bytes},
-            {"fallback_results", total.fallback_results},
-            {"parked", total.parked},
-            {"parker_results", total.parker_results},
-            {"preemptions", total.preemptions},
-            {"parts", total.parts},
-            {"part_bytes", total.part_bytes},
-            {"reminders", total.reminders},
-            {"contributions_moved", total.contributions_moved},
-            {"contributions_in_results", total.contributions_in_results},
-            {"contributions_discarded", total.contributions_discarded},
-            {"drops", drops_json(total.drops)}}},
+          {"aggregator", aggregator_json(config_, resources_, totals)},
           {"tenants", tenants_json()},
           {"jobs", jobs}};
 }

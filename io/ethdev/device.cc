@@ -54,7 +54,7 @@ uint32_t ring_frame_bytes(std::string_view driver, const rte_device* device) {
   const rte_devargs* const arguments = rte_dev_devargs(device);
   if (driver != "net_af_packet" || arguments == nullptr || arguments->args == nullptr) return 0;
   // As Device::attach() was given them: behind the name.
-  return packet_ring_frame_bytes("," + std::string(arguments->args));
+  return packet_ring_frame_bytes(std::string(",") + arguments->args);
 }
 
 std::string mtu_text(const std::string& device, uint32_t mtu) {
@@ -155,17 +155,44 @@ Result<void> Device::configure(const DeviceConfig& config) {
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(port_id_, &info); error != 0)
     return fail_device(name_, "does not describe itself", -error);
+  gated_ = std::string_view(info.driver_name) == "net_memif";
+  if (auto done = find_interface(info); !done) return done;
+  if (auto done = choose_modes(config, info); !done) return done;
+  if (auto done = make_queues(config, info); !done) return done;
+  if (const int error = rte_eth_dev_start(port_id_); error != 0)
+    return fail_device(name_, "cannot be started", -error);
+  if (config.promiscuous) {
+    const int error = rte_eth_promiscuous_enable(port_id_);
+    // Drivers without a wire have no such thing.
+    if (error != 0 && error != -ENOTSUP)
+      return fail_device(name_, "cannot be made to receive frames for others", -error);
+    promiscuous_ = error == 0;
+  }
+  if (auto done = read_mac(info); !done) return done;
+  if (xdp_) {
+    if (auto done = xdp_->take_over(); !done) return done;
+    if (!config.datagrams_only) return xdp_->take_all();
+  }
+  return {};
+}
+
+/// The kernel's interface, where the driver does not know the link.
+Result<void> Device::find_interface(const rte_eth_dev_info& info) {
+  const std::string_view driver = info.driver_name;
+  // These two report their link as up while they are started (DPDK 22.11).
+  if (driver != "net_af_packet" && driver != "net_af_xdp") return {};
+  char interface[IF_NAMESIZE] = {};
+  interface_socket_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!interface_socket_ || ::if_indextoname(info.if_index, interface) == nullptr)
+    return fail_device(name_, "its network interface is not to be found", errno);
+  interface_ = interface;
+  return {};
+}
+
+/// Largest frames, queues and offloads.
+Result<void> Device::choose_modes(const DeviceConfig& config, const rte_eth_dev_info& info) {
   const std::string_view driver = info.driver_name;
   const bool is_virtual = std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "vdev";
-  gated_ = driver == "net_memif";
-  // These two report their link as up while they are started (DPDK 22.11).
-  if (driver == "net_af_packet" || driver == "net_af_xdp") {
-    char interface[IF_NAMESIZE] = {};
-    interface_socket_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (!interface_socket_ || ::if_indextoname(info.if_index, interface) == nullptr)
-      return fail_device(name_, "its network interface is not to be found", errno);
-    interface_ = interface;
-  }
   frame_bytes_ = config.mtu + kEthernetHeaderBytes;
   if (config.mtu > max_mtu(driver)) return fail(INA_ERR_INVALID, mtu_text(name_, config.mtu));
 
@@ -189,7 +216,12 @@ Result<void> Device::configure(const DeviceConfig& config) {
   if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
   if (const int error = rte_eth_dev_configure(port_id_, queues_, queues_, &conf); error != 0)
     return fail_device(name_, "cannot be configured", -error);
+  return {};
+}
 
+/// The queues, and the pools of their buffers.
+Result<void> Device::make_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
+  const std::string_view driver = info.driver_name;
   rx_descriptors_ = config.rx_descriptors;
   tx_descriptors_ = config.tx_descriptors;
   if (const int error =
@@ -199,30 +231,18 @@ Result<void> Device::configure(const DeviceConfig& config) {
   const auto made = driver == "net_af_xdp"
                         ? make_xdp_pool(config)
                         : make_pools(config, ring_frame_bytes(driver, info.device));
-  if (!made) return made;
-  if (auto done = set_up_queues(); !done) return done;
-  if (const int error = rte_eth_dev_start(port_id_); error != 0)
-    return fail_device(name_, "cannot be started", -error);
-  if (config.promiscuous) {
-    const int error = rte_eth_promiscuous_enable(port_id_);
-    // Drivers without a wire have no such thing.
-    if (error != 0 && error != -ENOTSUP)
-      return fail_device(name_, "cannot be made to receive frames for others", -error);
-    promiscuous_ = error == 0;
-  }
+  return made ? set_up_queues() : made;
+}
 
+Result<void> Device::read_mac(const rte_eth_dev_info& info) {
   rte_ether_addr mac{};
   if (const int error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
     return fail_device(name_, "has no MAC address", -error);
   std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
-  if (driver == "net_tap") {
+  if (std::string_view(info.driver_name) == "net_tap") {
     // The driver reports the kernel's address, which is at the other end of the same link.
     mac_.front() |= uint8_t{2};  // administered locally
     mac_.back() ^= uint8_t{1};
-  }
-  if (xdp_) {
-    if (auto done = xdp_->take_over(); !done) return done;
-    if (!config.datagrams_only) return xdp_->take_all();
   }
   return {};
 }

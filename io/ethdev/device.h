@@ -102,14 +102,18 @@ class Device {
   /// Arguments by which the driver loads our XDP program.
   Result<std::string> with_xdp_program(const std::string& device);
   Result<void> configure(const DeviceConfig& config);
+  Result<void> find_interface(const rte_eth_dev_info& info);
+  Result<void> choose_modes(const DeviceConfig& config, const rte_eth_dev_info& info);
   void choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
                        rte_eth_conf& conf);
   Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
+  Result<void> make_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
   Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
   BufferNeed buffer_need(const DeviceConfig& config) const;
   Result<void> make_xdp_pool(const DeviceConfig& config);
   tl::unexpected<Error> no_buffers() const;
   Result<void> set_up_queues();
+  Result<void> read_mac(const rte_eth_dev_info& info);
 
   std::string name_;
   PollGate gate_;

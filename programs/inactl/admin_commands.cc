@@ -565,38 +565,78 @@ CLI::Validator utf8() {
       "");
 }
 
-}  // namespace
+constexpr const char* kOwnerHelp =
+    "Whose job is meant, uid:1000 or a tenant, where several have the name; or JOB as "
+    "uid:1000/train";
 
-void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
-  // failure_of() reports failures of calls, and values are checked before they are sent.
-  gpr_set_log_function([](gpr_log_func_args*) {});
-  const auto options = std::make_shared<Options>();
+/// Adds the commands to the command line. They share their options, since one command is chosen.
+class AdminCommands {
+ public:
+  AdminCommands(CLI::App& app, const Common& common, std::function<int()>& chosen)
+      : app_(app), common_(common), chosen_(chosen) {}
+
+  /// In the order in which --help shows them.
+  void add_all() {
+    add_create();
+    add_abort();
+    add_kick();
+    add_drain();
+    add_aggregator();
+    add_trace();
+    add("undrain", "Lets new jobs in again", undrain);
+    add("tenants", "What tenants have, of what they may have", tenants);
+    add_reload();
+    add_policy();
+  }
+
+ private:
   using Run = int (*)(const Options&, Client&);
   using RunAlone = int (*)(const Options&);
-  // `as_owner`: runs if asks_as_owner().
-  const auto add_to = [&](CLI::App& parent, const char* name, const char* help, Run run,
-                          RunAlone as_owner = nullptr) {
-    CLI::App* command = parent.add_subcommand(name, help);
-    command->callback([&chosen, &common, options, run, as_owner] {
-      chosen = [&common, options, run, as_owner] {
-        options->common = common;
-        if (as_owner && asks_as_owner(common)) return as_owner(*options);
-        auto client = Client::open(*options);
-        return client ? run(*options, *client)
-                      : complain(common, exit_of(client.error().status), client.error().text);
-      };
-    });
-    return command;
-  };
-  const auto add = [&](const char* name, const char* help, Run run) {
-    return add_to(app, name, help, run);
-  };
-  v1::CreateJobRequest* wanted = &options->wanted;
+
+  /// `as_owner`: runs if asks_as_owner().
+  CLI::App* add_to(CLI::App& parent, const char* name, const char* help, Run run,
+                   RunAlone as_owner = nullptr);
+  CLI::App* add(const char* name, const char* help, Run run) {
+    return add_to(app_, name, help, run);
+  }
+  void add_create();
+  void add_abort();
+  void add_kick();
+  void add_drain();
+  void add_aggregator();
+  void add_trace();
+  void add_reload();
+  void add_policy();
+  void add_policy_set(CLI::App& policies);
+
+  CLI::App& app_;
+  const Common& common_;
+  std::function<int()>& chosen_;
+  const std::shared_ptr<Options> options_ = std::make_shared<Options>();
+};
+
+CLI::App* AdminCommands::add_to(CLI::App& parent, const char* name, const char* help, Run run,
+                                RunAlone as_owner) {
+  CLI::App* command = parent.add_subcommand(name, help);
+  // Runs after this object's time.
+  command->callback([&chosen = chosen_, &common = common_, options = options_, run, as_owner] {
+    chosen = [&common, options, run, as_owner] {
+      options->common = common;
+      if (as_owner && asks_as_owner(common)) return as_owner(*options);
+      auto client = Client::open(*options);
+      return client ? run(*options, *client)
+                    : complain(common, exit_of(client.error().status), client.error().text);
+    };
+  });
+  return command;
+}
+
+void AdminCommands::add_create() {
+  v1::CreateJobRequest* wanted = &options_->wanted;
   const auto set = [wanted](auto setter) {
     return [wanted, setter](auto value) { (wanted->*setter)(value); };
   };
   using Wanted = v1::CreateJobRequest;
-
   CLI::App* made =
       add("create", "Reserves a job, and prints the ticket that its workers need", create);
   made->add_option_function<std::string>(
@@ -619,79 +659,94 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
                                       "How far its workers may run ahead, in bytes, or e.g. 4MiB")
       ->transform(command_line::size())
       ->type_name("SIZE");
-  made->add_option("--ttl", options->ttl_s, "How long it waits for its workers, e.g. 30m")
+  made->add_option("--ttl", options_->ttl_s, "How long it waits for its workers, e.g. 30m")
       ->transform(command_line::duration())
       ->type_name("TIME")
       ->default_str("1 h");
+}
 
-  const char* owner_help =
-      "Whose job is meant, uid:1000 or a tenant, where several have the name; or JOB as "
-      "uid:1000/train";
+void AdminCommands::add_abort() {
   CLI::App* ended = add("abort", "Ends a job for all its workers", abort);
-  ended->add_option("job", options->job, "Its name")->required()->check(utf8());
-  ended->add_option("--owner", options->owner, owner_help)->check(utf8());
-  ended->add_option("--reason", options->reason, "What its workers are told")->check(utf8());
+  ended->add_option("job", options_->job, "Its name")->required()->check(utf8());
+  ended->add_option("--owner", options_->owner, kOwnerHelp)->check(utf8());
+  ended->add_option("--reason", options_->reason, "What its workers are told")->check(utf8());
+}
 
+void AdminCommands::add_kick() {
   CLI::App* kicked = add("kick", "Sends a worker away; a job that has begun ends with it", kick);
-  kicked->add_option("job", options->job, "The job's name")->required()->check(utf8());
-  kicked->add_option("rank", options->rank, "The worker's rank")->required();
-  kicked->add_option("--owner", options->owner, owner_help)->check(utf8());
-  kicked->add_option("--reason", options->reason, "What the workers are told")->check(utf8());
+  kicked->add_option("job", options_->job, "The job's name")->required()->check(utf8());
+  kicked->add_option("rank", options_->rank, "The worker's rank")->required();
+  kicked->add_option("--owner", options_->owner, kOwnerHelp)->check(utf8());
+  kicked->add_option("--reason", options_->reason, "What the workers are told")->check(utf8());
+}
 
+void AdminCommands::add_drain() {
   CLI::App* drained =
       add("drain", "Lets no new jobs in, and waits until those there are have ended", drain);
   drained
-      ->add_option("--wait", options->wait_s,
+      ->add_option("--wait", options_->wait_s,
                    "How long, e.g. 10m; the exit status is 0 if none is left then. 0: say which "
                    "jobs there are, and do not wait")
       ->transform(command_line::duration())
       ->type_name("TIME")
       ->default_str("0 s");
+}
+
+void AdminCommands::add_aggregator() {
   CLI::App* array =
       add("aggregator", "The holders of the slots of the array, and the age of what they hold",
           aggregator);
-  array->add_flag("--heat", options->heat, "With a map: a character for each slot, or for several");
+  array->add_flag("--heat", options_->heat,
+                  "With a map: a character for each slot, or for several");
   command_line::add_choice<HeatBy>(
-      *array, "--by", options->by,
+      *array, "--by", options_->by,
       {{"age", HeatBy::kAge}, {"job", HeatBy::kJob}, {"state", HeatBy::kState}},
       "What the map shows of a slot");
+}
 
+void AdminCommands::add_trace() {
   CLI::App* traced =
-      add_to(app, "trace",
+      add_to(app_, "trace",
              "The next packets of a job, and their fates; waits for --timeout. For the job's owner "
              "and administrators",
              trace, own_trace);
-  traced->add_option("job", options->job, "The job's name")->required()->check(utf8());
-  traced->add_option("--packets", options->packets, "How many, 1..4096")
+  traced->add_option("job", options_->job, "The job's name")->required()->check(utf8());
+  traced->add_option("--packets", options_->packets, "How many, 1..4096")
       ->check(CLI::Range(1, 4096).description(""))
       ->capture_default_str();
-  traced->add_option("--owner", options->owner, owner_help)->check(utf8());
+  traced->add_option("--owner", options_->owner, kOwnerHelp)->check(utf8());
+}
 
-  add("undrain", "Lets new jobs in again", undrain);
-  add("tenants", "What tenants have, of what they may have", tenants);
+void AdminCommands::add_reload() {
   CLI::App* reloaded = add("reload",
                            "Has the switch read its configuration, tokens and certificates again, "
                            "and open its log again",
                            reload);
-  reloaded->add_flag("--check", options->check, "Only say what would happen");
-  reloaded->add_flag("--force", options->force,
+  reloaded->add_flag("--check", options_->check, "Only say what would happen");
+  reloaded->add_flag("--force", options_->force,
                      "End the jobs that cannot go on with the new configuration");
+}
 
-  CLI::App* policies = app.add_subcommand("policy", "The allocation policy");
+void AdminCommands::add_policy() {
+  CLI::App* policies = app_.add_subcommand("policy", "The allocation policy");
   policies->require_subcommand(1);
   add_to(*policies, "show", "The policy in force, those that there are, and what the file says",
          policy_show);
-  CLI::App* changed = add_to(*policies, "set",
+  add_policy_set(*policies);
+}
+
+void AdminCommands::add_policy_set(CLI::App& policies) {
+  CLI::App* changed = add_to(policies, "set",
                              "Another policy while jobs run, as by `reload`. The configuration's "
                              "file stays as it is, and its next reader has what it says",
                              policy_set);
-  changed->add_option("name", options->policy, "Its name, as `policy show` lists it")
+  changed->add_option("name", options_->policy, "Its name, as `policy show` lists it")
       ->required()
       ->check(utf8());
-  changed->add_option("--ways", options->ways,
+  changed->add_option("--ways", options_->ways,
                       "Slots that a fragment has to choose from: 1, 2, 4, 8");
   changed
-      ->add_option("--set", options->settings,
+      ->add_option("--set", options_->settings,
                    "Another key of the policy, as `policy show` lists it, e.g. esa.decay=time; "
                    "more than one may be given")
       ->check(utf8())
@@ -703,8 +758,16 @@ void add_admin_commands(CLI::App& app, const Common& common, std::function<int()
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  changed->add_flag("--check", options->check, "Only say what would happen");
-  changed->add_flag("--force", options->force, "End the jobs that cannot go on with it");
+  changed->add_flag("--check", options_->check, "Only say what would happen");
+  changed->add_flag("--force", options_->force, "End the jobs that cannot go on with it");
+}
+
+}  // namespace
+
+void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
+  // failure_of() reports failures of calls, and values are checked before they are sent.
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  AdminCommands(app, common, chosen).add_all();
 }
 
 }  // namespace ina::cli

@@ -72,16 +72,20 @@ Result<void> serve(const ServerConfig& config) {
   return {};
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("Lets workers on memif join the jobs of an aggregation switch on this host.",
-               "ina-memif");
-  app.set_version_flag("--version", INA_PROJECT_VERSION);
+struct Options {
+  Options() {
+    config.switch_socket = control::kDefaultSocket;
+    config.socket = "/run/ina/memif-control.sock";
+    config.memif_socket = "/run/ina/memif.sock";
+  }
+
   ServerConfig config;
-  config.switch_socket = control::kDefaultSocket;
-  config.socket = "/run/ina/memif-control.sock";
-  config.memif_socket = "/run/ina/memif.sock";
   std::string mode;
   std::string ip = "10.0.0.1";
+};
+
+void add_options(CLI::App& app, Options& options) {
+  ServerConfig& config = options.config;
   app.add_option("--switch", config.switch_socket, "The switch's control socket")
       ->envname("INA_SOCKET")
       ->capture_default_str();
@@ -97,9 +101,9 @@ int run(int argc, char** argv) {
   app.add_option("--mtu", config.mtu, "Largest IPv4 packet: 100 bytes more than the switch's slots")
       ->check(command_line::between(576, 16000))
       ->capture_default_str();
-  app.add_option("--ip", ip, "Address of the interfaces; any that no worker has")
+  app.add_option("--ip", options.ip, "Address of the interfaces; any that no worker has")
       ->capture_default_str();
-  app.add_option("--mode", mode,
+  app.add_option("--mode", options.mode,
                  "Permissions of both sockets, e.g. 0660: who may write to them joins in\n"
                  "the name of this program's user. Without it: this user and root")
       ->check([](const std::string& text) {
@@ -114,13 +118,23 @@ int run(int argc, char** argv) {
                             {"backoff", IdleMode::kBackoff},
                             {"interrupt", IdleMode::kInterrupt}},
                            "What to do without packets");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lets workers on memif join the jobs of an aggregation switch on this host.",
+               "ina-memif");
+  app.set_version_flag("--version", INA_PROJECT_VERSION);
+  Options options;
+  add_options(app, options);
   if (const auto status = command_line::parse(app, argc, argv)) return *status;
-  if (!mode.empty()) config.mode = static_cast<mode_t>(std::stoul(mode, nullptr, 8));
+  ServerConfig& config = options.config;
+  if (!options.mode.empty())
+    config.mode = static_cast<mode_t>(std::stoul(options.mode, nullptr, 8));
 
   auto logger = spdlog::stderr_color_mt("memif");
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
   spdlog::set_default_logger(std::move(logger));
-  const auto address = client::parse_ipv4(ip);
+  const auto address = client::parse_ipv4(options.ip);
   const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
   if (!problem.empty()) {
     logging::critical("cannot start")("text", problem);

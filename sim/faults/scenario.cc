@@ -362,11 +362,8 @@ std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restricti
   return race;
 }
 
-/// The meaning of a seed apart from races and collectives.
-Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
-  Dice dice(seed * 0x9e3779b97f4a7c15 + 1);
-  Scenario s;
-  s.seed = seed;
+/// The switch and its policy.
+void draw_switch(Scenario& s, Dice& dice, const Restrictions& restrictions) {
   s.policy.kind = choose_policy(dice);
   if (restrictions.policy) s.policy.kind = *restrictions.policy;
   s.policy.residual = dice.chance(0.8);
@@ -378,7 +375,9 @@ Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
   s.lanes = dice.chance(0.8) ? 1 : static_cast<uint32_t>(dice.between(2, 3));
   s.slots = dice.log_between(1, 4096);
   s.ecn = dice.chance(0.3);
+}
 
+void draw_jobs(Scenario& s, Dice& dice) {
   const bool wide = dice.chance(0.03);
   const auto jobs = dice.chance(0.05) ? dice.between(4, 16) : dice.between(1, 3);
   for (uint64_t i = 0; i < jobs; ++i) {
@@ -393,47 +392,37 @@ Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
     job.aggregator_window = dice.chance(0.3);
     s.jobs.push_back(job);
   }
-  if (restrictions.small) {
-    const scheduler::PolicyKind kind = s.policy.kind;
-    s.policy = {};
-    s.policy.kind = kind;
-    s.lanes = 1;
-    s.slots = 64;
-    s.ecn = false;
-    s.jobs.assign(2, {});
-    for (JobPlan& job : s.jobs) {
-      job.operations = 6;
-      job.max_fragments = 40;
-    }
-    if (s.home == Home::kDedicated && !restrictions.home) s.home = Home::kWorkers;
-  }
-  if (restrictions.slots != 0) s.slots = restrictions.slots;
-  if (restrictions.residual >= 0) s.policy.residual = restrictions.residual != 0;
-  const bool hashed = scheduler::traits(s.policy.kind).hashed;
-  if (!hashed) {
-    // The pools must fit, or the jobs would not have been admitted.
-    s.slots = 0;
-    for (const JobPlan& job : s.jobs)
-      s.slots += 2 * ((job.window + s.lanes - 1) / s.lanes) * s.lanes;
-  } else if (!restrictions.small && dice.chance(0.4)) {
-    uint32_t left = s.slots / s.lanes;
-    for (JobPlan& job : s.jobs) {
-      job.quota.floor = static_cast<uint32_t>(dice.upto(left / 2)) * s.lanes;
-      left -= job.quota.floor / s.lanes;
-      if (dice.chance(0.5))
-        job.quota.ceiling =
-            std::max(s.lanes, job.quota.floor + static_cast<uint32_t>(dice.upto(s.slots)));
-    }
-  }
+}
 
-  s.faults_end_ns = static_cast<Nanos>(dice.between(20, 300)) * kMs;
-  const auto length = [&] { return static_cast<Nanos>(dice.between(1, 30)) * kMs; };
-  const auto when = [&] { return static_cast<Nanos>(dice.upto(60)) * kMs + 50'000; };
-  if (restrictions.loss >= 0) {
-    s.faults.loss = restrictions.loss;
-    s.faults_end_ns = INT64_MAX;
-    return s;
+/// Restrictions::small, in place of most of the above.
+void make_small(Scenario& s, const Restrictions& restrictions) {
+  const scheduler::PolicyKind kind = s.policy.kind;
+  s.policy = {};
+  s.policy.kind = kind;
+  s.lanes = 1;
+  s.slots = 64;
+  s.ecn = false;
+  s.jobs.assign(2, {});
+  for (JobPlan& job : s.jobs) {
+    job.operations = 6;
+    job.max_fragments = 40;
   }
+  if (s.home == Home::kDedicated && !restrictions.home) s.home = Home::kWorkers;
+}
+
+/// Floors and ceilings of slots.
+void draw_quotas(Scenario& s, Dice& dice) {
+  uint32_t left = s.slots / s.lanes;
+  for (JobPlan& job : s.jobs) {
+    job.quota.floor = static_cast<uint32_t>(dice.upto(left / 2)) * s.lanes;
+    left -= job.quota.floor / s.lanes;
+    if (dice.chance(0.5))
+      job.quota.ceiling =
+          std::max(s.lanes, job.quota.floor + static_cast<uint32_t>(dice.upto(s.slots)));
+  }
+}
+
+void draw_faults(Scenario& s, Dice& dice) {
   if (dice.chance(0.7)) s.faults.loss = dice.chance(0.5) ? dice.real(0.3) : dice.real(0.02);
   if (dice.chance(0.2)) s.faults.burst = dice.real(0.01);
   if (dice.chance(0.4)) s.faults.duplicate = dice.real(0.5);
@@ -441,14 +430,16 @@ Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
   if (dice.chance(0.2)) s.faults.reorder_delay_ns = 5 * kMs;
   if (dice.chance(0.2)) s.faults.corrupt = dice.real(0.1);
   if (dice.chance(0.3)) s.faults.spike = dice.real(0.05);
+}
 
+void draw_events(Scenario& s, Dice& dice) {
   const auto add = [&](Event::Kind kind, double probability, uint64_t most) {
     if (!dice.chance(probability)) return;
     for (uint64_t n = dice.between(1, most); n != 0; --n) {
       Event event;
       event.kind = kind;
-      event.at = when();
-      event.length_ns = length();
+      event.at = static_cast<Nanos>(dice.upto(60)) * kMs + 50'000;
+      event.length_ns = static_cast<Nanos>(dice.between(1, 30)) * kMs;
       event.job = static_cast<uint32_t>(dice.upto(s.jobs.size() - 1));
       event.worker = static_cast<uint32_t>(dice.upto(s.jobs[event.job].workers - 1));
       event.direction = static_cast<uint32_t>(dice.upto(2));
@@ -460,8 +451,11 @@ Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
   add(Event::Kind::kPauseWorker, 0.3, 4);
   add(Event::Kind::kCut, 0.25, 4);
   add(Event::Kind::kKillJob, 0.08, 1);
-  for (JobPlan& job : s.jobs) job.lossy_link = dice.chance(0.5);
-  if (hashed && dice.chance(0.5))
+}
+
+/// Straggler help.
+void draw_parking(Scenario& s, Dice& dice) {
+  if (scheduler::traits(s.policy.kind).hashed && dice.chance(0.5))
     for (JobPlan& job : s.jobs) {
       job.in_switch = static_cast<uint32_t>(dice.between(1, job.window));
       job.park_after = static_cast<uint32_t>(dice.between(1, job.in_switch));
@@ -470,6 +464,36 @@ Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
       if (dice.chance(0.5)) job.park_patience = static_cast<Nanos>(dice.upto(2'000)) * 1000;
     }
   for (JobPlan& job : s.jobs) job.park_if_it_pays = job.park_after != 0 && dice.chance(0.5);
+}
+
+/// The meaning of a seed apart from races and collectives. The order of the draws is part of it.
+Scenario make_plain(uint64_t seed, const Restrictions& restrictions) {
+  Dice dice(seed * 0x9e3779b97f4a7c15 + 1);
+  Scenario s;
+  s.seed = seed;
+  draw_switch(s, dice, restrictions);
+  draw_jobs(s, dice);
+  if (restrictions.small) make_small(s, restrictions);
+  if (restrictions.slots != 0) s.slots = restrictions.slots;
+  if (restrictions.residual >= 0) s.policy.residual = restrictions.residual != 0;
+  if (!scheduler::traits(s.policy.kind).hashed) {
+    // The pools must fit, or the jobs would not have been admitted.
+    s.slots = 0;
+    for (const JobPlan& job : s.jobs)
+      s.slots += 2 * ((job.window + s.lanes - 1) / s.lanes) * s.lanes;
+  } else if (!restrictions.small && dice.chance(0.4)) {
+    draw_quotas(s, dice);
+  }
+  s.faults_end_ns = static_cast<Nanos>(dice.between(20, 300)) * kMs;
+  if (restrictions.loss >= 0) {
+    s.faults.loss = restrictions.loss;
+    s.faults_end_ns = INT64_MAX;
+    return s;
+  }
+  draw_faults(s, dice);
+  draw_events(s, dice);
+  for (JobPlan& job : s.jobs) job.lossy_link = dice.chance(0.5);
+  draw_parking(s, dice);
   std::stable_sort(s.events.begin(), s.events.end(),
                    [](const Event& a, const Event& b) { return a.at < b.at; });
   return s;

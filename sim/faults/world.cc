@@ -698,7 +698,6 @@ bool World::done() const {
 }
 
 Outcome World::run() {
-  bool faults = true;
   uint64_t steps = 0;
   const Nanos limit = (scenario_.faults_end_ns == INT64_MAX ? 0 : scenario_.faults_end_ns) +
                       (scenario_.mismatch ? kMismatchLimit : kLivenessLimit);
@@ -706,44 +705,11 @@ Outcome World::run() {
   while (!done() || !network_.quiet()) {
     if (scenario_.mismatch && knows_of_mismatch()) break;
     if (network_.now() > limit || ++steps > kStepLimit) {
-      std::string text = "I3: no end;";
-      for (const auto& job : jobs_)
-        for (const Worker& worker : job->workers)
-          if (!worker.done())
-            text += fmt::format(" job {} rank {} waits at {} (next {}, epoch {}/{})", job->index,
-                                value(worker.rank), worker.engine->standing().low.value,
-                                worker.engine->standing().next.value, worker.engine->config().epoch,
-                                job->epoch);
-      if (scenario_.mismatch) {
-        const Job& job = *jobs_[0];
-        const PlannedOperation& plan = job.plans[job.deviating_plan];
-        text +=
-            fmt::format("; rank {} called {} of {} elements, the others {} of {} in operation {}",
-                        value(job.deviant), name(job.deviation.collective), job.deviation.elements,
-                        name(plan.collective), plan.elements, job.deviating_plan);
-      }
-      judge_.violate(text);
-      for (auto& lane : lanes_) {
-        std::string drops;
-        for (size_t i = 0; i < kDropReasons; ++i)
-          if (const auto n = lane->aggregator->counters().drops.count[i])
-            drops += fmt::format(" {}={}", name(static_cast<DropReason>(i)), n);
-        judge_.violate("dropped by the switch:" + drops);
-      }
+      report_no_end();
       break;
     }
-    if (faults && network_.now() >= scenario_.faults_end_ns) {
-      faults = false;
-      io::sim::Faults none;
-      none.delay_ns = scenario_.faults.delay_ns;
-      network_.set_faults(none);
-    }
-    while (next_event_ < scenario_.events.size() &&
-           scenario_.events[next_event_].at <= network_.now()) {
-      // When faults are over, and when all workers are through, nothing breaks any more.
-      const Event& event = scenario_.events[next_event_++];
-      if (faults && !done()) happen(event);
-    }
+    end_faults_in_time();
+    take_events();
     serve_lanes();
     serve_fallbacks();
     step_workers();
@@ -755,20 +721,67 @@ Outcome World::run() {
   judge_.at_the_end();
   for (auto& lane : lanes_) outcome_.zombies += lane->aggregator->counters().slots_used;
   judge_.check_ledgers();
-  for (auto& lane : lanes_) {
-    for (const auto& job : jobs_)
-      if (outcome_.violations.empty() && !scenario_.mismatch &&
-          lane->aggregator->job_counters(static_cast<io::JobIndex>(job->index)).parked_now != 0)
-        judge_.violate(
-            fmt::format("I5: something of job {} is parked though all is done", job->index));
-    for (const auto& job : jobs_)
-      lane->aggregator->remove_job(static_cast<io::JobIndex>(job->index));
-    if (lane->aggregator->counters().slots_used != 0)
-      judge_.violate("I5: a slot is held though no job is left");
-  }
+  for (auto& lane : lanes_) check_left_over(*lane);
   outcome_.packets = network_.counters().sent;
   outcome_.dropped = network_.counters().lost;
   return outcome_;
+}
+
+/// The network becomes perfect when its time has come.
+void World::end_faults_in_time() {
+  if (!faults_ || network_.now() < scenario_.faults_end_ns) return;
+  faults_ = false;
+  io::sim::Faults none;
+  none.delay_ns = scenario_.faults.delay_ns;
+  network_.set_faults(none);
+}
+
+void World::take_events() {
+  while (next_event_ < scenario_.events.size() &&
+         scenario_.events[next_event_].at <= network_.now()) {
+    // When faults are over, and when all workers are through, nothing breaks any more.
+    const Event& event = scenario_.events[next_event_++];
+    if (faults_ && !done()) happen(event);
+  }
+}
+
+/// Liveness is violated: describes the workers that wait, and the switch's drops.
+void World::report_no_end() {
+  std::string text = "I3: no end;";
+  for (const auto& job : jobs_)
+    for (const Worker& worker : job->workers)
+      if (!worker.done())
+        text += fmt::format(" job {} rank {} waits at {} (next {}, epoch {}/{})", job->index,
+                            value(worker.rank), worker.engine->standing().low.value,
+                            worker.engine->standing().next.value, worker.engine->config().epoch,
+                            job->epoch);
+  if (scenario_.mismatch) {
+    const Job& job = *jobs_[0];
+    const PlannedOperation& plan = job.plans[job.deviating_plan];
+    text += fmt::format("; rank {} called {} of {} elements, the others {} of {} in operation {}",
+                        value(job.deviant), name(job.deviation.collective), job.deviation.elements,
+                        name(plan.collective), plan.elements, job.deviating_plan);
+  }
+  judge_.violate(text);
+  for (auto& lane : lanes_) {
+    std::string drops;
+    for (size_t i = 0; i < kDropReasons; ++i)
+      if (const auto n = lane->aggregator->counters().drops.count[i])
+        drops += fmt::format(" {}={}", name(static_cast<DropReason>(i)), n);
+    judge_.violate("dropped by the switch:" + drops);
+  }
+}
+
+/// Ends the jobs of a lane, which must not hold anything of theirs afterwards.
+void World::check_left_over(Lane& lane) {
+  for (const auto& job : jobs_)
+    if (outcome_.violations.empty() && !scenario_.mismatch &&
+        lane.aggregator->job_counters(static_cast<io::JobIndex>(job->index)).parked_now != 0)
+      judge_.violate(
+          fmt::format("I5: something of job {} is parked though all is done", job->index));
+  for (const auto& job : jobs_) lane.aggregator->remove_job(static_cast<io::JobIndex>(job->index));
+  if (lane.aggregator->counters().slots_used != 0)
+    judge_.violate("I5: a slot is held though no job is left");
 }
 
 }  // namespace ina::sim

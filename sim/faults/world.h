@@ -42,6 +42,8 @@ class World {
   std::unique_ptr<aggregator::Fallback> make_fallback(const world::Job& job, uint32_t shards,
                                                       uint32_t shard) const;
   Seq results_end(const world::Job& job) const;
+  void end_faults_in_time();
+  void take_events();
   void happen(const Event& event);
   void restart_switch(const Event& event);
   void restart_fallback(world::Job& job, Nanos down_ns);
@@ -57,6 +59,8 @@ class World {
   static size_t taken(world::Job& job, size_t packets);
   Nanos next_time() const;
   bool done() const;
+  void report_no_end();
+  void check_left_over(world::Lane& lane);
   void check_deviation(const world::Worker& worker, size_t operation);
 
   Scenario scenario_;
@@ -66,6 +70,7 @@ class World {
   std::vector<std::unique_ptr<world::Job>> jobs_;
   std::vector<std::unique_ptr<world::Hierarchy>> hierarchies_;
   Nanos switch_down_until_ = 0;
+  bool faults_ = true;  ///< still to come, or under way
   size_t next_event_ = 0;
   uint32_t next_id_ = 100;
   bool switch_sees_mismatch_ = false;

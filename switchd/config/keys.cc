@@ -42,10 +42,12 @@ std::string policies_text() {
   return text;
 }
 
-std::vector<Key> make_keys() {
+// The keys of each section, in the order of the sample and the manual page.
+
+std::vector<Key> aggregator_keys() {
   using enum Notation;
-  static const std::string policies = policies_text();
-  std::vector<Key> table = {
+  static const std::string policies = policies_text();  // outlives the keys
+  return {
     number("aggregator", "slots", "slots", 1, 1 << 24,
            "Slots of the switch, shared by all jobs. Best while slots x slot_bytes fits a core's L2 cache.",
            INA_AT(config->aggregator.slots)),
@@ -69,7 +71,11 @@ std::vector<Key> make_keys() {
           const uint32_t ways = t.config->aggregator.policy.ways;
           return std::has_single_bit(ways) ? "" : fmt::format("{} is not 1, 2, 4 or 8", ways);
         }),
+  };
+}
 
+std::vector<Key> static_keys() {
+  return {
     with_check(
         number("static", "slots_per_job", "slots", 2, 1 << 24,
                "Slots of a job's pool. Half of them are its window: the fragments that a worker may have in flight.",
@@ -79,7 +85,12 @@ std::vector<Key> make_keys() {
           const uint32_t slots = t.config->static_pools.slots_per_job;
           return slots % 2 == 0 ? "" : fmt::format("{} is odd; the pool is used in two equal halves", slots);
         }),
+  };
+}
 
+std::vector<Key> esa_keys() {
+  using enum Notation;
+  return {
     boolean("esa", "residual",
             "Remember the contributions to each fragment that have gone to the fallback, so that it need not collect the rest.",
             INA_AT(config->aggregator.policy.residual)),
@@ -92,25 +103,43 @@ std::vector<Key> make_keys() {
     boolean("esa", "near_full_bonus",
             "Whether a fragment that lacks few workers is harder to preempt.",
             INA_AT(config->aggregator.policy.near_full_bonus)),
+  };
+}
 
+std::vector<Key> fallback_keys() {
+  return {
     choice("fallback", "home", kHomeNames,
            "Where it runs. workers: each worker for its share of the fragments; dedicated: a server of its own, ina-psd; spill: in the switch's memory.",
            INA_AT(config->fallback.home)),
+  };
+}
 
+std::vector<Key> recovery_keys() {
+  using enum Notation;
+  return {
     number("recovery", "rto_min", "time", 100 * kUs, 60 * kS,
            "Least time before a worker asks; above it, it follows the measured round trips.",
            INA_AT(config->recovery.rto_min_ns), kTime),
     number("recovery", "rto_max", "time", 100 * kUs, 60 * kS,
            "Most time between two questions for the same fragment.",
            INA_AT(config->recovery.rto_max_ns), kTime),
+  };
+}
 
+std::vector<Key> congestion_keys() {
+  return {
     boolean("congestion", "ecn",
             "Mark messages to workers that lag behind, so that they send less.",
             INA_AT(config->congestion.ecn)),
     boolean("congestion", "aggregator_window",
             "Whether workers keep a second window, which shrinks when their fragments find no free slots. Over a network they then have no more under way than a few round trips deliver. Policies fcfs and esa.",
             INA_AT(config->congestion.aggregator_window)),
+  };
+}
 
+std::vector<Key> straggler_keys() {
+  using enum Notation;
+  return {
     choice("straggler", "help", kHelpNames,
            "The keeper of fragments that wait for a slow worker, so that the others go on. leader: one of the workers that are ahead; fallback: the fallback, at any home; spill: the switch's memory, which needs fallback.home: spill.",
            INA_AT(config->straggler.help)),
@@ -123,7 +152,12 @@ std::vector<Key> make_keys() {
     number("straggler", "patience", "time", 0, 3'600 * kS,
            "How long a worker must have held others up, without a pause, before it counts as slow.",
            INA_AT(config->straggler.patience_ns), kTime),
+  };
+}
 
+std::vector<Key> jobs_keys() {
+  using enum Notation;
+  return {
     number("jobs", "window_bytes", "bytes", 64ull << 10, 1ull << 30,
            "Bytes that a worker may run ahead of its oldest incomplete fragment; a job may ask for less. Under policy static at most half of the pool.",
            INA_AT(config->jobs.window_bytes), kSize),
@@ -139,7 +173,11 @@ std::vector<Key> make_keys() {
     number("jobs", "memory", "bytes", 1 << 20, 1ull << 40,
            "Memory for all jobs together: result rings, rings to the workers, fallback in the switch. A job that does not fit is refused.",
            INA_AT(config->jobs.memory_bytes), kSize),
+  };
+}
 
+std::vector<Key> switch_keys() {
+  return {
     number("switch", "lcores", "cores", 1, 64,
            "Packet loops, one core each.",
            INA_AT(config->switchd.lcores)),
@@ -161,7 +199,12 @@ std::vector<Key> make_keys() {
     number("switch", "max_groups_per_job", "groups", 0, 4096,
            "Most groups of one job, those of its groups included.",
            INA_AT(config->switchd.max_groups_per_job)),
+  };
+}
 
+std::vector<Key> bridge_keys() {
+  using enum Notation;
+  return {
     boolean("bridge", "enabled",
             "Whether to forward. If not, frames for others are dropped. Nothing happens with fewer than two ethdev ports.",
             INA_AT(config->bridge.enabled)),
@@ -174,7 +217,12 @@ std::vector<Key> make_keys() {
     number("bridge", "storm_limit_frames_per_s", "frames", 0, 10'000'000,
            "Frames that a port may send to everyone: broadcast, multicast and unknown destinations; a tenth of them at once. Further frames are dropped; 0: no limit.",
            INA_AT(config->bridge.storm_limit_frames_per_s)),
+  };
+}
 
+std::vector<Key> eal_keys() {
+  using enum Notation;
+  return {
     choice("eal", "huge", kHugePagesNames,
            "Whether to use hugepages. auto: if there are any.",
            INA_AT(config->eal.huge)),
@@ -199,7 +247,12 @@ std::vector<Key> make_keys() {
     boolean("eal", "telemetry",
             "Whether dpdk-telemetry.py may ask: DPDK's own questions, and /ina/info, /ina/job/list and /ina/job/stats,ID. Its socket lies in DPDK's run-time folder of file_prefix. Starts DPDK on a switch without ethdev ports, too.",
             INA_AT(config->eal.telemetry)),
+  };
+}
 
+std::vector<Key> control_keys() {
+  using enum Notation;
+  return {
     text("control", "socket", fmt::format("path of 1..{} bytes", kMaxSocketPathBytes),
          "Path of the unix socket. The workers' URL is shm: and this path.",
          INA_AT(config->control.socket), socket_path),
@@ -254,7 +307,11 @@ std::vector<Key> make_keys() {
          "File with the switch's state for the time after a restart: the running jobs and "
          "their keys. Empty: the socket's path and \".state\".",
          INA_AT(config->control.state), any_text),
+  };
+}
 
+std::vector<Key> admin_keys() {
+  return {
     boolean("admin", "enabled",
             "Whether administrators are listened to.",
             INA_AT(config->admin.enabled)),
@@ -277,7 +334,12 @@ std::vector<Key> make_keys() {
     text("admin", "client_ca", "path, or empty",
          "The authority that must have signed an administrator's certificate, in PEM. Each such certificate gives the right to administer.",
          INA_AT(config->admin.tls.ca), any_text),
+  };
+}
 
+std::vector<Key> tenants_keys() {
+  using enum Notation;
+  return {
     required(text("tenants", "name", fmt::format("{}; or uid:NUMBER; or \"*\"", kNameRange),
                   "The tenant of a token or certificate, or anonymous; uid:1000: a user of this host, over the unix socket; \"*\": each tenant that is not listed.",
                   INA_AT(tenant->name), tenant_name)),
@@ -299,10 +361,19 @@ std::vector<Key> make_keys() {
     number("tenants", "priority_max", "", 1, 255,
            "Highest priority of its jobs' fragments, as jobs.priority_max.",
            INA_AT(tenant->priority_max)),
+  };
+}
+
+std::vector<Key> security_keys() {
+  return {
     choice("security", "tag", kTagNames,
            "siphash: each frame carries a tag that only its worker and the switch can make, by keys that the worker gets when it joins. For links that others can read and send on.",
            INA_AT(config->security.tag)),
+  };
+}
 
+std::vector<Key> ports_keys() {
+  return {
     required(text("ports", "name", std::string(kNameRange),
                   "Name of the port in logs and metrics; unique.",
                   INA_AT(port->name), identifier)),
@@ -339,7 +410,11 @@ std::vector<Key> make_keys() {
     for_ethdev(host_list("ports", "hosts",
                          "The hosts behind the port, by MAC and IPv4 address: nobody else may send there, and none in another's name. A host with several addresses is listed with each. Empty: anybody.",
                          INA_AT(port->hosts))),
+  };
+}
 
+std::vector<Key> log_keys() {
+  return {
     choice("log", "level", kLogLevelNames,
            "Least severe message to write.",
            INA_AT(config->log.level)),
@@ -349,7 +424,11 @@ std::vector<Key> make_keys() {
     text("log", "file", "path, or empty",
          "File to append to, unless the format is journal. Empty: standard error.",
          INA_AT(config->log.file), any_text),
+  };
+}
 
+std::vector<Key> metrics_keys() {
+  return {
     text("metrics", "listen", "IPv4 address and port, or empty",
          "Where to listen, e.g. 127.0.0.1:7586. Anybody who reaches it reads names and figures of all jobs, without a password and not encrypted. Empty: nowhere.",
          INA_AT(config->metrics.listen), listen_address),
@@ -363,6 +442,16 @@ std::vector<Key> make_keys() {
               "Host names by which requests may come, besides addresses and localhost. Others are refused: a web site could let its own name point here.",
               INA_AT(config->metrics.hosts), host_name),
   };
+}
+
+/// The keys of all sections, in the order of kSections.
+std::vector<Key> make_keys() {
+  std::vector<Key> table;
+  for (const auto keys_of_section :
+       {aggregator_keys, static_keys, esa_keys, fallback_keys, recovery_keys, congestion_keys,
+        straggler_keys, jobs_keys, switch_keys, bridge_keys, eal_keys, control_keys, admin_keys,
+        tenants_keys, security_keys, ports_keys, log_keys, metrics_keys})
+    for (Key& key : keys_of_section()) table.push_back(std::move(key));
   return table;
 }
 
