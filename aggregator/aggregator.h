@@ -230,6 +230,9 @@ class Aggregator {
   void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   // questions.cc
   bool answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  Bitmap came_later(const Job& job, Seq seq) const;
+  void ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers, JobIndex index,
+                 Verdict& verdict) const;
   bool give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void remember_given(Job& job, Seq seq, const wire::Message& result) const;
   // moving.cc

@@ -222,7 +222,7 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, std::span<const u
   pending_.add_more(plain);
   if constexpr (kHashed) {
     *lookup.seen |= bits;
-    slot.flags |= flags & wire::kFlagEcn;
+    slot.flags |= flags & wire::kResultFlags;
     slot.priority = std::max(slot.priority, std::min(priority, job.spec.priority_max));
   }
   slot.bits |= full ? bits & ~bit_of(packets[last].rank) : bits;

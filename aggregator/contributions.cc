@@ -222,7 +222,7 @@ template <class Policy>
                                                       Verdict& verdict) {
   const Bitmap bit = bit_of(packet.rank);
   const bool full = (slot.bits | slot.at_fallback | bit) == job.full;
-  slot.flags |= packet.message.flags & wire::kFlagEcn;
+  slot.flags |= packet.message.flags & wire::kResultFlags;
   if (full && !Policy::kTraits.held_until_acknowledged &&
       (slot.at_fallback == 0 || !rule(Rule::kPartialTest)))
     return finish(job, slot, packet, verdict);

@@ -92,7 +92,7 @@ void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& v
       return on_remind(job, seq, verdict);
     default: {
       // Only the switch knows what has not come to it.
-      if (packet.message.phase == wire::Phase::kAgain) return drop(verdict, DropReason::kBadType);
+      if (packet.message.phase >= wire::Phase::kAgain) return drop(verdict, DropReason::kBadType);
       verdict.fate = Verdict::Fate::kForwarded;
       Emission& poll = add_emission(verdict, Emission::To::kAll, packet.job);
       poll.message = packet.message;

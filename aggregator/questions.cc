@@ -19,14 +19,31 @@ bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verd
   if (missing == 0) return false;
   ++counters_.asked_again;
   verdict.fate = Verdict::Fate::kForwarded;
-  Emission& again = add_emission(verdict, Emission::To::kHolders, packet.job);
+  const Bitmap lost = missing & (bit_of(packet.rank) | came_later(job, seq));
+  ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
+  ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
+  return true;
+}
+
+/// Workers of which a later contribution has come: packets of a worker keep their order.
+Bitmap Aggregator::came_later(const Job& job, Seq seq) const {
+  constexpr uint64_t kLooks = 8;
+  Bitmap came = 0;
+  for (uint64_t i = 1; i <= kLooks && seq + i * shape_.lanes < job.recent.end(); ++i)
+    came |= job.recent.seen(number_of(seq) + i);
+  return came;
+}
+
+void Aggregator::ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers,
+                           JobIndex index, Verdict& verdict) const {
+  if (workers == 0) return;
+  Emission& again = add_emission(verdict, Emission::To::kHolders, index);
   again.message.type = Type::kPoll;
-  again.message.phase = wire::Phase::kAgain;
-  again.message.bitmap = missing;
+  again.message.phase = phase;
+  again.message.bitmap = workers;
   again.message.epoch = job.spec.epoch;
   again.message.seq = seq.low();
   again.message.lane = static_cast<uint8_t>(shape_.lane);
-  return true;
 }
 
 /// The result, to one that asks, if the ring still has it.

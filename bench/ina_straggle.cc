@@ -95,7 +95,14 @@ class Trainer {
       seconds.push_back(static_cast<double>(end - begin) * 1e-9);
       begin = end;
     }
-    return {{"iterations_s", seconds}, {"wrong_elements", wrong_}, {"bytes", options_.bytes}};
+    const ina_stats stats = context_.stats();
+    return {{"iterations_s", seconds},
+            {"wrong_elements", wrong_},
+            {"bytes", options_.bytes},
+            {"questions", stats.queries},
+            {"fragments_resent", stats.fragments_resent},
+            {"packets_sent", stats.packets_sent},
+            {"packets_received", stats.packets_received}};
   }
 
  private:

@@ -209,15 +209,14 @@ class Engine {
   /// Fragments that may be in the switch at once, as congestion and parking allow.
   uint32_t window_now() const {
     const uint32_t window = windows_.fragments();
-    if (parked_ == 0 && !catches_up_) return window;
+    if (parked_ == 0) return window;
     return std::min(window, std::max(1u, most_in_switch() / kInSwitchParts));
   }
 
  private:
   void play_by(const EngineConfig& told);
   /// A worker has only one of so many parts of in_switch in the switch while a fragment of its own
-  /// is parked, or while it completes parked ones. So slots come free, and neither spills nor the
-  /// results that keepers give out overrun links.
+  /// is parked. So slots come free, and spills do not overrun links.
   static constexpr uint32_t kInSwitchParts = 4;
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
   /// One fragment of the last W that are complete or the next W: a ring of 2W.
@@ -287,7 +286,7 @@ class Engine {
   bool answer(const Question& question, TxPacket& packet);
   void query(Seq seq, TxPacket& packet) const;
   bool is_quick(const Fragment& fragment) const;
-  void send_again(Seq seq, Nanos now);
+  void send_again(Seq seq, bool is_lost, Nanos now);
   Overdue what_to_do(const Fragment& fragment) const;
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
   size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
@@ -321,6 +320,7 @@ class Engine {
   void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
   void finish_operations(Nanos now);
   void link_loses(Seq seq);
+  bool may_be_queued(const Fragment& fragment, Nanos now) const;
   void probe_oldest(Nanos now);
   void overtake(Seq seq, Fragment& fragment);
   bool is_missed(const Fragment& fragment, Seq seq) const;
@@ -353,12 +353,13 @@ class Engine {
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
-  uint32_t in_flight_ = 0;   ///< fragments sent that have no result and are not parked
-  uint32_t parked_ = 0;      ///< and those that are
-  bool catches_up_ = false;  ///< the last result was of a fragment parked by others at a worker
-  Seq losses_end_;           ///< the link counts as one that loses until then
-  Seq overtaken_end_;        ///< below it, fragments were looked at for having been overtaken
-  Nanos progress_at_ = 0;    ///< when the last result was taken
+  uint32_t in_flight_ = 0;  ///< fragments sent that have no result and are not parked
+  uint32_t parked_ = 0;     ///< and those that are
+  Seq losses_end_;          ///< the link counts as one that loses until then
+  Seq overtaken_end_;       ///< below it, fragments were looked at for having been overtaken
+  Nanos progress_at_ = 0;   ///< when the last result was taken
+  Nanos delivered_sent_at_ =
+      0;  ///< the latest time at which a fragment that has its result was sent
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
   size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after

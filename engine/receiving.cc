@@ -39,8 +39,8 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       on_parked(message, now);
       return 0;
     case Type::kPoll:
-      if (message.phase == wire::Phase::kAgain) {
-        send_again(extend(message.seq, low_), now);
+      if (message.phase >= wire::Phase::kAgain) {
+        send_again(extend(message.seq, low_), message.phase == wire::Phase::kLost, now);
         return 0;
       }
       if (questions_.full()) {
@@ -208,9 +208,10 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
   adjust_windows(message, seq, fragment.parked);
-  // The switch had given it before, or has had to ask others for what they lost.
-  if (fragment.overtaken && fragment.queried && message.origin == wire::Origin::kSwitch)
-    link_loses(seq);
+  // The result or a contribution was lost: what the switch gives twice comes in order.
+  if ((message.flags & wire::kFlagAgain) != 0) link_loses(seq);
+  if (fragment.timeouts == 0 && !fragment.mark && !stood_for)
+    delivered_sent_at_ = std::max(delivered_sent_at_, fragment.sent_at);
   if (config_.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
   if (fragment.parked)
     --parked_;
@@ -251,7 +252,6 @@ bool Engine::is_slowed_by(const Message& message, bool parked) const {
 }
 
 void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
-  catches_up_ = config_.park_room != 0 && !parked && was_parked(message);
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
     if (is_slowed_by(message, parked)) windows_.marked(seq, next_);

@@ -50,14 +50,27 @@ bool Engine::is_quick(const Fragment& fragment) const {
          fragment.bound == 0 && !fragment.parked && fragment.epoch == config_.epoch;
 }
 
+/// Whether a contribution that the switch lacks may be in a queue of this worker's own link, which
+/// may have become slower since the last round trips were measured. Packets keep their order: the
+/// contribution is lost if one that left well after it has its result (RACK, RFC 8985). Without
+/// such a result, none may have come for as long as a round trip takes.
+bool Engine::may_be_queued(const Fragment& fragment, Nanos now) const {
+  const RoundTrip& rtt = timeouts_.round_trip;
+  if (!config_.lossy_link) return false;
+  if (fragment.sent_at + std::max(rtt.smoothed() / 4, kReorderNs) <= delivered_sent_at_)
+    return false;
+  return now - std::max(fragment.sent_at, progress_at_) < rtt.late();
+}
+
 /// The switch lacks this worker's contribution, so it was lost, or is still to be sent. Sending it
 /// again in the same epoch is harmless: links may duplicate packets, too.
-void Engine::send_again(Seq seq, Nanos now) {
+void Engine::send_again(Seq seq, bool is_lost, Nanos now) {
   if (seq < low_ || seq >= next_) return;
   Fragment& fragment = this->fragment(seq);
   if (fragment.state != State::kSent && fragment.state != State::kOverdue) return;
   if (fragment.again || fragment.bound != 0) return;
   if (fragment.epoch != config_.epoch && rule(Rule::kOneEpoch)) return;
+  if (!is_lost && may_be_queued(fragment, now)) return;
   const RoundTrip& rtt = timeouts_.round_trip;
   if (fragment.state == State::kSent) {
     // Others ask for it, too, and the copy sent since the first question has still to arrive.
@@ -84,10 +97,12 @@ size_t Engine::prepare_overdue(std::span<TxPacket> packets) {
   const size_t count = std::min(packets.size(), overdue_.size());
   for (size_t i = 0; i < count; ++i) {
     const Fragment& overdue = fragment(overdue_[i]);
-    if (what_to_do(overdue) == Overdue::kQuery)
+    if (what_to_do(overdue) == Overdue::kQuery) {
       query(overdue_[i], packets[i]);
-    else
+    } else {
       describe(overdue_[i], *overdue.operation, packets[i]);
+      if (overdue.again) packets[i].message.flags |= wire::kFlagAgain;
+    }
   }
   return count;
 }

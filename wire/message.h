@@ -36,9 +36,10 @@ enum class Phase : uint8_t {
   kNone = 0,
   kStatus,  ///< asks for the state of the fragment at the worker
   kBind,    ///< take nobody's result but mine from now on
-  kAgain,   ///< of the switch itself: your contribution has not come, send it again
+  kAgain,   ///< of the switch itself: your contribution has not come, send it again if it is lost
+  kLost,    ///< of the switch itself: it is lost, since what you sent later has come
 };
-inline constexpr Phase kLastPhase = Phase::kAgain;
+inline constexpr Phase kLastPhase = Phase::kLost;
 
 /// Bits of Message::flags.
 enum Flag : uint16_t {
@@ -58,12 +59,16 @@ enum Flag : uint16_t {
   kFlagBare = 1u << 7,
   /// The worker's window is too small now for bare results to be kept from it (GRAD).
   kFlagPrompt = 1u << 8,
-  kFlagQuick = 1u << 9,   ///< the switch may answer what is for the fallback (QUERY)
-  kFlagAgain = 1u << 10,  ///< the switch had given it before: this answers a question (RESULT)
+  kFlagQuick = 1u << 9,  ///< the switch may answer what is for the fallback (QUERY)
+  /// Sent again, because the switch lacked it (GRAD). RESULT: given again, because a worker asked,
+  /// or with such a contribution in it.
+  kFlagAgain = 1u << 10,
 };
 inline constexpr uint16_t kAllFlags = kFlagOverflow | kFlagEcn | kFlagRaw | kFlagSplit | kFlagFull |
                                       kFlagParked | kFlagKept | kFlagBare | kFlagPrompt |
                                       kFlagQuick | kFlagAgain;
+/// Those of a contribution that its result has, too.
+inline constexpr uint16_t kResultFlags = kFlagEcn | kFlagAgain;
 
 /// The parameters that workers must agree on before their contributions may be added.
 struct Signature {

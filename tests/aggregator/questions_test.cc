@@ -21,17 +21,23 @@ class QuestionsTest : public PolicyTest {
     EXPECT_EQ(verdict.emission[0].to, To::kFallback);
     EXPECT_EQ(verdict.emission[0].message.type, Type::kQuery);
   }
-  static void expect_asked_again(const Verdict& verdict, uint64_t seq, Bitmap ranks) {
+  /// `lost`: ranks of which something sent later has come. `missing`: the others.
+  static void expect_asked_again(const Verdict& verdict, uint64_t seq, Bitmap lost,
+                                 Bitmap missing = 0) {
     EXPECT_EQ(verdict.fate, Fate::kForwarded);
-    ASSERT_EQ(verdict.emissions, 1);
-    const Emission& poll = verdict.emission[0];
-    EXPECT_EQ(poll.to, To::kHolders);
-    EXPECT_EQ(poll.message.type, Type::kPoll);
-    EXPECT_EQ(poll.message.phase, wire::Phase::kAgain);
-    EXPECT_EQ(poll.message.seq, static_cast<uint32_t>(seq));
-    EXPECT_EQ(poll.message.epoch, kEpoch);
-    EXPECT_EQ(poll.message.bitmap, ranks);
-    EXPECT_FALSE(wire::validate(poll.message, poll.payload_bytes, kSlotBytes));
+    ASSERT_EQ(verdict.emissions, missing == 0 ? 1 : 2);
+    for (const Emission& poll : verdict.to_send()) {
+      EXPECT_EQ(poll.to, To::kHolders);
+      EXPECT_EQ(poll.message.type, Type::kPoll);
+      EXPECT_EQ(poll.message.seq, static_cast<uint32_t>(seq));
+      EXPECT_EQ(poll.message.epoch, kEpoch);
+      EXPECT_FALSE(wire::validate(poll.message, poll.payload_bytes, kSlotBytes));
+    }
+    EXPECT_EQ(verdict.emission[0].message.phase, wire::Phase::kLost);
+    EXPECT_EQ(verdict.emission[0].message.bitmap, lost);
+    if (missing == 0) return;
+    EXPECT_EQ(verdict.emission[1].message.phase, wire::Phase::kAgain);
+    EXPECT_EQ(verdict.emission[1].message.bitmap, missing);
   }
   static void expect_given(const Verdict& verdict, uint64_t seq, const Values& values) {
     EXPECT_EQ(verdict.fate, Fate::kForwarded);
@@ -59,13 +65,36 @@ TEST_F(QuestionsTest, ALostResultIsGivenAgainToWhoAsks) {
 TEST_F(QuestionsTest, ALostContributionIsAskedForOfTheWorkersWhoseItIs) {
   start_with_job(3);
   grad(0, 1, 0, 3);
-  expect_asked_again(ask(1, 0), 0, 0b101);
+  grad(0, 0, 1, 3);
+  grad(0, 2, 2, 3);
+  expect_asked_again(ask(2, 0), 0, 0b101);
   grad(0, 0, 0, 3);
-  expect_asked_again(ask(0, 0), 0, 0b100);
+  expect_asked_again(ask(2, 0), 0, 0b100);
   EXPECT_EQ(counters().asked_again, 2u);
   // It comes, and comes once more.
   EXPECT_EQ(grad(0, 2, 0, 5).emissions, 1);
   expect_drop(grad(0, 2, 0, 5), DropReason::kDuplicate);
+}
+
+/// Its question came after it, its next contributions would have: packets of a worker keep their
+/// order. Of other workers it may be in a queue.
+TEST_F(QuestionsTest, AContributionIsLostIfItsWorkerHasSentSomethingSince) {
+  start_with_job(4);
+  grad(0, 0, 0, 3);
+  grad(0, 1, 1, 3);
+  expect_asked_again(ask(3, 0), 0, 0b1010, 0b0100);
+  Verdict verdict = ask(0, 0);
+  expect_asked_again(verdict, 0, 0b0010, 0b1100);
+}
+
+TEST_F(QuestionsTest, AResultSaysThatAContributionWasLost) {
+  start_with_job(2);
+  grad(0, 0, 0, 3);
+  const Verdict verdict = say({.rank = 1, .seq = 0, .values = {4}, .flags = wire::kFlagAgain});
+  ASSERT_EQ(verdict.emissions, 1);
+  EXPECT_NE(verdict.emission[0].message.flags & wire::kFlagAgain, 0);
+  grad(0, 0, 1, 3);
+  EXPECT_EQ(grad(0, 1, 1, 4).emission[0].message.flags & wire::kFlagAgain, 0);
 }
 
 TEST_F(QuestionsTest, WhoAsksFirstHasLostItsOwnContribution) {
@@ -118,12 +147,14 @@ TEST_F(QuestionsTest, NoWorkerAsksForOthersContributions) {
   start_with_job(2);
   wire::Message poll;
   poll.type = Type::kPoll;
-  poll.phase = wire::Phase::kAgain;
   poll.instance = kInstance;
-  const RxPacket packet{poll, nullptr, 0, 0, Rank{0}};  // the home of fragment 0
-  Verdict verdict;
-  aggregator_->on_burst({&packet, 1}, 0, {&verdict, 1});
-  expect_drop(verdict, DropReason::kBadType);
+  for (const wire::Phase phase : {wire::Phase::kAgain, wire::Phase::kLost}) {
+    poll.phase = phase;
+    const RxPacket packet{poll, nullptr, 0, 0, Rank{0}};  // the home of fragment 0
+    Verdict verdict;
+    aggregator_->on_burst({&packet, 1}, 0, {&verdict, 1});
+    expect_drop(verdict, DropReason::kBadType);
+  }
 }
 
 }  // namespace
