@@ -26,7 +26,7 @@ local OPS = {
   [8] = "bxor",
 }
 local ORIGINS = { [0] = "none", [1] = "switch", [2] = "fallback", [3] = "parker" }
-local PHASES = { [0] = "none", [1] = "status", [2] = "bind", [3] = "again" }
+local PHASES = { [0] = "none", [1] = "status", [2] = "bind", [3] = "again", [4] = "lost" }
 local COLLECTIVES = {
   [1] = "allreduce", [2] = "barrier", [3] = "reduce", [4] = "reduce-scatter", [5] = "broadcast",
   [6] = "all-gather", [7] = "gather", [8] = "scatter", [9] = "all-to-all", [10] = "permute",
