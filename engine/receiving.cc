@@ -252,6 +252,7 @@ bool Engine::is_slowed_by(const Message& message, bool parked) const {
 }
 
 void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
+  catches_up_ = config_.park_room != 0 && !parked && was_parked(message);
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
     if (is_slowed_by(message, parked)) windows_.marked(seq, next_);
