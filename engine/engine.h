@@ -210,19 +210,15 @@ class Engine {
   uint32_t window_now() const {
     const uint32_t window = windows_.fragments();
     if (parked_ == 0 && !catches_up_) return window;
-    const uint32_t parts = parked_ != 0 ? kInSwitchParts : kInSwitchPartsToCatchUp;
-    return std::min(window, std::max(1u, most_in_switch() / parts));
+    return std::min(window, std::max(1u, most_in_switch() / kInSwitchParts));
   }
 
  private:
   void play_by(const EngineConfig& told);
   /// A worker has only one of so many parts of in_switch in the switch while a fragment of its own
-  /// is parked. So slots come free, and spills do not overrun links.
+  /// is parked, or while it completes parked ones. So slots come free, and neither spills nor the
+  /// results that keepers give out overrun links.
   static constexpr uint32_t kInSwitchParts = 4;
-  /// And while it completes fragments that others parked, so that the results which keepers give
-  /// out do not overrun their links. With a quarter, results of one keeper with a slow link fill
-  /// it.
-  static constexpr uint32_t kInSwitchPartsToCatchUp = 2;
   enum class State : uint8_t { kUnsent, kSent, kOverdue, kDone };
   /// One fragment of the last W that are complete or the next W: a ring of 2W.
   struct alignas(64) Fragment {
@@ -358,14 +354,13 @@ class Engine {
   Seq low_;                     ///< oldest fragment without a result
   Seq next_;                    ///< next fragment to be sent
   Seq results_end_;
-  uint32_t in_flight_ = 0;   ///< fragments sent that have no result and are not parked
-  uint32_t parked_ = 0;      ///< and those that are
-  bool catches_up_ = false;  ///< the last result was of a fragment parked by others at a worker
-  Seq losses_end_;           ///< the link counts as one that loses until then
-  Seq overtaken_end_;        ///< below it, fragments were looked at for having been overtaken
-  Nanos progress_at_ = 0;    ///< when the last result was taken
-  Nanos delivered_sent_at_ =
-      0;  ///< the latest time at which a fragment that has its result was sent
+  uint32_t in_flight_ = 0;       ///< fragments sent that have no result and are not parked
+  uint32_t parked_ = 0;          ///< and those that are
+  bool catches_up_ = false;      ///< the last result was of a fragment parked by others at a worker
+  Seq losses_end_;               ///< the link counts as one that loses until then
+  Seq overtaken_end_;            ///< below it, fragments were looked at for having been overtaken
+  Nanos progress_at_ = 0;        ///< when the last result was taken
+  Nanos delivered_sent_at_ = 0;  ///< when the latest one was sent of those that have results
   uint32_t operations_submitted_ = 0;
   std::vector<Seq> overdue_;
   size_t recoveries_until_look_ = 0;  ///< 0: all that was overdue is looked after
