@@ -389,7 +389,7 @@ std::vector<Fixture> fixtures() {
       {"type 0", ina_byte(3, 0), kBadType},
       {"type 14", ina_byte(3, 14), kBadType},
       {"origin 4", ina_byte(50, 4), kBadType},
-      {"phase 4", ina_byte(50, 0x40), kBadType},
+      {"phase 5", ina_byte(50, 0x50), kBadType},
       {"dtype 0", ina_byte(46, 0), kBadDtype},
       {"dtype 10", ina_byte(46, 10), kBadDtype},
       {"op 0", ina_byte(47, 0), kBadOp},

@@ -177,7 +177,7 @@ TEST(Validate, EveryValueOfEveryEnumerator) {
       EXPECT_EQ(verdict(message, 16), raw <= 3 ? "valid" : "bad_type");
       message = right;
       message.phase = Phase{byte};
-      EXPECT_EQ(verdict(message, 16), raw <= 3 ? "valid" : "bad_type");
+      EXPECT_EQ(verdict(message, 16), raw <= 4 ? "valid" : "bad_type");
       message = right;
     }
     message.rank = Rank{byte};
