@@ -388,9 +388,12 @@ TEST_F(SentAgainTest, TheCopySaysThatItIsOne) {
   EXPECT_EQ(packets[0].message.flags & wire::kFlagAgain, 0);
   now_ += 1'000'000;
   ask_for(packets[0]);
-  for (const TxPacket& packet : send(now_))
-    if (packet.message.type == wire::Type::kGrad && packet.message.seq == packets[0].message.seq)
-      EXPECT_NE(packet.message.flags & wire::kFlagAgain, 0);
+  const auto sent = send(now_);
+  const auto copy = std::ranges::find_if(sent, [&](const TxPacket& packet) {
+    return packet.message.type == wire::Type::kGrad && packet.message.seq == packets[0].message.seq;
+  });
+  ASSERT_NE(copy, sent.end());
+  EXPECT_NE(copy->message.flags & wire::kFlagAgain, 0);
 }
 
 /// A later result says that nobody is waited for any more.
