@@ -234,7 +234,8 @@ TEST_F(LossRecoveryTest, WhatMayGoRoundByTheFallbackIsAskedForWithPatience) {
   const auto split = [](wire::Message& message) { message.flags |= wire::kFlagSplit; };
   for (const TxPacket& packet : std::span(first).subspan(1))
     result(packet, 1, now += 10'000, split);
-  result(send_all(now += 50'000'000).back(), 1, now += 10'000);
+  const auto later = send_all(now += 50'000'000);
+  result(later.back(), 1, now += 10'000);
   EXPECT_EQ(questions_for(first.front(), now), 1u);
   EXPECT_GE(gaps_between_questions(first.front(), now, 1).front(), 90'000'000);
 }
