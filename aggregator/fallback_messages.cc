@@ -29,10 +29,11 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict&
       if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
       // There is a result, and it may be that nobody needs it from the switch any more.
       if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
-      if (type == Type::kQuery && left_behind(job, number_of(seq)) &&
-          job.recent.seen(number_of(seq)) == job.full)
-        job.late.help().asked += shape_.lanes;
-      if (type == Type::kQuery && answer_question(job, seq, packet, verdict)) return;
+      if (type == Type::kQuery) {
+        if (answer_question(job, seq, packet, verdict)) return;
+        if (left_behind(job, number_of(seq)) && job.recent.seen(number_of(seq)) == job.full)
+          job.late.help().asked += shape_.lanes;
+      }
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)

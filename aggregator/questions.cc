@@ -10,18 +10,22 @@ using wire::Type;
 /// False: only the fallback can find out.
 bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
   if (!job.given.remembers() || (packet.message.flags & wire::kFlagQuick) == 0) return false;
-  const uint64_t number = number_of(seq);
-  if (left_behind(job, number)) return false;
   if (give_again(job, seq, packet, verdict)) return true;
   // Before the first contribution the contributors are not known.
-  const Bitmap came = seq < job.recent.end() ? job.recent.seen(number) : 0;
-  const Bitmap missing = seq < job.recent.end() ? job.full & ~came : bit_of(packet.rank);
-  if (missing == 0) return false;
+  const uint64_t number = number_of(seq);
+  const bool known = seq < job.recent.end();
+  const Bitmap missing = known ? job.full & ~job.recent.seen(number) : bit_of(packet.rank);
+  const bool parked = left_behind(job, number);
+  if (missing == 0 && !parked) return false;
   ++counters_.asked_again;
   verdict.fate = Verdict::Fate::kForwarded;
   const Bitmap lost = missing & (bit_of(packet.rank) | came_later(job, seq));
   ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
-  ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
+  if (!parked)
+    ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
+  else if (lost == 0)
+    // Whoever keeps it waits for a slow worker, or for its turn on its own link.
+    emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
   return true;
 }
 

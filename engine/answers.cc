@@ -43,6 +43,9 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   const bool over = fragment.operation == nullptr;
   if (fragment.state == State::kDone && (!fragment.bare || !rule(Rule::kNonReceiverSent))) {
     if (seq + config_.window < results_end_ || !rule(Rule::kRetainResults)) return false;
+    // The result waits for its turn on the link, which HAVE with the same payload would take.
+    const Parker::Held* const held = parker_ ? parker_->find(seq) : nullptr;
+    if (held && held->complete && held->queued) return false;
     message.type = Type::kHave;
     message.set_signature(
         {fragment.operation_elements, fragment.operation_number, fragment.dtype, fragment.op,

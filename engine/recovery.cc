@@ -47,7 +47,7 @@ void Engine::query(Seq seq, TxPacket& packet) const {
 /// waits for the fallback's decision.
 bool Engine::is_quick(const Fragment& fragment) const {
   return config_.lossy_link && !config_.fixed_slots && (fragment.timeouts + 1) % kQueryEvery != 0 &&
-         fragment.bound == 0 && !fragment.parked && fragment.epoch == config_.epoch;
+         fragment.bound == 0 && fragment.epoch == config_.epoch;
 }
 
 /// Whether a contribution that the switch lacks may be in a queue of this worker's own link, which

@@ -33,6 +33,7 @@ class ParkTest : public PolicyTest {
     spec.park_home = park_home_;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();
+    if (lossy_) spec.given = given_.data();
     aggregator_->add_job(next_, spec);
     return next_++;
   }
@@ -87,6 +88,8 @@ class ParkTest : public PolicyTest {
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
   bool park_home_ = false;
+  bool lossy_ = false;  ///< the switch answers questions
+  std::vector<GivenResult> given_ = std::vector<GivenResult>(JobSpec::seen_words(kWindow, 1));
 };
 
 TEST_F(ParkTest, WhatIsLeftBehindGoesToTheFallbackAndItsWorkersAreTold) {
@@ -168,6 +171,51 @@ TEST_F(ParkTest, WhoHasMadeAResultIsNotToldOfIt) {
   EXPECT_EQ(verdict.emission[0].to, To::kHolders);
   EXPECT_EQ(verdict.emission[0].message.bitmap, 0b110u);
   EXPECT_EQ(verdict.emission[0].message.flags, 0u);
+}
+
+/// On a slow link the fallback's polls, and answers to them, would take the place of results.
+TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
+  lossy_ = true;
+  for (const uint32_t park_room : {0u, 4u}) {
+    SCOPED_TRACE(park_room);
+    start(16);
+    const JobIndex job = add_parking_job(park_room);
+    const auto ask = [&](uint32_t rank, uint16_t flags = wire::kFlagQuick) {
+      return say({.type = Type::kQuery, .job = job, .rank = rank, .flags = flags});
+    };
+    leave_behind(job);
+    Verdict verdict = ask(0);
+    ASSERT_EQ(verdict.emissions, 1);
+    expect_parked(verdict.emission[0], To::kSender, 0);
+    verdict = ask(2);
+    ASSERT_EQ(verdict.emissions, 1) << "its own contribution was lost";
+    EXPECT_EQ(verdict.emission[0].to, To::kHolders);
+    EXPECT_EQ(verdict.emission[0].message.type, Type::kPoll);
+    EXPECT_EQ(verdict.emission[0].message.phase, wire::Phase::kLost);
+    EXPECT_EQ(verdict.emission[0].message.bitmap, 0b100u);
+    grad(job, 2, 0, 100);
+    verdict = ask(2);
+    ASSERT_EQ(verdict.emissions, 1);
+    expect_parked(verdict.emission[0], To::kSender, 0);
+    verdict = ask(2, 0);
+    ASSERT_EQ(verdict.emissions, 1) << "it may have been lost on its way there";
+    EXPECT_EQ(verdict.emission[0].to, To::kFallback);
+  }
+}
+
+TEST_F(ParkTest, AKeptResultThatWasGivenOutIsGivenAgain) {
+  lossy_ = true;
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  leave_behind(job);
+  grad(job, 2, 0, 100);
+  result_of_parker(job, 0, {103});
+  const Verdict verdict =
+      say({.type = Type::kQuery, .job = job, .rank = 1, .flags = wire::kFlagQuick});
+  ASSERT_EQ(verdict.emissions, 1);
+  EXPECT_EQ(verdict.emission[0].to, To::kSender);
+  EXPECT_EQ(verdict.emission[0].message.type, Type::kResult);
+  EXPECT_EQ(values_of(verdict.emission[0]), Values{103});
 }
 
 TEST_F(ParkTest, AWorkerIsLateOnceItWasWaitedForUntilItHasCaughtUp) {

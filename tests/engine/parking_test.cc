@@ -46,6 +46,7 @@ class ParkingTest : public testing::Test {
   void start(EngineConfig more) {
     EngineConfig all = config();
     all.results_stay = more.results_stay;
+    all.lossy_link = more.lossy_link;
     if (more.home == Home::kSpill) all.home = Home::kSpill;
     if (more.in_switch != 0) all.in_switch = more.in_switch;
     engine_.emplace(all);
@@ -181,6 +182,20 @@ TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
   EXPECT_EQ(queries(2 * timing.rto_min_ns), 0) << "who knows whether all have sent them";
 }
 
+TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
+  EngineConfig lossy;
+  lossy.lossy_link = true;
+  start(lossy);
+  while (!send().empty()) continue;  // paced
+  receive(Type::kParked, 0, 0b011);
+  receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
+  std::vector<TxPacket> questions;
+  for (const TxPacket& packet : send(2 * lossy.rto_min_ns))
+    if (packet.message.type == Type::kQuery && packet.message.seq == 0) questions.push_back(packet);
+  ASSERT_EQ(questions.size(), 1u);
+  EXPECT_NE(questions[0].message.flags & wire::kFlagQuick, 0);
+}
+
 TEST_F(ParkingTest, ItSaysThatItsWindowIsFull) {
   const auto full = [](const TxPacket& packet) {
     return (packet.message.flags & wire::kFlagFull) != 0;
@@ -313,6 +328,24 @@ TEST_F(ParkingTest, ItsResultCanBeAskedForUntilItHasComeBack) {
   ASSERT_GE(packets.size(), 1u);
   EXPECT_EQ(packets[0].message.type, Type::kHave);
   EXPECT_EQ(first_value(packets[0]), 103);
+}
+
+/// HAVE would take the place of the same payload on the link.
+TEST_F(ParkingTest, WhatIsAboutToBeGivenOutIsNotGivenAsAnAnswerToo) {
+  send();
+  receive(Type::kPark, 0, 0b011, {3});
+  late_part(0, 2, 100);
+  receive(Type::kPoll, 0, 0b100);
+  const auto count_of = [](const std::vector<TxPacket>& packets, Type type) {
+    return std::ranges::count_if(
+        packets, [type](const TxPacket& packet) { return packet.message.type == type; });
+  };
+  auto packets = send();
+  EXPECT_EQ(count_of(packets, Type::kHave), 0);
+  EXPECT_EQ(count_of(packets, Type::kResult), 1);
+  receive(Type::kPoll, 0, 0b100);
+  packets = send();
+  EXPECT_EQ(count_of(packets, Type::kHave), 1) << "it may have been lost";
 }
 
 }  // namespace
