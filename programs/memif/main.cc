@@ -58,8 +58,8 @@ Result<void> serve(const ServerConfig& config) {
   auto eal = start_dpdk(config);
   if (!eal) return tl::unexpected(eal.error());
   eal->remove_runtime_folder();  // now: a killed process removes nothing
-  // For both sockets: a connection to memif's may crash the driver. Not for DPDK's folders, in which
-  // only root could write then.
+  // For both sockets: a connection to memif's may crash the driver. Not for DPDK's folders, in
+  // which only root could write then.
   ::umask(~config.mode.value_or(0600) & 0777);
   Server server(config, doorman->get());
   if (auto opened = server.open(); !opened) return opened;
