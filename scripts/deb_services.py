@@ -99,6 +99,12 @@ def as_user(system, user, *command):
     return system.command("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *command)
 
 
+def as_worker(system, user, url):
+    """Has one rank try to join."""
+    return subprocess.run(as_user(system, user, "python3", "/packages/worker.py", "alone", 0, url),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
 def journal(system, unit, *matches):
     """Returns the records of the unit, the systemd's of it left out."""
     lines = system.run("journalctl", "--no-pager", "-o", "json", f"_SYSTEMD_UNIT={unit}.service", *matches).stdout
@@ -152,8 +158,7 @@ def check_process(system):
 
 def check_outsider(system):
     """Who is not in the group may not join."""
-    refused = subprocess.run(as_user(system, "bob", "python3", "/packages/worker.py", "outside", 0, f"shm:{SOCKET}"),
-                             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    refused = as_worker(system, "bob", f"shm:{SOCKET}")
     assert refused.returncode != 0 and "Permission denied" in refused.stderr, refused
 
 
@@ -265,6 +270,9 @@ def check_memif(system):
     with Job(system, "frames", urls) as job:
         job.check_goes_on()
         job.stop()
+    # A socket in a folder that this user may not write to.
+    refused = as_worker(system, "alice", "memif:/etc/none.sock?ip=10.0.0.9&mtu=9000&control=/run/ina-memif/control.sock")
+    assert "may not read and write the folder /etc" in refused.stderr, refused
     errors = [record["MESSAGE"] for record in journal(system, "ina-memif") if re.search(r" (error|critical) ", record["MESSAGE"])]
     assert not errors, errors
     system.run("systemctl", "stop", "ina-memif")
