@@ -50,12 +50,16 @@ bool Progress::turn() {
   const uint64_t operations = link_.engine().counters().operations;
   const bool any = link_.turn(now_ns());
   after_turn_();
-  if (link_.engine().counters().operations != operations) {
-    count();
-    if (callers_.any_asleep()) callers_.wake();
-    announce();
-  }
+  if (link_.engine().counters().operations != operations) tell();
   return any;
+}
+
+void Progress::receive_rest() {
+  const uint64_t operations = link_.engine().counters().operations;
+  const Nanos now = now_ns();
+  while (link_.receive(now) != 0) {
+  }
+  if (link_.engine().counters().operations != operations) tell();
 }
 
 void Progress::send() {
@@ -249,6 +253,13 @@ void Progress::end(int status, const std::string& text) {
   link_.wake();
   announce();
   session_.kick();
+}
+
+/// Operations have completed: all who wait for them, or are to be called, hear of it.
+void Progress::tell() {
+  count();
+  if (callers_.any_asleep()) callers_.wake();
+  announce();
 }
 
 /// Operations have completed, or the job has failed.

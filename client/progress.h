@@ -47,6 +47,8 @@ class Progress {
   // Under the lock.
   /// Sends what was submitted as far as it goes at once.
   void send();
+  /// Takes in what the switch delivered before it went.
+  void receive_rest();
   /// Operations were submitted, or have completed: the background thread counts on this number.
   void count();
   /// By the thread that stops driving. When nothing is under way, the switch is to call if
@@ -102,6 +104,7 @@ class Progress {
   void drive(const Operation& operation, Nanos deadline);
   bool is_background_free(bool called) const;
   void sleep_in_background(IdleStrategy& idle, Nanos now);
+  void tell();
   void announce();
 
   const IdleMode idle_mode_;

@@ -28,14 +28,12 @@ void Context::go_away() {
   {
     const auto lock = progress_.lock();
     // Results that the switch delivered before it went need no recovery.
-    const Nanos now = now_ns();
-    while (link_.receive(now) != 0) {
-    }
+    progress_.receive_rest();
     progress_.count();
     standing_ = link_.engine().standing();
     return_.reset();
     const auto state = callers_.lock();
-    if (!progress_.is_away()) away_since_ = now;
+    if (!progress_.is_away()) away_since_ = now_ns();
     others_missing_.clear();
     splits_.go_away();
     progress_.set_away(true);

@@ -268,6 +268,8 @@ void Session::background() {
     const auto& channels = this->channels();
     if (lost_ && !root_->failed()) {
       rejoin();
+      // It took the kicks that were meant for this thread's next turn.
+      for (const auto& channel : this->channels()) channel->run_callbacks();
       continue;
     }
     // Before the thread sleeps: the operation that a follower waits for may just have ended.

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Every file that meson installs is in one Debian package; every pattern of a package matches some
-file; and the options that debian/rules passes exist. `./dev deb --test` builds and installs the
-packages.
+file; and the options that debian/rules passes exist, and keep meson's optimisation. `./dev deb
+--test` builds and installs the packages.
 
     packages_test.py BUILD_DIR
 """
 
 import fnmatch
 import json
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -50,6 +53,17 @@ def owns(pattern, path):
     return fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, pattern + "/*")
 
 
+def check_optimisation():
+    """Debian's flags come behind meson's -O3, and must not say another level."""
+    if not shutil.which("dpkg-buildflags"):
+        return
+    exported = re.findall(r"^export (DEB_\w+) = (.*)$", (ROOT / "debian" / "rules").read_text(), re.MULTILINE)
+    for name in ("CFLAGS", "CXXFLAGS"):
+        flags = subprocess.run(["dpkg-buildflags", "--get", name], env=os.environ | dict(exported), check=True,
+                               capture_output=True, text=True).stdout
+        assert not re.search(r"(^| )-O", flags), f"{name}: {flags}"
+
+
 def main(build):
     paths = {path for path in installed(pathlib.Path(build))
              if not any(fnmatch.fnmatchcase(path, left_out) for left_out in LEFT_OUT)}
@@ -63,6 +77,7 @@ def main(build):
     known |= {"optimization", "b_ndebug", "b_lundef", "b_sanitize"}
     given = set(re.findall(r"-D(\w+)=", (ROOT / "debian" / "rules").read_text()))
     assert known == given, known ^ given
+    check_optimisation()
     packages = set(re.findall(r"^Package: (\S+)", (ROOT / "debian" / "control").read_text(), re.MULTILINE))
     assert packages == {file.stem for file in (ROOT / "debian").glob("*.install")}, packages
 

@@ -52,14 +52,15 @@ Result<io::Eal> start_dpdk(const ServerConfig& config) {
 }
 
 Result<void> serve(const ServerConfig& config) {
-  // For both sockets: a connection to memif's may crash the driver.
-  ::umask(~config.mode.value_or(0600) & 0777);
   ::signal(SIGPIPE, SIG_IGN);
   auto doorman = control::Doorman::start();
   if (!doorman) return tl::unexpected(doorman.error());
   auto eal = start_dpdk(config);
   if (!eal) return tl::unexpected(eal.error());
   eal->remove_runtime_folder();  // now: a killed process removes nothing
+  // For both sockets: a connection to memif's may crash the driver. Not for DPDK's folders, in
+  // which only root could write then.
+  ::umask(~config.mode.value_or(0600) & 0777);
   Server server(config, doorman->get());
   if (auto opened = server.open(); !opened) return opened;
   signalled = &server;

@@ -340,5 +340,25 @@ TEST_F(ProgressTest, ACallbackIsCalledOnceItsOperationHasEnded) {
   EXPECT_EQ(told, std::vector<int>{INA_OK});
 }
 
+TEST_F(ProgressTest, ACallbackIsCalledAlsoForTheLastResultBeforeTheSwitchGoes) {
+  std::vector<int> told;
+  Operation* const operation = start();
+  progress_.completions().add(
+      operation,
+      [](void* argument, int status) {
+        static_cast<std::vector<int>*>(argument)->push_back(status);
+      },
+      &told);
+  progress_.run_callbacks();
+  transport_->answer();
+  {
+    const auto lock = progress_.lock();
+    progress_.receive_rest();
+    progress_.set_away(true);
+  }
+  progress_.run_callbacks();
+  EXPECT_EQ(told, std::vector<int>{INA_OK});
+}
+
 }  // namespace
 }  // namespace ina::client

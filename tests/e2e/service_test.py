@@ -10,7 +10,6 @@ namespaces is this machine's with a memory file system over it, so that no files
 Needs root, a cgroup2 mount and overlayfs; ends with 77 without them.
 """
 
-import contextlib
 import os
 import pathlib
 import shutil
@@ -18,52 +17,25 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-DEADLINE_S = 120
+sys.path.insert(0, str(ROOT / "tests/support"))
+
+from own_systemd import booted, obstacle, wait_for  # noqa: E402
+
 SKIPPED = 77
 SOCKET = "/run/ina/switch.sock"
 # Shorter than in the unit, whose timeout allows for busy machines.
 DROP_IN = "[Service]\nWatchdogSec=4\n"
 
-# Becomes process 1. $1: folder for the memory file system, $2: files to lay over the root, $3: log
-# of systemd.
-INIT = r"""
-set -e
-mount --make-rprivate /
+# Makes the new root. $1: folder for the memory file system, $2: files to lay over the root.
+OVERLAY = r"""
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 cp -a "$2/." "$1/upper/"
 mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
 cd "$1/root"
-mount -t proc proc proc
-mount -t sysfs -o ro sysfs sys
-mount -t cgroup2 cgroup2 sys/fs/cgroup
-mount -t tmpfs -o mode=755 tmpfs run
-mount -t tmpfs -o mode=1777 tmpfs tmp
-mount -t tmpfs -o mode=755 tmpfs dev
-for device in null zero full random urandom; do
-  touch "dev/$device"
-  mount --bind "/dev/$device" "dev/$device"
-done
-mkdir dev/shm
-ip link set lo up
-mount -t tmpfs -o mode=1777 tmpfs dev/shm
-exec >"$3" 2>&1 </dev/null
-# No way back to the machine's own root, for services neither.
-pivot_root . mnt
-exec chroot . /bin/sh -c 'umount -l /mnt && exec env -i container=ina-test PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-  SYSTEMD_LOG_TARGET=console /lib/systemd/systemd --system --unit=ina-test.target --show-status=no'
 """
-
-
-def cgroup2_mount():
-    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
-        fields = line.split()
-        if "cgroup2" in fields[fields.index("-"):]:
-            return pathlib.Path(fields[4])
-    return None
 
 
 def lay_out(over, units, switchd, inactl, load_worker, prefix):
@@ -89,72 +61,6 @@ def lay_out(over, units, switchd, inactl, load_worker, prefix):
     (over / "etc/sysusers.d").mkdir()
     shutil.copy(ROOT / "conf/systemd/ina.sysusers", over / "etc/sysusers.d/ina.conf")
     return "/" + str((config / "ina/switchd.yaml").relative_to(over))
-
-
-class System:
-    """A systemd of its own, and commands inside of its namespaces."""
-
-    def __init__(self, process):
-        self.process = process
-        self.pid = None
-
-    def wait_up(self):
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise RuntimeError("systemd has ended")
-            children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-            if children:
-                self.pid = children[0]
-                if self.run("systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded"):
-                    return
-            time.sleep(0.2)
-        raise RuntimeError("systemd does not come up")
-
-    def command(self, *words):
-        return ["nsenter", "-t", self.pid, "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w", *map(str, words)]
-
-    def run(self, *words, check=True):
-        return subprocess.run(self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=DEADLINE_S, check=check)
-
-    def show(self, what):
-        return self.run("systemctl", "show", "--value", "-p", what, "ina-switchd").stdout.strip()
-
-
-def wait_for(what, is_so):
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def booted(folder, over, log):
-    cgroup = cgroup2_mount() / f"ina-test-{os.getpid()}"
-    cgroup.mkdir()
-
-    def enter():
-        (cgroup / "cgroup.procs").write_text(str(os.getpid()))
-
-    process = subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--net", "--cgroup", "--kill-child",
-                                "sh", "-c", INIT, "init", folder, over, log], preexec_fn=enter, stdin=subprocess.DEVNULL)
-    system = System(process)
-    try:
-        system.wait_up()
-        yield system
-    finally:
-        process.kill()
-        process.wait()
-        # Below this cgroup are those that systemd made; their processes end with process 1.
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                for below in sorted(cgroup.rglob("*"), key=lambda path: -len(path.parts)):
-                    if below.is_dir():
-                        below.rmdir()
-                cgroup.rmdir()
-                break
-            time.sleep(0.1)
 
 
 def sums(system):
@@ -241,8 +147,11 @@ def check(system, config):
 
 
 def main(units, switchd, inactl, load_worker, prefix):
-    if os.getuid() != 0 or not cgroup2_mount() or not pathlib.Path("/lib/systemd/systemd").exists():
-        print("needs root, cgroup2 and systemd")
+    why_not = obstacle()
+    if not why_not and not pathlib.Path("/lib/systemd/systemd").exists():
+        why_not = "there is no /lib/systemd/systemd"
+    if why_not:
+        print(f"no systemd of its own: {why_not}")
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory(prefix="ina-service-") as name:
         folder = pathlib.Path(name)
@@ -251,7 +160,7 @@ def main(units, switchd, inactl, load_worker, prefix):
         memory.mkdir()
         config = lay_out(over, pathlib.Path(units), *map(pathlib.Path, (switchd, inactl, load_worker, prefix)))
         try:
-            with booted(memory, over, log) as system:
+            with booted(OVERLAY, (memory, over), log, "ina-test.target", "console") as system:
                 check(system, config)
         except BaseException:
             print(log.read_text(errors="replace")[-4000:] if log.exists() else "no log of systemd", file=sys.stderr)

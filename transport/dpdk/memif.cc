@@ -1,7 +1,12 @@
 #include "transport/dpdk/memif.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -32,11 +37,22 @@ Result<std::string> arguments(const Url& url, uint32_t mtu) {
          ",socket-abstract=no,rsize=10,bsize=" + std::to_string(buffer_bytes);
 }
 
+/// The driver asks this of the folder of a socket, and says nothing where it may not: it never
+/// connects.
+bool is_refused(const std::filesystem::path& folder) {
+  return ::faccessat(AT_FDCWD, folder.c_str(), R_OK | W_OK, AT_EACCESS) != 0 && errno == EACCES;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<io::Device>> open_memif(const Url& url, uint32_t mtu, Nanos timeout_ns) {
   const Nanos deadline = now_ns() + timeout_ns;
   if (auto done = start_dpdk(""); !done) return tl::unexpected(done.error());
+  if (const auto folder = std::filesystem::path(url.path).parent_path();
+      !folder.empty() && is_refused(folder))
+    return fail(INA_ERR_NO_SWITCH, "No memif of a switch answered at " + url.path +
+                                       ": this user may not read and " + "write the folder " +
+                                       folder.string() + ", as DPDK's driver wants");
   const auto made_from = arguments(url, mtu);
   if (!made_from) return tl::unexpected(made_from.error());
   const io::DeviceConfig config{.device = *made_from,
