@@ -231,6 +231,7 @@ class Aggregator {
   // questions.cc
   bool answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   Bitmap came_later(const Job& job, Seq seq) const;
+  bool given_later(const Job& job, Seq seq) const;
   void ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers, JobIndex index,
                  Verdict& verdict) const;
   bool give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);

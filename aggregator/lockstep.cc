@@ -9,7 +9,7 @@ namespace {
 // Nothing is said before each worker has done so much.
 constexpr double kEvidenceWindows = 4;
 // Messages of help get lost where they overrun links; that costs time-outs, which no rate shows.
-constexpr double kToleratedOneIn = 128;
+constexpr double kToleratedOneIn = 32;
 // The play is no more exact than this.
 constexpr double kAsGood = 1.01;
 

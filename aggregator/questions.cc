@@ -15,11 +15,11 @@ bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verd
   const uint64_t number = number_of(seq);
   const bool known = seq < job.recent.end();
   const Bitmap missing = known ? job.full & ~job.recent.seen(number) : bit_of(packet.rank);
+  const Bitmap lost = missing & (bit_of(packet.rank) | came_later(job, seq));
   const bool parked = left_behind(job, number);
-  if (missing == 0 && !parked) return false;
+  if (lost == 0 && (parked ? given_later(job, seq) : missing == 0)) return false;
   ++counters_.asked_again;
   verdict.fate = Verdict::Fate::kForwarded;
-  const Bitmap lost = missing & (bit_of(packet.rank) | came_later(job, seq));
   ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
   if (!parked)
     ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
@@ -36,6 +36,22 @@ Bitmap Aggregator::came_later(const Job& job, Seq seq) const {
   for (uint64_t i = 1; i <= kLooks && seq + i * shape_.lanes < job.recent.end(); ++i)
     came |= job.recent.seen(number_of(seq) + i);
   return came;
+}
+
+/// Whether who keeps a parked fragment, or decides it, has given out a later result. Late
+/// contributions come in order, and so do the results.
+bool Aggregator::given_later(const Job& job, Seq seq) const {
+  constexpr uint64_t kLooks = 64;
+  const uint8_t at = job.spec.parked_at ? parked_at(job, number_of(seq)) : uint8_t{0};
+  const bool kept = at != 0 && (at & JobSpec::kParkedHome) == 0;
+  const Rank giver = kept ? Rank{static_cast<uint8_t>(at - 1)} : home_of(seq, job.spec.workers);
+  for (uint64_t i = 1; i <= kLooks && seq + i * shape_.lanes < job.recent.end(); ++i) {
+    const Seq later = seq + i * shape_.lanes;
+    const wire::Message* const given = job.given.find(job.recent.index(number_of(later)), later);
+    if (!given || given->origin == wire::Origin::kSwitch) continue;
+    if (given->rank == giver || (!kept && job.spec.home != Home::kWorkers)) return true;
+  }
+  return false;
 }
 
 void Aggregator::ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers,

@@ -203,6 +203,67 @@ TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
   }
 }
 
+/// Results of a keeper come in order: what it has kept for longer was lost. So the fallback is to
+/// find out.
+TEST_F(ParkTest, WhatAKeeperShouldHaveGivenOutIsAskedForAtTheFallback) {
+  lossy_ = true;
+  window_ = 16;
+  given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
+  start(16);
+  const JobIndex job = add_parking_job(4);
+  std::vector<Rank> keepers;
+  for (uint64_t seq = 0; seq < 4 + kParkAfter; ++seq) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const Verdict verdict = grad(job, rank, seq, 1);
+      if (verdict.emissions != 0) keepers.push_back(verdict.emission[0].worker);
+    }
+  }
+  ASSERT_EQ(keepers.size(), 4u);
+  ASSERT_EQ(keepers[1], keepers[3]) << "the least loaded one in turn";
+  ASSERT_NE(keepers[2], keepers[3]);
+  for (uint64_t seq = 0; seq < 4; ++seq) grad(job, 2, seq, 1);
+  const auto asked_for = [&](uint64_t seq) {
+    return say({.type = Type::kQuery, .job = job, .rank = 2, .seq = seq, .flags = wire::kFlagQuick})
+        .emission[0]
+        .to;
+  };
+  EXPECT_EQ(asked_for(1), To::kSender);
+  say({.type = Type::kResult,
+       .job = job,
+       .rank = value(keepers[3]),
+       .seq = 3,
+       .values = {3},
+       .origin = wire::Origin::kParker});
+  EXPECT_EQ(asked_for(1), To::kFallback);
+  EXPECT_EQ(asked_for(2), To::kSender) << "another one keeps it";
+}
+
+TEST_F(ParkTest, WhatAHomeShouldHaveDecidedIsAskedForThere) {
+  lossy_ = true;
+  window_ = 16;
+  given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
+  start(16);
+  const JobIndex job = add_parking_job(0);
+  for (uint64_t seq = 0; seq < 4 + kParkAfter; ++seq)
+    for (uint32_t rank = 0; rank < 2; ++rank) grad(job, rank, seq, 1);
+  for (uint64_t seq = 0; seq < 4; ++seq) grad(job, 2, seq, 1);
+  const auto asked_for = [&](uint64_t seq) {
+    return say({.type = Type::kQuery, .job = job, .rank = 2, .seq = seq, .flags = wire::kFlagQuick})
+        .emission[0]
+        .to;
+  };
+  EXPECT_EQ(asked_for(0), To::kSender);
+  say({.type = Type::kResult,
+       .job = job,
+       .rank = value(home_of(Seq{3}, 3)),
+       .seq = 3,
+       .values = {3},
+       .origin = wire::Origin::kFallback,
+       .bitmap = 0b111});
+  EXPECT_EQ(asked_for(0), To::kFallback) << "its home is that of fragment 3";
+  EXPECT_EQ(asked_for(1), To::kSender);
+}
+
 TEST_F(ParkTest, AKeptResultThatWasGivenOutIsGivenAgain) {
   lossy_ = true;
   start(16);
